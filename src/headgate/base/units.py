@@ -1,0 +1,52 @@
+"""Sizes and durations as people write them, and back."""
+
+from __future__ import annotations
+
+import re
+
+_SIZE_BYTES = {
+    "": 1, "b": 1,
+    "k": 10**3, "kb": 10**3, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9,
+    "t": 10**12, "tb": 10**12,
+    "ki": 2**10, "kib": 2**10, "mi": 2**20, "mib": 2**20, "gi": 2**30, "gib": 2**30,
+    "ti": 2**40, "tib": 2**40,
+}  # fmt: skip
+_NUMBER_AND_UNIT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_size(text: str | int) -> int:
+    """Return bytes for `64MiB`, `1.5 GB`, `1048576`; raise ValueError otherwise."""
+    if isinstance(text, int) and not isinstance(text, bool):
+        return text
+    match = _NUMBER_AND_UNIT.fullmatch(str(text))
+    if match is None or match[2].lower() not in _SIZE_BYTES:
+        raise ValueError(f"'{text}' is not a size; write bytes or a unit such as 64MiB or 2GB")
+    return round(float(match[1]) * _SIZE_BYTES[match[2].lower()])
+
+
+def format_size(size_bytes: float) -> str:
+    """Return a short binary size: `64 MiB`, `1.5 GiB`."""
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if size == int(size) else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a short duration: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for unit_s, unit, below_s, below in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= unit_s:
+            rest = whole % unit_s // below_s
+            return f"{whole // unit_s} {unit}" + (f" {rest} {below}" if rest else "")
+    raise AssertionError("unreachable: every duration of 60 s or more has a unit")

@@ -1,0 +1,18 @@
+"""The nouns: frozen values that every floor above speaks of."""
+
+from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
+from headgate.model.data import Read, Shard
+from headgate.model.job import Job, Queue, Task, result_id
+
+__all__ = [
+    "Bandwidth",
+    "Gpu",
+    "Job",
+    "Locality",
+    "Node",
+    "Queue",
+    "Read",
+    "Shard",
+    "Task",
+    "result_id",
+]

@@ -1,0 +1,28 @@
+"""Data: shards, and where a task reads them from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.model.cluster import Locality
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """A part of a dataset, or a task's result; the smallest thing that is placed and read."""
+
+    id: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """One shard that a run reads, and the nodes to read it from, best first.
+
+    All `sources` lie at the same `locality`. A shard without a replica (a plain file on a shared
+    path) has no sources and counts as `CLUSTER`.
+    """
+
+    shard: Shard
+    locality: Locality
+    sources: tuple[str, ...]

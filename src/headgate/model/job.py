@@ -1,0 +1,62 @@
+"""Jobs: what users submit, made of tasks that each run on one node; and the queues they wait in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.model.data import Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """The smallest thing placed on one node.
+
+    `reads` are shard ids: shards of the job, of a dataset, or results of earlier tasks (see
+    `result_id`). `after` are ordinals of tasks of the same job that must have finished first.
+    A task with `gpus` = 0 holds `cpus` slots of its node instead; one with GPUs holds no slots.
+    `compute_s` is the time it computes after reading, where known (always in a simulation).
+    """
+
+    reads: tuple[str, ...] = ()
+    after: tuple[int, ...] = ()
+    gpus: int = 1
+    gpu_memory_bytes: int = 0
+    cpus: int = 1
+    compute_s: float = 0.0
+    output_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a user submits: tasks, the shards they read, and who asks.
+
+    A `gang` starts all its tasks together or none. `shards` gives the sizes of what the tasks read;
+    where replicas lie is the catalog's business. `program` is opaque to the scheduler: a world that
+    runs real programs keeps there what to run.
+    """
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    tasks: tuple[Task, ...]
+    shards: tuple[Shard, ...] = ()
+    priority: int = 0
+    gang: bool = False
+    retries: int = 2
+    program: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A share of the cluster: `weight` against other queues, and two ceilings."""
+
+    name: str
+    weight: float = 1.0
+    max_gpus: int | None = None
+    max_jobs_in_flight: int | None = None
+
+
+def result_id(job: str, ordinal: int) -> str:
+    """Return the shard id of the result of a job's task."""
+    return f"{job}/{ordinal}"

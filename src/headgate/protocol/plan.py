@@ -1,0 +1,38 @@
+"""A plan: what a policy decided in one round.
+
+Tasks, nodes and jobs are named by their rows in the snapshot; rows never change their meaning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headgate.protocol.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Run this task on these GPUs of this node; without GPUs, on its CPU slots."""
+
+    task: int
+    node: int
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why these jobs wait; with no jobs named, all waiting jobs that no other refusal names."""
+
+    reason: Reason
+    jobs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Placements, and refusals per group that waits for one cause.
+
+    Refusals explain, they change no state; so they are not part of equality, nor journaled.
+    """
+
+    placements: tuple[Placement, ...] = ()
+    refusals: tuple[Refusal, ...] = field(default=(), compare=False)

@@ -1,0 +1,204 @@
+"""Reasons: the closed list of why something waits or is refused, each with its numbers.
+
+`str(reason)` is one CamelCase code, the numbers and the way out, in the manner of Slurm:
+`ShareLimit(4/4 GPUs; frees when a task of sio-1 ends)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.base.units import format_seconds, format_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why not; subclasses are the closed list."""
+
+    @property
+    def code(self) -> str:
+        """The stable name, for programs."""
+        return type(self).__name__
+
+    def detail(self) -> str:
+        """Return the numbers and what would unblock it."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return f"{self.code}({self.detail()})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoFreeGpu(Reason):
+    """Every GPU that could serve the task is held."""
+
+    free_gpus: int
+    needed_gpus: int
+    total_gpus: int
+
+    def detail(self) -> str:
+        return (
+            f"{self.free_gpus} of {self.total_gpus} GPUs free, {self.needed_gpus} needed; "
+            "starts when running tasks end"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoFreeCpu(Reason):
+    """Every slot for tasks without a GPU is held."""
+
+    needed_cpus: int
+    most_free_cpus: int
+
+    def detail(self) -> str:
+        return (
+            f"{self.needed_cpus} CPU slots needed on one node, at most {self.most_free_cpus} free; "
+            "starts when running tasks end"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuMemory(Reason):
+    """GPUs are free, but none with enough memory."""
+
+    needed_bytes: int
+    largest_free_bytes: int
+
+    def detail(self) -> str:
+        return (
+            f"needs {format_size(self.needed_bytes)}, largest free GPU has "
+            f"{format_size(self.largest_free_bytes)}; starts when a larger GPU is free"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareLimit(Reason):
+    """The job runs all that its fair share allows; `ahead` uses the rest."""
+
+    running_gpus: int
+    share_gpus: int
+    ahead: str
+
+    def detail(self) -> str:
+        way_out = f"; frees when a task of {self.ahead} ends" if self.ahead else ""
+        return f"{self.running_gpus}/{self.share_gpus} GPUs of its share{way_out}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimit(Reason):
+    """The queue's `max_gpus` is reached."""
+
+    queue: str
+    used_gpus: int
+    max_gpus: int
+
+    def detail(self) -> str:
+        return (
+            f"queue {self.queue} uses {self.used_gpus}/{self.max_gpus} GPUs; "
+            "starts when one of its tasks ends"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsInFlightLimit(Reason):
+    """The queue's `max_jobs_in_flight` is reached."""
+
+    queue: str
+    in_flight: int
+    max_jobs_in_flight: int
+    ahead: int
+
+    def detail(self) -> str:
+        return (
+            f"queue {self.queue} has {self.in_flight}/{self.max_jobs_in_flight} jobs in flight, "
+            f"{self.ahead} ahead; starts when one of them ends"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BehindHead(Reason):
+    """Strict order of arrival: the head of the line cannot start yet."""
+
+    head: str
+
+    def detail(self) -> str:
+        return f"behind {self.head}, which arrived first; starts after it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangShort(Reason):
+    """A gang starts whole, and not all of its tasks find GPUs now."""
+
+    placeable_tasks: int
+    tasks: int
+    free_gpus: int
+    needed_gpus: int
+
+    def detail(self) -> str:
+        return (
+            f"{self.placeable_tasks}/{self.tasks} tasks fit now, {self.free_gpus} GPUs free of "
+            f"{self.needed_gpus} needed; starts when all fit at once"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitsForLocality(Reason):
+    """Moving the data to a free GPU is priced above waiting for a nearer one."""
+
+    move_s: float
+    wait_s: float
+
+    def detail(self) -> str:
+        return (
+            f"cheapest free GPU costs {format_seconds(self.move_s)} of reading, waiting is priced "
+            f"at {format_seconds(self.wait_s)}; starts when a nearer GPU is free"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitsForTasks(Reason):
+    """Earlier tasks of the job have not finished."""
+
+    unfinished: int
+
+    def detail(self) -> str:
+        return f"{self.unfinished} earlier tasks unfinished; starts after them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingFits(Reason):
+    """No node that is up could ever hold the task, even when idle."""
+
+    need: str
+
+    def detail(self) -> str:
+        return f"needs {self.need}, which no node has; starts when such a node joins"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRefuses(Reason):
+    """The policy in force cannot place this kind of job at all."""
+
+    policy: str
+    what: str
+
+    def detail(self) -> str:
+        return f"policy {self.policy} does not place {self.what}; use fifo for it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecided(Reason):
+    """The next round has not come yet."""
+
+    def detail(self) -> str:
+        return "arrived after the last round; the next decision will say"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyBroke(Reason):
+    """The policy raised an error in its last round; the engine will ask again."""
+
+    message: str
+
+    def detail(self) -> str:
+        return f"{self.message}; asked again shortly"
