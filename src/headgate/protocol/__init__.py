@@ -19,6 +19,7 @@ from headgate.protocol.events import (
     TaskStarted,
     TaskStopped,
     TimerFired,
+    Usage,
 )
 from headgate.protocol.plan import Placement, Plan, Refusal
 from headgate.protocol.reasons import Reason
@@ -50,5 +51,6 @@ __all__ = [
     "TaskStarted",
     "TaskStopped",
     "TimerFired",
+    "Usage",
     "WakeAt",
 ]

@@ -90,11 +90,20 @@ class TaskStarted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a run used: bytes read by locality (node, rack, cluster), seconds spent reading."""
+
+    read_bytes: tuple[int, int, int] = (0, 0, 0)
+    read_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFinished(Event):
     """A run has ended well; its result, of `output_bytes`, lies on its node."""
 
     cause: int
     output_bytes: int = 0
+    usage: Usage = Usage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +113,7 @@ class TaskFailed(Event):
     cause: int
     kind: FailureKind
     message: str
+    usage: Usage = Usage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +121,7 @@ class TaskStopped(Event):
     """A run has ended because it was asked to; `cause` is the run's `LaunchTask`."""
 
     cause: int
+    usage: Usage = Usage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
