@@ -1,0 +1,96 @@
+"""The law of the house that no linter knows: lengths, words, and tests that are skipped."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "headgate"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+MOST_LINES_OF_A_FILE = 600
+MOST_LINES_OF_A_FUNCTION = 60
+
+# Tests that may be skipped: how many calls in which file, and why. A new one needs a line here.
+SKIPS_ALLOWED: dict[str, tuple[int, str]] = {}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def place(path: Path, node: ast.AST | None = None) -> str:
+    line = f":{node.lineno}" if isinstance(node, ast.expr | ast.stmt) else ""
+    return f"{path.relative_to(ROOT)}{line}"
+
+
+def test_no_file_is_long() -> None:
+    lengths = {place(path): len(path.read_text().splitlines()) for path in SOURCES + TESTS}
+    assert {p: n for p, n in lengths.items() if n > MOST_LINES_OF_A_FILE} == {}
+
+
+def test_no_function_is_long() -> None:
+    long = [
+        f"{place(path, node)} {node.name}"
+        for path in SOURCES + TESTS
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, Function)
+        and (node.end_lineno or 0) - node.lineno + 1 > MOST_LINES_OF_A_FUNCTION
+    ]
+    assert long == []
+
+
+def test_every_package_says_what_it_keeps() -> None:
+    silent = [
+        place(path)
+        for path in SOURCES
+        if path.name == "__init__.py" and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
+
+
+# -------------------------------------------------------------------------------- skips
+
+
+def _skips(path: Path) -> Iterator[ast.expr]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr in {
+            "skip", "skipif", "xfail", "importorskip", "skipTest",
+        }:  # fmt: skip
+            yield node
+
+
+def test_skipped_tests_are_counted() -> None:
+    counts = {place(path): sum(1 for _ in _skips(path)) for path in TESTS}
+    found = {path: count for path, count in counts.items() if count}
+    assert found == {path: count for path, (count, _) in SKIPS_ALLOWED.items()}
+
+
+# -------------------------------------------------------------------------------- words
+
+_FORBIDDEN = {
+    "a registry's host": re.compile("py" + "pi|python" + "hosted"),
+    "where packages come from": re.compile("extra-" + "index|index-" + "url|find-" + "links"),
+    "a path of one machine": re.compile(r"(?<![\w.~}])/(?:work|farm|root|opt)/"),
+}
+_TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".json", ".sh", ".c", ".html", ".js", ""}
+
+
+def _texts() -> Iterator[Path]:
+    tops = ("src", "tests", "docs", "bench", "examples", ".ci")
+    for path in sorted(p for top in tops for p in (ROOT / top).rglob("*")) + sorted(ROOT.iterdir()):
+        if path.is_file() and path.suffix in _TEXT and "__pycache__" not in path.parts:
+            yield path
+
+
+def test_the_tree_names_no_registry_and_no_path_of_a_machine() -> None:
+    found = [
+        f"{place(path)}:{number} names {what}: {line.strip()}"
+        for path in _texts()
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        for what, pattern in _FORBIDDEN.items()
+        if pattern.search(line)
+    ]
+    assert found == []
