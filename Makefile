@@ -57,7 +57,7 @@ test: install
 	@$(BIN)/pytest
 
 bench: install
-	@for script in bench/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@shopt -s nullglob; for script in bench/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 
 fmt: install
 	@$(BIN)/ruff check --fix-only --quiet .
