@@ -38,9 +38,9 @@ class FrozenColumn:
 
     def span(self, start: int, stop: int) -> Array:
         """Return rows `[start, stop)` as an array not to be written to; a view within one page."""
-        first, last = start >> _SHIFT, (stop - 1) >> _SHIFT
         if start >= stop:
-            return self._pages[0][:0] if self._pages else np.empty(0)
+            return self._pages[0][:0] if self._pages else np.empty(0, np.int64)
+        first, last = start >> _SHIFT, (stop - 1) >> _SHIFT
         if first == last:
             base = first << _SHIFT
             return self._pages[first][start - base : stop - base]
@@ -59,57 +59,65 @@ class FrozenColumn:
             yield base, self._pages[number][: self._length - base]
 
 
-class Column(FrozenColumn):
+class Column:
     """A growing column with one writer; `freeze()` shares it without copying."""
 
-    __slots__ = ("_dtype", "_owned", "_writable")
+    __slots__ = ("_dtype", "_frozen", "_length", "_owned", "_pages")
 
     def __init__(self, dtype: DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
-        self._writable: list[Array] = []
+        self._pages: list[Array] = []
         self._owned: set[int] = set()
-        super().__init__((), 0)
+        self._length = 0
+        self._frozen: FrozenColumn | None = None
+
+    def __len__(self) -> int:
+        return self._length
 
     def __getitem__(self, row: int) -> Any:
-        return self._writable[row >> _SHIFT].item(row & _MASK)
+        """Return one value as a Python number (or object)."""
+        return self._pages[row >> _SHIFT].item(row & _MASK)
 
-    def __setitem__(self, row: int, value: float) -> None:
+    def __setitem__(self, row: int, value: Any) -> None:
         self._page(row >> _SHIFT)[row & _MASK] = value
 
     def _page(self, number: int) -> Array:
+        self._frozen = None
         if number not in self._owned:
-            self._writable[number] = self._writable[number].copy()
+            if number == len(self._pages):
+                self._pages.append(np.zeros(PAGE_ROWS, self._dtype))
+            else:
+                self._pages[number] = self._pages[number].copy()
             self._owned.add(number)
-        return self._writable[number]
+        return self._pages[number]
 
-    def append(self, value: float) -> None:
+    def append(self, value: Any) -> None:
         """Add one row."""
-        number = self._length >> _SHIFT
-        if number == len(self._writable):
-            self._writable.append(np.zeros(PAGE_ROWS, self._dtype))
-            self._owned.add(number)
-        self._page(number)[self._length & _MASK] = value
+        self._page(self._length >> _SHIFT)[self._length & _MASK] = value
         self._length += 1
 
-    def extend(self, value: float, count: int) -> None:
-        """Add `count` rows of one value."""
-        while count > 0:
-            number, offset = self._length >> _SHIFT, self._length & _MASK
-            if number == len(self._writable):
-                self._writable.append(np.zeros(PAGE_ROWS, self._dtype))
-                self._owned.add(number)
-            part = min(count, PAGE_ROWS - offset)
-            self._page(number)[offset : offset + part] = value
+    def extend(self, values: Any, count: int) -> None:
+        """Add `count` rows: one number for all, or an array of that length."""
+        done = 0
+        while done < count:
+            offset = self._length & _MASK
+            part = min(count - done, PAGE_ROWS - offset)
+            piece = values if np.ndim(values) == 0 else values[done : done + part]
+            self._page(self._length >> _SHIFT)[offset : offset + part] = piece
             self._length += part
-            count -= part
+            done += part
 
     def span(self, start: int, stop: int) -> Array:
-        return self.freeze().span(start, stop).copy()
+        """Return rows `[start, stop)` as an array not to be written to, nor kept past a write."""
+        return self.freeze().span(start, stop)
 
-    def pages(self, start: int = 0) -> Iterator[tuple[int, Array]]:
-        return self.freeze().pages(start)
+    def array(self) -> Array:
+        """Return the whole column as one array not to be written to, nor kept past a write."""
+        return self.freeze().array()
 
     def freeze(self) -> FrozenColumn:
-        """Return the column as it is now, in O(pages); later writes do not show in it."""
-        self._owned.clear()
-        return FrozenColumn(tuple(self._writable), self._length)
+        """Return the column as it is now, in O(pages), or O(1) when nothing was written since."""
+        if self._frozen is None:
+            self._owned.clear()
+            self._frozen = FrozenColumn(tuple(self._pages), self._length)
+        return self._frozen

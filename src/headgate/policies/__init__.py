@@ -1,0 +1,1 @@
+"""The policies, one family a package; they do not know each other."""

@@ -1,0 +1,9 @@
+"""The scheduler's state: columns, transition tables, frozen snapshots, what-if, and its laws."""
+
+from headgate.state.check import check
+from headgate.state.life import JobState, TaskState
+from headgate.state.scratch import Scratch
+from headgate.state.snapshot import Snapshot
+from headgate.state.state import State
+
+__all__ = ["JobState", "Scratch", "Snapshot", "State", "TaskState", "check"]

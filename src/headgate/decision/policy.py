@@ -1,0 +1,87 @@
+"""The policy protocol, and what a policy says of itself to people and files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headgate.base.errors import Problem, SpecError, nearest
+from headgate.base.rng import Random
+from headgate.model import Job
+from headgate.protocol import Plan, Reason
+from headgate.state import Snapshot
+
+
+class Policy(Protocol):
+    """Decides a round on a frozen snapshot; keeps nothing that changes what it decides."""
+
+    @property
+    def name(self) -> str:
+        """The name in files and tables."""
+        ...
+
+    def refuses(self, job: Job) -> Reason | None:
+        """Return why this policy can never place a job, or None; asked at the door."""
+        ...
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        """Return placements of WAITING tasks on what is free, and why the others wait."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One hyper-parameter: a number above `above` (exclusive)."""
+
+    name: str
+    default: float
+    unit: str
+    meaning: str
+    above: float = -math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyInfo:
+    """A policy as it is listed and made: `make` takes the parameters as keywords."""
+
+    name: str
+    idea: str
+    source: str
+    parameters: tuple[Parameter, ...]
+    make: Callable[..., Policy]
+
+
+def make_policy(
+    known: Mapping[str, PolicyInfo], name: str, parameters: Mapping[str, Any] | None = None
+) -> Policy:
+    """Return the policy of a name; raise SpecError for an unknown name or bad parameters."""
+    info = known.get(name)
+    if info is None:
+        problem = Problem(
+            path="policy", problem=f"there is no policy '{name}'", hint=nearest(name, known)
+        )
+        raise SpecError([problem], code="unknown_policy")
+    given = dict(parameters or {})
+    problems = [p for key, value in given.items() for p in _check(info, key, value)]
+    if problems:
+        raise SpecError(problems, code="bad_parameter")
+    return info.make(**given)
+
+
+def _check(info: PolicyInfo, key: str, value: Any) -> list[Problem]:
+    path = f"policy.{key}"
+    parameter = next((p for p in info.parameters if p.name == key), None)
+    if parameter is None:
+        text = f"policy {info.name} has no parameter '{key}'"
+        hint = nearest(key, [p.name for p in info.parameters])
+        return [Problem(path=path, problem=text, hint=hint)]
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value):
+        return [Problem(path=path, problem=f"{value!r} is not a finite number")]
+    if value <= parameter.above:
+        hint = f"default {parameter.default}: {parameter.meaning}"
+        text = f"{value} is not above {parameter.above:g}"
+        return [Problem(path=path, problem=text, hint=hint)]
+    return []

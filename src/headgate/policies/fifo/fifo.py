@@ -1,0 +1,150 @@
+"""First in, first out: strict order of arrival, gangs whole, no locality.
+
+The head of the line holds back everyone behind it until all of it has started. One exception keeps
+a ceiling from stopping the cluster: jobs of a queue that is at its `max_gpus` step aside. Nodes are
+filled in order of arrival (first fit), smallest sufficient GPUs first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from headgate.base.rng import Random
+from headgate.decision import Policy, PolicyInfo
+from headgate.decision.cpu_tasks import place_cpu_tasks
+from headgate.model import Job
+from headgate.protocol import Plan, Reason, Refusal
+from headgate.protocol.reasons import BehindHead, GangShort, GpuMemory, NoFreeGpu, QueueLimit
+from headgate.state import Scratch, Snapshot
+
+
+class FirstInFirstOut:
+    """The policy `fifo`."""
+
+    name = "fifo"
+
+    def refuses(self, job: Job) -> Reason | None:
+        """Return None: fifo places every kind of job."""
+        del job
+        return None
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        """Start jobs from the head of the line until one does not fit; O(what is placed)."""
+        del rng
+        return _Round(snapshot).run()
+
+
+class _Round:
+    """One round: the line, walked once."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.scratch = Scratch(snapshot)
+        self.refusals: list[Refusal] = []
+        self.full_queues: dict[int, list[int]] = {}
+        # Free GPUs only shrink during a round, so a node found too full once stays so:
+        # per (GPUs, memory), the nodes still to be tried.
+        self.candidates: dict[tuple[int, int], tuple[Iterator[int], list[int]]] = {}
+
+    def run(self) -> Plan:
+        jobs = self.snapshot.jobs
+        self.refusals += place_cpu_tasks(self.scratch)
+        for job in self.snapshot.waiting_jobs():
+            if not jobs.waiting[job]:
+                continue
+            queue = jobs.queue[job]
+            if queue in self.full_queues:
+                self.full_queues[queue].append(job)
+                continue
+            reason = self._start(job)
+            if isinstance(reason, QueueLimit):
+                self.full_queues[queue] = [job]
+                self.refusals.append(Refusal(reason=reason, jobs=(job,)))
+            elif reason is not None:
+                self.refusals.append(Refusal(reason=reason, jobs=(job,)))
+                self.refusals.append(Refusal(reason=BehindHead(head=self.snapshot.job(job).id)))
+                break
+        for _, (head, *behind) in sorted(self.full_queues.items()):
+            if behind:
+                reason = BehindHead(head=self.snapshot.job(head).id)
+                self.refusals.append(Refusal(reason=reason, jobs=tuple(behind)))
+        return Plan(placements=tuple(self.scratch.placements), refusals=tuple(self.refusals))
+
+    def _start(self, job: int) -> Reason | None:
+        """Place a job's waiting tasks in order; return why the first one left did not fit."""
+        tasks = [t for t in self.snapshot.waiting_of(job).tolist() if self.snapshot.tasks.gpus[t]]
+        if not self.snapshot.job(job).gang:
+            return next((r for t in tasks if (r := self._place(t)) is not None), None)
+        with self.scratch.trial() as trial:
+            for placed, task in enumerate(tasks):
+                reason = self._place(task)
+                if isinstance(reason, QueueLimit):
+                    return reason
+                if reason is not None:
+                    return self._short(tasks, placed)
+            trial.keep()
+        return None
+
+    def _place(self, task: int) -> Reason | None:
+        tasks = self.snapshot.tasks
+        need, memory_bytes = tasks.gpus[task], tasks.memory_bytes[task]
+        limit = self._queue_limit(task, need)
+        if limit is not None:
+            return limit
+        if (need, memory_bytes) not in self.candidates:
+            free = self.snapshot.nodes.free_gpus.array()
+            rows = iter(np.flatnonzero(free >= need).tolist())
+            self.candidates[need, memory_bytes] = (rows, [])
+        rest, current = self.candidates[need, memory_bytes]
+        while True:
+            if current and self.scratch.place(task, current[0]):
+                return None
+            current.clear()
+            node = next(rest, None)
+            if node is None:
+                return self._no_room(need, memory_bytes)
+            current.append(node)
+
+    def _queue_limit(self, task: int, need: int) -> QueueLimit | None:
+        row = self.snapshot.jobs.queue[self.snapshot.tasks.job[task]]
+        queue = self.snapshot.queue(row)
+        used = self.scratch.used_gpus(row)
+        if queue.max_gpus is None or used + need <= queue.max_gpus:
+            return None
+        return QueueLimit(queue=queue.name, used_gpus=used, max_gpus=queue.max_gpus)
+
+    def _no_room(self, need: int, memory_bytes: int) -> Reason:
+        free, total, largest = 0, 0, 0
+        for node in self.snapshot.live_nodes():
+            indices = self.scratch.fitting_gpus(node, 0)
+            free += len(indices)
+            total += self.snapshot.nodes.gpu_count[node]
+            if len(indices):
+                largest = max(largest, self.snapshot.gpu_memory_bytes_of(node)[indices].max().item())
+        if free and largest < memory_bytes:
+            return GpuMemory(needed_bytes=memory_bytes, largest_free_bytes=largest)
+        return NoFreeGpu(free_gpus=free, needed_gpus=need, total_gpus=total)
+
+    def _short(self, tasks: list[int], placed: int) -> Reason:
+        need = sum(self.snapshot.tasks.gpus[t] for t in tasks)
+        free = int(self.snapshot.nodes.free_gpus.array().sum())
+        if len(tasks) == 1:
+            return self._no_room(need, self.snapshot.tasks.memory_bytes[tasks[0]])
+        return GangShort(
+            placeable_tasks=placed, tasks=len(tasks), free_gpus=free, needed_gpus=need
+        )
+
+
+def _make() -> Policy:
+    return FirstInFirstOut()
+
+
+INFO = PolicyInfo(
+    name="fifo",
+    idea="strict order of arrival; the head of the line holds back all behind it",
+    source="the plainest baseline of every batch system",
+    parameters=(),
+    make=_make,
+)

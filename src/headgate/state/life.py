@@ -1,0 +1,63 @@
+"""The life cycles of tasks and jobs as literal tables; nothing moves otherwise.
+
+The diagrams in the documentation are drawn from these tables.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class TaskState(IntEnum):
+    """Where a task is in its life."""
+
+    HELD = 0  # its job is not in flight yet
+    BLOCKED = 1  # earlier tasks of its job have not finished
+    WAITING = 2  # could run now
+    STARTING = 3  # launched; the world has not said that it runs
+    RUNNING = 4
+    STOPPING = 5  # asked to stop; still holds what it was given
+    FINISHED = 6
+    FAILED = 7
+    CANCELLED = 8
+
+
+class JobState(IntEnum):
+    """Where a job is in its life."""
+
+    QUEUED = 0  # its queue has as many jobs in flight as it may
+    ACTIVE = 1
+    STOPPING = 2  # its last runs are being stopped
+    FINISHED = 3
+    FAILED = 4
+    CANCELLED = 5
+
+
+_T = TaskState
+TASK_MOVES: dict[TaskState, tuple[TaskState, ...]] = {
+    _T.HELD: (_T.BLOCKED, _T.WAITING, _T.CANCELLED),
+    _T.BLOCKED: (_T.WAITING, _T.CANCELLED),
+    _T.WAITING: (_T.STARTING, _T.BLOCKED, _T.CANCELLED),
+    _T.STARTING: (_T.RUNNING, _T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
+    _T.RUNNING: (_T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
+    _T.STOPPING: (_T.CANCELLED,),
+    _T.FINISHED: (_T.WAITING, _T.BLOCKED),  # its result was lost while still needed
+    _T.FAILED: (),
+    _T.CANCELLED: (),
+}
+
+_J = JobState
+JOB_MOVES: dict[JobState, tuple[JobState, ...]] = {
+    _J.QUEUED: (_J.ACTIVE, _J.CANCELLED),
+    _J.ACTIVE: (_J.FINISHED, _J.STOPPING),
+    _J.STOPPING: (_J.FAILED, _J.CANCELLED),
+    _J.FINISHED: (),
+    _J.FAILED: (),
+    _J.CANCELLED: (),
+}
+
+HOLDING = (TaskState.STARTING, TaskState.RUNNING, TaskState.STOPPING)
+"""States in which a task holds GPUs or CPU slots."""
+
+ENDED = (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)
+"""States that a job never leaves."""

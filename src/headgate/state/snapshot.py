@@ -1,0 +1,50 @@
+"""A snapshot: the state as of one version, immutable, shared with the writer without copying."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.base.column import FrozenColumn
+from headgate.model import Bandwidth
+from headgate.protocol import Refusal
+from headgate.state.tables import (
+    GpuTable,
+    JobTable,
+    NodeTable,
+    QueueTable,
+    ShardTable,
+    TaskTable,
+)
+from headgate.state.view import Names, View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot(View):
+    """What a policy sees; see `headgate.state.tables` for the columns.
+
+    `waiting_tasks` counts WAITING tasks of all jobs; no job before `first_waiting_job` has any.
+    """
+
+    version: int
+    now: float
+    tasks: TaskTable[FrozenColumn]
+    jobs: JobTable[FrozenColumn]
+    queues: QueueTable[FrozenColumn]
+    nodes: NodeTable[FrozenColumn]
+    gpus: GpuTable[FrozenColumn]
+    shards: ShardTable[FrozenColumn]
+    names: Names
+    bandwidth: Bandwidth
+    refusals: tuple[Refusal, ...]
+    waiting_tasks: int
+    first_waiting_job: int
+
+    def waiting_jobs(self) -> Iterator[int]:
+        """Yield the rows of jobs with WAITING tasks in order of arrival, lazily, page by page."""
+        cpu_pages = self.jobs.waiting_cpu.pages(self.first_waiting_job)
+        gpu_pages = self.jobs.waiting.pages(self.first_waiting_job)
+        for (base, cpu), (_, gpu) in zip(cpu_pages, gpu_pages, strict=True):
+            yield from (np.flatnonzero(cpu + gpu) + base).tolist()

@@ -1,0 +1,360 @@
+"""The state: every fact that the engine has accepted, and the few moves that change it.
+
+Only the engine calls what changes the state. Each move keeps the counters of its job, queue, node
+and GPUs in step and asserts that the life-cycle tables allow it; a move that they do not allow
+raises `InvariantBroken` with the story of the thing concerned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from headgate.base.column import Column
+from headgate.base.errors import InvariantBroken
+from headgate.model import Bandwidth, Job, Node, Queue, Shard, Task, result_id
+from headgate.protocol import Refusal
+from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
+from headgate.state.snapshot import Snapshot
+from headgate.state.tables import (
+    GPU_FREE,
+    GPU_GONE,
+    GpuTable,
+    JobTable,
+    NodeTable,
+    QueueTable,
+    ShardTable,
+    TaskTable,
+    empty,
+    freeze,
+)
+from headgate.state.view import Names, View
+
+_STORY_LENGTH = 4096
+_UNKNOWN_BANDWIDTH = Bandwidth(
+    disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.125e7
+)
+
+
+class State(View):
+    """Tables, names and counters; see `headgate.state.tables` for the columns."""
+
+    __slots__ = (
+        "bandwidth", "dependents", "first_waiting_job", "gpus", "jobs", "log", "names", "nodes",
+        "now", "queued_jobs", "queues", "refusals", "results", "shards", "tasks", "user_rows",
+        "version", "waiting_tasks",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.now = 0.0
+        self.tasks: TaskTable[Column] = empty(TaskTable)
+        self.jobs: JobTable[Column] = empty(JobTable)
+        self.queues: QueueTable[Column] = empty(QueueTable)
+        self.nodes: NodeTable[Column] = empty(NodeTable)
+        self.gpus: GpuTable[Column] = empty(GpuTable)
+        self.shards: ShardTable[Column] = empty(ShardTable)
+        self.names = Names(
+            jobs=[], job_rows={}, task_reads=[], node_rows={}, racks=[], users=[], queue_rows={},
+            shards=[], shard_rows={},
+        )  # fmt: skip
+        self.bandwidth = _UNKNOWN_BANDWIDTH
+        self.refusals: tuple[Refusal, ...] = ()
+        self.waiting_tasks = 0
+        self.first_waiting_job = 0
+        self.user_rows: dict[str, int] = {}
+        self.queued_jobs: list[list[int]] = []  # per queue: rows of QUEUED jobs, by arrival
+        self.dependents: dict[int, tuple[int, ...]] = {}  # task -> later tasks, where there are any
+        self.results: dict[int, int] = {}  # task -> shard row of its result, where it has one
+        self.log: deque[tuple[float, str, int, str, str]] = deque(maxlen=_STORY_LENGTH)
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def freeze(self) -> Snapshot:
+        """Return the state as of now, in O(pages written since the last time)."""
+        return Snapshot(
+            version=self.version,
+            now=self.now,
+            tasks=freeze(self.tasks),
+            jobs=freeze(self.jobs),
+            queues=freeze(self.queues),
+            nodes=freeze(self.nodes),
+            gpus=freeze(self.gpus),
+            shards=freeze(self.shards),
+            names=self.names,
+            bandwidth=self.bandwidth,
+            refusals=self.refusals,
+            waiting_tasks=self.waiting_tasks,
+            first_waiting_job=self._first_waiting(),
+        )
+
+    def _first_waiting(self) -> int:
+        row, count = self.first_waiting_job, len(self.names.jobs)
+        while row < count and not self.jobs.waiting[row] and not self.jobs.waiting_cpu[row]:
+            row += 1
+        self.first_waiting_job = row
+        return row
+
+    def story(self, kind: str, row: int) -> str:
+        """Return the remembered moves of one thing (`task`, `job` or `node`), one per line."""
+        lines = [f"  at {at} s: {a} -> {b}" for at, k, r, a, b in self.log if (k, r) == (kind, row)]
+        return "\n".join([f"{kind} {self._label(kind, row)}:", *lines])
+
+    def _label(self, kind: str, row: int) -> str:
+        if kind == "task":
+            return result_id(self.job(self.tasks.job[row]).id, self.ordinal(row))
+        return self.job(row).id if kind == "job" else self.node(row).id
+
+    def broken(self, law: str, kind: str, row: int) -> InvariantBroken:
+        """Return the error that a law does not hold for one thing, with its story."""
+        return InvariantBroken(f"{law}\n{self.story(kind, row)}")
+
+    # --- cluster -------------------------------------------------------------------------------
+
+    def set_queue(self, queue: Queue) -> None:
+        """Add a queue, or change one."""
+        row = self.names.queue_rows.get(queue.name)
+        if row is not None:
+            self.queues.spec[row] = queue
+            return
+        self.names.queue_rows[queue.name] = len(self.queued_jobs)
+        self.queued_jobs.append([])
+        self.queues.spec.append(queue)
+        for column in (self.queues.held_gpus, self.queues.in_flight, self.queues.queued):
+            column.append(0)
+
+    def add_node(self, node: Node) -> int:
+        """Bring a node up, all its GPUs free, and return its row; it must not be up already."""
+        row = self.names.node_rows.get(node.id)
+        if row is None:
+            row = self.names.node_rows[node.id] = len(self.nodes.spec)
+            self.nodes.spec.append(node)
+            for column in (
+                self.nodes.alive, self.nodes.rack, self.nodes.first_gpu, self.nodes.gpu_count,
+                self.nodes.free_gpus, self.nodes.free_cpus,
+            ):  # fmt: skip
+                column.append(0)
+        if self.nodes.alive[row]:
+            raise self.broken(f"node {node.id} joined while it is up", "node", row)
+        self.nodes.spec[row] = node
+        self.nodes.alive[row] = 1
+        self.nodes.rack[row] = self._rack(node.rack)
+        self.nodes.first_gpu[row] = len(self.gpus.node)
+        self.nodes.gpu_count[row] = self.nodes.free_gpus[row] = len(node.gpus)
+        self.nodes.free_cpus[row] = node.cpus
+        self.gpus.node.extend(row, len(node.gpus))
+        self.gpus.memory_bytes.extend(
+            np.array([g.memory_bytes for g in node.gpus], np.int64), len(node.gpus)
+        )
+        self.gpus.task.extend(GPU_FREE, len(node.gpus))
+        self.log.append((self.now, "node", row, "down", "up"))
+        return row
+
+    def _rack(self, name: str) -> int:
+        if name not in self.names.racks:
+            self.names.racks.append(name)
+        return self.names.racks.index(name)
+
+    def remove_node(self, row: int) -> None:
+        """Take a node down with its replicas; no task may hold anything on it any more."""
+        first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
+        for gpu in range(first, first + count):
+            if self.gpus.task[gpu] != GPU_FREE:
+                raise self.broken("a lost node still has a task", "task", self.gpus.task[gpu])
+            self.gpus.task[gpu] = GPU_GONE
+        self.nodes.alive[row] = self.nodes.free_gpus[row] = self.nodes.free_cpus[row] = 0
+        self.log.append((self.now, "node", row, "up", "down"))
+        for shard, replicas in enumerate(self.shards.replicas.array().tolist()):
+            if row in replicas:
+                self.shards.replicas[shard] = tuple(n for n in replicas if n != row)
+
+    # --- data ----------------------------------------------------------------------------------
+
+    def shard(self, shard: Shard) -> int:
+        """Return the row of a shard, adding it, or giving it its size, where needed."""
+        row = self.names.shard_rows.get(shard.id)
+        if row is None:
+            row = self.names.shard_rows[shard.id] = len(self.names.shards)
+            self.names.shards.append(shard.id)
+            self.shards.size_bytes.append(shard.size_bytes)
+            self.shards.replicas.append(())
+        elif shard.size_bytes != self.shards.size_bytes[row]:
+            self.shards.size_bytes[row] = shard.size_bytes
+        return row
+
+    def add_replica(self, shard: int, node: int) -> None:
+        """Note that a node holds a shard."""
+        held = self.shards.replicas[shard]
+        if node not in held:
+            self.shards.replicas[shard] = tuple(sorted((*held, node)))
+
+    def remove_replica(self, shard: int, node: int) -> None:
+        """Note that a node no longer holds a shard."""
+        held = self.shards.replicas[shard]
+        self.shards.replicas[shard] = tuple(n for n in held if n != node)
+
+    # --- jobs ----------------------------------------------------------------------------------
+
+    def add_job(self, job: Job) -> int:
+        """Add a job, QUEUED, with its tasks HELD, and return its row."""
+        if job.id in self.names.job_rows:
+            raise InvariantBroken(f"job {job.id} was submitted twice")
+        if job.queue not in self.names.queue_rows:
+            raise InvariantBroken(f"job {job.id} came to queue {job.queue}, which is not there")
+        row = self.names.job_rows[job.id] = len(self.names.jobs)
+        self.names.jobs.append(job)
+        user = self.user_rows.setdefault(job.user, len(self.user_rows))
+        if user == len(self.names.users):
+            self.names.users.append(job.user)
+        queue = self.names.queue_rows[job.queue]
+        first, count = len(self.names.task_reads), len(job.tasks)
+        jobs = self.jobs
+        for column, value in (
+            (jobs.state, JobState.QUEUED), (jobs.queue, queue), (jobs.user, user),
+            (jobs.priority, job.priority), (jobs.first_task, first), (jobs.task_count, count),
+            (jobs.waiting, 0), (jobs.waiting_cpu, 0), (jobs.running, 0), (jobs.running_cpu, 0),
+            (jobs.unfinished, count), (jobs.held_gpus, 0), (jobs.peak_gpus, 0),
+            (jobs.submitted_at, self.now), (jobs.started_at, math.nan), (jobs.ended_at, math.nan),
+            (jobs.message, None),
+        ):  # fmt: skip
+            column.append(value)
+        for shard in job.shards:
+            self.shard(shard)
+        self._add_tasks(row, first, job)
+        self.queued_jobs[queue].append(row)
+        self.queues.queued[queue] += 1
+        self.log.append((self.now, "job", row, "new", "queued"))
+        return row
+
+    def _add_tasks(self, job_row: int, first: int, job: Job) -> None:
+        count, tasks = len(job.tasks), self.tasks
+
+        def ints(values: Sequence[int]) -> object:
+            return values[0] if count == 1 else np.array(values, np.int64)
+
+        tasks.state.extend(TaskState.HELD, count)
+        tasks.job.extend(job_row, count)
+        tasks.gpus.extend(ints([t.gpus for t in job.tasks]), count)
+        tasks.memory_bytes.extend(ints([t.gpu_memory_bytes for t in job.tasks]), count)
+        tasks.cpus.extend(ints([0 if t.gpus else t.cpus for t in job.tasks]), count)
+        tasks.blockers.extend(ints([len(t.after) for t in job.tasks]), count)
+        tasks.node.extend(-1, count)
+        tasks.held.extend(None, count)
+        for column in (tasks.launch, tasks.attempts, tasks.failures):
+            column.extend(0, count)
+        for column in (tasks.started_at, tasks.ended_at):
+            column.extend(math.nan, count)
+        dependents: dict[int, list[int]] = {}
+        for ordinal, task in enumerate(job.tasks):
+            self.names.task_reads.append(self._reads_of(task) if task.reads else ())
+            for before in task.after:
+                dependents.setdefault(first + before, []).append(first + ordinal)
+        for before, after in dependents.items():
+            self.dependents[before] = tuple(after)
+            self.results[before] = self._result_shard(before)
+
+    def _reads_of(self, task: Task) -> tuple[int, ...]:
+        rows = self.names.shard_rows
+        return tuple(
+            rows[s] if s in rows else self.shard(Shard(id=s, size_bytes=0)) for s in task.reads
+        )
+
+    def _result_shard(self, task: int) -> int:
+        job = self.job(self.tasks.job[task])
+        ordinal = self.ordinal(task)
+        size_bytes = job.tasks[ordinal].output_bytes
+        return self.shard(Shard(id=result_id(job.id, ordinal), size_bytes=size_bytes))
+
+    def move_job(self, row: int, to: JobState, message: str | None = None) -> None:
+        """Move a job along its table, keeping its queue's counters."""
+        at = JobState(self.jobs.state[row])
+        if to not in JOB_MOVES[at]:
+            raise self.broken(f"job cannot go from {at.name} to {to.name}", "job", row)
+        queue = self.jobs.queue[row]
+        if at is JobState.QUEUED:
+            self.queues.queued[queue] -= 1
+            self.queued_jobs[queue].remove(row)
+        if to is JobState.ACTIVE:
+            self.queues.in_flight[queue] += 1
+        if to in ENDED:
+            self.jobs.ended_at[row] = self.now
+            if at is not JobState.QUEUED:
+                self.queues.in_flight[queue] -= 1
+        self.jobs.state[row] = to
+        if message is not None:
+            self.jobs.message[row] = message
+        self.log.append((self.now, "job", row, at.name.lower(), to.name.lower()))
+
+    # --- tasks ---------------------------------------------------------------------------------
+
+    def launch(self, task: int, node: int, gpus: tuple[int, ...], launch: int) -> None:
+        """Give a WAITING task GPUs (or CPU slots) of a node: STARTING."""
+        job, first = self.tasks.job[task], self.nodes.first_gpu[node]
+        for gpu in gpus:
+            if self.gpus.task[first + gpu] != GPU_FREE:
+                raise self.broken(f"GPU {gpu} of {self.node(node).id} is taken", "task", task)
+            self.gpus.task[first + gpu] = task
+        self.nodes.free_gpus[node] -= len(gpus)
+        self.nodes.free_cpus[node] -= self.tasks.cpus[task]
+        self.tasks.node[task] = node
+        self.tasks.held[task] = gpus
+        self.tasks.launch[task] = launch
+        self.tasks.attempts[task] += 1
+        self.tasks.started_at[task] = self.now
+        self.tasks.ended_at[task] = math.nan
+        self.queues.held_gpus[self.jobs.queue[job]] += len(gpus)
+        held = self.jobs.held_gpus[job] + len(gpus)
+        self.jobs.held_gpus[job] = held
+        self.jobs.peak_gpus[job] = max(held, self.jobs.peak_gpus[job])
+        if math.isnan(self.jobs.started_at[job]):
+            self.jobs.started_at[job] = self.now
+        self.move_task(task, TaskState.STARTING)
+
+    def release(self, task: int, to: TaskState) -> None:
+        """End the run of a task that holds something, free what it held, and move it on."""
+        job, node = self.tasks.job[task], self.tasks.node[task]
+        held: tuple[int, ...] = self.tasks.held[task]
+        first = self.nodes.first_gpu[node]
+        for gpu in held:
+            if self.gpus.task[first + gpu] != task:
+                raise self.broken(f"GPU {gpu} of {self.node(node).id} is not its own", "task", task)
+            self.gpus.task[first + gpu] = GPU_FREE
+        self.nodes.free_gpus[node] += len(held)
+        self.nodes.free_cpus[node] += self.tasks.cpus[task]
+        self.tasks.held[task] = None
+        self.tasks.ended_at[task] = self.now
+        self.queues.held_gpus[self.jobs.queue[job]] -= len(held)
+        self.jobs.held_gpus[job] -= len(held)
+        self.move_task(task, to)
+
+    def move_task(self, task: int, to: TaskState) -> None:
+        """Move a task along its table, keeping its job's counters."""
+        at = TaskState(self.tasks.state[task])
+        if to not in TASK_MOVES[at]:
+            raise self.broken(f"task cannot go from {at.name} to {to.name}", "task", task)
+        job, on_gpu = self.tasks.job[task], bool(self.tasks.gpus[task])
+        if (at in HOLDING) != (to in HOLDING):
+            running = self.jobs.running if on_gpu else self.jobs.running_cpu
+            running[job] += 1 if to in HOLDING else -1
+        if TaskState.WAITING in (at, to):
+            step = 1 if to is TaskState.WAITING else -1
+            waiting = self.jobs.waiting if on_gpu else self.jobs.waiting_cpu
+            waiting[job] += step
+            self.waiting_tasks += step
+            if step == 1:
+                self.first_waiting_job = min(self.first_waiting_job, job)
+        if TaskState.FINISHED in (at, to):
+            self.jobs.unfinished[job] += 1 if at is TaskState.FINISHED else -1
+        self.tasks.state[task] = to
+        self.log.append((self.now, "task", task, at.name.lower(), to.name.lower()))
+
+    def unfinished_before(self, task: int) -> int:
+        """Return how many of the tasks that must finish before a task have not."""
+        first = self.jobs.first_task[self.tasks.job[task]]
+        return sum(
+            self.tasks.state[first + before] != TaskState.FINISHED
+            for before in self.task(task).after
+        )

@@ -1,0 +1,125 @@
+"""The columns of the state: one row per task, job, queue, node, GPU and shard, in order of arrival.
+
+Each table exists twice with the same columns: `Column`s that the state writes and `FrozenColumn`s
+that a snapshot shows. Rows are never removed, so a row number names the same thing for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar
+
+from headgate.base.column import Column, FrozenColumn
+
+C = TypeVar("C", Column, FrozenColumn)
+
+
+@dataclass(slots=True)
+class TaskTable(Generic[C]):
+    """Tasks; the rows of one job are consecutive, in the order of their ordinals."""
+
+    state: C  # u1 TaskState
+    job: C  # row of its job
+    gpus: C  # GPUs that it needs, 0 for a task on CPU slots
+    memory_bytes: C  # memory that it needs on each of them
+    cpus: C  # CPU slots that it needs when it needs no GPU
+    blockers: C  # earlier tasks that have not finished
+    node: C  # row of the node that it holds or held, -1 before
+    held: C  # tuple of GPU indices on that node, None when it holds nothing
+    launch: C  # id of the LaunchTask of its current or last run, 0 before
+    attempts: C  # runs so far
+    failures: C  # runs that ended by the program's own doing
+    started_at: C  # seconds, of the last run, NaN before
+    ended_at: C  # seconds, of the last run, NaN before
+
+
+@dataclass(slots=True)
+class JobTable(Generic[C]):
+    """Jobs in order of submission."""
+
+    state: C  # u1 JobState
+    queue: C  # row
+    user: C  # row
+    priority: C
+    first_task: C  # row
+    task_count: C
+    waiting: C  # WAITING tasks that need GPUs
+    waiting_cpu: C  # WAITING tasks that need none
+    running: C  # tasks that hold GPUs
+    running_cpu: C  # tasks that hold CPU slots
+    unfinished: C  # tasks not FINISHED
+    held_gpus: C
+    peak_gpus: C  # most GPUs held at one time
+    submitted_at: C
+    started_at: C  # of its first run, NaN before
+    ended_at: C  # NaN before
+    message: C  # why it failed or who cancelled it, None otherwise
+
+
+@dataclass(slots=True)
+class QueueTable(Generic[C]):
+    """Queues; `spec` is the Queue as last changed."""
+
+    spec: C
+    held_gpus: C
+    in_flight: C  # jobs ACTIVE or STOPPING
+    queued: C  # jobs QUEUED
+
+
+@dataclass(slots=True)
+class NodeTable(Generic[C]):
+    """Nodes; `spec` is the Node as last joined."""
+
+    spec: C
+    alive: C  # 0 or 1
+    rack: C  # row
+    first_gpu: C  # row of its GPU 0; a node that joins anew gets new rows
+    gpu_count: C
+    free_gpus: C
+    free_cpus: C
+
+
+@dataclass(slots=True)
+class GpuTable(Generic[C]):
+    """GPUs; the rows of one node are consecutive, in the order of their indices."""
+
+    node: C  # row
+    memory_bytes: C
+    task: C  # row of the task that holds it, -1 when free, -2 when its node is gone
+
+
+@dataclass(slots=True)
+class ShardTable(Generic[C]):
+    """Shards, results among them; `replicas` is a tuple of node rows in ascending order."""
+
+    size_bytes: C
+    replicas: C
+
+
+GPU_FREE, GPU_GONE = -1, -2
+
+_DTYPES: dict[str, str] = {
+    "state": "u1", "alive": "u1", "memory_bytes": "i8", "size_bytes": "i8", "launch": "i8",
+    "started_at": "f8", "ended_at": "f8", "submitted_at": "f8",
+    "held": "O", "message": "O", "spec": "O", "replicas": "O",
+}  # fmt: skip
+
+Table = TypeVar("Table", TaskTable[Column], JobTable[Column], QueueTable[Column],
+                NodeTable[Column], GpuTable[Column], ShardTable[Column])  # fmt: skip
+
+
+def empty(table: type[Table]) -> Table:
+    """Return a table without rows; columns not named in `_DTYPES` are 4-byte integers."""
+    return table(*[Column(_DTYPES.get(f.name, "i4")) for f in fields(table)])
+
+
+_NAMES: dict[type, tuple[str, ...]] = {
+    t: tuple(f.name for f in fields(t))
+    for t in (TaskTable, JobTable, QueueTable, NodeTable, GpuTable, ShardTable)
+}
+
+
+def freeze(table: Any) -> Any:
+    """Return the same table with frozen columns."""
+    kind = type(table)
+    return kind(*[getattr(table, name).freeze() for name in _NAMES[kind]])

@@ -1,0 +1,145 @@
+"""What can be read alike from the state itself and from a snapshot of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headgate.base.column import Array
+from headgate.model import Bandwidth, Job, Locality, Node, Queue, Read, Shard, Task
+from headgate.protocol import Refusal
+from headgate.state.life import TaskState
+from headgate.state.tables import (
+    GPU_FREE,
+    GpuTable,
+    JobTable,
+    NodeTable,
+    QueueTable,
+    ShardTable,
+    TaskTable,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Append-only lists and indexes that every snapshot shares with the state.
+
+    Rows past the end of a snapshot's tables may be there already; they are not part of it.
+    """
+
+    jobs: list[Job]
+    job_rows: dict[str, int]
+    task_reads: list[tuple[int, ...]]
+    node_rows: dict[str, int]
+    racks: list[str]
+    users: list[str]
+    queue_rows: dict[str, int]
+    shards: list[str]
+    shard_rows: dict[str, int]
+
+
+class View:
+    """Tables and names, and the questions that are asked of them again and again."""
+
+    __slots__ = ()
+
+    version: int
+    now: float
+    tasks: TaskTable[Any]
+    jobs: JobTable[Any]
+    queues: QueueTable[Any]
+    nodes: NodeTable[Any]
+    gpus: GpuTable[Any]
+    shards: ShardTable[Any]
+    names: Names
+    bandwidth: Bandwidth
+    refusals: tuple[Refusal, ...]
+
+    def job(self, row: int) -> Job:
+        """Return a job as it was submitted."""
+        return self.names.jobs[row]
+
+    def task(self, row: int) -> Task:
+        """Return a task as it was submitted."""
+        job: Job = self.names.jobs[self.tasks.job[row]]
+        return job.tasks[self.ordinal(row)]
+
+    def ordinal(self, row: int) -> int:
+        """Return a task's place in its job, from 0."""
+        first: int = self.jobs.first_task[self.tasks.job[row]]
+        return row - first
+
+    def node(self, row: int) -> Node:
+        """Return a node as it last joined."""
+        spec: Node = self.nodes.spec[row]
+        return spec
+
+    def queue(self, row: int) -> Queue:
+        """Return a queue as last changed."""
+        spec: Queue = self.queues.spec[row]
+        return spec
+
+    def live_nodes(self) -> list[int]:
+        """Return the rows of the nodes that are up, in order of arrival."""
+        rows: list[int] = np.flatnonzero(self.nodes.alive.array()).tolist()
+        return rows
+
+    def tasks_of(self, job: int) -> range:
+        """Return the rows of a job's tasks."""
+        first = self.jobs.first_task[job]
+        return range(first, first + self.jobs.task_count[job])
+
+    def waiting_of(self, job: int) -> Array:
+        """Return the rows of a job's WAITING tasks, ascending."""
+        rows = self.tasks_of(job)
+        states = self.tasks.state.span(rows.start, rows.stop)
+        waiting: Array = np.flatnonzero(states == TaskState.WAITING) + rows.start
+        return waiting
+
+    def free_gpus_of(self, node: int) -> Array:
+        """Return the indices of a node's free GPUs, ascending; none when the node is not up."""
+        first = self.nodes.first_gpu[node]
+        holders = self.gpus.task.span(first, first + self.nodes.gpu_count[node])
+        indices: Array = np.flatnonzero(holders == GPU_FREE)
+        return indices
+
+    def gpu_memory_bytes_of(self, node: int) -> Array:
+        """Return the memory of each GPU of a node, by index."""
+        first = self.nodes.first_gpu[node]
+        memory: Array = self.gpus.memory_bytes.span(first, first + self.nodes.gpu_count[node])
+        return memory
+
+    def reads(self, task: int) -> tuple[int, ...]:
+        """Return the rows of the shards that a task reads, in order."""
+        return self.names.task_reads[task]
+
+    def replicas(self, shard: int) -> tuple[int, ...]:
+        """Return the rows of the nodes that are up and hold a shard, ascending."""
+        nodes: tuple[int, ...] = self.shards.replicas[shard]
+        return nodes
+
+    def planned_reads(self, task: int, node: int) -> tuple[Read, ...]:
+        """Return what a run of a task on a node reads, and from where: nearest replicas only.
+
+        Among equally near replicas each task starts with another one than its neighbours do, so
+        that readers spread over the copies.
+        """
+        turn = self.ordinal(task)
+        return tuple(self._planned_read(shard, node, turn) for shard in self.reads(task))
+
+    def _planned_read(self, shard: int, node: int, turn: int) -> Read:
+        value = Shard(id=self.names.shards[shard], size_bytes=self.shards.size_bytes[shard])
+        holders = self.replicas(shard)
+        locality = Locality.CLUSTER
+        if node in holders:
+            locality, holders = Locality.NODE, (node,)
+        else:
+            rack = self.nodes.rack[node]
+            near = tuple(n for n in holders if self.nodes.rack[n] == rack)
+            if near:
+                locality, holders = Locality.RACK, near
+        start = turn % len(holders) if holders else 0
+        sources = tuple(self.node(n).id for n in holders[start:] + holders[:start])
+        return Read(shard=value, locality=locality, sources=sources)
