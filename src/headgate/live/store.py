@@ -1,0 +1,331 @@
+"""The shards of one node, kept as checksummed files that survive a restart.
+
+Every shard has a directory of its own under the root, named by its percent-encoded id; the one file
+in it is named `<size_bytes>.<checksum>`. So one rename makes a shard appear whole, with its size
+and checksum, and several processes of a node can look at one root without a shared index.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from headgate.base.errors import Problem, SpecError, WorldError
+
+PIECE_BYTES = 1 << 20
+_NAME_BYTES = 255
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredShard:
+    """A shard that lies on this node; `checksum` is BLAKE2b with 128 bits, in hex."""
+
+    id: str
+    size_bytes: int
+    checksum: str
+
+
+class ShardStore:
+    """One node's shards under one root directory.
+
+    Whatever writes raises `WorldError`: `disk_full` when the disk is full, `shard_store` for every
+    other failure of the disk; nothing half-written stays.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Open the store, made when it is not there; files of writers that died are removed."""
+        self._root = root
+        self._incoming = root / ".incoming"
+        self._corrupt = root / ".corrupt"
+        self._verified: dict[Path, int] = {}
+        with disk_errors(root):
+            self._incoming.mkdir(parents=True, exist_ok=True)
+            self._corrupt.mkdir(exist_ok=True)
+            with self._locked():
+                for leftover in sorted(self._incoming.iterdir()):
+                    _remove_unless_open(leftover)
+
+    def put(
+        self,
+        shard_id: str,
+        chunks: Iterable[bytes | memoryview],
+        *,
+        expected: Callable[[], str] | None = None,
+    ) -> StoredShard:
+        """Store the chunks as one shard, replacing one of that id.
+
+        `expected` gives the checksum that they must have; it is asked after the last chunk, and a
+        mismatch raises WorldError `shard_corrupt` and stores nothing.
+        """
+        self._directory(shard_id)
+        with disk_errors(self._root), self._temporary() as (descriptor, path):
+            digest = new_digest()
+            for chunk in chunks:
+                write_whole(descriptor, chunk)
+                digest.update(chunk)
+            os.fsync(descriptor)
+            size_bytes = os.fstat(descriptor).st_size
+            checksum = digest.hexdigest()
+            if expected is not None and (wanted := expected()) != checksum:
+                raise WorldError(
+                    f"shard '{shard_id}' arrived with checksum {checksum}, not {wanted}",
+                    code="shard_corrupt",
+                )
+            shard = StoredShard(id=shard_id, size_bytes=size_bytes, checksum=checksum)
+            self._commit(shard, path)
+        return shard
+
+    def adopt(self, shard_id: str, path: Path) -> StoredShard:
+        """Take over a finished file as a shard: by rename, or by copying from another disk."""
+        self._directory(shard_id)
+        with disk_errors(self._root):
+            with path.open("rb") as file:
+                size_bytes, checksum = _measure(file.fileno())
+                os.fsync(file.fileno())
+            shard = StoredShard(id=shard_id, size_bytes=size_bytes, checksum=checksum)
+            try:
+                self._commit(shard, path)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                shard = self.put(shard_id, read_pieces(path), expected=lambda: checksum)
+                path.unlink()
+        return shard
+
+    def find(self, shard_id: str) -> StoredShard | None:
+        """Return what is stored under an id; a file of a wrong size is corrupt and not found."""
+        found = self._locate(shard_id)
+        return None if found is None else found[0]
+
+    def has(self, shard_id: str) -> bool:
+        """Say whether the shard lies here whole."""
+        return self._locate(shard_id) is not None
+
+    def path(self, shard_id: str) -> Path:
+        """Return the file of a shard, for reading only; WorldError `shard_absent` without one."""
+        found = self._locate(shard_id)
+        if found is None:
+            raise WorldError(f"shard '{shard_id}' is not on this node", code="shard_absent")
+        return found[1]
+
+    def verify(self, shard_id: str) -> bool:
+        """Read the shard and say whether it is here and whole; a corrupt one is dropped.
+
+        A file found whole once is not read again by this store until it changes.
+        """
+        found = self._locate(shard_id)
+        if found is None:
+            return False
+        shard, path = found
+        try:
+            changed_ns = path.stat().st_mtime_ns
+            if self._verified.get(path) == changed_ns:
+                return True
+            with path.open("rb") as file:
+                whole = _measure(file.fileno()) == (shard.size_bytes, shard.checksum)
+        except FileNotFoundError:
+            return False
+        except OSError:  # an unreadable sector
+            whole = False
+        else:
+            if whole:
+                self._verified[path] = changed_ns
+        if not whole:
+            self._drop(shard_id, path)
+        return whole
+
+    def remove(self, shard_id: str) -> bool:
+        """Delete a shard; say whether it was there."""
+        directory = self._directory(shard_id)
+        with disk_errors(self._root), self._locked():
+            files = _files(directory)
+            for path in files:
+                self._verified.pop(path, None)
+                path.unlink()
+            with suppress(FileNotFoundError):
+                directory.rmdir()
+        return bool(files)
+
+    def list(self) -> tuple[StoredShard, ...]:
+        """Return all shards by id; contents are not read (see `verify`)."""
+        found = (
+            self.find(unquote(entry.name))
+            for entry in sorted(self._root.iterdir())
+            if not entry.name.startswith(".")
+        )
+        return tuple(sorted((s for s in found if s is not None), key=lambda shard: shard.id))
+
+    def take_corrupt(self) -> tuple[str, ...]:
+        """Return the ids found corrupt by any process since the last call, each once."""
+        ids = []
+        with disk_errors(self._root), self._locked():
+            for path in sorted(self._corrupt.iterdir()):
+                ids.append(unquote(path.name))
+                path.unlink()
+        return tuple(ids)
+
+    def _directory(self, shard_id: str) -> Path:
+        return self._root / _escape(shard_id)
+
+    def _locate(self, shard_id: str) -> tuple[StoredShard, Path] | None:
+        for path in _files(self._directory(shard_id)):
+            size, _, checksum = path.name.partition(".")
+            shard = StoredShard(id=shard_id, size_bytes=int(size), checksum=checksum)
+            try:
+                if path.stat().st_size == shard.size_bytes:
+                    return shard, path
+            except FileNotFoundError:
+                continue
+            self._drop(shard_id, path)
+        return None
+
+    def _drop(self, shard_id: str, path: Path) -> None:
+        """Take a corrupt file out of sight and remember it for `take_corrupt`."""
+        self._verified.pop(path, None)
+        with suppress(FileNotFoundError), disk_errors(self._root), self._locked():
+            path.rename(self._corrupt / _escape(shard_id))
+
+    def _commit(self, shard: StoredShard, path: Path) -> None:
+        directory = self._directory(shard.id)
+        with self._locked():
+            directory.mkdir(exist_ok=True)
+            final = directory / f"{shard.size_bytes}.{shard.checksum}"
+            try:
+                path.rename(final)
+            except OSError:
+                with suppress(OSError):
+                    directory.rmdir()
+                raise
+            self._verified.pop(final, None)
+            for other in _files(directory):
+                if other != final:
+                    other.unlink()
+            _sync_directory(directory)
+            _sync_directory(self._root)
+
+    @contextmanager
+    def _temporary(self) -> Iterator[tuple[int, Path]]:
+        """Give a new file, locked while it is being written and gone if it was not committed."""
+        with self._locked():
+            descriptor, name = tempfile.mkstemp(dir=self._incoming)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        path = Path(name)
+        try:
+            yield descriptor, path
+        finally:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the root against other threads and processes; only for short work."""
+        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def new_digest() -> hashlib.blake2b:
+    """Return the running checksum that shards carry."""
+    return hashlib.blake2b(digest_size=16)
+
+
+def read_pieces(path: Path) -> Iterator[bytes]:
+    """Yield a file in pieces of `PIECE_BYTES`."""
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+def write_whole(descriptor: int, chunk: bytes | memoryview) -> None:
+    """Write all of a chunk, where `os.write` may stop half-way."""
+    rest = memoryview(chunk).cast("B")
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+@contextmanager
+def disk_errors(where: Path) -> Iterator[None]:
+    """Turn a failure of the disk into a WorldError: `disk_full` or `shard_store`."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in _FULL
+        raise WorldError(
+            (
+                Problem(
+                    path=str(where),
+                    problem="the disk is full" if full else str(error),
+                    hint="free some space, or remove datasets with 'headgate data rm'"
+                    if full
+                    else "",
+                ),
+            ),
+            code="disk_full" if full else "shard_store",
+        ) from error
+
+
+def _measure(descriptor: int) -> tuple[int, str]:
+    """Return size and checksum of an open file, reading it from where it stands."""
+    digest = new_digest()
+    size_bytes = 0
+    while piece := os.read(descriptor, PIECE_BYTES):
+        digest.update(piece)
+        size_bytes += len(piece)
+    return size_bytes, digest.hexdigest()
+
+
+def _files(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _remove_unless_open(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:  # another process is writing it
+        return
+    else:
+        path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _escape(shard_id: str) -> str:
+    """Return the directory name of a shard id; SpecError for an id that no file system can name."""
+    name = quote(shard_id, safe="")
+    if name.startswith("."):
+        name = "%2E" + name[1:]
+    if not name or len(name) > _NAME_BYTES:
+        raise SpecError(
+            [
+                Problem(
+                    path=shard_id,
+                    problem=f"a shard's name has 1 to {_NAME_BYTES} bytes, this has {len(name)}",
+                    hint="'/', ':' and letters beyond ASCII count three for each byte",
+                )
+            ]
+        )
+    return name
