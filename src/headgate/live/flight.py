@@ -1,0 +1,358 @@
+"""Shards over the network: a node serves its store through Arrow Flight, readers stream from it.
+
+A shard travels as record batches of one binary column with pieces of about 1 MiB, so neither side
+ever holds a whole shard. Its checksum travels with it, and whoever writes the bytes down checks it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyarrow import flight
+
+from headgate.base.errors import WorldError
+from headgate.live.store import (
+    PIECE_BYTES,
+    ShardStore,
+    StoredShard,
+    disk_errors,
+    new_digest,
+    read_pieces,
+    write_whole,
+)
+from headgate.model import Locality, Read
+
+FILE_PREFIX = "file:"
+_SCHEMA = pa.schema([("piece", pa.binary())])
+_ANSWER_S = 5.0
+_STALL_S = 10.0
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 3.0
+
+
+class Fetched(NamedTuple):
+    """Where a shard can be read, how far it came, and how many bytes were moved or opened."""
+
+    path: Path
+    locality: Locality
+    size_bytes: int
+
+
+class ShardServer:
+    """Serves one store from threads of this process until closed."""
+
+    def __init__(self, store: ShardStore, host: str, port: int = 0) -> None:
+        """Listen on host and port, 0 for any free one; WorldError `port_in_use`."""
+        try:
+            self._server = _Service(store, f"grpc://{host}:{port}")
+        except (pa.ArrowException, OSError) as error:
+            raise WorldError(
+                f"the shard service cannot listen on {host}:{port}: {error}", code="port_in_use"
+            ) from error
+        self.port: int = self._server.port
+        self._thread = threading.Thread(target=self._server.serve, daemon=True, name="shards")
+        self._thread.start()
+
+    def served_bytes(self) -> dict[str, int]:
+        """Return the bytes served so far by what readers said they are, such as `rack`."""
+        return self._server.counted()
+
+    def close(self) -> None:
+        """Stop listening and end transfers under way; their readers see an error."""
+        self._server.closing.set()
+        threading.Thread(target=self._server.shutdown, daemon=True).start()
+        self._thread.join(_ANSWER_S)  # a reader that hangs keeps its thread, not us
+
+
+class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships no types
+    def __init__(self, store: ShardStore, location: str) -> None:
+        super().__init__(location)
+        self.closing = threading.Event()
+        self._store = store
+        self._lock = threading.Lock()
+        self._counted: dict[str, int] = {}
+
+    def counted(self) -> dict[str, int]:
+        with self._lock:
+            return dict(sorted(self._counted.items()))
+
+    def do_get(self, context: Any, ticket: Any) -> Any:  # noqa: ARG002  # pyarrow's signature
+        """Stream the shard of a ticket `{"shard", "reader"}`."""
+        request = json.loads(ticket.ticket)
+        with _flight_errors():
+            path = self._store.path(request["shard"])
+
+        def batches() -> Iterator[Any]:
+            for piece in read_pieces(path):
+                if self.closing.is_set():
+                    raise flight.FlightUnavailableError("the shard service is closing")
+                with self._lock:
+                    reader = request["reader"]
+                    self._counted[reader] = self._counted.get(reader, 0) + len(piece)
+                yield _batch(piece)
+
+        return flight.GeneratorStream(_SCHEMA, batches())
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:  # noqa: ARG002
+        """Store a stream whose last, empty batch carries the checksum; answer with the shard."""
+        shard_id = descriptor.path[0].decode()
+        said = ""
+
+        def chunks() -> Iterator[Any]:
+            nonlocal said
+            for chunk in reader:
+                if chunk.app_metadata is not None:
+                    said = chunk.app_metadata.to_pybytes().decode()
+                yield from _pieces(chunk.data)
+
+        with _flight_errors():
+            shard = self._store.put(shard_id, chunks(), expected=lambda: said)
+        writer.write(pa.py_buffer(_encode(shard)))
+
+    def do_action(self, context: Any, action: Any) -> list[bytes]:  # noqa: ARG002
+        """`stat` tells of a shard; `verify` also reads it, and drops it when it is corrupt."""
+        shard_id = action.body.to_pybytes().decode()
+        with _flight_errors():
+            if action.type == "verify" and not self._store.verify(shard_id):
+                raise WorldError(f"shard '{shard_id}' is corrupt here", code="shard_absent")
+            if action.type not in ("stat", "verify"):
+                raise WorldError(f"there is no action '{action.type}'")
+            shard = self._store.find(shard_id)
+            if shard is None:
+                raise WorldError(f"shard '{shard_id}' is not on this node", code="shard_absent")
+            return [_encode(shard)]
+
+
+def stat(host: str, port: int, shard_id: str) -> StoredShard:
+    """Ask a node for a shard's size and checksum; WorldError `shard_absent`, `unreachable`."""
+    with _client(host, port) as client:
+        return _act(client, "stat", shard_id)
+
+
+def fetch(host: str, port: int, shard_id: str, to: Path, *, reader: str = "copy") -> int:
+    """Stream a shard from a node into the file `to`, which appears whole or not; return its bytes.
+
+    WorldError `shard_absent` (also when the node finds its replica corrupt), `shard_changed` (on
+    the way), `unreachable` (also for a node that stops sending for 10 s) or `disk_full`. `reader`
+    is what the server counts the bytes under.
+    """
+    with _client(host, port) as client:
+        said = _act(client, "stat", shard_id)
+        ticket = flight.Ticket(json.dumps({"shard": shard_id, "reader": reader}).encode())
+        stream = client.do_get(ticket)
+        with disk_errors(to.parent):
+            descriptor, name = tempfile.mkstemp(dir=to.parent, prefix=".fetch-")
+        try:
+            with _cancelled_when_stalled(stream.cancel) as progress:
+                checksum = _write_down(stream, descriptor, to.parent, progress)
+            if checksum != said.checksum:
+                _act(client, "verify", shard_id)  # a bad replica: the node drops it and says so
+                raise WorldError(
+                    f"shard '{shard_id}' changed on its way from {host}:{port}",
+                    code="shard_changed",
+                )
+            with disk_errors(to.parent):
+                Path(name).replace(to)
+        finally:
+            os.close(descriptor)
+            Path(name).unlink(missing_ok=True)
+    return said.size_bytes
+
+
+def send(
+    host: str,
+    port: int,
+    shard_id: str,
+    source: Path | Iterable[bytes],
+    *,
+    timeout_s: float = 600.0,
+) -> StoredShard:
+    """Stream a file or chunks to a node as one shard, checked there before it appears.
+
+    WorldError `disk_full` (of that node), `shard_corrupt` or `unreachable`.
+    """
+    chunks = read_pieces(source) if isinstance(source, Path) else source
+    digest = new_digest()
+    with _client(host, port) as client:
+        writer, answers = client.do_put(
+            flight.FlightDescriptor.for_path(shard_id),
+            _SCHEMA,
+            flight.FlightCallOptions(timeout=timeout_s),
+        )
+        try:
+            for chunk in chunks:
+                for start in range(0, len(chunk), PIECE_BYTES):
+                    piece = memoryview(chunk)[start : start + PIECE_BYTES]
+                    digest.update(piece)
+                    writer.write_batch(_batch(piece))
+            checksum = digest.hexdigest()
+            writer.write_with_metadata(_batch(b""), checksum.encode())
+            writer.done_writing()
+            answer = answers.read()
+        finally:
+            writer.close()  # raises what the node said, where it broke the stream off
+    stored: dict[str, Any] = json.loads(answer.to_pybytes())
+    return StoredShard(**stored)
+
+
+def fetch_best(
+    read: Read,
+    addresses: Mapping[str, tuple[str, int]],
+    local: ShardStore | None,
+    to: Path,
+    patience_s: float = 30.0,
+) -> Fetched:
+    """Give a file with the shard's bytes: the local replica in place, or a copy fetched to `to`.
+
+    A plain file (`file:PATH`, no sources) is opened in place. Otherwise the sources are tried in
+    order, again and again with growing pauses while `patience_s` lasts; a source that answers that
+    it has no such shard, or a corrupt one, is not asked again. When none is left or patience
+    ends: WorldError `shard_unreadable` with every source's last error. A full disk here ends it at
+    once.
+    """
+    shard_id = read.shard.id
+    if not read.sources and shard_id.startswith(FILE_PREFIX):
+        return _open_in_place(shard_id)
+    if local is not None and local.verify(shard_id):
+        path = local.path(shard_id)
+        return Fetched(path, Locality.NODE, path.stat().st_size)
+    until = time.monotonic() + patience_s
+    pause_s = _FIRST_PAUSE_S
+    errors = {node: "its address is not known" for node in read.sources if node not in addresses}
+    sources = [node for node in read.sources if node in addresses]
+    while True:
+        for node in tuple(sources):
+            host, port = addresses[node]
+            try:
+                size_bytes = fetch(host, port, shard_id, to, reader=read.locality.label)
+            except WorldError as error:
+                if error.code in ("disk_full", "shard_store"):
+                    raise
+                errors[node] = str(error)
+                if error.code == "shard_absent":
+                    sources.remove(node)
+            else:
+                return Fetched(to, read.locality, size_bytes)
+        if not sources or time.monotonic() + pause_s > until:
+            raise _unreadable(read, errors)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _open_in_place(shard_id: str) -> Fetched:
+    path = Path(shard_id.removeprefix(FILE_PREFIX))
+    try:
+        size_bytes = path.stat().st_size
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise WorldError(f"cannot read '{path}': {error}", code="shard_unreadable") from error
+    return Fetched(path, Locality.CLUSTER, size_bytes)
+
+
+def _unreadable(read: Read, errors: Mapping[str, str]) -> WorldError:
+    told = "; ".join(f"{node}: {errors[node]}" for node in read.sources) or "it has no replica"
+    return WorldError(f"cannot read shard '{read.shard.id}': {told}", code="shard_unreadable")
+
+
+def _write_down(stream: Any, descriptor: int, where: Path, progress: Callable[[], None]) -> str:
+    """Write all pieces of a stream; return their checksum."""
+    digest = new_digest()
+    for chunk in stream:
+        progress()
+        for piece in _pieces(chunk.data):
+            digest.update(piece)
+            with disk_errors(where):
+                write_whole(descriptor, piece)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _cancelled_when_stalled(cancel: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    """Call `cancel` from a thread when the function given is not called for a while."""
+    done = threading.Event()
+    count = 0
+
+    def progress() -> None:
+        nonlocal count
+        count += 1
+
+    def watch() -> None:
+        seen = -1
+        while not done.wait(_STALL_S):
+            if seen == count:
+                cancel()
+                return
+            seen = count
+
+    watcher = threading.Thread(target=watch, daemon=True, name="stall-watch")
+    watcher.start()
+    try:
+        yield progress
+    finally:
+        done.set()
+        watcher.join()
+
+
+@contextmanager
+def _client(host: str, port: int) -> Iterator[Any]:
+    """Give a connection; what goes wrong on it comes out as the WorldError that the node meant."""
+    client = flight.connect(f"grpc://{host}:{port}")
+    try:
+        yield client
+    except flight.FlightError as error:
+        if error.extra_info:
+            told = json.loads(error.extra_info)
+            raise WorldError(told["message"], code=told["code"]) from error
+        problem = str(error).split(". gRPC client debug context")[0]
+        raise WorldError(f"{host}:{port}: {problem}", code="unreachable") from error
+    except pa.ArrowException as error:
+        raise WorldError(f"{host}:{port}: {error}", code="unreachable") from error
+    finally:
+        client.close()
+
+
+def _act(client: Any, action: str, shard_id: str) -> StoredShard:
+    options = flight.FlightCallOptions(timeout=_ANSWER_S)
+    (result,) = client.do_action(flight.Action(action, shard_id.encode()), options)
+    told: dict[str, Any] = json.loads(result.body.to_pybytes())
+    return StoredShard(**told)
+
+
+@contextmanager
+def _flight_errors() -> Iterator[None]:
+    """Send a WorldError to the other side with its code."""
+    try:
+        yield
+    except WorldError as error:
+        told = {"code": error.code, "message": str(error)}
+        raise flight.FlightServerError(str(error), json.dumps(told).encode()) from error
+
+
+def _encode(shard: StoredShard) -> bytes:
+    return json.dumps(
+        {"id": shard.id, "size_bytes": shard.size_bytes, "checksum": shard.checksum}
+    ).encode()
+
+
+def _batch(piece: bytes | memoryview) -> Any:
+    """Wrap one piece as a batch of one row, without copying it."""
+    offsets = pa.py_buffer(struct.pack("=ii", 0, len(piece)))
+    column = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(piece)])
+    return pa.record_batch([column], schema=_SCHEMA)
+
+
+def _pieces(batch: Any) -> Iterator[memoryview]:
+    """Yield the pieces of a batch without copying them."""
+    for row in range(batch.num_rows):
+        yield memoryview(batch.column(0)[row].as_buffer())
