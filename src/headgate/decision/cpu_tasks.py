@@ -20,9 +20,9 @@ def place_cpu_tasks(scratch: Scratch) -> tuple[Refusal, ...]:
     snapshot = scratch.snapshot
     nodes = snapshot.live_nodes()
     refusals = []
-    for job in snapshot.waiting_jobs():
-        if not snapshot.jobs.waiting_cpu[job]:
-            continue
+    for job in snapshot.waiting_cpu_jobs():
+        if snapshot.job(job).gang:
+            continue  # placed whole or not at all, by the policy
         for task in snapshot.waiting_of(job).tolist():
             if snapshot.tasks.gpus[task]:
                 continue

@@ -48,3 +48,8 @@ class Snapshot(View):
         gpu_pages = self.jobs.waiting.pages(self.first_waiting_job)
         for (base, cpu), (_, gpu) in zip(cpu_pages, gpu_pages, strict=True):
             yield from (np.flatnonzero(cpu + gpu) + base).tolist()
+
+    def waiting_cpu_jobs(self) -> Iterator[int]:
+        """Yield the rows of jobs with WAITING tasks that need no GPU, in order of arrival."""
+        for base, waiting in self.jobs.waiting_cpu.pages(self.first_waiting_job):
+            yield from (np.flatnonzero(waiting) + base).tolist()

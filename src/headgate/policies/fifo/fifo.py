@@ -52,8 +52,8 @@ class _Round:
         jobs = self.snapshot.jobs
         self.refusals += place_cpu_tasks(self.scratch)
         for job in self.snapshot.waiting_jobs():
-            if not jobs.waiting[job]:
-                continue
+            if not jobs.waiting[job] and not self.snapshot.job(job).gang:
+                continue  # its tasks need no GPU and have been dealt with
             queue = jobs.queue[job]
             if queue in self.full_queues:
                 self.full_queues[queue].append(job)
@@ -74,9 +74,10 @@ class _Round:
 
     def _start(self, job: int) -> Reason | None:
         """Place a job's waiting tasks in order; return why the first one left did not fit."""
-        tasks = [t for t in self.snapshot.waiting_of(job).tolist() if self.snapshot.tasks.gpus[t]]
+        tasks: list[int] = self.snapshot.waiting_of(job).tolist()
         if not self.snapshot.job(job).gang:
-            return next((r for t in tasks if (r := self._place(t)) is not None), None)
+            on_gpu = (t for t in tasks if self.snapshot.tasks.gpus[t])
+            return next((r for t in on_gpu if (r := self._place(t)) is not None), None)
         with self.scratch.trial() as trial:
             for placed, task in enumerate(tasks):
                 reason = self._place(task)
@@ -122,7 +123,8 @@ class _Round:
             free += len(indices)
             total += self.snapshot.nodes.gpu_count[node]
             if len(indices):
-                largest = max(largest, self.snapshot.gpu_memory_bytes_of(node)[indices].max().item())
+                memory = self.snapshot.gpu_memory_bytes_of(node)[indices]
+                largest = max(largest, int(memory.max()))
         if free and largest < memory_bytes:
             return GpuMemory(needed_bytes=memory_bytes, largest_free_bytes=largest)
         return NoFreeGpu(free_gpus=free, needed_gpus=need, total_gpus=total)
