@@ -25,7 +25,7 @@ class Problem:
     def __str__(self) -> str:
         place = self.path if self.line is None else f"{self.path} (line {self.line})"
         hint = f"; {self.hint}" if self.hint else ""
-        return f"{place}: {self.problem}{hint}"
+        return f"{place}: {self.problem}{hint}" if place else f"{self.problem}{hint}"
 
 
 class HeadgateError(Exception):
