@@ -22,7 +22,7 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory .debian-packages
 	@echo "Installing into .venv (some minutes the first time)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	@$(PIP) pip
 	@$(PIP) hatchling editables
 	@$(PIP) --no-build-isolation --editable '.[live]' --group dev
