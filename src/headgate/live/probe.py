@@ -1,0 +1,90 @@
+"""What a node says of itself: processors, memory, disk and GPUs, as they are now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pynvml
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReport:
+    """One GPU as its driver sees it; `utilisation` is in [0, 1], None where it is not told."""
+
+    index: int
+    name: str
+    memory_bytes: int
+    memory_used_bytes: int
+    utilisation: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """One node at one moment; `dataclasses.asdict` gives its JSON form.
+
+    `cpu_utilisation` is in [0, 1], the mean since the process' last report (0 in the first).
+    """
+
+    cpus: int
+    cpu_utilisation: float
+    memory_bytes: int
+    memory_free_bytes: int
+    disk_bytes: int
+    disk_free_bytes: int
+    gpus: tuple[GpuReport, ...]
+
+
+def probe_node(disk: Path = Path("/")) -> NodeReport:
+    """Report this machine and the disk of a path; what cannot be read is 0, or left out."""
+    memory = psutil.virtual_memory()
+    try:
+        usage = psutil.disk_usage(str(disk))
+        disk_bytes, disk_free_bytes = usage.total, usage.free
+    except OSError:
+        disk_bytes = disk_free_bytes = 0
+    return NodeReport(
+        cpus=psutil.cpu_count() or 1,
+        cpu_utilisation=psutil.cpu_percent() / 100,
+        memory_bytes=memory.total,
+        memory_free_bytes=memory.available,
+        disk_bytes=disk_bytes,
+        disk_free_bytes=disk_free_bytes,
+        gpus=_probe_gpus(),
+    )
+
+
+def _probe_gpus() -> tuple[GpuReport, ...]:
+    """Return the GPUs that NVML shows: none without its library, and none that it has lost."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        found = (_probe_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
+        return tuple(gpu for gpu in found if gpu is not None)
+    except pynvml.NVMLError:
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _probe_gpu(index: int) -> GpuReport | None:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        name = pynvml.nvmlDeviceGetName(handle)
+    except pynvml.NVMLError:  # fallen off the bus
+        return None
+    try:
+        utilisation = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+    except pynvml.NVMLError:  # not told of a GPU cut in parts
+        utilisation = None
+    return GpuReport(
+        index=index,
+        name=str(name),
+        memory_bytes=int(memory.total),
+        memory_used_bytes=int(memory.used),
+        utilisation=utilisation,
+    )

@@ -1,0 +1,151 @@
+"""Cutting files into shards, and choosing the nodes that keep their replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.live.store import PIECE_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePart:
+    """A range of a file; iterating reads it in pieces, as often as asked for."""
+
+    path: Path
+    start: int
+    size_bytes: int
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield pieces of at most 1 MiB; WorldError when the file has shrunk meanwhile."""
+        rest = self.size_bytes
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            while rest:
+                piece = file.read(min(rest, PIECE_BYTES))
+                if not piece:
+                    raise WorldError(f"'{self.path}' became shorter while it was read")
+                rest -= len(piece)
+                yield piece
+
+
+class Place(NamedTuple):
+    """A node that may keep a replica."""
+
+    node: str
+    rack: str
+    free_bytes: int
+
+
+def split_file(path: Path, shard_bytes: int, *, lines: bool) -> tuple[tuple[str, FilePart], ...]:
+    """Cut one file into named shards; see `split_files`."""
+    return split_files([path], shard_bytes, lines=lines)
+
+
+def split_files(
+    paths: Sequence[Path], shard_bytes: int, *, lines: bool
+) -> tuple[tuple[str, FilePart], ...]:
+    """Cut files into one numbered sequence of shards (name, part); no shard spans two files.
+
+    Shards have `shard_bytes`, a file's last one what is left. With `lines` each is cut after the
+    first line end at or beyond that size, so it is longer by less than one line. Names are `00000`,
+    `00001`, ...: they sort in the order of the data. Only the cuts are read here, not the files.
+    SpecError names every file that is missing, empty altogether, or a size below 1.
+    """
+    problems = []
+    if shard_bytes < 1:
+        problems.append(
+            Problem(path="shard", problem=f"a shard has at least 1 byte, not {shard_bytes}")
+        )
+    for path in paths:
+        if not path.is_file():
+            what = "is not a file" if path.exists() else "there is no such file"
+            problems.append(Problem(path=str(path), problem=what))
+    if not problems and not any(path.stat().st_size for path in paths):
+        names = ", ".join(str(path) for path in paths) or "files"
+        problems.append(Problem(path=names, problem="there are no data in it"))
+    if problems:
+        raise SpecError(problems)
+    parts: list[FilePart] = []
+    for path in paths:
+        try:
+            parts += _parts(path, shard_bytes, lines=lines)
+        except OSError as error:
+            problems.append(Problem(path=str(path), problem=f"cannot be read: {error}"))
+    if problems:
+        raise SpecError(problems)
+    return tuple((f"{number:05d}", part) for number, part in enumerate(parts))
+
+
+def _parts(path: Path, shard_bytes: int, *, lines: bool) -> Iterator[FilePart]:
+    size_bytes = path.stat().st_size
+    start = 0
+    with path.open("rb") as file:
+        while start < size_bytes:
+            stop = min(start + shard_bytes, size_bytes)
+            if lines:
+                file.seek(stop - 1)
+                while piece := file.readline(PIECE_BYTES):
+                    if piece.endswith(b"\n"):
+                        break
+                stop = file.tell()
+            yield FilePart(path=path, start=start, size_bytes=stop - start)
+            start = stop
+
+
+def choose_nodes(
+    index: int, places: Sequence[Place], replicas: int, *, size_bytes: int = 0
+) -> tuple[str, ...]:
+    """Return the distinct nodes for the replicas of the shard with this index, first one first.
+
+    Successive shards start on successive nodes, rack by rack in turn. The second replica goes to
+    another rack, the third to the second's rack (so two racks hold the shard and only one copy
+    crosses), any further one to whatever is left; a wish that no node meets is dropped. Nodes
+    with less room than `size_bytes` are passed over. The same arguments give the same nodes.
+    SpecError for fewer nodes than replicas, WorldError `disk_full` when too few have room.
+    """
+    if not 1 <= replicas <= len(places):
+        raise SpecError(
+            [
+                Problem(
+                    path="replicas",
+                    problem=f"{replicas} replicas on {len(places)} nodes",
+                    hint=f"choose from 1 to {len(places)}: each replica lies on a node of its own",
+                )
+            ]
+        )
+    ranked = _rack_by_rack([place for place in places if place.free_bytes >= size_bytes])
+    if len(ranked) < replicas:
+        raise WorldError(
+            f"{len(ranked)} of {len(places)} nodes have room for a shard of {size_bytes} bytes, "
+            f"{replicas} are needed",
+            code="disk_full",
+        )
+    first = ranked[index % len(ranked)]
+    neighbours = [place for place in ranked if place.rack == first.rack]
+    turn = index // len(ranked) + neighbours.index(first)
+    chosen = [first]
+    while len(chosen) < replicas:
+        left = [place for place in ranked if place not in chosen]
+        wished = left
+        if len(chosen) == 1:
+            wished = [place for place in left if place.rack != first.rack]
+        elif len(chosen) == 2:
+            wished = [place for place in left if place.rack == chosen[1].rack]
+        candidates = wished or left
+        chosen.append(candidates[turn % len(candidates)])
+    return tuple(place.node for place in chosen)
+
+
+def _rack_by_rack(places: Sequence[Place]) -> list[Place]:
+    """Order places so that neighbours lie in different racks as long as racks last."""
+    racks: dict[str, int] = {}
+    keyed = []
+    for place in sorted(places):
+        rank = racks.get(place.rack, 0)
+        racks[place.rack] = rank + 1
+        keyed.append((rank, place.rack, place))
+    return [place for _, _, place in sorted(keyed)]
