@@ -1,0 +1,59 @@
+"""The journal's words: an event as one line of JSON, `["TaskStarted",{"at":1.5,"cause":7}]`.
+
+The first element names the kind of event, the second holds its fields. Floats come back exactly,
+infinities included. A plan's refusals are left out: they explain and change no state.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from headgate.base.errors import InvariantBroken
+from headgate.protocol import Event
+
+_KIND = re.compile(r'\["(\w+)",')
+_LEFT_OUT = {1: {"plan": {"refusals"}}}
+
+
+def _kinds(base: type[Event]) -> Iterator[type[Event]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
+
+
+def _adapter(kind: type[Event]) -> TypeAdapter[Any]:
+    tagged = tuple[str, kind]  # type: ignore[valid-type]  # a type made at run time
+    return TypeAdapter(tagged, config=ConfigDict(ser_json_inf_nan="constants"))
+
+
+_ADAPTERS = {kind.__name__: _adapter(kind) for kind in _kinds(Event)}
+
+
+def encode(event: Event) -> str:
+    """Return the event as text; InvariantBroken for one that could not be read back."""
+    kind = type(event).__name__
+    try:
+        adapter = _ADAPTERS[kind]
+        text: bytes = adapter.dump_json((kind, event), exclude=_LEFT_OUT, warnings="error")
+    except (KeyError, PydanticSerializationError) as error:
+        raise InvariantBroken(f"not fit for the journal: {event!r}: {error}") from error
+    return text.decode()
+
+
+def decode(text: str) -> Event:
+    """Return the event that a text stands for; ValueError says what is wrong with the text."""
+    tag = _KIND.match(text)
+    if tag is None or tag[1] not in _ADAPTERS:
+        raise ValueError(f"unknown kind of event: {text[:40]}")
+    try:
+        event: Event = _ADAPTERS[tag[1]].validate_json(text, strict=True)[1]
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join([tag[1], *map(str, first["loc"][1:])])
+        raise ValueError(f"{where}: {first['msg']}") from error
+    return event
