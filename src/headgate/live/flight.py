@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -189,7 +189,7 @@ def send(
             _SCHEMA,
             flight.FlightCallOptions(timeout=timeout_s),
         )
-        try:
+        with _closed(writer):
             for chunk in chunks:
                 for start in range(0, len(chunk), PIECE_BYTES):
                     piece = memoryview(chunk)[start : start + PIECE_BYTES]
@@ -199,8 +199,6 @@ def send(
             writer.write_with_metadata(_batch(b""), checksum.encode())
             writer.done_writing()
             answer = answers.read()
-        finally:
-            writer.close()  # raises what the node said, where it broke the stream off
     stored: dict[str, Any] = json.loads(answer.to_pybytes())
     return StoredShard(**stored)
 
@@ -320,6 +318,21 @@ def _client(host: str, port: int) -> Iterator[Any]:
         raise WorldError(f"{host}:{port}: {error}", code="unreachable") from error
     finally:
         client.close()
+
+
+@contextmanager
+def _closed(writer: Any) -> Iterator[None]:
+    """Close a stream; where the node broke it off, raise what it said rather than 'broken'."""
+    try:
+        yield
+    except pa.ArrowException:
+        writer.close()
+        raise
+    except BaseException:  # ours, or the source's: the node's complaint is only its echo
+        with suppress(pa.ArrowException):
+            writer.close()
+        raise
+    writer.close()
 
 
 def _act(client: Any, action: str, shard_id: str) -> StoredShard:

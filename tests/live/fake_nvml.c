@@ -1,0 +1,54 @@
+/* A driver library with the few functions that a node report asks for.
+   FAKE_NVML_GPUS: how many GPUs. FAKE_NVML_LOST: the index of one that answers nothing.
+   FAKE_NVML_SILENT: the index of one that tells no utilisation. Every GPU has 16 GiB, of which
+   (index + 1) GiB are used, and works at 10 * index per cent. */
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, GPU_IS_LOST = 15 };
+
+typedef struct { unsigned long long total, free, used; } memory_t;
+typedef struct { unsigned gpu, memory; } utilisation_t;
+
+static long number(const char *name, long otherwise) {
+  const char *text = getenv(name);
+  return text ? atol(text) : otherwise;
+}
+
+static long index_of(void *device) { return (long)device - 1; }
+
+int nvmlInitWithFlags(unsigned flags) { (void)flags; return OK; }
+int nvmlInit_v2(void) { return OK; }
+int nvmlShutdown(void) { return OK; }
+const char *nvmlErrorString(int error) { return error ? "fake error" : "success"; }
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+  *count = (unsigned)number("FAKE_NVML_GPUS", 0);
+  return OK;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+  if (index >= (unsigned)number("FAKE_NVML_GPUS", 0)) return INVALID_ARGUMENT;
+  if ((long)index == number("FAKE_NVML_LOST", -1)) return GPU_IS_LOST;
+  *device = (void *)((long)index + 1);
+  return OK;
+}
+
+int nvmlDeviceGetName(void *device, char *name, unsigned length) {
+  snprintf(name, length, "Fake %ld", index_of(device));
+  return OK;
+}
+
+int nvmlDeviceGetMemoryInfo(void *device, memory_t *memory) {
+  memory->total = 16ULL << 30;
+  memory->used = (unsigned long long)(index_of(device) + 1) << 30;
+  memory->free = memory->total - memory->used;
+  return OK;
+}
+
+int nvmlDeviceGetUtilizationRates(void *device, utilisation_t *utilisation) {
+  if (index_of(device) == number("FAKE_NVML_SILENT", -1)) return NOT_SUPPORTED;
+  utilisation->gpu = (unsigned)(10 * index_of(device));
+  utilisation->memory = 0;
+  return OK;
+}

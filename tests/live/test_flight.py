@@ -1,0 +1,292 @@
+"""Shards over the network: whole or not there, from the best source that answers."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.base.errors import WorldError
+from headgate.live import flight as shards
+from headgate.live.flight import ShardServer, fetch, fetch_best, send, stat
+from headgate.live.store import ShardStore
+from headgate.model import Locality, Read, Shard
+
+HOST = "127.0.0.1"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ShardStore:
+    return ShardStore(tmp_path / "store")
+
+
+@pytest.fixture
+def server(store: ShardStore) -> Iterator[ShardServer]:
+    server = ShardServer(store, HOST)
+    yield server
+    server.close()
+
+
+def reading(shard_id: str, *sources: str, locality: Locality = Locality.RACK) -> Read:
+    return Read(shard=Shard(id=shard_id, size_bytes=0), locality=locality, sources=sources)
+
+
+def closed_port() -> int:
+    with socket.socket() as free:
+        free.bind((HOST, 0))
+        return int(free.getsockname()[1])
+
+
+def corrupt(store: ShardStore, shard_id: str) -> None:
+    """Flip a bit, the size as it was."""
+    path = store.path(shard_id)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5_000_000])
+def test_a_shard_there_and_back(
+    store: ShardStore, server: ShardServer, tmp_path: Path, size_bytes: int
+) -> None:
+    data = os.urandom(size_bytes)
+    source = tmp_path / "source"
+    source.write_bytes(data)
+    sent = send(HOST, server.port, "ints:a/0", source)
+    assert sent == store.find("ints:a/0") == stat(HOST, server.port, "ints:a/0")
+    assert sent.size_bytes == size_bytes
+    assert fetch(HOST, server.port, "ints:a/0", tmp_path / "copy", reader="rack") == size_bytes
+    assert (tmp_path / "copy").read_bytes() == data
+    assert sum(server.served_bytes().values()) == size_bytes
+
+
+def test_chunks_of_any_size_are_sent(store: ShardStore, server: ShardServer) -> None:
+    chunks = [b"", b"a", b"b" * 3_000_000, b"", b"c"]
+    send(HOST, server.port, "a", chunks)
+    assert store.path("a").read_bytes() == b"".join(chunks)
+
+
+def test_bytes_served_are_counted_by_reader(
+    store: ShardStore, server: ShardServer, tmp_path: Path
+) -> None:
+    store.put("a", [bytes(1000)])
+    for reader in ("rack", "cluster", "rack"):
+        fetch(HOST, server.port, "a", tmp_path / "copy", reader=reader)
+    assert server.served_bytes() == {"cluster": 1000, "rack": 2000}
+
+
+def test_a_large_shard_is_never_in_memory_whole(server: ShardServer, tmp_path: Path) -> None:
+    """Server, sender and reader in one process: all of it grows by less than the shard."""
+    piece = os.urandom(1 << 20)
+    send(HOST, server.port, "warm", [piece] * 8)
+    fetch(HOST, server.port, "warm", tmp_path / "copy")
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    send(HOST, server.port, "large", (piece for _ in range(256)))
+    fetch(HOST, server.port, "large", tmp_path / "copy")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 128 * 1024
+
+
+def test_what_is_not_there_is_said_so(server: ShardServer, tmp_path: Path) -> None:
+    for ask in (
+        lambda: stat(HOST, server.port, "nothing"),
+        lambda: fetch(HOST, server.port, "nothing", tmp_path / "copy"),
+    ):
+        with pytest.raises(WorldError, match="'nothing' is not on this node") as caught:
+            ask()
+        assert caught.value.code == "shard_absent"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["store"]
+
+
+def test_nobody_there_is_unreachable(tmp_path: Path) -> None:
+    port = closed_port()
+    for ask in (
+        lambda: fetch(HOST, port, "a", tmp_path / "copy"),
+        lambda: send(HOST, port, "a", [b"data"]),
+    ):
+        with pytest.raises(WorldError, match=f"{HOST}:{port}") as caught:
+            ask()
+        assert caught.value.code == "unreachable"
+
+
+def test_a_port_in_use_is_a_clear_error(store: ShardStore, server: ShardServer) -> None:
+    with pytest.raises(WorldError, match=str(server.port)) as caught:
+        ShardServer(store, HOST, server.port)
+    assert caught.value.code == "port_in_use"
+
+
+def test_a_corrupt_replica_is_not_delivered_and_drops_out(
+    store: ShardStore, server: ShardServer, tmp_path: Path
+) -> None:
+    store.put("a", [b"good data"])
+    corrupt(store, "a")
+    with pytest.raises(WorldError, match="corrupt") as caught:
+        fetch(HOST, server.port, "a", tmp_path / "copy")
+    assert caught.value.code == "shard_absent"
+    assert not (tmp_path / "copy").exists()
+    assert not store.has("a")
+    assert store.take_corrupt() == ("a",)
+
+
+def test_a_full_disk_at_the_node_reaches_the_sender(
+    store: ShardStore, server: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise WorldError("the disk is full", code="disk_full")
+
+    monkeypatch.setattr(store, "put", full)
+    with pytest.raises(WorldError, match="the disk is full") as caught:
+        send(HOST, server.port, "a", (bytes(1 << 20) for _ in range(64)))
+    assert caught.value.code == "disk_full"
+
+
+def test_a_sender_that_breaks_off_leaves_nothing(store: ShardStore, server: ShardServer) -> None:
+    def broken() -> Iterator[bytes]:
+        yield bytes(1 << 20)
+        raise RuntimeError("the source broke")
+
+    with pytest.raises(RuntimeError, match="source broke"):
+        send(HOST, server.port, "a", broken())
+    assert store.list() == ()
+    assert store.take_corrupt() == ()
+    send(HOST, server.port, "a", [b"again"])
+    assert store.path("a").read_bytes() == b"again"
+
+
+SERVE = """
+import sys
+from pathlib import Path
+from headgate.live.flight import ShardServer
+from headgate.live.store import ShardStore
+store = ShardStore(Path(sys.argv[1]))
+store.put("a", (bytes(1 << 20) for _ in range(64)))
+print(ShardServer(store, "127.0.0.1").port, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_node_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_STALL_S", 0.3)
+    node = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(tmp_path / "store")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    written = shards.write_whole
+
+    def stop_the_node(descriptor: int, chunk: bytes | memoryview) -> None:
+        node.send_signal(signal.SIGSTOP)
+        written(descriptor, chunk)
+
+    monkeypatch.setattr(shards, "write_whole", stop_the_node)
+    try:
+        assert node.stdout is not None
+        port = int(node.stdout.readline())
+        with pytest.raises(WorldError) as caught:
+            fetch(HOST, port, "a", tmp_path / "copy")
+        assert caught.value.code == "unreachable"
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["store"]
+    finally:
+        node.kill()
+        node.communicate()
+
+
+# -------------------------------------------------------------------------------- fetch_best
+
+
+def test_a_local_replica_is_read_where_it_lies(store: ShardStore, tmp_path: Path) -> None:
+    store.put("a", [b"data"])
+    got = fetch_best(reading("a", "n1", locality=Locality.NODE), {}, store, tmp_path / "copy")
+    assert got == (store.path("a"), Locality.NODE, 4)
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_corrupt_local_replica_is_read_from_elsewhere(
+    store: ShardStore, server: ShardServer, tmp_path: Path
+) -> None:
+    store.put("a", [b"good"])
+    local = ShardStore(tmp_path / "local")
+    local.put("a", [b"good"])
+    corrupt(local, "a")
+    got = fetch_best(reading("a", "n2"), {"n2": (HOST, server.port)}, local, tmp_path / "copy")
+    assert got == (tmp_path / "copy", Locality.RACK, 4)
+    assert got.path.read_bytes() == b"good"
+    assert local.take_corrupt() == ("a",)
+
+
+def test_a_source_that_is_gone_is_passed_over(
+    store: ShardStore, server: ShardServer, tmp_path: Path
+) -> None:
+    store.put("a", [b"data"])
+    addresses = {"n1": (HOST, closed_port()), "n2": (HOST, server.port)}
+    got = fetch_best(reading("a", "n0", "n1", "n2"), addresses, None, tmp_path / "copy")
+    assert got.path.read_bytes() == b"data"
+    assert server.served_bytes() == {"rack": 4}
+
+
+def test_a_source_that_comes_back_in_time_is_used(
+    store: ShardStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("a", [b"data"])
+    port = closed_port()
+    servers: list[ShardServer] = []
+
+    def comes_back(seconds: float) -> None:
+        if not servers:
+            servers.append(ShardServer(store, HOST, port))
+
+    monkeypatch.setattr("headgate.live.flight.time.sleep", comes_back)
+    try:
+        got = fetch_best(reading("a", "n1"), {"n1": (HOST, port)}, None, tmp_path / "copy")
+        assert got.path.read_bytes() == b"data"
+    finally:
+        for server in servers:
+            server.close()
+
+
+def test_when_no_source_is_left_the_error_tells_of_each(
+    server: ShardServer, tmp_path: Path
+) -> None:
+    addresses = {"n1": (HOST, server.port), "n2": (HOST, closed_port())}
+    with pytest.raises(WorldError) as caught:
+        fetch_best(
+            reading("ints:a/7", "n1", "n2", "n3"), addresses, None, tmp_path / "copy", patience_s=0
+        )
+    told = str(caught.value)
+    assert caught.value.code == "shard_unreadable"
+    assert "ints:a/7" in told
+    assert "n1: shard 'ints:a/7' is not on this node" in told
+    assert f"n2: {HOST}:{addresses['n2'][1]}" in told
+    assert "n3: its address is not known" in told
+
+
+def test_a_plain_file_is_opened_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "plain"
+    path.write_bytes(b"data")
+    read = reading(f"file:{path}", locality=Locality.CLUSTER)
+    assert fetch_best(read, {}, None, tmp_path / "copy") == (path, Locality.CLUSTER, 4)
+    path.unlink()
+    with pytest.raises(WorldError, match="plain"):
+        fetch_best(read, {}, None, tmp_path / "copy")
+
+
+def test_a_full_disk_here_is_not_tried_again(
+    store: ShardStore, server: ShardServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, chunk: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    store.put("a", [b"data"])
+    monkeypatch.setattr(shards, "write_whole", full)
+    addresses = {"n1": (HOST, server.port)}
+    with pytest.raises(WorldError) as caught:
+        fetch_best(reading("a", "n1"), addresses, None, tmp_path / "copy", patience_s=600)
+    assert caught.value.code == "disk_full"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["store"]

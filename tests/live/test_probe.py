@@ -1,0 +1,103 @@
+"""What a node says of itself, with GPUs, without, and with broken ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from headgate.live.probe import probe_node
+
+ASK = """
+import json
+from dataclasses import asdict
+from headgate.live.probe import probe_node
+print(json.dumps([asdict(gpu) for gpu in probe_node().gpus]))
+"""
+Ask = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def gpus_reported(tmp_path_factory: pytest.TempPathFactory) -> Ask:
+    """Ask a fresh process that finds our fake driver first."""
+    if (compiler := shutil.which("gcc")) is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("driver")
+    source = Path(__file__).parent / "fake_nvml.c"
+    library = folder / "libnvidia-ml.so.1"
+    subprocess.run(
+        [compiler, "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source], check=True
+    )
+
+    def ask(**settings: int) -> list[dict[str, Any]]:
+        fake = {f"FAKE_NVML_{name.upper()}": str(value) for name, value in settings.items()}
+        done = subprocess.run(
+            [sys.executable, "-c", ASK],
+            env={**os.environ, "LD_LIBRARY_PATH": str(folder), **fake},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        gpus: list[dict[str, Any]] = json.loads(done.stdout)
+        return gpus
+
+    return ask
+
+
+def gpu(index: int, utilisation: float | None) -> dict[str, Any]:
+    return {
+        "index": index,
+        "name": f"Fake {index}",
+        "memory_bytes": 16 << 30,
+        "memory_used_bytes": (index + 1) << 30,
+        "utilisation": utilisation,
+    }
+
+
+def test_the_machine_itself(tmp_path: Path) -> None:
+    report = probe_node(tmp_path)
+    assert report.cpus == psutil.cpu_count()
+    assert 0 <= report.cpu_utilisation <= 1
+    assert 0 < report.memory_free_bytes <= report.memory_bytes
+    assert 0 < report.disk_free_bytes <= report.disk_bytes
+    assert json.loads(json.dumps(asdict(report)))["cpus"] == report.cpus
+
+
+def test_a_disk_that_is_not_there_has_no_room(tmp_path: Path) -> None:
+    report = probe_node(tmp_path / "gone")
+    assert (report.disk_bytes, report.disk_free_bytes) == (0, 0)
+
+
+def test_all_gpus_are_told(gpus_reported: Ask) -> None:
+    assert gpus_reported(gpus=3) == [gpu(0, 0.0), gpu(1, 0.1), gpu(2, 0.2)]
+
+
+def test_a_driver_without_gpus(gpus_reported: Ask) -> None:
+    assert gpus_reported(gpus=0) == []
+
+
+def test_a_lost_gpu_is_left_out(gpus_reported: Ask) -> None:
+    assert gpus_reported(gpus=3, lost=1) == [gpu(0, 0.0), gpu(2, 0.2)]
+
+
+def test_a_gpu_that_does_not_tell_how_busy_it_is(gpus_reported: Ask) -> None:
+    assert gpus_reported(gpus=2, silent=0) == [gpu(0, None), gpu(1, 0.1)]
+
+
+def test_no_driver_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pynvml
+
+    def missing() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", missing)
+    assert probe_node().gpus == ()

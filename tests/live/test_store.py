@@ -1,0 +1,237 @@
+"""A node's shards: whole or not there, found again after a restart, and never corrupt unnoticed."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.base.errors import SpecError, WorldError
+from headgate.live.store import ShardStore
+
+
+def files_under(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def checksum_of(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+@given(shards=st.dictionaries(st.text(min_size=1, max_size=20), st.binary(max_size=50), max_size=8))
+def test_what_was_put_is_found_after_a_restart(shards: dict[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        store = ShardStore(Path(root))
+        for shard_id, data in shards.items():
+            store.put(shard_id, [data[:3], data[3:]])
+        store = ShardStore(Path(root))
+        assert {s.id: (s.size_bytes, s.checksum) for s in store.list()} == {
+            shard_id: (len(data), checksum_of(data)) for shard_id, data in shards.items()
+        }
+        assert [s.id for s in store.list()] == sorted(shards)
+        for shard_id, data in shards.items():
+            assert store.path(shard_id).read_bytes() == data
+            assert store.verify(shard_id)
+
+
+@pytest.mark.parametrize(
+    "shard_id", [".", "..", "../x", "a/b:c", "/etc/passwd", ".incoming", "é%2F"]
+)
+def test_no_id_leaves_the_root(tmp_path: Path, shard_id: str) -> None:
+    root = tmp_path / "root"
+    store = ShardStore(root)
+    store.put(shard_id, [b"data"])
+    assert [s.id for s in store.list()] == [shard_id]
+    assert store.path(shard_id).parent.parent == root
+    assert store.remove(shard_id)
+    assert store.list() == ()
+    assert files_under(tmp_path) == []
+
+
+@pytest.mark.parametrize("shard_id", ["", "x" * 256, "/" * 90])
+def test_an_id_that_no_file_can_carry_is_refused(tmp_path: Path, shard_id: str) -> None:
+    with pytest.raises(SpecError, match="1 to 255 bytes"):
+        ShardStore(tmp_path).put(shard_id, [b"data"])
+
+
+def test_a_new_version_replaces_the_old_one(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path)
+    store.put("a", [b"old"])
+    store.put("a", [b"newer"])
+    assert store.path("a").read_bytes() == b"newer"
+    assert len(files_under(tmp_path)) == 1
+
+
+def test_an_absent_shard_is_said_to_be_absent(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path)
+    assert not store.has("a")
+    assert not store.verify("a")
+    assert not store.remove("a")
+    with pytest.raises(WorldError) as caught:
+        store.path("a")
+    assert caught.value.code == "shard_absent"
+
+
+def test_a_source_that_breaks_off_leaves_the_old_version(tmp_path: Path) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"half"
+        raise RuntimeError("the source broke")
+
+    store = ShardStore(tmp_path)
+    store.put("a", [b"whole"])
+    with pytest.raises(RuntimeError, match="source broke"):
+        store.put("a", broken())
+    assert store.path("a").read_bytes() == b"whole"
+    assert len(files_under(tmp_path)) == 1
+
+
+def test_a_wrong_checksum_stores_nothing(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path)
+    with pytest.raises(WorldError) as caught:
+        store.put("a", [b"data"], expected=lambda: checksum_of(b"other"))
+    assert caught.value.code == "shard_corrupt"
+    assert files_under(tmp_path) == []
+    store.put("a", [b"data"], expected=lambda: checksum_of(b"data"))
+    assert store.has("a")
+
+
+def test_a_flipped_bit_is_found_and_reported_once(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path)
+    store.put("a/1", [b"good"])
+    store.put("a/2", [b"good"])
+    assert store.verify("a/1")
+    store.path("a/1").write_bytes(b"gooe")
+    assert store.has("a/1")  # the size is right: only reading it tells
+    assert not store.verify("a/1")
+    assert not store.has("a/1")
+    assert [s.id for s in store.list()] == ["a/2"]
+    other_process = ShardStore(tmp_path)
+    assert other_process.take_corrupt() == ("a/1",)
+    assert store.take_corrupt() == ()
+
+
+def test_a_truncated_file_is_absent_without_reading_it(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path)
+    store.put("a", [b"whole"])
+    os.truncate(store.path("a"), 2)
+    assert store.list() == ()
+    assert store.take_corrupt() == ("a",)
+    store.put("a", [b"whole"])
+    assert store.verify("a")
+
+
+def test_a_result_file_is_adopted_by_rename(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path / "root")
+    result = tmp_path / "result"
+    result.write_bytes(b"result")
+    inode = result.stat().st_ino
+    shard = store.adopt("job/3", result)
+    assert (shard.size_bytes, shard.checksum) == (6, checksum_of(b"result"))
+    assert store.path("job/3").stat().st_ino == inode
+    assert not result.exists()
+
+
+def test_a_result_on_another_disk_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ShardStore(tmp_path / "root")
+    result = tmp_path / "result"
+    result.write_bytes(b"result")
+    rename = Path.rename
+
+    def across_disks(self: Path, target: Path) -> Path:
+        if self == result:
+            raise OSError(errno.EXDEV, "another disk")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", across_disks)
+    store.adopt("job/3", result)
+    assert store.path("job/3").read_bytes() == b"result"
+    assert not result.exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(errno.ENOSPC, "disk_full"), (errno.EDQUOT, "disk_full"), (errno.EIO, "shard_store")],
+)
+def test_a_failing_disk_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    store = ShardStore(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(WorldError) as caught:
+            store.put("a", [b"data"])
+    assert caught.value.code == code
+    assert not store.has("a")
+    assert files_under(tmp_path) == []
+
+
+FILL = """
+import sys
+from pathlib import Path
+from headgate.base.errors import WorldError
+from headgate.live.store import ShardStore
+store = ShardStore(Path(sys.argv[1]))
+store.put("small", [bytes(1 << 16)])
+try:
+    store.put("large", (bytes(1 << 16) for _ in range(64)))
+except WorldError as error:
+    print(error.code, store.has("small"), store.verify("small"), store.has("large"))
+print(sum(1 for path in store._incoming.iterdir()))
+"""
+
+
+def test_a_disk_that_really_is_full(tmp_path: Path) -> None:
+    """On a file system of 1 MiB, mounted in a name space of its own."""
+    mount = f'mount -t tmpfs -o size=1m none "{tmp_path}" && exec "$@"'
+    inner = [sys.executable, "-c", FILL, str(tmp_path)]
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
+    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this machine lets us mount nothing")
+    done = subprocess.run([*command, *inner], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["disk_full", "True", "True", "False", "0"]
+
+
+WRITE_FOR_EVER = """
+import sys, time
+from pathlib import Path
+from headgate.live.store import ShardStore
+def chunks():
+    yield b"half"
+    print("writing", flush=True)
+    time.sleep(600)
+ShardStore(Path(sys.argv[1])).put("a", chunks())
+"""
+
+
+def test_what_a_killed_writer_left_is_cleared_but_a_living_one_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITE_FOR_EVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "writing\n"
+        ShardStore(tmp_path)
+        assert len(files_under(tmp_path)) == 1
+    finally:
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate()
+    store = ShardStore(tmp_path)
+    assert files_under(tmp_path) == []
+    assert store.list() == ()
