@@ -1,5 +1,6 @@
-"""The one mutator: facts in, wishes out."""
+"""The one mutator: facts in, wishes out; and the loop that joins it to a world."""
 
+from headgate.engine.drive import drive
 from headgate.engine.engine import Engine
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "drive"]

@@ -76,12 +76,8 @@ class Engine:
             if apply is None:
                 raise TypeError(f"no such event: {event!r}")
             self.state.now = max(self.state.now, event.at)
-            fresh = isinstance(event, PlanReady) and event.seen == self.state.version
             self.state.version += 1
-            if isinstance(event, PlanReady):
-                self._plan_ready(event, fresh=fresh)
-            else:
-                apply(self, event)
+            apply(self, event)
         waits = self.state.waiting_tasks and self._timer is None
         if self._dirty and self._deciding is None and waits:
             self._dirty = False
@@ -376,7 +372,8 @@ class Engine:
 
     # --- decisions -------------------------------------------------------------------------------
 
-    def _plan_ready(self, event: PlanReady, *, fresh: bool) -> None:
+    def _plan_ready(self, event: PlanReady) -> None:
+        fresh = event.seen == self.state.version - 1  # nothing happened since it was asked for
         if event.cause != self._deciding:
             self.stale += 1
             return

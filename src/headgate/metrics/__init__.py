@@ -1,0 +1,1 @@
+"""Folds over events, and the figures of a run."""

@@ -1,0 +1,55 @@
+"""Busy GPU seconds, as a fold over events and commands: reading and killed runs included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.protocol import (
+    Command,
+    Event,
+    LaunchGang,
+    LaunchTask,
+    NodeJoined,
+    NodeLost,
+    TaskFailed,
+    TaskFinished,
+    TaskStopped,
+)
+
+
+class BusyGpus:
+    """An observer: `gpu_s` is what all ended runs held their GPUs for."""
+
+    def __init__(self) -> None:
+        self.gpu_s = 0.0
+        self._open: dict[int, tuple[float, int, str]] = {}  # launch -> since, GPUs, node
+
+    def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        """See a batch and what followed from it."""
+        for event in batch:
+            match event:
+                case TaskFinished() | TaskFailed() | TaskStopped():
+                    self._close(event.cause, event.at)
+                case NodeLost():
+                    self._close_node(event.node, event.at)
+                case NodeJoined():
+                    self._close_node(event.node.id, event.at)
+                case _:
+                    pass
+        for command in commands:
+            for launch in _launches(command):
+                self._open[launch.id] = (batch[-1].at, len(launch.gpus), launch.node)
+
+    def _close(self, launch: int, at: float) -> None:
+        since, gpus, _ = self._open.pop(launch, (at, 0, ""))
+        self.gpu_s += (at - since) * gpus
+
+    def _close_node(self, node: str, at: float) -> None:
+        for launch in [i for i, (_, _, where) in self._open.items() if where == node]:
+            self._close(launch, at)
+
+
+def _launches(command: Command) -> tuple[LaunchTask, ...]:
+    if isinstance(command, LaunchGang):
+        return command.members
+    return (command,) if isinstance(command, LaunchTask) else ()

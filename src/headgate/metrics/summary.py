@@ -1,0 +1,79 @@
+"""The figures of a finished run, from the state it ended in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from headgate.base.column import Array
+from headgate.state import JobState
+from headgate.state.view import View
+
+
+def summary(view: View, *, busy_gpu_s: float, gpus: int) -> dict[str, Any]:
+    """Return makespan, completion and waiting times and utilisation; None where undefined.
+
+    Makespan runs from the first submission to the last end; quantiles interpolate linearly;
+    completion times (end - submission) are those of finished jobs; waiting is submission to first
+    start, of jobs that started.
+    """
+    jobs = view.jobs
+    states = jobs.state.array()
+    submitted, started, ended = (
+        jobs.submitted_at.array(), jobs.started_at.array(), jobs.ended_at.array(),
+    )  # fmt: skip
+    finished = states == JobState.FINISHED
+    jct_s = (ended - submitted)[finished]
+    wait_s = (started - submitted)[~np.isnan(started)]
+    over = ~np.isnan(ended)
+    makespan_s = float(ended[over].max() - submitted.min()) if over.any() else 0.0
+    return {
+        "makespan_s": makespan_s,
+        "jobs_finished": int(finished.sum()),
+        "jobs_failed": int((states == JobState.FAILED).sum()),
+        "jobs_unfinished": int((~over).sum()),
+        "mean_jct_s": _or_none(np.mean, jct_s),
+        "median_jct_s": _or_none(np.median, jct_s),
+        "p99_jct_s": _or_none(lambda a: np.quantile(a, 0.99), jct_s),
+        "mean_wait_s": _or_none(np.mean, wait_s),
+        "gpu_utilisation": busy_gpu_s / (gpus * makespan_s) if gpus and makespan_s else 0.0,
+    }
+
+
+def _or_none(of: Any, values: Array) -> float | None:
+    return float(of(values)) if len(values) else None
+
+
+def run_times_s(view: View) -> dict[str, float]:
+    """Return per finished job the time from its first task's start to its last task's end."""
+    times = {}
+    for row, job in enumerate(view.names.jobs[: len(view.jobs.state)]):
+        if view.jobs.state[row] == JobState.FINISHED:
+            times[job.id] = view.jobs.ended_at[row] - view.jobs.started_at[row]
+    return times
+
+
+def fairness(run_s: Mapping[str, float], ideal_s: Mapping[str, float]) -> dict[str, float | None]:
+    """Return mean and deviation of s_j = ideal / actual run time over jobs that have both.
+
+    Flow paper, section 5.1: S = mean s_j, deviation = sqrt(mean (s_j - S)^2). A job that takes no
+    time counts as 1.
+    """
+    both = [job for job in run_s if job in ideal_s]
+    s = np.array([ideal_s[j] / run_s[j] if run_s[j] > 0 else 1.0 for j in both])
+    if not len(s):
+        return {"mean": None, "deviation": None}
+    return {"mean": float(s.mean()), "deviation": float(np.sqrt(np.mean((s - s.mean()) ** 2)))}
+
+
+def mean_active_jobs(view: View) -> float:
+    """Return the time-mean number of jobs submitted and not ended, over the makespan."""
+    jobs = view.jobs
+    submitted, ended = jobs.submitted_at.array(), jobs.ended_at.array()
+    over = ~np.isnan(ended)
+    if not over.any():
+        return 0.0
+    span_s = ended[over].max() - submitted.min()
+    return float((ended - submitted)[over].sum() / span_s) if span_s > 0 else float(over.sum())

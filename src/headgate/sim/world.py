@@ -1,0 +1,327 @@
+"""The simulated world: a heap of what will happen, and a fluid network that data moves through.
+
+A run reads its shards one after the other, then computes for its task's `compute_s`. Runs report
+their start and end as events; everything of one instant is gathered before the engine sees it, ends
+before faults, faults before submissions, equal times in the order given.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from headgate.decision import Policy
+from headgate.decision.world import decide
+from headgate.model import Job, Locality, Node, Read, Shard, result_id
+from headgate.protocol import (
+    Command,
+    Decide,
+    Event,
+    FailureKind,
+    JobSubmitted,
+    LaunchGang,
+    LaunchTask,
+    NodeJoined,
+    NodeLost,
+    PlanReady,
+    ReplicaAdded,
+    StopTask,
+    TaskFailed,
+    TaskFinished,
+    TaskStarted,
+    TaskStopped,
+    TimerFired,
+    Usage,
+    WakeAt,
+)
+from headgate.sim.network import FluidNetwork, Transfer
+from headgate.state import Snapshot
+
+# Within an instant: ends, then what changes the cluster, then submissions, then answers.
+_RANKS: dict[type[Event], int] = {
+    TaskFinished: 0,
+    TaskFailed: 0,
+    TaskStopped: 0,
+    JobSubmitted: 2,
+    TaskStarted: 3,
+    PlanReady: 4,
+    TimerFired: 5,
+}
+_OTHER_FACTS = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """A launch under way: which read it is at, and what it has used."""
+
+    launch: LaunchTask
+    read: int = 0
+    transfer: Transfer | None = None  # under way
+    read_bytes: list[int] = field(default_factory=lambda: [0, 0, 0])
+    reading_since: float = 0.0
+    read_s: float = 0.0
+
+    @property
+    def usage(self) -> Usage:
+        node, rack, cluster = self.read_bytes
+        return Usage(read_bytes=(node, rack, cluster), read_s=self.read_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One launch of a simulation, as its report lists it; locality is that of its worst shard."""
+
+    job: str
+    ordinal: int
+    node: str
+    locality: Locality
+    at: float
+
+
+class SimulatedWorld:
+    """Runs tasks in virtual time; see the module for what a run is.
+
+    `facts` are all events from outside, in any order of time: the cluster as it joins and fails,
+    replicas, queues, submissions. `fails_after_s` says of a launch after how many seconds of
+    computing its program fails, or None. A node that joins again brings back the replicas that
+    `facts` gave it, not the results it had made.
+    """
+
+    def __init__(
+        self,
+        facts: Iterable[Event],
+        *,
+        network: FluidNetwork,
+        policy: Policy,
+        seed: int = 0,
+        decision_latency_s: float = 0.0,
+        fails_after_s: Callable[[LaunchTask], float | None] = lambda launch: None,
+    ) -> None:
+        self.network = network
+        self.starts: list[Start] = []
+        self.decisions = 0
+        self._policy = policy
+        self._seed = seed
+        self._decision_latency_s = decision_latency_s
+        self._fails_after_s = fails_after_s
+        self._now = 0.0
+        self._order = 0
+        self._heap: list[tuple[float, int, int, Event]] = []
+        self._jobs: dict[str, Job] = {}
+        self._runs: dict[int, _Run] = {}
+        self._up: dict[str, Node] = {}
+        self._on_disk: dict[str, dict[str, Shard]] = {}  # node -> replicas it was given
+        self._holders: dict[str, list[str]] = {}  # shard -> nodes that are up and hold it
+        for fact in facts:
+            self._push(fact)
+
+    # --- the world protocol ------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Return the virtual time in seconds."""
+        return self._now
+
+    def events(self) -> Iterator[tuple[Event, ...]]:
+        """Yield the events of one instant after another, until nothing is left to happen."""
+        while True:
+            completion = self.network.next_completion()
+            times = [t for t in (self._heap[0][0] if self._heap else None,
+                                 completion[0] if completion else None) if t is not None]  # fmt: skip
+            if not times:
+                return
+            self._now = max(self._now, min(times))
+            batch = self._gather()
+            if batch:
+                yield batch
+
+    def submit(self, commands: Sequence[Command], snapshot: Callable[[], Snapshot]) -> None:
+        """Carry commands out at this instant."""
+        for command in commands:
+            match command:
+                case LaunchTask():
+                    self._launch(command)
+                case LaunchGang():
+                    for member in command.members:
+                        self._launch(member)
+                case StopTask():
+                    self._stop(command)
+                case Decide():
+                    self._decide(command, snapshot())
+                case WakeAt():
+                    self._push(TimerFired(at=command.at, cause=command.id))
+                case _:
+                    raise TypeError(f"no such command: {command!r}")
+
+    # --- time --------------------------------------------------------------------------------
+
+    def _push(self, event: Event) -> None:
+        self._order += 1
+        rank = _RANKS.get(type(event), _OTHER_FACTS)
+        heapq.heappush(self._heap, (event.at, rank, self._order, event))
+
+    def _gather(self) -> tuple[Event, ...]:
+        """Let everything of this instant happen, and return what the engine should know of it."""
+        seen: list[tuple[int, int, Event]] = []
+        while True:
+            completion = self.network.next_completion()
+            if completion is not None and completion[0] <= self._now:
+                self._read_done(completion[1])
+            elif self._heap and self._heap[0][0] <= self._now:
+                _, rank, order, event = heapq.heappop(self._heap)
+                if self._happens(event):
+                    seen.append((rank, order, event))
+            else:
+                break
+        if len(seen) > 1:
+            seen.sort(key=lambda entry: entry[:2])
+        return tuple(event for _, _, event in seen)
+
+    def _happens(self, event: Event) -> bool:
+        """Change the world as an event says; return whether it still happens at all."""
+        match event:
+            case TaskFinished():
+                run = self._runs.pop(event.cause, None)
+                if run is None:
+                    return False
+                self._keep_result(run, event.output_bytes)
+            case TaskFailed():
+                return self._runs.pop(event.cause, None) is not None
+            case TaskStarted():
+                return event.cause in self._runs
+            case JobSubmitted():
+                self._jobs[event.job.id] = event.job
+            case NodeJoined():
+                self._join(event)
+            case NodeLost():
+                return self._lose(event.node)
+            case ReplicaAdded():
+                self._on_disk.setdefault(event.node, {})[event.shard.id] = event.shard
+                holders = self._holders.setdefault(event.shard.id, [])
+                if event.node in self._up and event.node not in holders:
+                    holders.append(event.node)
+            case _:
+                pass
+        return True
+
+    def _decide(self, command: Decide, snapshot: Snapshot) -> None:
+        plan = decide(self._policy, self._seed, command, snapshot)
+        self.decisions += 1
+        at = self._now + self._decision_latency_s
+        self._push(PlanReady(at=at, cause=command.id, seen=command.seen, plan=plan))
+
+    # --- nodes -------------------------------------------------------------------------------
+
+    def _join(self, event: NodeJoined) -> None:
+        node = event.node
+        if node.id in self._up:
+            self._lose(node.id)
+        self._up[node.id] = node
+        self.network.add_node(node.id, node.rack)
+        for shard in self._on_disk.get(node.id, {}).values():
+            self._push(ReplicaAdded(at=event.at, shard=shard, node=node.id))
+
+    def _lose(self, node: str) -> bool:
+        if self._up.pop(node, None) is None:
+            return False
+        for shard in self._holders.values():
+            if node in shard:
+                shard.remove(node)
+        cut_off = self.network.remove_node(node, self._now)
+        self._runs = {i: r for i, r in self._runs.items() if r.launch.node != node}
+        for transfer, moved_bytes in cut_off:
+            run = self._runs.get(transfer.id)
+            if run is not None:  # its source is gone: it reads the shard again from elsewhere
+                self._read_ended(run, moved_bytes)
+                self._read(run)
+        return True
+
+    # --- runs --------------------------------------------------------------------------------
+
+    def _launch(self, launch: LaunchTask) -> None:
+        worst = max((r.locality for r in launch.reads), default=Locality.NODE)
+        self.starts.append(
+            Start(job=launch.job, ordinal=launch.ordinal, node=launch.node, locality=worst,
+                  at=self._now)  # fmt: skip
+        )
+        run = self._runs[launch.id] = _Run(launch=launch)
+        self._push(TaskStarted(at=self._now, cause=launch.id))
+        self._read(run)
+
+    def _read(self, run: _Run) -> None:
+        """Begin a run's next read, or its computing when there is none left."""
+        launch = run.launch
+        if run.read == len(launch.reads):
+            self._compute(run)
+            return
+        read = launch.reads[run.read]
+        if not self._readable(read):
+            text = f"no replica of {read.shard.id} is left"
+            self._fail(run, self._now, text)
+            return
+        run.reading_since = self._now
+        source = self._source(launch, read)
+        run.transfer = self.network.start(
+            launch.id, launch.node, source, read.shard.size_bytes, self._now
+        )
+
+    def _readable(self, read: Read) -> bool:
+        return read.shard.id not in self._holders or bool(self._holders[read.shard.id])
+
+    def _source(self, launch: LaunchTask, read: Read) -> str | None:
+        """Return the first planned source that still holds the shard, else any near one."""
+        holders = self._holders.get(read.shard.id)
+        if not holders:
+            return None
+        for source in read.sources:
+            if source in holders:
+                return source
+        rack = self._up[launch.node].rack
+        return min(holders, key=lambda n: (n != launch.node, self._up[n].rack != rack))
+
+    def _read_done(self, launch_id: int) -> None:
+        transfer = self.network.finish(launch_id, self._now)
+        run = self._runs[launch_id]
+        self._read_ended(run, transfer.size_bytes)
+        run.read += 1
+        self._read(run)
+
+    def _read_ended(self, run: _Run, moved_bytes: int) -> None:
+        assert run.transfer is not None, "only a transfer under way can end"
+        run.read_bytes[run.transfer.locality] += moved_bytes
+        run.read_s += self._now - run.reading_since
+        run.transfer = None
+
+    def _compute(self, run: _Run) -> None:
+        launch = run.launch
+        task = self._jobs[launch.job].tasks[launch.ordinal]
+        fails_after_s = self._fails_after_s(launch)
+        if fails_after_s is not None and fails_after_s <= task.compute_s:
+            self._fail(run, self._now + fails_after_s, "the program failed")
+            return
+        end = TaskFinished(
+            at=self._now + task.compute_s,
+            cause=launch.id,
+            output_bytes=task.output_bytes,
+            usage=run.usage,
+        )
+        self._push(end)
+
+    def _fail(self, run: _Run, at: float, message: str) -> None:
+        failure = TaskFailed(
+            at=at, cause=run.launch.id, kind=FailureKind.ERROR, message=message, usage=run.usage
+        )
+        self._push(failure)
+
+    def _keep_result(self, run: _Run, output_bytes: int) -> None:
+        if output_bytes:
+            launch = run.launch
+            self._holders[result_id(launch.job, launch.ordinal)] = [launch.node]
+
+    def _stop(self, command: StopTask) -> None:
+        run = self._runs.pop(command.launch, None)
+        if run is None:
+            return  # it ended in this very instant; its end is on its way
+        if run.transfer is not None:
+            self._read_ended(run, self.network.abort(command.launch, self._now))
+        self._push(TaskStopped(at=self._now, cause=command.launch, usage=run.usage))
