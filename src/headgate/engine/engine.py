@@ -16,6 +16,8 @@ from headgate.engine import admission, lineage
 from headgate.protocol import (
     BandwidthMeasured,
     Command,
+    DatasetAdded,
+    DatasetRemoved,
     Decide,
     Event,
     FailureKind,
@@ -129,9 +131,7 @@ class Engine:
         In order of arrival; but among the jobs of the user whose turn it is, priority goes first.
         """
         state, limit = self.state, self.state.queue(queue).max_jobs_in_flight
-        while state.queued_jobs[queue] and (
-            limit is None or state.queues.in_flight[queue] < limit
-        ):
+        while state.queued_jobs[queue] and (limit is None or state.queues.in_flight[queue] < limit):
             line = state.queued_jobs[queue]
             user = state.jobs.user[line[0]]
             row = max(
@@ -179,9 +179,7 @@ class Engine:
             state.jobs.running[row] or state.jobs.running_cpu[row]
         ):
             if outcome is None:
-                failed = any(
-                    state.tasks.state[t] == TaskState.FAILED for t in state.tasks_of(row)
-                )
+                failed = any(state.tasks.state[t] == TaskState.FAILED for t in state.tasks_of(row))
                 outcome = JobState.FAILED if failed else JobState.CANCELLED
             state.move_job(row, outcome)
         else:
@@ -246,6 +244,18 @@ class Engine:
         self.state.remove_replica(shard, node)
         lineage.revive(self.state)
         self._dirty = True
+
+    def _dataset_added(self, event: DatasetAdded) -> None:
+        self.state.datasets = {**self.state.datasets, event.dataset.name: event.dataset}
+        for shard in event.dataset.shards:
+            self.state.shard(shard)
+
+    def _dataset_removed(self, event: DatasetRemoved) -> None:
+        if event.name not in self.state.datasets:
+            self.stale += 1
+            return
+        kept = {n: d for n, d in self.state.datasets.items() if n != event.name}
+        self.state.datasets = kept
 
     # --- runs ------------------------------------------------------------------------------------
 
@@ -436,6 +446,8 @@ _APPLY: dict[type[Event], Callable[[Engine, Any], None]] = {
     BandwidthMeasured: Engine._bandwidth_measured,
     ReplicaAdded: Engine._replica_added,
     ReplicaLost: Engine._replica_lost,
+    DatasetAdded: Engine._dataset_added,
+    DatasetRemoved: Engine._dataset_removed,
     TaskStarted: Engine._task_started,
     TaskFinished: Engine._task_finished,
     TaskFailed: Engine._task_failed,

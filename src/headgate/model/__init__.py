@@ -1,11 +1,12 @@
 """The nouns: frozen values that every floor above speaks of."""
 
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
-from headgate.model.data import Read, Shard
+from headgate.model.data import Dataset, Read, Shard
 from headgate.model.job import Job, Queue, Task, result_id
 
 __all__ = [
     "Bandwidth",
+    "Dataset",
     "Gpu",
     "Job",
     "Locality",

@@ -16,6 +16,15 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """Files that a user has put on the nodes: an ordered sequence of shards under a name."""
+
+    name: str
+    user: str
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
     """One shard that a run reads, and the nodes to read it from, best first.
 

@@ -3,6 +3,8 @@
 from headgate.protocol.commands import Command, Decide, LaunchGang, LaunchTask, StopTask, WakeAt
 from headgate.protocol.events import (
     BandwidthMeasured,
+    DatasetAdded,
+    DatasetRemoved,
     Event,
     FailureKind,
     JobCancelled,
@@ -27,6 +29,8 @@ from headgate.protocol.reasons import Reason
 __all__ = [
     "BandwidthMeasured",
     "Command",
+    "DatasetAdded",
+    "DatasetRemoved",
     "Decide",
     "Event",
     "FailureKind",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.model import Bandwidth, Job, Node, Queue, Shard
+from headgate.model import Bandwidth, Dataset, Job, Node, Queue, Shard
 from headgate.protocol.plan import Plan
 
 
@@ -73,6 +73,20 @@ class ReplicaLost(Event):
 
     shard: str
     node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetAdded(Event):
+    """All shards of a dataset are placed; their replicas are told by ReplicaAdded."""
+
+    dataset: Dataset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetRemoved(Event):
+    """A name no longer stands for a dataset."""
+
+    name: str
 
 
 class FailureKind(StrEnum):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from headgate.base.column import FrozenColumn
-from headgate.model import Bandwidth
+from headgate.model import Bandwidth, Dataset
 from headgate.protocol import Refusal
 from headgate.state.tables import (
     GpuTable,
@@ -39,6 +39,7 @@ class Snapshot(View):
     names: Names
     bandwidth: Bandwidth
     refusals: tuple[Refusal, ...]
+    datasets: Mapping[str, Dataset]
     waiting_tasks: int
     first_waiting_job: int
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from headgate.base.column import Column
 from headgate.base.errors import InvariantBroken
-from headgate.model import Bandwidth, Job, Node, Queue, Shard, Task, result_id
+from headgate.model import Bandwidth, Dataset, Job, Node, Queue, Shard, Task, result_id
 from headgate.protocol import Refusal
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
 from headgate.state.snapshot import Snapshot
@@ -43,7 +43,7 @@ class State(View):
     """Tables, names and counters; see `headgate.state.tables` for the columns."""
 
     __slots__ = (
-        "bandwidth", "dependents", "first_waiting_job", "gpus", "jobs", "log", "names", "nodes",
+        "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus", "jobs", "log", "names", "nodes",
         "now", "queued_jobs", "queues", "refusals", "results", "shards", "tasks", "user_rows",
         "version", "waiting_tasks",
     )  # fmt: skip
@@ -63,6 +63,7 @@ class State(View):
         )  # fmt: skip
         self.bandwidth = _UNKNOWN_BANDWIDTH
         self.refusals: tuple[Refusal, ...] = ()
+        self.datasets: Mapping[str, Dataset] = {}  # replaced, never changed in place
         self.waiting_tasks = 0
         self.first_waiting_job = 0
         self.user_rows: dict[str, int] = {}
@@ -87,6 +88,7 @@ class State(View):
             names=self.names,
             bandwidth=self.bandwidth,
             refusals=self.refusals,
+            datasets=self.datasets,
             waiting_tasks=self.waiting_tasks,
             first_waiting_job=self._first_waiting(),
         )

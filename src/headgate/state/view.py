@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from headgate.base.column import Array
-from headgate.model import Bandwidth, Job, Locality, Node, Queue, Read, Shard, Task
+from headgate.model import Bandwidth, Dataset, Job, Locality, Node, Queue, Read, Shard, Task
 from headgate.protocol import Refusal
 from headgate.state.life import TaskState
 from headgate.state.tables import (
@@ -56,6 +57,7 @@ class View:
     names: Names
     bandwidth: Bandwidth
     refusals: tuple[Refusal, ...]
+    datasets: Mapping[str, Dataset]
 
     def job(self, row: int) -> Job:
         """Return a job as it was submitted."""
