@@ -1,0 +1,126 @@
+"""Node agents: one Ray actor per node, which keeps and serves its shards and tells how it fares."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headgate.live.executor import log_path, shards_directory
+from headgate.live.flight import ShardServer, fetch
+from headgate.live.probe import NodeReport, probe_node
+from headgate.live.ray_nodes import NAMESPACE, Member
+from headgate.live.store import ShardStore, StoredShard
+
+_PROBE_SHARD = ".probe"  # every node has it, so that bandwidth can be measured between any two
+_PROBE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentReport:
+    """A node at one moment: its machine, the address of its shard service, what lies there.
+
+    `corrupt` are shards found corrupt and dropped since the last report: each is told once.
+    """
+
+    node: str
+    machine: NodeReport
+    host: str
+    port: int
+    shards: tuple[StoredShard, ...]
+    corrupt: tuple[str, ...]
+    served_bytes: dict[str, int]
+
+
+class NodeAgent:
+    """Keeps one node's shards; `start_agent` makes it a Ray actor.
+
+    Its calls run in threads, so that a long copy does not hold back a report.
+    """
+
+    def __init__(self, *, node: str, host: str, root: str) -> None:
+        """Open the node's store below `root` and serve it on a free port of `host`."""
+        self._node, self._host, self._root = node, host, Path(root)
+        self._store = ShardStore(shards_directory(self._root, node))
+        if not self._store.verify(_PROBE_SHARD):
+            self._store.put(_PROBE_SHARD, [bytes(_PROBE_BYTES)])
+        self._server = ShardServer(self._store, host)
+
+    def report(self) -> AgentReport:
+        """Tell how the node fares and what it holds."""
+        return AgentReport(
+            node=self._node,
+            machine=probe_node(self._root),
+            host=self._host,
+            port=self._server.port,
+            shards=tuple(s for s in self._store.list() if s.id != _PROBE_SHARD),
+            corrupt=self._store.take_corrupt(),
+            served_bytes=self._server.served_bytes(),
+        )
+
+    def copy_from(self, shard: str, host: str, port: int) -> StoredShard:
+        """Fetch a shard from another node and keep it; WorldError as of `fetch`."""
+        draft = self._root / self._node / f"copy-{time.monotonic_ns()}"
+        try:
+            fetch(host, port, shard, draft)
+            return self._store.adopt(shard, draft)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def remove_shard(self, shard: str) -> bool:
+        """Delete a shard; say whether it was there."""
+        return self._store.remove(shard)
+
+    def read_log(
+        self, job: str, ordinal: int, attempt: int, *, offset: int = 0, limit: int = 1 << 20
+    ) -> bytes:
+        """Return up to `limit` bytes of a run's log on this node, empty where there is none."""
+        path = log_path(self._root, self._node, job, ordinal, attempt)
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                return file.read(limit)
+        except FileNotFoundError:
+            return b""
+
+    def measure_bandwidth(self, host: str, port: int, size_bytes: int) -> float:
+        """Read at least so many bytes from another node's shard service; return bytes per second.
+
+        It is timed as a task's reading is: asking, sending, checking and writing down.
+        """
+        draft = self._root / self._node / f"probe-{time.monotonic_ns()}"
+        read_bytes = 0
+        started = time.monotonic()
+        try:
+            while read_bytes < size_bytes:
+                read_bytes += fetch(host, port, _PROBE_SHARD, draft, reader="probe")
+        finally:
+            draft.unlink(missing_ok=True)
+        return read_bytes / (time.monotonic() - started)
+
+
+def agent_name(ray_id: str) -> str:
+    """Return the name of a node's agent; it is another one when the node comes back."""
+    return f"headgate-agent:{ray_id}"
+
+
+def start_agent(member: Member, root: Path) -> Any:
+    """Return the handle of a node's agent, started when there is none; it outlives this process."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return (
+        ray.remote(NodeAgent)
+        .options(
+            name=agent_name(member.ray_id),
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            max_restarts=-1,
+            max_concurrency=16,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(member.ray_id, soft=False),
+        )
+        .remote(node=member.name, host=member.address, root=str(root))
+    )

@@ -1,0 +1,246 @@
+"""Executors: one Ray actor per job and node, which runs the tasks that its job master launches.
+
+An executor is detached: neither the controller's death nor its master's ends it. It holds no Ray
+resource, since which GPUs a run holds is the scheduler's decision and not Ray's; it stands on its
+node by id. Tasks run in worker processes, never in its own, so that one can be killed and a crash
+of native code ends one run only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from headgate.base.errors import WorldError
+from headgate.live.flight import fetch_best
+from headgate.live.process import WorkerProcess
+from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.store import ShardStore
+from headgate.model import Read, result_id
+from headgate.protocol import FailureKind, Usage
+
+_TAIL_BYTES = 4096
+_TAIL_LINES = 20
+_T = TypeVar("_T")
+
+
+def shards_directory(root: Path, node: str) -> Path:
+    """Return where a node keeps its shards, below the directory that Headgate has on it."""
+    return root / node / "shards"
+
+
+def log_path(root: Path, node: str, job: str, ordinal: int, attempt: int) -> Path:
+    """Return the log file of a run on its node."""
+    return root / node / "logs" / quote(job, safe="") / f"{ordinal}.{attempt}.log"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """What is known of one run while it goes on; `end` is its outcome to come."""
+
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    usage: Usage = field(default_factory=Usage)
+    end: asyncio.Task[OutcomeRecord]
+
+
+class _RunError(Exception):
+    """A run cannot go on; the message is for the user."""
+
+    def __init__(self, message: str, failure: FailureKind) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+class Executor:
+    """Runs tasks of one job on one node; its job master makes it a Ray actor."""
+
+    def __init__(self, *, job: str, node: str, root: str, linger_s: float = 1.0) -> None:
+        """Open the node's store; idle workers end after `linger_s`, as they may hold GPU memory."""
+        self._root, self._node, self._linger_s = Path(root), node, linger_s
+        self._scratch = self._root / node / "runs" / quote(job, safe="")
+        self._store = ShardStore(shards_directory(self._root, node))
+        self._threads = ThreadPoolExecutor(32, thread_name_prefix="read")
+        self._runs: dict[int, _Run] = {}
+        self._idle: list[WorkerProcess] = []
+
+    async def begin(self, launches: Sequence[LaunchRecord]) -> None:
+        """Start these runs, except those whose command id is known already."""
+        for launch in launches:
+            if launch.id not in self._runs:
+                self._runs[launch.id] = _Run(end=asyncio.create_task(self._carry_out(launch)))
+
+    async def outcome(self, launch: int) -> OutcomeRecord:
+        """Wait for the end of a run that was begun, and say how it ended; may be asked again."""
+        return await asyncio.shield(self._runs[launch].end)
+
+    async def stop(self, launches: Sequence[int]) -> None:
+        """End these runs with all their processes; one not begun yet will never run."""
+        for launch in launches:
+            if launch not in self._runs:
+                self._runs[launch] = _Run(end=asyncio.create_task(_stopped_early(launch)))
+            self._runs[launch].stopping.set()
+
+    async def close(self) -> None:
+        """End every run and every worker."""
+        await self.stop(tuple(self._runs))
+        await asyncio.gather(*(run.end for run in self._runs.values()))
+        await asyncio.gather(*(worker.end() for worker in self._idle))
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    async def _carry_out(self, launch: LaunchRecord) -> OutcomeRecord:
+        """Carry a run through to its outcome, whatever happens on the way."""
+        run = self._runs[launch.id]
+        directory = self._scratch / str(launch.id)
+        work = asyncio.create_task(self._read_and_run(launch, run, directory))
+        stop = asyncio.create_task(run.stopping.wait())
+        await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not work.done():
+            work.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await work
+            outcome = OutcomeRecord(launch=launch.id, kind=OutcomeKind.STOPPED, usage=run.usage)
+        elif (error := work.exception()) is None:
+            outcome = OutcomeRecord(
+                launch=launch.id,
+                kind=OutcomeKind.FINISHED,
+                output_bytes=work.result(),
+                usage=run.usage,
+            )
+        else:
+            known = isinstance(error, _RunError | WorldError)
+            outcome = OutcomeRecord(
+                launch=launch.id,
+                kind=OutcomeKind.FAILED,
+                failure=error.failure if isinstance(error, _RunError) else FailureKind.ERROR,
+                message=str(error) if known else f"{type(error).__name__}: {error}",
+                usage=run.usage,
+            )
+        await self._in_thread(lambda: shutil.rmtree(directory, ignore_errors=True))
+        return outcome
+
+    async def _read_and_run(self, launch: LaunchRecord, run: _Run, directory: Path) -> int:
+        """Read the shards, run the program, keep its result; return the result's size."""
+        log = log_path(self._root, self._node, launch.job, launch.ordinal, launch.attempt)
+        await self._in_thread(lambda: _make_directories(directory, log.parent))
+        shards = await self._read_shards(launch, run, directory)
+        output = directory / "output"
+        program = launch.program
+        request = {
+            "kind": program.kind,
+            "run": program.run,
+            "index": program.index,
+            "count": program.count,
+            "params": dict(program.params),
+            "gpus": launch.gpus,
+            "shards": [str(shard) for shard in shards],
+            "output": str(output),
+            "directory": str(directory),
+            "log": str(log),
+        }
+        await self._run_in_worker(launch, request, log)
+        result = result_id(launch.job, launch.ordinal)
+        return await self._in_thread(lambda: self._keep_result(result, output))
+
+    def _keep_result(self, result: str, output: Path) -> int:
+        """Move a result into the store, replacing one of an earlier run; return its size."""
+        if not output.exists():
+            output.touch()  # a task without a result has an empty one, so that it can be read
+        if not output.is_file():
+            raise _RunError("its output is not a file", FailureKind.ERROR)
+        return self._store.adopt(result, output).size_bytes
+
+    async def _read_shards(self, launch: LaunchRecord, run: _Run, directory: Path) -> list[Path]:
+        """Read the shards one after the other, counting bytes and time."""
+        paths = []
+        for number, read in enumerate(launch.reads):
+            started = time.monotonic()
+            to = directory / f"shard-{number}"
+            path, locality, size_bytes = await self._in_thread(
+                partial(self._fetch, launch, read, to)
+            )
+            read_bytes = list(run.usage.read_bytes)
+            read_bytes[locality] += size_bytes
+            run.usage = Usage(
+                read_bytes=(read_bytes[0], read_bytes[1], read_bytes[2]),
+                read_s=run.usage.read_s + time.monotonic() - started,
+            )
+            paths.append(path)
+        return paths
+
+    def _fetch(self, launch: LaunchRecord, read: Read, to: Path) -> tuple[Path, int, int]:
+        try:
+            return fetch_best(read, launch.addresses, self._store, to)
+        except WorldError as error:
+            # replicas that vanished are not the program's doing; a plain file's absence may be
+            lost = read.sources and error.code == "shard_unreadable"
+            failure = FailureKind.LOST if lost else FailureKind.ERROR
+            raise _RunError(str(error), failure) from error
+
+    async def _run_in_worker(
+        self, launch: LaunchRecord, request: dict[str, object], log: Path
+    ) -> None:
+        worker = await self._worker_for(launch, log)
+        try:
+            error = await worker.run(request)
+        except asyncio.CancelledError:
+            await worker.end()
+            raise
+        if error:
+            await worker.end()  # whatever the failure left behind goes with it
+            raise _RunError(f"{error}\n{_tail(log)}".strip(), FailureKind.ERROR)
+        self._idle.append(worker)
+        loop, used = asyncio.get_running_loop(), worker.runs
+        loop.call_later(self._linger_s, lambda: loop.create_task(self._end_idle(worker, used)))
+
+    async def _worker_for(self, launch: LaunchRecord, log: Path) -> WorkerProcess:
+        """Return an idle worker with these GPUs and settings, or a new one.
+
+        Idle workers that hold any of these GPUs under other settings are ended first.
+        """
+        gpus, envs = launch.gpus, dict(launch.program.envs)
+        for worker in self._idle:
+            if worker.gpus == gpus and worker.envs == envs and worker.alive:
+                self._idle.remove(worker)
+                return worker
+        for worker in [w for w in self._idle if set(w.gpus) & set(gpus) or not w.alive]:
+            self._idle.remove(worker)
+            await worker.end()
+        return await WorkerProcess.start(gpus, envs, log)
+
+    async def _end_idle(self, worker: WorkerProcess, runs: int) -> None:
+        if worker in self._idle and worker.runs == runs:
+            self._idle.remove(worker)
+            await worker.end()
+
+    async def _in_thread(self, call: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+async def _stopped_early(launch: int) -> OutcomeRecord:
+    return OutcomeRecord(launch=launch, kind=OutcomeKind.STOPPED)
+
+
+def _make_directories(scratch: Path, logs: Path) -> None:
+    shutil.rmtree(scratch, ignore_errors=True)  # of an executor that died
+    scratch.mkdir(parents=True)
+    logs.mkdir(parents=True, exist_ok=True)
+
+
+def _tail(log: Path) -> str:
+    """Return the last lines of a log."""
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+        return "\n".join(lines[-_TAIL_LINES:])
+    return ""

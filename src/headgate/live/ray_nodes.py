@@ -1,0 +1,373 @@
+"""A Ray cluster of virtual nodes on this machine: started, joined, broken on purpose and ended.
+
+Every node is one `ray start --block` process in a session of its own, so it outlives whoever
+started it. All that it starts inherits its session and a mark in its environment; a node is ended
+by ending every process that has them, never by name alone nor by a number that may be reused.
+Ray binds its ports on every interface, therefore a cluster of ours always asks for its token.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from headgate.base.errors import WorldError
+from headgate.model import Node
+
+NAMESPACE = "headgate"
+NAME_LABEL, RACK_LABEL, MEMORY_LABEL = "headgate-node", "headgate-rack", "headgate-gpu-memory"
+HEAD = "head"
+
+_RECORD = "ray.json"
+_MARK = "HEADGATE_RAY_NODE"
+_STARTED = "Ray runtime started"
+_STORE_BYTES = 80_000_000  # shards travel by Flight, so Ray's own object stores stay small
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # a node that is gone is seen in about 3 s instead of about 14
+    "RAY_health_check_initial_delay_ms": "5000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+    # all our actors ask for no CPU: idle workers kept at hand only cost memory
+    "RAY_prestart_worker_first_driver": "0",
+    # every virtual node would watch the memory of the whole machine
+    "RAY_memory_monitor_refresh_ms": "0",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalCluster:
+    """What the state directory keeps of the virtual nodes that were started for it."""
+
+    address: str
+    mark: str
+    temp: str
+    logs: str
+    token: str
+    sessions: dict[
+        str, int
+    ]  # by node name, in the order of their indexes; 0 before the first start
+
+    def index(self, name: str) -> int:
+        """Return a node's number, which its address and its temporary directory come from."""
+        return list(self.sessions).index(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A node of the Ray cluster as Ray sees it; `ray_id` is new whenever the node comes back."""
+
+    name: str
+    ray_id: str
+    rack: str
+    address: str
+    gpus: int
+    cpus: int
+    gpu_memory_bytes: int | None
+
+
+def start_nodes(
+    state: Path, nodes: Sequence[Node], *, port: int = 0, wait_s: float = 120
+) -> LocalCluster:
+    """Start a head without GPUs and these virtual nodes, record them in `state`, wait for them.
+
+    `port` is where the cluster answers; 0 chooses a free one. Raises WorldError when Ray is not
+    installed, the port is taken, a cluster of this directory runs already, or a node does not come
+    up in time (with the end of its log); nothing is left running then.
+    """
+    _need_ray()
+    state.mkdir(parents=True, exist_ok=True)
+    if local_cluster(state) is not None:
+        raise WorldError(f"{state} already has a cluster; end it first")
+    cluster = LocalCluster(
+        address=f"{_address_of(0)}:{_claim_port(port)}",
+        mark=secrets.token_hex(8),
+        temp=tempfile.mkdtemp(prefix="hg-", dir="/tmp"),  # socket paths must stay below 108 bytes
+        logs=str(state / "logs"),
+        token=str(_write_token(state)),
+        sessions=dict.fromkeys((HEAD, *(node.id for node in nodes)), 0),
+    )
+    (state / "logs").mkdir(exist_ok=True)
+    until = time.monotonic() + wait_s
+    try:
+        _spawn(state, cluster, HEAD, head_command(cluster.address, f"{cluster.temp}/0"))
+        _await_started(cluster, (HEAD,), until)
+        for node in nodes:
+            _spawn_node(state, cluster, node)
+        _await_started(cluster, [node.id for node in nodes], until)
+    except BaseException:
+        stop_nodes(state)
+        raise
+    return cluster
+
+
+def start_node(state: Path, node: Node, *, wait_s: float = 60) -> None:
+    """Start a recorded node again and wait for it; what is left of it is ended first."""
+    cluster = _recorded(state, node.id)
+    _kill(cluster, (node.id,))
+    _spawn_node(state, cluster, node)
+    _await_started(cluster, (node.id,), time.monotonic() + wait_s)
+
+
+def kill_node(state: Path, name: str) -> None:
+    """Crash one node: end all its processes at once, without a word."""
+    _kill(_recorded(state, name), (name,))
+
+
+def stop_nodes(state: Path) -> None:
+    """End every process of the cluster recorded in `state` and remove what it left on disk."""
+    cluster = local_cluster(state)
+    if cluster is None:
+        return
+    _kill(cluster, tuple(cluster.sessions))
+    shutil.rmtree(cluster.temp, ignore_errors=True)
+    (state / _RECORD).unlink(missing_ok=True)
+
+
+def local_cluster(state: Path) -> LocalCluster | None:
+    """Return the cluster recorded in `state`, or None; it may have died meanwhile (see `alive`)."""
+    try:
+        fields = json.loads((state / _RECORD).read_text())
+    except FileNotFoundError:
+        return None
+    return LocalCluster(**fields)
+
+
+def alive(cluster: LocalCluster) -> tuple[str, ...]:
+    """Return the names of the recorded nodes that have any process running, in recorded order."""
+    running = {name for _, name in _processes(cluster)}
+    return tuple(name for name in cluster.sessions if name in running)
+
+
+def connect(address: str, *, token: str | None = None) -> None:
+    """Make this process a driver of the Ray cluster at `address`.
+
+    The driver works in the namespace `headgate`: detached actors outlive it and are found again by
+    the next one. `token` is the path of the cluster's token file, for a cluster that asks for one.
+    """
+    _need_ray()
+    os.environ.update(_SETTINGS)
+    if token is not None:
+        os.environ.update(_token_settings(token))
+    import ray
+
+    try:
+        ray.init(
+            address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
+        )
+    except Exception as error:  # Ray raises many kinds here, even bare RuntimeError
+        raise WorldError(f"no Ray cluster answers at {address}: {_first_line(error)}") from error
+
+
+def members() -> tuple[Member, ...]:
+    """Return the nodes alive in the connected Ray cluster that have a GPU or a CPU, by name.
+
+    A node without our labels goes by its address; its rack is `rack-0` and the memory of its GPUs
+    is for its agent to find out.
+    """
+    import ray
+
+    entries: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    found = [_member(entry) for entry in entries if entry["Alive"]]
+    return tuple(sorted((m for m in found if m.gpus or m.cpus), key=lambda m: m.name))
+
+
+def head_command(address: str, temp: str) -> list[str]:
+    """Return the command of a head that holds the cluster's books and runs no task."""
+    host, port = address.rsplit(":", 1)
+    return [
+        *_ray_start(host, temp),
+        *("--head", f"--port={port}", "--num-cpus=0", "--num-gpus=0", "--no-monitor"),
+        *("--include-dashboard=false", "--labels", f"{NAME_LABEL}={HEAD}"),
+    ]
+
+
+def node_command(address: str, node: Node, host: str, temp: str) -> list[str]:
+    """Return the command of a node with virtual GPUs, whatever the machine has."""
+    labels = {NAME_LABEL: node.id, RACK_LABEL: node.rack}
+    if node.gpus:
+        labels[MEMORY_LABEL] = str(min(gpu.memory_bytes for gpu in node.gpus))
+    return [
+        *_ray_start(host, temp),
+        *(f"--address={address}", f"--num-cpus={node.cpus}", f"--num-gpus={len(node.gpus)}"),
+        *("--labels", ",".join(f"{key}={value}" for key, value in labels.items())),
+    ]
+
+
+def node_settings(token: str) -> dict[str, str]:
+    """Return the environment settings that every node of a cluster of ours must share."""
+    return {**_SETTINGS, **_token_settings(token)}
+
+
+def _ray_start(host: str, temp: str) -> list[str]:
+    ray = Path(sys.executable).with_name("ray")
+    return [
+        *(str(ray), "start", "--block", f"--node-ip-address={host}", f"--temp-dir={temp}"),
+        *("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"),
+        *(f"--object-store-memory={_STORE_BYTES}", "--include-log-monitor=false"),
+        "--disable-usage-stats",
+    ]
+
+
+def _member(entry: Mapping[str, Any]) -> Member:
+    labels, resources = entry["Labels"], entry["Resources"]
+    memory = labels.get(MEMORY_LABEL)
+    return Member(
+        name=labels.get(NAME_LABEL, entry["NodeManagerAddress"]),
+        ray_id=entry["NodeID"],
+        rack=labels.get(RACK_LABEL, "rack-0"),
+        address=entry["NodeManagerAddress"],
+        gpus=int(resources.get("GPU", 0)),
+        cpus=int(resources.get("CPU", 0)),
+        gpu_memory_bytes=None if memory is None else int(memory),
+    )
+
+
+def _need_ray() -> None:
+    if util.find_spec("ray") is None:
+        raise WorldError("Ray is not installed; install Headgate with its 'live' extra")
+
+
+def _address_of(index: int) -> str:
+    """Return a loopback address per node; Ray would take plain 127.0.0.1 for an outer one."""
+    return f"127.77.{index // 250}.{index % 250 + 1}"
+
+
+def _claim_port(port: int) -> int:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise WorldError(f"port {port} is not free: {error.strerror}") from error
+        claimed: int = probe.getsockname()[1]
+        return claimed
+
+
+def _token_settings(token: str) -> dict[str, str]:
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": token}
+
+
+def _write_token(state: Path) -> Path:
+    path = state.absolute() / "ray-token"
+    if not path.exists():
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_text(secrets.token_hex(32))
+    return path
+
+
+def _write_record(state: Path, cluster: LocalCluster) -> None:
+    draft = state / f"{_RECORD}.draft"
+    draft.write_text(json.dumps(asdict(cluster), indent=1))
+    draft.replace(state / _RECORD)
+
+
+def _recorded(state: Path, name: str) -> LocalCluster:
+    cluster = local_cluster(state)
+    if cluster is None or name not in cluster.sessions:
+        raise WorldError(f"{state} has no cluster with a node '{name}'")
+    return cluster
+
+
+def _log_of(cluster: LocalCluster, name: str) -> Path:
+    return Path(cluster.logs) / f"{name}.log"
+
+
+def _spawn_node(state: Path, cluster: LocalCluster, node: Node) -> None:
+    index = cluster.index(node.id)
+    host, temp = _address_of(index), f"{cluster.temp}/{index}"
+    _spawn(state, cluster, node.id, node_command(cluster.address, node, host, temp))
+
+
+def _spawn(state: Path, cluster: LocalCluster, name: str, command: list[str]) -> None:
+    """Start a node's process and record its session."""
+    log = str(_log_of(cluster, name))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    cluster.sessions[name] = os.posix_spawn(
+        command[0],
+        command,
+        {**os.environ, **node_settings(cluster.token), _MARK: f"{cluster.mark}/{name}"},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+    _write_record(state, cluster)
+
+
+def _await_started(cluster: LocalCluster, names: Iterable[str], until: float) -> None:
+    """Wait until every node, a child of this process, says that it is up."""
+    waiting = list(names)
+    while waiting:
+        for name in list(waiting):
+            log = _read(_log_of(cluster, name))
+            ended = os.waitpid(cluster.sessions[name], os.WNOHANG)[0] != 0
+            if ended or time.monotonic() > until:
+                what = "ended while starting" if ended else "did not come up in time"
+                tail = "\n".join(log.strip().splitlines()[-15:])
+                raise WorldError(f"node '{name}' {what}; the end of its log:\n{tail}")
+            if _STARTED in log:
+                waiting.remove(name)
+        time.sleep(0.1)
+
+
+def _read(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _processes(cluster: LocalCluster) -> list[tuple[psutil.Process, str]]:
+    """Return the living processes of the cluster, each with its node's name.
+
+    Ray's own workers rename themselves (`ray::...`), which may wipe out their environment and with
+    it the mark; those are known by their session.
+    """
+    mark = f"{_MARK}={cluster.mark}/".encode()
+    names = {session: name for name, session in cluster.sessions.items() if session}
+    found = []
+    for process in psutil.process_iter(["status"]):
+        with suppress(OSError):  # gone meanwhile, or somebody else's
+            session = os.getsid(process.pid)
+            entries = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+            marks = [entry for entry in entries if entry.startswith(mark)]
+            command = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+            if process.info["status"] == psutil.STATUS_ZOMBIE:
+                continue
+            if marks:
+                found.append((process, marks[0][len(mark) :].decode()))
+            elif session in names and command.startswith(b"ray::"):
+                found.append((process, names[session]))
+    return found
+
+
+def _kill(cluster: LocalCluster, names: Collection[str]) -> None:
+    """Kill until none is seen twice: one that is just being executed shows no mark for a moment."""
+    unseen = 0
+    while unseen < 2:
+        doomed = [process for process, name in _processes(cluster) if name in names]
+        for process in doomed:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(doomed, timeout=5)
+        unseen = 0 if doomed else unseen + 1
+        time.sleep(0.02)

@@ -1,0 +1,120 @@
+"""What crosses Ray between controller, job masters and executors: plain values that pickle.
+
+A job's `program` is canonical JSON: `{"stages": [{"tasks": 4, "run": "module:function" or a
+command, "kind": "function" or "command", "params": {...}, "envs": {...}}, ...]}`; ordinals count
+through the stages in order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from headgate.base.errors import InvariantBroken
+from headgate.model import Read
+from headgate.protocol import FailureKind, LaunchTask, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgram:
+    """What one task runs, and its place in its stage."""
+
+    run: str
+    kind: str
+    index: int
+    count: int
+    params: Mapping[str, Any] = field(default_factory=dict)
+    envs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRecord:
+    """A `LaunchTask` with all that an executor needs to carry it out.
+
+    `ray_id` is the Ray id of the node as it was when the command was made: a node that came back
+    meanwhile is another one. `addresses` are the shard services of the sources, by node.
+    """
+
+    id: int
+    job: str
+    ordinal: int
+    attempt: int
+    node: str
+    ray_id: str
+    gpus: tuple[int, ...]
+    reads: tuple[Read, ...]
+    addresses: Mapping[str, tuple[str, int]]
+    program: TaskProgram
+
+
+class OutcomeKind(StrEnum):
+    """What a master says about a launch: `started` first, then exactly one of the others."""
+
+    STARTED = "started"
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeRecord:
+    """One fact about the launch with this command id; `message` and `failure` tell of a failure."""
+
+    launch: int
+    kind: OutcomeKind
+    output_bytes: int = 0
+    usage: Usage = field(default_factory=Usage)
+    failure: FailureKind = FailureKind.ERROR
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a poll of a job master brings: numbered outcomes not yet acknowledged.
+
+    `incarnation` is drawn anew when a master has been restarted. A new one knows no launch and has
+    forgotten its numbers: send every outstanding launch again; none runs twice where its executor
+    lives on.
+    """
+
+    incarnation: str
+    outcomes: tuple[tuple[int, OutcomeRecord], ...]
+
+
+def launch_record(
+    command: LaunchTask, *, program: str, ray_id: str, addresses: Mapping[str, tuple[str, int]]
+) -> LaunchRecord:
+    """Build the record of a command from its job's program and the addresses of all sources."""
+    sources = {source for read in command.reads for source in read.sources}
+    return LaunchRecord(
+        id=command.id,
+        job=command.job,
+        ordinal=command.ordinal,
+        attempt=command.attempt,
+        node=command.node,
+        ray_id=ray_id,
+        gpus=command.gpus,
+        reads=command.reads,
+        addresses={node: at for node, at in addresses.items() if node in sources},
+        program=task_program(program, command.ordinal),
+    )
+
+
+def task_program(program: str, ordinal: int) -> TaskProgram:
+    """Return what the task of this ordinal runs."""
+    index = ordinal
+    for stage in json.loads(program)["stages"]:
+        if index < stage["tasks"]:
+            return TaskProgram(
+                run=stage["run"],
+                kind=stage["kind"],
+                index=index,
+                count=stage["tasks"],
+                params=stage.get("params", {}),
+                envs=stage.get("envs", {}),
+            )
+        index -= stage["tasks"]
+    raise InvariantBroken(f"task {ordinal} has no stage in its job's program: {program}")
