@@ -1,0 +1,238 @@
+"""A job history is read as it stands, or every problem of it is told."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.base.errors import SpecError
+from headgate.traces import read_trace
+
+GOOD: dict[str, list[Any]] = {
+    "job_id": ["b", "a", "c"],
+    "submit_s": [0.0, 5.5, 5.5],
+    "duration_s": [10.0, 0.0, 7.25],
+    "gpus": [1.0, 0.46, 8.0],
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.parquet"
+
+
+def problems(path: Path) -> list[str]:
+    """What the reader says of a file, without the file's own name."""
+    with pytest.raises(SpecError) as refused:
+        read_trace(path)
+    assert refused.value.code == "bad_trace"
+    assert all(problem.path.startswith(str(path)) for problem in refused.value.problems)
+    return [str(problem).removeprefix(f"{path}:").strip() for problem in refused.value.problems]
+
+
+def problems_of(path: Path, **columns: Any) -> list[str]:
+    pq.write_table(pa.table(GOOD | columns), path)
+    return problems(path)
+
+
+# ---------------------------------------------------------------------------- what is read
+
+
+def test_columns_come_as_they_stand(path: Path) -> None:
+    pq.write_table(pa.table({"vc": ["x", None, "y"]} | GOOD), path)
+    trace = read_trace(path)
+    assert len(trace) == 3
+    assert trace.job_id.tolist() == ["b", "a", "c"]
+    assert trace.submit_s.tolist() == [0.0, 5.5, 5.5]
+    assert trace.duration_s.tolist() == [10.0, 0.0, 7.25]
+    assert trace.gpus.tolist() == [1, 1, 8]
+    assert (trace.submit_s.dtype, trace.gpus.dtype) == (np.float64, np.int64)
+
+
+def test_whole_numbers_and_many_row_groups_are_fine(path: Path) -> None:
+    table = pa.table(
+        {
+            "job_id": pa.array(range(100), pa.int32()),
+            "submit_s": pa.array(range(100), pa.uint64()),
+            "duration_s": pa.array([2] * 100, pa.int8()),
+            "gpus": pa.array([4] * 100, pa.float32()),
+        }
+    )
+    pq.write_table(table, path, row_group_size=7)
+    trace = read_trace(path)
+    assert trace.job_id.dtype == np.int32
+    assert trace.job_id.tolist() == list(range(100))
+    assert trace.submit_s.tolist() == list(range(100))
+    assert set(trace.gpus.tolist()) == {4}
+
+
+def test_the_example_is_a_trace() -> None:
+    trace = read_trace(Path(__file__).parents[2] / "examples" / "philly-500.parquet")
+    assert len(trace) == 500
+    assert trace.job_id[0] == "philly-31566"
+    assert (np.diff(trace.submit_s) >= 0).all()
+
+
+@given(
+    rows=st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 1e6)), min_size=1),
+    ids=st.randoms(use_true_random=False),
+)
+def test_whatever_is_sound_is_read_in_its_order(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[float, float, float]], ids: Any
+) -> None:
+    path = tmp_path_factory.mktemp("trace") / "jobs.parquet"
+    names = [f"job-{number}" for number in range(len(rows))]
+    ids.shuffle(names)
+    submit_s, duration_s, gpus = (list(column) for column in zip(*rows, strict=True))
+    columns = {"job_id": names, "submit_s": submit_s, "duration_s": duration_s, "gpus": gpus}
+    pq.write_table(pa.table(columns), path)
+    trace = read_trace(path)
+    assert trace.job_id.tolist() == names
+    assert trace.submit_s.tolist() == submit_s
+    assert trace.duration_s.tolist() == duration_s
+    assert trace.gpus.tolist() == [math.ceil(need) for need in gpus]
+
+
+# ---------------------------------------------------------------------------- wrong files
+
+
+def test_a_missing_file(path: Path) -> None:
+    with pytest.raises(SpecError, match="no such file") as refused:
+        read_trace(path)
+    assert refused.value.code == "missing_file"
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    (said,) = problems(tmp_path)
+    assert "name a file" in said
+
+
+def test_a_file_of_something_else(path: Path) -> None:
+    for content in (b"", b"job_id,submit_s\n1,2\n", b"PAR1" + bytes(500) + b"PAR1"):
+        path.write_bytes(content)
+        (said,) = problems(path)
+        assert "not readable as Parquet" in said
+
+
+@given(data=st.data())
+def test_a_truncated_file(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("trace") / "jobs.parquet"
+    pq.write_table(pa.table(GOOD), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    (said,) = problems(path)
+    assert "is it whole?" in said
+
+
+@given(data=st.data())
+def test_a_spoilt_file_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("trace") / "jobs.parquet"
+    pq.write_table(pa.table(GOOD), path, write_page_checksum=True)
+    spoilt = bytearray(path.read_bytes())
+    spoilt[data.draw(st.integers(0, len(spoilt) - 1))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(bytes(spoilt))
+    try:
+        trace = read_trace(path)
+    except SpecError as refused:
+        told = refused.code
+    else:
+        told = f"{len(trace)} jobs"
+    assert told in ("bad_trace", "3 jobs")
+
+
+def test_an_empty_trace(path: Path) -> None:
+    pq.write_table(pa.table(GOOD).slice(0, 0), path)
+    assert problems(path) == ["has no jobs; one row is one job"]
+
+
+# ---------------------------------------------------------------------------- wrong columns
+
+
+def test_missing_columns_and_the_names_nearest_to_them(path: Path) -> None:
+    pq.write_table(pa.table({"jobid": ["a"], "submit_s": [1.0], "gpus": [1], "length": [2]}), path)
+    assert problems(path) == [
+        "job_id: column missing; did you mean 'jobid'?",
+        "duration_s: column missing; known: gpus, jobid, length, submit_s",
+    ]
+
+
+def test_columns_of_wrong_types(path: Path) -> None:
+    said = problems_of(
+        path,
+        job_id=[1.5, 2.5, 3.5],
+        submit_s=pa.array([0, 1, 2], pa.timestamp("ms")),
+        duration_s=["1", "2", "3"],
+        gpus=[True, False, True],
+    )
+    assert said == [
+        "job_id: is double, not text or an integer; write it as a string",
+        "submit_s: is timestamp[ms], not a number; write it as a double, in seconds",
+        "duration_s: is string, not a number; write it as a double, in seconds",
+        "gpus: is bool, not a number; write it as a double",
+    ]
+
+
+def test_a_column_that_is_there_twice(path: Path) -> None:
+    columns = [*GOOD.values(), [1.0, 2.0, 3.0]]
+    pq.write_table(pa.table([pa.array(c) for c in columns], [*GOOD, "gpus"]), path)
+    assert problems(path) == ["gpus: 2 columns have this name; keep one"]
+
+
+# ---------------------------------------------------------------------------- wrong rows
+
+
+def test_all_that_is_wrong_is_told_at_once(path: Path) -> None:
+    said = problems_of(
+        path,
+        job_id=["a", None, "a"],
+        submit_s=[None, -1.0, math.nan],
+        duration_s=["long", "short", "long"],
+        gpus=[math.inf, 2e6, -0.5],
+    )
+    assert said == [
+        "duration_s: is string, not a number; write it as a double, in seconds",
+        "job_id[1]: is null",
+        "job_id[2]: 'a' is the id of row 0 too",
+        "submit_s[0]: is null",
+        "submit_s[2]: is not a number (NaN)",
+        "submit_s[1]: is negative (-1)",
+        "gpus[0]: is infinite",
+        "gpus[2]: is negative (-0.5)",
+        "gpus[1]: is 2e+06; one job may have 1000000 GPUs at most",
+    ]
+
+
+@pytest.mark.parametrize("name", ["submit_s", "duration_s", "gpus"])
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf, -1.0, -1e-9])
+def test_no_number_that_is_wrong_passes(path: Path, name: str, value: float | None) -> None:
+    (said,) = problems_of(path, **{name: [1.0, 1.0, value]})
+    assert said.startswith(f"{name}[2]: is ")
+
+
+def test_integer_columns_are_checked_too(path: Path) -> None:
+    said = problems_of(path, gpus=[1, -2, None], job_id=[7, 7, 7])
+    assert said == [
+        "job_id[1]: '7' is the id of row 0 too",
+        "job_id[2]: '7' is the id of row 0 too",
+        "gpus[2]: is null",
+        "gpus[1]: is negative (-2)",
+    ]
+
+
+def test_many_problems_of_one_kind_are_counted(path: Path) -> None:
+    columns = {name: values * 10 for name, values in GOOD.items()}
+    columns |= {"job_id": list(range(30)), "gpus": [-1.0] * 30}
+    pq.write_table(pa.table(columns), path)
+    said = problems(path)
+    assert said[:2] == ["gpus[0]: is negative (-1)", "gpus[1]: is negative (-1)"]
+    assert said[10:] == ["gpus: ... and 20 more like these"]
