@@ -1,0 +1,252 @@
+"""The aggregated network against the paper's dense one, and against trying everything."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.flow import Ints, Network, OrToolsSolver
+from headgate.model import Bandwidth
+from headgate.policies.flow.aggregated import CLASS_PRICE, Aggregated, Round, options
+from headgate.policies.flow.prices import (
+    PRICE_LIMIT,
+    prices_per_byte,
+    shard_prices,
+    wait_prices,
+)
+
+
+def ints(values: list[int]) -> Ints:
+    return np.array(values, np.int64)
+
+
+@st.composite
+def rounds(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6) -> Round:
+    """GPUs of several sizes, some busy; tasks of several shards, with and without replicas."""
+
+    def numbers(low: int, high: int, count: int) -> list[int]:
+        return draw(st.lists(st.integers(low, high), min_size=count, max_size=count))
+
+    node_count, task_count = draw(st.integers(1, nodes)), draw(st.integers(0, tasks))
+    job_count, shard_count = draw(st.integers(1, 3)), draw(st.integers(0, 5))
+    kinds = draw(st.integers(1, 3))
+    task_job = numbers(0, job_count - 1, task_count)
+    reads = [
+        draw(st.lists(st.integers(0, shard_count - 1), max_size=3)) if shard_count else []
+        for _ in range(task_count)
+    ]
+    replicas = [
+        draw(st.lists(st.integers(0, node_count - 1), max_size=3, unique=True))
+        for _ in range(shard_count)
+    ]
+    waiting = [task_job.count(j) for j in range(job_count)]
+    most = [draw(st.integers(0, n)) for n in waiting]
+    bandwidth = Bandwidth(
+        disk_bytes_per_s=draw(st.sampled_from([2e9, 1e8, 1e7])),  # the last: slower than networks
+        rack_bytes_per_s=1.25e8,
+        cluster_bytes_per_s=draw(st.sampled_from([2.5e7, 1.25e8])),
+    )
+    per_byte = prices_per_byte(bandwidth, alpha1=1.5, alpha2=draw(st.sampled_from([1.01, 2.0])))
+    sizes = draw(
+        st.lists(
+            st.sampled_from([0, 1, 1000, 3 * 10**8, 10**9]),
+            min_size=shard_count,
+            max_size=shard_count,
+        )
+    )
+    return Round(
+        node_rack=ints(numbers(0, 2, node_count)),
+        free=ints(numbers(0, 2, node_count * kinds)).reshape(node_count, kinds),
+        task_job=ints(task_job),
+        task_class=ints(numbers(0, kinds - 1, task_count)),
+        read_task=ints([t for t, shards in enumerate(reads) for _ in shards]),
+        read_shard=ints(list(itertools.chain(*reads))),
+        shard_price=shard_prices(ints(sizes), per_byte),
+        replica_first=ints([0, *itertools.accumulate(map(len, replicas))]),
+        replica_node=ints(list(itertools.chain(*replicas))),
+        most=ints(most),
+        least=ints([draw(st.integers(0, min(1, n))) for n in most]),
+        wait_price=ints(draw(st.lists(prices(), min_size=job_count, max_size=job_count))),
+    )
+
+
+def prices() -> st.SearchStrategy[int]:
+    return st.sampled_from([3, 2 * 10**6, 4 * 10**6, 10**7, 10**8])
+
+
+def price_on(round_: Round, task: int, node: int, kind: int) -> int:
+    """The price of a task on a GPU, straight from the paper's section 3."""
+    total = 0
+    for reader, shard in zip(round_.read_task, round_.read_shard, strict=True):
+        if reader != task:
+            continue
+        first, end = round_.replica_first[shard : shard + 2]
+        holders = round_.replica_node[first:end].tolist()
+        if node in holders:
+            total += int(round_.shard_price[shard, 0])
+        elif round_.node_rack[node] in [round_.node_rack[n] for n in holders]:
+            total += int(round_.shard_price[shard, 1])
+        else:
+            total += int(round_.shard_price[shard, 2])
+    return min(total, PRICE_LIMIT) + CLASS_PRICE * (kind - int(round_.task_class[task]))
+
+
+def free_gpus(round_: Round) -> list[tuple[int, int]]:
+    """(node, class) of every free GPU."""
+    return [
+        (node, kind)
+        for (node, kind), count in np.ndenumerate(round_.free)
+        for _ in range(int(count))
+    ]
+
+
+def dense(round_: Round) -> Network:
+    """The paper's network, section 4: an arc from every task to every free GPU that it fits."""
+    jobs, tasks, gpus = len(round_.most), len(round_.task_job), free_gpus(round_)
+    source, job, wait = 0, 1, 1 + jobs
+    task, gpu = 1 + 2 * jobs, 1 + 2 * jobs + tasks
+    sink = gpu + len(gpus)
+    arcs = []
+    for j in range(jobs):
+        may_wait = int(round_.most[j] - round_.least[j])
+        arcs.append((source, job + j, int(round_.most[j]), 0))
+        arcs.append((job + j, wait + j, may_wait, int(round_.wait_price[j])))
+        arcs.append((wait + j, sink, may_wait, int(round_.wait_price[j])))
+    for t in range(tasks):
+        arcs.append((job + int(round_.task_job[t]), task + t, 1, 0))
+        for g, (node, kind) in enumerate(gpus):
+            if kind >= round_.task_class[t]:
+                arcs.append((task + t, gpu + g, 1, price_on(round_, t, node, kind)))
+    arcs += [(gpu + g, sink, 1, 0) for g in range(len(gpus))]
+    tail, head, capacity, cost = ints(arcs).T
+    supply = np.zeros(sink + 1, np.int64)
+    supply[source], supply[sink] = round_.most.sum(), -round_.most.sum()
+    return Network(tail=tail, head=head, capacity=capacity, cost=cost, supply=supply)
+
+
+@settings(max_examples=300)
+@given(rounds())
+def test_the_aggregated_optimum_is_the_dense_one(round_: Round) -> None:
+    expected = OrToolsSolver().solve(dense(round_))
+    found = OrToolsSolver().solve(Aggregated(round_).network)
+    assert (found.sent, found.cost) == (expected.sent, expected.cost)
+
+
+@settings(max_examples=300)
+@given(rounds())
+def test_placements_are_feasible_and_cost_what_the_flow_says(round_: Round) -> None:
+    aggregated = Aggregated(round_)
+    solution = OrToolsSolver().solve(aggregated.network)
+    placed = aggregated.placed(solution)
+
+    assert placed.task.tolist() == sorted(set(placed.task.tolist()))
+    assert (placed.kind >= round_.task_class[placed.task]).all()
+    used = np.zeros_like(round_.free)
+    np.add.at(used, (placed.node, placed.kind), 1)
+    assert (used <= round_.free).all()
+    won = np.bincount(round_.task_job[placed.task], minlength=len(round_.most))
+    assert (won <= round_.most).all()
+
+    rows = zip(placed.task.tolist(), placed.node.tolist(), placed.kind.tolist(), strict=True)
+    network, tasks, jobs = aggregated.network, len(round_.task_job), len(round_.most)
+    to_wait = (network.tail >= tasks) & (network.tail < tasks + jobs) & (network.head >= tasks)
+    waits = np.zeros(jobs, np.int64)
+    np.add.at(waits, network.tail[to_wait] - tasks, solution.flow[to_wait])
+    assert solution.sent == len(placed.task) + waits.sum()
+    cost = sum(price_on(round_, *row) for row in rows)
+    assert solution.cost == cost + 2 * (waits * round_.wait_price).sum()
+
+
+@settings(max_examples=150)
+@given(rounds(tasks=4, nodes=3))
+def test_tiny_rounds_equal_the_best_of_all_ways(round_: Round) -> None:
+    gpus = free_gpus(round_)
+    tasks = range(len(round_.task_job))
+    best = (0, 0)
+    for choice in itertools.product(range(-1, len(gpus)), repeat=len(tasks)):
+        taken = [g for g in choice if g >= 0]
+        if len(set(taken)) < len(taken):
+            continue
+        runs = [(t, *gpus[g]) for t, g in zip(tasks, choice, strict=True) if g >= 0]
+        if any(kind < round_.task_class[t] for t, _, kind in runs):
+            continue
+        jobs = ints([int(round_.task_job[t]) for t, _, _ in runs])
+        won = np.bincount(jobs, minlength=len(round_.most))
+        if (won > round_.most).any():
+            continue
+        waits = np.minimum(round_.most - won, round_.most - round_.least)
+        sent = len(taken) + int(waits.sum())
+        cost = 2 * int((waits * round_.wait_price).sum())
+        cost += sum(price_on(round_, *run) for run in runs)
+        best = max(best, (sent, -cost))
+    solution = OrToolsSolver().solve(Aggregated(round_).network)
+    assert (solution.sent, -solution.cost) == best
+
+
+@given(rounds())
+def test_a_job_that_must_place_a_task_does_where_anything_fits(round_: Round) -> None:
+    """Liveness: no price of waiting holds back the last job that has nothing running."""
+    aggregated = Aggregated(round_)
+    placed = aggregated.placed(OrToolsSolver().solve(aggregated.network))
+    won = np.bincount(round_.task_job[placed.task], minlength=len(round_.most))
+    left = round_.free.copy()
+    np.subtract.at(left, (placed.node, placed.kind), 1)
+    for job in np.flatnonzero(won < round_.least).tolist():
+        smallest = min(round_.task_class[round_.task_job == job], default=round_.free.shape[1])
+        assert left[:, smallest:].sum() == 0
+
+
+@given(rounds())
+def test_options_are_listed_only_where_they_save(round_: Round) -> None:
+    by_node, by_rack, anywhere = options(round_)
+    rack = {
+        (t, r): p
+        for t, r, p in zip(
+            by_rack.task.tolist(), by_rack.place.tolist(), by_rack.price.tolist(), strict=True
+        )
+    }
+    assert all(price < anywhere.price[t] for (t, _), price in rack.items())
+    for t, n, p in zip(
+        by_node.task.tolist(), by_node.place.tolist(), by_node.price.tolist(), strict=True
+    ):
+        around = rack.get((t, int(round_.node_rack[n])), int(anywhere.price[t]))
+        assert p < around
+
+
+def test_prices_follow_the_papers_worked_example() -> None:
+    """Shard a (1 GB) on A, shard c (2 GB) on C; D is in C's rack, A in the other one."""
+    bandwidth = Bandwidth(disk_bytes_per_s=1e15, rack_bytes_per_s=1e8, cluster_bytes_per_s=2e7)
+    round_ = Round(
+        node_rack=ints([0, 1, 1]),
+        free=ints([1, 0, 1])[:, None],
+        task_job=ints([0]),
+        task_class=ints([0]),
+        read_task=ints([0, 0]),
+        read_shard=ints([0, 1]),
+        shard_price=shard_prices(
+            ints([10**9, 2 * 10**9]), prices_per_byte(bandwidth, alpha1=1, alpha2=1)
+        ),
+        replica_first=ints([0, 1, 2]),
+        replica_node=ints([0, 1]),
+        most=ints([1]),
+        least=ints([1]),
+        wait_price=ints([1]),
+    )
+    at_a, at_d = 100_000_000 + 1, 20_000_000 + 50_000_000  # Sc/Bs, Sc/Br + Sa/Bs
+    assert price_on(round_, 0, 0, 0) == at_a
+    assert price_on(round_, 0, 2, 0) == at_d
+    aggregated = Aggregated(round_)
+    solution = OrToolsSolver().solve(aggregated.network)
+    assert solution.cost == at_d
+    assert aggregated.placed(solution).node.tolist() == [2]
+
+
+def test_huge_and_tiny_sizes_stay_exact() -> None:
+    bandwidth = Bandwidth(disk_bytes_per_s=1.0, rack_bytes_per_s=1e-3, cluster_bytes_per_s=1e-6)
+    per_byte = prices_per_byte(bandwidth, alpha1=2, alpha2=3)
+    assert shard_prices(ints([0, 2**62]), per_byte).tolist() == [[0] * 3, [PRICE_LIMIT] * 3]
+    waits = wait_prices(np.array([0.0, 1e30]), bandwidth, alpha3=2, least=4)
+    assert waits.tolist() == [4, PRICE_LIMIT]
