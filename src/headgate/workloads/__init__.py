@@ -1,0 +1,1 @@
+"""Programs that tasks run: what they are given, three real workloads, their inputs and checks."""

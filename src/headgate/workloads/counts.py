@@ -1,0 +1,92 @@
+"""How often which integer occurs: tables that are counted in parts, saved, and merged.
+
+A table is two arrays of equal length: the distinct integers in ascending order, and how often each
+of them occurs. It is saved as an `.npz` file with `values` and `counts`, both int64; equal tables
+give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.base.errors import Problem, SpecError
+from headgate.workloads.task import TaskContext
+
+Integers = NDArray[np.int64]
+
+_DTYPES = {"int32": "<i4", "int64": "<i8"}
+_PIECE_VALUES = 1 << 22
+_MERGE_AT_ONCE = 16
+
+
+class Counts(NamedTuple):
+    """One table."""
+
+    values: Integers
+    counts: Integers
+
+
+def read_counts(path: Path) -> Counts:
+    """Read a table that `write_counts` wrote."""
+    with np.load(path) as saved:
+        return Counts(saved["values"], saved["counts"])
+
+
+def write_counts(path: Path, table: Counts) -> None:
+    """Save a table; the file's name needs no ending."""
+    with path.open("wb") as file:
+        np.savez(file, values=table.values, counts=table.counts)
+
+
+def merge(tables: Iterable[Counts]) -> Counts:
+    """Add tables up; O(n log n) in their total length, all of which is in memory."""
+    parts = [Counts(np.empty(0, np.int64), np.empty(0, np.int64)), *tables]
+    values = np.concatenate([part.values for part in parts])
+    counts = np.concatenate([part.counts for part in parts])
+    order = np.argsort(values, kind="stable")
+    values, counts = values[order], counts[order]
+    starts = np.flatnonzero(np.diff(values, prepend=values[:1] - 1))
+    return Counts(values[starts], np.add.reduceat(counts, starts) if starts.size else counts)
+
+
+def merge_all(tables: Iterable[Counts]) -> Counts:
+    """Add up any number of tables, holding few of them at a time."""
+    held: list[Counts] = []
+    for table in tables:
+        held.append(table)
+        if len(held) == _MERGE_AT_ONCE:
+            held = [merge(held)]
+    return merge(held)
+
+
+def integers_of(task: TaskContext) -> Iterator[Integers]:
+    """Yield the integers of a task's shards as int64 arrays of at most 4 Mi values.
+
+    Shards are raw little-endian integers; the parameter `dtype` is `int64` (default) or `int32`.
+    SpecError for another dtype, or a shard that ends inside an integer.
+    """
+    name = str(task.params.get("dtype", "int64"))
+    if name not in _DTYPES:
+        raise SpecError(
+            [Problem(path="params.dtype", problem=f"'{name}' is unknown", hint="int32 or int64")]
+        )
+    dtype = np.dtype(_DTYPES[name])
+    for shard in task.shards:
+        if shard.stat().st_size % dtype.itemsize:
+            raise SpecError(
+                [
+                    Problem(
+                        path=str(shard),
+                        problem=f"{shard.stat().st_size} bytes are no whole number of {name}",
+                        hint=f"cut the data at a multiple of {dtype.itemsize} bytes",
+                    )
+                ]
+            )
+        with shard.open("rb") as file:
+            while (piece := np.fromfile(file, dtype, _PIECE_VALUES)).size:
+                yield piece.astype(np.int64, copy=False)

@@ -1,0 +1,43 @@
+"""Sparse-integer occurrence: how often does which integer occur in the data?
+
+`count` is run for each shard, `merge` once over all results. Shards are raw integers (see
+`counts.integers_of`), results are tables (see `counts`).
+"""
+
+from __future__ import annotations
+
+from headgate.workloads.counts import (
+    Counts,
+    Integers,
+    integers_of,
+    merge_all,
+    read_counts,
+    write_counts,
+)
+from headgate.workloads.task import (
+    TaskContext,
+    array_module,
+    from_numpy,
+    to_numpy,
+    unique_counts,
+)
+
+
+def count(task: TaskContext) -> None:
+    """Count the integers of the task's shards."""
+    module = array_module(task)
+
+    def counted(piece: Integers) -> Counts:
+        values, counts = unique_counts(module, from_numpy(module, piece))
+        return Counts(to_numpy(values), to_numpy(counts))
+
+    table = merge_all(counted(piece) for piece in integers_of(task))
+    write_counts(task.output, table)
+    print(f"{table.counts.sum()} integers, {table.values.size} of them distinct")
+
+
+def merge(task: TaskContext) -> None:
+    """Add up the tables of all earlier tasks."""
+    table = merge_all(read_counts(path) for path in task.shards)
+    write_counts(task.output, table)
+    print(f"{table.counts.sum()} integers, {table.values.size} of them distinct")

@@ -1,0 +1,43 @@
+"""Runs a workload's stages in this process, the way a job does on nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headgate.workloads.task import TaskContext, TaskFunction
+
+
+def run_stage(
+    function: TaskFunction,
+    reads: Sequence[Sequence[Path]],
+    folder: Path,
+    params: Mapping[str, Any] | None = None,
+) -> list[Path]:
+    """Run one task for each tuple of files that it reads; return their results."""
+    results = []
+    for index, shards in enumerate(reads):
+        output = folder / f"{function.__module__}.{function.__name__}.{index}"
+        function(
+            TaskContext(
+                index=index,
+                count=len(reads),
+                shards=tuple(shards),
+                output=output,
+                params=params or {},
+            )
+        )
+        results.append(output)
+    return results
+
+
+def cut(path: Path, shard_bytes: int) -> list[Path]:
+    """Cut a file into shards beside it."""
+    data = path.read_bytes()
+    shards = []
+    for start in range(0, len(data), shard_bytes):
+        shard = path.with_name(f"{path.name}.{start}")
+        shard.write_bytes(data[start : start + shard_bytes])
+        shards.append(shard)
+    return shards
