@@ -1,9 +1,9 @@
 """The error tree: three families, one for whoever has to act.
 
-    HeadgateError
-    ├── SpecError        a user's input is wrong: every problem of it at once
-    ├── WorldError       the outside failed: a disk, a port, a Ray cluster
-    └── InvariantBroken  we are wrong: carries the story of the thing concerned
+HeadgateError
+├── SpecError        a user's input is wrong: every problem of it at once
+├── WorldError       the outside failed: a disk, a port, a Ray cluster
+└── InvariantBroken  we are wrong: carries the story of the thing concerned
 """
 
 from __future__ import annotations

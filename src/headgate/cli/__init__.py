@@ -1,0 +1,1 @@
+"""The command line: every verb a function, every error one message."""

@@ -39,7 +39,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth:
-    """What one transfer can expect, in bytes per second: D, Br and Bs of the flow paper, section 3."""
+    """What one transfer can expect: D, Br and Bs of the flow paper, section 3."""
 
     disk_bytes_per_s: float
     rack_bytes_per_s: float

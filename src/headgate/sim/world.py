@@ -126,8 +126,8 @@ class SimulatedWorld:
         """Yield the events of one instant after another, until nothing is left to happen."""
         while True:
             completion = self.network.next_completion()
-            times = [t for t in (self._heap[0][0] if self._heap else None,
-                                 completion[0] if completion else None) if t is not None]  # fmt: skip
+            times = [entry[0] for entry in self._heap[:1]]
+            times += [completion[0]] if completion else []
             if not times:
                 return
             self._now = max(self._now, min(times))
@@ -241,8 +241,13 @@ class SimulatedWorld:
     def _launch(self, launch: LaunchTask) -> None:
         worst = max((r.locality for r in launch.reads), default=Locality.NODE)
         self.starts.append(
-            Start(job=launch.job, ordinal=launch.ordinal, node=launch.node, locality=worst,
-                  at=self._now)  # fmt: skip
+            Start(
+                job=launch.job,
+                ordinal=launch.ordinal,
+                node=launch.node,
+                locality=worst,
+                at=self._now,
+            )
         )
         run = self._runs[launch.id] = _Run(launch=launch)
         self._push(TaskStarted(at=self._now, cause=launch.id))

@@ -43,9 +43,9 @@ class State(View):
     """Tables, names and counters; see `headgate.state.tables` for the columns."""
 
     __slots__ = (
-        "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus", "jobs", "log", "names", "nodes",
-        "now", "queued_jobs", "queues", "refusals", "results", "shards", "tasks", "user_rows",
-        "version", "waiting_tasks",
+        "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus", "jobs", "log", "names",
+        "nodes", "now", "queued_jobs", "queues", "refusals", "results", "shards", "tasks",
+        "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:

@@ -134,9 +134,7 @@ class _Round:
         free = int(self.snapshot.nodes.free_gpus.array().sum())
         if len(tasks) == 1:
             return self._no_room(need, self.snapshot.tasks.memory_bytes[tasks[0]])
-        return GangShort(
-            placeable_tasks=placed, tasks=len(tasks), free_gpus=free, needed_gpus=need
-        )
+        return GangShort(placeable_tasks=placed, tasks=len(tasks), free_gpus=free, needed_gpus=need)
 
 
 def _make() -> Policy:

@@ -1,0 +1,11 @@
+"""Where the parts are put together: the policies that there are, the controller's process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.decision import PolicyInfo
+from headgate.policies import fifo
+
+POLICIES: Mapping[str, PolicyInfo] = {info.name: info for info in (fifo.INFO,)}
+"""Every policy by its name, in the order in which they are listed."""

@@ -1,0 +1,267 @@
+"""`headgate simulate`: the same scheduler on a scenario or a recorded trace, in virtual time."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headgate.app import POLICIES
+from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.rng import Random
+from headgate.base.units import format_seconds, format_size
+from headgate.decision import Policy, make_policy
+from headgate.model import Job
+from headgate.protocol import Command, Event, Plan, Reason
+from headgate.sim import run as sim
+from headgate.sim.report import jobs_table, placements
+from headgate.spec import Scenario, load_scenario
+from headgate.state import Snapshot
+from headgate.traces import Trace, read_trace
+
+_PROGRESS_EVERY_S = 0.2
+
+
+class _Timed:
+    """A policy that remembers how long its decisions took; measured, so never part of a result."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.seconds: list[float] = []
+
+    @property
+    def name(self) -> str:
+        return self.policy.name
+
+    def refuses(self, job: Job) -> Reason | None:
+        return self.policy.refuses(job)
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        started = time.perf_counter()
+        plan = self.policy.decide(snapshot, rng)
+        self.seconds.append(time.perf_counter() - started)
+        return plan
+
+
+def simulate(
+    scenario: Annotated[
+        Path | None, typer.Argument(help="A scenario file (YAML).", show_default=False)
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="A recorded workload (Parquet), on GPUs that are all alike."),
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(help="With --trace: how many GPUs.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="The policy; needed with --trace, else the file's.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all that is random.")] = None,
+    decision_latency: Annotated[
+        float | None, typer.Option(help="Modelled seconds that each decision takes.")
+    ] = None,
+    jobs_out: Annotated[
+        Path | None, typer.Option(help="Write one row per job to this Parquet file.")
+    ] = None,
+    timings: Annotated[
+        Path | None, typer.Option(help="Write what was measured on this machine to this file.")
+    ] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
+) -> None:
+    """Run the scheduler in virtual time on a scenario or a trace, and print the figures."""
+    problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency, output)
+    problems += [p for path in (jobs_out, timings) for p in _check_writable(path)]
+    if problems:
+        raise SpecError(problems, code="usage")
+    started = time.perf_counter()
+    if scenario is not None:
+        file, recorded = _read_scenario(scenario, policy, seed, decision_latency)
+        chosen = _Timed(make_policy(POLICIES, file.policy, file.parameters))
+        simulation = sim.from_scenario(file, chosen, recorded)
+        names = file.task_names
+    else:
+        assert trace is not None, "checked above"
+        assert gpus is not None, "checked above"
+        chosen = _Timed(make_policy(POLICIES, policy or ""))
+        recorded, names = read_trace(trace), {}
+        simulation = sim.from_trace(
+            recorded, chosen, gpus=gpus, seed=seed or 0, decision_latency_s=decision_latency or 0.0
+        )
+    with _progress("Simulating", len(simulation.submissions)) as step:
+        outcome = sim.run(simulation, chosen, observe=(_watch(step),))
+    decisions_s = list(chosen.seconds)
+    if recorded is None:
+        with _progress("Each job alone", len(simulation.submissions)) as step:
+            outcome = sim.with_fairness(simulation, chosen, outcome, step=lambda _: step(1))
+        outcome.figures["placements"] = placements(outcome.starts, names)
+    if jobs_out is not None:
+        _write_jobs(jobs_out, jobs_table(outcome, pooled=scenario is None, trace=recorded))
+    if timings is not None:
+        _write_timings(timings, decisions_s, time.perf_counter() - started)
+    _print(outcome.figures, output)
+
+
+def _read_scenario(
+    path: Path, policy: str | None, seed: int | None, decision_latency_s: float | None
+) -> tuple[Scenario, Trace | None]:
+    """Return a scenario, changed by the options given, and its trace where it has one."""
+    known = {name: [p.name for p in info.parameters] for name, info in POLICIES.items()}
+    file = load_scenario(path, known)
+    if policy is not None and policy != file.policy:
+        file = replace(file, policy=policy, parameters={})
+    if seed is not None:
+        file = replace(file, seed=seed)
+    if decision_latency_s is not None:
+        file = replace(file, decision_latency_s=decision_latency_s)
+    return file, None if file.trace is None else read_trace(file.trace)
+
+
+def _check_options(
+    scenario: Path | None,
+    trace: Path | None,
+    gpus: int | None,
+    policy: str | None,
+    seed: int | None,
+    decision_latency_s: float | None,
+    output: str,
+) -> list[Problem]:
+    wrong = []
+    if (scenario is None) == (trace is None):
+        hint = "headgate simulate SCENARIO.yaml, or headgate simulate --trace FILE --gpus N ..."
+        wrong.append(("SCENARIO", "give either a scenario file or --trace", hint))
+    if trace is not None and scenario is None:
+        if gpus is None:
+            wrong.append(("--gpus", "is needed with --trace", "how many GPUs the cluster has"))
+        if policy is None:
+            wrong.append(("--policy", "is needed with --trace", f"one of {', '.join(POLICIES)}"))
+    if scenario is not None and gpus is not None:
+        wrong.append(("--gpus", "goes with --trace", "a scenario file says which GPUs there are"))
+    if gpus is not None and not 1 <= gpus <= 1_000_000:
+        wrong.append(("--gpus", f"must be from 1 to 1000000, not {gpus}", ""))
+    if seed is not None and not 0 <= seed < 2**63:
+        wrong.append(("--seed", f"must be from 0 to 2^63 - 1, not {seed}", ""))
+    if decision_latency_s is not None and not 0 <= decision_latency_s < math.inf:
+        wrong.append(("--decision-latency", f"must be 0 s or more, not {decision_latency_s}", ""))
+    if output not in ("table", "json"):
+        wrong.append(("--output", f"unknown format '{output}'", "table or json"))
+    return [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong]
+
+
+def _check_writable(path: Path | None) -> list[Problem]:
+    """A run may take long: say before it, not after, that its result cannot be written."""
+    if path is None:
+        return []
+    if path.is_dir():
+        return [Problem(path=str(path), problem="is a directory", hint="name a file")]
+    if not path.absolute().parent.is_dir():
+        hint = "make the directory first"
+        return [Problem(path=str(path), problem="its directory does not exist", hint=hint)]
+    return []
+
+
+def _watch(step: Callable[[int], None]) -> sim.Observer:
+    """Return an observer that tells how many jobs have been submitted and launched so far."""
+    from headgate.protocol import JobSubmitted
+
+    def see(batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        del commands
+        step(sum(isinstance(event, JobSubmitted) for event in batch))
+
+    return see
+
+
+@contextmanager
+def _progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on a terminal's stderr; hand out a function that moves it."""
+    if not sys.stderr.isatty() or not total:
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        pending, last = 0, 0.0
+
+        def step(count: int) -> None:
+            nonlocal pending, last
+            pending += count
+            if time.perf_counter() - last > _PROGRESS_EVERY_S:
+                bar.advance(task, pending)
+                pending, last = 0, time.perf_counter()
+
+        yield step
+
+
+def _write_jobs(path: Path, table: Any) -> None:
+    import pyarrow.parquet as pq
+
+    try:
+        pq.write_table(table, path)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise WorldError(f"cannot write {path}: {error}", code="cannot_write") from error
+
+
+def _write_timings(path: Path, decisions_s: Sequence[float], wall_s: float) -> None:
+    count = len(decisions_s)
+    measured = {
+        "wall_s": wall_s,
+        "decisions": {
+            "count": count,
+            "mean_s": sum(decisions_s) / count if count else 0.0,
+            "max_s": max(decisions_s, default=0.0),
+            "total_s": sum(decisions_s),
+        },
+    }
+    try:
+        path.write_text(json.dumps(measured, indent=2) + "\n")
+    except OSError as error:
+        raise WorldError(f"cannot write {path}: {error}", code="cannot_write") from error
+
+
+def _print(figures: dict[str, Any], output: str) -> None:
+    if output == "json":
+        print(json.dumps(figures, allow_nan=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"policy {figures['policy']}, seed {figures['seed']}", show_header=False)
+    for name, value in _rows(figures):
+        table.add_row(name, value)
+    console = Console()
+    console.print(table)
+    if figures.get("placements"):
+        placed = Table("at", "task", "node", "locality", title="placements")
+        for p in figures["placements"][:50]:
+            placed.add_row(f"{p['at_s']:.1f} s", p["task"], p["node"], p["locality"])
+        console.print(placed)
+        if len(figures["placements"]) > 50:
+            console.print(f"... and {len(figures['placements']) - 50} more (-o json lists all)")
+
+
+def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "makespan", format_seconds(figures["makespan_s"])
+    for key in ("finished", "failed", "unfinished", "rejected"):
+        yield f"jobs {key}", str(figures[f"jobs_{key}"])
+    for code, count in figures["rejected"].items():
+        yield f"  {code}", str(count)
+    for key in ("mean_jct_s", "median_jct_s", "p99_jct_s", "mean_wait_s"):
+        value = figures[key]
+        yield key[:-2].replace("_", " "), "-" if value is None else format_seconds(value)
+    yield "GPU utilisation", f"{figures['gpu_utilisation']:.1%}"
+    if figures["fairness"] is not None and figures["fairness"]["mean"] is not None:
+        mean, deviation = figures["fairness"]["mean"], figures["fairness"]["deviation"]
+        yield "fairness", f"{mean:.3f} (deviation {deviation:.3f})"
+    for locality, size in figures["bytes"].items():
+        yield f"bytes {locality}", format_size(size)
+    decisions = figures["decisions"]
+    yield "decisions", f"{decisions['count']} of {format_seconds(decisions['mean_s'])}"
