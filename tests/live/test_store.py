@@ -160,6 +160,17 @@ def test_a_result_on_another_disk_is_copied(
     assert not result.exists()
 
 
+def test_what_a_result_only_points_to_stays_where_it_is(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path / "root")
+    target, result = tmp_path / "target", tmp_path / "result"
+    target.write_bytes(b"not ours")
+    result.symlink_to(target)
+    store.adopt("job/3", result)
+    target.write_bytes(b"changed")
+    assert store.path("job/3").read_bytes() == b"not ours"
+    assert not result.is_symlink()
+
+
 @pytest.mark.parametrize(
     ("number", "code"),
     [(errno.ENOSPC, "disk_full"), (errno.EDQUOT, "disk_full"), (errno.EIO, "shard_store")],

@@ -85,7 +85,7 @@ class ShardStore:
         return shard
 
     def adopt(self, shard_id: str, path: Path) -> StoredShard:
-        """Take over a finished file as a shard: by rename, or by copying from another disk."""
+        """Take over a finished file as a shard: by rename, or by copying a link or another disk."""
         self._directory(shard_id)
         with disk_errors(self._root):
             with path.open("rb") as file:
@@ -93,6 +93,8 @@ class ShardStore:
                 os.fsync(file.fileno())
             shard = StoredShard(id=shard_id, size_bytes=size_bytes, checksum=checksum)
             try:
+                if path.is_symlink():  # what it points to is not ours to move
+                    raise OSError(errno.EXDEV, "a link")
                 self._commit(shard, path)
             except OSError as error:
                 if error.errno != errno.EXDEV:

@@ -16,6 +16,7 @@ from headgate.base.errors import Problem, SpecError, nearest
 _PIECE_VALUES = 1 << 20
 _DISTINCT = 50_000
 _PRIMES_BELOW = 10**8
+_INNER_TO_OUTER = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +41,10 @@ def generate(workload: str, folder: Path, size_bytes: int, *, seed: int) -> Inpu
     """Write inputs of about that size in all, never above it, into a folder that is there.
 
     `occurrence`: `ints`, int64, the squares of integers below 50,000, small ones more often.
-    `primes`: `ints`, int64 below 10**8. `matmul`: `left` and `right`, two square matrices of
-    float64 in [-1, 1). The same seed gives the same bytes. SpecError for an unknown workload or a
-    size that holds not even one number.
+    `primes`: `ints`, int64 below 10**8. `matmul`: `left` and `right`, float64 in [-1, 1), for a
+    square product; the inner size is four times the outer, so that a block's product, which has
+    the shape of the whole, is an eighth of the inputs. The same seed gives the same bytes.
+    SpecError for an unknown workload or a size that holds not even one number.
     """
     if workload not in _GENERATORS:
         problem = f"there is no workload '{workload}'"
@@ -74,10 +76,11 @@ def _primes(folder: Path, size_bytes: int, rng: np.random.Generator) -> Inputs:
 
 
 def _matmul(folder: Path, size_bytes: int, rng: np.random.Generator) -> Inputs:
-    rows = isqrt(size_bytes // 16)
+    rows = max(1, isqrt(size_bytes // (16 * _INNER_TO_OUTER)))
+    inner = size_bytes // (16 * rows)
     files = {name: folder / f"matmul-{name}.bin" for name in ("left", "right")}
     for path in files.values():
-        _write(path, rows * rows, lambda count: rng.uniform(-1, 1, count).astype("<f8"))
+        _write(path, rows * inner, lambda count: rng.uniform(-1, 1, count).astype("<f8"))
     return Inputs(
         workload="matmul",
         files=files,
