@@ -1,0 +1,17 @@
+"""Files and requests of users, checked: validated values, or every problem with its place."""
+
+from headgate.spec.cluster import Links
+from headgate.spec.expand import FILE_PREFIX, expand
+from headgate.spec.job_file import JobFile, job_schema, load_job
+from headgate.spec.scenario import Scenario, load_scenario
+
+__all__ = [
+    "FILE_PREFIX",
+    "JobFile",
+    "Links",
+    "Scenario",
+    "expand",
+    "job_schema",
+    "load_job",
+    "load_scenario",
+]

@@ -1,0 +1,204 @@
+"""The `cluster` of a scenario: racks of nodes, what the links carry, what transfers can expect."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from headgate.model import Bandwidth, Gpu, Node
+from headgate.spec.document import Document, Place
+from headgate.spec.shape import Count, Name, Rate, Shape, Size, shown, take
+
+_MOST_NODES = 100_000
+_MOST_GPUS = 1_000  # of one node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """What every disk, node link (each way), rack uplink (each way) and the core can carry.
+
+    No aggregation means a core that never blocks.
+    """
+
+    disk_bytes_per_s: float
+    node_link_bytes_per_s: float
+    rack_uplink_bytes_per_s: float
+    aggregation_bytes_per_s: float | None = None
+
+
+class GpuShape(Shape):
+    memory: Size = 0
+    model: str = ""
+    must: ClassVar = ("memory",)
+
+
+class NodeShape(Shape):
+    name: Name | None = None
+    gpus: Any = 0
+    gpu_memory: Size | None = None
+    gpu_model: str = ""
+    cpus: Count = 4
+
+
+class RackShape(Shape):
+    name: Name = "?"
+    nodes: Any = None
+    node: Any = None
+    must: ClassVar = ("name", "nodes")
+
+
+class BandwidthsShape(Shape):
+    disk_bytes_per_s: Rate = 1
+    node_link_bytes_per_s: Rate = 1
+    rack_uplink_bytes_per_s: Rate = 1
+    aggregation_bytes_per_s: Rate | None = None
+    must: ClassVar = ("disk_bytes_per_s", "node_link_bytes_per_s", "rack_uplink_bytes_per_s")
+
+
+class EstimatesShape(Shape):
+    disk_bytes_per_s: Rate = 1
+    rack_bytes_per_s: Rate = 1
+    cluster_bytes_per_s: Rate = 1
+    must: ClassVar = ("disk_bytes_per_s", "rack_bytes_per_s", "cluster_bytes_per_s")
+
+
+class ClusterShape(Shape):
+    racks: list[Any] = Field(default_factory=list)
+    bandwidths: Any = None
+    estimates: Any = None
+    must: ClassVar = ("racks", "bandwidths")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The nodes in the order of the file, the links, and the expected bandwidths."""
+
+    nodes: tuple[Node, ...]
+    links: Links
+    bandwidth: Bandwidth
+
+
+def build_cluster(document: Document, raw: Any) -> Cluster | None:
+    """Return what is right of a cluster, noting what is not; None if nothing is."""
+    place = ("cluster",)
+    shape = take(document, ClusterShape, raw, place)
+    if shape is None:
+        return None
+    if not shape.racks and document.is_clean((*place, "racks")):
+        document.add((*place, "racks"), "must not be empty")
+    nodes: list[Node] = []
+    racks: set[str] = set()
+    for number, rack_raw in enumerate(shape.racks):
+        at = (*place, "racks", number)
+        rack = take(document, RackShape, rack_raw, at)
+        if rack is None:
+            continue
+        if rack.name in racks:
+            document.add((*at, "name"), f"the rack '{rack.name}' is there already")
+        racks.add(rack.name)
+        nodes += _nodes(document, rack, at)
+    _refuse_twins(document, nodes, place)
+    links = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1)
+    if "bandwidths" in raw:
+        given = take(document, BandwidthsShape, shape.bandwidths, (*place, "bandwidths"))
+        links = Links(**given.model_dump()) if given else links
+    bandwidth = expected(links, nodes)
+    if shape.estimates is not None:
+        estimates = take(document, EstimatesShape, shape.estimates, (*place, "estimates"))
+        bandwidth = Bandwidth(**estimates.model_dump()) if estimates else bandwidth
+    return Cluster(nodes=tuple(nodes), links=links, bandwidth=bandwidth)
+
+
+def expected(links: Links, nodes: Sequence[Node]) -> Bandwidth:
+    """Return what one transfer can expect where nothing was measured.
+
+    Within a rack the slower of disk and node link; across racks at most a node's part of its rack's
+    uplink, in the rack with the most nodes, and of the aggregation.
+    """
+    rack = min(links.disk_bytes_per_s, links.node_link_bytes_per_s)
+    most = max(Counter(node.rack for node in nodes).values(), default=1)
+    cluster = min(rack, links.rack_uplink_bytes_per_s / most)
+    if links.aggregation_bytes_per_s is not None:
+        cluster = min(cluster, links.aggregation_bytes_per_s / max(1, len(nodes)))
+    return Bandwidth(
+        disk_bytes_per_s=links.disk_bytes_per_s,
+        rack_bytes_per_s=rack,
+        cluster_bytes_per_s=cluster,
+    )
+
+
+def _nodes(document: Document, rack: RackShape, at: Place) -> list[Node]:
+    place = (*at, "nodes")
+    if isinstance(rack.nodes, int) and not isinstance(rack.nodes, bool):
+        return _alike(document, rack, rack.nodes, at)
+    if not isinstance(rack.nodes, list):
+        if document.is_clean(place):  # it may be missing
+            problem = f"must be a list of nodes or how many, not {shown(rack.nodes)}"
+            document.add(place, problem)
+        return []
+    if rack.node is not None:
+        document.add((*at, "node"), "is for racks that say only how many nodes they have")
+    nodes = []
+    for number, raw in enumerate(rack.nodes):
+        shape = take(document, NodeShape, raw, (*place, number))
+        if shape is None:
+            continue
+        if shape.name is None and document.is_clean((*place, number, "name")):
+            document.add((*place, number, "name"), "is missing")
+        gpus = _gpus(document, shape, (*place, number))
+        nodes.append(Node(id=shape.name or "?", rack=rack.name, gpus=gpus, cpus=shape.cpus))
+    if not rack.nodes:
+        document.add(place, "must not be empty")
+    return nodes
+
+
+def _alike(document: Document, rack: RackShape, count: int, at: Place) -> list[Node]:
+    if not 1 <= count <= _MOST_NODES:
+        document.add((*at, "nodes"), f"must be from 1 to {_MOST_NODES}, not {shown(count)}")
+        return []
+    if rack.node is None:
+        document.add((*at, "node"), "is missing", "it says what each of the nodes is like")
+        return []
+    shape = take(document, NodeShape, rack.node, (*at, "node"))
+    if shape is None:
+        return []
+    if shape.name is not None:
+        problem = "is made up here"
+        hint = f"the nodes are called {rack.name}-n1, {rack.name}-n2, ..."
+        document.add((*at, "node", "name"), problem, hint)
+    gpus = _gpus(document, shape, (*at, "node"))
+    return [
+        Node(id=f"{rack.name}-n{number}", rack=rack.name, gpus=gpus, cpus=shape.cpus)
+        for number in range(1, count + 1)
+    ]
+
+
+def _gpus(document: Document, shape: NodeShape, at: Place) -> tuple[Gpu, ...]:
+    """Return the GPUs of a node: so many alike, or each with its memory."""
+    place = (*at, "gpus")
+    if isinstance(shape.gpus, list):
+        for key, given in (("gpu_memory", shape.gpu_memory), ("gpu_model", shape.gpu_model)):
+            if given:
+                document.add((*at, key), "is said for each GPU in the list already", "leave it out")
+        listed = [take(document, GpuShape, g, (*place, i)) for i, g in enumerate(shape.gpus)]
+        return tuple(Gpu(memory_bytes=g.memory, model=g.model) for g in listed if g)
+    if isinstance(shape.gpus, bool) or not isinstance(shape.gpus, int):
+        document.add(place, f"must be how many, or a list of GPUs, not {shown(shape.gpus)}")
+        return ()
+    if not 0 <= shape.gpus <= _MOST_GPUS:
+        document.add(place, f"must be from 0 to {_MOST_GPUS}, not {shown(shape.gpus)}")
+        return ()
+    if shape.gpus and shape.gpu_memory is None and document.is_clean((*at, "gpu_memory")):
+        document.add((*at, "gpu_memory"), "is missing", "such as 16GiB: what a task can use")
+    return (Gpu(memory_bytes=shape.gpu_memory or 0, model=shape.gpu_model),) * shape.gpus
+
+
+def _refuse_twins(document: Document, nodes: list[Node], place: Place) -> None:
+    twins = [name for name, times in Counter(node.id for node in nodes).items() if times > 1]
+    for name in twins:
+        if name != "?":
+            document.add((*place, "racks"), f"two nodes are called '{name}'")

@@ -1,0 +1,214 @@
+"""Scenario files: a whole simulation, described and checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from headgate.base.errors import nearest
+from headgate.model import Bandwidth, Job, Node, Queue, Shard
+from headgate.protocol import NodeJoined, NodeLost
+from headgate.spec.cluster import Links, build_cluster
+from headgate.spec.document import Document, read_document
+from headgate.spec.scenario_jobs import JobsBuilder
+from headgate.spec.shape import Name, Positive, Seconds, Shape, shown, take
+
+Parameter = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """All that a simulation needs.
+
+    `replicas` says which node holds which shard at the start; a shard without replicas lies on a
+    shared path. `submissions` are in order of time, equal times in the order of the file.
+    `task_names` gives, per job id, the names of its tasks by ordinal. `faults` are in order of
+    time. A scenario has jobs or a trace, never both.
+    """
+
+    nodes: tuple[Node, ...]
+    links: Links
+    bandwidth: Bandwidth
+    policy: str
+    parameters: Mapping[str, Parameter]
+    seed: int
+    queues: tuple[Queue, ...]
+    decision_latency_s: float
+    faults: tuple[NodeLost | NodeJoined, ...]
+    submissions: tuple[tuple[float, Job], ...]
+    task_names: Mapping[str, tuple[str, ...]]
+    replicas: tuple[tuple[Shard, str], ...]
+    trace: Path | None
+
+
+class QueueShape(Shape):
+    name: Name = "?"
+    weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
+    max_gpus: Positive | None = None
+    max_jobs_in_flight: Positive | None = None
+    must: ClassVar = ("name",)
+
+
+class FaultShape(Shape):
+    at_s: Seconds = 0.0
+    lose: str | None = None
+    join: str | None = None
+    must: ClassVar = ("at_s",)
+
+
+class ScenarioShape(Shape):
+    cluster: Any = None
+    jobs: list[Any] | None = None
+    trace: str | None = None
+    policy: Any = None
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    queues: list[Any] = Field(default_factory=list)
+    decision_latency_s: Seconds = 0.0
+    faults: list[Any] = Field(default_factory=list)
+    must: ClassVar = ("cluster", "policy")
+
+
+def load_scenario(path: Path | str, known_policies: Mapping[str, Iterable[str]]) -> Scenario:
+    """Return the scenario of a file; raise SpecError with every problem of it.
+
+    `known_policies` gives the parameters that every policy takes. A relative `trace` is looked for
+    beside the file.
+    """
+    path = Path(path)
+    document = read_document(path)
+    raw = document.data
+    shape = take(document, ScenarioShape, raw, ())
+    if shape is None:
+        document.raise_problems()
+        raise AssertionError("unreachable: every top-level key has a default")
+    cluster = build_cluster(document, shape.cluster) if "cluster" in raw else None
+    policy, parameters = _policy(document, shape.policy, known_policies)
+    queues = _queues(document, shape.queues)
+    faults = _faults(document, shape.faults, cluster.nodes if cluster else ())
+    trace = _trace(document, shape, path)
+    builder = JobsBuilder(
+        document=document, nodes=cluster.nodes if cluster else (), queues=queues, seed=shape.seed
+    )
+    for number, job in enumerate(shape.jobs or ()):
+        builder.add(job, ("jobs", number))
+    document.raise_problems()
+    if cluster is None:
+        raise AssertionError("unreachable: a scenario without a cluster has a problem")
+    return Scenario(
+        nodes=cluster.nodes,
+        links=cluster.links,
+        bandwidth=cluster.bandwidth,
+        policy=policy,
+        parameters=parameters,
+        seed=shape.seed,
+        queues=tuple(queues.values()),
+        decision_latency_s=shape.decision_latency_s,
+        faults=faults,
+        submissions=tuple(sorted(builder.submissions, key=lambda submission: submission[0])),
+        task_names=builder.task_names,
+        replicas=tuple((shard, node) for (_, node), shard in builder.replicas.items()),
+        trace=trace,
+    )
+
+
+def _policy(
+    document: Document, raw: Any, known: Mapping[str, Iterable[str]]
+) -> tuple[str, dict[str, Parameter]]:
+    """Return a policy's name and parameters from `fs` or `{name: fs, alpha1: 2.0}`."""
+    at: tuple[str, ...] = ("policy",)
+    given: dict[str, Any] = {}
+    if isinstance(raw, dict):
+        at, given = ("policy", "name"), {k: v for k, v in raw.items() if k != "name"}
+        raw = raw.get("name")
+    if not document.is_clean(("policy",)):  # it is missing, or no YAML value
+        return "", {}
+    if not isinstance(raw, str):
+        document.add(at, f"must be the name of a policy, not {shown(raw)}", nearest("", known))
+        return "", {}
+    if raw not in known:
+        document.add(at, f"unknown policy {shown(raw)}", nearest(raw, known))
+        return raw, {}
+    takes = list(known[raw])
+    for key, value in given.items():
+        if key not in takes:
+            hint = nearest(key, takes) or f"{raw} takes none"
+            document.add(("policy", key), f"unknown parameter '{key}' of policy {raw}", hint)
+        elif not isinstance(value, Parameter):
+            document.add(("policy", key), f"must be a number, text or a truth, not {shown(value)}")
+        elif isinstance(value, float) and not math.isfinite(value):
+            document.add(("policy", key), f"must be a finite number, not {shown(value)}")
+    return raw, given
+
+
+def _queues(document: Document, raw: list[Any]) -> dict[str, Queue]:
+    """Return the queues by name; one called `default` is always there."""
+    queues: dict[str, Queue] = {}
+    for number, item in enumerate(raw):
+        shape = take(document, QueueShape, item, ("queues", number))
+        if shape is None:
+            continue
+        if shape.name in queues:
+            document.add(("queues", number, "name"), f"the queue '{shape.name}' is there already")
+        queues[shape.name] = Queue(**shape.model_dump())
+    queues.setdefault("default", Queue(name="default"))
+    return queues
+
+
+def _faults(
+    document: Document, raw: list[Any], nodes: tuple[Node, ...]
+) -> tuple[NodeLost | NodeJoined, ...]:
+    """Return losses and returns in order of time, each of which changes something."""
+    known = {node.id: node for node in nodes}
+    found: list[tuple[float, int, bool, str]] = []
+    for number, item in enumerate(raw):
+        place = ("faults", number)
+        shape = take(document, FaultShape, item, place)
+        if shape is None or not document.is_clean(place):
+            continue
+        node = shape.lose if shape.join is None else shape.join
+        if node is None or (shape.lose is not None and shape.join is not None):
+            document.add(place, "must say either 'lose' or 'join', with the name of a node")
+            continue
+        key = "lose" if shape.join is None else "join"
+        if node in known:
+            found.append((shape.at_s, number, key == "lose", node))
+        elif document.is_clean(("cluster",)):
+            document.add((*place, key), f"unknown node '{node}'", nearest(node, known))
+    faults: list[NodeLost | NodeJoined] = []
+    down: dict[str, bool] = {}
+    for at_s, number, loses, node in sorted(found):
+        if down.get(node, False) == loses:
+            state = "down already" if loses else "up already"
+            place = ("faults", number)
+            document.add((*place, "lose" if loses else "join"), f"{node} is {state} at {at_s:g} s")
+        down[node] = loses
+        lost = NodeLost(at=at_s, node=node)
+        faults.append(lost if loses else NodeJoined(at=at_s, node=known[node]))
+    return tuple(faults)
+
+
+def _trace(document: Document, shape: ScenarioShape, path: Path) -> Path | None:
+    given = [key for key in ("jobs", "trace") if key in document.data]
+    if len(given) == 2:
+        document.add(("trace",), "a scenario has jobs or a trace, not both")
+    elif not given:
+        document.add(("jobs",), "is missing", "a scenario has jobs, or a trace to take them from")
+    elif given == ["jobs"] and not shape.jobs and document.is_clean(("jobs",)):
+        document.add(("jobs",), "must not be empty")
+    if shape.trace is None:
+        if "trace" in given and document.is_clean(("trace",)):
+            document.add(("trace",), "must be the path of a file, not nothing")
+        return None
+    trace = path.parent / shape.trace
+    try:
+        there = trace.is_file()
+    except (OSError, ValueError):
+        there = False
+    if not there:
+        document.add(("trace",), f"there is no file {shown(shape.trace)}")
+    return trace

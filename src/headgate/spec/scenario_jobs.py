@@ -1,0 +1,307 @@
+"""The `jobs` of a scenario: tasks with the shards they read, checked against the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from headgate.base.errors import nearest
+from headgate.base.rng import stream
+from headgate.model import Job, Node, Queue, Shard, Task, result_id
+from headgate.spec.document import Document, Place
+from headgate.spec.fit import gang_misfit, misfit, need_of
+from headgate.spec.shape import Count, Name, Positive, Priority, Seconds, Shape, Size, shown, take
+
+
+def _task_ref(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        problem = "must be the name of a task or its index, not {value}"
+        raise PydanticCustomError("task_ref", problem, {"value": shown(value)})
+    return value
+
+
+TaskRef = Annotated[str | int, BeforeValidator(_task_ref)]
+
+
+class ShardShape(Shape):
+    name: Name | None = None
+    size_bytes: Size = 0
+    replicas: list[str] = Field(default_factory=list)
+    must: ClassVar = ("size_bytes",)
+
+
+class NeedShape(Shape):
+    compute_s: Seconds = 0.0
+    gpus: Count = 1
+    gpu_memory: Size = 0
+    cpus: Positive = 1
+    output_bytes: Size = 0
+
+
+class TaskShape(NeedShape):
+    name: Name | None = None
+    shards: list[Any] = Field(default_factory=list)
+    after: list[TaskRef] = Field(default_factory=list)
+    reads_results: bool = False
+    must: ClassVar = ("compute_s",)
+
+
+class ForEachShape(NeedShape):
+    count: Positive = 1
+    size_bytes: Size = 0
+    replicas: Count = 1
+    must: ClassVar = ("count", "compute_s", "size_bytes")
+
+
+class JobShape(Shape):
+    name: Name = "?"
+    user: Name = "user"
+    queue: str = "default"
+    priority: Priority = 0
+    submit_s: Seconds = 0.0
+    gang: bool = False
+    retries: Count = 2
+    tasks: list[Any] | None = None
+    for_each: Any = None
+    must: ClassVar = ("name",)
+
+
+@dataclass(slots=True, kw_only=True)
+class JobsBuilder:
+    """Builds the jobs one by one, and gathers what they share: shards and where replicas lie."""
+
+    document: Document
+    nodes: tuple[Node, ...]
+    queues: Mapping[str, Queue]
+    seed: int
+    submissions: list[tuple[float, Job]] = field(default_factory=list)
+    task_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    replicas: dict[tuple[str, str], Shard] = field(default_factory=dict)
+    _shards: dict[str, Shard] = field(default_factory=dict)
+    _known: dict[str, None] = field(init=False)
+    _misfits: dict[Task, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._known = {node.id: None for node in self.nodes}
+
+    def add(self, raw: Any, place: Place) -> None:
+        """Build one job, noting what is wrong with it."""
+        document = self.document
+        shape = take(document, JobShape, raw, place)
+        if shape is None:
+            return
+        if shape.name in self.task_names and "name" in raw:
+            document.add((*place, "name"), f"the job '{shape.name}' is there already")
+        if shape.queue not in self.queues:
+            hint = nearest(shape.queue, self.queues)
+            document.add((*place, "queue"), f"unknown queue '{shape.queue}'", hint)
+        names, tasks = self._tasks(shape, raw, place)
+        self.task_names[shape.name] = names
+        if shape.gang:
+            self._check_gang(shape, tasks, place)
+        reads = dict.fromkeys(shard for task in tasks for shard in task.reads)
+        job = Job(
+            id=shape.name,
+            name=shape.name,
+            user=shape.user,
+            queue=shape.queue,
+            tasks=tasks,
+            shards=tuple(self._shards[shard] for shard in reads if shard in self._shards),
+            priority=shape.priority,
+            gang=shape.gang,
+            retries=shape.retries,
+        )
+        self.submissions.append((shape.submit_s, job))
+
+    # Tasks.
+
+    def _tasks(
+        self, shape: JobShape, raw: Any, place: Place
+    ) -> tuple[tuple[str, ...], tuple[Task, ...]]:
+        if ("tasks" in raw) == ("for_each" in raw):
+            both = "tasks" in raw
+            problem = "a job has tasks or for_each, not both" if both else "is missing"
+            hint = "" if both else "a job has tasks, or for_each to make them"
+            self.document.add((*place, "for_each" if both else "tasks"), problem, hint)
+        if "for_each" in raw:
+            return self._for_each(shape, (*place, "for_each"))
+        at = (*place, "tasks")
+        if not shape.tasks:
+            if self.document.is_clean(at):
+                self.document.add(at, "must not be empty")
+            return (), ()
+        taken = [take(self.document, TaskShape, r, (*at, i)) for i, r in enumerate(shape.tasks)]
+        names = self._names(shape.name, taken, at)
+        after = self._after(taken, names, at)
+        tasks = []
+        for number, task in enumerate(taken):
+            if task is None:
+                continue
+            reads = self._reads(task, (shape.name, number), (*at, number))
+            if task.reads_results and not task.after:
+                problem = "there is nothing to read: the task comes after no other"
+                self.document.add((*at, number, "reads_results"), problem, "name them in 'after'")
+            if task.reads_results:
+                reads += [result_id(shape.name, earlier) for earlier in after[number]]
+            tasks.append(self._task(task, tuple(reads), after[number], (*at, number)))
+        return tuple(names), tuple(tasks)
+
+    def _names(self, job: str, tasks: list[TaskShape | None], at: Place) -> list[str]:
+        names: dict[str, None] = {}
+        for number, task in enumerate(tasks):
+            name = task.name if task and task.name is not None else f"{job}/{number}"
+            if name in names:
+                self.document.add((*at, number, "name"), f"the task '{name}' is there already")
+                name = f"{job}/{number}"
+            names[name] = None
+        return list(names)
+
+    def _task(
+        self, shape: NeedShape, reads: tuple[str, ...], after: tuple[int, ...], place: Place
+    ) -> Task:
+        task = Task(
+            reads=reads,
+            after=after,
+            gpus=shape.gpus,
+            gpu_memory_bytes=shape.gpu_memory,
+            cpus=shape.cpus,
+            compute_s=shape.compute_s,
+            output_bytes=shape.output_bytes,
+        )
+        if shape.gpu_memory and not shape.gpus and self.document.is_clean((*place, "gpus")):
+            self.document.add((*place, "gpu_memory"), "a task without a GPU needs no GPU memory")
+        need = need_of(task)
+        if need not in self._misfits:
+            self._misfits[need] = misfit(need, self.nodes)
+        if self._misfits[need] and self.document.is_clean(("cluster",)):
+            self.document.add(place, self._misfits[need])
+        return task
+
+    def _after(
+        self, tasks: list[TaskShape | None], names: list[str], at: Place
+    ) -> list[tuple[int, ...]]:
+        """Return the ordinals that every task waits for; of a cycle, note the cycle."""
+        ordinals = {name: number for number, name in enumerate(names)}
+        after: list[tuple[int, ...]] = []
+        for number, task in enumerate(tasks):
+            earlier: dict[int, None] = {}
+            for i, ref in enumerate(task.after if task else ()):
+                ordinal = ordinals.get(ref) if isinstance(ref, str) else ref
+                if ordinal is None:
+                    hint = nearest(str(ref), [n for n in names if "/" not in n])
+                    self.document.add((*at, number, "after", i), f"unknown task '{ref}'", hint)
+                elif not 0 <= ordinal < len(names):
+                    problem = f"there is no task {ref}"
+                    hint = f"tasks have indices 0 to {len(names) - 1}"
+                    self.document.add((*at, number, "after", i), problem, hint)
+                else:
+                    earlier[ordinal] = None
+            after.append(tuple(earlier))
+        if cycle := find_cycle(after):
+            walk = " -> ".join(names[ordinal] for ordinal in cycle)
+            problem = f"tasks wait for each other in a cycle: {walk}"
+            self.document.add((*at, cycle[0], "after"), problem, "take one of these out")
+        return after
+
+    def _check_gang(self, shape: JobShape, tasks: tuple[Task, ...], place: Place) -> None:
+        at = (*place, "gang")
+        if any(task.after for task in tasks):
+            self.document.add(at, "a gang starts all its tasks at once, yet some come after others")
+        most = self.queues[shape.queue].max_gpus if shape.queue in self.queues else None
+        gpus = sum(task.gpus for task in tasks)
+        if not self.document.is_clean(place) or not self.document.is_clean(("cluster",)):
+            return
+        if problem := gang_misfit(tasks, self.nodes):
+            self.document.add(at, problem)
+        elif most is not None and gpus > most:
+            problem = f"the gang can never start: it needs {gpus} GPUs, queue {shape.queue} may"
+            self.document.add(at, f"{problem} use {most}", "raise max_gpus of the queue")
+
+    # Shards.
+
+    def _reads(self, task: TaskShape, owner: tuple[str, int], place: Place) -> list[str]:
+        reads: list[str] = []
+        for position, raw in enumerate(task.shards):
+            at = (*place, "shards", position)
+            shape = take(self.document, ShardShape, raw, at)
+            if shape is None:
+                continue
+            shard = Shard(
+                id=shape.name or f"{owner[0]}/{owner[1]}/{position}", size_bytes=shape.size_bytes
+            )
+            if shard.id in reads:
+                self.document.add((*at, "name"), f"the task reads the shard '{shard.id}' twice")
+                continue
+            reads.append(shard.id)
+            first = self._shards.setdefault(shard.id, shard)
+            if first != shard and self.document.is_clean((*at, "size_bytes")):
+                self.document.add(
+                    (*at, "size_bytes"),
+                    f"the shard '{shard.id}' has {first.size_bytes} bytes elsewhere in the file, "
+                    f"not {shard.size_bytes}",
+                    "shards of one name are one shard",
+                )
+            self._place(first, shape.replicas, (*at, "replicas"))
+        return reads
+
+    def _place(self, shard: Shard, nodes: list[str], at: Place) -> None:
+        for number, node in enumerate(nodes):
+            if node in nodes[:number]:
+                self.document.add((*at, number), f"the node '{node}' is named twice")
+            elif node in self._known:
+                self.replicas[(shard.id, node)] = shard
+            elif self.document.is_clean(("cluster",)):
+                self.document.add((*at, number), f"unknown node '{node}'", _near(node, self._known))
+
+    def _for_each(self, shape: JobShape, at: Place) -> tuple[tuple[str, ...], tuple[Task, ...]]:
+        """Make one task per shard; replicas lie on nodes drawn under the scenario's seed."""
+        each = take(self.document, ForEachShape, shape.for_each, at)
+        if each is None:
+            return (), ()
+        if each.replicas > len(self.nodes):
+            if self.document.is_clean(("cluster",)):
+                problem = f"{each.replicas} replicas do not find room on {len(self.nodes)} nodes"
+                self.document.add((*at, "replicas"), problem)
+            return (), ()
+        dice = stream(self.seed, "replicas", shape.name)
+        nodes = list(self._known)
+        model = self._task(each, (), (), at)
+        tasks = []
+        for number in range(each.count):
+            shard = Shard(id=f"{shape.name}/{number}/0", size_bytes=each.size_bytes)
+            self._shards[shard.id] = shard
+            for node in dice.sample(nodes, each.replicas):
+                self.replicas[(shard.id, node)] = shard
+            tasks.append(replace(model, reads=(shard.id,)))
+        return tuple(f"{shape.name}/{number}" for number in range(each.count)), tuple(tasks)
+
+
+def _near(node: str, known: Mapping[str, None]) -> str:
+    hint = nearest(node, known)
+    return hint if hint.startswith("did") or len(known) <= 20 else f"there are {len(known)} nodes"
+
+
+def find_cycle(after: list[tuple[int, ...]]) -> list[int]:
+    """Return one cycle, its first ordinal again at its end; or nothing. O(tasks + arcs)."""
+    state = [0] * len(after)  # 0 not seen, 1 on the path, 2 done
+    for root in range(len(after)):
+        if state[root]:
+            continue
+        path, pending = [root], [iter(after[root])]
+        state[root] = 1
+        while path:
+            step = next(pending[-1], None)
+            if step is None:
+                state[path.pop()] = 2
+                pending.pop()
+            elif state[step] == 1:
+                return [*path[path.index(step) :], step]
+            elif state[step] == 0:
+                state[step] = 1
+                path.append(step)
+                pending.append(iter(after[step]))
+    return []

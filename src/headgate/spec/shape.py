@@ -1,0 +1,216 @@
+"""From pydantic's errors to problems that say where, what and how to mend it; and common types.
+
+A `Shape` is checked piece by piece with `take`: a field that is wrong is noted and stands at its
+default from there on, so that one mistake never hides another. Fields that must be given, yet have
+a default to go on with, are named in `must`.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from headgate.base.errors import nearest
+from headgate.base.units import parse_size
+from headgate.spec.document import Document, Place
+
+_MOST_BYTES = 2**60
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_WRONG = {
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must hold keys and values",
+    "model_type": "must hold keys and values",
+    "finite_number": "must be a finite number",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "greater_than": "must be more than {gt}",
+}
+
+
+class Shape(BaseModel):
+    """Keys and values of a file: types as written, nothing unknown."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    must: ClassVar[tuple[str, ...]] = ()
+
+
+S = TypeVar("S", bound=Shape)
+
+
+def take(document: Document, shape: type[S], raw: Any, place: Place) -> S | None:
+    """Return what is right of a piece of a document, noting what is not; None if it is no mapping.
+
+    None also when a field without a default is wrong.
+    """
+    if not isinstance(raw, dict):
+        document.add(place, f"must hold keys and values, not {shown(raw)}")
+        return None
+    for name in shape.must:
+        if name not in raw:
+            document.add((*place, name), "is missing")
+    try:
+        return shape.model_validate(raw)
+    except ValidationError as error:
+        wrong = error.errors()
+    for problem in wrong:
+        note(document, shape, raw, place, problem)
+    places = [_inner(raw, problem["loc"]) for problem in wrong]
+    for kept in (_without(raw, places), _without(raw, [place[:1] for place in places])):
+        try:
+            return shape.model_validate(kept)
+        except ValidationError:
+            continue
+    return None
+
+
+def note(
+    document: Document, shape: type[Shape], raw: Any, place: Place, error: Mapping[str, Any]
+) -> None:
+    """Note one of pydantic's errors in a document, in our words."""
+    kind, value = error["type"], error["input"]
+    inner = _inner(raw, error["loc"])
+    if kind == "missing":
+        document.add((*place, *inner, error["loc"][-1]), "is missing")
+    elif kind == "extra_forbidden":
+        hint = nearest(str(inner[-1]), _known(shape, inner[:-1]))
+        document.add((*place, *inner), f"unknown key '{inner[-1]}'", hint)
+    elif kind in ("too_short", "string_too_short"):
+        document.add((*place, *inner), "must not be empty")
+    elif kind in _WRONG:
+        limits = {key: _limit(limit) for key, limit in error.get("ctx", {}).items()}
+        must = _WRONG[kind].format_map(limits)
+        hint = "put it in quotes" if kind == "string_type" and not _is_nested(value) else ""
+        document.add((*place, *inner), f"{must}, not {shown(value)}", hint)
+    else:
+        what, _, hint = error["msg"].removeprefix("Value error, ").partition("; ")
+        document.add((*place, *inner), what, hint)
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it, short."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return str(value).lower()
+        case str():
+            return repr(value if len(value) <= 40 else value[:37] + "...")
+        case list():
+            return "a list"
+        case dict():
+            return "keys and values"
+        case int() if abs(value) >= 10**40:
+            return "a number of more than 40 digits"
+    return str(value)
+
+
+def _limit(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _is_nested(value: Any) -> bool:
+    return value is None or isinstance(value, list | dict)
+
+
+def _inner(raw: Any, loc: Iterable[str | int]) -> Place:
+    """Return the part of pydantic's location that is in the data (it also names union branches)."""
+    place: list[str | int] = []
+    for part in loc:
+        if isinstance(raw, dict) and part in raw:
+            raw = raw[str(part)]
+        elif isinstance(raw, list) and isinstance(part, int) and part < len(raw):
+            raw = raw[part]
+        else:
+            continue
+        place.append(part)
+    return tuple(place)
+
+
+def _without(raw: dict[str, Any], places: Iterable[Place]) -> dict[str, Any]:
+    """Return a copy without the keys at some places; of a place in a list, the key of the list."""
+    kept = copy.deepcopy(raw)
+    for place in places:
+        path: list[Any] = list(place)
+        while path and isinstance(path[-1], int):
+            path.pop()
+        part: Any = kept
+        for key in path[:-1]:  # what lies around it may be gone already
+            part = part[key] if isinstance(part, list) or key in part else {}
+        if path:
+            part.pop(path[-1], None)
+    return kept
+
+
+def _known(shape: type[Shape], place: Place) -> list[str]:
+    """Return the keys that a shape knows at a place inside it."""
+    shapes = [shape]
+    for part in place:
+        fields = [f for s in shapes for n, f in s.model_fields.items() if part in (n, f.alias)]
+        if fields:
+            shapes = [s for f in fields for s in _shapes_in(f.annotation)]
+    return [field.alias or name for s in shapes for name, field in s.model_fields.items()]
+
+
+def _shapes_in(annotation: Any) -> list[type[Shape]]:
+    if isinstance(annotation, type) and issubclass(annotation, Shape):
+        return [annotation]
+    return [shape for part in get_args(annotation) for shape in _shapes_in(part)]
+
+
+# Types of fields.
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, str):
+        if value.strip().startswith("-"):
+            raise PydanticCustomError("size", "must be at least 0, not {value}", {"value": value})
+        try:
+            return parse_size(value)
+        except (ValueError, OverflowError) as error:
+            raise PydanticCustomError("size", "{why}", {"why": str(error)}) from None
+    if isinstance(value, float) and value.is_integer():  # 1e9 is a number of bytes, too
+        return int(value)
+    return value
+
+
+def _name(value: Any) -> Any:
+    if isinstance(value, str) and not _NAME.fullmatch(value):
+        raise PydanticCustomError(
+            "name",
+            "{value} is not a name; use letters, digits, '.', '_' and '-', a letter or digit first",
+            {"value": shown(value)},
+        )
+    return value
+
+
+Name = Annotated[
+    str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})
+]
+Size = Annotated[
+    int,
+    Field(ge=0, le=_MOST_BYTES),
+    BeforeValidator(_size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": _MOST_BYTES},
+                {"type": "string", "pattern": r"^\s*[0-9]*\.?[0-9]+([eE][0-9]+)?\s*[A-Za-z]*\s*$"},
+            ],
+            "description": "bytes, or a number with a unit: 64MiB, 2GB",
+        }
+    ),
+]
+Rate = Annotated[float, Field(ge=1, le=1e18), BeforeValidator(_size)]  # bytes per second
+Seconds = Annotated[float, Field(ge=0, le=1e12)]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Positive = Annotated[int, Field(ge=1, le=1_000_000)]
+Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]

@@ -1,0 +1,202 @@
+"""A scenario that is wrong is refused with every problem, its place, its line and a way out."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.base.errors import SpecError
+from headgate.spec import load_job, load_scenario
+
+POLICIES = {"fs": ["alpha1", "alpha2", "alpha3"], "fifo": []}
+
+HEAD = """\
+cluster:
+  racks:
+    - name: r
+      nodes:
+        - {name: node1, gpus: 1, gpu_memory: 10GB}
+        - {name: node2, gpus: 2, gpu_memory: 16GB, cpus: 2}
+  bandwidths: {disk_bytes_per_s: 9e8, node_link_bytes_per_s: 1e8, rack_uplink_bytes_per_s: 1e8}
+policy: fs
+"""
+
+
+def stories() -> dict[str, tuple[str, list[str]]]:
+    """Return, by story, a file's text and the problems expected of it."""
+    found = {}
+    for part in Path(__file__).with_name("bad-scenarios.txt").read_text().split("\n=== ")[1:]:
+        story, _, rest = part.partition("\n")
+        text, _, problems = rest.partition("---\n")
+        found[story] = (text.replace("@head\n", HEAD), problems.strip().split("\n"))
+    return found
+
+
+BAD = stories()
+
+
+def problems_of(file: Path) -> list[str]:
+    with pytest.raises(SpecError) as refused:
+        load_scenario(file, POLICIES)
+    return [str(problem) for problem in refused.value.problems]
+
+
+@pytest.mark.parametrize("story", BAD)
+def test_bad_scenario(story: str, tmp_path: Path) -> None:
+    text, expected = BAD[story]
+    file = tmp_path / "scenario.yaml"
+    file.write_text(text)
+    assert problems_of(file) == expected
+
+
+NOT_YAML = {
+    "a bracket left open": (
+        b"jobs: [1, 2\nseed: 1\n",
+        " (line 2): is not YAML: expected ',' or ']', but got ':'; column 5",
+    ),
+    "a tab": (
+        b"jobs:\n\t- 1\n",
+        " (line 2): is not YAML: found character '\\t' that cannot start any token; column 1",
+    ),
+    "two documents": (
+        b"a: 1\n---\nb: 1\n",
+        " (line 2): is not YAML: but found another document; column 1",
+    ),
+    "nothing": (b"", ": is empty"),
+    "nothing but a comment": (b"# to do\n", ": is empty"),
+    "a list": (b"- 1\n", " (line 1): must hold keys and values; begin with a line such as "),
+    "binary garbage": (b"\x7fELF\xff\xfe\x00\x01", ": is not text; a YAML file in UTF-8 is needed"),
+    "zeros": (b"\0" * 100, ": holds a character that text does not: 0"),
+    "a deep hole": (b"a: " + b"[" * 5000, ": is nested too deeply"),
+    "aliases that explode": (
+        b"a: &a [1,1,1,1,1,1,1,1]\n"
+        + b"".join(
+            b"%c: &%c [%s]\n" % (c, c, b",".join([b"*%c" % (c - 1)] * 8)) for c in b"bcdefgh"
+        ),
+        ": unfolds to more than 2000000 values; use fewer aliases",
+    ),
+    "an alias of itself": (b"a: &a [*a]\n", ": is nested too deeply"),
+}
+
+
+@pytest.mark.parametrize("story", NOT_YAML)
+def test_what_is_not_yaml(story: str, tmp_path: Path) -> None:
+    content, expected = NOT_YAML[story]
+    file = tmp_path / "scenario.yaml"
+    file.write_bytes(content)
+    (problem,) = problems_of(file)
+    assert problem.startswith(f"{file}{expected}")
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.yaml"
+    assert problems_of(missing) == [f"{missing}: there is no such file"]
+    assert problems_of(tmp_path) == [f"{tmp_path}: is a directory, not a file"]
+    assert problems_of(Path("a\0b")) == ["a\0b: cannot be read: embedded null byte"]
+
+
+def test_values_that_yaml_has_and_we_do_not(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text("seed: !!int x\ncluster: !python/none {}\n? [a]\n: 1\npolicy: !!binary aGk=\n")
+    found = problems_of(file)
+    assert "seed (line 1): is not a value that can be used (tag int)" in found
+    assert "cluster (line 2): is not a value that can be used (tag !python/none)" in found
+    assert any("a key must be text" in problem for problem in found)
+
+
+# Whatever is done to a good file, what comes out is a value or a SpecError.
+
+ROOT = Path(__file__).parents[2]
+GOOD = [
+    yaml.safe_load((ROOT / "examples" / "three-tasks.yaml").read_text())
+    | {
+        "queues": [{"name": "q", "weight": 2, "max_gpus": 4}],
+        "faults": [{"at_s": 5, "lose": "node1"}, {"at_s": 9, "join": "node1"}],
+        "policy": {"name": "fs", "alpha1": 2.0},
+    },
+    yaml.safe_load(
+        (ROOT / "docs" / "scenario-file.md").read_text().split("```yaml")[1].split("```")[0]
+    ),
+]
+GOOD_JOBS = [
+    yaml.safe_load(part.split("```")[0])
+    for part in (ROOT / "docs" / "job-file.md").read_text().split("```yaml")[1:]
+]
+JUNK = st.sampled_from(
+    [None, True, -1, 0, 1, 2**70, 10**400, 1.5, float("nan"), float("inf"), "", "node1", "-5MB",
+     "1e999", "\udc80", "a b", "{shard}", [], [[]], [1], {}, {"name": 1}, {"a": {}}]
+)  # fmt: skip
+
+
+def containers(data: Any) -> list[Any]:
+    """Return everything inside some data that holds other things, and the data itself."""
+    inside = data.values() if isinstance(data, dict) else data
+    return [data, *(c for i in inside if isinstance(i, dict | list) for c in containers(i))]
+
+
+@st.composite
+def mutated(draw: st.DrawFn, originals: list[Any]) -> Any:
+    data = copy.deepcopy(draw(st.sampled_from(originals)))
+    for _ in range(draw(st.integers(1, 4))):
+        target = draw(st.sampled_from(containers(data)))
+        keys = list(target) if isinstance(target, dict) else list(range(len(target)))
+        if not keys:
+            continue
+        key = draw(st.sampled_from(keys))
+        match draw(st.sampled_from(["replace", "drop", "rename", "double"])):
+            case "replace":
+                target[key] = copy.deepcopy(draw(JUNK))
+            case "drop":
+                del target[key]
+            case "rename" if isinstance(target, dict):
+                target[f"{key}x"] = target.pop(key)
+            case "double" if isinstance(target, list):
+                target.append(target[key])
+    return data
+
+
+def check(error: SpecError) -> None:
+    """An error says something, and it can be printed."""
+    assert str(error).encode()
+
+
+@settings(max_examples=300)
+@given(mutated(GOOD))
+def test_a_mutated_scenario_is_a_value_or_a_spec_error(
+    tmp_path_factory: pytest.TempPathFactory, data: Any
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "mutated.yaml"
+    file.write_text(yaml.safe_dump(data, allow_unicode=False), encoding="utf-8")
+    try:
+        load_scenario(file, POLICIES)
+    except SpecError as error:
+        check(error)
+
+
+@settings(max_examples=200)
+@given(mutated(GOOD_JOBS))
+def test_a_mutated_job_is_a_value_or_a_spec_error(data: Any) -> None:
+    try:
+        load_job(yaml.safe_dump(data, allow_unicode=False))
+    except SpecError as error:
+        check(error)
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 1200), st.sampled_from(list("{}[]:&*!|>%@`'\"#-?,\n\t\0\x85é")))
+def test_one_character_more_is_a_value_or_a_spec_error(
+    tmp_path_factory: pytest.TempPathFactory, at: int, character: str
+) -> None:
+    text = (ROOT / "examples" / "three-tasks.yaml").read_text()
+    file = tmp_path_factory.getbasetemp() / "edited.yaml"
+    file.write_text(text[:at] + character + text[at:], encoding="utf-8")
+    try:
+        load_scenario(file, POLICIES)
+    except SpecError as error:
+        check(error)
