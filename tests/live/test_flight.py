@@ -159,6 +159,15 @@ def test_a_sender_that_breaks_off_leaves_nothing(store: ShardStore, server: Shar
     assert store.path("a").read_bytes() == b"again"
 
 
+def test_no_proxy_stands_between_nodes(
+    store: ShardStore, server: ShardServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("a", [b"data"])
+    for name in ("http_proxy", "grpc_proxy", "https_proxy"):
+        monkeypatch.setenv(name, f"http://{HOST}:{closed_port()}")
+    assert fetch(HOST, server.port, "a", tmp_path / "copy") == 4
+
+
 SERVE = """
 import sys
 from pathlib import Path
@@ -249,6 +258,24 @@ def test_a_source_that_comes_back_in_time_is_used(
     finally:
         for server in servers:
             server.close()
+
+
+def test_pauses_grow_until_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("headgate.live.flight.time.sleep", pauses.append)
+    monkeypatch.setattr("headgate.live.flight.time.monotonic", lambda: sum(pauses))
+    with pytest.raises(WorldError, match="cannot read shard 'a'"):
+        fetch_best(
+            reading("a", "n1"),
+            {"n1": (HOST, closed_port())},
+            None,
+            tmp_path / "copy",
+            patience_s=12,
+        )
+    assert len(pauses) > 3
+    assert pauses == sorted(pauses)
+    assert pauses[0] < pauses[-1]
+    assert sum(pauses) <= 12 < sum(pauses) + 3 * pauses[-1]
 
 
 def test_when_no_source_is_left_the_error_tells_of_each(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,24 @@ def test_a_new_version_replaces_the_old_one(tmp_path: Path) -> None:
     store.put("a", [b"newer"])
     assert store.path("a").read_bytes() == b"newer"
     assert len(files_under(tmp_path)) == 1
+
+
+def test_writers_of_one_shard_leave_one_whole_version(tmp_path: Path) -> None:
+    versions = [bytes([number]) * 1000 for number in range(8)]
+
+    def write(data: bytes) -> None:
+        store = ShardStore(tmp_path)  # as a process of its own would have it
+        for _ in range(10):
+            store.put("a", [data[:500], data[500:]])
+            assert store.has("a")
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(write, versions))
+    store = ShardStore(tmp_path)
+    assert store.verify("a")
+    assert store.path("a").read_bytes() in versions
+    assert len(files_under(tmp_path)) == 1
+    assert store.take_corrupt() == ()
 
 
 def test_an_absent_shard_is_said_to_be_absent(tmp_path: Path) -> None:

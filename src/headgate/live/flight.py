@@ -143,8 +143,8 @@ def fetch(host: str, port: int, shard_id: str, to: Path, *, reader: str = "copy"
     """Stream a shard from a node into the file `to`, which appears whole or not; return its bytes.
 
     WorldError `shard_absent` (also when the node finds its replica corrupt), `shard_changed` (on
-    the way), `unreachable` (also for a node that stops sending for 10 s) or `disk_full`. `reader`
-    is what the server counts the bytes under.
+    the way), `unreachable` (also for a node that sends nothing for 10 to 20 s) or `disk_full`.
+    `reader` is what the server counts the bytes under.
     """
     with _client(host, port) as client:
         said = _act(client, "stat", shard_id)
@@ -286,7 +286,7 @@ def _cancelled_when_stalled(cancel: Callable[[], None]) -> Iterator[Callable[[],
         count += 1
 
     def watch() -> None:
-        seen = -1
+        seen = 0
         while not done.wait(_STALL_S):
             if seen == count:
                 cancel()
@@ -305,7 +305,8 @@ def _cancelled_when_stalled(cancel: Callable[[], None]) -> Iterator[Callable[[],
 @contextmanager
 def _client(host: str, port: int) -> Iterator[Any]:
     """Give a connection; what goes wrong on it comes out as the WorldError that the node meant."""
-    client = flight.connect(f"grpc://{host}:{port}")
+    direct = [("grpc.enable_http_proxy", 0)]  # nodes speak to each other, not to the outside
+    client = flight.connect(f"grpc://{host}:{port}", generic_options=direct)
     try:
         yield client
     except flight.FlightError as error:
