@@ -96,7 +96,7 @@ class FluidNetwork:
         self._started = 0
         self._transfers: dict[int, tuple[Transfer, int]] = {}
         self._moved = [0, 0, 0]
-        self._dirty: set[int] = set()
+        self._dirty: list[int] = []  # links whose transfers changed at this instant
         self._free: list[int] = []
         self._table = np.zeros(0, _ROW)
         self._grow()
@@ -166,7 +166,7 @@ class FluidNetwork:
         self._end[row] = np.inf if size_bytes else now
         if size_bytes:
             self._route[row, : len(route)] = route
-            self._dirty.update(route)
+            self._dirty.extend(route)
         return transfer
 
     def next_completion(self) -> tuple[float, int] | None:
@@ -216,7 +216,7 @@ class FluidNetwork:
     def _drop(self, transfer: Transfer, row: int, moved_bytes: int) -> None:
         self._moved[transfer.locality] += moved_bytes
         del self._transfers[transfer.id]
-        self._dirty.update(self._route[row].tolist())
+        self._dirty.extend(self._route[row].tolist())
         self._route[row] = _NO_LINK
         self._end[row] = np.inf
         self._free.append(row)
@@ -273,7 +273,7 @@ class FluidNetwork:
         if not self._dirty:
             return
         reached = np.zeros(len(self._capacity), bool)
-        reached[list(self._dirty)] = True
+        reached[self._dirty] = True
         self._dirty.clear()
         rows = self._component(reached)
         if len(rows) == 0:

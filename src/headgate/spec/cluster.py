@@ -90,7 +90,7 @@ def build_cluster(document: Document, raw: Any) -> Cluster | None:
         return None
     if not shape.racks and document.is_clean((*place, "racks")):
         document.add((*place, "racks"), "must not be empty")
-    nodes: list[Node] = []
+    found: list[tuple[Place, Node]] = []
     racks: set[str] = set()
     for number, rack_raw in enumerate(shape.racks):
         at = (*place, "racks", number)
@@ -100,8 +100,9 @@ def build_cluster(document: Document, raw: Any) -> Cluster | None:
         if rack.name in racks:
             document.add((*at, "name"), f"the rack '{rack.name}' is there already")
         racks.add(rack.name)
-        nodes += _nodes(document, rack, at)
-    _refuse_twins(document, nodes, place)
+        found += _nodes(document, rack, at)
+    _refuse_twins(document, found)
+    nodes = [node for _, node in found]
     links = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1)
     if "bandwidths" in raw:
         given = take(document, BandwidthsShape, shape.bandwidths, (*place, "bandwidths"))
@@ -131,7 +132,8 @@ def expected(links: Links, nodes: Sequence[Node]) -> Bandwidth:
     )
 
 
-def _nodes(document: Document, rack: RackShape, at: Place) -> list[Node]:
+def _nodes(document: Document, rack: RackShape, at: Place) -> list[tuple[Place, Node]]:
+    """Return the nodes of a rack, each with its place."""
     place = (*at, "nodes")
     if isinstance(rack.nodes, int) and not isinstance(rack.nodes, bool):
         return _alike(document, rack, rack.nodes, at)
@@ -142,7 +144,7 @@ def _nodes(document: Document, rack: RackShape, at: Place) -> list[Node]:
         return []
     if rack.node is not None:
         document.add((*at, "node"), "is for racks that say only how many nodes they have")
-    nodes = []
+    nodes: list[tuple[Place, Node]] = []
     for number, raw in enumerate(rack.nodes):
         shape = take(document, NodeShape, raw, (*place, number))
         if shape is None:
@@ -150,13 +152,14 @@ def _nodes(document: Document, rack: RackShape, at: Place) -> list[Node]:
         if shape.name is None and document.is_clean((*place, number, "name")):
             document.add((*place, number, "name"), "is missing")
         gpus = _gpus(document, shape, (*place, number))
-        nodes.append(Node(id=shape.name or "?", rack=rack.name, gpus=gpus, cpus=shape.cpus))
+        node = Node(id=shape.name or "?", rack=rack.name, gpus=gpus, cpus=shape.cpus)
+        nodes.append(((*place, number), node))
     if not rack.nodes:
         document.add(place, "must not be empty")
     return nodes
 
 
-def _alike(document: Document, rack: RackShape, count: int, at: Place) -> list[Node]:
+def _alike(document: Document, rack: RackShape, count: int, at: Place) -> list[tuple[Place, Node]]:
     if not 1 <= count <= _MOST_NODES:
         document.add((*at, "nodes"), f"must be from 1 to {_MOST_NODES}, not {shown(count)}")
         return []
@@ -171,9 +174,10 @@ def _alike(document: Document, rack: RackShape, count: int, at: Place) -> list[N
         hint = f"the nodes are called {rack.name}-n1, {rack.name}-n2, ..."
         document.add((*at, "node", "name"), problem, hint)
     gpus = _gpus(document, shape, (*at, "node"))
+    names = (f"{rack.name}-n{number}" for number in range(1, count + 1))
     return [
-        Node(id=f"{rack.name}-n{number}", rack=rack.name, gpus=gpus, cpus=shape.cpus)
-        for number in range(1, count + 1)
+        ((*at, "nodes"), Node(id=name, rack=rack.name, gpus=gpus, cpus=shape.cpus))
+        for name in names
     ]
 
 
@@ -197,8 +201,9 @@ def _gpus(document: Document, shape: NodeShape, at: Place) -> tuple[Gpu, ...]:
     return (Gpu(memory_bytes=shape.gpu_memory or 0, model=shape.gpu_model),) * shape.gpus
 
 
-def _refuse_twins(document: Document, nodes: list[Node], place: Place) -> None:
-    twins = [name for name, times in Counter(node.id for node in nodes).items() if times > 1]
-    for name in twins:
-        if name != "?":
-            document.add((*place, "racks"), f"two nodes are called '{name}'")
+def _refuse_twins(document: Document, nodes: list[tuple[Place, Node]]) -> None:
+    names: set[str] = set()
+    for place, node in nodes:
+        if node.id in names and node.id != "?" and document.is_clean(place):
+            document.add(place, f"the node '{node.id}' is there already")
+        names.add(node.id)

@@ -195,7 +195,7 @@ class JobsBuilder:
                     hint = nearest(str(ref), [n for n in names if "/" not in n])
                     self.document.add((*at, number, "after", i), f"unknown task '{ref}'", hint)
                 elif not 0 <= ordinal < len(names):
-                    problem = f"there is no task {ref}"
+                    problem = f"there is no task {shown(ref)}"
                     hint = f"tasks have indices 0 to {len(names) - 1}"
                     self.document.add((*at, number, "after", i), problem, hint)
                 else:

@@ -63,13 +63,15 @@ def take(document: Document, shape: type[S], raw: Any, place: Place) -> S | None
         wrong = error.errors()
     for problem in wrong:
         note(document, shape, raw, place, problem)
-    places = [_inner(raw, problem["loc"]) for problem in wrong]
-    for kept in (_without(raw, places), _without(raw, [place[:1] for place in places])):
-        try:
-            return shape.model_validate(kept)
-        except ValidationError:
-            continue
-    return None
+    kept = _without(raw, [_inner(raw, problem["loc"]) for problem in wrong])
+    try:
+        return shape.model_validate(kept)
+    except ValidationError as error:
+        still = [problem["loc"][:1] for problem in error.errors()]
+    try:
+        return shape.model_validate(_without(kept, still))
+    except ValidationError:
+        return None
 
 
 def note(

@@ -1,4 +1,4 @@
-"""A scenario that is wrong is refused with every problem, its place, its line and a way out."""
+"""A file that is wrong is refused with every problem, its place, its line and a way out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.errors import SpecError
-from headgate.spec import load_job, load_scenario
+from headgate.model import Shard
+from headgate.spec import expand, load_job, load_scenario
 
 POLICIES = {"fs": ["alpha1", "alpha2", "alpha3"], "fifo": []}
 
@@ -28,17 +29,23 @@ policy: fs
 """
 
 
-def stories() -> dict[str, tuple[str, list[str]]]:
+def stories(table: str) -> dict[str, tuple[str, list[str]]]:
     """Return, by story, a file's text and the problems expected of it."""
     found = {}
-    for part in Path(__file__).with_name("bad-scenarios.txt").read_text().split("\n=== ")[1:]:
+    for part in Path(__file__).with_name(table).read_text().split("\n=== ")[1:]:
         story, _, rest = part.partition("\n")
         text, _, problems = rest.partition("---\n")
         found[story] = (text.replace("@head\n", HEAD), problems.strip().split("\n"))
     return found
 
 
-BAD = stories()
+BAD_SCENARIOS = stories("bad-scenarios.txt")
+BAD_JOBS = stories("bad-jobs.txt")
+DATASETS = {
+    "my-ints": (Shard(id="my-ints/0", size_bytes=1),) * 3,
+    "words": (Shard(id="words/0", size_bytes=1),) * 2,
+    "nothing": (),
+}
 
 
 def problems_of(file: Path) -> list[str]:
@@ -47,9 +54,17 @@ def problems_of(file: Path) -> list[str]:
     return [str(problem) for problem in refused.value.problems]
 
 
-@pytest.mark.parametrize("story", BAD)
+@pytest.mark.parametrize("story", BAD_JOBS)
+def test_bad_job(story: str) -> None:
+    text, expected = BAD_JOBS[story]
+    with pytest.raises(SpecError) as refused:
+        expand(load_job(text), job_id="j", user="u", datasets=DATASETS, file_sizes={})
+    assert [str(problem) for problem in refused.value.problems] == expected
+
+
+@pytest.mark.parametrize("story", BAD_SCENARIOS)
 def test_bad_scenario(story: str, tmp_path: Path) -> None:
-    text, expected = BAD[story]
+    text, expected = BAD_SCENARIOS[story]
     file = tmp_path / "scenario.yaml"
     file.write_text(text)
     assert problems_of(file) == expected

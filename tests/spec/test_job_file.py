@@ -1,0 +1,164 @@
+"""Job files: what they mean, and the job that comes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.model import Job, Shard, Task
+from headgate.spec import JobFile, expand, job_schema, load_job
+
+INTS = tuple(Shard(id=f"my-ints/{i}", size_bytes=100 + i) for i in range(3))
+WORDS = tuple(Shard(id=f"words/{i}", size_bytes=7) for i in range(2))
+DATASETS = {"my-ints": INTS, "words": WORDS}
+
+
+def expanded(text: str, files: dict[str, int] | None = None) -> Job:
+    return expand(
+        load_job(text), job_id="j7", user="ada", datasets=DATASETS, file_sizes=files or {}
+    )
+
+
+def test_one_task_per_shard_then_a_reduce_that_reads_their_results() -> None:
+    job = expanded(
+        "name: count\nqueue: research\npriority: 3\n"
+        "data: {ints: {from: my-ints}}\n"
+        "tasks:\n  for_each: ints\n  run: 'pkg.mod:count'\n  params: {base: 10}\n  retries: 5\n"
+        "  resources: {gpu_memory: 2GiB}\n"
+        "reduce: {run: 'sort {shards} > {output}', tasks: 2}\n"
+        "envs: {B: '2', A: '1'}\n"
+    )
+    maps = tuple(Task(reads=(shard.id,), gpus=1, gpu_memory_bytes=2 * 2**30) for shard in INTS)
+    merge = Task(reads=("j7/0", "j7/1", "j7/2"), after=(0, 1, 2), gpus=0, cpus=1)
+    assert job.tasks == (*maps, merge, merge)
+    assert job.shards == INTS
+    assert (job.id, job.name, job.user, job.queue) == ("j7", "count", "ada", "research")
+    assert (job.priority, job.retries, job.gang) == (3, 5, False)
+    assert json.loads(job.program) == {
+        "envs": {"A": "1", "B": "2"},
+        "stages": [
+            {
+                "name": "tasks",
+                "first": 0,
+                "tasks": 3,
+                "reads": ["ints"],
+                "params": {"base": 10},
+                "run": {"function": "pkg.mod:count"},
+            },
+            {
+                "name": "reduce",
+                "first": 3,
+                "tasks": 2,
+                "reads": [],
+                "params": {},
+                "run": {"command": "sort {shards} > {output}"},
+            },
+        ],
+    }
+
+
+def test_a_program_has_one_spelling() -> None:
+    one = expanded("tasks: {count: 2, run: 'm:f', params: {b: 1, a: é}}\nenvs: {X: '1', A: '2'}\n")
+    two = expanded("envs: {A: '2', X: '1'}\ntasks: {params: {a: é, b: 1}, run: 'm:f', count: 2}\n")
+    assert one.program == two.program
+    assert one.program.startswith('{"envs":{"A":"2","X":"1"},"stages":[{"first":0,')
+
+
+def test_shards_of_several_data_are_paired_by_index() -> None:
+    job = expanded(
+        "data: {w: {from: words}, f: {files: [/s/a, /s/b]}}\n"
+        "tasks: {for_each: [w, f], run: 'cat {shards}'}\n",
+        {"/s/a": 11, "/s/b": 12, "/s/c": 13},
+    )
+    assert [task.reads for task in job.tasks] == [
+        ("words/0", "file:/s/a"),
+        ("words/1", "file:/s/b"),
+    ]
+    assert job.shards == (
+        WORDS[0],
+        Shard(id="file:/s/a", size_bytes=11),
+        WORDS[1],
+        Shard(id="file:/s/b", size_bytes=12),
+    )
+
+
+def test_the_short_form_is_one_task() -> None:
+    job = expanded("run: echo {index}\nresources: {gpus: 0, cpus: 2}\n")
+    assert job.tasks == (Task(gpus=0, cpus=2),)
+    assert (job.name, job.queue, job.retries) == ("job", "default", 2)
+    assert json.loads(job.program)["stages"][0]["run"] == {"command": "echo {index}"}
+
+
+def test_a_gang_is_a_number_of_tasks_that_start_together() -> None:
+    job = expanded("gang: true\ntasks: {count: 4, run: ./train, resources: {gpus: 2}}\n")
+    assert (job.gang, job.tasks) == (True, (Task(gpus=2),) * 4)
+
+
+@pytest.mark.parametrize(
+    ("run", "kind"),
+    [
+        ("pkg.mod:function", "function"),
+        ("mod:Class.method", "function"),
+        ("echo a:b", "command"),
+        ("./run.sh", "command"),
+        ("http://x", "command"),
+        ("nvidia-smi", "command"),
+    ],
+)
+def test_what_is_a_function_and_what_a_command(run: str, kind: str) -> None:
+    program = json.loads(expanded(f"run: '{run}'\n").program)
+    assert program["stages"][0]["run"] == {kind: run}
+
+
+def test_a_job_file_is_read_from_a_path(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("run: ls\n")
+    assert load_job(file) == load_job("run: ls\n")
+
+
+# The schema says the same as the models.
+
+
+def test_the_schema_knows_every_key_and_refuses_others() -> None:
+    schema = job_schema()
+    assert set(schema["properties"]) == set(JobFile.model_fields)
+    objects = [schema, *schema["$defs"].values()]
+    assert all(part["additionalProperties"] is False for part in objects)
+    assert "null" not in json.dumps(schema)
+    assert schema["$defs"]["Data"]["properties"].keys() == {"from", "files"}
+    assert schema["$defs"]["Tasks"]["required"] == ["run"]
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_expansion_counts_and_wiring(shards: int, columns: int, reduces: int, gang: bool) -> None:
+    """Tasks of the first stage read every shard once; those of the second all results."""
+    names = [f"d{c}" for c in range(columns)]
+    datasets = {
+        name: tuple(Shard(id=f"{name}/{i}", size_bytes=i) for i in range(shards)) for name in names
+    }
+    text = (
+        "data: {" + ", ".join(f"{name}: {{from: {name}}}" for name in names) + "}\n"
+        f"tasks: {{for_each: [{', '.join(names)}], run: 'm:f'}}\n"
+        + (f"reduce: {{run: 'm:g', tasks: {reduces}}}\n" if reduces else f"gang: {gang}\n".lower())
+    )
+    job = expand(load_job(text), job_id="j", user="u", datasets=datasets, file_sizes={})
+    first, second = job.tasks[:shards], job.tasks[shards:]
+    reads = [read for task in first for read in task.reads]
+    assert sorted(reads) == sorted(shard.id for column in datasets.values() for shard in column)
+    assert {shard.id for shard in job.shards} == set(reads)
+    assert len(second) == reduces
+    for task in second:
+        assert task.after == tuple(range(shards))
+        assert task.reads == tuple(f"j/{i}" for i in range(shards))
+    stages = json.loads(job.program)["stages"]
+    assert [s["first"] for s in stages] == [0, shards][: len(stages)]
+    assert sum(s["tasks"] for s in stages) == len(job.tasks)
