@@ -172,6 +172,8 @@ class Aggregated:
     """
 
     def __init__(self, round_: Round) -> None:
+        self.round = round_
+        self.options = options(round_)
         tasks, jobs = len(round_.task_job), len(round_.most)
         racks = int(round_.node_rack.max(initial=-1)) + 1
         in_rack = np.zeros((racks, round_.free.shape[1]), np.int64)
@@ -188,7 +190,7 @@ class Aggregated:
         may_wait = round_.most - round_.least
         arcs.add(job, job + jobs, may_wait, round_.wait_price)
         arcs.add(job + jobs, np.full(jobs, sink), may_wait, round_.wait_price)
-        for level, option in zip(levels, options(round_), strict=True):
+        for level, option in zip(levels, self.options, strict=True):
             kind = round_.task_class[option.task]
             entry = level.entry[option.place, kind]
             larger = level.kind_of(entry[entry >= 0])

@@ -1,0 +1,153 @@
+"""Why tasks still wait after a flow round, one reason per group of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from headgate.base.units import format_size
+from headgate.flow import Ints
+from headgate.policies.flow.aggregated import Aggregated, Placed
+from headgate.policies.flow.standing import Standing, unplaceable
+from headgate.protocol import Reason, Refusal
+from headgate.protocol.reasons import (
+    GpuMemory,
+    NoFreeGpu,
+    NothingFits,
+    PolicyRefuses,
+    QueueLimit,
+    ShareLimit,
+    WaitsForLocality,
+)
+from headgate.state import Snapshot
+
+_NOBODY = -1
+
+
+def strangers(policy: str, snapshot: Snapshot, now: Standing) -> Iterator[Refusal]:
+    """Yield why jobs wait that came in under another policy and that this one cannot place."""
+    for job in now.strangers.tolist():
+        if snapshot.jobs.waiting[job]:
+            what = unplaceable(snapshot.job(job)) or ""
+            yield Refusal(reason=PolicyRefuses(policy=policy, what=what), jobs=(job,))
+
+
+def refusals(
+    snapshot: Snapshot,
+    now: Standing,
+    *,
+    target: Ints,
+    offered: Ints,
+    aggregated: Aggregated,
+    placed: Placed,
+) -> Iterator[Refusal]:
+    """Yield why what is left waits, jobs with the same reason together.
+
+    `target` are fair shares, `offered` the tasks of the network as indices into `now.task`.
+    """
+    after = _After(snapshot, now, target, offered, aggregated, placed)
+    groups: dict[Reason, list[int]] = {}
+    for job in np.flatnonzero(after.left).tolist():
+        groups.setdefault(after.reason(job), []).append(int(now.jobs[job]))
+    for reason, jobs in groups.items():
+        yield Refusal(reason=reason, jobs=tuple(jobs))
+
+
+class _After:
+    """Where things stand once the placements are made; jobs are indices into `now.jobs`."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        now: Standing,
+        target: Ints,
+        offered: Ints,
+        aggregated: Aggregated,
+        placed: Placed,
+    ) -> None:
+        self._snapshot, self._now, self._target = snapshot, now, target
+        jobs, kinds = len(now.jobs), len(now.class_bytes)
+        waits = np.ones(len(now.task), bool)
+        waits[offered[placed.task]] = False
+        job = now.task_job[waits]
+        self.left = np.bincount(job, minlength=jobs)
+        won = np.bincount(now.task_job[~waits], minlength=jobs)
+        self._holds = now.held + won
+        queues = len(now.ceiling)
+        self._queue_holds = np.bincount(now.queue, self._holds, queues).astype(np.int64)
+        self._queue_won = np.bincount(now.queue, won, queues).astype(np.int64)
+
+        nothing = np.iinfo(np.int64).max
+        self._need_bytes = np.full(jobs, nothing)
+        np.minimum.at(self._need_bytes, job, now.task_bytes[waits])
+        self._kind = np.searchsorted(now.class_bytes, self._need_bytes)
+        free = now.free.copy()
+        np.subtract.at(free, (placed.node, placed.kind), 1)
+        self._free = free.sum(axis=0)
+        self._fitting = np.append(np.cumsum(self._free[::-1])[::-1], 0)
+        self._largest = int(now.class_bytes[self._free > 0].max(initial=0))
+        self._kinds = kinds
+
+        self._wait = 2 * aggregated.round.wait_price
+        self._held_back = won < aggregated.round.most
+        self._move = np.full(jobs, nothing)
+        if self._fitting[0] and self._held_back.any():
+            self._move = _cheapest(aggregated, free, placed)
+        self._ahead = self._furthest_ahead()
+
+    def _furthest_ahead(self) -> list[int]:
+        """Return the two jobs that hold most above, or at, their share, furthest first."""
+        over = self._holds - self._target
+        rows = np.flatnonzero((self._holds > 0) & (over >= 0))
+        furthest: list[int] = rows[np.lexsort((-self._holds[rows], -over[rows]))][:2].tolist()
+        return furthest
+
+    def reason(self, job: int) -> Reason:
+        """Return what binds a job that has tasks left waiting."""
+        now, kind = self._now, int(self._kind[job])
+        if kind == self._kinds:
+            need = format_size(int(self._need_bytes[job]))
+            return NothingFits(need=f"a GPU of {need}" if self._need_bytes[job] else "a GPU")
+        queue = int(now.queue[job])
+        if self._queue_holds[queue] >= now.ceiling[queue]:
+            return self._queue_limit(queue)
+        if self._held_back[job] and self._fitting[kind]:
+            move, wait = int(self._move[job]), int(self._wait[job])
+            return WaitsForLocality(move_s=move / 1e6, wait_s=wait / 1e6)
+        if self._fitting[0] and not self._fitting[kind]:
+            return GpuMemory(
+                needed_bytes=int(self._need_bytes[job]), largest_free_bytes=self._largest
+            )
+        ahead = next((j for j in self._ahead if j != job), _NOBODY)
+        if self._holds[job] >= self._target[job] and ahead != _NOBODY:
+            return ShareLimit(
+                running_gpus=int(self._holds[job]),
+                share_gpus=int(self._target[job]),
+                ahead=self._snapshot.job(int(now.jobs[ahead])).id,
+            )
+        return NoFreeGpu(
+            free_gpus=int(self._free.sum()), needed_gpus=1, total_gpus=int(now.gpus.sum())
+        )
+
+    def _queue_limit(self, queue: int) -> Reason:
+        spec = self._snapshot.queue(queue)
+        used = self._snapshot.queues.held_gpus[queue] + int(self._queue_won[queue])
+        return QueueLimit(queue=spec.name, used_gpus=used, max_gpus=spec.max_gpus or 0)
+
+
+def _cheapest(aggregated: Aggregated, free: Ints, placed: Placed) -> Ints:
+    """Return each job's cheapest price of a task not placed on a GPU that is still free."""
+    round_ = aggregated.round
+    waits = np.ones(len(round_.task_job), bool)
+    waits[placed.task] = False
+    in_rack = np.zeros((int(round_.node_rack.max(initial=-1)) + 1, free.shape[1]), np.int64)
+    np.add.at(in_rack, round_.node_rack, free)
+    price = np.full(len(round_.most), np.iinfo(np.int64).max)
+    for option, left in zip(
+        aggregated.options, (free, in_rack, free.sum(axis=0, keepdims=True)), strict=True
+    ):
+        fitting = np.cumsum(left[:, ::-1], axis=1)[:, ::-1]
+        open_ = (fitting[option.place, round_.task_class[option.task]] > 0) & waits[option.task]
+        np.minimum.at(price, round_.task_job[option.task[open_]], option.price[open_])
+    return price

@@ -1,0 +1,348 @@
+"""The policy `fs` on an engine: what it places, what it holds back, and what it says about it."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.decision import make_policy
+from headgate.engine import Engine
+from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.policies.flow import INFO, FlowSharing
+from headgate.protocol import (
+    BandwidthMeasured,
+    Command,
+    Decide,
+    Event,
+    JobSubmitted,
+    LaunchTask,
+    NodeJoined,
+    NodeLost,
+    Plan,
+    PlanReady,
+    QueueChanged,
+    ReplicaAdded,
+    TaskFinished,
+)
+from headgate.protocol.reasons import (
+    GpuMemory,
+    NoFreeGpu,
+    NothingFits,
+    PolicyRefuses,
+    QueueLimit,
+    Reason,
+    ShareLimit,
+    WaitsForLocality,
+)
+from headgate.state import check
+
+GB = 10**9
+DISK, RACK, CLUSTER = 1e9, 1e8, 2e7
+
+
+class Bench:
+    """An engine with `fs`, and a world that does nothing but what a test says."""
+
+    def __init__(self, policy: FlowSharing | None = None) -> None:
+        self.engine = Engine()
+        self.policy = policy or FlowSharing()
+        self.at = 0.0
+        self.plans: list[Plan] = []
+        self.runs: dict[tuple[str, int], LaunchTask] = {}
+        bandwidth = Bandwidth(
+            disk_bytes_per_s=DISK, rack_bytes_per_s=RACK, cluster_bytes_per_s=CLUSTER
+        )
+        self.tell(BandwidthMeasured(at=0.0, bandwidth=bandwidth))
+        self.queue("default")
+
+    def tell(self, *events: Event) -> None:
+        """Hand over facts and answer every Decide until the engine is quiet."""
+        commands = self.engine.handle(*events)
+        check(self.engine.state)
+        self.runs.update({(c.job, c.ordinal): c for c in commands if isinstance(c, LaunchTask)})
+        for decide in [c for c in commands if isinstance(c, Decide)]:
+            self.answer(decide)
+
+    def answer(self, decide: Command) -> None:
+        assert isinstance(decide, Decide)
+        snapshot = self.engine.snapshot()
+        plan = self.policy.decide(snapshot, Random(1))
+        again = self.policy.decide(snapshot, Random(2))
+        assert (plan, plan.refusals) == (again, again.refusals)
+        self.plans.append(plan)
+        self.tell(PlanReady(at=self.at, cause=decide.id, seen=decide.seen, plan=plan))
+        assert self.engine.stale == 0
+
+    def queue(self, name: str, weight: float = 1.0, max_gpus: int | None = None) -> None:
+        queue = Queue(name=name, weight=weight, max_gpus=max_gpus)
+        self.tell(QueueChanged(at=self.at, queue=queue))
+
+    def node(self, name: str, rack: str, *memory_gb: int) -> None:
+        gpus = tuple(Gpu(memory_bytes=m * GB) for m in memory_gb)
+        self.tell(NodeJoined(at=self.at, node=Node(id=name, rack=rack, gpus=gpus)))
+
+    def data(self, shard: str, size_bytes: int, *nodes: str) -> None:
+        value = Shard(id=shard, size_bytes=size_bytes)
+        self.tell(*[ReplicaAdded(at=self.at, shard=value, node=n) for n in nodes])
+
+    def finish(self, job: str, ordinal: int) -> None:
+        self.at += 1.0
+        run = self.runs.pop((job, ordinal))
+        self.tell(TaskFinished(at=self.at, cause=run.id))
+
+    def running(self, job: str) -> list[int]:
+        return sorted(ordinal for name, ordinal in self.runs if name == job)
+
+    def where(self) -> dict[str, str]:
+        return {f"{job}/{ordinal}": run.node for (job, ordinal), run in self.runs.items()}
+
+    def reason(self, job: str) -> Reason | None:
+        row = self.engine.state.names.job_rows[job]
+        refusals = self.engine.state.refusals
+        return next((r.reason for r in refusals if row in r.jobs), None)
+
+
+def submitted(
+    name: str,
+    tasks: int | list[Task],
+    *,
+    user: str = "",
+    queue: str = "default",
+    priority: int = 0,
+    gang: bool = False,
+) -> JobSubmitted:
+    """A job of a user of its own unless one is named."""
+    many = tuple(tasks) if isinstance(tasks, list) else (Task(),) * tasks
+    job = Job(
+        id=name, name=name, user=user or name, queue=queue, tasks=many, priority=priority, gang=gang
+    )
+    return JobSubmitted(at=0.0, job=job)
+
+
+def test_three_tasks_of_two_jobs_run_where_their_data_is() -> None:
+    bench = Bench()
+    bench.node("one", "r", 10)
+    bench.node("two", "r", 10)
+    bench.data("d11", GB, "one", "two")
+    bench.data("d12", GB, "two")
+    bench.data("d21", GB, "two")
+    bench.tell(
+        submitted("first", [Task(reads=("d11",)), Task(reads=("d12",))]),
+        submitted("second", [Task(reads=("d21",))]),
+    )
+    assert bench.where() == {"first/0": "one", "second/0": "two"}
+
+
+def test_gpus_that_come_free_go_to_who_is_below_its_share() -> None:
+    bench = Bench()
+    bench.node("n", "r", 10, 10, 10, 10)
+    bench.tell(submitted("early", 20))
+    assert bench.running("early") == [0, 1, 2, 3]
+    bench.tell(submitted("late", 20))
+    assert bench.running("late") == []  # nothing is taken away
+    for ordinal in range(4):
+        bench.finish("early", ordinal)
+    assert (len(bench.running("early")), len(bench.running("late"))) == (2, 2)
+
+
+def test_many_jobs_of_one_user_share_one_users_share_by_priority() -> None:
+    bench = Bench()
+    bench.node("n", "r", *[10] * 6)
+    bench.tell(
+        submitted("low", 9, user="ann"),
+        submitted("high", 9, user="ann", priority=1),
+        submitted("other", 9, user="bob"),
+    )
+    assert [len(bench.running(j)) for j in ("low", "high", "other")] == [0, 3, 3]
+    assert bench.reason("low") == ShareLimit(running_gpus=0, share_gpus=0, ahead="high")
+
+
+def test_large_gpus_are_kept_for_who_needs_them() -> None:
+    bench = Bench()
+    bench.node("large", "r", 80)
+    bench.node("small", "r", 10)
+    bench.tell(submitted("job", 1), submitted("needy", [Task(gpu_memory_bytes=40 * GB)]))
+    assert bench.where() == {"job/0": "small", "needy/0": "large"}
+    alone = Bench()
+    alone.node("large", "r", 80)
+    alone.node("small", "r", 10)
+    alone.tell(submitted("job", 1))
+    assert alone.where() == {"job/0": "small"}
+
+
+def test_gpus_beyond_the_shares_are_used_where_others_cannot() -> None:
+    bench = Bench()
+    bench.node("n", "r", 80, 10, 10, 10)
+    need = Task(gpu_memory_bytes=40 * GB)
+    bench.tell(submitted("needy", [need] * 4), submitted("any", 9))
+    assert (len(bench.running("needy")), len(bench.running("any"))) == (1, 3)
+    assert bench.reason("needy") == ShareLimit(running_gpus=1, share_gpus=1, ahead="any")
+
+
+def test_a_large_task_waits_for_its_data_and_the_last_one_does_not() -> None:
+    bench = Bench()
+    bench.node("near", "r")
+    bench.node("far", "s", 10, 10, 10, 10)
+    bench.data("huge", 10 * GB, "near")
+    bench.data("tiny", GB // 100, "near")
+    bench.tell(submitted("job", [Task(reads=("huge",))] + [Task(reads=("tiny",))] * 3))
+    # Across racks huge costs 2 x 500 s, waiting 2 x 2 x (10.03 GB / 4 tasks / 20 MB/s) = 501.5 s.
+    assert bench.running("job") == [1, 2, 3]
+    assert bench.reason("job") == WaitsForLocality(move_s=1000.0, wait_s=501.5)
+    bench.finish("job", 1)
+    # Now it is the average one itself.
+    assert bench.running("job") == [0, 2, 3]
+
+
+def test_the_average_counts_tasks_that_could_not_all_be_placed_now() -> None:
+    bench = Bench()
+    bench.node("near", "r")
+    bench.node("far", "s", 10, 10)
+    bench.node("big", "s", 80)
+    bench.data("huge", 10 * GB, "near")
+    need = Task(gpu_memory_bytes=40 * GB)
+    bench.tell(submitted("other", [need]))
+    bench.tell(submitted("job", [Task(reads=("huge",))] * 10 + [need] * 20))
+    assert bench.running("job") == [0]  # one, since it had nothing running
+    # 2 x 2 x (10 x 10 GB / 30 tasks / 20 MB/s), in whole microseconds on each of two arcs.
+    assert bench.reason("job") == WaitsForLocality(move_s=1000.0, wait_s=666.666666)
+
+
+def test_waiting_for_locality_is_explained_with_both_prices() -> None:
+    bench = Bench(FlowSharing(alpha1=1.1, alpha2=8.0, alpha3=1.5))
+    bench.node("near", "r", 10)
+    bench.node("far", "s", 10)
+    bench.data("d", GB, "near")
+    bench.tell(submitted("job", [Task(reads=("d",))] * 2))
+    assert bench.where() == {"job/0": "near"}
+    assert bench.reason("job") == WaitsForLocality(move_s=8 * 50.0, wait_s=2 * 1.5 * 50.0)
+    bench.tell(submitted("idle-free", 5))
+    assert bench.where()["idle-free/0"] == "far"
+
+
+def test_a_job_with_nothing_running_is_never_held_back_by_price() -> None:
+    bench = Bench(FlowSharing(alpha1=1.1, alpha2=90.0, alpha3=1.1))
+    bench.node("full", "r")
+    bench.node("far", "s", 10)
+    bench.data("d", 10 * GB, "full")
+    bench.tell(submitted("job", [Task(reads=("d",))] * 2))
+    assert bench.where() == {"job/0": "far"}
+
+
+def test_every_wait_has_its_reason() -> None:
+    bench = Bench()
+    bench.queue("small", max_gpus=1)
+    bench.node("n", "r", 10, 10, 10)
+    bench.node("big", "r", 80)
+    bench.tell(submitted("capped", 3, queue="small"))
+    assert bench.reason("capped") == QueueLimit(queue="small", used_gpus=1, max_gpus=1)
+    bench.tell(submitted("large", [Task(gpu_memory_bytes=40 * GB)] * 2))
+    assert bench.reason("large") == GpuMemory(needed_bytes=40 * GB, largest_free_bytes=10 * GB)
+    bench.tell(submitted("rest", 9))
+    assert bench.reason("rest") == ShareLimit(running_gpus=2, share_gpus=2, ahead="capped")
+    bench.tell(NodeLost(at=bench.at, node="big"))
+    assert bench.reason("large") == NothingFits(need="a GPU of 37.3 GiB")
+    bench.tell(NodeLost(at=bench.at, node="n"))
+    assert bench.reason("rest") == NothingFits(need="a GPU")
+
+
+def test_a_job_alone_waits_for_gpus_not_for_its_share() -> None:
+    bench = Bench()
+    bench.node("n", "r", 10, 10)
+    bench.tell(submitted("alone", 5))
+    assert bench.reason("alone") == NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=2)
+
+
+def test_jobs_that_wait_alike_are_one_refusal() -> None:
+    bench = Bench()
+    bench.node("n", "r", 10)
+    bench.tell(*[submitted(f"job-{i}", 2) for i in range(50)])
+    waiting = [len(r.jobs) for r in bench.engine.state.refusals]
+    assert sorted(waiting) == [1, 49]
+
+
+def test_gangs_and_tasks_of_several_gpus_are_refused_at_the_door() -> None:
+    refuses = FlowSharing().refuses
+    assert refuses(submitted("g", 2, gang=True).job) == PolicyRefuses(policy="fs", what="gangs")
+    assert refuses(submitted("w", [Task(gpus=2)]).job) == PolicyRefuses(
+        policy="fs", what="tasks of several GPUs"
+    )
+    assert refuses(submitted("one", 1, gang=True).job) is None
+    assert refuses(submitted("plain", [Task(), Task(gpus=0)]).job) is None
+
+
+def test_jobs_of_another_policys_time_are_left_waiting_and_explained() -> None:
+    bench = Bench()
+    bench.node("n", "r", 10, 10)
+    bench.tell(
+        submitted("gang", 2, gang=True), submitted("wide", [Task(gpus=2)]), submitted("plain", 1)
+    )
+    assert bench.where() == {"plain/0": "n"}
+    assert bench.reason("gang") == PolicyRefuses(policy="fs", what="gangs")
+    assert bench.reason("wide") == PolicyRefuses(policy="fs", what="tasks of several GPUs")
+
+
+def test_the_parameters_are_those_of_the_constructor() -> None:
+    listed = {p.name: p.default for p in INFO.parameters}
+    assert FlowSharing.__init__.__kwdefaults__ == listed
+    policy = make_policy({"fs": INFO}, "fs", {"alpha3": 3.0})
+    assert policy.name == "fs"
+
+
+def test_average_tasks_never_wait_by_price_under_the_defaults() -> None:
+    listed = {p.name: p.default for p in INFO.parameters}
+    assert listed["alpha2"] < 2 * listed["alpha3"]
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Bench:
+    """A small cluster of mixed GPUs, some data, and jobs of a few users in two queues."""
+    bench = Bench()
+    bench.queue("capped", draw(st.sampled_from([0.5, 2.0])), draw(st.integers(1, 4)))
+    nodes = [f"n{i}" for i in range(draw(st.integers(1, 4)))]
+    for name in nodes:
+        sizes = draw(st.lists(st.sampled_from([10, 40, 80]), max_size=3))
+        bench.node(name, draw(st.sampled_from("ab")), *sizes)
+    bench.node("last", "a", 80)
+    shards = [f"d{i}" for i in range(4)]
+    for shard in shards:
+        holders = draw(st.lists(st.sampled_from(nodes), max_size=2, unique=True))
+        bench.data(shard, draw(st.sampled_from([1, GB // 10, 3 * GB])), *holders)
+    task = st.builds(
+        Task,
+        reads=st.lists(st.sampled_from(shards), max_size=2).map(tuple),
+        gpus=st.sampled_from([1, 1, 1, 0]),
+        gpu_memory_bytes=st.sampled_from([0, 0, 20 * GB, 60 * GB]),
+    )
+    jobs = draw(st.lists(st.lists(task, min_size=1, max_size=5), min_size=1, max_size=5))
+    bench.tell(
+        *[
+            submitted(
+                f"j{i}",
+                tasks,
+                user=draw(st.sampled_from("xy")),
+                queue=draw(st.sampled_from(["default", "capped"])),
+                priority=draw(st.integers(0, 1)),
+            )
+            for i, tasks in enumerate(jobs)
+        ]
+    )
+    return bench
+
+
+@settings(max_examples=60)
+@given(workloads(), st.randoms(use_true_random=False))
+def test_every_workload_ends_under_its_ceilings(bench: Bench, order: Random) -> None:
+    """Plans are always admissible (the bench asserts it), and nothing waits without a reason."""
+    state = bench.engine.state
+    while bench.runs:
+        for row, queue in enumerate(state.queues.spec.array()):
+            if queue.max_gpus is not None:
+                assert state.queues.held_gpus[row] <= queue.max_gpus
+        for job in state.freeze().waiting_jobs():
+            assert bench.reason(state.job(job).id) is not None
+        bench.finish(*order.choice(sorted(bench.runs)))
+    assert state.waiting_tasks == 0
+    assert not state.jobs.unfinished.array().any()
