@@ -8,20 +8,10 @@ Errors are `HeadgateError`s with a stable code: `not_found`, `forbidden`, `alrea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headgate.model import Dataset
+from headgate.model import Dataset, LogPiece
 from headgate.state import Snapshot
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogPiece:
-    """Part of a run's log: read on at `next_offset`; `ended` when the run will write no more."""
-
-    text: str
-    next_offset: int
-    ended: bool
 
 
 class Controller(Protocol):

@@ -1,7 +1,7 @@
 """The nouns: frozen values that every floor above speaks of."""
 
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
-from headgate.model.data import Dataset, Read, Shard
+from headgate.model.data import Dataset, LogPiece, Read, Shard
 from headgate.model.job import Job, Queue, Task, result_id
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Gpu",
     "Job",
     "Locality",
+    "LogPiece",
     "Node",
     "Queue",
     "Read",

@@ -29,12 +29,16 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One host; its GPUs are known by their index, `cpus` are slots for tasks without a GPU."""
+    """One host; its GPUs are known by their index, `cpus` are slots for tasks without a GPU.
+
+    `incarnation` tells a node that came back from the one that went, where a world can.
+    """
 
     id: str
     rack: str
     gpus: tuple[Gpu, ...]
     cpus: int = 4
+    incarnation: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,3 +35,12 @@ class Read:
     shard: Shard
     locality: Locality
     sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPiece:
+    """Part of a run's log: read on at `next_offset`; `ended` when the run will write no more."""
+
+    text: str
+    next_offset: int
+    ended: bool

@@ -32,7 +32,8 @@ class Job:
 
     A `gang` starts all its tasks together or none. `shards` gives the sizes of what the tasks read;
     where replicas lie is the catalog's business. `program` is opaque to the scheduler: a world that
-    runs real programs keeps there what to run.
+    runs real programs keeps there what to run. The same `submission_key` of the same user is the
+    same job.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Job:
     gang: bool = False
     retries: int = 2
     program: str = ""
+    submission_key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,389 @@
+"""The controller: the engine on its journal, the live world around it, and the calls of the API.
+
+It may be killed at any moment: job masters and executors run on, and the next controller replays
+the journal, asks again for what was not answered, and goes on.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.decision import Policy
+from headgate.decision.door import refuse
+from headgate.engine import drive
+from headgate.live.datasets import Puts
+from headgate.live.durable import DurableEngine
+from headgate.live.flight import fetch
+from headgate.live.membership import Membership
+from headgate.live.store import read_pieces
+from headgate.live.world import LiveWorld
+from headgate.model import Dataset, Job, LogPiece, Queue, result_id
+from headgate.protocol import (
+    Command,
+    DatasetRemoved,
+    Event,
+    JobCancelled,
+    JobSubmitted,
+    NodeLost,
+    QueueChanged,
+    ReplicaLost,
+)
+from headgate.protocol.reasons import NothingFits
+from headgate.spec import expand, load_job
+from headgate.state import JobState, Snapshot
+from headgate.state.life import ENDED, HOLDING
+
+log = logging.getLogger(__name__)
+
+_HANDLED_S = 30.0
+_AGENT_S = 30.0
+
+
+class Controller:
+    """Everything that the API asks for; calls come from any thread."""
+
+    def __init__(
+        self,
+        *,
+        state: Path,
+        policy: Policy,
+        seed: int,
+        queues: Sequence[Queue],
+        facts: dict[str, Any],
+    ) -> None:
+        """Open the journal in `state`, rebuild the engine, and take up what was under way."""
+        self._facts = facts
+        self._durable = DurableEngine(state / "journal.db")
+        self._engine = self._durable.engine
+        self.world = LiveWorld(
+            policy=policy, seed=seed, root=state / "nodes", program_of=self._program_of
+        )
+        self._changed = threading.Condition()
+        self._published = self._engine.snapshot()
+        self.membership = Membership(
+            root=state / "nodes",
+            places=self.world.places,
+            post=self.world.inbox.post,
+            now=self.world.now,
+            snapshot=self.snapshot,
+        )
+        self._puts = Puts(self.membership)
+        self._submitting = threading.Lock()
+        self._admins = {"root", getpass.getuser()}
+        self._queues = queues
+        self._watch: Future[None] | None = None
+        self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
+
+    # --- its life ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Go on where the journal ends: ask again for what is unanswered, watch the nodes."""
+        view = self._published
+        self.world.end_others(lambda job: not self._over(view, job))
+        self.world.submit(self._engine.outstanding(), self._engine.snapshot)
+        self._thread.start()
+        self._set_queues(view)
+        self._watch = self.world.start(self.membership.run())
+
+    def stop(self) -> None:
+        """Stop scheduling and close the journal; what runs goes on running."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self.world.close()
+        self._thread.join(timeout=10)
+        self._durable.journal.close()
+
+    def _set_queues(self, view: Snapshot) -> None:
+        wanted = {queue.name: queue for queue in self._queues}
+        wanted.setdefault("default", Queue(name="default"))
+        known = {view.queue(row).name: view.queue(row) for row in range(len(view.queues.spec))}
+        at = self.world.now()
+        changed = [q for name, q in wanted.items() if known.get(name) != q]
+        if changed:
+            self._handle([QueueChanged(at=at, queue=queue) for queue in changed])
+
+    def _drive(self) -> None:
+        try:
+            drive(
+                self._engine,
+                self.world,
+                record=lambda batch: self._durable.record(self.world.inbox, batch),
+                observe=(self._observe,),
+            )
+        except Exception:
+            # An engine that broke a law must not go on: the next controller starts from the
+            # journal, and the log has the story.
+            log.exception("the engine stopped")
+            os._exit(70)
+
+    def _observe(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        """Let everyone know what was handled."""
+        del commands
+        before = self._published
+        self._published = self._engine.snapshot()
+        for event in batch:
+            if isinstance(event, NodeLost):
+                self.world.node_lost(event.node)
+        for row in _in_flight(before):
+            if self._published.jobs.state[row] in ENDED:
+                self.world.job_over(self._published.job(row).id)
+        for letter in self.world.inbox.batch:
+            letter.handled.set_result(None)
+        with self._changed:
+            self._changed.notify_all()
+        self._durable.keep()
+
+    def _over(self, view: Snapshot, job: str) -> bool:
+        row = view.names.job_rows.get(job)
+        return row is None or view.jobs.state[row] in ENDED
+
+    def _program_of(self, job: str) -> str:
+        names = self._engine.state.names
+        return names.jobs[names.job_rows[job]].program
+
+    def _handle(self, events: Sequence[Event]) -> None:
+        """Post facts of a user and wait until they are durable and handled."""
+        handled = self.world.inbox.post(events, from_user=True)
+        try:
+            handled.result(timeout=_HANDLED_S)
+        except FutureTimeout:
+            text = "the controller is busy; whether the request counts will show"
+            raise WorldError(text, code="unreachable") from None
+
+    # --- views -------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Return seconds since the epoch."""
+        return self.world.now()
+
+    def info(self) -> Mapping[str, Any]:
+        """Return facts about this controller."""
+        return {
+            **self._facts,
+            "pid": os.getpid(),
+            "policy": self.world.policy.name,
+            "replayed_events": self._durable.replayed_events,
+            "journal_full": self._durable.full,
+            "stale_answers": self._engine.stale,
+        }
+
+    def snapshot(self) -> Snapshot:
+        """Return the state after the last handled batch."""
+        return self._published
+
+    def wait_for_change(self, version: int, timeout_s: float) -> int:
+        """Return the version as soon as it is above `version`, or when the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._published.version > version, timeout_s)
+        return self._published.version
+
+    def reports(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the last report of every node that is up."""
+        return dict(self.membership.reports)
+
+    # --- jobs --------------------------------------------------------------------------------
+
+    def submit(self, text: str, *, user: str, key: str | None) -> str:
+        """Submit a job file and return the job's id, once it is durable and handled."""
+        with self._submitting:
+            names = self._published.names
+            if key:
+                for job in reversed(names.jobs):
+                    if job.submission_key == key and job.user == user:
+                        return job.id
+            job = self._job(text, user=user, key=key or "")
+            self._handle([JobSubmitted(at=self.world.now(), job=job)])
+            return job.id
+
+    def check(self, text: str, *, user: str) -> str:
+        """Do all that `submit` does short of submitting."""
+        return self._job(text, user=user, key="").id
+
+    def _job(self, text: str, *, user: str, key: str) -> Job:
+        view = self._published
+        job_file = load_job(text)
+        if job_file.queue not in view.names.queue_rows:
+            known = ", ".join(sorted(view.names.queue_rows))
+            problem = Problem(
+                path="queue",
+                problem=f"there is no queue '{job_file.queue}'",
+                hint=f"known: {known}",
+            )
+            raise SpecError([problem])
+        job = expand(
+            job_file,
+            job_id=f"{job_file.name}-{len(view.names.jobs) + 1}",
+            user=user,
+            datasets={name: dataset.shards for name, dataset in view.datasets.items()},
+            file_sizes=_sizes([f for data in job_file.data.values() for f in data.files or ()]),
+        )
+        nodes = [view.node(row) for row in view.live_nodes()]
+        reason = refuse(job, nodes, self.world.policy)
+        if reason is not None:
+            code = "infeasible" if isinstance(reason, NothingFits) else "rejected"
+            raise SpecError([Problem(path="", problem=str(reason))], code=code)
+        return replace(job, submission_key=key)
+
+    def cancel(self, job: str, *, user: str) -> None:
+        """Cancel a job that has not ended; SpecError `not_found`, `forbidden`, `already_ended`."""
+        view = self._published
+        row = self._row(view, job)
+        if user not in (view.job(row).user, *self._admins):
+            text = f"job {job} belongs to {view.job(row).user}"
+            raise SpecError([Problem(path=job, problem=text)], code="forbidden")
+        state = JobState(view.jobs.state[row])
+        if state in (*ENDED, JobState.STOPPING):
+            text = f"job {job} is {state.name.lower()} already"
+            raise SpecError([Problem(path=job, problem=text)], code="already_ended")
+        self._handle([JobCancelled(at=self.world.now(), job=job, by=user)])
+
+    def _row(self, view: Snapshot, job: str) -> int:
+        row = view.names.job_rows.get(job)
+        if row is None or row >= len(view.jobs.state):
+            problem = Problem(path=job, problem=f"there is no job '{job}'", hint="headgate jobs")
+            raise SpecError([problem], code="not_found")
+        return row
+
+    def _task_row(self, view: Snapshot, job: str, ordinal: int) -> int:
+        rows = view.tasks_of(self._row(view, job))
+        if not 0 <= ordinal < len(rows):
+            text = f"job {job} has tasks 0 to {len(rows) - 1}, not {ordinal}"
+            raise SpecError([Problem(path=job, problem=text)], code="not_found")
+        return rows[ordinal]
+
+    def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
+        """Return what a run has written from a byte offset on; the last attempt by default."""
+        import ray
+        from ray.exceptions import RayError
+
+        view = self._published
+        row = self._task_row(view, job, ordinal)
+        attempts = view.tasks.attempts[row]
+        ended = attempt not in (None, attempts) or view.tasks.state[row] not in HOLDING
+        if not attempts:
+            over = view.jobs.state[view.tasks.job[row]] in ENDED
+            return LogPiece(text="", next_offset=0, ended=over)
+        agents = list(self.membership.agents.items())
+        if attempt in (None, attempts):
+            node = view.node(view.tasks.node[row]).id
+            agents = [(name, agent) for name, agent in agents if name == node]
+            if not agents:
+                raise WorldError(f"the log lies on {node}, which is not up", code="unreachable")
+        wanted = attempts if attempt is None else attempt
+        calls = [a.read_log.remote(job, ordinal, wanted, offset=offset) for _, a in agents]
+        try:
+            data = max(ray.get(calls, timeout=_AGENT_S), key=len)
+        except RayError as error:
+            raise WorldError(f"the log cannot be read: {error}", code="unreachable") from error
+        return LogPiece(
+            text=data.decode(errors="replace"),
+            next_offset=offset + len(data),
+            ended=ended and not data,
+        )
+
+    def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:
+        """Return the result of a finished task in pieces, the job's last one by default."""
+        view = self._published
+        last = view.jobs.task_count[self._row(view, job)] - 1
+        self._task_row(view, job, last if ordinal is None else ordinal)
+        shard = result_id(job, last if ordinal is None else ordinal)
+        row = view.names.shard_rows.get(shard)
+        holders = () if row is None or row >= len(view.shards.replicas) else view.replicas(row)
+        if not holders:
+            text = f"there is no result {shard}"
+            raise SpecError([Problem(path=job, problem=text)], code="not_found")
+        names = [view.node(n).id for n in holders]
+        return self._stream(shard, names)
+
+    def _stream(self, shard: str, nodes: Sequence[str]) -> Iterator[bytes]:
+        addresses = [a for n in nodes if (a := self.world.places.addresses.get(n)) is not None]
+        if not addresses:
+            raise WorldError(f"{shard} lies on {', '.join(nodes)}: not up", code="unreachable")
+        directory = tempfile.TemporaryDirectory(prefix="headgate-result-")
+        path = Path(directory.name) / "result"
+        try:
+            fetch(*addresses[0], shard, path)
+        except BaseException:
+            directory.cleanup()
+            raise
+
+        def pieces() -> Iterator[bytes]:
+            with directory:
+                yield from read_pieces(path)
+
+        return pieces()
+
+    # --- data --------------------------------------------------------------------------------
+
+    def put_shard(
+        self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str
+    ) -> Mapping[str, Any]:
+        """Place one shard of a dataset that is being put."""
+        return self._puts.put_shard(
+            dataset, index, pieces, replicas=replicas, user=user, view=self._published
+        )
+
+    def commit_dataset(self, dataset: str, *, shards: int, user: str) -> Dataset:
+        """Make a dataset visible, at once and durably."""
+        self._handle(self._puts.finished(dataset, shards, user=user, at=self.world.now()))
+        self._puts.forget(dataset)
+        return self._published.datasets[dataset]
+
+    def abandon_dataset(self, dataset: str, *, user: str) -> None:
+        """Remove what was placed of a dataset that will not be committed."""
+        self._puts.abandon(dataset, user=user)
+
+    def remove_dataset(self, dataset: str, *, user: str) -> None:
+        """Remove a dataset that no job in flight reads; `not_found`, `forbidden`, `in_use`."""
+        view = self._published
+        found = view.datasets.get(dataset)
+        if found is None:
+            problem = Problem(path=dataset, problem=f"there is no dataset '{dataset}'")
+            raise SpecError([problem], code="not_found")
+        if user not in (found.user, *self._admins):
+            text = f"dataset {dataset} belongs to {found.user}"
+            raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
+        rows = [view.names.shard_rows[shard.id] for shard in found.shards]
+        self._refuse_in_use(view, dataset, set(rows))
+        at = self.world.now()
+        holders = {row: tuple(view.node(n).id for n in view.replicas(row)) for row in rows}
+        events: list[Event] = [DatasetRemoved(at=at, name=dataset)]
+        for row, nodes in holders.items():
+            shard = view.names.shards[row]
+            events += [ReplicaLost(at=at, shard=shard, node=node) for node in nodes]
+        self._handle(events)
+        for row, nodes in holders.items():
+            self._puts.remove(view.names.shards[row], nodes)
+
+    def _refuse_in_use(self, view: Snapshot, dataset: str, rows: set[int]) -> None:
+        for job in _in_flight(view):
+            if any(rows.intersection(view.reads(task)) for task in view.tasks_of(job)):
+                text = f"dataset {dataset} is read by {view.job(job).id}, which has not ended"
+                raise SpecError([Problem(path=dataset, problem=text)], code="in_use")
+
+
+def _in_flight(view: Snapshot) -> list[int]:
+    states = view.jobs.state.array()
+    return [row for row, state in enumerate(states.tolist()) if state not in ENDED]
+
+
+def _sizes(paths: Sequence[str]) -> dict[str, int]:
+    """Return the sizes of the plain files that are there."""
+    sizes = {}
+    for path in paths:
+        try:
+            sizes[path] = Path(path).stat().st_size
+        except OSError:
+            continue
+    return sizes

@@ -1,0 +1,153 @@
+"""Datasets being put: shards placed one by one, visible to nobody until all are there."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.live.flight import send
+from headgate.live.membership import Membership, dataset_shard
+from headgate.live.split import Place, choose_nodes
+from headgate.live.store import StoredShard
+from headgate.model import Dataset
+from headgate.protocol import DatasetAdded, Event, ReplicaAdded
+from headgate.state import Snapshot
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_COPY_S = 600.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Put:
+    """One dataset on its way: by index, what was stored and on which nodes."""
+
+    user: str
+    shards: dict[int, tuple[StoredShard, tuple[str, ...]]] = field(default_factory=dict)
+
+
+class Puts:
+    """The puts under way; calls come from any thread and block while data moves."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._puts: dict[str, _Put] = {}
+        self._lock = threading.Lock()
+
+    def put_shard(
+        self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str,
+        view: Snapshot,
+    ) -> Mapping[str, Any]:  # fmt: skip
+        """Place one shard on `replicas` nodes; see `Controller.put_shard`."""
+        put = self._claim(dataset, user, view)
+        places = self._places(view)
+        if not places:
+            raise WorldError("no node is up that could keep a shard", code="unreachable")
+        nodes = choose_nodes(index, places, replicas)
+        shard = dataset_shard(dataset, index, 0).id
+        host, port = self._address(nodes[0])
+        stored = send(host, port, shard, pieces)
+        self._copy(shard, (host, port), nodes[1:])
+        with self._lock:
+            put.shards[index] = (stored, nodes)
+        return {
+            "shard": shard,
+            "size_bytes": stored.size_bytes,
+            "checksum": stored.checksum,
+            "nodes": list(nodes),
+        }
+
+    def finished(self, dataset: str, count: int, *, user: str, at: float) -> list[Event]:
+        """Return the facts that make a dataset visible; SpecError when shards are missing."""
+        with self._lock:
+            put = self._puts.get(dataset)
+            if put is None or put.user != user:
+                raise SpecError(_about(dataset, "is not being put by you"), code="not_found")
+            missing = [i for i in range(count) if i not in put.shards]
+            if missing or len(put.shards) != count:
+                text = f"{len(missing)} of {count} shards have not been placed"
+                raise SpecError(_about(dataset, text), code="bad_spec")
+            shards = tuple(
+                dataset_shard(dataset, i, put.shards[i][0].size_bytes) for i in range(count)
+            )
+            value = Dataset(name=dataset, user=user, shards=shards)
+            events: list[Event] = [DatasetAdded(at=at, dataset=value)]
+            for index, shard in enumerate(shards):
+                nodes = put.shards[index][1]
+                events += [ReplicaAdded(at=at, shard=shard, node=node) for node in nodes]
+            return events
+
+    def forget(self, dataset: str) -> None:
+        """Drop the books of a put that has been committed."""
+        with self._lock:
+            self._puts.pop(dataset, None)
+
+    def abandon(self, dataset: str, *, user: str) -> None:
+        """Remove what was placed of a dataset that will not be committed."""
+        with self._lock:
+            put = self._puts.get(dataset)
+            if put is None or put.user != user:
+                return
+            del self._puts[dataset]
+        for index, (_, nodes) in put.shards.items():
+            self.remove(dataset_shard(dataset, index, 0).id, nodes)
+
+    def remove(self, shard: str, nodes: tuple[str, ...]) -> None:
+        """Delete a shard's replicas; a node that is gone sweeps its own when it comes back."""
+        import ray
+        from ray.exceptions import RayError
+
+        for node in nodes:
+            agent = self._membership.agents.get(node)
+            if agent is None:
+                continue
+            try:
+                ray.get(agent.remove_shard.remote(shard), timeout=_COPY_S)
+            except RayError as error:
+                log.warning("%s on %s was not removed: %s", shard, node, error)
+
+    def _claim(self, dataset: str, user: str, view: Snapshot) -> _Put:
+        if not _NAME.fullmatch(dataset):
+            hint = "letters, digits, '.', '_' and '-', at most 100, a letter or digit first"
+            raise SpecError([Problem(path="name", problem=f"'{dataset}' is no name", hint=hint)])
+        if dataset in view.datasets:
+            raise SpecError(_about(dataset, "is there already", "headgate data rm"), code="exists")
+        with self._lock:
+            put = self._puts.setdefault(dataset, _Put(user=user))
+            if put.user != user:
+                raise SpecError(_about(dataset, f"is being put by {put.user}"), code="exists")
+            return put
+
+    def _places(self, view: Snapshot) -> list[Place]:
+        places = []
+        for row in view.live_nodes():
+            node = view.node(row)
+            report = self._membership.reports.get(node.id)
+            if report is not None:
+                places.append(Place(node.id, node.rack, report["disk_free_bytes"]))
+        return places
+
+    def _address(self, node: str) -> tuple[str, int]:
+        host, _, port = self._membership.reports[node]["address"].rpartition(":")
+        return host, int(port)
+
+    def _copy(self, shard: str, source: tuple[str, int], nodes: tuple[str, ...]) -> None:
+        import ray
+        from ray.exceptions import RayError
+
+        calls = [self._membership.agents[n].copy_from.remote(shard, *source) for n in nodes]
+        try:
+            ray.get(calls, timeout=_COPY_S)
+        except RayError as error:
+            text = f"{shard} could not be copied to {', '.join(nodes)}: {error}"
+            raise WorldError(text, code="unreachable") from error
+
+
+def _about(dataset: str, problem: str, hint: str = "") -> list[Problem]:
+    return [Problem(path=f"dataset {dataset}", problem=problem, hint=hint)]

@@ -1,0 +1,176 @@
+"""Links: the controller's line to each job master, which brings commands there and outcomes back.
+
+Both directions may be cut at any time. A link keeps every launch until its end has been handled,
+sends all of them again to a master that was restarted, and acknowledges an outcome only after the
+engine has handled it. So nothing is lost, and since launches are known by their ids, nothing runs
+twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from headgate.live.master import start_master
+from headgate.live.ray_nodes import Member
+from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, launch_record
+from headgate.protocol import (
+    Event,
+    LaunchTask,
+    TaskFailed,
+    TaskFinished,
+    TaskStarted,
+    TaskStopped,
+)
+
+_POLL_S = 5.0
+_PAUSE_S = 0.5
+
+Address = tuple[str, int]
+
+
+class Places:
+    """Where the nodes are just now: as Ray knows them, and their shard services."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.addresses: dict[str, Address] = {}
+
+
+class JobLink:
+    """One job's line; all methods belong to one event loop, `run` is its only task."""
+
+    def __init__(
+        self,
+        job: str,
+        program: str,
+        *,
+        root: Path,
+        places: Places,
+        post: Callable[[Sequence[Event]], Future[None]],
+        now: Callable[[], float],
+    ) -> None:
+        self.job = job
+        self._program = program
+        self._root = root
+        self._places = places
+        self._post = post
+        self._now = now
+        self._launches: dict[int, LaunchTask] = {}  # those whose end has not been handled
+        self._stops: dict[int, None] = {}  # launches to be stopped
+        self._sent: set[int] = set()  # launches that this incarnation of the master knows
+        self._stops_sent: set[int] = set()
+        self._incarnation = ""
+        self._acked = 0
+        self._wake = asyncio.Event()
+
+    def launch(self, launches: Iterable[LaunchTask]) -> None:
+        """Bring these launches to the master, now and whenever it forgets them."""
+        self._launches.update((launch.id, launch) for launch in launches)
+        self._wake.set()
+
+    def stop(self, launch: int) -> None:
+        """Have a run ended; how it ended comes as ever."""
+        self._stops[launch] = None
+        self._wake.set()
+
+    def node_lost(self, node: str) -> None:
+        """Forget what ran on a node: the engine has given it up."""
+        gone = [i for i, launch in self._launches.items() if launch.node == node]
+        for launch in gone:
+            self._forget(launch)
+
+    def _forget(self, launch: int) -> None:
+        self._launches.pop(launch, None)
+        self._stops.pop(launch, None)
+
+    async def run(self) -> None:
+        """Keep both directions going until cancelled, through every death of the master."""
+        from ray.exceptions import RayError
+
+        while True:
+            try:
+                master = await asyncio.to_thread(start_master, self.job, self._root)
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(self._send(master))
+                    both.create_task(self._receive(master))
+            except* (RayError, ValueError):  # ValueError: the name was taken by a dying master
+                self._renew("")
+                await asyncio.sleep(_PAUSE_S)
+
+    def _renew(self, incarnation: str) -> None:
+        """Start over with a master that knows nothing yet."""
+        self._incarnation, self._acked = incarnation, 0
+        self._sent.clear()
+        self._stops_sent.clear()
+        self._wake.set()
+
+    async def _send(self, master: Any) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            unsent = [launch for i, launch in self._launches.items() if i not in self._sent]
+            records = [r for r in map(self._record, unsent) if r is not None]
+            if len(records) < len(unsent):  # their nodes are not known yet, or no more: look again
+                asyncio.get_running_loop().call_later(_PAUSE_S, self._wake.set)
+            if records:
+                incarnation = await master.launch.remote(records)
+                if incarnation != self._incarnation:
+                    self._renew(incarnation)
+                    continue
+                self._sent.update(record.id for record in records)
+            stops = [i for i in self._stops if i in self._sent and i not in self._stops_sent]
+            if stops:
+                await master.stop.remote(stops)
+                self._stops_sent.update(stops)
+
+    def _record(self, launch: LaunchTask) -> LaunchRecord | None:
+        """Return what the master needs; None for a node that is gone (the engine will hear so)."""
+        member = self._places.members.get(launch.node)
+        if member is None:
+            return None
+        return launch_record(
+            launch,
+            program=self._program,
+            ray_id=member.ray_id,
+            addresses=self._places.addresses,
+        )
+
+    async def _receive(self, master: Any) -> None:
+        while True:
+            batch = await master.poll.remote(self._incarnation, self._acked, _POLL_S)
+            if batch.incarnation != self._incarnation:
+                self._renew(batch.incarnation)
+                continue
+            news = [(n, outcome) for n, outcome in batch.outcomes if n > self._acked]
+            if not news:
+                continue
+            events = [self._event(outcome) for _, outcome in news]
+            await asyncio.wrap_future(self._post(events))
+            for number, outcome in news:
+                self._acked = number
+                if outcome.kind is not OutcomeKind.STARTED:
+                    self._forget(outcome.launch)
+
+    def _event(self, outcome: OutcomeRecord) -> Event:
+        at, cause = self._now(), outcome.launch
+        match outcome.kind:
+            case OutcomeKind.STARTED:
+                return TaskStarted(at=at, cause=cause)
+            case OutcomeKind.FINISHED:
+                return TaskFinished(
+                    at=at, cause=cause, output_bytes=outcome.output_bytes, usage=outcome.usage
+                )
+            case OutcomeKind.FAILED:
+                return TaskFailed(
+                    at=at,
+                    cause=cause,
+                    kind=outcome.failure,
+                    message=outcome.message,
+                    usage=outcome.usage,
+                )
+            case OutcomeKind.STOPPED:
+                return TaskStopped(at=at, cause=cause, usage=outcome.usage)

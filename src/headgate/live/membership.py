@@ -1,0 +1,267 @@
+"""Membership: which nodes there are, what they hold, how fast data moves between them.
+
+Ray says which nodes are alive; each gets an agent, whose report completes the node. What differs
+from what the engine believes becomes facts: nodes joined and lost, replicas found and missed,
+bandwidth measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import statistics
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from headgate.live.agent import AgentReport, start_agent
+from headgate.live.link import Places
+from headgate.live.ray_nodes import Member, members
+from headgate.model import Bandwidth, Gpu, Node, Shard
+from headgate.protocol import (
+    BandwidthMeasured,
+    Event,
+    NodeJoined,
+    NodeLost,
+    ReplicaAdded,
+    ReplicaLost,
+)
+from headgate.state import Snapshot
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 1.0
+_REPORT_EVERY = 3  # looks
+_ANSWER_S = 20.0
+_PROBE_BYTES = 8 << 20
+_PROBE_PAIRS = 3
+_DISK_BYTES_PER_S = 5e8  # reading one's own disk is not measured: no better than assumed
+
+
+class Membership:
+    """Watches the nodes; runs on the event loop that talks with Ray."""
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        places: Places,
+        post: Callable[[Sequence[Event]], Future[None]],
+        now: Callable[[], float],
+        snapshot: Callable[[], Snapshot],
+    ) -> None:
+        self.reports: dict[str, dict[str, Any]] = {}
+        self.agents: dict[str, Any] = {}
+        self._root = root
+        self._places = places
+        self._post = post
+        self._now = now
+        self._snapshot = snapshot
+
+    async def run(self) -> None:
+        """Look again and again until cancelled; a failed look is logged and made again."""
+        for number in itertools.count():
+            try:
+                changed = await self._look()
+                if changed:
+                    await self._measure()
+                elif number % _REPORT_EVERY == 0:
+                    await asyncio.gather(*(self._refresh(name) for name in list(self.agents)))
+            except Exception:  # the outside fails in many ways, and none of them may end the watch
+                log.exception("looking at the nodes failed")
+            await asyncio.sleep(_LOOK_S)
+
+    async def _look(self) -> bool:
+        """Post joins and losses; say whether any node joined."""
+        present = {member.name: member for member in await asyncio.to_thread(members)}
+        believed = self._believed()
+        for name, incarnation in believed.items():
+            member = present.get(name)
+            if member is None or member.ray_id != incarnation:
+                await self._lose(name)
+        for name in [n for n in self.agents if n not in present]:
+            self._drop(name)
+        fresh = [
+            member
+            for name, member in present.items()
+            if self._places.members.get(name) != member or name not in self.agents
+        ]
+        joined = await asyncio.gather(*(self._meet(member, believed) for member in fresh))
+        return any(joined)
+
+    def _believed(self) -> dict[str, str]:
+        """Return the nodes that the engine holds to be up, with their incarnations."""
+        view = self._snapshot()
+        nodes = [view.node(row) for row in view.live_nodes()]
+        return {node.id: node.incarnation for node in nodes}
+
+    async def _lose(self, name: str) -> None:
+        self._drop(name)
+        await asyncio.wrap_future(self._post([NodeLost(at=self._now(), node=name)]))
+
+    def _drop(self, name: str) -> None:
+        self._places.members.pop(name, None)
+        self._places.addresses.pop(name, None)
+        self.agents.pop(name, None)
+        self.reports.pop(name, None)
+
+    async def _meet(self, member: Member, believed: dict[str, str]) -> bool:
+        """Start a node's agent and, once it answers, let the engine know; say whether it joined."""
+        agent = await asyncio.to_thread(start_agent, member, self._root)
+        report = await self._report(member.name, agent)
+        if report is None:
+            return False  # met again at the next look
+        self._places.members[member.name] = member
+        self._places.addresses[member.name] = (report.host, report.port)
+        self.agents[member.name] = agent
+        self.reports[member.name] = _told(report)
+        joins = believed.get(member.name) != member.ray_id
+        events: list[Event] = []
+        if joins:
+            events.append(NodeJoined(at=self._now(), node=_node(member, report)))
+        events += self._differences(member.name, report, joins=joins)
+        if events:
+            await asyncio.wrap_future(self._post(events))
+        await self._sweep(agent, report)
+        return joins
+
+    def _differences(self, node: str, report: AgentReport, *, joins: bool) -> list[Event]:
+        """Return the replicas that a node holds and nobody knew, and those it holds no more."""
+        view = self._snapshot()
+        held = {shard.id: shard.size_bytes for shard in report.shards}
+        row = view.names.node_rows.get(node)
+        at = self._now()
+        events: list[Event] = []
+        for dataset in view.datasets.values():
+            for shard in dataset.shards:
+                known = row in view.replicas(view.names.shard_rows[shard.id]) and not joins
+                if held.get(shard.id) == shard.size_bytes and not known:
+                    events.append(ReplicaAdded(at=at, shard=shard, node=node))
+        if not joins:
+            replicas = view.shards.replicas.array().tolist()
+            missed = [s for s, rows in enumerate(replicas) if row in rows]
+            events += [
+                ReplicaLost(at=at, shard=view.names.shards[s], node=node)
+                for s in missed
+                if view.names.shards[s] not in held
+            ]
+        return events
+
+    async def _sweep(self, agent: Any, report: AgentReport) -> None:
+        """Remove shards of datasets that were never committed or are no more."""
+        view = self._snapshot()
+        known = {shard.id for dataset in view.datasets.values() for shard in dataset.shards}
+        for stored in report.shards:
+            if is_dataset_shard(stored.id) and stored.id not in known:
+                await agent.remove_shard.remote(stored.id)
+
+    async def _refresh(self, name: str) -> None:
+        report = await self._report(name, self.agents[name])
+        if report is None or name not in self.agents:
+            return  # the end of the node, if it is one, comes from Ray
+        self.reports[name] = _told(report)
+        self._places.addresses[name] = (report.host, report.port)
+        lost: list[Event] = [
+            ReplicaLost(at=self._now(), shard=shard, node=name) for shard in report.corrupt
+        ]
+        if lost:
+            await asyncio.wrap_future(self._post(lost))
+
+    async def _report(self, name: str, agent: Any) -> AgentReport | None:
+        from ray.exceptions import RayError
+
+        try:
+            report: AgentReport = await asyncio.wait_for(agent.report.remote(), _ANSWER_S)
+        except (RayError, TimeoutError) as error:
+            log.warning("the agent of %s does not answer: %s", name, error)
+            return None
+        return report
+
+    async def _measure(self) -> None:
+        """Time transfers within racks and across, and post the medians."""
+        near, far = self._pairs()
+        rack = await self._median(near)
+        cluster = await self._median(far)
+        if rack is None and cluster is None:
+            return
+        known = self._snapshot().bandwidth
+        rack = rack or cluster or known.rack_bytes_per_s
+        bandwidth = Bandwidth(
+            disk_bytes_per_s=max(_DISK_BYTES_PER_S, rack),
+            rack_bytes_per_s=rack,
+            cluster_bytes_per_s=cluster or rack,
+        )
+        event = BandwidthMeasured(at=self._now(), bandwidth=bandwidth)
+        await asyncio.wrap_future(self._post([event]))
+
+    def _pairs(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Return a few pairs of nodes of one rack, and of two; no node is in two of a kind."""
+        names = sorted(self.agents)
+        near: list[tuple[str, str]] = []
+        far: list[tuple[str, str]] = []
+        for a, b in itertools.combinations(names, 2):
+            same = self._places.members[a].rack == self._places.members[b].rack
+            pairs = near if same else far
+            if len(pairs) < _PROBE_PAIRS and not any({a, b} & set(pair) for pair in pairs):
+                pairs.append((a, b))
+        return near, far
+
+    async def _median(self, pairs: Sequence[tuple[str, str]]) -> float | None:
+        """Time one transfer per pair, one after the other; None where none succeeded."""
+        from ray.exceptions import RayError
+
+        rates = []
+        for reader, source in pairs:
+            if reader in self.agents and source in self._places.addresses:
+                host, port = self._places.addresses[source]
+                call = self.agents[reader].measure_bandwidth.remote(host, port, _PROBE_BYTES)
+                try:
+                    rates.append(await asyncio.wait_for(call, _ANSWER_S))
+                except (RayError, TimeoutError) as error:
+                    log.warning("no bandwidth from %s to %s: %s", source, reader, error)
+        return statistics.median(rates) if rates else None
+
+
+def is_dataset_shard(shard: str) -> bool:
+    """Say whether a shard id names a part of a dataset (`name:00000`), not a result or a file."""
+    name, colon, number = shard.partition(":")
+    return bool(colon) and "/" not in name and number.isdigit()
+
+
+def dataset_shard(dataset: str, index: int, size_bytes: int) -> Shard:
+    """Return a shard of a dataset, named so that `is_dataset_shard` knows it."""
+    return Shard(id=f"{dataset}:{index:05d}", size_bytes=size_bytes)
+
+
+def _told(report: AgentReport) -> dict[str, Any]:
+    return {
+        **asdict(report.machine),
+        "shards": len(report.shards),
+        "shard_bytes": sum(shard.size_bytes for shard in report.shards),
+        "served_bytes": report.served_bytes,
+        "address": f"{report.host}:{report.port}",
+    }
+
+
+def _node(member: Member, report: AgentReport) -> Node:
+    """Return the node that a member is; GPU memory as labelled, else as its driver says."""
+    seen = report.machine.gpus
+    gpus = tuple(
+        Gpu(
+            memory_bytes=member.gpu_memory_bytes
+            if member.gpu_memory_bytes is not None
+            else (seen[i].memory_bytes if i < len(seen) else 0),
+            model=seen[i].name if i < len(seen) else "virtual",
+        )
+        for i in range(member.gpus)
+    )
+    return Node(
+        id=member.name,
+        rack=member.rack,
+        gpus=gpus,
+        cpus=max(1, member.cpus),
+        incarnation=member.ray_id,
+    )

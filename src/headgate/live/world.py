@@ -1,0 +1,162 @@
+"""The live world: commands go to job masters and the policy's thread, facts come from everywhere.
+
+Two threads meet here. The engine's thread takes batches of facts from the inbox, records and
+handles them, and calls `submit`. All talk with Ray happens on an event loop in a thread of its own;
+`submit` only hands commands over to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from headgate.decision import Policy
+from headgate.decision.world import decide
+from headgate.live.inbox import Inbox
+from headgate.live.link import JobLink, Places
+from headgate.live.master import end_job, jobs_with_actors
+from headgate.protocol import (
+    Command,
+    Decide,
+    Event,
+    LaunchGang,
+    LaunchTask,
+    PlanFailed,
+    PlanReady,
+    StopTask,
+    TimerFired,
+    WakeAt,
+)
+from headgate.state import Snapshot
+
+log = logging.getLogger(__name__)
+
+
+class LiveWorld:
+    """Carries commands out on Ray; `program_of` gives what a job's tasks run."""
+
+    def __init__(
+        self, *, policy: Policy, seed: int, root: Path, program_of: Callable[[str], str]
+    ) -> None:
+        self.inbox = Inbox()
+        self.places = Places()
+        self.policy = policy
+        self._seed = seed
+        self._root = root
+        self._program_of = program_of
+        self._links: dict[str, tuple[JobLink, asyncio.Task[None]]] = {}
+        self._thinking = ThreadPoolExecutor(1, thread_name_prefix="policy")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="ray", daemon=True)
+        self._thread.start()
+
+    # --- the world protocol ------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Return seconds since the epoch, never less than before."""
+        return self.inbox.now()
+
+    def events(self) -> Iterator[tuple[Event, ...]]:
+        """Yield what has come in since the last batch, until the world is closed."""
+        return self.inbox.batches()
+
+    def submit(self, commands: Sequence[Command], snapshot: Callable[[], Snapshot]) -> None:
+        """Hand commands over; returns at once."""
+        launches: dict[str, list[LaunchTask]] = {}
+        for command in commands:
+            match command:
+                case LaunchTask():
+                    launches.setdefault(command.job, []).append(command)
+                case LaunchGang():
+                    for member in command.members:
+                        launches.setdefault(member.job, []).append(member)
+                case StopTask():
+                    self._call(self._stop, command)
+                case Decide():
+                    self._thinking.submit(self._decide, command, snapshot())
+                case WakeAt():
+                    self._call(self._wake_at, command)
+                case _:
+                    raise TypeError(f"no such command: {command!r}")
+        for job, members in launches.items():
+            self._call(self._launch, job, members, self._program_of(job))
+
+    # --- for the controller ------------------------------------------------------------------
+
+    def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
+        """Run a coroutine on the loop that talks with Ray."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def node_lost(self, node: str) -> None:
+        """Forget what ran on a node that the engine has given up."""
+        self._call(self._node_lost, node)
+
+    def job_over(self, job: str) -> None:
+        """End the actors of a job; nothing of it runs any more."""
+        self._call(self._end, job)
+
+    def end_others(self, keep: Callable[[str], bool]) -> None:
+        """End the actors of jobs that are over: those that `keep` does not want, at start-up."""
+        for job in jobs_with_actors():
+            if not keep(job):
+                end_job(job)
+
+    def close(self) -> None:
+        """Let `events` end and stop talking with Ray; all actors run on."""
+        self.inbox.close()
+        self._thinking.shutdown(cancel_futures=True)
+        for _, task in list(self._links.values()):
+            self._loop.call_soon_threadsafe(task.cancel)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+
+    # --- on the policy's thread --------------------------------------------------------------
+
+    def _decide(self, command: Decide, snapshot: Snapshot) -> None:
+        event: Event
+        try:
+            plan = decide(self.policy, self._seed, command, snapshot)
+            event = PlanReady(at=self.now(), cause=command.id, seen=command.seen, plan=plan)
+        except Exception as error:  # anyone's policy may break in any way; the engine goes on
+            log.exception("policy %s broke", self.policy.name)
+            text = f"policy {self.policy.name}: {type(error).__name__}: {error}"
+            event = PlanFailed(at=self.now(), cause=command.id, message=text)
+        self.inbox.post([event])
+
+    # --- on the loop -------------------------------------------------------------------------
+
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _launch(self, job: str, launches: list[LaunchTask], program: str) -> None:
+        if job not in self._links:
+            link = JobLink(
+                job, program, root=self._root, places=self.places,
+                post=self.inbox.post, now=self.now,
+            )  # fmt: skip
+            self._links[job] = (link, self._loop.create_task(link.run()))
+        self._links[job][0].launch(launches)
+
+    def _stop(self, command: StopTask) -> None:
+        if command.job in self._links:
+            self._links[command.job][0].stop(command.launch)
+
+    def _node_lost(self, node: str) -> None:
+        for link, _ in self._links.values():
+            link.node_lost(node)
+
+    def _wake_at(self, command: WakeAt) -> None:
+        event = TimerFired(at=command.at, cause=command.id)
+        delay_s = max(0.0, command.at - self.now())
+        self._loop.call_later(delay_s, lambda: self.inbox.post([event]))
+
+    def _end(self, job: str) -> None:
+        link = self._links.pop(job, None)
+        if link is not None:
+            link[1].cancel()
+        self._loop.run_in_executor(None, end_job, job)
