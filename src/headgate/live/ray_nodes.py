@@ -17,10 +17,11 @@ import socket
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from importlib import util
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
@@ -51,22 +52,28 @@ _SETTINGS = {
 }
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """Where a node lives: an address of this machine, and a command to enter its network."""
+
+    address: str
+    enter: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCluster:
-    """What the state directory keeps of the virtual nodes that were started for it."""
+    """What the state directory keeps of the virtual nodes that were started for it.
+
+    `seats` has the head first; `sessions` are those of the nodes started so far.
+    """
 
     address: str
     mark: str
     temp: str
     logs: str
     token: str
-    sessions: dict[
-        str, int
-    ]  # by node name, in the order of their indexes; 0 before the first start
-
-    def index(self, name: str) -> int:
-        """Return a node's number, which its address and its temporary directory come from."""
-        return list(self.sessions).index(name)
+    seats: dict[str, Seat]
+    sessions: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +90,17 @@ class Member:
 
 
 def start_nodes(
-    state: Path, nodes: Sequence[Node], *, port: int = 0, wait_s: float = 120
+    state: Path,
+    nodes: Sequence[Node],
+    *,
+    port: int = 0,
+    seats: Sequence[Seat] = (),
+    wait_s: float = 120,
 ) -> LocalCluster:
     """Start a head without GPUs and these virtual nodes, record them in `state`, wait for them.
 
-    `port` is where the cluster answers; 0 chooses a free one. Raises WorldError when Ray is not
+    `port` is where the cluster answers; 0 chooses a free one. `seats` are for the head and then
+    every node; without them all live on loopback addresses. Raises WorldError when Ray is not
     installed, the port is taken, a cluster of this directory runs already, or a node does not come
     up in time (with the end of its log); nothing is left running then.
     """
@@ -95,18 +108,22 @@ def start_nodes(
     state.mkdir(parents=True, exist_ok=True)
     if local_cluster(state) is not None:
         raise WorldError(f"{state} already has a cluster; end it first")
+    names = (HEAD, *(node.id for node in nodes))
+    seats = seats or [Seat(address=_loopback(number)) for number in range(len(names))]
     cluster = LocalCluster(
-        address=f"{_address_of(0)}:{_claim_port(port)}",
+        address=f"{seats[0].address}:{_claim_port(port)}",
         mark=secrets.token_hex(8),
         temp=tempfile.mkdtemp(prefix="hg-", dir="/tmp"),  # socket paths must stay below 108 bytes
         logs=str(state / "logs"),
         token=str(_write_token(state)),
-        sessions=dict.fromkeys((HEAD, *(node.id for node in nodes)), 0),
+        seats=dict(zip(names, seats, strict=True)),
+        sessions={},
     )
     (state / "logs").mkdir(exist_ok=True)
+    _write_record(state, cluster)
     until = time.monotonic() + wait_s
     try:
-        _spawn(state, cluster, HEAD, head_command(cluster.address, f"{cluster.temp}/0"))
+        _spawn(state, cluster, HEAD, _head_command(cluster.address, f"{cluster.temp}/0"))
         _await_started(cluster, (HEAD,), until)
         for node in nodes:
             _spawn_node(state, cluster, node)
@@ -135,7 +152,7 @@ def stop_nodes(state: Path) -> None:
     cluster = local_cluster(state)
     if cluster is None:
         return
-    _kill(cluster, tuple(cluster.sessions))
+    _kill(cluster, tuple(cluster.seats))
     shutil.rmtree(cluster.temp, ignore_errors=True)
     (state / _RECORD).unlink(missing_ok=True)
 
@@ -146,13 +163,17 @@ def local_cluster(state: Path) -> LocalCluster | None:
         fields = json.loads((state / _RECORD).read_text())
     except FileNotFoundError:
         return None
-    return LocalCluster(**fields)
+    seats = {
+        name: Seat(address=seat["address"], enter=tuple(seat["enter"]))
+        for name, seat in fields["seats"].items()
+    }
+    return LocalCluster(**{**fields, "seats": seats})
 
 
 def alive(cluster: LocalCluster) -> tuple[str, ...]:
     """Return the names of the recorded nodes that have any process running, in recorded order."""
     running = {name for _, name in _processes(cluster)}
-    return tuple(name for name in cluster.sessions if name in running)
+    return tuple(name for name in cluster.seats if name in running)
 
 
 def connect(address: str, *, token: str | None = None) -> None:
@@ -167,6 +188,11 @@ def connect(address: str, *, token: str | None = None) -> None:
         os.environ.update(_token_settings(token))
     import ray
 
+    # Ray was perhaps imported before: it must read the environment again. There is no public way.
+    private: Any = import_module("ray._raylet")
+    private.Config.initialize("")
+    private.AuthenticationTokenLoader.instance().reset_cache()
+
     try:
         ray.init(
             address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
@@ -178,17 +204,21 @@ def connect(address: str, *, token: str | None = None) -> None:
 def members() -> tuple[Member, ...]:
     """Return the nodes alive in the connected Ray cluster that have a GPU or a CPU, by name.
 
-    A node without our labels goes by its address; its rack is `rack-0` and the memory of its GPUs
-    is for its agent to find out.
+    A node without our labels goes by its address, with a part of its id where several share it;
+    its rack is `rack-0` and the memory of its GPUs is for its agent to find out.
     """
     import ray
 
     entries: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     found = [_member(entry) for entry in entries if entry["Alive"]]
+    named = Counter(member.name for member in found)
+    found = [
+        m if named[m.name] == 1 else replace(m, name=f"{m.name}-{m.ray_id[:8]}") for m in found
+    ]
     return tuple(sorted((m for m in found if m.gpus or m.cpus), key=lambda m: m.name))
 
 
-def head_command(address: str, temp: str) -> list[str]:
+def _head_command(address: str, temp: str) -> list[str]:
     """Return the command of a head that holds the cluster's books and runs no task."""
     host, port = address.rsplit(":", 1)
     return [
@@ -198,7 +228,7 @@ def head_command(address: str, temp: str) -> list[str]:
     ]
 
 
-def node_command(address: str, node: Node, host: str, temp: str) -> list[str]:
+def _node_command(address: str, node: Node, host: str, temp: str) -> list[str]:
     """Return the command of a node with virtual GPUs, whatever the machine has."""
     labels = {NAME_LABEL: node.id, RACK_LABEL: node.rack}
     if node.gpus:
@@ -210,15 +240,10 @@ def node_command(address: str, node: Node, host: str, temp: str) -> list[str]:
     ]
 
 
-def node_settings(token: str) -> dict[str, str]:
-    """Return the environment settings that every node of a cluster of ours must share."""
-    return {**_SETTINGS, **_token_settings(token)}
-
-
 def _ray_start(host: str, temp: str) -> list[str]:
-    ray = Path(sys.executable).with_name("ray")
     return [
-        *(str(ray), "start", "--block", f"--node-ip-address={host}", f"--temp-dir={temp}"),
+        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
+        *(f"--node-ip-address={host}", f"--temp-dir={temp}"),
         *("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"),
         *(f"--object-store-memory={_STORE_BYTES}", "--include-log-monitor=false"),
         "--disable-usage-stats",
@@ -244,9 +269,9 @@ def _need_ray() -> None:
         raise WorldError("Ray is not installed; install Headgate with its 'live' extra")
 
 
-def _address_of(index: int) -> str:
+def _loopback(number: int) -> str:
     """Return a loopback address per node; Ray would take plain 127.0.0.1 for an outer one."""
-    return f"127.77.{index // 250}.{index % 250 + 1}"
+    return f"127.77.{number // 250}.{number % 250 + 1}"
 
 
 def _claim_port(port: int) -> int:
@@ -279,7 +304,7 @@ def _write_record(state: Path, cluster: LocalCluster) -> None:
 
 def _recorded(state: Path, name: str) -> LocalCluster:
     cluster = local_cluster(state)
-    if cluster is None or name not in cluster.sessions:
+    if cluster is None or name not in cluster.seats:
         raise WorldError(f"{state} has no cluster with a node '{name}'")
     return cluster
 
@@ -289,19 +314,25 @@ def _log_of(cluster: LocalCluster, name: str) -> Path:
 
 
 def _spawn_node(state: Path, cluster: LocalCluster, node: Node) -> None:
-    index = cluster.index(node.id)
-    host, temp = _address_of(index), f"{cluster.temp}/{index}"
-    _spawn(state, cluster, node.id, node_command(cluster.address, node, host, temp))
+    number = list(cluster.seats).index(node.id)  # short: it ends up in paths of sockets
+    host, temp = cluster.seats[node.id].address, f"{cluster.temp}/{number}"
+    _spawn(state, cluster, node.id, _node_command(cluster.address, node, host, temp))
 
 
 def _spawn(state: Path, cluster: LocalCluster, name: str, command: list[str]) -> None:
     """Start a node's process and record its session."""
+    command = [*cluster.seats[name].enter, *command]
     log = str(_log_of(cluster, name))
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-    cluster.sessions[name] = os.posix_spawn(
+    cluster.sessions[name] = os.posix_spawnp(
         command[0],
         command,
-        {**os.environ, **node_settings(cluster.token), _MARK: f"{cluster.mark}/{name}"},
+        {
+            **os.environ,
+            **_SETTINGS,
+            **_token_settings(cluster.token),
+            _MARK: f"{cluster.mark}/{name}",
+        },
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),

@@ -1,8 +1,6 @@
 """What crosses Ray between controller, job masters and executors: plain values that pickle.
 
-A job's `program` is canonical JSON: `{"stages": [{"tasks": 4, "run": "module:function" or a
-command, "kind": "function" or "command", "params": {...}, "envs": {...}}, ...]}`; ordinals count
-through the stages in order.
+What a job's `program` looks like is told by `headgate.spec.expand`, which writes it.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from headgate.protocol import FailureKind, LaunchTask, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgram:
-    """What one task runs, and its place in its stage."""
+    """What one task runs, as a `function` or a `command`, and its place in its stage."""
 
     run: str
     kind: str
@@ -105,16 +103,16 @@ def launch_record(
 
 def task_program(program: str, ordinal: int) -> TaskProgram:
     """Return what the task of this ordinal runs."""
-    index = ordinal
-    for stage in json.loads(program)["stages"]:
-        if index < stage["tasks"]:
+    whole = json.loads(program)
+    for stage in whole["stages"]:
+        if stage["first"] <= ordinal < stage["first"] + stage["tasks"]:
+            ((kind, run),) = stage["run"].items()
             return TaskProgram(
-                run=stage["run"],
-                kind=stage["kind"],
-                index=index,
+                run=run,
+                kind=kind,
+                index=ordinal - stage["first"],
                 count=stage["tasks"],
-                params=stage.get("params", {}),
-                envs=stage.get("envs", {}),
+                params=stage["params"],
+                envs=whole["envs"],
             )
-        index -= stage["tasks"]
     raise InvariantBroken(f"task {ordinal} has no stage in its job's program: {program}")

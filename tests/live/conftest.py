@@ -1,0 +1,201 @@
+"""A small Ray cluster on loopback that the live tests share, and hands to work it with."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.live import flight
+from headgate.live.agent import AgentReport, start_agent
+from headgate.live.master import end_job, start_master
+from headgate.live.ray_nodes import Member, connect, local_cluster, members, start_nodes, stop_nodes
+from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, launch_record
+from headgate.model import Gpu, Node, Read, result_id
+from headgate.protocol import LaunchTask
+
+NODES = tuple(
+    Node(id=f"n{number}", rack=f"r{number // 2}", gpus=(Gpu(memory_bytes=2 << 30),) * 2)
+    for number in range(3)
+)
+
+
+def until(truth: Callable[[], Any], what: str, patience_s: float = 30) -> Any:
+    """Wait for something to become true, and return it."""
+    end = time.monotonic() + patience_s
+    while time.monotonic() < end:
+        if found := truth():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"after {patience_s} s still not: {what}")
+
+
+class Lab:
+    """A driver of the shared cluster, with an agent on every node."""
+
+    def __init__(self, state: Path) -> None:
+        """Start the agents of the nodes that are up."""
+        self.state, self.root = state, state / "nodes"
+        self.commands = itertools.count(1)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at the nodes that are up now."""
+        self.members: dict[str, Member] = {member.name: member for member in members()}
+        self.agents = {name: start_agent(m, self.root) for name, m in self.members.items()}
+        self.reports = {name: self.ask(agent.report) for name, agent in self.agents.items()}
+
+    def ask(self, method: Any, *arguments: Any) -> Any:
+        """Call an actor and wait for its answer."""
+        import ray
+
+        return ray.get(method.remote(*arguments), timeout=60)
+
+    def report(self, node: str) -> AgentReport:
+        """Return what a node's agent says now."""
+        report: AgentReport = self.ask(self.agents[node].report)
+        return report
+
+    def put(self, node: str, shard: str, content: bytes) -> None:
+        """Put a shard onto a node."""
+        report = self.reports[node]
+        flight.send(report.host, report.port, shard, [content])
+
+    def pid(self, actor: Any) -> int:
+        """Return the process id of an actor."""
+        found: int = self.ask(actor.__ray_call__, lambda _: __import__("os").getpid())
+        return found
+
+
+class LabJob:
+    """One job's master, driven by hand; every launch gets the next command id."""
+
+    def __init__(self, lab: Lab, job: str, *runs: dict[str, str], grace_s: float = 20) -> None:
+        """Each of `runs` (`{"function": ...}` or `{"command": ...}`) is a stage of one task."""
+        self.lab, self.id = lab, job
+        envs = {"PYTHONPATH": str(Path(__file__).parent)}
+        stages = [
+            {"name": "tasks", "first": n, "tasks": 1, "reads": [], "params": {"n": n}, "run": run}
+            for n, run in enumerate(runs)
+        ]
+        self._program = json.dumps({"envs": envs, "stages": stages})
+        self._incarnation, self._acked = "", 0
+        self.master = start_master(job, lab.root, grace_s=grace_s)
+
+    def record(
+        self,
+        ordinal: int,
+        node: str,
+        gpus: tuple[int, ...] = (),
+        reads: Sequence[Read] = (),
+        attempt: int = 0,
+    ) -> LaunchRecord:
+        """Build the record of a new launch."""
+        command = LaunchTask(
+            id=next(self.lab.commands),
+            job=self.id,
+            ordinal=ordinal,
+            attempt=attempt,
+            node=node,
+            gpus=gpus,
+            reads=tuple(reads),
+        )
+        addresses = {name: (r.host, r.port) for name, r in self.lab.reports.items()}
+        ray_id = self.lab.members[node].ray_id
+        return launch_record(command, program=self._program, ray_id=ray_id, addresses=addresses)
+
+    def launch(self, *records: LaunchRecord) -> None:
+        """Send launches to the master."""
+        self._incarnation = self.lab.ask(self.master.launch, records)
+
+    def run(self, *arguments: Any, **options: Any) -> OutcomeRecord:
+        """Launch one run and wait for its end."""
+        record = self.record(*arguments, **options)
+        self.launch(record)
+        return self.ends(record)[0]
+
+    def ends(self, *records: LaunchRecord, patience_s: float = 60) -> list[OutcomeRecord]:
+        """Wait for the ends of these launches; their starts must have been told before."""
+        told: dict[int, list[OutcomeRecord]] = {}
+        end = time.monotonic() + patience_s
+        while not all(self._has_ended(told.get(record.id, [])) for record in records):
+            assert time.monotonic() < end, f"not all ended: {told}"
+            batch = self.lab.ask(self.master.poll, self._incarnation, self._acked, 1.0)
+            assert batch.incarnation == self._incarnation
+            for number, outcome in batch.outcomes:
+                assert number > self._acked, "told again although acknowledged"
+                told.setdefault(outcome.launch, []).append(outcome)
+                self._acked = number
+        for record in records:
+            kinds = [outcome.kind for outcome in told[record.id]]
+            assert kinds in ([OutcomeKind.STARTED, kinds[-1]], [OutcomeKind.FAILED])
+        return [told[record.id][-1] for record in records]
+
+    @staticmethod
+    def _has_ended(outcomes: list[OutcomeRecord]) -> bool:
+        return bool(outcomes) and outcomes[-1].kind is not OutcomeKind.STARTED
+
+    def meet_new_master(self) -> None:
+        """Wait until a dead master is back, with new numbers."""
+        old, self._acked = self._incarnation, 0
+
+        def incarnation() -> str:
+            try:
+                batch = self.lab.ask(self.master.poll, "", 0, 0.0)
+            except Exception:  # noqa: BLE001  # it is on its way
+                return ""
+            return str(batch.incarnation)
+
+        until(lambda: incarnation() not in ("", old), "the master is back")
+
+    def result(self, ordinal: int, node: str) -> bytes:
+        """Fetch a task's result from the node where it ran."""
+        report = self.lab.reports[node]
+        to = self.lab.state / "fetched"
+        flight.fetch(report.host, report.port, result_id(self.id, ordinal), to)
+        return to.read_bytes()
+
+    def log(self, ordinal: int, node: str, attempt: int = 0) -> str:
+        """Return a run's log."""
+        content: bytes = self.lab.ask(self.lab.agents[node].read_log, self.id, ordinal, attempt)
+        return content.decode()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The state directory of three nodes n0, n1 (rack r0) and n2 (rack r1), two GPUs each."""
+    state = tmp_path_factory.mktemp("cluster")
+    start_nodes(state, NODES)
+    yield state
+    stop_nodes(state)
+
+
+@pytest.fixture(scope="module")
+def lab(cluster: Path) -> Iterator[Lab]:
+    """A driver in this process."""
+    found = local_cluster(cluster)
+    assert found is not None
+    connect(found.address, token=found.token)
+    import ray
+
+    yield Lab(cluster)
+    ray.shutdown()
+
+
+@pytest.fixture
+def new_job(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Callable[..., LabJob]]:
+    """Make jobs that are ended after the test."""
+    made: list[str] = []
+
+    def make(*runs: dict[str, str], **options: Any) -> LabJob:
+        made.append(f"{request.node.originalname}-{len(made)}")
+        return LabJob(lab, made[-1], *runs, **options)
+
+    yield make
+    for job in made:
+        end_job(job)
