@@ -1,0 +1,24 @@
+"""Where a Headgate answers: a Unix socket in its state directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from headgate.base.errors import Problem, SpecError
+
+_LONGEST_BYTES = 107  # what fits into `sockaddr_un` beside the closing zero
+
+
+def socket_path(state: Path) -> Path:
+    """Return the socket of a state directory; raise SpecError when its path cannot be a socket's.
+
+    The path is absolute, so that it means the same for every process.
+    """
+    path = state.absolute() / "headgate.sock"
+    length = len(os.fsencode(path))
+    if length > _LONGEST_BYTES:
+        problem = f"the socket's path {path} has {length} bytes, the system allows {_LONGEST_BYTES}"
+        hint = "choose a shorter state directory (--state DIR or HEADGATE_STATE)"
+        raise SpecError([Problem(path="state", problem=problem, hint=hint)])
+    return path

@@ -1,0 +1,91 @@
+"""The REST app: routes under `/api/v1`, and every error as one JSON object."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from anyio import CapacityLimiter
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from headgate.api import datasets, events, routes
+from headgate.api.controller import Controller
+from headgate.api.deps import VERSION
+from headgate.api.errors import error_body, status_of
+from headgate.base.errors import HeadgateError, InvariantBroken, Problem, SpecError
+
+ROOT = "/api/v1"
+_WATCHERS_MAX = 100
+_log = logging.getLogger(__name__)
+
+
+def make_app(controller: Controller) -> FastAPI:
+    """Return the app of a controller; it must be served by `headgate.api.server`."""
+    app = FastAPI(
+        title="Headgate",
+        version=VERSION,
+        description="A scheduler for shared clusters of mixed GPUs.",
+        openapi_url=f"{ROOT}/openapi.json",
+        docs_url=None,  # these pages would load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.controller = controller
+    app.state.ending = threading.Event()
+    # Watchers have threads of their own, so that they never take those that answer requests.
+    app.state.watchers = CapacityLimiter(_WATCHERS_MAX)
+    for router in (routes.router, datasets.router, events.router):
+        app.include_router(router, prefix=ROOT)
+    app.add_exception_handler(HeadgateError, _told)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _no_route)
+    app.add_exception_handler(ClientDisconnect, _hung_up)
+    app.add_exception_handler(Exception, _unexpected)
+    return app
+
+
+def _answer(error: HeadgateError) -> Response:
+    return JSONResponse(error_body(error), status_of(error))
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HeadgateError)
+    if isinstance(error, InvariantBroken):
+        _log.error("%s %s", request.method, request.url.path, exc_info=error)
+        first_line = str(error).splitlines()[0]
+        hint = "the controller's log has the story"
+        return _answer(InvariantBroken([Problem(path="", problem=first_line, hint=hint)]))
+    return _answer(error)
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    problems = [
+        Problem(path=".".join(str(part) for part in found["loc"][1:]), problem=found["msg"])
+        for found in error.errors()
+    ]
+    return _answer(SpecError(problems))
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    known = {404: "not_found", 405: "not_allowed"}
+    text = f"{request.method} {request.url.path}: {error.detail}"
+    hint = f"GET {ROOT}/openapi.json describes what there is"
+    problem = Problem(path=request.url.path, problem=text, hint=hint)
+    return _answer(SpecError([problem], code=known.get(error.status_code, "bad_spec")))
+
+
+async def _hung_up(request: Request, _: Exception) -> Response:
+    _log.info("%s %s: the client hung up", request.method, request.url.path)
+    return _answer(SpecError("the request broke off"))
+
+
+async def _unexpected(*_: object) -> Response:
+    """Say only that something broke; the server logs the error itself."""
+    hint = "the controller's log says more"
+    problem = Problem(path="", problem="something went wrong inside Headgate", hint=hint)
+    return _answer(HeadgateError([problem], code="internal"))

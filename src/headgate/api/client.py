@@ -1,0 +1,248 @@
+"""A client of the REST API over its Unix socket."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from headgate.api.errors import error_from
+from headgate.base.errors import HeadgateError, Problem, WorldError
+
+Body = dict[str, Any]
+_CONNECT_S = 5.0
+_ANSWER_S = 300.0  # a shard of a large dataset takes a while to place
+
+
+class Client:
+    """One method per route; every error is the HeadgateError that the controller raised.
+
+    WorldError `unreachable` when nobody answers at the socket.
+    """
+
+    def __init__(self, path: Path, *, answer_s: float = _ANSWER_S) -> None:
+        """`path` is the socket's; nothing is connected before the first call."""
+        self._socket, self._met = path, False
+        self._http = httpx.Client(
+            transport=httpx.HTTPTransport(uds=str(path)),
+            base_url="http://headgate/api/v1",
+            timeout=httpx.Timeout(answer_s, connect=_CONNECT_S),
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    # --- the controller --------------------------------------------------------------------------
+
+    def health(self) -> Body:
+        """Return at once when the controller answers."""
+        return self._call("GET", "/health")
+
+    def info(self) -> Body:
+        """Return facts about the controller, and who we are to it."""
+        return self._call("GET", "/info")
+
+    def nodes(self) -> list[Body]:
+        """Return the nodes."""
+        nodes: list[Body] = self._call("GET", "/nodes")["nodes"]
+        return nodes
+
+    def queues(self) -> list[Body]:
+        """Return the queues."""
+        queues: list[Body] = self._call("GET", "/queues")["queues"]
+        return queues
+
+    def events(self) -> Iterator[Body]:
+        """Yield counts now and after every change, until the controller ends."""
+        with self._stream("/events", {}) as answer:
+            for line in self._guarded(answer.iter_lines()):
+                if line.startswith("data: "):
+                    yield json.loads(line.removeprefix("data: "))
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def jobs(self, **query: str | int | None) -> Body:
+        """Return a page of jobs, newest first, and `next`; see the route for the query."""
+        return self._call("GET", "/jobs", query)
+
+    def submit(self, text: str, *, key: str | None = None, dry_run: bool = False) -> str:
+        """Submit a job file's text and return the job's id.
+
+        When the connection breaks it is tried once more, under the same key: never two jobs.
+        """
+        headers = {"Idempotency-Key": key or str(uuid.uuid4())}
+        query = {"dry_run": dry_run}
+        try:
+            answer = self._call("POST", "/jobs", query, text.encode(), headers)
+        except _Broke:
+            answer = self._call("POST", "/jobs", query, text.encode(), headers)
+        return str(answer["id"])
+
+    def job(self, job: str) -> Body:
+        """Return one job."""
+        return self._call("GET", f"/jobs/{_quoted(job)}")
+
+    def tasks(self, job: str) -> list[Body]:
+        """Return all tasks of a job."""
+        tasks: list[Body] = []
+        cursor: str | None = None
+        while True:
+            page = self._call("GET", f"/jobs/{_quoted(job)}/tasks", {"cursor": cursor})
+            tasks += page["tasks"]
+            cursor = page["next"]
+            if cursor is None:
+                return tasks
+
+    def cancel(self, job: str, *, dry_run: bool = False) -> Body:
+        """Cancel a job."""
+        return self._call("DELETE", f"/jobs/{_quoted(job)}", {"dry_run": dry_run})
+
+    def explanation(self, job: str) -> Body:
+        """Return where a job stands and why it waits."""
+        return self._call("GET", f"/jobs/{_quoted(job)}/explanation")
+
+    def log(self, job: str, task: int, *, attempt: int | None, offset: int) -> Body:
+        """Return a piece of a run's log: `text`, `next_offset`, `ended`."""
+        query = {"task": task, "attempt": attempt, "offset": offset}
+        return self._call("GET", f"/jobs/{_quoted(job)}/logs", query)
+
+    def result(self, job: str, task: int | None) -> Iterator[bytes]:
+        """Yield the bytes of a result."""
+        with self._stream(f"/jobs/{_quoted(job)}/result", {"task": task}) as answer:
+            yield from self._guarded(answer.iter_bytes())
+
+    # --- datasets --------------------------------------------------------------------------------
+
+    def datasets(self) -> list[Body]:
+        """Return the datasets by name."""
+        datasets: list[Body] = self._call("GET", "/datasets")["datasets"]
+        return datasets
+
+    def dataset(self, name: str) -> Body:
+        """Return one dataset with the places of its shards."""
+        return self._call("GET", f"/datasets/{_quoted(name)}")
+
+    def put_shard(
+        self, dataset: str, index: int, pieces: Iterable[bytes], *, replicas: int
+    ) -> Body:
+        """Place one shard; an error of `pieces` goes through as it is."""
+        path = f"/datasets/{_quoted(dataset)}/shards/{index}"
+        return self._call("PUT", path, {"replicas": replicas}, pieces)
+
+    def commit_dataset(self, dataset: str, *, shards: int) -> Body:
+        """Make a dataset visible."""
+        return self._call("POST", f"/datasets/{_quoted(dataset)}/commit", {"shards": shards})
+
+    def abandon_dataset(self, dataset: str) -> None:
+        """Remove what was placed of a dataset."""
+        self._call("POST", f"/datasets/{_quoted(dataset)}/abandon")
+
+    def remove_dataset(self, dataset: str) -> None:
+        """Remove a dataset."""
+        self._call("DELETE", f"/datasets/{_quoted(dataset)}")
+
+    # --- the wire --------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any] | None = None,
+        content: bytes | Iterable[bytes] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Body:
+        with self._unreachable():
+            answer = self._http.request(
+                method, path, params=_given(query), content=content, headers=headers
+            )
+        if answer.is_error:
+            raise _error(answer)
+        body: Body = answer.json()
+        return body
+
+    @contextlib.contextmanager
+    def _stream(self, path: str, query: dict[str, Any]) -> Iterator[httpx.Response]:
+        with contextlib.ExitStack() as stack:
+            with self._unreachable():
+                asked = self._http.stream("GET", path, params=_given(query))
+                answer = stack.enter_context(asked)
+                if answer.is_error:
+                    answer.read()
+                    raise _error(answer)
+            yield answer
+
+    def _guarded(self, pieces: Iterator[Any]) -> Iterator[Any]:
+        with self._unreachable():
+            yield from pieces
+
+    @contextlib.contextmanager
+    def _unreachable(self) -> Iterator[None]:
+        """Turn the many ways in which nobody answers into WorldError."""
+        self._meet()
+        try:
+            yield
+        except httpx.ConnectError as error:
+            raise self._nobody() from error
+        except httpx.TimeoutException as error:
+            hint = "the controller's log, beside the socket, may say why"
+            raise self._failed("Headgate does not answer in time", hint) from error
+        except httpx.TransportError as error:
+            hint = "the controller may have ended: headgate up starts it again"
+            raise self._failed("the connection broke off", hint, _Broke) from error
+
+    def _meet(self) -> None:
+        """Connect once by ourselves: httpx tells less of a failure, and leaves its socket open."""
+        if self._met:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            try:
+                probe.connect(str(self._socket))
+            except PermissionError as error:
+                hint = "ask to be let into its group"
+                raise self._failed("you may not use this Headgate", hint) from error
+            except OSError as error:
+                raise self._nobody() from error
+        self._met = True
+
+    def _nobody(self) -> WorldError:
+        return self._failed("no Headgate answers here", "start one: headgate up")
+
+    def _failed(self, text: str, hint: str, family: type[WorldError] = WorldError) -> WorldError:
+        problem = Problem(path=str(self._socket), problem=text, hint=hint)
+        return family([problem], code="unreachable")
+
+
+class _Broke(WorldError):
+    """A request may or may not have had its effect."""
+
+
+def _given(query: dict[str, Any] | None) -> dict[str, Any]:
+    return {key: value for key, value in (query or {}).items() if value is not None}
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _error(answer: httpx.Response) -> HeadgateError:
+    try:
+        return error_from(answer.status_code, answer.json())
+    except (ValueError, KeyError, TypeError):
+        text = f"the answer is not one of Headgate's (HTTP {answer.status_code})"
+        return WorldError(text, code="unreachable")

@@ -1,0 +1,61 @@
+"""Errors on the wire: `{code, problems: [{path, problem, hint, line?}]}`, and their HTTP status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
+
+_STATUS = {
+    "bad_spec": 400,
+    "too_large": 413,
+    "forbidden": 403,
+    "not_found": 404,
+    "not_allowed": 405,
+    "already_ended": 409,
+    "exists": 409,
+    "in_use": 409,
+    "not_finished": 409,
+    "failed": 409,
+    "cancelled": 409,
+    "rejected": 422,
+    "infeasible": 422,
+    "invariant_broken": 500,
+    "internal": 500,
+    "world": 502,
+    "unreachable": 503,
+    "journal_full": 507,
+    "disk_full": 507,
+}
+
+
+def status_of(error: HeadgateError) -> int:
+    """Return the HTTP status of an error; a code without one goes by the family of the error."""
+    known = _STATUS.get(error.code)
+    if known is not None:
+        return known
+    if isinstance(error, SpecError):
+        return 400
+    return 502 if isinstance(error, WorldError) else 500
+
+
+def error_body(error: HeadgateError) -> dict[str, Any]:
+    """Return an error as JSON; a problem has a `line` only where it lies in a file."""
+    return {"code": error.code, "problems": [_problem(p) for p in error.problems]}
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "path": problem.path,
+        "problem": problem.problem,
+        "hint": problem.hint,
+    }
+    return shown if problem.line is None else {**shown, "line": problem.line}
+
+
+def error_from(status: int, body: Mapping[str, Any]) -> HeadgateError:
+    """Return the error that was sent: SpecError below status 500, WorldError from there on."""
+    problems = [Problem(**problem) for problem in body["problems"]]
+    family = SpecError if status < 500 else WorldError
+    return family(problems, code=body["code"])

@@ -1,0 +1,166 @@
+"""Serves the app on a Unix socket, and knows by the kernel who is at the other end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import grp
+import os
+import socket
+import stat
+import struct
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from headgate.api.deps import PEER, Peer
+from headgate.base.errors import Problem, SpecError, WorldError, nearest
+
+_UCRED = struct.Struct("iII")  # pid, uid, gid
+_STOP_S = 30.0
+_DRAIN_S = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """A socket that listens, and the lock that says so for as long as its process lives."""
+
+    path: Path
+    socket: socket.socket
+    lock: int
+
+    def close(self) -> None:
+        """Stop listening and let another process take the place."""
+        self.path.unlink(missing_ok=True)
+        self.socket.close()
+        os.close(self.lock)
+
+
+def listen(path: Path, *, group: str | None = None) -> Listener:
+    """Take the socket at `path`, for its owner and a group; the directory must be there.
+
+    What a dead process left behind is replaced. Raises WorldError `already_running` when a living
+    one listens there, SpecError for an unknown group.
+    """
+    group_id = -1 if group is None else _group_id(group)
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _take(lock, path)
+        _clear(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(str(path))
+            path.chmod(0o660)  # before it listens: until then nobody can connect
+            os.chown(path, -1, group_id)
+            listener.listen(128)
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as error:
+        os.close(lock)
+        problem = Problem(path=str(path), problem=f"cannot listen here: {error.strerror}")
+        raise WorldError([problem]) from error
+    except BaseException:
+        os.close(lock)
+        raise
+    return Listener(path=path, socket=listener, lock=lock)
+
+
+def _group_id(group: str) -> int:
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        hint = nearest(group, [g.gr_name for g in grp.getgrall()])
+        problem = Problem(path="group", problem=f"there is no group '{group}'", hint=hint)
+        raise SpecError([problem]) from None
+
+
+def _running(path: Path) -> WorldError:
+    hint = "end it first: headgate down"
+    problem = Problem(path=str(path), problem="a controller runs here already", hint=hint)
+    return WorldError([problem], code="already_running")
+
+
+def _take(lock: int, path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _running(path) from None
+
+
+def _clear(path: Path) -> None:
+    """Remove a socket that nobody listens on; leave anything else alone."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        hint = "move it out of the way"
+        text = "something that is not a socket lies here"
+        raise WorldError([Problem(path=str(path), problem=text, hint=hint)])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise _running(path)
+
+
+class _KnownPeer(H11Protocol):
+    """HTTP that puts the peer of its connection into the scope of every request."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it
+        connected = transport.get_extra_info("socket")
+        raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        pid, uid, _ = _UCRED.unpack(raw)
+        peer, app = Peer(uid=uid, pid=pid), self.app
+
+        async def with_peer(scope: Any, receive: Any, send: Any) -> None:
+            scope[PEER] = peer
+            await app(scope, receive, send)
+
+        self.app = with_peer
+
+
+class Server:
+    """Serves an app on a listener, in a thread, from `start` to `stop`."""
+
+    def __init__(self, app: FastAPI, listener: Listener) -> None:
+        """The listener becomes the server's: `stop` closes it."""
+        self._app, self._listener = app, listener
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                http=_KnownPeer,
+                ws="none",
+                lifespan="off",
+                loop="asyncio",
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=_DRAIN_S,
+            )
+        )
+        sockets = [listener.socket]
+        self._thread = threading.Thread(
+            target=self._server.run, args=(sockets,), name="headgate-api", daemon=True
+        )
+
+    def start(self) -> None:
+        """Answer requests from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let requests under way end, for some seconds at most, then free the socket."""
+        self._app.state.ending.set()  # event streams never end otherwise
+        self._server.should_exit = True
+        with contextlib.suppress(RuntimeError):  # it was never started
+            self._thread.join(_STOP_S)
+        self._listener.close()

@@ -1,0 +1,241 @@
+"""What the API shows of a snapshot, as plain JSON values.
+
+Times are seconds since the epoch, null before they are known; sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from headgate.base.errors import Problem, SpecError, nearest
+from headgate.decision.explain import Explanation, explain
+from headgate.model import Dataset, result_id
+from headgate.protocol import Reason
+from headgate.state import JobState, Snapshot, TaskState
+from headgate.state.life import ENDED
+
+View = dict[str, Any]
+
+
+def job_row(snapshot: Snapshot, job: str) -> int:
+    """Return the row of a job; raise SpecError `not_found`."""
+    row = snapshot.names.job_rows.get(job)
+    if row is None or row >= len(snapshot.jobs.state):
+        hint = "headgate jobs lists them"
+        problem = Problem(path=job, problem=f"there is no job '{job}'", hint=hint)
+        raise SpecError([problem], code="not_found")
+    return row
+
+
+def task_row(snapshot: Snapshot, job: int, ordinal: int) -> int:
+    """Return the row of a job's task; raise SpecError `not_found`."""
+    rows = snapshot.tasks_of(job)
+    if not 0 <= ordinal < len(rows):
+        name = snapshot.job(job).id
+        text = f"job {name} has no task {ordinal}; it has tasks 0 to {len(rows) - 1}"
+        raise SpecError([Problem(path=result_id(name, ordinal), problem=text)], code="not_found")
+    return rows[ordinal]
+
+
+def dataset_of(snapshot: Snapshot, name: str) -> Dataset:
+    """Return a dataset; raise SpecError `not_found`."""
+    dataset = snapshot.datasets.get(name)
+    if dataset is None:
+        text = f"there is no dataset '{name}'"
+        hint = nearest(name, snapshot.datasets) or "headgate data ls lists them"
+        raise SpecError([Problem(path=name, problem=text, hint=hint)], code="not_found")
+    return dataset
+
+
+def matching_jobs(
+    snapshot: Snapshot,
+    *,
+    state: JobState | None,
+    user: str | None,
+    queue: str | None,
+    before: int | None,
+    limit: int,
+) -> list[int]:
+    """Return the rows of jobs that match, newest first, older than row `before`; O(jobs)."""
+    count = len(snapshot.jobs.state)
+    match = np.ones(count, bool)
+    if state is not None:
+        match &= snapshot.jobs.state.array() == state
+    for name, column, rows in (
+        (user, snapshot.jobs.user, {u: i for i, u in enumerate(snapshot.names.users)}),
+        (queue, snapshot.jobs.queue, snapshot.names.queue_rows),
+    ):
+        if name is not None:
+            match &= column.array() == rows.get(name, -1)
+    found = np.flatnonzero(match[: count if before is None else before])
+    rows_found: list[int] = found[::-1][:limit].tolist()
+    return rows_found
+
+
+def job_view(snapshot: Snapshot, row: int, now: float) -> View:
+    """Return a job: who, where, how far, and in short why what waits of it waits."""
+    job, jobs = snapshot.job(row), snapshot.jobs
+    told = explain(snapshot, row, now)
+    return {
+        "id": job.id,
+        "name": job.name,
+        "user": job.user,
+        "queue": job.queue,
+        "state": told.state,
+        "priority": job.priority,
+        "gang": job.gang,
+        "tasks": {"total": len(job.tasks), **told.counts},
+        "gpus": {"held": jobs.held_gpus[row], "peak": jobs.peak_gpus[row]},
+        "submitted_at": jobs.submitted_at[row],
+        "started_at": _time(jobs.started_at[row]),
+        "ended_at": _time(jobs.ended_at[row]),
+        "waits_s": told.waits_s,
+        "reason": None if told.reason is None else str(told.reason),
+        "message": told.message,
+    }
+
+
+def task_view(snapshot: Snapshot, row: int) -> View:
+    """Return a task and its last run."""
+    tasks = snapshot.tasks
+    node = tasks.node[row]
+    return {
+        "ordinal": snapshot.ordinal(row),
+        "state": TaskState(tasks.state[row]).name.lower(),
+        "needs": {
+            "gpus": tasks.gpus[row],
+            "gpu_memory_bytes": tasks.memory_bytes[row],
+            "cpus": tasks.cpus[row],
+        },
+        "node": None if node < 0 else snapshot.node(node).id,
+        "gpus": list(tasks.held[row] or ()),
+        "attempts": tasks.attempts[row],
+        "failures": tasks.failures[row],
+        "started_at": _time(tasks.started_at[row]),
+        "ended_at": _time(tasks.ended_at[row]),
+    }
+
+
+def explanation_view(told: Explanation) -> View:
+    """Return an explanation, its reason with code, text and numbers."""
+    return {**asdict(told), "reason": None if told.reason is None else _reason(told.reason)}
+
+
+def _reason(reason: Reason) -> View:
+    return {"code": reason.code, "text": reason.detail(), "numbers": asdict(reason)}
+
+
+def node_view(snapshot: Snapshot, row: int, report: Mapping[str, Any] | None) -> View:
+    """Return a node, who holds its GPUs, and its last report."""
+    node, alive = snapshot.node(row), bool(snapshot.nodes.alive[row])
+    first = snapshot.nodes.first_gpu[row]
+    gpus = [
+        {
+            "index": index,
+            "memory_bytes": gpu.memory_bytes,
+            "model": gpu.model,
+            "task": _holder(snapshot, first + index),
+        }
+        for index, gpu in enumerate(node.gpus)
+    ]
+    return {
+        "id": node.id,
+        "rack": node.rack,
+        "state": "up" if alive else "lost",
+        "gpus": gpus,
+        "free_gpus": snapshot.nodes.free_gpus[row],
+        "cpus": node.cpus,
+        "free_cpus": snapshot.nodes.free_cpus[row],
+        "report": None if report is None else dict(report),
+    }
+
+
+def _holder(snapshot: Snapshot, gpu: int) -> str | None:
+    task = snapshot.gpus.task[gpu]
+    if task < 0:
+        return None
+    return result_id(snapshot.job(snapshot.tasks.job[task]).id, snapshot.ordinal(task))
+
+
+def queue_view(snapshot: Snapshot, row: int) -> View:
+    """Return a queue with what it holds and how many jobs stand in it."""
+    queues = snapshot.queues
+    return {
+        **asdict(snapshot.queue(row)),
+        "held_gpus": queues.held_gpus[row],
+        "in_flight": queues.in_flight[row],
+        "queued": queues.queued[row],
+    }
+
+
+def dataset_view(snapshot: Snapshot, dataset: Dataset) -> View:
+    """Return a dataset in short; `replicas` is the number of copies of its rarest shard."""
+    copies = [len(_holders(snapshot, shard.id)) for shard in dataset.shards]
+    return {
+        "name": dataset.name,
+        "user": dataset.user,
+        "shards": len(dataset.shards),
+        "size_bytes": sum(shard.size_bytes for shard in dataset.shards),
+        "replicas": min(copies, default=0),
+    }
+
+
+def shard_views(snapshot: Snapshot, dataset: Dataset) -> list[View]:
+    """Return the shards of a dataset, in order, with the nodes that hold them."""
+    return [
+        {
+            "id": shard.id,
+            "size_bytes": shard.size_bytes,
+            "nodes": [snapshot.node(n).id for n in _holders(snapshot, shard.id)],
+        }
+        for shard in dataset.shards
+    ]
+
+
+def _holders(snapshot: Snapshot, shard: str) -> tuple[int, ...]:
+    row = snapshot.names.shard_rows.get(shard)
+    return () if row is None else snapshot.replicas(row)
+
+
+def counts_view(snapshot: Snapshot) -> View:
+    """Return what an event says: the version; how many jobs, tasks, GPUs, nodes."""
+    states = np.bincount(snapshot.jobs.state.array(), minlength=len(JobState))
+    jobs = {s.name.lower(): int(states[s]) for s in JobState if states[s]}
+    alive = snapshot.live_nodes()
+    total = sum(snapshot.nodes.gpu_count[n] for n in alive)
+    free = sum(snapshot.nodes.free_gpus[n] for n in alive)
+    return {
+        "version": snapshot.version,
+        "now": snapshot.now,
+        "jobs": jobs,
+        "waiting_tasks": snapshot.waiting_tasks,
+        "gpus": {"total": total, "free": free},
+        "nodes": len(alive),
+    }
+
+
+def need_result(snapshot: Snapshot, job: int, ordinal: int | None) -> None:
+    """Raise SpecError when a job (or its task) has no result: the code says why."""
+    state = JobState(snapshot.jobs.state[job])
+    if ordinal is not None:
+        task = TaskState(snapshot.tasks.state[task_row(snapshot, job, ordinal)])
+        done = task is TaskState.FINISHED
+    else:
+        done = state is JobState.FINISHED
+    if done:
+        return
+    name = snapshot.job(job).id
+    what = f"job {name}" if ordinal is None else f"task {ordinal} of job {name}"
+    code = state.name.lower() if state in ENDED and state != JobState.FINISHED else "not_finished"
+    text = f"{what} has no result: the job is {state.name.lower()}"
+    hint = snapshot.jobs.message[job] or ("" if state in ENDED else f"headgate why {name}")
+    raise SpecError([Problem(path=name, problem=text, hint=hint)], code=code)
+
+
+def _time(seconds: float) -> float | None:
+    return None if math.isnan(seconds) else seconds

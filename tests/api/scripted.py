@@ -1,0 +1,224 @@
+"""A controller for tests: the real engine and policy, and a world whose runs the test ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from headgate.api.controller import LogPiece
+from headgate.base.errors import Problem, SpecError
+from headgate.decision.door import refuse
+from headgate.decision.world import decide
+from headgate.engine import Engine
+from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard
+from headgate.policies.fifo import FirstInFirstOut
+from headgate.protocol import (
+    Command,
+    DatasetAdded,
+    DatasetRemoved,
+    Decide,
+    Event,
+    FailureKind,
+    JobCancelled,
+    JobSubmitted,
+    LaunchGang,
+    LaunchTask,
+    NodeJoined,
+    PlanReady,
+    QueueChanged,
+    ReplicaAdded,
+    StopTask,
+    TaskFailed,
+    TaskFinished,
+    TaskStarted,
+    TaskStopped,
+)
+from headgate.spec import expand, load_job
+from headgate.state import Snapshot, check
+
+ROOT_USER = "root"
+NODES = tuple(
+    Node(id=f"n{i}", rack=f"r{i % 2}", gpus=(Gpu(memory_bytes=4 << 30),) * 2) for i in range(2)
+)
+QUEUES = (Queue(name="default"), Queue(name="narrow", weight=2.0, max_jobs_in_flight=1))
+
+
+class ScriptedController:
+    """Runs start when the policy places them and end when the test says so.
+
+    `on_launch` may end a run as soon as it starts: it returns the run's fate or None.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.engine = Engine()
+        self.policy = FirstInFirstOut()
+        self.clock = 1_000_000.0
+        self.launches: dict[tuple[str, int], LaunchTask] = {}
+        self.logs: dict[tuple[str, int, int], str] = {}
+        self.results: dict[tuple[str, int], bytes] = {}
+        self.keys: dict[tuple[str, str], str] = {}
+        self.pending: dict[str, dict[int, bytes]] = {}
+        self.shards: dict[str, bytes] = {}
+        self.on_launch: Callable[[LaunchTask], bytes | str | None] = lambda launch: None
+        self.handle(
+            *(QueueChanged(at=self.clock, queue=queue) for queue in QUEUES),
+            *(NodeJoined(at=self.clock, node=node) for node in NODES),
+        )
+
+    # --- the script ------------------------------------------------------------------------------
+
+    def handle(self, *events: Event) -> None:
+        """Let facts happen, and what follows from them."""
+        with self.changed:
+            batches: list[tuple[Event, ...]] = [events]
+            while batches:
+                for command in self.engine.handle(*batches.pop(0)):
+                    batches += [(event,) for event in self._carry_out(command)]
+            check(self.engine.state)
+            self.changed.notify_all()
+
+    def _carry_out(self, command: Command) -> Iterator[Event]:
+        match command:
+            case Decide():
+                plan = decide(self.policy, 0, command, self.engine.snapshot())
+                yield PlanReady(at=self.clock, cause=command.id, seen=command.seen, plan=plan)
+            case LaunchTask():
+                yield from self._launch(command)
+            case LaunchGang():
+                for member in command.members:
+                    yield from self._launch(member)
+            case StopTask():
+                yield TaskStopped(at=self.clock, cause=command.launch)
+
+    def _launch(self, launch: LaunchTask) -> Iterator[Event]:
+        self.launches[launch.job, launch.ordinal] = launch
+        yield TaskStarted(at=self.clock, cause=launch.id)
+        fate = self.on_launch(launch)
+        if fate is not None:
+            yield self._end(launch, fate)
+
+    def _end(self, launch: LaunchTask, fate: bytes | str) -> Event:
+        if isinstance(fate, str):
+            return TaskFailed(at=self.clock, cause=launch.id, kind=FailureKind.ERROR, message=fate)
+        self.results[launch.job, launch.ordinal] = fate
+        return TaskFinished(at=self.clock, cause=launch.id, output_bytes=len(fate))
+
+    def end(self, job: str, ordinal: int, fate: bytes | str, *, after_s: float = 1.0) -> None:
+        """End a run: well, with its result, or badly, with a message."""
+        self.clock += after_s
+        self.handle(self._end(self.launches[job, ordinal], fate))
+
+    # --- what the API asks for -------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.clock
+
+    def info(self) -> Mapping[str, Any]:
+        return {"policy": "fifo", "seed": 0, "pid": os.getpid()}
+
+    def snapshot(self) -> Snapshot:
+        with self.lock:
+            return self.engine.snapshot()
+
+    def wait_for_change(self, version: int, timeout_s: float) -> int:
+        with self.changed:
+            self.changed.wait_for(lambda: self.engine.state.version > version, timeout_s)
+            return self.engine.state.version
+
+    def _made(self, text: str, user: str) -> Job:
+        state = self.engine.state
+        job_id = f"{user.replace(':', '-')}-{len(state.names.jobs) + 1}"
+        datasets = {name: dataset.shards for name, dataset in state.datasets.items()}
+        job = expand(load_job(text), job_id=job_id, user=user, datasets=datasets, file_sizes={})
+        reason = refuse(job, NODES, self.policy)
+        if reason is not None:
+            raise SpecError([Problem(path="resources", problem=str(reason))], code="infeasible")
+        return job
+
+    def submit(self, text: str, *, user: str, key: str | None) -> str:
+        with self.lock:
+            known = self.keys.get((user, key or ""))
+            if known is not None:
+                return known
+            job = self._made(text, user)
+            if key is not None:
+                self.keys[user, key] = job.id
+            self.handle(JobSubmitted(at=self.clock, job=job))
+            return job.id
+
+    def check(self, text: str, *, user: str) -> str:
+        with self.lock:
+            return self._made(text, user).id
+
+    def cancel(self, job: str, *, user: str) -> None:
+        with self.lock:
+            state = self.engine.state
+            row = state.names.job_rows[job]
+            if user not in (state.job(row).user, ROOT_USER):
+                text = f"job {job} belongs to {state.job(row).user}"
+                raise SpecError([Problem(path=job, problem=text)], code="forbidden")
+            if state.jobs.state[row] >= 3:
+                text = f"job {job} has ended"
+                raise SpecError([Problem(path=job, problem=text)], code="already_ended")
+            self.handle(JobCancelled(at=self.clock, job=job, by=user))
+
+    def reports(self) -> Mapping[str, Mapping[str, Any]]:
+        return {"n0": {"cpu_percent": 12.5, "free_disk_bytes": 10 << 30}}
+
+    def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
+        with self.lock:
+            state = self.engine.state
+            row = state.tasks_of(state.names.job_rows[job])[ordinal]
+            last = state.tasks.attempts[row]
+            running = attempt in (None, last) and state.tasks.held[row] is not None
+            data = self.logs.get((job, ordinal, attempt or last), "").encode()
+        piece = data[offset : offset + 1000]
+        after = offset + len(piece)
+        return LogPiece(
+            text=piece.decode(), next_offset=after, ended=not running and after == len(data)
+        )
+
+    def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:
+        with self.lock:
+            state = self.engine.state
+            last = len(state.tasks_of(state.names.job_rows[job])) - 1
+            data = self.results[job, last if ordinal is None else ordinal]
+        return (data[i : i + 7] for i in range(0, len(data), 7))
+
+    def put_shard(
+        self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str
+    ) -> Mapping[str, Any]:
+        if replicas > len(NODES):
+            raise SpecError([Problem(path="replicas", problem=f"{replicas} on {len(NODES)} nodes")])
+        if dataset in self.engine.state.datasets:
+            text = f"there is a dataset '{dataset}' already"
+            raise SpecError([Problem(path=dataset, problem=text)], code="exists")
+        data = b"".join(pieces)
+        self.pending.setdefault(dataset, {})[index] = data
+        return {"size_bytes": len(data), "nodes": [n.id for n in NODES[:replicas]]}
+
+    def commit_dataset(self, dataset: str, *, shards: int, user: str) -> Dataset:
+        parts = self.pending.pop(dataset)
+        assert sorted(parts) == list(range(shards))
+        made = Dataset(
+            name=dataset,
+            user=user,
+            shards=tuple(
+                Shard(id=f"{dataset}:{i:05d}", size_bytes=len(parts[i])) for i in range(shards)
+            ),
+        )
+        for shard, i in zip(made.shards, range(shards), strict=True):
+            self.shards[shard.id] = parts[i]
+            self.handle(*(ReplicaAdded(at=self.clock, shard=shard, node=n.id) for n in NODES))
+        self.handle(DatasetAdded(at=self.clock, dataset=made))
+        return made
+
+    def abandon_dataset(self, dataset: str, *, user: str) -> None:
+        self.pending.pop(dataset, None)
+
+    def remove_dataset(self, dataset: str, *, user: str) -> None:
+        self.handle(DatasetRemoved(at=self.clock, name=dataset))

@@ -1,0 +1,236 @@
+"""Jobs over the API: submitted once, seen by all, explained, followed and fetched."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from headgate.api.client import Client
+from headgate.base.errors import SpecError, WorldError
+
+TWO_TASKS = "{name: pair, tasks: {run: 'true', count: 2}}"
+GANG_OF_FOUR = "{name: four, gang: true, tasks: {run: 'true', count: 4}}"
+WITH_REDUCE = "{tasks: {run: 'true', count: 1}, reduce: {run: 'true'}}"
+
+
+def test_a_job_is_submitted_runs_and_gives_its_result(client: Client, controller: Any) -> None:
+    job = client.submit(WITH_REDUCE)
+    assert client.job(job)["state"] == "active"
+    assert client.job(job)["tasks"] == {"total": 2, "running": 1, "blocked": 1}
+    with pytest.raises(SpecError) as early:
+        b"".join(client.result(job, None))
+    assert early.value.code == "not_finished"
+    controller.end(job, 0, b"part")
+    assert b"".join(client.result(job, 0)) == b"part"
+    controller.end(job, 1, b"the whole result")
+    view = client.job(job)
+    assert (view["state"], view["gpus"]) == ("finished", {"held": 0, "peak": 1})
+    assert view["ended_at"] - view["started_at"] == 2.0
+    assert b"".join(client.result(job, None)) == b"the whole result"
+
+
+def test_tasks_say_where_they_run(client: Client) -> None:
+    job = client.submit(GANG_OF_FOUR)
+    tasks = client.tasks(job)
+    assert [t["ordinal"] for t in tasks] == [0, 1, 2, 3]
+    assert {t["state"] for t in tasks} == {"running"}
+    assert sorted((t["node"], *t["gpus"]) for t in tasks) == [
+        ("n0", 0), ("n0", 1), ("n1", 0), ("n1", 1),
+    ]  # fmt: skip
+    nodes = client.nodes()
+    assert [g["task"] for n in nodes for g in n["gpus"]] == [f"{job}/{i}" for i in range(4)]
+    assert [n["free_gpus"] for n in nodes] == [0, 0]
+    assert nodes[0]["report"]["cpu_percent"] == 12.5
+    assert nodes[1]["report"] is None
+
+
+def test_pages_hold_every_job_once_newest_first(client: Client) -> None:
+    submitted = [client.submit(TWO_TASKS) for _ in range(7)]
+    seen, cursor, pages = [], None, 0
+    while True:
+        page = client.jobs(limit=3, cursor=cursor)
+        seen += [job["id"] for job in page["jobs"]]
+        pages, cursor = pages + 1, page["next"]
+        if pages == 1:
+            client.submit(TWO_TASKS)  # what comes meanwhile shifts nothing
+        if cursor is None:
+            break
+    assert seen == submitted[::-1]
+    assert pages == 3
+
+
+def test_jobs_are_filtered(client: Client, controller: Any) -> None:
+    ended = client.submit("{run: 'true', queue: narrow}")
+    waiting = client.submit("{run: 'true', queue: narrow}")
+    other = client.submit(TWO_TASKS)
+    assert [j["id"] for j in client.jobs(state="queued")["jobs"]] == [waiting]
+    controller.end(ended, 0, b"")
+    assert [j["id"] for j in client.jobs(queue="default")["jobs"]] == [other]
+    assert [j["id"] for j in client.jobs(state="finished", queue="narrow")["jobs"]] == [ended]
+    assert client.jobs(user="nobody-we-know")["jobs"] == []
+    with pytest.raises(SpecError) as wrong:
+        client.jobs(state="finishd")
+    assert wrong.value.problems[0].hint == "did you mean 'finished'?"
+
+
+@pytest.mark.parametrize("cursor", ["-1", "x", "٣"])
+def test_a_cursor_that_is_none_is_refused(client: Client, cursor: str) -> None:
+    with pytest.raises(SpecError) as wrong:
+        client.jobs(cursor=cursor)
+    assert [p.path for p in wrong.value.problems] == ["cursor"]
+
+
+def test_the_same_key_is_the_same_job(client: Client) -> None:
+    first = client.submit(TWO_TASKS, key="k1")
+    assert client.submit(TWO_TASKS, key="k1") == first
+    assert client.submit(TWO_TASKS, key="k2") != first
+    assert len(client.jobs()["jobs"]) == 2
+
+
+def test_a_dry_run_checks_and_leaves_nothing(client: Client) -> None:
+    promised = client.submit(TWO_TASKS, dry_run=True)
+    assert client.jobs()["jobs"] == []
+    with pytest.raises(SpecError):
+        client.submit("{name: empty}", dry_run=True)
+    assert client.submit(TWO_TASKS) == promised
+    assert client.cancel(promised, dry_run=True)["was"] == "active"
+    assert client.job(promised)["state"] == "active"
+
+
+def test_every_problem_of_a_job_file_comes_back_with_its_place(client: Client) -> None:
+    with pytest.raises(SpecError) as wrong:
+        client.submit("nam: x\ntasks:\n  run: 'true'\n  count: -1\n")
+    assert wrong.value.code == "bad_spec"
+    found = [(p.path, p.line) for p in wrong.value.problems]
+    assert found == [("nam", 1), ("tasks.count", 4)]
+    assert "did you mean 'name'?" in wrong.value.problems[0].hint
+
+
+def test_what_no_node_can_hold_is_infeasible(client: Client) -> None:
+    with pytest.raises(SpecError) as wrong:
+        client.submit("{run: 'true', resources: {gpus: 3}}")
+    assert wrong.value.code == "infeasible"
+    assert client.jobs()["jobs"] == []
+
+
+def test_an_explanation_has_the_numbers(client: Client, controller: Any) -> None:
+    client.submit(TWO_TASKS)
+    gang = client.submit(GANG_OF_FOUR)
+    controller.clock += 5
+    told = client.explanation(gang)
+    assert told["counts"] == {"waiting": 4}
+    assert told["waits_s"] == 5.0
+    assert told["reason"]["code"] == "GangShort"
+    assert told["reason"]["numbers"] == {
+        "placeable_tasks": 2, "tasks": 4, "free_gpus": 2, "needed_gpus": 4,
+    }  # fmt: skip
+    assert client.job(gang)["reason"] == f"GangShort({told['reason']['text']})"
+
+
+def test_cancelling_twice_says_so(client: Client) -> None:
+    job = client.submit(TWO_TASKS)
+    assert client.cancel(job) == {"id": job, "was": "active", "dry_run": False}
+    assert client.job(job)["state"] == "cancelled"
+    with pytest.raises(SpecError) as again:
+        client.cancel(job)
+    assert again.value.code == "already_ended"
+    with pytest.raises(SpecError) as nothing:
+        b"".join(client.result(job, None))
+    assert nothing.value.code == "cancelled"
+
+
+def test_a_log_is_read_in_pieces_to_its_end(client: Client, controller: Any) -> None:
+    job = client.submit("{run: 'true'}")
+    text = "".join(f"line {i}\n" for i in range(300))
+    controller.logs[job, 0, 1] = text
+    read, offset = "", 0
+    controller.end(job, 0, b"")
+    while True:
+        piece = client.log(job, 0, attempt=None, offset=offset)
+        read, offset = read + piece["text"], piece["next_offset"]
+        if piece["ended"]:
+            break
+    assert read == text
+
+
+def test_events_tell_the_counts_and_then_every_change(client: Client, socket: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    first = threading.Event()
+
+    def watch() -> None:
+        with Client(socket) as other:
+            for counts in other.events():
+                seen.append(counts)
+                first.set()
+                if counts["jobs"]:
+                    return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    assert first.wait(30)
+    client.submit(TWO_TASKS)
+    watcher.join(30)
+    assert not watcher.is_alive()
+    assert seen[0]["gpus"] == {"total": 4, "free": 4}
+    assert seen[-1]["jobs"] == {"active": 1}
+    assert seen[-1]["gpus"] == {"total": 4, "free": 2}
+    assert [s["version"] for s in seen] == sorted({s["version"] for s in seen})
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda c: c.job("nobody-1"), "not_found"),
+        (lambda c: c.explanation("a/b ?"), "not_found"),
+        (lambda c: c.cancel("nobody-1"), "not_found"),
+        (lambda c: c.log("nobody-1", 0, attempt=None, offset=0), "not_found"),
+        (lambda c: c.jobs(limit=0), "bad_spec"),
+        (lambda c: c.submit("x" * (5 << 20)), "too_large"),
+    ],
+)
+def test_errors_keep_their_codes(client: Client, call: Any, code: str) -> None:
+    with pytest.raises(SpecError) as wrong:
+        call(client)
+    assert wrong.value.code == code
+
+
+def test_a_task_that_is_not_there(client: Client) -> None:
+    job = client.submit(TWO_TASKS)
+    with pytest.raises(SpecError) as wrong:
+        client.log(job, 2, attempt=None, offset=0)
+    assert wrong.value.code == "not_found"
+    assert "it has tasks 0 to 1" in str(wrong.value)
+
+
+def test_an_error_of_ours_shows_no_traceback(
+    client: Client, controller: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    controller.reports = lambda: 1 / 0
+    with pytest.raises(WorldError) as broken:
+        client.nodes()
+    assert broken.value.code == "internal"
+    assert "ZeroDivision" not in str(broken.value)
+    assert "Traceback" not in str(broken.value)
+    end = time.monotonic() + 30
+    while "ZeroDivisionError" not in caplog.text and time.monotonic() < end:
+        time.sleep(0.01)  # it is logged just after the answer has gone
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_unknown_routes_answer_in_the_same_shape(socket: Path) -> None:
+    with httpx.Client(
+        transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://headgate"
+    ) as http:
+        lost, wrong = http.get("/api/v1/jbos"), http.put("/api/v1/jobs")
+        described = http.get("/api/v1/openapi.json").json()
+    assert (lost.status_code, lost.json()["code"]) == (404, "not_found")
+    assert (wrong.status_code, wrong.json()["code"]) == (405, "not_allowed")
+    assert set(lost.json()["problems"][0]) == {"path", "problem", "hint"}
+    assert {"/api/v1/jobs", "/api/v1/events", "/api/v1/datasets/{name}/commit"} <= set(
+        described["paths"]
+    )

@@ -1,0 +1,166 @@
+"""The socket: who is at the other end, who may listen, and what a dead process leaves."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.api.address import socket_path
+from headgate.api.app import make_app
+from headgate.api.client import Client
+from headgate.api.server import Server, listen
+from headgate.base.errors import SpecError, WorldError
+
+NOBODY = 65534
+
+
+def as_uid(uid: int, socket: Path, body: str) -> str:
+    """Run some lines with a `client` under another user and return what they print."""
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from headgate.api.client import Client\n"
+        "from headgate.base.errors import HeadgateError\n"
+        # Everything is imported by a first call: another user may not read where Python lies.
+        f"Client(Path({str(socket)!r})).health()\n"
+        f"os.setgid({uid}); os.setuid({uid})\n"
+        f"client = Client(Path({str(socket)!r}))\n" + textwrap.dedent(body)
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_who_submits_is_who_the_kernel_says(client: Client) -> None:
+    me = pwd.getpwuid(os.getuid()).pw_name
+    assert client.info()["you"] == me
+    assert client.job(client.submit("{run: 'true'}"))["user"] == me
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+def test_users_see_all_jobs_and_cancel_their_own(client: Client, socket: Path) -> None:
+    socket.chmod(0o666)
+    mine = client.submit("{run: 'true'}")
+    theirs = as_uid(NOBODY, socket, "print(client.submit('{run: \"true\"}'))")
+    assert client.job(theirs)["user"] == pwd.getpwuid(NOBODY).pw_name
+    outcome = as_uid(
+        NOBODY,
+        socket,
+        f"""
+        print(len(client.jobs()['jobs']))
+        try:
+            client.cancel({mine!r})
+        except HeadgateError as error:
+            print(error.code)
+        client.cancel({theirs!r})
+        """,
+    )
+    assert outcome.split() == ["2", "forbidden"]
+    assert client.job(mine)["state"] == "active"
+    assert client.job(theirs)["state"] == "cancelled"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+def test_a_user_without_a_name_has_a_number(socket: Path) -> None:
+    socket.chmod(0o666)
+    assert as_uid(3_999_999, socket, "print(client.info()['you'])") == "uid:3999999"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+def test_who_is_outside_the_group_is_told_so(socket: Path) -> None:
+    outcome = as_uid(
+        NOBODY,
+        socket,
+        """
+        try:
+            client.health()
+        except HeadgateError as error:
+            print(error.code, error.problems[0].problem)
+        """,
+    )
+    assert outcome == "unreachable you may not use this Headgate"
+
+
+def test_the_socket_is_for_its_owner_and_group(socket: Path) -> None:
+    assert stat.S_IMODE(socket.stat().st_mode) == 0o660
+
+
+def test_an_unknown_group_is_refused(state: Path) -> None:
+    with pytest.raises(SpecError, match="there is no group"):
+        listen(socket_path(state), group="no-such-group-here")
+    assert not socket_path(state).exists()
+
+
+def test_a_living_one_is_not_replaced(state: Path, socket: Path, client: Client) -> None:
+    with pytest.raises(WorldError) as there:
+        listen(socket)
+    assert there.value.code == "already_running"
+    assert client.health()["status"] == "ok"
+
+
+def test_a_dead_one_is_replaced(state: Path, controller: Any) -> None:
+    path = socket_path(state)
+    program = (
+        "import os\nfrom pathlib import Path\nfrom headgate.api.server import listen\n"
+        f"listen(Path({str(path)!r}))\nos._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=False)
+    assert path.is_socket()
+    with Client(path) as client, pytest.raises(WorldError) as dead:
+        client.health()
+    assert dead.value.code == "unreachable"
+    server = Server(make_app(controller), listen(path))
+    server.start()
+    with Client(path) as client:
+        assert client.health()["status"] == "ok"
+    server.stop()
+    assert not path.exists()
+
+
+def test_what_is_no_socket_is_left_alone(state: Path) -> None:
+    path = socket_path(state)
+    path.write_text("mine")
+    with pytest.raises(WorldError, match="not a socket"):
+        listen(path)
+    assert path.read_text() == "mine"
+
+
+def test_a_place_is_free_again_after_a_failure(state: Path) -> None:
+    path = socket_path(state)
+    path.write_text("in the way")
+    with pytest.raises(WorldError):
+        listen(path)
+    path.unlink()
+    listen(path).close()
+
+
+def test_nobody_there_names_the_way_out(state: Path) -> None:
+    with Client(socket_path(state)) as client, pytest.raises(WorldError) as nobody:
+        client.jobs()
+    assert nobody.value.code == "unreachable"
+    assert "headgate up" in nobody.value.problems[0].hint
+
+
+def test_a_path_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="107"):
+        socket_path(tmp_path / ("x" * 107))
+
+
+def test_stopping_ends_event_streams(state: Path, controller: Any) -> None:
+    server = Server(make_app(controller), listen(socket_path(state)))
+    server.start()
+    with Client(socket_path(state)) as client:
+        events = client.events()
+        next(events)
+        server.stop()
+        with pytest.raises((WorldError, StopIteration)):
+            next(events)
