@@ -315,6 +315,7 @@ class Engine:
         if task is None:
             return
         state = self.state
+        self.state.note_usage(task, event.usage)
         self._forget(event.cause)
         self._dirty = True
         job = state.tasks.job[task]
@@ -330,6 +331,7 @@ class Engine:
         if task is None:
             return
         state = self.state
+        self.state.note_usage(task, event.usage)
         self._forget(event.cause)
         self._dirty = True
         job = state.tasks.job[task]
@@ -353,6 +355,7 @@ class Engine:
         task = self._held(event.cause)
         if task is None:
             return
+        self.state.note_usage(task, event.usage)
         self._forget(event.cause)
         self._requeue(task)
         self._settle(self.state.tasks.job[task])

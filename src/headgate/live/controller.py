@@ -135,11 +135,11 @@ class Controller:
         for event in batch:
             if isinstance(event, NodeLost):
                 self.world.node_lost(event.node)
+        for letter in self.world.inbox.batch:
+            letter.answer()
         for row in _in_flight(before):
             if self._published.jobs.state[row] in ENDED:
                 self.world.job_over(self._published.job(row).id)
-        for letter in self.world.inbox.batch:
-            letter.handled.set_result(None)
         with self._changed:
             self._changed.notify_all()
         self._durable.keep()

@@ -61,7 +61,7 @@ class DurableEngine:
                 log.error("journal: %s", error)  # the message says it all
                 for letter in inbox.batch:
                     if letter.from_user:
-                        letter.handled.set_exception(error)
+                        letter.answer(error)
                 inbox.batch = [letter for letter in inbox.batch if not letter.from_user]
                 batch = tuple(e for letter in inbox.batch for e in letter.events)
                 if batch:

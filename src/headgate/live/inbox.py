@@ -22,6 +22,15 @@ class Letter:
     from_user: bool = False
     handled: Future[None] = field(default_factory=Future)
 
+    def answer(self, error: Exception | None = None) -> None:
+        """Tell whoever still waits that the facts were handled, or why they were refused."""
+        if self.handled.cancelled():
+            return
+        if error is None:
+            self.handled.set_result(None)
+        else:
+            self.handled.set_exception(error)
+
 
 class Inbox:
     """A queue of letters; `clock` gives seconds that never go back."""
@@ -52,6 +61,7 @@ class Inbox:
             letter = self._letters.get()
             self.batch = []
             while letter is not None:
+                letter.handled.set_running_or_notify_cancel()  # too late to cancel from here on
                 self.batch.append(letter)
                 try:
                     letter = self._letters.get_nowait()

@@ -16,7 +16,7 @@ import numpy as np
 from headgate.base.column import Column
 from headgate.base.errors import InvariantBroken
 from headgate.model import Bandwidth, Dataset, Job, Node, Queue, Shard, Task, result_id
-from headgate.protocol import Refusal
+from headgate.protocol import Refusal, Usage
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
 from headgate.state.snapshot import Snapshot
 from headgate.state.tables import (
@@ -220,7 +220,8 @@ class State(View):
             (jobs.waiting, 0), (jobs.waiting_cpu, 0), (jobs.running, 0), (jobs.running_cpu, 0),
             (jobs.unfinished, count), (jobs.held_gpus, 0), (jobs.peak_gpus, 0),
             (jobs.submitted_at, self.now), (jobs.started_at, math.nan), (jobs.ended_at, math.nan),
-            (jobs.message, None),
+            (jobs.message, None), (jobs.read_node_bytes, 0), (jobs.read_rack_bytes, 0),
+            (jobs.read_cluster_bytes, 0),
         ):  # fmt: skip
             column.append(value)
         for shard in job.shards:
@@ -249,6 +250,7 @@ class State(View):
             column.extend(0, count)
         for column in (tasks.started_at, tasks.ended_at):
             column.extend(math.nan, count)
+        tasks.read_s.extend(0.0, count)
         dependents: dict[int, list[int]] = {}
         for ordinal, task in enumerate(job.tasks):
             self.names.task_reads.append(self._reads_of(task) if task.reads else ())
@@ -331,6 +333,15 @@ class State(View):
         self.queues.held_gpus[self.jobs.queue[job]] -= len(held)
         self.jobs.held_gpus[job] -= len(held)
         self.move_task(task, to)
+
+    def note_usage(self, task: int, usage: Usage) -> None:
+        """Count what a run of a task has read."""
+        job, (node, rack, cluster) = self.tasks.job[task], usage.read_bytes
+        self.tasks.read_s[task] = usage.read_s
+        if node or rack or cluster:
+            self.jobs.read_node_bytes[job] += node
+            self.jobs.read_rack_bytes[job] += rack
+            self.jobs.read_cluster_bytes[job] += cluster
 
     def move_task(self, task: int, to: TaskState) -> None:
         """Move a task along its table, keeping its job's counters."""

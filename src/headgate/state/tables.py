@@ -31,6 +31,7 @@ class TaskTable(Generic[C]):
     failures: C  # runs that ended by the program's own doing
     started_at: C  # seconds, of the last run, NaN before
     ended_at: C  # seconds, of the last run, NaN before
+    read_s: C  # seconds that the last run spent reading
 
 
 @dataclass(slots=True)
@@ -54,6 +55,9 @@ class JobTable(Generic[C]):
     started_at: C  # of its first run, NaN before
     ended_at: C  # NaN before
     message: C  # why it failed or who cancelled it, None otherwise
+    read_node_bytes: C  # read by all its runs, killed ones included, on the node,
+    read_rack_bytes: C  # in the rack,
+    read_cluster_bytes: C  # and across racks
 
 
 @dataclass(slots=True)
@@ -100,7 +104,8 @@ GPU_FREE, GPU_GONE = -1, -2
 
 _DTYPES: dict[str, str] = {
     "state": "u1", "alive": "u1", "memory_bytes": "i8", "size_bytes": "i8", "launch": "i8",
-    "started_at": "f8", "ended_at": "f8", "submitted_at": "f8",
+    "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
+    "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "held": "O", "message": "O", "spec": "O", "replicas": "O",
 }  # fmt: skip
 
