@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.base.errors import Problem, SpecError
@@ -44,14 +44,14 @@ class Simulation:
 
     nodes: tuple[Node, ...]
     links: Links
-    bandwidth: Bandwidth | None
     queues: tuple[Queue, ...]
-    replicas: tuple[tuple[Shard, str], ...]
     submissions: tuple[tuple[float, Job], ...]
-    faults: tuple[NodeLost | NodeJoined, ...]
-    rejected: Counter[str]
-    seed: int
-    decision_latency_s: float
+    bandwidth: Bandwidth | None = None
+    replicas: tuple[tuple[Shard, str], ...] = ()
+    faults: tuple[NodeLost | NodeJoined, ...] = ()
+    rejected: Counter[str] = field(default_factory=Counter)
+    seed: int = 0
+    decision_latency_s: float = 0.0
 
     @property
     def gpus(self) -> int:
@@ -106,11 +106,8 @@ def from_trace(
     return Simulation(
         nodes=(node,),
         links=_POOL_LINKS,
-        bandwidth=None,
         queues=(Queue(name="default"),),
-        replicas=(),
         submissions=submissions,
-        faults=(),
         rejected=rejected,
         seed=seed,
         decision_latency_s=decision_latency_s,

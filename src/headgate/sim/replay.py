@@ -1,0 +1,71 @@
+"""A recorded live run as a simulation: the same jobs on the same cluster, in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.model import Job, Node, Shard, result_id
+from headgate.sim.run import Simulation
+from headgate.spec import Links
+from headgate.state import TaskState
+from headgate.state.view import View
+
+
+def recorded(view: View, *, seed: int = 0) -> Simulation:
+    """Return the simulation of what a journal tells, with times counted from the first submission.
+
+    Tasks compute as long as their last run did after reading, and write results of the size that
+    they wrote. Nodes, replicas of datasets and bandwidths are as they were at the end. Each node
+    link carries what one transfer in its rack was measured at, each rack's uplink what one across
+    was: without contention a transfer then takes as long as it was measured to take.
+    """
+    nodes = tuple(_plain(view.node(row)) for row in view.live_nodes())
+    first = min(view.jobs.submitted_at.array().tolist(), default=0.0)
+    submissions = []
+    for row in range(len(view.jobs.state)):
+        at = view.jobs.submitted_at[row] - first
+        submissions.append((at, _timed(view, row)))
+    bandwidth = view.bandwidth
+    links = Links(
+        disk_bytes_per_s=bandwidth.disk_bytes_per_s,
+        node_link_bytes_per_s=max(bandwidth.rack_bytes_per_s, bandwidth.cluster_bytes_per_s),
+        rack_uplink_bytes_per_s=bandwidth.cluster_bytes_per_s,
+    )
+    queues = tuple(view.queue(row) for row in range(len(view.queues.spec)))
+    return Simulation(
+        nodes=nodes,
+        links=links,
+        bandwidth=bandwidth,
+        queues=queues,
+        replicas=_replicas(view),
+        submissions=tuple(submissions),
+        seed=seed,
+    )
+
+
+def _plain(node: Node) -> Node:
+    return replace(node, incarnation="")
+
+
+def _timed(view: View, row: int) -> Job:
+    """Return a job with the times and sizes that its tasks turned out to have."""
+    job = view.job(row)
+    tasks = []
+    for ordinal, task in enumerate(view.tasks_of(row)):
+        compute_s, output_bytes = 0.0, 0
+        if view.tasks.state[task] == TaskState.FINISHED:
+            ran_s = view.tasks.ended_at[task] - view.tasks.started_at[task]
+            compute_s = max(0.0, ran_s - view.tasks.read_s[task])
+            shard = view.names.shard_rows.get(result_id(job.id, ordinal))
+            output_bytes = 0 if shard is None else view.shards.size_bytes[shard]
+        tasks.append(replace(job.tasks[ordinal], compute_s=compute_s, output_bytes=output_bytes))
+    return replace(job, tasks=tuple(tasks), program="", submission_key="")
+
+
+def _replicas(view: View) -> tuple[tuple[Shard, str], ...]:
+    return tuple(
+        (shard, view.node(node).id)
+        for dataset in view.datasets.values()
+        for shard in dataset.shards
+        for node in view.replicas(view.names.shard_rows[shard.id])
+    )
