@@ -291,9 +291,24 @@ def test_the_parameters_are_those_of_the_constructor() -> None:
     assert policy.name == "fs"
 
 
-def test_average_tasks_never_wait_by_price_under_the_defaults() -> None:
-    listed = {p.name: p.default for p in INFO.parameters}
-    assert listed["alpha2"] < 2 * listed["alpha3"]
+@given(
+    st.lists(st.floats(1e6, 1e10), min_size=3, max_size=3),
+    st.integers(1, 8),
+    st.integers(1, 100),
+)
+def test_average_tasks_never_wait_by_price_under_the_defaults(
+    speeds: list[float], tasks: int, size_mb: int
+) -> None:
+    bench = Bench()
+    disk, rack, cluster = speeds  # whichever of them is slowest
+    bandwidth = Bandwidth(disk_bytes_per_s=disk, rack_bytes_per_s=rack, cluster_bytes_per_s=cluster)
+    bench.tell(BandwidthMeasured(at=0.0, bandwidth=bandwidth))
+    bench.node("near", "r", 10)
+    bench.node("beside", "r", 10, 10)
+    bench.node("far", "s", 10)
+    bench.data("d", size_mb * 10**6, "near")
+    bench.tell(submitted("job", [Task(reads=("d",))] * tasks))
+    assert len(bench.where()) == min(tasks, 4)
 
 
 @st.composite

@@ -54,9 +54,9 @@ class FlowSharing:
     Each round a job may win up to `a_j = clip(share - held, 0, waiting)` of the free GPUs, and more
     where GPUs would be left over; a job above its share wins nothing until then. Whether it takes
     them is a matter of price: a task waits when its cheapest way to run costs more than
-    2 x alpha3 x (mean bytes of the job's waiting tasks / cross-rack bandwidth). With
-    `alpha2 < 2 * alpha3`, as by default, no task of average size or below ever waits by price; by
-    default only tasks of more than twice the average do, and only for GPUs across racks. A job
+    2 x alpha3 x (the time that the job's average waiting task needs to read across racks). With
+    `alpha1` and `alpha2` below `2 * alpha3`, as by default, no task of average size or below ever
+    waits by price; by default only tasks of more than twice the average may. A job
     that holds nothing must place one task if any GPU that may be its own fits (`A_min = 1`), so
     price can hold back no job for ever.
     """
