@@ -45,7 +45,7 @@ from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.state.life import ENDED
 
-_RETRY_S_MAX = 60.0
+_RETRY_S_MAX = 60.0  # reached after six failures in a row
 
 
 class Engine:
@@ -216,8 +216,8 @@ class Engine:
             self._forget(launch_id)
             self._requeue(task)
         state.remove_node(node)
-        lineage.revive(state)
-        for job in dict.fromkeys(state.tasks.job[t] for _, t in here):
+        again = [t for _, t in here] + lineage.revive(state)
+        for job in dict.fromkeys(state.tasks.job[t] for t in again):
             self._disband(job)
             self._settle(job)
         self._dirty = True
@@ -242,7 +242,8 @@ class Engine:
             self.stale += 1
             return
         self.state.remove_replica(shard, node)
-        lineage.revive(self.state)
+        for task in lineage.revive(self.state):
+            self._disband(self.state.tasks.job[task])
         self._dirty = True
 
     def _dataset_added(self, event: DatasetAdded) -> None:
@@ -336,9 +337,7 @@ class Engine:
         self._dirty = True
         job = state.tasks.job[task]
         if state.tasks.state[task] == TaskState.STOPPING or event.kind is FailureKind.LOST:
-            self._requeue(task)
-            self._disband(job)
-            self._settle(job)
+            self._give_back(task)
             return
         failures = state.tasks.failures[task] + 1
         state.tasks.failures[task] = failures
@@ -357,9 +356,15 @@ class Engine:
             return
         self.state.note_usage(task, event.usage)
         self._forget(event.cause)
-        self._requeue(task)
-        self._settle(self.state.tasks.job[task])
+        self._give_back(task)
         self._dirty = True
+
+    def _give_back(self, task: int) -> None:
+        """Take note of a run that ended without a result, through no fault of its program."""
+        job = self.state.tasks.job[task]
+        self._requeue(task)
+        self._disband(job)
+        self._settle(job)
 
     def _launch_command(self, launch_id: int, task: int) -> LaunchTask:
         state = self.state
@@ -426,7 +431,7 @@ class Engine:
     def _policy_broke(self, message: str) -> None:
         """Explain, and ask again after a pause that doubles with each failure in a row."""
         self.state.refusals = (Refusal(reason=PolicyBroke(message=message)),)
-        pause_s = min(_RETRY_S_MAX, 2.0**self._policy_failures)
+        pause_s = min(_RETRY_S_MAX, 2.0 ** min(self._policy_failures, 6))
         self._policy_failures += 1
         if self._timer is None:
             self._timer = (self._id(), self.state.now + pause_s)

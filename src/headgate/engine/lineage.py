@@ -22,8 +22,8 @@ def finished(state: State, task: int, output_bytes: int) -> None:
             state.move_task(later, TaskState.WAITING)
 
 
-def revive(state: State) -> bool:
-    """Make tasks wait again whose lost results are still needed; say whether there were any.
+def revive(state: State) -> list[int]:
+    """Make tasks wait again whose lost results are still needed, and return them.
 
     A result is needed by a later task that reads it and has not finished, or, where no task comes
     later, by the user while the job is in flight. What a revived task reads may be lost too, so
@@ -48,7 +48,7 @@ def revive(state: State) -> bool:
         reblock(state, task)
         for later in state.dependents.get(task, ()):
             reblock(state, later)
-    return bool(revived)
+    return list(revived)
 
 
 def _needed(state: State, task: int, revived: dict[int, None]) -> bool:

@@ -8,6 +8,7 @@ filled in order of arrival (first fit), smallest sufficient GPUs first.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 import numpy as np
 
@@ -45,8 +46,9 @@ class _Round:
         self.refusals: list[Refusal] = []
         self.full_queues: dict[int, list[int]] = {}
         # Free GPUs only shrink during a round, so a node found too full once stays so:
-        # per (GPUs, memory), the nodes still to be tried.
-        self.candidates: dict[tuple[int, int], tuple[Iterator[int], list[int]]] = {}
+        # per (GPUs, memory, CPU slots), the nodes still to be tried. Only a trial gives GPUs back,
+        # and the round is over when one fails.
+        self.candidates: dict[tuple[int, int, int], tuple[Iterator[int], list[int]]] = {}
 
     def run(self) -> Plan:
         jobs = self.snapshot.jobs
@@ -78,27 +80,30 @@ class _Round:
         if not self.snapshot.job(job).gang:
             on_gpu = (t for t in tasks if self.snapshot.tasks.gpus[t])
             return next((r for t in on_gpu if (r := self._place(t)) is not None), None)
+        if len(tasks) < self.snapshot.jobs.task_count[job]:
+            return self._short(job, len(tasks))  # its other tasks are still being stopped
+        limit = self._queue_limit(job, sum(self.snapshot.tasks.gpus[t] for t in tasks))
+        if limit is not None:
+            return limit
         with self.scratch.trial() as trial:
-            for placed, task in enumerate(tasks):
-                reason = self._place(task)
-                if isinstance(reason, QueueLimit):
-                    return reason
-                if reason is not None:
-                    return self._short(tasks, placed)
-            trial.keep()
-        return None
+            placed = sum(1 for _ in takewhile(lambda task: self._place(task) is None, tasks))
+            if placed == len(tasks):
+                trial.keep()
+                return None
+        return self._short(job, placed)
 
     def _place(self, task: int) -> Reason | None:
         tasks = self.snapshot.tasks
         need, memory_bytes = tasks.gpus[task], tasks.memory_bytes[task]
-        limit = self._queue_limit(task, need)
+        limit = self._queue_limit(tasks.job[task], need)
         if limit is not None:
             return limit
-        if (need, memory_bytes) not in self.candidates:
+        kind = need, memory_bytes, tasks.cpus[task]
+        if kind not in self.candidates:
             free = self.snapshot.nodes.free_gpus.array()
             rows = iter(np.flatnonzero(free >= need).tolist())
-            self.candidates[need, memory_bytes] = (rows, [])
-        rest, current = self.candidates[need, memory_bytes]
+            self.candidates[kind] = (rows, [])
+        rest, current = self.candidates[kind]
         while True:
             if current and self.scratch.place(task, current[0]):
                 return None
@@ -108,8 +113,8 @@ class _Round:
                 return self._no_room(need, memory_bytes)
             current.append(node)
 
-    def _queue_limit(self, task: int, need: int) -> QueueLimit | None:
-        row = self.snapshot.jobs.queue[self.snapshot.tasks.job[task]]
+    def _queue_limit(self, job: int, need: int) -> QueueLimit | None:
+        row = self.snapshot.jobs.queue[job]
         queue = self.snapshot.queue(row)
         used = self.scratch.used_gpus(row)
         if queue.max_gpus is None or used + need <= queue.max_gpus:
@@ -129,11 +134,12 @@ class _Round:
             return GpuMemory(needed_bytes=memory_bytes, largest_free_bytes=largest)
         return NoFreeGpu(free_gpus=free, needed_gpus=need, total_gpus=total)
 
-    def _short(self, tasks: list[int], placed: int) -> Reason:
+    def _short(self, job: int, placed: int) -> Reason:
+        tasks = list(self.snapshot.tasks_of(job))
         need = sum(self.snapshot.tasks.gpus[t] for t in tasks)
-        free = int(self.snapshot.nodes.free_gpus.array().sum())
         if len(tasks) == 1:
             return self._no_room(need, self.snapshot.tasks.memory_bytes[tasks[0]])
+        free = sum(len(self.scratch.fitting_gpus(n, 0)) for n in self.snapshot.live_nodes())
         return GangShort(placeable_tasks=placed, tasks=len(tasks), free_gpus=free, needed_gpus=need)
 
 

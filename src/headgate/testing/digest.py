@@ -1,0 +1,51 @@
+"""One number for everything that a state or a snapshot says, to compare two of them by."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields
+
+from headgate.base.column import Column, FrozenColumn
+from headgate.state import State
+from headgate.state.view import View
+
+_TABLES = ("tasks", "jobs", "queues", "nodes", "gpus", "shards")
+
+
+def digest(view: View) -> str:
+    """Return a checksum over all columns and names; equal states have equal ones, in any process.
+
+    Left out is what explains and changes nothing: refusals, the log of moves, and the hint where
+    the first waiting job stands.
+    """
+    found = hashlib.blake2b(digest_size=16)
+    for name in _TABLES:
+        table = getattr(view, name)
+        for field in fields(table):
+            found.update(f"{name}.{field.name}".encode())
+            found.update(_column(getattr(table, field.name)))
+    found.update(_names(view).encode())
+    return found.hexdigest()
+
+
+def _column(column: Column | FrozenColumn) -> bytes:
+    values = column.array()
+    return repr(values.tolist()).encode() if values.dtype == object else values.tobytes()
+
+
+def _names(view: View) -> str:
+    names = view.names
+    told: list[object] = [
+        view.version, view.now, view.bandwidth, sorted(view.datasets.items()),
+        names.jobs[: len(view.jobs.state)],
+        names.task_reads[: len(view.tasks.state)],
+        names.shards[: len(view.shards.size_bytes)],
+        sorted(names.node_rows.items())[: len(view.nodes.alive)],
+        sorted(names.queue_rows.items())[: len(view.queues.spec)],
+    ]  # fmt: skip
+    if isinstance(view, State):
+        told += [
+            view.waiting_tasks, view.queued_jobs, sorted(view.dependents.items()),
+            sorted(view.results.items()), names.racks, names.users,
+        ]  # fmt: skip
+    return repr(told)

@@ -1,0 +1,150 @@
+"""The laws of policies, as a test class to inherit: a policy that passes is accepted.
+
+class TestMine(PolicyLaws):
+    def make(self) -> Policy:
+        return Mine()
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+from headgate.base.rng import stream
+from headgate.decision import Policy
+from headgate.protocol import Placement, Plan
+from headgate.state import Snapshot, TaskState, check
+from headgate.testing.digest import digest
+from headgate.testing.random_worlds import random_state
+
+
+class Paper:
+    """What is left of a snapshot's GPUs, CPU slots and ceilings once placements stand, naively."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self.free = {n: set(snapshot.free_gpus_of(n).tolist()) for n in snapshot.live_nodes()}
+        self.cpus = {n: snapshot.nodes.free_cpus[n] for n in snapshot.live_nodes()}
+        self.held = dict(enumerate(snapshot.queues.held_gpus.array().tolist()))
+        self.placed: set[int] = set()
+
+    def _queue(self, task: int) -> int:
+        row: int = self._snapshot.jobs.queue[self._snapshot.tasks.job[task]]
+        return row
+
+    def under_ceiling(self, task: int) -> bool:
+        """Say whether a task's GPUs stay below its queue's ceiling."""
+        queue, need = self._queue(task), self._snapshot.tasks.gpus[task]
+        limit = self._snapshot.queue(queue).max_gpus
+        return limit is None or not need or self.held[queue] + need <= limit
+
+    def fits(self, task: int, node: int) -> bool:
+        """Say whether a node has what a task needs."""
+        tasks = self._snapshot.tasks
+        memory = self._snapshot.gpu_memory_bytes_of(node)
+        fitting = [g for g in self.free[node] if memory[g] >= tasks.memory_bytes[task]]
+        return bool(len(fitting) >= tasks.gpus[task] and self.cpus[node] >= tasks.cpus[task])
+
+    def take(self, placement: Placement) -> str | None:
+        """Let a placement stand; return why it cannot."""
+        snapshot, task, node = self._snapshot, placement.task, placement.node
+        if not 0 <= task < len(snapshot.tasks.state):
+            return f"there is no task {task}"
+        if snapshot.tasks.state[task] != TaskState.WAITING or task in self.placed:
+            return f"task {task} does not wait"
+        if node not in self.free:
+            return f"node {node} is not up"
+        if len(set(placement.gpus)) != snapshot.tasks.gpus[task]:
+            return f"task {task} needs {snapshot.tasks.gpus[task]} GPUs, not {placement.gpus}"
+        if not self.under_ceiling(task):
+            return f"task {task} breaks the ceiling of its queue"
+        memory = snapshot.gpu_memory_bytes_of(node)
+        for gpu in placement.gpus:
+            if gpu not in self.free[node] or memory[gpu] < snapshot.tasks.memory_bytes[task]:
+                return f"task {task}: GPU {gpu} of node {node} is taken or too small"
+        if self.cpus[node] < snapshot.tasks.cpus[task]:
+            return f"task {task}: too few CPU slots on node {node}"
+        self.free[node] -= set(placement.gpus)
+        self.cpus[node] -= snapshot.tasks.cpus[task]
+        self.held[self._queue(task)] += len(placement.gpus)
+        self.placed.add(task)
+        return None
+
+
+class PolicyLaws:
+    """Every law on many random states; a failure names the state's seed."""
+
+    worlds = 150
+    idles_by_choice = False
+    """Whether GPUs may stay idle though a waiting task fits them: a strict order, waiting for data."""
+
+    def make(self) -> Policy:
+        """Return a fresh policy."""
+        raise NotImplementedError
+
+    def rounds(self) -> Iterator[tuple[str, Snapshot, Plan]]:
+        """Yield what to call a round, its snapshot, and what a fresh policy plans on it."""
+        for seed in range(self.worlds):
+            policy = self.make()
+            state = random_state(seed, lambda job, p=policy: p.refuses(job) is None)  # type: ignore[misc]
+            check(state)
+            snapshot = state.freeze()
+            yield f"random_state({seed})", snapshot, policy.decide(snapshot, stream(seed))
+
+    def test_a_plan_stays_within_what_is_free_and_under_every_ceiling(self) -> None:
+        for name, snapshot, plan in self.rounds():
+            paper = Paper(snapshot)
+            faults = [fault for p in plan.placements if (fault := paper.take(p)) is not None]
+            assert faults == [], name
+
+    def test_a_gang_is_placed_whole_or_not_at_all(self) -> None:
+        for name, snapshot, plan in self.rounds():
+            placed = [snapshot.tasks.job[p.task] for p in plan.placements]
+            for job in dict.fromkeys(placed):
+                if snapshot.job(job).gang:
+                    assert placed.count(job) == snapshot.jobs.task_count[job], (name, job)
+
+    def test_every_job_that_goes_on_waiting_is_told_why(self) -> None:
+        for name, snapshot, plan in self.rounds():
+            placed = {p.task for p in plan.placements}
+            named = {job for refusal in plan.refusals for job in refusal.jobs}
+            covers_all = any(not refusal.jobs for refusal in plan.refusals)
+            for job in snapshot.waiting_jobs():
+                waits = set(snapshot.waiting_of(job).tolist()) - placed
+                assert not waits or covers_all or job in named, (name, job)
+            for refusal in plan.refusals:
+                assert str(refusal.reason).startswith(refusal.reason.code), name
+
+    def test_equal_snapshots_get_equal_plans(self) -> None:
+        policy = self.make()  # one that has decided other rounds before
+        for seed, (name, snapshot, plan) in enumerate(self.rounds()):
+            copy = pickle.loads(pickle.dumps(snapshot))
+            for again in (snapshot, copy):
+                other = policy.decide(again, stream(seed))
+                assert (other, other.refusals) == (plan, plan.refusals), name
+
+    def test_deciding_changes_no_snapshot(self) -> None:
+        for seed in range(self.worlds):
+            policy = self.make()
+            state = random_state(seed, lambda job, p=policy: p.refuses(job) is None)  # type: ignore[misc]
+            snapshot = state.freeze()
+            before = digest(snapshot), digest(state)
+            policy.decide(snapshot, stream(seed))
+            assert (digest(snapshot), digest(state)) == before, f"random_state({seed})"
+
+    def test_no_gpu_idles_while_a_task_waits_that_fits(self) -> None:
+        if self.idles_by_choice:
+            return
+        for name, snapshot, plan in self.rounds():
+            paper = Paper(snapshot)
+            for placement in plan.placements:
+                paper.take(placement)
+            for job in snapshot.waiting_jobs():
+                if snapshot.job(job).gang:
+                    continue  # whether a gang fits as a whole is a question of its own
+                for task in snapshot.waiting_of(job).tolist():
+                    if task in paper.placed:
+                        continue
+                    if snapshot.tasks.gpus[task] and paper.under_ceiling(task):
+                        idle = [n for n in paper.free if paper.fits(task, n)]
+                        assert idle == [], (name, task)

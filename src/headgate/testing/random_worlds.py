@@ -1,0 +1,235 @@
+"""Random clusters, jobs and states from a seed: what laws are tried on.
+
+Sizes are small and numbers few, so that ties, ceilings and full nodes are common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.base.rng import Random, stream
+from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task, result_id
+from headgate.state import JobState, State, TaskState
+from headgate.state.life import HOLDING
+
+GIB = 1 << 30
+QUEUES = ("default", "night", "batch")
+
+
+def random_node(rng: Random, number: int) -> Node:
+    """Return node `n<number>`: up to four GPUs of one to three GiB, in one of three racks."""
+    memory = [rng.choice((1, 2, 2, 3)) * GIB for _ in range(rng.randint(0, 4))]
+    return Node(
+        id=f"n{number}",
+        rack=f"r{rng.randrange(3)}",
+        gpus=tuple(Gpu(memory_bytes=m) for m in memory),
+        cpus=rng.randint(0, 3),
+    )
+
+
+def random_queues(rng: Random) -> tuple[Queue, ...]:
+    """Return the queues of `QUEUES`; the first has no ceilings."""
+    first, *others = QUEUES
+    return (
+        Queue(name=first),
+        *(
+            Queue(
+                name=name,
+                weight=rng.choice((0.5, 1.0, 3.0)),
+                max_gpus=rng.choice((None, 4, 5)),
+                max_jobs_in_flight=rng.choice((None, 1, 2)),
+            )
+            for name in others
+        ),
+    )
+
+
+def random_job(rng: Random, job_id: str, shards: tuple[Shard, ...] = ()) -> Job:
+    """Return a job of at most five tasks: a gang, or a DAG with tasks on GPUs and on CPU slots."""
+    gang = rng.random() < 0.3
+    tasks: list[Task] = []
+    for ordinal in range(rng.randint(1, 3 if gang else 5)):
+        reads = [s.id for s in rng.sample(shards, min(len(shards), rng.choice((0, 1, 1, 2))))]
+        after: list[int] = []
+        if not gang:
+            after = [n for n in range(ordinal) if rng.random() < 0.3]
+            reads += [result_id(job_id, n) for n in after if rng.random() < 0.7]
+        gpus = rng.choice((0, 1, 1, 1, 2))
+        tasks.append(
+            Task(
+                reads=tuple(reads),
+                after=tuple(after),
+                gpus=gpus,
+                gpu_memory_bytes=rng.choice((0, GIB, 2 * GIB)) if gpus else 0,
+                cpus=rng.choice((1, 1, 2)),
+                compute_s=rng.choice((0.0, 1.0, 2.0, 2.5, 7.0)),
+                output_bytes=rng.choice((0, 0, 100, 1000)),
+            )
+        )
+    return Job(
+        id=job_id,
+        name=job_id,
+        user=rng.choice(("ada", "grace", "edsger")),
+        queue=rng.choice(QUEUES),
+        tasks=tuple(tasks),
+        shards=shards,
+        priority=rng.choice((0, 0, 1, 5)),
+        gang=gang,
+        retries=rng.randint(0, 2),
+    )
+
+
+def random_shards(rng: Random) -> tuple[Shard, ...]:
+    """Return up to five shards, one of them empty at times."""
+    sizes = (0, 200, 1000, 3000)
+    return tuple(Shard(id=f"s{n}", size_bytes=rng.choice(sizes)) for n in range(rng.randint(0, 5)))
+
+
+def random_state(seed: int, accepts: Callable[[Job], bool] = lambda job: True) -> State:
+    """Return a state in mid-life of jobs that `accepts` lets in: some run, wait, stop, have ended.
+
+    Nodes may be down, shards without a replica, and gangs half stopped.
+    """
+    rng = stream(seed, "random state")
+    state = State()
+    state.bandwidth = rng.choice(
+        (
+            Bandwidth(disk_bytes_per_s=100, rack_bytes_per_s=60, cluster_bytes_per_s=30),
+            Bandwidth(disk_bytes_per_s=100, rack_bytes_per_s=100, cluster_bytes_per_s=1),
+        )
+    )
+    for queue in random_queues(rng):
+        state.set_queue(queue)
+    nodes = [state.add_node(random_node(rng, n)) for n in range(rng.randint(1, 6))]
+    shards = random_shards(rng)
+    for shard in shards:
+        row = state.shard(shard)
+        for node in rng.sample(nodes, min(len(nodes), rng.choice((0, 1, 1, 2, 3)))):
+            state.add_replica(row, node)
+    submitted = (random_job(rng, f"j{n}", shards) for n in range(rng.randint(1, 10)))
+    jobs = [state.add_job(job) for job in submitted if accepts(job)]
+    for _ in range(rng.randint(0, 30)):
+        state.now += 1.0
+        state.version += 1
+        for job in jobs:
+            _activate(state, job)
+        rng.choice((_launch, _launch, _launch, _advance, _advance, _interrupt, _lose))(state, rng)
+    return state
+
+
+def _activate(state: State, job: int) -> None:
+    queue = state.jobs.queue[job]
+    limit = state.queue(queue).max_jobs_in_flight
+    if state.jobs.state[job] != JobState.QUEUED:
+        return
+    if limit is not None and state.queues.in_flight[queue] >= limit:
+        return
+    state.move_job(job, JobState.ACTIVE)
+    for task in state.tasks_of(job):
+        blocked = state.tasks.blockers[task] > 0
+        state.move_task(task, TaskState.BLOCKED if blocked else TaskState.WAITING)
+
+
+def _launch(state: State, rng: Random) -> None:
+    """Launch a random waiting task, with all others of its gang, where there is room for it."""
+    waiting = _in(state, TaskState.WAITING)
+    if not waiting:
+        return
+    job = state.tasks.job[rng.choice(waiting)]
+    tasks = state.waiting_of(job).tolist()
+    gang = state.job(job).gang
+    if gang and len(tasks) < state.jobs.task_count[job]:
+        return
+    placed: list[int] = []
+    for task in tasks if gang else [rng.choice(tasks)]:
+        rooms = [n for n in state.live_nodes() if _room(state, task, n) is not None]
+        if not rooms:
+            break
+        node = rng.choice(rooms)
+        state.launch(task, node, _room(state, task, node) or (), launch=state.version)
+        placed.append(task)
+    else:
+        return
+    for task in placed:  # the gang did not find room as a whole
+        state.release(task, TaskState.WAITING)
+
+
+def _room(state: State, task: int, node: int) -> tuple[int, ...] | None:
+    tasks, queue = state.tasks, state.jobs.queue[state.tasks.job[task]]
+    need, limit = tasks.gpus[task], state.queue(queue).max_gpus
+    if limit is not None and need and state.queues.held_gpus[queue] + need > limit:
+        return None
+    memory = state.gpu_memory_bytes_of(node)
+    free = [g for g in state.free_gpus_of(node).tolist() if memory[g] >= tasks.memory_bytes[task]]
+    if len(free) < need or state.nodes.free_cpus[node] < tasks.cpus[task]:
+        return None
+    return tuple(free[:need])
+
+
+def _advance(state: State, rng: Random) -> None:
+    """Start, finish or stop a random run."""
+    held = [t for s in HOLDING for t in _in(state, s)]
+    if not held:
+        return
+    task = rng.choice(held)
+    job, at = state.tasks.job[task], state.tasks.state[task]
+    if at == TaskState.STARTING:
+        state.move_task(task, TaskState.RUNNING)
+    elif at == TaskState.STOPPING:
+        ending = state.jobs.state[job] == JobState.STOPPING
+        state.release(task, TaskState.CANCELLED if ending else TaskState.WAITING)
+    else:
+        state.release(task, TaskState.FINISHED)
+        if task in state.results:
+            state.add_replica(state.results[task], state.tasks.node[task])
+        for later in state.dependents.get(task, ()):
+            state.tasks.blockers[later] -= 1
+            if not state.tasks.blockers[later]:
+                state.move_task(later, TaskState.WAITING)
+    _close(state, job)
+
+
+def _close(state: State, job: int) -> None:
+    if state.jobs.running[job] or state.jobs.running_cpu[job]:
+        return
+    if state.jobs.state[job] == JobState.STOPPING:
+        state.move_job(job, JobState.CANCELLED)
+    elif state.jobs.unfinished[job] == 0:
+        state.move_job(job, JobState.FINISHED)
+
+
+def _interrupt(state: State, rng: Random) -> None:
+    """Cancel the job of a random run; or, of a gang, give up that run and stop the others."""
+    running = _in(state, TaskState.RUNNING)
+    if not running:
+        return
+    chosen = rng.choice(running)
+    job = state.tasks.job[chosen]
+    again = state.job(job).gang and rng.random() < 0.7
+    if not again:
+        state.move_job(job, JobState.STOPPING, "cancelled by ada")
+    for task in state.tasks_of(job):
+        at = state.tasks.state[task]
+        if again and task == chosen:
+            state.release(task, TaskState.WAITING)
+        elif at in (TaskState.STARTING, TaskState.RUNNING):
+            state.move_task(task, TaskState.STOPPING)
+        elif again and at == TaskState.FINISHED:
+            state.move_task(task, TaskState.WAITING)
+        elif not again and at in (TaskState.BLOCKED, TaskState.WAITING):
+            state.move_task(task, TaskState.CANCELLED)
+    _close(state, job)
+
+
+def _lose(state: State, rng: Random) -> None:
+    """Take a random node down if nothing runs on it, or bring one back with other GPUs."""
+    node = rng.randrange(len(state.nodes.alive))
+    held = {state.tasks.node[t] for s in HOLDING for t in _in(state, s)}
+    if not state.nodes.alive[node]:
+        state.add_node(random_node(rng, int(state.node(node).id[1:])))
+    elif node not in held and rng.random() < 0.5:
+        state.remove_node(node)
+
+
+def _in(state: State, at: TaskState) -> list[int]:
+    return [t for t, s in enumerate(state.tasks.state.array().tolist()) if s == at]

@@ -1,0 +1,123 @@
+"""Gangs: all together or not at all, in starting, in failing and in starting again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headgate.model import Task
+from headgate.protocol import FailureKind, LaunchGang, ReplicaLost, StopTask
+
+Bench = Any  # of conftest.py
+
+WHOLE = (("g", 0, "a", (0,)), ("g", 1, "b", (0,)), ("g", 2, "c", (0,)))
+
+
+@pytest.fixture
+def gang(bench: Bench) -> Bench:
+    """Three nodes with a GPU each, and a gang of three that runs on them."""
+    for name in "abc":
+        bench.node(name)
+    bench.job("g", [Task(output_bytes=7)] * 3, gang=True, retries=1)
+    commands = bench.give(bench.plan_event(*WHOLE))
+    (launch,) = commands
+    assert isinstance(launch, LaunchGang)
+    assert [(m.node, m.gpus) for m in launch.members] == [("a", (0,)), ("b", (0,)), ("c", (0,))]
+    for member in launch.members:
+        bench.started(member)
+    return bench
+
+
+def stopped_again(bench: Bench, commands: list[Any]) -> list[int]:
+    """Answer every stop among the commands; return the ordinals stopped."""
+    launches = {launch.id: launch for launch in bench.launches}
+    stopping = [launches[c.launch] for c in commands if isinstance(c, StopTask)]
+    for launch in stopping:
+        bench.stopped(launch)
+    return [launch.ordinal for launch in stopping]
+
+
+def restarts_whole(bench: Bench) -> None:
+    assert bench.tasks("g") == ["waiting"] * 3
+    again = bench.plan(*WHOLE)
+    for launch in again:
+        bench.finished(launch, 7)
+    assert bench.job_state("g") == "finished"
+
+
+@pytest.mark.parametrize("kind", list(FailureKind))
+def test_a_member_that_fails_restarts_the_gang_whole(gang: Bench, kind: FailureKind) -> None:
+    commands = gang.failed(gang.launches[1], kind)
+    assert gang.tasks("g") == ["stopping", "waiting", "stopping"]
+    assert stopped_again(gang, commands) == [0, 2]
+    restarts_whole(gang)
+
+
+def test_members_that_had_finished_run_again_with_the_others(gang: Bench) -> None:
+    gang.finished(gang.launches[0], 7)
+    commands = gang.failed(gang.launches[1])
+    assert gang.tasks("g") == ["waiting", "waiting", "stopping"]
+    assert stopped_again(gang, commands) == [2]
+    restarts_whole(gang)
+
+
+def test_a_member_that_finishes_while_it_is_stopping_runs_again(gang: Bench) -> None:
+    gang.failed(gang.launches[1])
+    gang.finished(gang.launches[0], 7)
+    gang.stopped(gang.launches[2])
+    restarts_whole(gang)
+
+
+def test_a_lost_node_restarts_the_gang_that_had_a_member_there(gang: Bench) -> None:
+    commands = gang.lose("b")
+    assert gang.tasks("g") == ["stopping", "waiting", "stopping"]
+    assert stopped_again(gang, commands) == [0, 2]
+    gang.node("b")
+    restarts_whole(gang)
+
+
+def test_the_result_of_a_member_lost_with_its_node_restarts_the_gang(gang: Bench) -> None:
+    gang.finished(gang.launches[1], 7)
+    commands = gang.lose("b")
+    assert gang.tasks("g") == ["stopping", "waiting", "stopping"]
+    assert stopped_again(gang, commands) == [0, 2]
+    gang.node("b")
+    restarts_whole(gang)
+
+
+def test_the_result_of_a_member_lost_alone_restarts_the_gang(gang: Bench) -> None:
+    gang.finished(gang.launches[1], 7)
+    commands = gang.give(ReplicaLost(at=gang.at, shard="g/1", node="b"))
+    assert stopped_again(gang, commands) == [0, 2]
+    restarts_whole(gang)
+
+
+def test_a_member_that_stops_though_nobody_asked_restarts_the_gang(gang: Bench) -> None:
+    commands = gang.stopped(gang.launches[0])
+    assert stopped_again(gang, commands) == [1, 2]
+    restarts_whole(gang)
+
+
+def test_a_gang_fails_when_one_member_has_no_retry_left(gang: Bench) -> None:
+    stopped_again(gang, gang.failed(gang.launches[1]))
+    again = gang.plan(*WHOLE)
+    stopped_again(gang, gang.failed(again[1]))
+    assert gang.job_state("g") == "failed"
+    assert gang.message("g") == "task 1 failed 2 times: it broke"
+
+
+def test_a_gang_is_stopped_whole_when_it_is_cancelled(gang: Bench) -> None:
+    assert stopped_again(gang, gang.cancel("g")) == [0, 1, 2]
+    assert gang.job_state("g") == "cancelled"
+
+
+def test_a_gang_that_a_stale_plan_cannot_place_whole_is_not_placed_at_all(bench: Bench) -> None:
+    for name in "abc":
+        bench.node(name)
+    bench.job("g", [Task()] * 3, gang=True)
+    bench.lose("b")
+    assert bench.plan(*WHOLE) == []
+    assert bench.tasks("g") == ["waiting"] * 3
+    assert bench.engine.stale == 3
+    assert bench.decide is not None, "what was planned in vain is decided anew"

@@ -1,0 +1,168 @@
+"""Lineage: results that are lost are made again, exactly those that somebody still needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.model import Task
+from headgate.protocol import FailureKind, ReplicaLost
+
+Bench = Any  # of conftest.py
+
+
+def run(bench: Bench, ordinal: int, node: str) -> None:
+    """Run one task of job j to its end."""
+    bench.finished(bench.run("j", ordinal, node), 50)
+
+
+def chain(*, output_bytes: int = 50) -> list[Task]:
+    """0 -> 1 -> 2, each reading the result before it."""
+    return [
+        Task(output_bytes=output_bytes),
+        Task(after=(0,), reads=("j/0",), output_bytes=output_bytes),
+        Task(after=(1,), reads=("j/1",)),
+    ]
+
+
+def test_a_task_waits_for_exactly_those_before_it(bench: Bench) -> None:
+    bench.node("a")
+    bench.job("j", [Task(), Task(), Task(after=(0, 1))])
+    run(bench, 0, "a")
+    assert bench.tasks("j") == ["finished", "waiting", "blocked"]
+    run(bench, 1, "a")
+    assert bench.tasks("j") == ["finished", "finished", "waiting"]
+
+
+def test_a_task_reads_the_result_where_it_was_made(bench: Bench) -> None:
+    bench.node("a")
+    bench.node("b")
+    bench.job("j", chain())
+    run(bench, 0, "b")
+    (launch,) = bench.plan(("j", 1, "a", (0,)))
+    (read,) = launch.reads
+    assert (read.shard.id, read.shard.size_bytes, read.sources) == ("j/0", 50, ("b",))
+
+
+def test_a_lost_result_that_is_needed_is_made_again_first(bench: Bench) -> None:
+    bench.node("a")
+    bench.node("b")
+    bench.job("j", chain())
+    run(bench, 0, "b")
+    bench.lose("b")
+    assert bench.tasks("j") == ["waiting", "blocked", "blocked"]
+    for ordinal in (0, 1, 2):
+        run(bench, ordinal, "a")
+    assert bench.job_state("j") == "finished"
+
+
+def test_results_are_made_again_as_many_levels_back_as_they_are_gone(bench: Bench) -> None:
+    bench.node("a")
+    bench.node("b")
+    bench.job("j", chain())
+    run(bench, 0, "b")
+    run(bench, 1, "b")
+    bench.lose("b")
+    assert bench.tasks("j") == ["waiting", "blocked", "blocked"]
+
+
+def test_a_level_whose_result_is_still_there_is_not_run_again(bench: Bench) -> None:
+    bench.node("a")
+    bench.node("b")
+    bench.job("j", chain())
+    run(bench, 0, "a")
+    run(bench, 1, "b")
+    bench.lose("b")
+    assert bench.tasks("j") == ["finished", "waiting", "blocked"]
+
+
+def test_a_result_that_nobody_needs_any_more_is_not_made_again(bench: Bench) -> None:
+    bench.node("a")
+    bench.node("b")
+    bench.job("j", chain())
+    run(bench, 0, "b")
+    run(bench, 1, "a")
+    bench.lose("b")
+    assert bench.tasks("j") == ["finished", "finished", "waiting"]
+
+
+def test_a_task_that_only_comes_after_and_reads_nothing_needs_no_result(bench: Bench) -> None:
+    bench.node("a")
+    bench.node("b")
+    bench.job("j", [Task(output_bytes=50), Task(after=(0,))])
+    run(bench, 0, "b")
+    bench.lose("b")
+    assert bench.tasks("j") == ["finished", "waiting"]
+
+
+def test_a_last_result_is_kept_for_the_user_while_the_job_flies(bench: Bench) -> None:
+    bench.node("a")
+    bench.node("b")
+    bench.job("j", [Task(output_bytes=50), Task()])
+    run(bench, 0, "b")
+    bench.lose("b")
+    assert bench.tasks("j") == ["waiting", "waiting"]
+
+
+def test_a_finished_job_stays_finished_whatever_is_lost(bench: Bench) -> None:
+    bench.node("a")
+    bench.job("j", [Task(output_bytes=50)])
+    run(bench, 0, "a")
+    bench.lose("a")
+    assert bench.job_state("j") == "finished"
+
+
+def test_a_copy_elsewhere_saves_a_result(bench: Bench) -> None:
+    bench.node("a")
+    bench.node("b")
+    bench.job("j", chain())
+    run(bench, 0, "b")
+    bench.replica("j/0", "a")
+    bench.lose("b")
+    assert bench.tasks("j") == ["finished", "waiting", "blocked"]
+    bench.give(ReplicaLost(at=bench.at, shard="j/0", node="a"))
+    assert bench.tasks("j") == ["waiting", "blocked", "blocked"]
+
+
+def test_a_reader_that_runs_when_its_source_goes_may_still_finish(bench: Bench) -> None:
+    bench.node("a")
+    bench.node("b")
+    bench.job("j", chain())
+    run(bench, 0, "b")
+    reader = bench.run("j", 1, "a")
+    bench.lose("b")
+    assert bench.tasks("j") == ["waiting", "running", "blocked"]
+    bench.finished(reader, 50)  # it had read all that it needed
+    assert bench.tasks("j") == ["waiting", "finished", "waiting"]
+
+
+def test_a_reader_that_lost_its_source_waits_for_it_to_be_made_again(bench: Bench) -> None:
+    bench.node("a")
+    bench.node("b")
+    bench.job("j", chain(), retries=0)
+    run(bench, 0, "b")
+    reader = bench.run("j", 1, "a")
+    bench.lose("b")
+    bench.failed(reader, FailureKind.LOST, "no replica is left")
+    assert bench.tasks("j") == ["waiting", "blocked", "blocked"]
+    for ordinal in (0, 1, 2):
+        run(bench, ordinal, "a")
+    assert bench.job_state("j") == "finished"
+
+
+def test_both_results_of_one_reader_are_made_again_before_it_runs(bench: Bench) -> None:
+    bench.node("a")
+    bench.node("b", gpus=2)
+    tasks = [
+        Task(output_bytes=50),
+        Task(output_bytes=50),
+        Task(after=(0, 1), reads=("j/0", "j/1")),
+    ]
+    bench.job("j", tasks)
+    run(bench, 0, "b")
+    run(bench, 1, "b")
+    bench.lose("b")
+    assert bench.tasks("j") == ["waiting", "waiting", "blocked"]
+    run(bench, 1, "a")
+    assert bench.tasks("j") == ["waiting", "finished", "blocked"]
+    run(bench, 0, "a")
+    assert bench.tasks("j") == ["finished", "finished", "waiting"]

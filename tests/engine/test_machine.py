@@ -1,0 +1,426 @@
+"""The engine under everything a world can throw at it, in any order: its laws hold after each step,
+every job can still end, and the same facts give the same wishes."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from headgate.base.rng import Random, stream
+from headgate.engine import Engine
+from headgate.model import Bandwidth, Dataset, Gpu, Node, Queue, Shard
+from headgate.policies.fifo import FirstInFirstOut
+from headgate.protocol import (
+    BandwidthMeasured,
+    Command,
+    DatasetAdded,
+    DatasetRemoved,
+    Decide,
+    Event,
+    FailureKind,
+    JobCancelled,
+    JobSubmitted,
+    LaunchGang,
+    LaunchTask,
+    NodeJoined,
+    NodeLost,
+    Placement,
+    Plan,
+    PlanFailed,
+    PlanReady,
+    QueueChanged,
+    ReplicaAdded,
+    ReplicaLost,
+    StopTask,
+    TaskFailed,
+    TaskFinished,
+    TaskStarted,
+    TaskStopped,
+    TimerFired,
+    WakeAt,
+)
+from headgate.protocol.reasons import PolicyBroke
+from headgate.state import JobState, Scratch, Snapshot, TaskState, check
+from headgate.state.life import ENDED, HOLDING
+from headgate.testing.digest import digest
+from headgate.testing.random_worlds import (
+    GIB,
+    QUEUES,
+    random_job,
+    random_node,
+    random_queues,
+    random_shards,
+)
+
+SEED = st.integers(0, 2**32 - 1)
+SHARDS = tuple(Shard(id=f"s{n}", size_bytes=1000 * n) for n in range(4))
+
+
+def random_plan(rng: Random, snapshot: Snapshot) -> Plan:
+    """Place random waiting tasks where they fit; gangs whole; under all ceilings."""
+    scratch = Scratch(snapshot)
+    nodes = snapshot.live_nodes()
+    for job in snapshot.waiting_jobs():
+        tasks = snapshot.waiting_of(job).tolist()
+        gang = snapshot.job(job).gang
+        whole = len(tasks) == snapshot.jobs.task_count[job]
+        queue = snapshot.jobs.queue[job]
+        limit = snapshot.queue(queue).max_gpus
+        if rng.random() < 0.3 or not nodes or (gang and not whole):
+            continue
+        with scratch.trial() as trial:
+            placed = 0
+            for task in tasks:
+                need = snapshot.tasks.gpus[task]
+                if need and limit is not None and scratch.used_gpus(queue) + need > limit:
+                    break
+                placed += any(scratch.place(task, n) for n in rng.sample(nodes, len(nodes)))
+            if not gang or placed == len(tasks):
+                trial.keep()
+    return Plan(placements=tuple(scratch.placements))
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """Plays the world: remembers what was asked of it, answers late, twice, wrongly or never."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine = Engine()
+        self.now = 0.0
+        self.batches: list[tuple[Event, ...]] = []
+        self.commands: list[list[Command]] = []
+        self.last_id = 0
+        self.jobs = 0
+        self.nodes = 0
+        self.deciding: tuple[Decide, Snapshot] | None = None
+        self.timer: WakeAt | None = None
+        self.failures_in_a_row = 0
+        self.launches: dict[int, LaunchTask] = {}  # asked for, and not known to have ended
+        self.stops: dict[int, StopTask] = {}  # by launch
+        self.limits: dict[str, int] = {}  # most jobs in flight that a queue may have had
+
+    # --- the loop ------------------------------------------------------------------------------
+
+    def give(self, *events: Event) -> list[Command]:
+        """Hand over a batch, and take note of the commands as a world would."""
+        self.batches.append(events)
+        commands = self.engine.handle(*events)
+        self.commands.append(list(commands))
+        for command in commands:
+            self.note(command)
+        return commands
+
+    def note(self, command: Command) -> None:
+        members = command.members if isinstance(command, LaunchGang) else ()
+        for number in [*(m.id for m in members), command.id]:
+            assert number == self.last_id + 1, "ids are dense, and in the order of the wishes"
+            self.last_id = number
+        match command:
+            case Decide():
+                assert self.deciding is None, "one Decide at a time"
+                assert self.engine.state.waiting_tasks, "asked though nothing waits"
+                self.deciding = (command, self.engine.snapshot())
+            case WakeAt():
+                assert self.timer is None, "one timer at a time"
+                self.timer = command
+            case StopTask():
+                assert command.launch in self.launches
+                assert command.launch not in self.stops, "a run is asked to stop once"
+                self.stops[command.launch] = command
+            case LaunchTask():
+                self.launches[command.id] = command
+            case LaunchGang():
+                self.launches |= {m.id: m for m in members}
+            case _:
+                raise AssertionError(command)
+
+    def forget(self, launch: int) -> None:
+        del self.launches[launch]
+        self.stops.pop(launch, None)
+
+    def later(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    def pick_launch(self, pick: int) -> LaunchTask:
+        return list(self.launches.values())[pick % len(self.launches)]
+
+    # --- rules: users and operators --------------------------------------------------------------
+
+    @initialize(seed=SEED)
+    def begin(self, seed: int) -> None:
+        queues = random_queues(stream(seed, "queues"))
+        nodes = [random_node(stream(seed, n), n) for n in range(3)]
+        self.nodes = len(nodes)
+        self.limits = {q.name: q.max_jobs_in_flight or 10**6 for q in queues}
+        self.give(*[QueueChanged(at=0.0, queue=q) for q in queues])
+        self.give(*[NodeJoined(at=0.0, node=n) for n in nodes])
+
+    @rule(seed=SEED, count=st.integers(1, 3))
+    def submit(self, seed: int, count: int) -> None:
+        rng, at = stream(seed, "job"), self.later()
+        names = [f"j{self.jobs + n}" for n in range(count)]
+        self.jobs += count
+        shards = random_shards(rng)
+        self.give(*[JobSubmitted(at=at, job=random_job(rng, name, shards)) for name in names])
+
+    @rule(job=st.integers(0, 20))
+    def cancel(self, job: int) -> None:
+        self.give(JobCancelled(at=self.later(), job=f"j{job}", by="ada"))
+
+    @rule(queue=st.sampled_from(QUEUES), gpus=st.sampled_from((None, 2, 6)),
+          jobs=st.sampled_from((None, 1, 3)))  # fmt: skip
+    def change_queue(self, queue: str, gpus: int | None, jobs: int | None) -> None:
+        row = self.engine.state.names.queue_rows[queue]
+        self.limits[queue] = max(jobs or 10**6, self.engine.state.queues.in_flight[row])
+        changed = Queue(name=queue, max_gpus=gpus, max_jobs_in_flight=jobs)
+        self.give(QueueChanged(at=self.later(), queue=changed))
+
+    @rule(add=st.booleans(), name=st.sampled_from(("x", "y")))
+    def change_dataset(self, add: bool, name: str) -> None:
+        dataset = Dataset(name=name, user="ada", shards=SHARDS)
+        at = self.later()
+        self.give(DatasetAdded(at=at, dataset=dataset) if add else DatasetRemoved(at=at, name=name))
+
+    # --- rules: the cluster ----------------------------------------------------------------------
+
+    @rule(seed=SEED, number=st.integers(0, 5))
+    def join(self, seed: int, number: int) -> None:
+        """A new node, one that comes back, or one that restarted before anybody missed it."""
+        self.drop_runs_of(f"n{number}")
+        self.give(NodeJoined(at=self.later(), node=random_node(stream(seed, "node"), number)))
+
+    @rule(number=st.integers(0, 5))
+    def lose(self, number: int) -> None:
+        self.drop_runs_of(f"n{number}")
+        self.give(NodeLost(at=self.later(), node=f"n{number}"))
+
+    def drop_runs_of(self, node: str) -> None:
+        for launch in [i for i, c in self.launches.items() if c.node == node]:
+            self.forget(launch)
+
+    @rule(shard=st.sampled_from(SHARDS), node=st.integers(0, 5), here=st.booleans())
+    def move_replica(self, shard: Shard, node: int, here: bool) -> None:
+        at = self.later()
+        if here:
+            self.give(ReplicaAdded(at=at, shard=shard, node=f"n{node}"))
+        else:
+            self.give(ReplicaLost(at=at, shard=shard.id, node=f"n{node}"))
+
+    @rule(job=st.integers(0, 20), ordinal=st.integers(0, 4), node=st.integers(0, 5))
+    def lose_result(self, job: int, ordinal: int, node: int) -> None:
+        self.give(ReplicaLost(at=self.later(), shard=f"j{job}/{ordinal}", node=f"n{node}"))
+
+    @rule(speed=st.sampled_from((1e6, 1e7)))
+    def measure(self, speed: float) -> None:
+        bandwidth = Bandwidth(
+            disk_bytes_per_s=speed, rack_bytes_per_s=speed, cluster_bytes_per_s=speed / 2
+        )
+        self.give(BandwidthMeasured(at=self.later(), bandwidth=bandwidth))
+
+    # --- rules: runs -----------------------------------------------------------------------------
+
+    @precondition(lambda self: self.launches)
+    @rule(picks=st.lists(st.integers(0, 99), min_size=1, max_size=3))
+    def start(self, picks: list[int]) -> None:
+        at = self.later()
+        self.give(*[TaskStarted(at=at, cause=self.pick_launch(p).id) for p in picks])
+
+    @precondition(lambda self: self.launches)
+    @rule(picks=st.lists(st.integers(0, 99), min_size=1, max_size=3), size=st.sampled_from((0, 9)))
+    def finish(self, picks: list[int], size: int) -> None:
+        at, ended = self.later(), dict.fromkeys(self.pick_launch(p).id for p in picks)
+        for launch in ended:
+            self.forget(launch)
+        self.give(*[TaskFinished(at=at, cause=i, output_bytes=size) for i in ended])
+
+    @precondition(lambda self: self.launches)
+    @rule(pick=st.integers(0, 99), kind=st.sampled_from(FailureKind))
+    def fail(self, pick: int, kind: FailureKind) -> None:
+        launch = self.pick_launch(pick).id
+        self.forget(launch)
+        self.give(TaskFailed(at=self.later(), cause=launch, kind=kind, message="it broke"))
+
+    @precondition(lambda self: self.stops)
+    @rule(pick=st.integers(0, 99))
+    def stop(self, pick: int) -> None:
+        launch = list(self.stops)[pick % len(self.stops)]
+        self.forget(launch)
+        self.give(TaskStopped(at=self.later(), cause=launch))
+
+    @precondition(lambda self: self.batches)
+    @rule(pick=st.integers(0, 999))
+    def say_an_old_answer_again(self, pick: int) -> None:
+        """Duplicates of answers to commands that are settled change nothing but `stale`."""
+        answers = [e for b in self.batches for e in b if hasattr(e, "cause")]
+        settled = [e for e in answers if self.is_settled(e)]
+        if not settled:
+            return
+        state, stale = self.engine.state, self.engine.stale
+        state.version += 1  # every event counts
+        before = digest(state)
+        state.version -= 1
+        assert self.give(settled[pick % len(settled)]) == []
+        assert digest(state) == before
+        assert self.engine.stale == stale + 1
+
+    def is_settled(self, event: Event) -> bool:
+        cause = event.cause  # type: ignore[attr-defined]
+        deciding = self.deciding[0].id if self.deciding else None
+        return cause not in (*self.launches, deciding, self.timer.id if self.timer else None)
+
+    # --- rules: decisions ------------------------------------------------------------------------
+
+    def decided(self) -> tuple[Decide, Snapshot]:
+        assert self.deciding is not None
+        decide, snapshot = self.deciding
+        self.deciding = None
+        return decide, snapshot
+
+    @precondition(lambda self: self.deciding)
+    @rule(seed=SEED)
+    def plan(self, seed: int) -> None:
+        """A right plan, however stale: what of it can still be done is done."""
+        decide, snapshot = self.decided()
+        plan = random_plan(stream(seed, "plan"), snapshot)
+        at = self.later()
+        commands = self.give(PlanReady(at=at, cause=decide.id, seen=decide.seen, plan=plan))
+        assert not any(isinstance(c, WakeAt) for c in commands), self.engine.state.refusals
+        self.failures_in_a_row = 0
+
+    @precondition(lambda self: self.deciding and self.deciding[0].seen == self.engine.state.version)
+    @rule(node=st.integers(0, 3), gpus=st.sampled_from([(), (0,), (9,), (-1,), (0, 0), (0, 1, 2)]))
+    def plan_the_impossible(self, node: int, gpus: tuple[int, ...]) -> None:
+        decide, snapshot = self.decided()
+        blocked = [
+            t for t in range(len(snapshot.tasks.state))
+            if snapshot.tasks.state[t] != TaskState.WAITING
+        ]  # fmt: skip
+        task = blocked[0] if blocked else 10**6
+        plan = Plan(placements=(Placement(task=task, node=node, gpus=gpus),))
+        at = self.later()
+        self.broke(PlanReady(at=at, cause=decide.id, seen=decide.seen, plan=plan))
+
+    @precondition(lambda self: self.deciding)
+    @rule()
+    def policy_fails(self) -> None:
+        self.broke(PlanFailed(at=self.later(), cause=self.decided()[0].id, message="it broke"))
+
+    def broke(self, event: Event) -> None:
+        (wake,) = self.give(event)
+        assert isinstance(wake, WakeAt)
+        assert wake.at == self.now + min(60.0, 2.0 ** min(self.failures_in_a_row, 6))
+        self.failures_in_a_row += 1
+        (refusal,) = self.engine.state.refusals
+        assert isinstance(refusal.reason, PolicyBroke)
+
+    @precondition(lambda self: self.timer)
+    @rule()
+    def timer_fires(self) -> None:
+        assert self.timer is not None
+        timer, self.timer = self.timer, None
+        self.now = max(self.now, timer.at)
+        self.give(TimerFired(at=self.now, cause=timer.id))
+
+    @rule()
+    def restart_from_a_snapshot(self) -> None:
+        """What the journal keeps as a snapshot goes on like the engine itself."""
+        self.engine = pickle.loads(pickle.dumps(self.engine))
+
+    # --- laws ------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_laws_of_the_state_hold(self) -> None:
+        check(self.engine.state)
+
+    @invariant()
+    def the_engine_holds_exactly_what_the_world_was_asked_for(self) -> None:
+        state = self.engine.state
+        held = [t for t, s in enumerate(state.tasks.state.array().tolist()) if s in HOLDING]
+        assert sorted(state.tasks.launch[t] for t in held) == sorted(self.launches)
+        stopping = [t for t in held if state.tasks.state[t] == TaskState.STOPPING]
+        assert sorted(state.tasks.launch[t] for t in stopping) == sorted(self.stops)
+        for task in held:
+            launch = self.launches[state.tasks.launch[task]]
+            where = state.node(state.tasks.node[task]).id, state.tasks.held[task]
+            assert (launch.node, launch.gpus) == where
+
+    @invariant()
+    def what_is_outstanding_is_asked_again_exactly(self) -> None:
+        again = self.engine.outstanding()
+        launches = [m for c in again if isinstance(c, LaunchGang) for m in c.members]
+        launches += [c for c in again if isinstance(c, LaunchTask)]
+        assert {c.id: (c.job, c.ordinal, c.attempt, c.node, c.gpus) for c in launches} == {
+            i: (c.job, c.ordinal, c.attempt, c.node, c.gpus) for i, c in self.launches.items()
+        }
+        assert {c.launch: c for c in again if isinstance(c, StopTask)} == self.stops
+        assert [c for c in again if isinstance(c, WakeAt)] == ([self.timer] if self.timer else [])
+        decides = [c.id for c in again if isinstance(c, Decide)]
+        assert decides == ([self.deciding[0].id] if self.deciding else [])
+
+    @invariant()
+    def queues_keep_to_their_jobs_in_flight(self) -> None:
+        state = self.engine.state
+        for name, row in state.names.queue_rows.items():
+            assert state.queues.in_flight[row] <= self.limits.get(name, 10**6)
+            limit = state.queue(row).max_jobs_in_flight
+            full = limit is not None and state.queues.in_flight[row] >= limit
+            assert full or not state.queued_jobs[row], "a job is held back without need"
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        self.every_job_can_still_end()
+        self.the_same_facts_give_the_same_wishes()
+
+    def every_job_can_still_end(self) -> None:
+        big = Node(id="big", rack="r0", gpus=(Gpu(memory_bytes=3 * GIB),) * 8, cpus=9)
+        queues = [Queue(name=name) for name in self.engine.state.names.queue_rows]
+        self.give(*[QueueChanged(at=self.later(), queue=q) for q in queues])
+        self.limits = {}
+        self.give(NodeJoined(at=self.later(), node=big))
+        steps: tuple[tuple[Callable[[], object], Callable[[], None]], ...] = (
+            (lambda: self.stops, lambda: self.stop(0)),
+            (lambda: self.launches, lambda: self.finish([0], 5)),
+            (lambda: self.deciding, self.plan_in_order),
+            (lambda: self.timer, self.timer_fires),
+        )
+        for _ in range(100 + 40 * self.jobs):
+            act = next((act for possible, act in steps if possible()), None)
+            if act is None:
+                break
+            act()
+            check(self.engine.state)
+        state = self.engine.state
+        left = [j.id for r, j in enumerate(state.names.jobs) if state.jobs.state[r] not in ENDED]
+        assert left == [], [state.story("job", state.names.job_rows[j]) for j in left]
+        for row, job in enumerate(state.names.jobs):
+            if state.jobs.state[row] == JobState.FAILED:
+                assert max(state.tasks.failures[t] for t in state.tasks_of(row)) == job.retries + 1
+
+    def plan_in_order(self) -> None:
+        decide, snapshot = self.decided()
+        plan = FirstInFirstOut().decide(snapshot, stream(0))
+        at = self.later()
+        commands = self.give(PlanReady(at=at, cause=decide.id, seen=decide.seen, plan=plan))
+        assert not any(isinstance(c, WakeAt) for c in commands), self.engine.state.refusals
+
+    def the_same_facts_give_the_same_wishes(self) -> None:
+        again = Engine()
+        assert [again.handle(*b) for b in self.batches] == self.commands
+        assert digest(again.state) == digest(self.engine.state)
+        assert again.stale == self.engine.stale
+
+
+TestEngine = EngineMachine.TestCase
+TestEngine.settings = settings(max_examples=100, stateful_step_count=50)

@@ -1,0 +1,14 @@
+"""The law suite of policies, for fifo."""
+
+from __future__ import annotations
+
+from headgate.decision import Policy
+from headgate.policies.fifo import FirstInFirstOut
+from headgate.testing.policy_laws import PolicyLaws
+
+
+class TestFifo(PolicyLaws):
+    idles_by_choice = True  # the head of the line holds back what would fit
+
+    def make(self) -> Policy:
+        return FirstInFirstOut()
