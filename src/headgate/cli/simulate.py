@@ -18,6 +18,7 @@ from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.rng import Random
 from headgate.base.units import format_seconds, format_size
+from headgate.cli.settings import FormatOption, settle
 from headgate.decision import Policy, make_policy
 from headgate.model import Job
 from headgate.protocol import Command, Event, Plan, Reason
@@ -73,10 +74,10 @@ def simulate(
     timings: Annotated[
         Path | None, typer.Option(help="Write what was measured on this machine to this file.")
     ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
+    fmt: FormatOption = None,
 ) -> None:
     """Run the scheduler in virtual time on a scenario or a trace, and print the figures."""
-    problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency, output)
+    problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency)
     problems += [p for path in (jobs_out, timings) for p in _check_writable(path)]
     if problems:
         raise SpecError(problems, code="usage")
@@ -105,7 +106,7 @@ def simulate(
         _write_jobs(jobs_out, jobs_table(outcome, pooled=scenario is None, trace=recorded))
     if timings is not None:
         _write_timings(timings, decisions_s, time.perf_counter() - started)
-    _print(outcome.figures, output)
+    _print(outcome.figures, as_json=settle(None, fmt).as_json)
 
 
 def _read_scenario(
@@ -130,7 +131,6 @@ def _check_options(
     policy: str | None,
     seed: int | None,
     decision_latency_s: float | None,
-    output: str,
 ) -> list[Problem]:
     wrong = []
     if (scenario is None) == (trace is None):
@@ -149,8 +149,6 @@ def _check_options(
         wrong.append(("--seed", f"must be from 0 to 2^63 - 1, not {seed}", ""))
     if decision_latency_s is not None and not 0 <= decision_latency_s < math.inf:
         wrong.append(("--decision-latency", f"must be 0 s or more, not {decision_latency_s}", ""))
-    if output not in ("table", "json"):
-        wrong.append(("--output", f"unknown format '{output}'", "table or json"))
     return [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong]
 
 
@@ -227,8 +225,8 @@ def _write_timings(path: Path, decisions_s: Sequence[float], wall_s: float) -> N
         raise WorldError(f"cannot write {path}: {error}", code="cannot_write") from error
 
 
-def _print(figures: dict[str, Any], output: str) -> None:
-    if output == "json":
+def _print(figures: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
         print(json.dumps(figures, allow_nan=False))
         return
     from rich.console import Console

@@ -205,7 +205,20 @@ def with_fairness(
     *,
     step: Callable[[str], None] = lambda job: None,
 ) -> Outcome:
-    """Return the outcome with fairness: every finished job is run alone to get its ideal time.
+    """Return the outcome with fairness; see `ideal_times_s` for what a time is compared with."""
+    run_s = run_times_s(outcome.state)
+    ideal_s = ideal_times_s(simulation, policy, outcome, step=step)
+    return replace(outcome, figures={**outcome.figures, "fairness": fairness(run_s, ideal_s)})
+
+
+def ideal_times_s(
+    simulation: Simulation,
+    policy: Policy,
+    outcome: Outcome,
+    *,
+    step: Callable[[str], None] = lambda job: None,
+) -> dict[str, float]:
+    """Return per finished job how long it takes alone, from its first start to its last end.
 
     Flow paper, section 5.2: t_ideal is the time of the job alone on the same cluster with at most
     max(1, Q/m) GPUs and the whole network; m is the limit of jobs in flight where every queue used
@@ -223,7 +236,7 @@ def with_fairness(
         alone = replace(simulation, queues=(queue,), submissions=((0.0, job),), faults=())
         ideal_s |= run_times_s(run(alone, policy).state)
         step(job.id)
-    return replace(outcome, figures={**outcome.figures, "fairness": fairness(run_s, ideal_s)})
+    return ideal_s
 
 
 def _ideal_gpus(simulation: Simulation, outcome: Outcome) -> int:

@@ -1,0 +1,272 @@
+"""`headgate demo`: a cluster on this machine, real jobs on it, and the same in virtual time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headgate.api.client import Client
+from headgate.app import POLICIES
+from headgate.base.errors import WorldError
+from headgate.base.units import format_seconds, format_size
+from headgate.cli.settings import FormatOption, settle
+from headgate.decision import make_policy
+from headgate.state import State
+
+_NODES, _GPUS, _RACKS = 8, 2, 2
+_REPLICAS = 2
+_LONGEST_S = 600.0
+_LOOK_S = 0.5
+_SEED = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """What the demo tells of one job, live and simulated."""
+
+    job: str
+    tasks: int
+    wait_s: float
+    run_s: float
+    simulated_s: float
+    fairness: float | None
+    read_bytes: tuple[int, int, int]
+    verdict: str
+
+
+def demo(
+    policy: Annotated[str, typer.Option(help="The policy that decides.")] = "fs",
+    fmt: FormatOption = None,
+) -> None:
+    """Start 8 virtual nodes, run four real jobs at once, check them, and simulate the same."""
+    from rich.console import Console
+
+    make_policy(POLICIES, policy)
+    as_json = settle(None, fmt).as_json
+    console = Console(stderr=as_json)
+    base = Path(tempfile.mkdtemp(prefix="headgate-demo-"))
+    try:
+        rows, facts = _run(base, policy, console)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    if as_json:
+        jobs = [{name: getattr(row, name) for name in _Row.__slots__} for row in rows]
+        print(json.dumps({**facts, "jobs": jobs}))
+    else:
+        _show(console, rows, facts)
+    if any(row.verdict for row in rows):
+        raise typer.Exit(100)
+
+
+def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, Any]]:
+    """Run the demo in a directory; whatever happens, nothing is left running."""
+    from headgate.cli.cluster import bring_up, take_down
+    from headgate.cli.demo_jobs import make_jobs
+
+    state, inputs = base / "state", base / "inputs"
+    inputs.mkdir()
+    started = time.monotonic()
+    try:
+        with console.status(f"Starting {_NODES} virtual nodes with {_GPUS} GPUs each"):
+            bring_up(state, nodes=_NODES, gpus=_GPUS, racks=_RACKS, policy=policy, seed=_SEED)
+        console.print(f"{_NODES} nodes up after {format_seconds(time.monotonic() - started)}")
+        with Client(_socket(state)) as client:
+            with console.status("Making the inputs"):
+                jobs = make_jobs(inputs, _SEED)
+            _put(client, jobs, console)
+            ids = {client.submit(job.text): job for job in jobs}
+            _watch(client, list(ids), console)
+            with console.status("Checking the results against NumPy"):
+                verdicts = {i: _verdict(client, i, job, base) for i, job in ids.items()}
+    finally:
+        with console.status("Ending all processes"):
+            take_down(state)
+    with console.status("Simulating the same jobs on the same cluster"):
+        return _compare(state, policy, verdicts)
+
+
+def _socket(state: Path) -> Path:
+    from headgate.api.address import socket_path
+
+    return socket_path(state)
+
+
+def _put(client: Client, jobs: Sequence[Any], console: Any) -> None:
+    """Put all inputs, with replicas, as datasets."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    from headgate.live.split import split_files
+
+    files = [(name, *data, job.lines) for job in jobs for name, data in job.data.items()]
+    total = sum(path.stat().st_size for _, path, _, _ in files)
+    bar = Progress(
+        TextColumn("Putting {task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        console=console,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("", total=total)
+        for name, path, shard_bytes, lines in files:
+            bar.update(task, description=name)
+            parts = split_files([path], shard_bytes, lines=lines)
+            for index, (_, part) in enumerate(parts):
+                client.put_shard(name, index, iter(part), replicas=_REPLICAS)
+                bar.advance(task, part.size_bytes)
+            client.commit_dataset(name, shards=len(parts))
+    size = format_size(total)
+    console.print(f"{size} of data on the nodes, {_REPLICAS} replicas of each shard")
+
+
+def _watch(client: Client, ids: Sequence[str], console: Any) -> None:
+    """Show the jobs until all have ended."""
+    from rich.live import Live
+
+    until = time.monotonic() + _LONGEST_S
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        while True:
+            views = [client.job(job) for job in ids]
+            live.update(_table(views), refresh=True)
+            if all(view["state"] in ("finished", "failed", "cancelled") for view in views):
+                return
+            if time.monotonic() > until:
+                text = f"the jobs have not ended after {format_seconds(_LONGEST_S)}"
+                raise WorldError(text, code="not_finished")
+            time.sleep(_LOOK_S)
+
+
+def _table(views: Sequence[Mapping[str, Any]]) -> Any:
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    table = Table("job", "tasks", "", "GPUs", "waits for", title="four jobs share 16 GPUs")
+    for view in views:
+        done, total = view["tasks"].get("finished", 0), view["tasks"]["total"]
+        bar = ProgressBar(total=total, completed=done, width=20)
+        reason = view["reason"] or ("" if view["state"] == "active" else view["state"])
+        table.add_row(view["id"], f"{done}/{total}", bar, str(view["gpus"]["held"]), reason)
+    return table
+
+
+def _verdict(client: Client, job_id: str, job: Any, base: Path) -> str:
+    """Return what is wrong with a job's result, or nothing."""
+    view = client.job(job_id)
+    if view["state"] != "finished":
+        return f"{view['state']}: {view['message']}"
+    total = view["tasks"]["total"]
+    paths = []
+    for task in range(total - job.results, total):
+        path = base / f"{job_id}-{task}"
+        with path.open("wb") as file:
+            for piece in client.result(job_id, task):
+                file.write(piece)
+        paths.append(path)
+    wrong: str = job.wrong(paths)
+    return wrong
+
+
+def _compare(
+    state: Path, policy: str, verdicts: Mapping[str, str]
+) -> tuple[list[_Row], dict[str, Any]]:
+    """Replay the journal, simulate what it tells, and return both side by side."""
+    from headgate.live.durable import DurableEngine
+    from headgate.metrics.summary import run_times_s
+    from headgate.sim import run as sim
+    from headgate.sim.replay import recorded
+
+    durable = DurableEngine(state / "journal.db")
+    durable.journal.close()
+    view = durable.engine.state
+    simulation = recorded(view, seed=_SEED)
+    decider = make_policy(POLICIES, policy)
+    outcome = sim.run(simulation, decider)
+    ideal_s = sim.ideal_times_s(simulation, decider, outcome)
+    live_s, simulated_s = run_times_s(view), run_times_s(outcome.state)
+    rows = []
+    for row, job in enumerate(view.names.jobs):
+        jobs, took_s = view.jobs, live_s.get(job.id)
+        rows.append(
+            _Row(
+                job=job.id,
+                tasks=len(job.tasks),
+                wait_s=jobs.started_at[row] - jobs.submitted_at[row],
+                run_s=took_s or 0.0,
+                simulated_s=simulated_s.get(job.id, 0.0),
+                fairness=ideal_s[job.id] / took_s if took_s and job.id in ideal_s else None,
+                read_bytes=(
+                    jobs.read_node_bytes[row],
+                    jobs.read_rack_bytes[row],
+                    jobs.read_cluster_bytes[row],
+                ),
+                verdict=verdicts.get(job.id, "not checked"),
+            )
+        )
+    return rows, _facts(view, outcome, policy)
+
+
+def _facts(view: State, outcome: Any, policy: str) -> dict[str, Any]:
+    ended, submitted = view.jobs.ended_at.array(), view.jobs.submitted_at.array()
+    live = {
+        locality: int(getattr(view.jobs, f"read_{locality}_bytes").array().sum())
+        for locality in ("node", "rack", "cluster")
+    }
+    return {
+        "policy": policy,
+        "makespan_s": float(ended.max() - submitted.min()),
+        "bytes": live,
+        "simulated": {
+            "makespan_s": outcome.figures["makespan_s"],
+            "bytes": outcome.figures["bytes"],
+        },
+    }
+
+
+def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table(title=f"policy {facts['policy']}")
+    for column in ("job", "tasks", "wait", "run", "simulated", "fairness"):
+        table.add_column(column, justify="left" if column == "job" else "right")
+    for column in ("on the node", "in the rack", "across racks"):
+        table.add_column(column, justify="right")
+    table.add_column("result")
+    for row in rows:
+        table.add_row(
+            row.job,
+            str(row.tasks),
+            format_seconds(row.wait_s),
+            format_seconds(row.run_s),
+            format_seconds(row.simulated_s),
+            "-" if row.fairness is None else f"{row.fairness:.2f}",
+            *(format_size(size) for size in row.read_bytes),
+            "right" if not row.verdict else f"[red]{row.verdict}[/red]",
+        )
+    console.print(table)
+    both = Table("", "live", "simulated", title="the whole run")
+    simulated = facts["simulated"]
+    both.add_row(
+        "makespan",
+        format_seconds(facts["makespan_s"]),
+        format_seconds(simulated["makespan_s"]),
+    )
+    for locality, name in (
+        ("node", "read on the node"), ("rack", "in the rack"), ("cluster", "across racks"),
+    ):  # fmt: skip
+        both.add_row(
+            name, format_size(facts["bytes"][locality]), format_size(simulated["bytes"][locality])
+        )
+    console.print(both)
+    console.print(
+        "fairness: the job alone on its part of the GPUs, simulated, against its time here (1 = as "
+        "fast as alone).\nThe simulator knows how long each task computed, not how long processes "
+        "take to start: on a small\nmachine that is most of the difference."
+    )

@@ -1,0 +1,116 @@
+"""The demo's four jobs: their data, their job files, and whether their results are right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from headgate.workloads.generate import Inputs, generate
+from headgate.workloads.verify import verify
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoJob:
+    """A job of the demo.
+
+    `data` are the files to put as datasets, with the size of their shards, cut at line ends where
+    `lines` says so; `results` how many of the last tasks' results make up the whole, which `wrong`
+    checks (empty when it is right).
+    """
+
+    name: str
+    data: Mapping[str, tuple[Path, int]]
+    text: str
+    results: int
+    wrong: Callable[[Sequence[Path]], str]
+    lines: bool = False
+
+
+def make_jobs(folder: Path, seed: int) -> list[DemoJob]:
+    """Write the inputs, some 270 MB, into a folder and return the jobs that read them."""
+    return [
+        _integers("occurrence", "count", folder, 128 * _MIB, 16, seed),
+        _integers("primes", "find", folder, 24 * _MIB, 12, seed),
+        _product(folder, 64 * _MIB, 6, seed),
+        _lines(folder, 1_000_000, 8, seed),
+    ]
+
+
+def _integers(
+    workload: str, stage: str, folder: Path, size_bytes: int, shards: int, seed: int
+) -> DemoJob:
+    inputs = generate(workload, folder, size_bytes, seed=seed)
+    module = f"headgate.workloads.{workload}"
+    text = f"""\
+name: {workload}
+data: {{ints: {{from: {workload}-ints}}}}
+tasks:
+  for_each: ints
+  run: "{module}:{stage}"
+  params: {json.dumps(dict(inputs.params))}
+  resources: {{gpus: 1, gpu_memory: 1GiB}}
+reduce:
+  run: "{module}:merge"
+"""
+    data = {f"{workload}-ints": (inputs.files["ints"], inputs.shard_bytes(shards))}
+    return DemoJob(name=workload, data=data, text=text, results=1, wrong=_checked(inputs))
+
+
+def _checked(inputs: Inputs) -> Callable[[Sequence[Path]], str]:
+    return lambda results: verify(inputs, results)
+
+
+def _product(folder: Path, size_bytes: int, blocks: int, seed: int) -> DemoJob:
+    inputs = generate("matmul", folder, size_bytes, seed=seed)
+    params = json.dumps(dict(inputs.params))
+    text = f"""\
+name: matmul
+data:
+  left: {{from: matmul-left}}
+  right: {{from: matmul-right}}
+tasks:
+  for_each: [left, right]
+  run: "headgate.workloads.matmul:multiply"
+  params: {params}
+  resources: {{gpus: 1, gpu_memory: 2GiB}}
+reduce:
+  run: "headgate.workloads.matmul:add"
+  tasks: 2
+  params: {params}
+"""
+    shard_bytes = inputs.shard_bytes(blocks)
+    data = {f"matmul-{side}": (path, shard_bytes) for side, path in inputs.files.items()}
+    return DemoJob(name="matmul", data=data, text=text, results=2, wrong=_checked(inputs))
+
+
+def _lines(folder: Path, lines: int, shards: int, seed: int) -> DemoJob:
+    """A plain command: count the lines of a text that name an error."""
+    path = folder / "log.txt"
+    kinds = np.array(["info", "warning", "error"])
+    levels = np.random.default_rng(seed).choice(3, lines, p=[0.9, 0.09, 0.01])
+    with path.open("w") as file:
+        for number, level in enumerate(kinds[levels].tolist()):
+            file.write(f"{number:012d} {level} {number * 7919:024d}\n")
+    errors = int((levels == 2).sum())
+    text = """\
+name: errors
+data: {log: {from: demo-log}}
+tasks:
+  for_each: log
+  run: "grep -c ' error ' {shard} > {output}"
+reduce:
+  run: "awk '{sum += $1} END {print sum}' {shards} > {output}"
+"""
+
+    def wrong(results: Sequence[Path]) -> str:
+        found = results[0].read_text().strip()
+        return "" if found == str(errors) else f"{found} errors counted, {errors} are right"
+
+    data = {"demo-log": (path, path.stat().st_size // shards)}
+    return DemoJob(name="errors", data=data, text=text, results=1, wrong=wrong, lines=True)
