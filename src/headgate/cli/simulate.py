@@ -114,11 +114,7 @@ def _read_scenario(
 ) -> tuple[Scenario, Trace | None]:
     """Return a scenario, changed by the options given, and its trace where it has one."""
     known = {name: [p.name for p in info.parameters] for name, info in POLICIES.items()}
-    file = load_scenario(path, known)
-    if policy is not None and policy != file.policy:
-        file = replace(file, policy=policy, parameters={})
-    if seed is not None:
-        file = replace(file, seed=seed)
+    file = load_scenario(path, known, policy=policy, seed=seed)
     if decision_latency_s is not None:
         file = replace(file, decision_latency_s=decision_latency_s)
     return file, None if file.trace is None else read_trace(file.trace)

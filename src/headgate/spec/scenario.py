@@ -73,11 +73,18 @@ class ScenarioShape(Shape):
     must: ClassVar = ("cluster", "policy")
 
 
-def load_scenario(path: Path | str, known_policies: Mapping[str, Iterable[str]]) -> Scenario:
+def load_scenario(
+    path: Path | str,
+    known_policies: Mapping[str, Iterable[str]],
+    *,
+    policy: str | None = None,
+    seed: int | None = None,
+) -> Scenario:
     """Return the scenario of a file; raise SpecError with every problem of it.
 
     `known_policies` gives the parameters that every policy takes. A relative `trace` is looked for
-    beside the file.
+    beside the file. `policy` and `seed` stand in for those of the file where they are given; another
+    policy than the file's has its default parameters.
     """
     path = Path(path)
     document = read_document(path)
@@ -87,12 +94,15 @@ def load_scenario(path: Path | str, known_policies: Mapping[str, Iterable[str]])
         document.raise_problems()
         raise AssertionError("unreachable: every top-level key has a default")
     cluster = build_cluster(document, shape.cluster) if "cluster" in raw else None
-    policy, parameters = _policy(document, shape.policy, known_policies)
+    chosen, parameters = _policy(document, shape.policy, known_policies)
+    if policy is not None and policy != chosen:
+        chosen, parameters = policy, {}
+    dice = shape.seed if seed is None else seed
     queues = _queues(document, shape.queues)
     faults = _faults(document, shape.faults, cluster.nodes if cluster else ())
     trace = _trace(document, shape, path)
     builder = JobsBuilder(
-        document=document, nodes=cluster.nodes if cluster else (), queues=queues, seed=shape.seed
+        document=document, nodes=cluster.nodes if cluster else (), queues=queues, seed=dice
     )
     for number, job in enumerate(shape.jobs or ()):
         builder.add(job, ("jobs", number))
@@ -103,9 +113,9 @@ def load_scenario(path: Path | str, known_policies: Mapping[str, Iterable[str]])
         nodes=cluster.nodes,
         links=cluster.links,
         bandwidth=cluster.bandwidth,
-        policy=policy,
+        policy=chosen,
         parameters=parameters,
-        seed=shape.seed,
+        seed=dice,
         queues=tuple(queues.values()),
         decision_latency_s=shape.decision_latency_s,
         faults=faults,
