@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.model import Gpu, Node, Task
-from headgate.spec.fit import gang_misfit, misfit
+from headgate.decision.fit import gang_misfit, misfit
 from headgate.spec.scenario_jobs import find_cycle
 
 NODES = st.lists(

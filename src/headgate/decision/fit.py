@@ -1,4 +1,4 @@
-"""What can never run: tasks that no node holds, gangs that the whole cluster does not."""
+"""What fits: tasks that no idle node holds, gangs that the whole cluster does not."""
 
 from __future__ import annotations
 
@@ -58,6 +58,28 @@ def gang_misfit(tasks: Sequence[Task], nodes: Sequence[Node]) -> str:
     if gpus > total:
         return f"the gang can never start: it needs {gpus} GPUs at once, the cluster has {total}"
     return ""
+
+
+def gang_fits(tasks: Sequence[Task], nodes: Sequence[Node]) -> bool:
+    """Say whether first fit, as `fifo` does it, places all tasks on idle nodes at once."""
+    free = [sorted(g.memory_bytes for g in node.gpus) for node in nodes]
+    slots = [node.cpus for node in nodes]
+    return all(_take_first(task, free, slots) for task in tasks)
+
+
+def _take_first(task: Task, free: list[list[int]], slots: list[int]) -> bool:
+    """Take what a task needs from the first node that has it; say whether one has."""
+    for n, memories in enumerate(free):
+        if task.gpus:
+            fitting = [m for m in memories if m >= task.gpu_memory_bytes][: task.gpus]
+            if len(fitting) == task.gpus:
+                for memory_bytes in fitting:
+                    memories.remove(memory_bytes)
+                return True
+        elif slots[n] >= task.cpus:
+            slots[n] -= task.cpus
+            return True
+    return False
 
 
 def _at_least(task: Task, need: Task) -> bool:
