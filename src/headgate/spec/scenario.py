@@ -83,8 +83,8 @@ def load_scenario(
     """Return the scenario of a file; raise SpecError with every problem of it.
 
     `known_policies` gives the parameters that every policy takes. A relative `trace` is looked for
-    beside the file. `policy` and `seed` stand in for the file's where given; a policy other than the
-    file's has its default parameters.
+    beside the file. `policy` and `seed` stand in for the file's where given; another policy than
+    the file's has its default parameters.
     """
     path = Path(path)
     document = read_document(path)

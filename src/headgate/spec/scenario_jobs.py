@@ -11,9 +11,9 @@ from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
 from headgate.base.rng import stream
+from headgate.decision.fit import gang_misfit, misfit, need_of
 from headgate.model import Job, Node, Queue, Shard, Task, result_id
 from headgate.spec.document import Document, Place
-from headgate.decision.fit import gang_misfit, misfit, need_of
 from headgate.spec.shape import Count, Name, Positive, Priority, Seconds, Shape, Size, shown, take
 
 
