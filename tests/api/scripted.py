@@ -7,12 +7,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from headgate.api.controller import LogPiece
 from headgate.base.errors import Problem, SpecError
 from headgate.decision.door import refuse
 from headgate.decision.world import decide
 from headgate.engine import Engine
-from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard
+from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import (
     Command,

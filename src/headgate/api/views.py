@@ -6,7 +6,7 @@ Times are seconds since the epoch, null before they are known; sizes are bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -78,9 +78,13 @@ def matching_jobs(
 
 
 def job_view(snapshot: Snapshot, row: int, now: float) -> View:
-    """Return a job: who, where, how far, and in short why what waits of it waits."""
+    """Return a job: who, where, how far, and in short why what waits of it waits.
+
+    `wait_s` is the time to its first run, `run_s` from there to its end or now.
+    """
     job, jobs = snapshot.job(row), snapshot.jobs
     told = explain(snapshot, row, now)
+    started_at, ended_at = _time(jobs.started_at[row]), _time(jobs.ended_at[row])
     return {
         "id": job.id,
         "name": job.name,
@@ -92,9 +96,10 @@ def job_view(snapshot: Snapshot, row: int, now: float) -> View:
         "tasks": {"total": len(job.tasks), **told.counts},
         "gpus": {"held": jobs.held_gpus[row], "peak": jobs.peak_gpus[row]},
         "submitted_at": jobs.submitted_at[row],
-        "started_at": _time(jobs.started_at[row]),
-        "ended_at": _time(jobs.ended_at[row]),
-        "waits_s": told.waits_s,
+        "started_at": started_at,
+        "ended_at": ended_at,
+        "wait_s": _between(jobs.submitted_at[row], [started_at, ended_at, now]),
+        "run_s": None if started_at is None else _between(started_at, [ended_at, now]),
         "reason": None if told.reason is None else str(told.reason),
         "message": told.message,
     }
@@ -239,3 +244,8 @@ def need_result(snapshot: Snapshot, job: int, ordinal: int | None) -> None:
 
 def _time(seconds: float) -> float | None:
     return None if math.isnan(seconds) else seconds
+
+
+def _between(start: float, ends: Sequence[float | None]) -> float:
+    """Return the seconds from a time to the first of the others that is known."""
+    return max(0.0, next(end for end in ends if end is not None) - start)

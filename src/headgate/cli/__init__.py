@@ -1,1 +1,1 @@
-"""The command line: every verb a function, every error one message."""
+"""The command line: one verb a function, one place where errors become words and exit codes."""

@@ -1,0 +1,165 @@
+"""Verbs about datasets: data put, data ls, data rm."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
+from headgate.base.units import format_size, parse_size
+from headgate.cli import output
+from headgate.cli.settings import (
+    DryRunOption,
+    FormatOption,
+    Settings,
+    StateOption,
+    YesOption,
+    settle,
+)
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from headgate.api.client import Client
+    from headgate.live.split import FilePart
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The dataset's name.")]
+
+
+def put(
+    name: NameArgument,
+    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Files, in order.")],
+    shard: Annotated[str, typer.Option(metavar="SIZE", help="Size of a shard.")] = "64MiB",
+    replicas: Annotated[int, typer.Option(min=1, help="Copies, each on another node.")] = 2,
+    lines: Annotated[bool, typer.Option("--lines", help="Cut only at the ends of lines.")] = False,
+    dry_run: DryRunOption = False,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """Split files into shards and place them on the nodes."""
+    from headgate.live.split import split_files
+
+    settings = settle(state, fmt)
+    parts = [part for _, part in split_files(files, _size(shard), lines=lines)]
+    size_bytes = sum(part.size_bytes for part in parts)
+    facts = {"name": name, "shards": len(parts), "size_bytes": size_bytes, "dry_run": dry_run}
+    with settings.client() as client:
+        if dry_run:
+            _check(client, name, replicas)
+        else:
+            _put(client, name, parts, replicas, settings)
+    if settings.as_json:
+        output.print_json(facts)
+        return
+    verb = "would be put" if dry_run else "put"
+    output.say(f"{name}: {format_size(size_bytes)} in {len(parts)} shards {verb}")
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        problem, _, hint = str(error).partition("; ")
+        raise SpecError([Problem(path="--shard", problem=problem, hint=hint)]) from None
+
+
+def _check(client: Client, name: str, replicas: int) -> None:
+    if any(dataset["name"] == name for dataset in client.datasets()):
+        hint = f"remove it first (headgate data rm {name}) or choose another name"
+        problem = Problem(path=name, problem=f"there is a dataset '{name}' already", hint=hint)
+        raise SpecError([problem], code="exists")
+    up = sum(node["state"] == "up" for node in client.nodes())
+    if replicas > up:
+        problem = Problem(path="--replicas", problem=f"{replicas} replicas on {up} nodes")
+        raise SpecError([problem])
+
+
+def _put(
+    client: Client, name: str, parts: list[FilePart], replicas: int, settings: Settings
+) -> None:
+    """Place all shards, then make them visible; whatever goes wrong, nothing is half-done."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    try:
+        with Progress(
+            *columns, console=output.stderr(), disable=settings.as_json, transient=True
+        ) as bar:
+            line = bar.add_task(name, total=sum(part.size_bytes for part in parts))
+            for index, part in enumerate(parts):
+                client.put_shard(name, index, _counted(part, bar, line), replicas=replicas)
+        client.commit_dataset(name, shards=len(parts))
+    except BaseException as error:
+        # Somebody else's dataset of this name is not ours to abandon.
+        if not (isinstance(error, HeadgateError) and error.code in ("exists", "forbidden")):
+            with contextlib.suppress(WorldError):  # the first error is the one to tell
+                client.abandon_dataset(name)
+        if isinstance(error, OSError):
+            text = f"cannot be read: {error.strerror}"
+            raise SpecError([Problem(path=str(error.filename or ""), problem=text)]) from None
+        raise
+
+
+def _counted(part: FilePart, bar: Progress, line: TaskID) -> Iterator[bytes]:
+    for piece in part:
+        yield piece
+        bar.advance(line, len(piece))
+
+
+def ls(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One, with its shards.")
+    ] = None,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """List datasets, or the shards of one."""
+    settings = settle(state, fmt)
+    with settings.client() as client:
+        found: dict[str, Any] = (
+            {"datasets": client.datasets()} if name is None else client.dataset(name)
+        )
+    if settings.as_json:
+        output.print_json(found)
+    elif name is None:
+        output.print_table(
+            ("NAME", "USER", "SHARDS", "SIZE", "REPLICAS"),
+            (
+                (d["name"], d["user"], d["shards"], format_size(d["size_bytes"]), d["replicas"])
+                for d in found["datasets"]
+            ),
+        )
+    else:
+        output.print_table(
+            ("SHARD", "SIZE", "NODES"),
+            (
+                (s["id"], format_size(s["size_bytes"]), ", ".join(s["nodes"]) or "lost")
+                for s in found["placement"]
+            ),
+        )
+
+
+def rm(
+    name: NameArgument,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """Remove a dataset and its replicas."""
+    settings = settle(state, fmt)
+    with settings.client() as client:
+        found = client.dataset(name)
+        size = format_size(found["size_bytes"])
+        if not dry_run:
+            output.confirm(f"remove {name} of {found['user']} ({size})?", yes=yes)
+            client.remove_dataset(name)
+    verb = "would be removed" if dry_run else "removed"
+    if settings.as_json:
+        output.print_json({"name": name, "size_bytes": found["size_bytes"], "dry_run": dry_run})
+    else:
+        output.say(f"{name} ({size}) {verb}")

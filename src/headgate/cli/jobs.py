@@ -1,0 +1,285 @@
+"""Verbs about jobs: submit, jobs, get, why, cancel."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
+from headgate.base.units import format_size
+from headgate.cli import output
+from headgate.cli.errors import CANCELLED, FAILED, OK, interrupted
+from headgate.cli.settings import (
+    DryRunOption,
+    FormatOption,
+    Settings,
+    StateOption,
+    YesOption,
+    settle,
+)
+
+if TYPE_CHECKING:
+    from headgate.api.client import Client
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+_OUTCOMES = {"finished": OK, "failed": FAILED, "cancelled": CANCELLED}
+_PATIENCE_S = 60.0  # for a controller that is being started again
+_HEADINGS = ("JOB", "NAME", "USER", "QUEUE", "STATE", "TASKS", "GPUS", "WAITED", "RAN", "WHY")
+
+
+def submit(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file (YAML).")],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the job's end; the exit code tells how.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """Submit a job."""
+    from headgate.spec import load_job
+
+    settings = settle(state, fmt)
+    load_job(file)  # what is wrong with the file is wrong without a controller, too
+    with settings.client() as client:
+        job = client.submit(file.read_text("utf-8-sig"), dry_run=dry_run)
+        if not wait or dry_run:
+            verb = "would be submitted as" if dry_run else "submitted"
+            _done(settings, {"id": job, "dry_run": dry_run}, f"{verb} {job}")
+            return
+        try:
+            ended = _wait(client, job, settings)
+        except KeyboardInterrupt:
+            raise interrupted(f"job {job} goes on; to end it: headgate cancel {job}") from None
+        if settings.as_json:
+            output.print_json(ended)
+        else:
+            reason = f": {ended['message']}" if ended["message"] else ""
+            output.say(f"{job} {ended['state']}{reason}")
+        raise typer.Exit(_OUTCOMES[ended["state"]])
+
+
+def _done(settings: Settings, facts: dict[str, Any], text: str) -> None:
+    if settings.as_json:
+        output.print_json(facts)
+    else:
+        output.say(text)
+
+
+def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
+    """Return a job as it has ended, showing its tasks as they finish."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    text = TextColumn("{task.fields[why]}")
+    shown = not settings.as_json
+    with Progress(
+        *columns, text, console=output.stderr(), disable=not shown, transient=True
+    ) as bar:
+        line = bar.add_task(job, total=None, why="")
+        for view in _changes(client, job):
+            tasks = view["tasks"]
+            bar.update(
+                line,
+                description=f"{job} {view['state']}",
+                total=tasks["total"],
+                completed=tasks.get("finished", 0),
+                why=view["reason"] or "",
+            )
+            if view["state"] in _OUTCOMES:
+                return view
+    raise AssertionError("unreachable: changes end with an error or not at all")
+
+
+def _changes(client: Client, job: str) -> Iterator[dict[str, Any]]:
+    """Yield a job after every change, through restarts of the controller."""
+    since: float | None = None
+    while True:
+        try:
+            for _ in client.events():
+                since = None
+                yield client.job(job)
+        except WorldError as error:
+            if error.code != "unreachable":
+                raise
+            since = since or time.monotonic()
+            if time.monotonic() - since > _PATIENCE_S:
+                raise
+        time.sleep(0.5)
+
+
+def jobs(
+    status: Annotated[
+        str | None, typer.Option(help="Only jobs in this state, such as active or finished.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Only jobs of this queue.")] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, help="At most so many, newest first.")
+    ] = 50,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show every change, until Ctrl-C.")
+    ] = False,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """List jobs, newest first."""
+    settings = settle(state, fmt)
+    query = {"state": status, "user": user, "queue": queue, "limit": limit}
+    with settings.client() as client:
+        page = client.jobs(**query)
+        if watch:
+            _watch(client, query, settings)
+        elif settings.as_json:
+            output.print_json(page)
+        else:
+            output.print_table(_HEADINGS, map(_job_cells, page["jobs"]))
+            if page["next"]:
+                output.say_aside(f"there are more than {limit}; see --limit")
+
+
+def _watch(client: Client, query: dict[str, str | int | None], settings: Settings) -> None:
+    if settings.as_json:
+        for _ in client.events():
+            print(json.dumps(client.jobs(**query)), flush=True)
+        return
+    from rich.live import Live
+
+    with Live(console=output.stdout(), auto_refresh=False) as live:
+        for _ in client.events():
+            page = client.jobs(**query)
+            live.update(output.table(_HEADINGS, map(_job_cells, page["jobs"])), refresh=True)
+
+
+def _job_cells(job: dict[str, Any]) -> tuple[object, ...]:
+    tasks = job["tasks"]
+    return (
+        *(job["id"], job["name"], job["user"], job["queue"], job["state"]),
+        f"{tasks.get('finished', 0)}/{tasks['total']}",
+        job["gpus"]["held"],
+        output.duration(job["wait_s"]),
+        output.duration(job["run_s"]),
+        job["reason"] or job["message"],
+    )
+
+
+def get(
+    job: JobArgument,
+    task: Annotated[int | None, typer.Option(min=0, help="Only this task.")] = None,
+    target: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Fetch the result into a file.")
+    ] = None,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """Show a job and its tasks, or fetch its result."""
+    settings = settle(state, fmt)
+    with settings.client() as client:
+        if target is not None:
+            size_bytes = _fetch(client, job, task, target)
+            facts = {"job": job, "task": task, "output": str(target), "size_bytes": size_bytes}
+            _done(settings, facts, f"{format_size(size_bytes)} written to {target}")
+            return
+        view = client.job(job)
+        tasks = [t for t in client.tasks(job) if task in (None, t["ordinal"])]
+    if not tasks:
+        text = f"job {job} has no task {task}"
+        raise SpecError([Problem(path="--task", problem=text)], code="not_found")
+    if settings.as_json:
+        output.print_json({**view, "task_list": tasks})
+        return
+    counts = ", ".join(f"{n} {what}" for what, n in view["tasks"].items() if what != "total")
+    for name, value in (
+        ("job", f"{view['id']} ({view['name']})"),
+        ("user", view["user"]),
+        ("queue", f"{view['queue']}, priority {view['priority']}"),
+        ("state", view["state"]),
+        ("tasks", f"{view['tasks']['total']}: {counts}" + (", a gang" if view["gang"] else "")),
+        ("gpus", f"{view['gpus']['held']} now, {view['gpus']['peak']} at most"),
+        ("waited", output.duration(view["wait_s"])),
+        ("ran", output.duration(view["run_s"])),
+        ("why", view["reason"]),
+        ("message", view["message"]),
+    ):
+        if value is not None:
+            output.say(f"{name:<8} {value}")
+    output.say("")
+    output.print_table(
+        ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"), map(_task_cells, tasks)
+    )
+
+
+def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:
+    ran = None
+    if task["ended_at"] is not None:
+        ran = output.duration(task["ended_at"] - task["started_at"])
+    gpus = ",".join(map(str, task["gpus"])) or None
+    return (
+        *(task["ordinal"], task["state"], task["node"], gpus),
+        *(task["attempts"], task["failures"], ran),
+    )
+
+
+def _fetch(client: Client, job: str, task: int | None, target: Path) -> int:
+    """Write a result to a file, which is there whole or not at all; return its size."""
+    draft = target.with_name(f".{target.name}.part")
+    size_bytes = 0
+    try:
+        with draft.open("wb") as file:
+            for piece in client.result(job, task):
+                size_bytes += file.write(piece)
+        draft.replace(target)
+    except OSError as error:
+        problem = f"cannot be written: {error.strerror}"
+        raise SpecError([Problem(path=str(target), problem=problem)]) from None
+    finally:
+        draft.unlink(missing_ok=True)
+    return size_bytes
+
+
+def why(job: JobArgument, state: StateOption = None, fmt: FormatOption = None) -> None:
+    """Say where a job stands and why what waits of it waits."""
+    settings = settle(state, fmt)
+    with settings.client() as client:
+        told = client.explanation(job)
+    if settings.as_json:
+        output.print_json(told)
+        return
+    counts = ", ".join(f"{n} {what}" for what, n in told["counts"].items())
+    output.say(f"{job} is {told['state']}: {counts}")
+    reason = told["reason"]
+    if reason is not None:
+        output.say(f"waits since {output.duration(told['waits_s'])}")
+        output.say(f"{reason['code']}: {reason['text']}")
+    else:
+        output.say(told["message"] or "nothing of it waits")
+
+
+def cancel(
+    job: JobArgument,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """Cancel a job."""
+    settings = settle(state, fmt)
+    with settings.client() as client:
+        view = client.job(job)
+        if view["state"] in _OUTCOMES:
+            raise _ended(job, view["state"])
+        if view["user"] != client.info()["you"] and not dry_run:
+            output.confirm(f"{job} is {view['user']}'s job; cancel it?", yes=yes)
+        answer = client.cancel(job, dry_run=dry_run)
+    done = "would be cancelled" if dry_run else "cancelled"
+    _done(settings, answer, f"{job} {done}; it was {answer['was']}")
+
+
+def _ended(job: str, state: str) -> HeadgateError:
+    text = f"job {job} is {state} already"
+    return SpecError([Problem(path=job, problem=text)], code="already_ended")

@@ -1,0 +1,169 @@
+"""The verbs up and down: a Headgate on this machine, from nothing and back to nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.units import parse_size
+from headgate.cli import output, process
+from headgate.cli.cluster import DEFAULT_POLICY, Say, bring_up, config_of, take_down
+from headgate.cli.settings import (
+    DryRunOption,
+    FormatOption,
+    Settings,
+    StateOption,
+    YesOption,
+    settle,
+)
+from headgate.model import Queue
+
+
+def up(
+    nodes: Annotated[int, typer.Option(min=1, max=64, help="Virtual nodes to start.")] = 8,
+    gpus: Annotated[int, typer.Option(min=0, max=64, help="Virtual GPUs of each node.")] = 2,
+    racks: Annotated[int, typer.Option(min=1, max=64, help="Racks to spread the nodes over.")] = 2,
+    gpu_memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of each GPU.")] = "4GiB",
+    policy: Annotated[
+        str | None, typer.Option(help="The policy that decides.", show_default=DEFAULT_POLICY)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of its dice.", show_default="0")
+    ] = None,
+    queues: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Queues, their weights and ceilings (YAML).")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="A group of users who may use this Headgate, too.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Join the Ray cluster here instead of starting nodes.")
+    ] = None,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """Start Headgate: virtual nodes on this machine (or a Ray cluster), and the controller.
+
+    With the nodes up and the controller gone, starts only the controller, which goes on where the
+    last one ended.
+    """
+    settings = settle(state, fmt)
+    listed = None if queues is None else load_queues(queues)
+    memory_bytes = _size(gpu_memory)
+    with _progress(settings, "starting") as say:
+        facts = bring_up(
+            settings.state,
+            nodes=nodes,
+            gpus=gpus,
+            racks=racks,
+            gpu_memory_bytes=memory_bytes,
+            policy=policy,
+            seed=seed,
+            queues=listed,
+            group=group,
+            address=address,
+            say=say,
+        )
+    if settings.as_json:
+        output.print_json(facts)
+        return
+    verb = "runs already" if facts["already_running"] else "is up"
+    output.say(f"Headgate {verb}: {facts['nodes']} nodes, policy {facts['policy']}")
+    output.say(f"state: {settings.state}")
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        problem, _, hint = str(error).partition("; ")
+        raise SpecError([Problem(path="--gpu-memory", problem=problem, hint=hint)]) from None
+
+
+@contextmanager
+def _progress(settings: Settings, text: str) -> Iterator[Say]:
+    """Hand out what tells of progress: on a terminal in place, else line by line."""
+    if settings.as_json:
+        yield lambda _: None
+    elif sys.stderr.isatty():
+        with output.stderr().status(text) as status:
+            yield status.update
+    else:
+        yield output.say_aside
+
+
+def load_queues(file: Path) -> tuple[Queue, ...]:
+    """Return the queues of a file; raise SpecError with every problem of it."""
+    from headgate.spec.document import read_document
+    from headgate.spec.scenario import QueueShape
+    from headgate.spec.shape import take
+
+    document = read_document(file)
+    found: dict[str, Queue] = {}
+    for key in document.data:
+        if key != "queues":
+            document.add((key,), f"unknown key '{key}'", "a queues file has one key, 'queues'")
+    listed = document.data.get("queues")
+    if not isinstance(listed, list) or not listed:
+        document.add(("queues",), "must be a list of queues", "such as - {name: team, weight: 2}")
+        listed = []
+    for number, raw in enumerate(listed):
+        shape = take(document, QueueShape, raw, ("queues", number))
+        if shape is None:
+            continue
+        if shape.name in found:
+            text = f"the queue '{shape.name}' is there already"
+            document.add(("queues", number, "name"), text)
+        found[shape.name] = Queue(**shape.model_dump())
+    document.raise_problems()
+    return tuple(found.values())
+
+
+def down(
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """End the controller, all that runs and the virtual nodes; a joined Ray cluster stays.
+
+    The journal of jobs is kept.
+    """
+    from headgate.live.ray_nodes import HEAD, local_cluster
+
+    settings = settle(state, fmt)
+    place = settings.state
+    cluster, running = local_cluster(place), len(process.controllers(place))
+    nodes = 0 if cluster is None else len(set(cluster.sessions) - {HEAD})
+    facts = {"state": str(place), "controllers": running, "nodes": nodes, "dry_run": dry_run}
+    if not running and cluster is None and config_of(place) is None:
+        _told(settings, facts, f"nothing runs in {place}")
+        return
+    what = f"{nodes} nodes, {_in_flight(settings)}"
+    if not dry_run:
+        output.confirm(f"end the Headgate in {place} ({what})?", yes=yes)
+        with _progress(settings, "ending") as say:
+            take_down(place, say=say)
+    _told(settings, facts, f"Headgate {'would be' if dry_run else 'is'} down ({what})")
+
+
+def _told(settings: Settings, facts: dict[str, Any], text: str) -> None:
+    if settings.as_json:
+        output.print_json(facts)
+    else:
+        output.say(text)
+
+
+def _in_flight(settings: Settings) -> str:
+    try:
+        with settings.client() as client:
+            jobs = next(client.events())["jobs"]
+    except (WorldError, StopIteration):
+        return "a controller that does not answer"
+    return f"{sum(jobs.get(state, 0) for state in ('queued', 'active', 'stopping'))} jobs in flight"

@@ -1,0 +1,115 @@
+"""The verb logs: what a task has written, as it writes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headgate.base.errors import Problem, SpecError
+from headgate.cli import output
+from headgate.cli.jobs import JobArgument
+from headgate.cli.settings import FormatOption, StateOption, settle
+
+if TYPE_CHECKING:
+    from headgate.api.client import Client
+
+_PAUSE_S = 0.5
+_ENDED = ("finished", "failed", "cancelled")
+
+
+def logs(
+    job: JobArgument,
+    task: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Which task; by default the one that failed or runs, or the last."
+        ),
+    ] = None,
+    attempt: Annotated[
+        int | None, typer.Option(min=1, help="Which of its runs; by default the last.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on until the task has ended.")
+    ] = False,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """Show what a task has written."""
+    settings = settle(state, fmt)
+    with settings.client() as client:
+        tasks = client.tasks(job)
+        chosen = _chosen(job, tasks, task)
+        if not chosen["attempts"] and not follow:
+            text = f"task {chosen['ordinal']} of {job} has not run yet"
+            problem = Problem(path=job, problem=text, hint=f"headgate why {job}")
+            raise SpecError([problem], code="not_finished")
+        if task is None and len(tasks) > 1 and not settings.as_json:
+            output.say_aside(f"task {chosen['ordinal']} of {len(tasks)}; others with --task")
+        if follow:
+            pieces = _follow(client, job, chosen["ordinal"], attempt)
+            for run, text in pieces:
+                if settings.as_json:
+                    line = {"job": job, "task": chosen["ordinal"], "attempt": run, "text": text}
+                    print(json.dumps(line), flush=True)
+                else:
+                    print(text, end="", flush=True)
+            return
+        run = attempt or chosen["attempts"]
+        written = _read(client, job, chosen["ordinal"], run)
+        if settings.as_json:
+            facts = {"job": job, "task": chosen["ordinal"], "attempt": run}
+            output.print_json({**facts, "text": "".join(written)})
+            return
+        for text in written:
+            print(text, end="")
+
+
+def _chosen(job: str, tasks: list[dict[str, Any]], task: int | None) -> dict[str, Any]:
+    """Return the task that was asked for, or the one that is most worth a look."""
+    if task is not None:
+        if task >= len(tasks):
+            text = f"job {job} has no task {task}; it has tasks 0 to {len(tasks) - 1}"
+            raise SpecError([Problem(path="--task", problem=text)], code="not_found")
+        return tasks[task]
+    for state in ("failed", "running", "starting"):
+        found = [t for t in tasks if t["state"] == state]
+        if found:
+            return found[0]
+    ran = [t for t in tasks if t["attempts"]]
+    return ran[-1] if ran else tasks[0]
+
+
+def _read(client: Client, job: str, task: int, attempt: int) -> Iterator[str]:
+    """Yield what is there of a run's log."""
+    offset = 0
+    while True:
+        piece = client.log(job, task, attempt=attempt, offset=offset)
+        if not piece["text"]:
+            return
+        yield piece["text"]
+        offset = piece["next_offset"]
+
+
+def _follow(client: Client, job: str, task: int, attempt: int | None) -> Iterator[tuple[int, str]]:
+    """Yield (run, text) as it is written: of one run, or of all from the present one on."""
+    run = attempt or max(1, client.tasks(job)[task]["attempts"])
+    offset = 0
+    while True:
+        view = client.tasks(job)[task]
+        piece: dict[str, Any] = {"text": "", "ended": False, "next_offset": 0}
+        if view["attempts"] >= run:
+            piece = client.log(job, task, attempt=run, offset=offset)
+            offset = piece["next_offset"]
+        if piece["text"]:
+            yield run, piece["text"]
+            continue
+        if piece["ended"] and view["attempts"] > run and attempt is None:
+            run, offset = run + 1, 0  # it was tried again
+        elif view["state"] in _ENDED or (piece["ended"] and attempt is not None):
+            return
+        else:
+            time.sleep(_PAUSE_S)

@@ -1,0 +1,100 @@
+"""The program `headgate`: its verbs, and the one place where every error is told."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from headgate.base.errors import HeadgateError, Problem, SpecError, nearest
+from headgate.cli import data, errors, jobs, lifecycle, logs, show
+from headgate.cli.demo import demo
+from headgate.cli.simulate import simulate
+
+
+class Verbs(TyperGroup):
+    """A group that answers an unknown verb with the nearest known one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0]
+        if not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+            text = f"there is no verb '{name}'"
+            hint = nearest(name, self.list_commands(ctx))
+            raise SpecError([Problem(path=name, problem=text, hint=hint)], code="usage")
+        return super().resolve_command(ctx, args)
+
+
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+app = typer.Typer(
+    cls=Verbs,
+    context_settings=_SETTINGS,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Fair shares of a GPU cluster, near the data, with a reason for every wait.",
+)
+_data = typer.Typer(
+    cls=Verbs, context_settings=_SETTINGS, rich_markup_mode=None, help="Put, list, remove datasets."
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"headgate {version('headgate')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    del version
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@_data.callback(invoke_without_command=True)
+def _start_data(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+_VERBS: tuple[Callable[..., None], ...] = (
+    *(lifecycle.up, lifecycle.down, jobs.submit, jobs.jobs, jobs.get, jobs.why, logs.logs),
+    *(jobs.cancel, show.nodes, show.queues, simulate, demo),
+)
+for _verb in _VERBS:
+    app.command()(_verb)
+for _name, _data_verb in (("put", data.put), ("ls", data.ls), ("rm", data.rm)):
+    _data.command(_name)(_data_verb)
+app.add_typer(_data, name="data")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; every error ends as words or JSON."""
+    as_json = errors.wants_json(arguments, os.environ)
+    try:
+        code = app(args=list(arguments), prog_name="headgate", standalone_mode=False)
+        if code == errors.INTERRUPTED:
+            raise errors.interrupted()
+    except HeadgateError as error:
+        return errors.report(error, as_json=as_json)
+    except typer.TyperException as error:
+        return errors.report(errors.misused(error), as_json=as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        return errors.report(errors.interrupted(), as_json=as_json)
+    except Exception as error:  # noqa: BLE001  # never a traceback to a user
+        return errors.report(errors.unexpected(error), as_json=as_json)
+    return code if isinstance(code, int) else errors.OK
+
+
+def main() -> None:
+    """Run the program's command line."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,86 @@
+"""What verbs print: tables for people, JSON for programs; and the questions they ask."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headgate.base.errors import Problem, SpecError
+from headgate.base.units import format_seconds
+from headgate.cli.errors import OUTSIDE
+
+_WIDE = 10_000  # into a file or a pipe, nothing is cut or wrapped
+
+
+def stdout() -> Console:
+    """Return the console for results."""
+    wide = None if sys.stdout.isatty() else _WIDE
+    return Console(file=sys.stdout, width=wide, highlight=False, markup=False, emoji=False)
+
+
+def stderr() -> Console:
+    """Return the console for progress."""
+    return Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """Print a line for people, whatever stands in it."""
+    print(text)
+
+
+def say_aside(text: str) -> None:
+    """Print a line on stderr that is no part of the result."""
+    print(text, file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one indented JSON document."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Return a plain table; None is shown as `-`, columns that hold only numbers stand right."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    made = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    for column, heading in enumerate(headings):
+        numbers = [row[column] for row in cells if row[column] != "-"]
+        right = bool(numbers) and all(n.replace("/", "").isdigit() for n in numbers)
+        made.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for row in cells:
+        made.add_row(*row)
+    return made
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table, without the blanks at the ends of its lines."""
+    console = stdout()
+    with console.capture() as capture:
+        console.print(table(headings, rows))
+    for line in capture.get().splitlines():
+        print(line.rstrip())
+
+
+def duration(seconds: float | None) -> str | None:
+    """Return a duration for a cell."""
+    return None if seconds is None else format_seconds(seconds)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is destroyed; end the program when the answer is no.
+
+    Without a terminal to ask at, raise SpecError: `-y` must then have been given.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        problem = Problem(path="--yes", problem=question, hint="say yes with -y")
+        raise SpecError([problem], code="needs_confirmation")
+    if not typer.confirm(question, err=True):
+        say_aside("nothing was changed")
+        raise typer.Exit(OUTSIDE)

@@ -1,0 +1,102 @@
+"""The controller's process: found by its command line, started on its own, ended for sure."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from headgate.base.errors import Problem, WorldError
+
+_END_S = 15.0
+_TAIL_LINES = 15
+
+
+def log_file(state: Path) -> Path:
+    """Return where the controller of a state directory writes its log."""
+    return state / "controller.log"
+
+
+def controllers(state: Path) -> list[psutil.Process]:
+    """Return the running controllers of a state directory; there should be one at most."""
+    command = _command(state)[1:]  # whichever Python runs it
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cmdline()[1:] == command and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def start_controller(state: Path) -> subprocess.Popen[bytes]:
+    """Start a controller that outlives this process."""
+    with log_file(state).open("ab") as log:
+        return subprocess.Popen(
+            _command(state),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+
+
+def end_controllers(state: Path) -> int:
+    """Ask the controllers of a state directory to end, then make them; return how many there were.
+
+    A process is never taken for another one that got its number: psutil compares start times.
+    """
+    found = controllers(state)
+    for process in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, alive = psutil.wait_procs(found, timeout=_END_S)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=_END_S)
+    return len(found)
+
+
+def log_size(state: Path) -> int:
+    """Return how long the controller's log is, in bytes."""
+    try:
+        return log_file(state).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def tail(state: Path, start: int) -> str:
+    """Return the end of what the controller has logged since its log was so long."""
+    with log_file(state).open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode(errors="replace").splitlines()
+    return "\n".join(lines[-_TAIL_LINES:])
+
+
+@contextlib.contextmanager
+def alone(state: Path) -> Iterator[None]:
+    """Hold the state directory's lock, so that two `up` or `down` never work on it at once."""
+    try:
+        handle = os.open(state / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        problem = Problem(path=str(state), problem=f"cannot be used: {error.strerror}")
+        raise WorldError([problem]) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        problem = Problem(path=str(state), problem="another `up` or `down` is at work here")
+        raise WorldError([problem], code="busy") from None
+    finally:
+        os.close(handle)
+
+
+def _command(state: Path) -> list[str]:
+    return [sys.executable, "-m", "headgate.app", "controller", "--state", str(state)]

@@ -1,0 +1,144 @@
+"""Which Headgate is meant and how to print: flag, environment, then the files that may say so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headgate.base.errors import Problem, SpecError, nearest
+
+if TYPE_CHECKING:
+    from headgate.api.client import Client
+
+
+class Format(StrEnum):
+    """How a verb prints."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+StateOption = Annotated[
+    Path | None,
+    typer.Option("--state", metavar="DIR", help="State directory of the Headgate that is meant."),
+]
+FormatOption = Annotated[Format | None, typer.Option("-o", "--format", help="How to print.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Do all checks and say what would happen; change nothing.")
+]
+YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What holds for this call."""
+
+    state: Path
+    format: Format
+
+    @property
+    def as_json(self) -> bool:
+        """Whether to print JSON."""
+        return self.format is Format.JSON
+
+    def client(self) -> Client:
+        """Return a client of the Headgate that is meant."""
+        return client_of(self.state)
+
+
+def client_of(state: Path) -> Client:
+    """Return a client of the Headgate of a state directory."""
+    from headgate.api.address import socket_path
+    from headgate.api.client import Client
+
+    return Client(socket_path(state))
+
+
+def settle(
+    state: Path | None,
+    output: Format | None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    site: Path = Path("/etc/headgate/config.yaml"),
+) -> Settings:
+    """Return the settings: flags before environment before files, the nearest file first.
+
+    Raise SpecError for a file or variable that says something else than it may.
+    """
+    environment = os.environ if environment is None else environment
+    found: dict[str, Any] = {}
+    if state is not None:
+        found["state"] = state
+    if output is not None:
+        found["output"] = output
+    if environment.get("HEADGATE_STATE"):
+        found.setdefault("state", Path(environment["HEADGATE_STATE"]))
+    if environment.get("HEADGATE_OUTPUT"):
+        found.setdefault("output", _format(environment["HEADGATE_OUTPUT"], "HEADGATE_OUTPUT"))
+    for file in _files(environment, directory or Path.cwd(), site):
+        if {"state", "output"} <= found.keys():
+            break
+        for key, value in _read(file).items():
+            found.setdefault(key, value)
+    default = _home(environment, "XDG_STATE_HOME", ".local/state") / "headgate"
+    return Settings(
+        state=Path(found.get("state", default)).expanduser().resolve(),
+        format=found.get("output", Format.TABLE),
+    )
+
+
+def _files(environment: Mapping[str, str], directory: Path, site: Path) -> Iterator[Path]:
+    directory = directory.absolute()
+    for folder in (directory, *directory.parents):
+        if (folder / ".headgate.yaml").is_file():
+            yield folder / ".headgate.yaml"
+            break
+    user = _home(environment, "XDG_CONFIG_HOME", ".config") / "headgate" / "config.yaml"
+    yield from (file for file in (user, site) if file.is_file())
+
+
+def _home(environment: Mapping[str, str], variable: str, default: str) -> Path:
+    named = environment.get(variable)
+    return Path(named) if named else Path(environment.get("HOME") or Path.home()) / default
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return what a configuration file says; a relative state directory is taken from its place."""
+    from headgate.spec.document import read_document
+
+    document = read_document(file)
+    found: dict[str, Any] = {}
+    for key, value in document.data.items():
+        if key == "state" and isinstance(value, str) and value:
+            found["state"] = file.parent / Path(value).expanduser()
+        elif key == "output" and isinstance(value, str):
+            found["output"] = _format(value, f"{file}: output")
+        elif key in ("state", "output"):
+            document.add((key,), "must be text")
+        else:
+            document.add((key,), f"unknown key '{key}'", nearest(key, ("state", "output")))
+    try:
+        document.raise_problems()
+    except SpecError as error:
+        raise SpecError(
+            Problem(path=f"{file}: {p.path}", problem=p.problem, hint=p.hint, line=p.line)
+            for p in error.problems
+        ) from None
+    return found
+
+
+def _format(name: str, place: str) -> Format:
+    try:
+        return Format(name)
+    except ValueError:
+        hint = nearest(name, [f.value for f in Format])
+        raise SpecError(
+            [Problem(path=place, problem=f"'{name}' is no format", hint=hint)]
+        ) from None

@@ -1,0 +1,65 @@
+"""What a controller is started with: `up` writes it into the state directory, it reads it there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from headgate.base.errors import Problem, WorldError
+from headgate.model import Queue
+
+_FILE = "config.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """All that a controller is told; `token` is the path of the Ray cluster's token file, if any.
+
+    `group` may use the socket beside its owner. A `foreign` Ray cluster was there before us and is
+    left alone when we end.
+    """
+
+    policy: str
+    ray_address: str
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    seed: int = 0
+    queues: tuple[Queue, ...] = ()
+    token: str | None = None
+    group: str | None = None
+    foreign: bool = False
+
+
+def save_config(state: Path, config: ControllerConfig) -> None:
+    """Write the configuration of the state directory, whole or not at all."""
+    draft = state / f"{_FILE}.draft"
+    try:
+        draft.write_text(json.dumps(asdict(config), indent=1))
+        draft.replace(state / _FILE)
+    except OSError as error:
+        text = f"cannot be written: {error.strerror}"
+        raise WorldError([Problem(path=str(state / _FILE), problem=text)]) from error
+
+
+def load_config(state: Path) -> ControllerConfig | None:
+    """Return the configuration of the state directory, None when it has none.
+
+    Raise WorldError for one that cannot be read.
+    """
+    file = state / _FILE
+    try:
+        fields = json.loads(file.read_text())
+        queues = tuple(Queue(**queue) for queue in fields.pop("queues"))
+        return ControllerConfig(**fields, queues=queues)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        hint = "headgate down, then headgate up writes it anew"
+        problem = Problem(path=str(file), problem=f"cannot be read: {error}", hint=hint)
+        raise WorldError([problem]) from error
+
+
+def remove_config(state: Path) -> None:
+    """Forget the configuration: nobody is to go on with it."""
+    (state / _FILE).unlink(missing_ok=True)
