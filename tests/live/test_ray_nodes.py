@@ -89,6 +89,13 @@ def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
     assert local_cluster(tmp_path) is None
 
 
+def test_a_ray_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WorldError, match=r"no Ray cluster answers at '127\.77\.0\.1:1'"):
+        connect("127.77.0.1:1")
+    with pytest.raises(WorldError, match="no Ray cluster answers at 'nonsense'"):
+        connect("nonsense")
+
+
 def test_without_ray_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

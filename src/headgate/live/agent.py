@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from headgate.live.probe import NodeReport, probe_node
 from headgate.live.ray_nodes import NAMESPACE, Member
 from headgate.live.store import ShardStore, StoredShard
 
+_AGENT = "headgate-agent:"
 _PROBE_SHARD = ".probe"  # every node has it, so that bandwidth can be measured between any two
 _PROBE_BYTES = 4 << 20
 
@@ -102,7 +104,7 @@ class NodeAgent:
 
 def agent_name(ray_id: str) -> str:
     """Return the name of a node's agent; it is another one when the node comes back."""
-    return f"headgate-agent:{ray_id}"
+    return f"{_AGENT}{ray_id}"
 
 
 def start_agent(member: Member, root: Path) -> Any:
@@ -124,3 +126,14 @@ def start_agent(member: Member, root: Path) -> Any:
         )
         .remote(node=member.name, host=member.address, root=str(root))
     )
+
+
+def end_agents() -> None:
+    """End all node agents of the cluster; their shards stay on disk."""
+    import ray
+    from ray.util import list_named_actors
+
+    for entry in list_named_actors(all_namespaces=True):
+        if entry["namespace"] == NAMESPACE and entry["name"].startswith(_AGENT):
+            with suppress(ValueError):  # gone meanwhile
+                ray.kill(ray.get_actor(entry["name"], namespace=NAMESPACE), no_restart=True)

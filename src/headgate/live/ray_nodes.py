@@ -50,6 +50,13 @@ _SETTINGS = {
     # every virtual node would watch the memory of the whole machine
     "RAY_memory_monitor_refresh_ms": "0",
 }
+_DRIVER_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # a cluster that does not answer is given up after half a minute instead of some minutes
+    "RAY_NUM_REDIS_GET_RETRIES": "3",
+    "RAY_py_gcs_connect_timeout_s": "5",
+    "RAY_gcs_rpc_server_connect_timeout_s": "2",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,9 +188,15 @@ def connect(address: str, *, token: str | None = None) -> None:
 
     The driver works in the namespace `headgate`: detached actors outlive it and are found again by
     the next one. `token` is the path of the cluster's token file, for a cluster that asks for one.
+    Raises WorldError when nothing answers there: at once when nobody listens.
     """
     _need_ray()
-    os.environ.update(_SETTINGS)
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, ValueError) as error:
+        raise WorldError(f"no Ray cluster answers at '{address}': {error}") from error
+    os.environ.update(_DRIVER_SETTINGS)
     if token is not None:
         os.environ.update(_token_settings(token))
     import ray
@@ -198,7 +211,10 @@ def connect(address: str, *, token: str | None = None) -> None:
             address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
         )
     except Exception as error:  # Ray raises many kinds here, even bare RuntimeError
-        raise WorldError(f"no Ray cluster answers at {address}: {_first_line(error)}") from error
+        raise WorldError(
+            f"no Ray cluster answers at '{address}': {_first_line(error)}; "
+            "is it one of this version, and is the token right?"
+        ) from error
 
 
 def members() -> tuple[Member, ...]:
@@ -322,17 +338,15 @@ def _spawn_node(state: Path, cluster: LocalCluster, node: Node) -> None:
 def _spawn(state: Path, cluster: LocalCluster, name: str, command: list[str]) -> None:
     """Start a node's process and record its session."""
     command = [*cluster.seats[name].enter, *command]
+    environment = {key: v for key, v in os.environ.items() if not key.startswith("RAY_")}
+    environment |= {**_SETTINGS, **_token_settings(cluster.token)}
+    environment[_MARK] = f"{cluster.mark}/{name}"
     log = str(_log_of(cluster, name))
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
     cluster.sessions[name] = os.posix_spawnp(
         command[0],
         command,
-        {
-            **os.environ,
-            **_SETTINGS,
-            **_token_settings(cluster.token),
-            _MARK: f"{cluster.mark}/{name}",
-        },
+        environment,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),
