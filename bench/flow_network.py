@@ -1,0 +1,117 @@
+"""The aggregated network against the paper's dense one: same optimum, how much faster?
+
+Random rounds (seeded) of 2-GPU nodes in racks of 16, as many waiting tasks as GPUs, one shard of
+1 GB with 3 replicas each, a third of the GPUs free. Both networks come from the same arrays and are
+solved by OR-tools in this process, one after the other; times are medians, build included.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from headgate.flow import Ints, Network, OrToolsSolver, Solution
+from headgate.model import Bandwidth
+from headgate.policies.flow.aggregated import Aggregated, Round
+from headgate.policies.flow.prices import prices_per_byte, shard_prices, wait_prices
+
+SEEDS = (1, 2, 3)
+BANDWIDTH = Bandwidth(disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.1e7)
+
+
+def random_round(gpus: int, seed: int) -> Round:
+    """Return a round on a cluster of so many GPUs."""
+    rng = np.random.default_rng(seed)
+    nodes, tasks, jobs = gpus // 2, gpus, max(2, gpus // 20)
+    free = (rng.random((nodes, 2)) < 1 / 3).sum(axis=1, keepdims=True).astype(np.int64)
+    task_job = np.sort(rng.integers(0, jobs, tasks))
+    waiting = np.bincount(task_job, minlength=jobs)
+    share = np.minimum(waiting, -(-int(free.sum()) // jobs))
+    per_byte = prices_per_byte(BANDWIDTH, alpha1=1.5, alpha2=2.0)
+    sizes = rng.integers(5 * 10**8, 15 * 10**8, tasks)
+    return Round(
+        node_rack=np.arange(nodes) // 16,
+        free=free,
+        task_job=task_job,
+        task_class=np.zeros(tasks, np.int64),
+        read_task=np.arange(tasks),
+        read_shard=np.arange(tasks),
+        shard_price=shard_prices(sizes, per_byte),
+        replica_first=np.arange(tasks + 1) * 3,
+        replica_node=np.concatenate([rng.choice(nodes, 3, replace=False) for _ in range(tasks)]),
+        most=share,
+        least=np.minimum(share, 1),
+        wait_price=wait_prices(np.full(jobs, 1e9), BANDWIDTH, alpha3=2.0, least=1),
+    )
+
+
+def dense(round_: Round) -> Network:
+    """Return the paper's network: an arc from every task to every free GPU (flow paper, 4)."""
+    jobs, tasks = len(round_.most), len(round_.task_job)
+    gpu_node = np.repeat(np.arange(len(round_.free)), round_.free[:, 0])
+    job, wait, task, gpu = 0, jobs, 2 * jobs, 2 * jobs + tasks
+    sink = gpu + len(gpu_node)
+    holder = round_.replica_node.reshape(tasks, 3)
+    far = np.full((tasks, len(gpu_node)), 2)
+    far[(round_.node_rack[holder][:, :, None] == round_.node_rack[gpu_node]).any(axis=1)] = 1
+    far[(holder[:, :, None] == gpu_node).any(axis=1)] = 0
+    price = np.take_along_axis(round_.shard_price, far, axis=1)
+    may_wait = round_.most - round_.least
+    every, one = np.arange(jobs), np.ones
+    parts: list[tuple[Ints, Ints, Ints, Ints]] = [
+        (job + every, wait + every, may_wait, round_.wait_price),
+        (wait + every, np.full(jobs, sink), may_wait, round_.wait_price),
+        (job + round_.task_job, task + np.arange(tasks), one(tasks), np.zeros(tasks)),
+        (
+            np.repeat(task + np.arange(tasks), len(gpu_node)),
+            np.tile(gpu + np.arange(len(gpu_node)), tasks),
+            one(price.size),
+            price.ravel(),
+        ),
+        (
+            gpu + np.arange(len(gpu_node)),
+            np.full(len(gpu_node), sink),
+            one(len(gpu_node)),
+            np.zeros(len(gpu_node)),
+        ),
+    ]
+    tail, head, capacity, cost = (
+        np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)
+    )
+    supply = np.zeros(sink + 1, np.int64)
+    supply[:jobs], supply[sink] = round_.most, -round_.most.sum()
+    return Network(tail=tail, head=head, capacity=capacity, cost=cost, supply=supply)
+
+
+def timed(solve: Callable[[], Solution], times: int) -> tuple[float, Solution]:
+    """Return the median seconds of a few runs, and the last solution."""
+    taken = []
+    for _ in range(times):
+        started = time.perf_counter()
+        solution = solve()
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken), solution
+
+
+def main() -> None:
+    """Print one row per size and seed."""
+    solver = OrToolsSolver()
+    print(f"{'GPUs':>6} {'seed':>4} {'arcs':>9} {'dense arcs':>10} {'ms':>8} {'dense ms':>9} ratio")
+    for gpus in (30, 300, 1000, 2000):
+        for seed in SEEDS:
+            round_ = random_round(gpus, seed)
+            small, large = Aggregated(round_).network, dense(round_)
+            mine_s, mine = timed(lambda r=round_: solver.solve(Aggregated(r).network), 5)
+            theirs_s, theirs = timed(lambda r=round_: solver.solve(dense(r)), 3)
+            assert (mine.sent, mine.cost) == (theirs.sent, theirs.cost), "the optima differ"
+            print(
+                f"{gpus:>6} {seed:>4} {len(small.tail):>9} {len(large.tail):>10} "
+                f"{1e3 * mine_s:>8.2f} {1e3 * theirs_s:>9.2f} {theirs_s / mine_s:>5.1f}"
+            )
+
+
+if __name__ == "__main__":
+    main()
