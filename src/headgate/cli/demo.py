@@ -234,10 +234,9 @@ def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(title=f"policy {facts['policy']}")
-    for column in ("job", "tasks", "wait", "run", "simulated", "fairness"):
-        table.add_column(column, justify="left" if column == "job" else "right")
-    for column in ("on the node", "in the rack", "across racks"):
-        table.add_column(column, justify="right")
+    table.add_column("job", no_wrap=True)
+    for column in ("tasks", "wait", "run", "sim.", "fair", "MiB node/rack/across"):
+        table.add_column(column, justify="right", no_wrap=True)
     table.add_column("result")
     for row in rows:
         table.add_row(
@@ -247,7 +246,7 @@ def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
             format_seconds(row.run_s),
             format_seconds(row.simulated_s),
             "-" if row.fairness is None else f"{row.fairness:.2f}",
-            *(format_size(size) for size in row.read_bytes),
+            "/".join(f"{size / 2**20:.0f}" for size in row.read_bytes),
             "right" if not row.verdict else f"[red]{row.verdict}[/red]",
         )
     console.print(table)
@@ -266,7 +265,7 @@ def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
         )
     console.print(both)
     console.print(
-        "fairness: the job alone on its part of the GPUs, simulated, against its time here (1 = as "
-        "fast as alone).\nThe simulator knows how long each task computed, not how long processes "
-        "take to start: on a small\nmachine that is most of the difference."
+        "run: from the first start to the last end; sim.: the same in the simulator, where tasks "
+        "hold\ntheir GPUs as long as they did here and reading is simulated; fair: the job alone on "
+        "its\npart of the GPUs, simulated, over its run."
     )

@@ -14,10 +14,11 @@ from headgate.state.view import View
 def recorded(view: View, *, seed: int = 0) -> Simulation:
     """Return the simulation of what a journal tells, with times counted from the first submission.
 
-    Tasks compute as long as their last run did after reading, and write results of the size that
-    they wrote. Nodes, replicas of datasets and bandwidths are as they were at the end. Each node
-    link carries what one transfer in its rack was measured at, each rack's uplink what one across
-    was: without contention a transfer then takes as long as it was measured to take.
+    A task computes as long as its last run held its GPU (or slots) without reading, the start of
+    processes included, and writes a result of the size that it wrote. Nodes, replicas of datasets
+    and bandwidths are as they were at the end. Each node link carries what one transfer in its rack
+    was measured at, each rack's uplink what one across was: without contention a transfer then
+    takes as long as it was measured to take.
     """
     nodes = tuple(_plain(view.node(row)) for row in view.live_nodes())
     first = min(view.jobs.submitted_at.array().tolist(), default=0.0)
@@ -54,8 +55,8 @@ def _timed(view: View, row: int) -> Job:
     for ordinal, task in enumerate(view.tasks_of(row)):
         compute_s, output_bytes = 0.0, 0
         if view.tasks.state[task] == TaskState.FINISHED:
-            ran_s = view.tasks.ended_at[task] - view.tasks.started_at[task]
-            compute_s = max(0.0, ran_s - view.tasks.read_s[task])
+            held_s = view.tasks.ended_at[task] - view.tasks.launched_at[task]
+            compute_s = max(0.0, held_s - view.tasks.read_s[task])
             shard = view.names.shard_rows.get(result_id(job.id, ordinal))
             output_bytes = 0 if shard is None else view.shards.size_bytes[shard]
         tasks.append(replace(job.tasks[ordinal], compute_s=compute_s, output_bytes=output_bytes))

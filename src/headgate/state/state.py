@@ -248,7 +248,7 @@ class State(View):
         tasks.held.extend(None, count)
         for column in (tasks.launch, tasks.attempts, tasks.failures):
             column.extend(0, count)
-        for column in (tasks.started_at, tasks.ended_at):
+        for column in (tasks.launched_at, tasks.started_at, tasks.ended_at):
             column.extend(math.nan, count)
         tasks.read_s.extend(0.0, count)
         dependents: dict[int, list[int]] = {}
@@ -307,8 +307,8 @@ class State(View):
         self.tasks.held[task] = gpus
         self.tasks.launch[task] = launch
         self.tasks.attempts[task] += 1
-        self.tasks.started_at[task] = self.now
-        self.tasks.ended_at[task] = math.nan
+        self.tasks.launched_at[task] = self.now
+        self.tasks.started_at[task] = self.tasks.ended_at[task] = math.nan
         self.queues.held_gpus[self.jobs.queue[job]] += len(gpus)
         held = self.jobs.held_gpus[job] + len(gpus)
         self.jobs.held_gpus[job] = held

@@ -29,8 +29,9 @@ class TaskTable(Generic[C]):
     launch: C  # id of the LaunchTask of its current or last run, 0 before
     attempts: C  # runs so far
     failures: C  # runs that ended by the program's own doing
-    started_at: C  # seconds, of the last run, NaN before
-    ended_at: C  # seconds, of the last run, NaN before
+    launched_at: C  # seconds, of the last run: it holds its GPUs from here, NaN before
+    started_at: C  # when it was said to run, NaN before
+    ended_at: C  # NaN before
     read_s: C  # seconds that the last run spent reading
 
 
@@ -104,7 +105,7 @@ GPU_FREE, GPU_GONE = -1, -2
 
 _DTYPES: dict[str, str] = {
     "state": "u1", "alive": "u1", "memory_bytes": "i8", "size_bytes": "i8", "launch": "i8",
-    "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
+    "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "held": "O", "message": "O", "spec": "O", "replicas": "O",
 }  # fmt: skip
