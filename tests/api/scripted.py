@@ -130,10 +130,10 @@ class ScriptedController:
 
     def _made(self, text: str, user: str) -> Job:
         state = self.engine.state
-        job_id = f"{user.replace(':', '-')}-{len(state.names.jobs) + 1}"
+        job_id = f"job-{len(state.names.jobs) + 1}"
         datasets = {name: dataset.shards for name, dataset in state.datasets.items()}
         job = expand(load_job(text), job_id=job_id, user=user, datasets=datasets, file_sizes={})
-        reason = refuse(job, NODES, self.policy)
+        reason = refuse(job, Queue(name=job.queue), NODES, self.policy)
         if reason is not None:
             raise SpecError([Problem(path="resources", problem=str(reason))], code="infeasible")
         return job

@@ -1,6 +1,6 @@
 """Tasks without a GPU (reduces, merges): placed at once where their inputs are, on CPU slots.
 
-They compete for no GPU, so every policy places them alike, before it deals out GPUs.
+They compete for no GPU, so policies that care for locality place them alike, before GPUs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def place_cpu_tasks(scratch: Scratch) -> tuple[Refusal, ...]:
     nodes = snapshot.live_nodes()
     refusals = []
     for job in snapshot.waiting_cpu_jobs():
-        if snapshot.job(job).gang:
+        if snapshot.job(job).gang and snapshot.jobs.task_count[job] > 1:
             continue  # placed whole or not at all, by the policy
         for task in snapshot.waiting_of(job).tolist():
             if snapshot.tasks.gpus[task]:

@@ -6,17 +6,26 @@ from collections.abc import Sequence
 
 from headgate.decision.fit import described, gang_fits, misfit, need_of
 from headgate.decision.policy import Policy
-from headgate.model import Job, Node
+from headgate.model import Job, Node, Queue
 from headgate.protocol import Reason
-from headgate.protocol.reasons import NothingFits
+from headgate.protocol.reasons import NothingFits, QueueTooSmall
 
 
-def refuse(job: Job, nodes: Sequence[Node], policy: Policy) -> Reason | None:
-    """Return why a job can never run on these nodes under this policy, or None.
+def refuse(job: Job, queue: Queue, nodes: Sequence[Node], policy: Policy) -> Reason | None:
+    """Return why a job can never run in its queue, on these nodes, under this policy, or None.
 
-    With no node up yet nothing is known, and only the policy is asked.
+    With no node up yet nothing is known of what fits.
     """
-    return policy.refuses(job) or (unfit(job, nodes) if nodes else None)
+    return policy.refuses(job) or too_large(job, queue) or (unfit(job, nodes) if nodes else None)
+
+
+def too_large(job: Job, queue: Queue) -> QueueTooSmall | None:
+    """Return what of a job must run at once and is more than its queue may hold, or None."""
+    needs = [task.gpus for task in job.tasks]
+    at_once = sum(needs) if job.gang else max(needs, default=0)
+    if queue.max_gpus is None or at_once <= queue.max_gpus:
+        return None
+    return QueueTooSmall(queue=queue.name, needed_gpus=at_once, max_gpus=queue.max_gpus)
 
 
 def unfit(job: Job, nodes: Sequence[Node]) -> NothingFits | None:

@@ -39,7 +39,7 @@ from headgate.protocol import (
     QueueChanged,
     ReplicaLost,
 )
-from headgate.protocol.reasons import NothingFits
+from headgate.protocol.reasons import PolicyRefuses
 from headgate.spec import expand, load_job
 from headgate.state import JobState, Snapshot
 from headgate.state.life import ENDED, HOLDING
@@ -229,9 +229,10 @@ class Controller:
             file_sizes=_sizes([f for data in job_file.data.values() for f in data.files or ()]),
         )
         nodes = [view.node(row) for row in view.live_nodes()]
-        reason = refuse(job, nodes, self.world.policy)
+        queue = view.queue(view.names.queue_rows[job.queue])
+        reason = refuse(job, queue, nodes, self.world.policy)
         if reason is not None:
-            code = "infeasible" if isinstance(reason, NothingFits) else "rejected"
+            code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
             raise SpecError([Problem(path="", problem=str(reason))], code=code)
         return replace(job, submission_key=key)
 

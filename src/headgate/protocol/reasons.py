@@ -100,6 +100,21 @@ class QueueLimit(Reason):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueTooSmall(Reason):
+    """What must run at once is more than the queue may ever hold."""
+
+    queue: str
+    needed_gpus: int
+    max_gpus: int
+
+    def detail(self) -> str:
+        return (
+            f"needs {self.needed_gpus} GPUs at once, queue {self.queue} may hold "
+            f"{self.max_gpus}; starts when its max_gpus is raised"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobsInFlightLimit(Reason):
     """The queue's `max_jobs_in_flight` is reached."""
 

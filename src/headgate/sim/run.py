@@ -33,6 +33,7 @@ from headgate.traces import Trace
 
 Observer = Callable[[tuple[Event, ...], Sequence[Command]], None]
 
+_DEFAULT = Queue(name="default")
 _POOL = "pool"
 _POOL_CPUS = 1 << 30
 _POOL_LINKS = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1)
@@ -77,9 +78,13 @@ def from_scenario(scenario: Scenario, policy: Policy, trace: Trace | None = None
     submissions, rejected = scenario.submissions, Counter[str]()
     if trace is not None:
         most = max((len(node.gpus) for node in scenario.nodes), default=1)
-        submissions, rejected = _trace_jobs(trace, scenario.nodes, policy, max(1, most))
+        queue = next(queue for queue in scenario.queues if queue.name == _DEFAULT.name)
+        submissions, rejected = _trace_jobs(trace, queue, scenario.nodes, policy, max(1, most))
     else:
-        refused = [(job, refuse(job, scenario.nodes, policy)) for _, job in submissions]
+        queues = {queue.name: queue for queue in scenario.queues}
+        refused = [
+            (job, refuse(job, queues[job.queue], scenario.nodes, policy)) for _, job in submissions
+        ]
         problems = [Problem(path=f"jobs.{job.id}", problem=str(r)) for job, r in refused if r]
         if problems:
             raise SpecError(problems, code="rejected")
@@ -102,11 +107,11 @@ def from_trace(
 ) -> Simulation:
     """Return the simulation of a trace on a pool of GPUs that are all alike."""
     node = Node(id=_POOL, rack=_POOL, gpus=(Gpu(memory_bytes=0),) * gpus, cpus=_POOL_CPUS)
-    submissions, rejected = _trace_jobs(trace, (node,), policy, gpus)
+    submissions, rejected = _trace_jobs(trace, _DEFAULT, (node,), policy, gpus)
     return Simulation(
         nodes=(node,),
         links=_POOL_LINKS,
-        queues=(Queue(name="default"),),
+        queues=(_DEFAULT,),
         submissions=submissions,
         rejected=rejected,
         seed=seed,
@@ -115,7 +120,7 @@ def from_trace(
 
 
 def _trace_jobs(
-    trace: Trace, nodes: tuple[Node, ...], policy: Policy, most_gpus: int
+    trace: Trace, queue: Queue, nodes: tuple[Node, ...], policy: Policy, most_gpus: int
 ) -> tuple[tuple[tuple[float, Job], ...], Counter[str]]:
     """Return the trace's jobs that can run, in its order, and how many cannot, by reason.
 
@@ -136,7 +141,7 @@ def _trace_jobs(
             rejected["NothingFits"] += 1
             continue
         job = _gang(str(job_id), gpus, duration_s, most_gpus)
-        reason = refuse(job, nodes, policy)
+        reason = refuse(job, queue, nodes, policy)
         if reason is None:
             submissions.append((submit_s, job))
         else:
@@ -147,8 +152,7 @@ def _trace_jobs(
 def _gang(job_id: str, gpus: int, duration_s: float, most_gpus: int) -> Job:
     parts = [most_gpus] * (gpus // most_gpus) + [gpus % most_gpus] * (gpus % most_gpus > 0)
     tasks = tuple(Task(gpus=part, compute_s=duration_s) for part in parts or [0])
-    gang = len(tasks) > 1
-    return Job(id=job_id, name=job_id, user="user", queue="default", tasks=tasks, gang=gang)
+    return Job(id=job_id, name=job_id, user="user", queue=_DEFAULT.name, tasks=tasks, gang=True)
 
 
 def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] = ()) -> Outcome:

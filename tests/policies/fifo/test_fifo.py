@@ -146,11 +146,11 @@ def test_a_gang_above_the_ceiling_of_its_queue_takes_no_room_from_those_behind_i
     assert told == {"gang": QueueLimit(queue="poor", used_gpus=0, max_gpus=2)}
 
 
-def test_tasks_without_a_gpu_are_not_held_back_by_the_head() -> None:
-    state = world([node("a", 1)], [job("wide", 2), job("merge", cpus=(1,))])
+def test_tasks_without_a_gpu_stand_in_the_line_like_all_others() -> None:
+    state = world([node("a", 1)], [job("merge", cpus=(1,)), job("wide", 2), job("late", cpus=(1,))])
     placed, told = decide(state)
     assert placed == ["merge/0@a:"]
-    assert list(told) == ["wide"]
+    assert told["late"] == BehindHead(head="wide")
 
 
 def test_who_finds_no_cpu_slot_is_told_so() -> None:

@@ -14,10 +14,16 @@ import numpy as np
 
 from headgate.base.rng import Random
 from headgate.decision import Policy, PolicyInfo
-from headgate.decision.cpu_tasks import place_cpu_tasks
 from headgate.model import Job
 from headgate.protocol import Plan, Reason, Refusal
-from headgate.protocol.reasons import BehindHead, GangShort, GpuMemory, NoFreeGpu, QueueLimit
+from headgate.protocol.reasons import (
+    BehindHead,
+    GangShort,
+    GpuMemory,
+    NoFreeCpu,
+    NoFreeGpu,
+    QueueLimit,
+)
 from headgate.state import Scratch, Snapshot
 
 
@@ -51,12 +57,8 @@ class _Round:
         self.candidates: dict[tuple[int, int, int], tuple[Iterator[int], list[int]]] = {}
 
     def run(self) -> Plan:
-        jobs = self.snapshot.jobs
-        self.refusals += place_cpu_tasks(self.scratch)
         for job in self.snapshot.waiting_jobs():
-            if not jobs.waiting[job] and not self.snapshot.job(job).gang:
-                continue  # its tasks need no GPU and have been dealt with
-            queue = jobs.queue[job]
+            queue = self.snapshot.jobs.queue[job]
             if queue in self.full_queues:
                 self.full_queues[queue].append(job)
                 continue
@@ -78,8 +80,7 @@ class _Round:
         """Place a job's waiting tasks in order; return why the first one left did not fit."""
         tasks: list[int] = self.snapshot.waiting_of(job).tolist()
         if not self.snapshot.job(job).gang:
-            on_gpu = (t for t in tasks if self.snapshot.tasks.gpus[t])
-            return next((r for t in on_gpu if (r := self._place(t)) is not None), None)
+            return next((r for t in tasks if (r := self._place(t)) is not None), None)
         if len(tasks) < self.snapshot.jobs.task_count[job]:
             return self._short(job, len(tasks))  # its other tasks are still being stopped
         limit = self._queue_limit(job, sum(self.snapshot.tasks.gpus[t] for t in tasks))
@@ -110,7 +111,7 @@ class _Round:
             current.clear()
             node = next(rest, None)
             if node is None:
-                return self._no_room(need, memory_bytes)
+                return self._no_room(task)
             current.append(node)
 
     def _queue_limit(self, job: int, need: int) -> QueueLimit | None:
@@ -121,7 +122,12 @@ class _Round:
             return None
         return QueueLimit(queue=queue.name, used_gpus=used, max_gpus=queue.max_gpus)
 
-    def _no_room(self, need: int, memory_bytes: int) -> Reason:
+    def _no_room(self, task: int) -> Reason:
+        need = self.snapshot.tasks.gpus[task]
+        if not need:
+            most = max(map(self.scratch.free_cpus, self.snapshot.live_nodes()), default=0)
+            return NoFreeCpu(needed_cpus=self.snapshot.tasks.cpus[task], most_free_cpus=most)
+        memory_bytes = self.snapshot.tasks.memory_bytes[task]
         free, total, largest = 0, 0, 0
         for node in self.snapshot.live_nodes():
             indices = self.scratch.fitting_gpus(node, 0)
@@ -138,7 +144,7 @@ class _Round:
         tasks = list(self.snapshot.tasks_of(job))
         need = sum(self.snapshot.tasks.gpus[t] for t in tasks)
         if len(tasks) == 1:
-            return self._no_room(need, self.snapshot.tasks.memory_bytes[tasks[0]])
+            return self._no_room(tasks[0])
         free = sum(len(self.scratch.fitting_gpus(n, 0)) for n in self.snapshot.live_nodes())
         return GangShort(placeable_tasks=placed, tasks=len(tasks), free_gpus=free, needed_gpus=need)
 
