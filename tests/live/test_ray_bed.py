@@ -21,16 +21,16 @@ pytestmark = [
 ]
 
 NODES = """
-print(json.dumps([m.name for m in members()]))
+print('ANSWER', json.dumps([m.name for m in members()]))
 """
 RATES = """
 agents = {m.name: start_agent(m, state / "nodes") for m in members()}
 rates = {}
-for reader, server in (("n0", "n1"), ("n0", "n2"), ("n2", "n0")):
+for reader, server in (("n0", "n2"), ("n2", "n0")):
     at = ray.get(agents[server].report.remote())
     call = agents[reader].measure_bandwidth.remote(at.host, at.port, 4 << 20)
     rates[f"{reader} from {server}"] = ray.get(call) * 8 / 1e6
-print(json.dumps(rates))
+print('ANSWER', json.dumps(rates))
 """
 DRIVER = """
 import json, sys
@@ -45,7 +45,7 @@ import ray
 
 
 def _drive(bed: Bed, script: str) -> Any:
-    """Run a driver on the bed's head and return what it prints last."""
+    """Run a driver on the bed's head and return its answer; Ray prints notices beside it."""
     done = subprocess.run(
         [*bed.enter, sys.executable, "-c", DRIVER + script, str(bed.state)],
         capture_output=True,
@@ -54,16 +54,18 @@ def _drive(bed: Bed, script: str) -> Any:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    (answer,) = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
+    return json.loads(answer.removeprefix("ANSWER "))
 
 
 def test_racks_are_shaped_and_nodes_are_lost_and_found() -> None:
     with Bed({"r0": 2, "r1": 1}) as bed:
         bed.shape("r1", mbit_per_s=40)
         rates = _drive(bed, RATES)
-        assert rates["n0 from n2"] < 44
-        assert rates["n2 from n0"] < 44
-        assert rates["n0 from n1"] > 44, "inside a rack nothing is shaped"
+        assert 0 < rates["n0 from n2"] < 44
+        assert 0 < rates["n2 from n0"] < 44
+        bed.shape("r1", mbit_per_s=16)
+        assert 0 < _drive(bed, RATES)["n0 from n2"] < 18, "changed live"
         bed.partition("n1", cut=True)
         until(lambda: _drive(bed, NODES) == ["n0", "n2"], "the head misses the node")
         bed.crash("n1")
