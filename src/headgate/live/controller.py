@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.decision import Policy
 from headgate.decision.door import refuse
@@ -375,8 +377,8 @@ class Controller:
 
 
 def _in_flight(view: Snapshot) -> list[int]:
-    states = view.jobs.state.array()
-    return [row for row, state in enumerate(states.tolist()) if state not in ENDED]
+    rows: list[int] = np.flatnonzero(~np.isin(view.jobs.state.array(), ENDED)).tolist()
+    return rows
 
 
 def _sizes(paths: Sequence[str]) -> dict[str, int]:
