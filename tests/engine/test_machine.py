@@ -63,6 +63,7 @@ from headgate.testing.random_worlds import (
 )
 
 SEED = st.integers(0, 2**32 - 1)
+PICKS = st.lists(st.integers(0, 999), min_size=1, max_size=10)
 SHARDS = tuple(Shard(id=f"s{n}", size_bytes=1000 * n) for n in range(4))
 
 
@@ -165,6 +166,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.limits = {q.name: q.max_jobs_in_flight or 10**6 for q in queues}
         self.give(*[QueueChanged(at=0.0, queue=q) for q in queues])
         self.give(*[NodeJoined(at=0.0, node=n) for n in nodes])
+        self.submit(seed, 3)
 
     @rule(seed=SEED, count=st.integers(1, 3))
     def submit(self, seed: int, count: int) -> None:
@@ -174,9 +176,10 @@ class EngineMachine(RuleBasedStateMachine):
         shards = random_shards(rng)
         self.give(*[JobSubmitted(at=at, job=random_job(rng, name, shards)) for name in names])
 
-    @rule(job=st.integers(0, 20))
-    def cancel(self, job: int) -> None:
-        self.give(JobCancelled(at=self.later(), job=f"j{job}", by="ada"))
+    @rule(pick=st.integers(0, 999))
+    def cancel(self, pick: int) -> None:
+        job = f"j{pick % (self.jobs + 1)}"  # one of them is not there
+        self.give(JobCancelled(at=self.later(), job=job, by="ada"))
 
     @rule(queue=st.sampled_from(QUEUES), gpus=st.sampled_from((None, 2, 6)),
           jobs=st.sampled_from((None, 1, 3)))  # fmt: skip
@@ -194,13 +197,13 @@ class EngineMachine(RuleBasedStateMachine):
 
     # --- rules: the cluster ----------------------------------------------------------------------
 
-    @rule(seed=SEED, number=st.integers(0, 5))
+    @rule(seed=SEED, number=st.integers(0, 3))
     def join(self, seed: int, number: int) -> None:
         """A new node, one that comes back, or one that restarted before anybody missed it."""
         self.drop_runs_of(f"n{number}")
         self.give(NodeJoined(at=self.later(), node=random_node(stream(seed, "node"), number)))
 
-    @rule(number=st.integers(0, 5))
+    @rule(number=st.integers(0, 3))
     def lose(self, number: int) -> None:
         self.drop_runs_of(f"n{number}")
         self.give(NodeLost(at=self.later(), node=f"n{number}"))
@@ -209,7 +212,7 @@ class EngineMachine(RuleBasedStateMachine):
         for launch in [i for i, c in self.launches.items() if c.node == node]:
             self.forget(launch)
 
-    @rule(shard=st.sampled_from(SHARDS), node=st.integers(0, 5), here=st.booleans())
+    @rule(shard=st.sampled_from(SHARDS), node=st.integers(0, 3), here=st.booleans())
     def move_replica(self, shard: Shard, node: int, here: bool) -> None:
         at = self.later()
         if here:
@@ -217,9 +220,14 @@ class EngineMachine(RuleBasedStateMachine):
         else:
             self.give(ReplicaLost(at=at, shard=shard.id, node=f"n{node}"))
 
-    @rule(job=st.integers(0, 20), ordinal=st.integers(0, 4), node=st.integers(0, 5))
-    def lose_result(self, job: int, ordinal: int, node: int) -> None:
-        self.give(ReplicaLost(at=self.later(), shard=f"j{job}/{ordinal}", node=f"n{node}"))
+    @rule(pick=st.integers(0, 99))
+    def lose_result(self, pick: int) -> None:
+        state = self.engine.state
+        copies = [(s, n) for s in state.results.values() for n in state.replicas(s)]
+        if copies:
+            shard, node = copies[pick % len(copies)]
+            name, where = state.names.shards[shard], state.node(node).id
+            self.give(ReplicaLost(at=self.later(), shard=name, node=where))
 
     @rule(speed=st.sampled_from((1e6, 1e7)))
     def measure(self, speed: float) -> None:
@@ -227,6 +235,27 @@ class EngineMachine(RuleBasedStateMachine):
             disk_bytes_per_s=speed, rack_bytes_per_s=speed, cluster_bytes_per_s=speed / 2
         )
         self.give(BandwidthMeasured(at=self.later(), bandwidth=bandwidth))
+
+    # --- rules: things go well ------------------------------------------------------------------
+
+    @rule(picks=PICKS)
+    def go_on(self, picks: list[int]) -> None:
+        """Whatever is asked for is done, now this, now that."""
+        for pick in picks:
+            ways: list[Callable[[], None]] = []
+            if self.deciding:
+                ways.append(lambda p=pick: self.plan(p))
+                ways.append(self.plan_in_order)
+            if self.stops:
+                ways.append(lambda p=pick: self.stop(p))
+            if self.launches:
+                ways.append(lambda p=pick: self.start([p]))
+                ways.append(lambda p=pick: self.finish([p], 9 * (p % 2)))
+            if self.timer:
+                ways.append(self.timer_fires)
+            if ways:
+                ways[pick % len(ways)]()
+                check(self.engine.state)
 
     # --- rules: runs -----------------------------------------------------------------------------
 
@@ -245,11 +274,25 @@ class EngineMachine(RuleBasedStateMachine):
         self.give(*[TaskFinished(at=at, cause=i, output_bytes=size) for i in ended])
 
     @precondition(lambda self: self.launches)
-    @rule(pick=st.integers(0, 99), kind=st.sampled_from(FailureKind))
-    def fail(self, pick: int, kind: FailureKind) -> None:
-        launch = self.pick_launch(pick).id
-        self.forget(launch)
-        self.give(TaskFailed(at=self.later(), cause=launch, kind=kind, message="it broke"))
+    @rule(pick=st.integers(0, 999), kind=st.sampled_from(FailureKind), after=PICKS)
+    def fail(self, pick: int, kind: FailureKind, after: list[int]) -> None:
+        self.fail_one(self.pick_launch(pick), kind)
+        self.go_on(after)
+
+    @precondition(lambda self: any(self.is_gang(c) for c in self.launches.values()))
+    @rule(pick=st.integers(0, 999), kind=st.sampled_from(FailureKind), after=PICKS)
+    def fail_of_a_gang(self, pick: int, kind: FailureKind, after: list[int]) -> None:
+        members = [c for c in self.launches.values() if self.is_gang(c)]
+        self.fail_one(members[pick % len(members)], kind)
+        self.go_on(after)
+
+    def is_gang(self, launch: LaunchTask) -> bool:
+        state = self.engine.state
+        return state.job(state.names.job_rows[launch.job]).gang
+
+    def fail_one(self, launch: LaunchTask, kind: FailureKind) -> None:
+        self.forget(launch.id)
+        self.give(TaskFailed(at=self.later(), cause=launch.id, kind=kind, message="it broke"))
 
     @precondition(lambda self: self.stops)
     @rule(pick=st.integers(0, 99))
@@ -390,9 +433,9 @@ class EngineMachine(RuleBasedStateMachine):
         self.limits = {}
         self.give(NodeJoined(at=self.later(), node=big))
         steps: tuple[tuple[Callable[[], object], Callable[[], None]], ...] = (
+            (lambda: self.deciding, self.plan_in_order),
             (lambda: self.stops, lambda: self.stop(0)),
             (lambda: self.launches, lambda: self.finish([0], 5)),
-            (lambda: self.deciding, self.plan_in_order),
             (lambda: self.timer, self.timer_fires),
         )
         for _ in range(100 + 40 * self.jobs):
@@ -414,6 +457,7 @@ class EngineMachine(RuleBasedStateMachine):
         at = self.later()
         commands = self.give(PlanReady(at=at, cause=decide.id, seen=decide.seen, plan=plan))
         assert not any(isinstance(c, WakeAt) for c in commands), self.engine.state.refusals
+        self.failures_in_a_row = 0
 
     def the_same_facts_give_the_same_wishes(self) -> None:
         again = Engine()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _SIZE_BYTES = {
@@ -19,9 +20,10 @@ def parse_size(text: str | int) -> int:
     if isinstance(text, int) and not isinstance(text, bool):
         return text
     match = _NUMBER_AND_UNIT.fullmatch(str(text))
-    if match is None or match[2].lower() not in _SIZE_BYTES:
+    unit_bytes = match and _SIZE_BYTES.get(match[2].lower())
+    if not match or not unit_bytes or float(match[1]) == math.inf:
         raise ValueError(f"'{text}' is not a size; write bytes or a unit such as 64MiB or 2GB")
-    return round(float(match[1]) * _SIZE_BYTES[match[2].lower()])
+    return round(float(match[1]) * unit_bytes)
 
 
 def format_size(size_bytes: float) -> str:

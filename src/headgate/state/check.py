@@ -8,7 +8,7 @@ import numpy as np
 
 from headgate.base.column import Array
 from headgate.base.errors import InvariantBroken
-from headgate.state.life import HOLDING, JobState, TaskState
+from headgate.state.life import ENDED, HOLDING, JobState, TaskState
 from headgate.state.state import State
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
@@ -17,6 +17,7 @@ def check(state: State) -> None:
     """Raise InvariantBroken when any law does not hold; O(tasks + GPUs + shards), vectorised."""
     _check_gpus(state)
     _check_counters(state)
+    _check_jobs(state)
     _check_queues(state)
     _check_order(state)
     _check_data(state)
@@ -37,8 +38,11 @@ def _check_gpus(state: State) -> None:
     expected = np.full(len(holder), GPU_GONE)
     for node in state.live_nodes():
         expected[first[node] : first[node] + state.nodes.gpu_count[node]] = GPU_FREE
+    idle = ~np.isin(states, HOLDING)
+    none = np.equal(tasks.held.array(), None)
+    _require("a task holds something exactly while it runs", idle == none, held=none)
     cpus_held = np.zeros(len(alive), np.int64)
-    for task in np.flatnonzero(np.isin(states, HOLDING)).tolist():
+    for task in np.flatnonzero(~idle).tolist():
         node, held = tasks.node[task], tasks.held[task]
         _require("a task holds GPUs of a node that is up", bool(alive[node]), task=task)
         _require("a task holds as many GPUs as it needs", len(held) == tasks.gpus[task], task=task)
@@ -82,6 +86,21 @@ def _check_counters(state: State) -> None:
     some = np.flatnonzero((jobs.waiting.array() > 0) | (jobs.waiting_cpu.array() > 0))
     first = int(some[0]) if len(some) else count
     _require("no job before the first waiting one waits", state.first_waiting_job <= first)
+
+
+def _check_jobs(state: State) -> None:
+    """Jobs stand where their tasks say that they do."""
+    states = state.jobs.state.array()
+    runs = (state.jobs.running.array() > 0) | (state.jobs.running_cpu.array() > 0)
+    finished = state.jobs.unfinished.array() == 0
+    for law, holds in (
+        ("jobs that have ended or not begun run nothing",
+         ~(runs & np.isin(states, (JobState.QUEUED, *ENDED)))),
+        ("a stopping job waits for a run to end", runs | (states != JobState.STOPPING)),
+        ("a job has finished exactly when all its tasks have",
+         finished == (states == JobState.FINISHED)),
+    ):  # fmt: skip
+        _require(law, holds, jobs=np.flatnonzero(~holds))
 
 
 def _check_queues(state: State) -> None:

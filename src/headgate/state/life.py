@@ -41,7 +41,7 @@ TASK_MOVES: dict[TaskState, tuple[TaskState, ...]] = {
     _T.STARTING: (_T.RUNNING, _T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
     _T.RUNNING: (_T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
     _T.STOPPING: (_T.CANCELLED, _T.WAITING, _T.BLOCKED),  # waits again when its job goes on
-    _T.FINISHED: (_T.WAITING, _T.BLOCKED),  # its result was lost while still needed
+    _T.FINISHED: (_T.WAITING,),  # its result was lost while still needed, or its gang restarts
     _T.FAILED: (),
     _T.CANCELLED: (),
 }

@@ -76,7 +76,7 @@ class PolicyLaws:
 
     worlds = 150
     idles_by_choice = False
-    """Whether GPUs may stay idle though a waiting task fits them: a strict order, waiting for data."""
+    """Whether GPUs may stay idle though a waiting task fits: a strict order, waiting for data."""
 
     def make(self) -> Policy:
         """Return a fresh policy."""

@@ -1,0 +1,122 @@
+"""Columns against plain lists: whatever is written, a frozen view says what it said."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.base.column import PAGE_ROWS, Column, FrozenColumn
+
+NUMBER = st.integers(-1000, 1000)
+# Lengths around the ends of pages, where mistakes live.
+LENGTH = st.one_of(
+    st.integers(0, 5),
+    st.integers(PAGE_ROWS - 2, PAGE_ROWS + 2),
+    st.integers(2 * PAGE_ROWS - 1, 2 * PAGE_ROWS + 1),
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), NUMBER),
+        st.tuples(st.just("fill"), NUMBER, LENGTH),
+        st.tuples(st.just("extend"), NUMBER, LENGTH),
+        st.tuples(st.just("set"), NUMBER, st.integers(0, 10**6)),
+        st.tuples(st.just("freeze")),
+        st.tuples(st.just("read"), st.integers(0, 10**6), st.integers(0, 10**6)),
+        st.tuples(st.just("pickle")),
+    ),
+    max_size=20,
+)
+
+
+def do(column: Column, model: list[int], step: tuple[Any, ...]) -> None:
+    match step:
+        case ("append", value):
+            column.append(value)
+            model.append(value)
+        case ("fill", value, count):
+            column.extend(value, count)
+            model += [value] * count
+        case ("extend", value, count):
+            values = np.arange(value, value + count)
+            column.extend(values, count)
+            model += values.tolist()
+        case ("set", value, at) if model:
+            column[at % len(model)] = value
+            model[at % len(model)] = value
+        case ("read", one, other):
+            start, stop = sorted((one % (len(model) + 1), other % (len(model) + 1)))
+            assert column.span(start, stop).tolist() == model[start:stop]
+            assert all(column[i] == model[i] for i in range(start, min(stop, start + 3)))
+
+
+def says(frozen: FrozenColumn, model: list[int]) -> None:
+    assert len(frozen) == len(model)
+    assert frozen.array().tolist() == model
+    for at in (0, 1, PAGE_ROWS - 1, PAGE_ROWS, len(model) - 1):
+        if 0 <= at < len(model):
+            assert frozen[at] == model[at]
+            assert type(frozen[at]) is int
+    for start in (0, 1, PAGE_ROWS - 1, PAGE_ROWS):
+        if start < len(model):
+            first = start - start % PAGE_ROWS
+            pages = list(frozen.pages(start))
+            assert [base for base, _ in pages] == list(range(first, len(model), PAGE_ROWS))
+            assert [v for _, values in pages for v in values.tolist()] == model[first:]
+
+
+@settings(max_examples=200)
+@given(steps=STEPS)
+def test_a_frozen_view_never_changes_and_the_column_equals_a_list(
+    steps: list[tuple[Any, ...]],
+) -> None:
+    column, model = Column("i8"), list[int]()
+    seen: list[tuple[FrozenColumn, list[int]]] = []
+    for step in steps:
+        if step == ("freeze",):
+            seen.append((column.freeze(), list(model)))
+        elif step == ("pickle",):
+            column = pickle.loads(pickle.dumps(column))
+        else:
+            do(column, model, step)
+        assert len(column) == len(model)
+    assert column.array().tolist() == model
+    for frozen, said in [*seen, (column.freeze(), model)]:
+        says(frozen, said)
+        says(pickle.loads(pickle.dumps(frozen)), said)
+
+
+def test_freezing_twice_without_a_write_gives_the_same_view() -> None:
+    column = Column("i4")
+    column.append(1)
+    first = column.freeze()
+    assert column.freeze() is first
+    column[0] = 2
+    assert column.freeze() is not first
+    assert first[0] == 1
+
+
+def test_a_write_copies_its_own_page_and_no_other() -> None:
+    column = Column("i8")
+    column.extend(7, 3 * PAGE_ROWS)
+    before = [page for _, page in column.freeze().pages()]
+    column[PAGE_ROWS] = 8
+    after = [page for _, page in column.freeze().pages()]
+    shared = [np.shares_memory(a, b) for a, b in zip(before, after, strict=True)]
+    assert shared == [True, False, True]
+
+
+def test_objects_are_kept_as_they_are() -> None:
+    column = Column("O")
+    column.extend(None, 2)
+    column[1] = (1, 2)
+    column.append("text")
+    assert column.freeze().array().tolist() == [None, (1, 2), "text"]
+
+
+def test_an_empty_column_reads_as_empty() -> None:
+    column = Column("f8")
+    assert (len(column), column.array().tolist(), list(column.freeze().pages())) == (0, [], [])
