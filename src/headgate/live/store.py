@@ -179,15 +179,19 @@ class ShardStore:
         return self._root / _escape(shard_id)
 
     def _locate(self, shard_id: str) -> tuple[StoredShard, Path] | None:
-        for path in _files(self._directory(shard_id)):
-            size, _, checksum = path.name.partition(".")
-            shard = StoredShard(id=shard_id, size_bytes=int(size), checksum=checksum)
-            try:
-                if path.stat().st_size == shard.size_bytes:
-                    return shard, path
-            except FileNotFoundError:
-                continue
-            self._drop(shard_id, path)
+        replaced = True
+        while replaced:  # by another writer, between listing and looking: list again
+            replaced = False
+            for path in _files(self._directory(shard_id)):
+                size, _, checksum = path.name.partition(".")
+                shard = StoredShard(id=shard_id, size_bytes=int(size), checksum=checksum)
+                try:
+                    if path.stat().st_size == shard.size_bytes:
+                        return shard, path
+                except FileNotFoundError:
+                    replaced = True
+                    continue
+                self._drop(shard_id, path)
         return None
 
     def _drop(self, shard_id: str, path: Path) -> None:
