@@ -20,6 +20,7 @@ from headgate.api.server import Server, listen
 from headgate.base.errors import SpecError, WorldError
 
 NOBODY = 65534
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
 
 
 def as_uid(uid: int, socket: Path, body: str) -> str:
@@ -46,7 +47,7 @@ def test_who_submits_is_who_the_kernel_says(client: Client) -> None:
     assert client.job(client.submit("{run: 'true'}"))["user"] == me
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+@needs_root
 def test_users_see_all_jobs_and_cancel_their_own(client: Client, socket: Path) -> None:
     socket.chmod(0o666)
     mine = client.submit("{run: 'true'}")
@@ -69,13 +70,13 @@ def test_users_see_all_jobs_and_cancel_their_own(client: Client, socket: Path) -
     assert client.job(theirs)["state"] == "cancelled"
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+@needs_root
 def test_a_user_without_a_name_has_a_number(socket: Path) -> None:
     socket.chmod(0o666)
     assert as_uid(3_999_999, socket, "print(client.info()['you'])") == "uid:3999999"
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+@needs_root
 def test_who_is_outside_the_group_is_told_so(socket: Path) -> None:
     outcome = as_uid(
         NOBODY,

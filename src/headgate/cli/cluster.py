@@ -180,7 +180,7 @@ def _start_controller(state: Path, expected: set[str], say: Say) -> dict[str, An
     try:
         while not (up_now := _joined(state)) or not expected <= up_now:
             failure = None
-            if child.poll() is not None:
+            if process.has_ended(child):
                 failure = "the controller ended while it started"
             elif time.monotonic() > until:
                 failure = f"{len(up_now)} of {len(expected) or 'any'} nodes joined in {_JOIN_S:g} s"

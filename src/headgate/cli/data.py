@@ -82,13 +82,12 @@ def _put(
     client: Client, name: str, parts: list[FilePart], replicas: int, settings: Settings
 ) -> None:
     """Place all shards, then make them visible; whatever goes wrong, nothing is half-done."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 
-    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    name_column = TextColumn("{task.description}", markup=False)
+    columns = (name_column, BarColumn(), DownloadColumn(), TransferSpeedColumn())
     try:
-        with Progress(
-            *columns, console=output.stderr(), disable=settings.as_json, transient=True
-        ) as bar:
+        with output.progress(*columns, as_json=settings.as_json) as bar:
             line = bar.add_task(name, total=sum(part.size_bytes for part in parts))
             for index, part in enumerate(parts):
                 client.put_shard(name, index, _counted(part, bar, line), replicas=replicas)

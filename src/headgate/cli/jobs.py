@@ -73,14 +73,11 @@ def _done(settings: Settings, facts: dict[str, Any], text: str) -> None:
 
 def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
     """Return a job as it has ended, showing its tasks as they finish."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    text = TextColumn("{task.fields[why]}")
-    shown = not settings.as_json
-    with Progress(
-        *columns, text, console=output.stderr(), disable=not shown, transient=True
-    ) as bar:
+    text, reason = TextColumn("{task.description}"), TextColumn("{task.fields[why]}", markup=False)
+    columns = (text, BarColumn(), MofNCompleteColumn(), reason)
+    with output.progress(*columns, as_json=settings.as_json) as bar:
         line = bar.add_task(job, total=None, why="")
         for view in _changes(client, job):
             tasks = view["tasks"]

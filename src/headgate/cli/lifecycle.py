@@ -95,7 +95,14 @@ def _progress(settings: Settings, text: str) -> Iterator[Say]:
         with output.stderr().status(text) as status:
             yield status.update
     else:
-        yield output.say_aside
+        told: list[str] = []
+
+        def tell(line: str) -> None:
+            if line not in told:
+                told.append(line)
+                output.say_aside(line)
+
+        yield tell
 
 
 def load_queues(file: Path) -> tuple[Queue, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -14,6 +14,9 @@ from rich.table import Table
 from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_seconds
 from headgate.cli.errors import OUTSIDE
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 _WIDE = 10_000  # into a file or a pipe, nothing is cut or wrapped
 
@@ -27,6 +30,14 @@ def stdout() -> Console:
 def stderr() -> Console:
     """Return the console for progress."""
     return Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+
+
+def progress(*columns: ProgressColumn, as_json: bool) -> Progress:
+    """Return a progress bar on stderr, which shows only where somebody looks."""
+    from rich.progress import Progress
+
+    hidden = as_json or not sys.stderr.isatty()
+    return Progress(*columns, console=stderr(), disable=hidden, transient=True)
 
 
 def say(text: str) -> None:

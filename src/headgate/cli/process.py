@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,17 +33,25 @@ def controllers(state: Path) -> list[psutil.Process]:
     return found
 
 
-def start_controller(state: Path) -> subprocess.Popen[bytes]:
-    """Start a controller that outlives this process."""
-    with log_file(state).open("ab") as log:
-        return subprocess.Popen(
-            _command(state),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
+def start_controller(state: Path) -> int:
+    """Start a controller that outlives this process; return its process id."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawn(
+        sys.executable,
+        _command(state),
+        {**os.environ, "PYTHONUNBUFFERED": "1"},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log_file(state)), flags, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def has_ended(child: int) -> bool:
+    """Return whether a controller that this process has started is over."""
+    return os.waitpid(child, os.WNOHANG)[0] != 0
 
 
 def end_controllers(state: Path) -> int:

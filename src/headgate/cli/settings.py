@@ -75,13 +75,13 @@ def settle(
     environment = os.environ if environment is None else environment
     found: dict[str, Any] = {}
     if state is not None:
-        found["state"] = state
+        found["state"] = _expanded(str(state), "--state")
     if output is not None:
         found["output"] = output
-    if environment.get("HEADGATE_STATE"):
-        found.setdefault("state", Path(environment["HEADGATE_STATE"]))
-    if environment.get("HEADGATE_OUTPUT"):
-        found.setdefault("output", _format(environment["HEADGATE_OUTPUT"], "HEADGATE_OUTPUT"))
+    if "state" not in found and environment.get("HEADGATE_STATE"):
+        found["state"] = _expanded(environment["HEADGATE_STATE"], "HEADGATE_STATE")
+    if "output" not in found and environment.get("HEADGATE_OUTPUT"):
+        found["output"] = _format(environment["HEADGATE_OUTPUT"], "HEADGATE_OUTPUT")
     for file in _files(environment, directory or Path.cwd(), site):
         if {"state", "output"} <= found.keys():
             break
@@ -89,7 +89,7 @@ def settle(
             found.setdefault(key, value)
     default = _home(environment, "XDG_STATE_HOME", ".local/state") / "headgate"
     return Settings(
-        state=Path(found.get("state", default)).expanduser().resolve(),
+        state=Path(found.get("state", default)).resolve(),
         format=found.get("output", Format.TABLE),
     )
 
@@ -117,7 +117,7 @@ def _read(file: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in document.data.items():
         if key == "state" and isinstance(value, str) and value:
-            found["state"] = file.parent / Path(value).expanduser()
+            found["state"] = file.parent / _expanded(value, f"{file}: state")
         elif key == "output" and isinstance(value, str):
             found["output"] = _format(value, f"{file}: output")
         elif key in ("state", "output"):
@@ -132,6 +132,13 @@ def _read(file: Path) -> dict[str, Any]:
             for p in error.problems
         ) from None
     return found
+
+
+def _expanded(path: str, place: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise SpecError([Problem(path=place, problem=f"'{path}' names no home")]) from None
 
 
 def _format(name: str, place: str) -> Format:

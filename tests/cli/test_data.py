@@ -1,0 +1,117 @@
+"""Datasets from the command line: whole or not there, whatever happens on the way."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.base.errors import WorldError
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> str:
+    """A file of 1000 lines."""
+    path = tmp_path / "numbers"
+    path.write_text("".join(f"{i:04d}\n" for i in range(1000)))
+    return str(path)
+
+
+def test_files_are_split_put_and_listed(up: Any, controller: Any, numbers: str) -> None:
+    said = up("data", "put", "ints", numbers, "--shard", "1KiB", "--lines", "-o", "json")
+    assert said.json == {"name": "ints", "shards": 5, "size_bytes": 5000, "dry_run": False}
+    parts = [controller.shards[f"ints:{i:05d}"] for i in range(5)]
+    assert b"".join(parts) == Path(numbers).read_bytes()
+    assert all(part.endswith(b"\n") for part in parts)
+    assert up("data", "ls").out.splitlines()[0].split() == [
+        "NAME", "USER", "SHARDS", "SIZE", "REPLICAS",
+    ]  # fmt: skip
+    assert up("data", "ls").out.splitlines()[1].endswith("  5  4.9 KiB         2")
+    assert up("data", "ls", "ints").out.splitlines()[1].split() == [
+        "ints:00000", "1.0", "KiB", "n0,", "n1",
+    ]  # fmt: skip
+    assert up("data", "ls", "int", "-o", "json").error["problems"][0]["hint"] == (
+        "did you mean 'ints'?"
+    )
+
+
+def test_a_dry_run_puts_nothing(up: Any, controller: Any, numbers: str) -> None:
+    said = up("data", "put", "ints", numbers, "--dry-run")
+    assert said.out == "ints: 4.9 KiB in 1 shards would be put\n"
+    assert (controller.pending, controller.shards) == ({}, {})
+    assert up("data", "put", "ints", numbers, "--dry-run", "--replicas", "3").code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [["no-such-file"], ["--shard", "0"], ["--shard", "much"], ["--replicas", "0"]]
+)
+def test_what_cannot_be_put(up: Any, controller: Any, numbers: str, arguments: list[str]) -> None:
+    said = up("data", "put", "ints", numbers, *arguments, "-o", "json")
+    assert said.code == 2
+    assert said.error["problems"]
+    assert controller.pending == {}
+
+
+def test_a_name_that_is_taken_keeps_what_it_has(up: Any, controller: Any, numbers: str) -> None:
+    up("data", "put", "ints", numbers)
+    abandoned: list[str] = []
+    controller.abandon_dataset = lambda name, user: abandoned.append(name)
+    for arguments in ([], ["--dry-run"]):
+        said = up("data", "put", "ints", numbers, "-o", "json", *arguments)
+        assert (said.code, said.error["code"]) == (2, "exists")
+    assert abandoned == []
+    assert "ints:00000" in controller.shards
+
+
+def test_a_failure_on_the_way_leaves_nothing(up: Any, controller: Any, numbers: str) -> None:
+    put = controller.put_shard
+
+    def failing(dataset: str, index: int, pieces: Iterator[bytes], **more: Any) -> Any:
+        if index == 3:
+            raise WorldError("no node has room", code="disk_full")
+        return put(dataset, index, pieces, **more)
+
+    controller.put_shard = failing
+    said = up("data", "put", "ints", numbers, "--shard", "1KiB", "-o", "json")
+    assert (said.code, said.error["code"]) == (1, "disk_full")
+    assert (controller.pending, controller.shards) == ({}, {})
+
+
+def test_ctrl_c_on_the_way_leaves_nothing(up: Any, controller: Any, numbers: str) -> None:
+    put, reached, go_on = controller.put_shard, threading.Event(), threading.Event()
+
+    def slow(dataset: str, index: int, pieces: Iterator[bytes], **more: Any) -> Any:
+        if index == 2:
+            reached.set()
+            go_on.wait(30)
+        return put(dataset, index, pieces, **more)
+
+    controller.put_shard = slow
+    program = "from headgate.cli.main import main; main()"
+    putting = subprocess.Popen(
+        [sys.executable, "-c", program, "data", "put", "ints", numbers, "--shard", "1KiB"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert reached.wait(30)
+    assert len(controller.pending["ints"]) == 2
+    putting.send_signal(signal.SIGINT)
+    out, err = putting.communicate(timeout=30)
+    left = dict(controller.pending)
+    go_on.set()
+    assert (putting.returncode, out, err) == (130, "", "error: interrupted\n")
+    assert left == {}
+
+
+def test_removing_asks_unless_told(up: Any, numbers: str) -> None:
+    up("data", "put", "ints", numbers)
+    assert up("data", "rm", "ints", "-o", "json").error["code"] == "needs_confirmation"
+    assert up("data", "rm", "ints", "--dry-run").out == "ints (4.9 KiB) would be removed\n"
+    assert len(up("data", "ls", "-o", "json").json["datasets"]) == 1
+    assert up("data", "rm", "ints", "-y").code == 0
+    assert up("data", "rm", "ints", "-y").code == 102

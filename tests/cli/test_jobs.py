@@ -1,0 +1,285 @@
+"""Jobs from the command line: submitted, watched, explained, followed, fetched, cancelled."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+PAIR = "{name: pair, tasks: {run: 'true', count: 2}}"
+PROGRAM = [sys.executable, "-c", "from headgate.cli.main import main; main()"]
+
+
+def until(truth: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if found := truth():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it never came true")
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the cells of a printed table."""
+    return [re.split(" {2,}", line.strip()) for line in text.splitlines()]
+
+
+@pytest.fixture
+def pair(up: Any, job_file: Any) -> str:
+    """A job of two running tasks."""
+    return str(up("submit", job_file(PAIR), "-o", "json").json["id"])
+
+
+def test_submit_says_the_job_s_id(up: Any, job_file: Any) -> None:
+    said = up("submit", job_file(PAIR))
+    assert (said.code, said.out, said.err) == (0, "submitted job-1\n", "")
+
+
+def test_a_dry_run_submits_nothing(up: Any, job_file: Any) -> None:
+    said = up("submit", job_file(PAIR), "--dry-run")
+    assert (said.code, said.out) == (0, "would be submitted as job-1\n")
+    assert up("jobs", "-o", "json").json == {"jobs": [], "next": None}
+
+
+@pytest.mark.parametrize(
+    ("fate", "code", "outcome"), [(b"", 0, "finished"), ("it broke", 100, "failed")]
+)
+def test_waiting_ends_with_the_job(
+    up: Any, job_file: Any, controller: Any, fate: bytes | str, code: int, outcome: str
+) -> None:
+    controller.on_launch = lambda launch: fate
+    said = up("submit", job_file(PAIR), "--wait", "-o", "json")
+    assert said.code == code
+    assert said.json["state"] == outcome
+    assert said.err == ""
+    if code:
+        words = up("submit", job_file(PAIR), "--wait")
+        assert words.out == "job-2 failed: task 0 failed 3 times: it broke\n"
+
+
+def test_waiting_for_a_job_that_is_cancelled(up: Any, job_file: Any, controller: Any) -> None:
+    def cancel() -> None:
+        until(lambda: controller.engine.state.names.jobs)
+        controller.cancel("job-1", user=ME)
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    said = up("submit", job_file(PAIR), "--wait")
+    canceller.join()
+    assert (said.code, said.out) == (103, f"job-1 cancelled: cancelled by {ME}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "name"),
+    [
+        ("{tasks: {run: x, count: -1}}", 2, "bad_spec"),
+        ("[", 2, "bad_spec"),
+        ("{run: x, resources: {gpus: 9}}", 105, "infeasible"),
+    ],
+)
+def test_a_job_that_cannot_be(up: Any, job_file: Any, text: str, code: int, name: str) -> None:
+    said = up("submit", job_file(text), "-o", "json")
+    assert (said.code, said.error["code"]) == (code, name)
+
+
+def test_a_file_that_is_wrong_is_told_without_a_controller(headgate: Any, job_file: Any) -> None:
+    said = headgate("submit", job_file("nam: x\nrun: y\n"), "-o", "json")
+    assert said.code == 2
+    (problem,) = said.error["problems"]
+    assert (problem["path"], problem["line"]) == ("nam", 1)
+    assert headgate("submit", "no-such-file", "-o", "json").error["problems"][0]["path"] == (
+        "no-such-file"
+    )
+
+
+def test_the_table_of_jobs(up: Any, job_file: Any, controller: Any) -> None:
+    up("submit", job_file(PAIR))
+    up("submit", job_file("{name: gang, gang: true, tasks: {run: x, count: 3}}"))
+    controller.clock += 90
+    assert rows(up("jobs").out) == [
+        ["JOB", "NAME", "USER", "QUEUE", "STATE", "TASKS", "GPUS", "WAITED", "RAN", "WHY"],
+        ["job-2", "gang", ME, "default", "active", "0/3", "0", "1 min 30 s", "-",
+         "GangShort(2/3 tasks fit now, 2 GPUs free of 3 needed; starts when all fit at once)"],
+        ["job-1", "pair", ME, "default", "active", "0/2", "2", "0.0 s", "1 min 30 s", "-"],
+    ]  # fmt: skip
+
+
+def test_jobs_are_filtered_and_limited(up: Any, job_file: Any) -> None:
+    for _ in range(3):
+        up("submit", job_file("{run: x, queue: narrow}"))
+    found = up("jobs", "--status", "queued", "-o", "json").json["jobs"]
+    assert [job["id"] for job in found] == ["job-3", "job-2"]
+    assert found[0]["reason"].startswith("JobsInFlightLimit(queue narrow has 1/1 jobs in flight")
+    said = up("jobs", "--limit", "1")
+    assert said.out.splitlines()[1].startswith("job-3")
+    assert "--limit" in said.err
+    assert up("jobs", "--status", "quued").code == 2
+
+
+def test_get_shows_a_job_and_its_tasks(up: Any, pair: str, controller: Any) -> None:
+    controller.end(pair, 0, b"", after_s=2.0)
+    assert up("get", pair).out == (
+        "job      job-1 (pair)\n"
+        f"user     {ME}\n"
+        "queue    default, priority 0\n"
+        "state    active\n"
+        "tasks    2: 1 running, 1 finished\n"
+        "gpus     1 now, 2 at most\n"
+        "waited   0.0 s\n"
+        "ran      2.0 s\n"
+        "\n"
+        "TASK  STATE     NODE  GPUS  RUNS  FAILURES  RAN\n"
+        "   0  finished  n0       -     1         0  2.0 s\n"
+        "   1  running   n0       1     1         0  -\n"
+    )
+    view = up("get", pair, "-o", "json").json
+    assert [task["state"] for task in view["task_list"]] == ["finished", "running"]
+    assert up("get", pair, "--task", "7", "-o", "json").error["code"] == "not_found"
+
+
+def test_results_are_fetched_when_they_are_there(
+    up: Any, pair: str, controller: Any, tmp_path: Path
+) -> None:
+    target = tmp_path / "result"
+    assert up("get", pair, "--output", str(target)).code == 101
+    assert not target.exists()
+    controller.end(pair, 0, b"first")
+    assert up("get", pair, "--task", "0", "--output", str(target)).code == 0
+    assert target.read_bytes() == b"first"
+    controller.end(pair, 1, b"second, longer")
+    said = up("get", pair, "--output", str(target), "-o", "json")
+    assert said.json["size_bytes"] == 14
+    assert target.read_bytes() == b"second, longer"
+    assert [p.name for p in tmp_path.iterdir() if "part" in p.name] == []
+    said = up("get", pair, "--output", str(tmp_path / "no" / "where"), "-o", "json")
+    assert (said.code, said.error["code"]) == (2, "bad_spec")
+
+
+@pytest.mark.parametrize(("fate", "code"), [("it broke", 100), (None, 103)])
+def test_a_job_that_ended_badly_has_no_result(
+    up: Any, pair: str, controller: Any, fate: str | None, code: int
+) -> None:
+    if fate is None:
+        controller.cancel(pair, user=ME)
+    else:
+        controller.on_launch = lambda launch: fate
+        controller.end(pair, 0, fate)
+    assert up("get", pair, "--output", "x").code == code
+
+
+def test_why_names_the_reason_with_numbers(up: Any, pair: str, job_file: Any) -> None:
+    up("submit", job_file("{gang: true, tasks: {run: x, count: 3}}"))
+    said = up("why", "job-2")
+    assert said.out == (
+        "job-2 is active: 3 waiting\n"
+        "waits since 0.0 s\n"
+        "GangShort: 2/3 tasks fit now, 2 GPUs free of 3 needed; starts when all fit at once\n"
+    )
+    told = up("why", "job-2", "-o", "json").json
+    assert told["reason"]["numbers"]["free_gpus"] == 2
+    assert up("why", pair).out == "job-1 is active: 2 running\nnothing of it waits\n"
+    assert up("why", "job-9").code == 102
+
+
+def test_cancelling_one_s_own_job(up: Any, pair: str) -> None:
+    assert up("cancel", pair, "--dry-run").out.startswith("job-1 would be cancelled")
+    assert up("cancel", pair).out == "job-1 cancelled; it was active\n"
+    again = up("cancel", pair, "-o", "json")
+    assert (again.code, again.error["code"]) == (2, "already_ended")
+
+
+def test_cancelling_somebody_else_s_job_asks(up: Any, controller: Any) -> None:
+    controller.submit(PAIR, user="ann", key=None)
+    said = up("cancel", "job-1", "-o", "json")
+    assert (said.code, said.error["code"]) == (2, "needs_confirmation")
+    assert controller.engine.state.jobs.state[0] == 1
+    assert up("cancel", "job-1", "-y").code == 0
+
+
+def test_logs_show_the_task_most_worth_a_look(up: Any, pair: str, controller: Any) -> None:
+    controller.logs |= {(pair, 0, 1): "zero\n", (pair, 1, 1): "one\n"}
+    said = up("logs", pair)
+    assert (said.out, said.err) == ("zero\n", "task 0 of 2; others with --task\n")
+    controller.end(pair, 0, b"")
+    assert up("logs", pair).out == "one\n"
+    assert up("logs", pair, "--task", "0").out == "zero\n"
+    assert up("logs", pair, "--task", "2").code == 102
+    told = up("logs", pair, "-o", "json").json
+    assert told == {"job": pair, "task": 1, "attempt": 1, "text": "one\n"}
+
+
+def test_a_task_that_has_not_run_has_no_log(up: Any, job_file: Any) -> None:
+    up("submit", job_file("{tasks: {run: x, count: 9}}"))
+    assert up("logs", "job-1", "--task", "8").code == 101
+
+
+def test_following_goes_on_through_a_retry(up: Any, job_file: Any, controller: Any) -> None:
+    up("submit", job_file("{run: x}"))
+    controller.logs["job-1", 0, 1] = "first\n" * 400
+
+    def script() -> None:
+        time.sleep(0.2)
+        controller.end("job-1", 0, "it broke")
+        controller.logs["job-1", 0, 2] = "second\n"
+        time.sleep(0.2)
+        controller.end("job-1", 0, b"")
+
+    writer = threading.Thread(target=script)
+    writer.start()
+    said = up("logs", "-f", "job-1")
+    writer.join()
+    assert said.out == "first\n" * 400 + "second\n"
+
+
+def test_ctrl_c_while_waiting_leaves_the_job_alone(up: Any, job_file: Any, controller: Any) -> None:
+    waiting = subprocess.Popen(
+        [*PROGRAM, "submit", job_file(PAIR), "--wait", "-o", "json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    until(lambda: controller.engine.state.names.jobs)
+    time.sleep(0.5)
+    waiting.send_signal(signal.SIGINT)
+    out, err = waiting.communicate(timeout=30)
+    assert (waiting.returncode, out) == (130, "")
+    assert json.loads(err)["code"] == "interrupted"
+    assert "headgate cancel job-1" in json.loads(err)["problems"][0]["hint"]
+    assert controller.engine.state.jobs.state[0] == 1
+
+
+def test_watching_shows_every_change_until_ctrl_c(up: Any, controller: Any) -> None:
+    watching = subprocess.Popen(
+        [*PROGRAM, "jobs", "--watch", "-o", "json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert watching.stdout is not None
+    assert json.loads(watching.stdout.readline())["jobs"] == []
+    controller.submit(PAIR, user="ann", key=None)
+    assert json.loads(watching.stdout.readline())["jobs"][0]["id"] == "job-1"
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(30) == 130
+    watching.communicate()
+
+
+def test_the_cluster_is_shown(up: Any, pair: str) -> None:
+    assert up("nodes").out == (
+        "NODE  RACK  STATE  FREE GPUS  GPU MEMORY  FREE CPUS  RUNS\n"
+        "n0    r0    up           0/2  4 GiB             4/4  job-1/0, job-1/1\n"
+        "n1    r1    up           2/2  4 GiB             4/4  -\n"
+    )
+    queues = up("queues", "-o", "json").json["queues"]
+    assert [(q["name"], q["weight"], q["held_gpus"]) for q in queues] == [
+        ("default", 1.0, 2), ("narrow", 2.0, 0),
+    ]  # fmt: skip
+    assert up("queues").out.splitlines()[2].split() == ["narrow", "2", "0", "-", "0", "1", "0"]

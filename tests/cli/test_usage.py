@@ -1,0 +1,146 @@
+"""Command lines that are wrong, help, completion: no traceback, and one object with -o json."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.cli import show
+from headgate.cli.main import app
+
+VERBS = {
+    "up", "down", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues", "data",
+    "simulate", "demo",
+}  # fmt: skip
+
+
+def test_the_verbs_are_these(headgate: Any) -> None:
+    said = headgate("--help")
+    assert said.code == 0
+    assert {line.split()[0] for line in said.out.split("Commands:")[1].splitlines() if line} == {
+        *VERBS
+    }
+    assert headgate().out == said.out
+
+
+@pytest.mark.parametrize("verb", [*sorted(VERBS), "data put", "data ls", "data rm"])
+def test_every_verb_has_help(headgate: Any, verb: str) -> None:
+    said = headgate(*verb.split(), "--help")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith(f"Usage: headgate {verb}")
+
+
+def test_the_version_is_the_package_s(headgate: Any) -> None:
+    assert headgate("--version").out == "headgate 0.1.0\n"
+
+
+def test_an_unknown_verb_names_the_nearest(headgate: Any) -> None:
+    said = headgate("sumbit", "job.yaml")
+    assert said.code == 2
+    assert said.err == "error: sumbit: there is no verb 'sumbit'\n  did you mean 'submit'?\n"
+    assert headgate("data", "pt").err.endswith("did you mean 'put'?\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "problem"),
+    [
+        ("sumbit -o json", "sumbit", "there is no verb 'sumbit'"),
+        ("jobs --lmit 3 -o json", "--lmit", "there is no option '--lmit'"),
+        ("jobs --limit x -o json", "--limit", "valid integer"),
+        ("jobs --limit 0 -ojson", "--limit", "greater than or equal to 1"),
+        ("jobs --format=json --limit", "--limit", "requires an argument"),
+        ("submit -o json", "FILE", "is missing"),
+        ("get a b -o json", "", "extra argument"),
+        ("data put name -o json", "FILES...", "is missing"),
+        ("up --nodes 0 -o json", "--nodes", "greater than or equal to 1"),
+        ("up --gpu-memory huge -o json", "--gpu-memory", "not a size"),
+        ("up --policy fss -o json", "policy", "there is no policy"),
+        ("up --nodes 2 --racks 3 -o json", "--racks", "3 racks for 2 nodes"),
+    ],
+)
+def test_a_wrong_command_line_is_one_object(
+    headgate: Any, arguments: str, path: str, problem: str
+) -> None:
+    said = headgate(*arguments.split())
+    assert said.code == 2
+    assert said.error["problems"][0]["path"] == path
+    assert problem in said.error["problems"][0]["problem"]
+
+
+def test_a_bad_choice_lists_the_good_ones(headgate: Any) -> None:
+    said = headgate("jobs", "-o", "xml")
+    assert said.code == 2
+    assert said.err.startswith("error: --format: 'xml' is not one of 'table', 'json'")
+
+
+def test_hints_name_near_options(headgate: Any) -> None:
+    assert "did you mean '--limit'?" in headgate("jobs", "--limt", "3").err
+
+
+def test_nobody_there_is_the_outside_s_failure(headgate: Any, state: Path) -> None:
+    said = headgate("jobs", "--state", str(state), "-o", "json")
+    assert said.code == 1
+    assert said.error["code"] == "unreachable"
+    assert said.error["problems"][0]["hint"] == "start one: headgate up"
+
+
+def test_a_state_directory_too_deep_for_a_socket(headgate: Any) -> None:
+    said = headgate("jobs", "--state", "/tmp/" + "x" * 120, "-o", "json")
+    assert said.code == 2
+    assert "107" in said.error["problems"][0]["problem"]
+
+
+def test_our_own_failure_is_told_without_a_traceback(
+    headgate: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(show, "settle", lambda *_: {}["what"])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    said = headgate("nodes", "-o", "json")
+    assert said.code == 1
+    assert said.error["code"] == "internal"
+    assert "KeyError" in said.error["problems"][0]["problem"]
+    (written,) = tmp_path.glob("headgate-error-*.txt")
+    assert str(written) in said.error["problems"][0]["hint"]
+    assert "Traceback" in written.read_text()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_made(shell: str) -> None:
+    program = "from headgate.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--show-completion", shell],
+        capture_output=True, text=True, check=True,
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+    )  # fmt: skip
+    assert "_HEADGATE_COMPLETE" in done.stdout
+
+
+def test_verbs_are_completed(headgate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_HEADGATE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "headgate su")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert headgate().out.split() == ["submit"]
+
+
+def test_starting_up_loads_neither_ray_nor_the_server() -> None:
+    program = (
+        "import sys, headgate.cli.main as m\n"
+        "m.run(['simulate', '--help'])\n"
+        "print([name for name in ('ray', 'fastapi', 'uvicorn') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_verb_that_prints_knows_json() -> None:
+    printing = [c for c in app.registered_commands if c.callback is not None]
+    lacking = [c.callback.__name__ for c in printing if c.callback is not None
+               and not {"fmt", "output"} & set(c.callback.__annotations__)]  # fmt: skip
+    assert lacking == []
