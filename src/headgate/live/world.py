@@ -68,6 +68,7 @@ class LiveWorld:
     def submit(self, commands: Sequence[Command], snapshot: Callable[[], Snapshot]) -> None:
         """Hand commands over; returns at once."""
         launches: dict[str, list[LaunchTask]] = {}
+        stops: list[StopTask] = []
         for command in commands:
             match command:
                 case LaunchTask():
@@ -76,7 +77,7 @@ class LiveWorld:
                     for member in command.members:
                         launches.setdefault(member.job, []).append(member)
                 case StopTask():
-                    self._call(self._stop, command)
+                    stops.append(command)
                 case Decide():
                     self._thinking.submit(self._decide, command, snapshot())
                 case WakeAt():
@@ -85,6 +86,8 @@ class LiveWorld:
                     raise TypeError(f"no such command: {command!r}")
         for job, members in launches.items():
             self._call(self._launch, job, members, self._program_of(job))
+        for stop in stops:  # after the launches: at start-up these make the line to the job
+            self._call(self._stop, stop)
 
     # --- for the controller ------------------------------------------------------------------
 

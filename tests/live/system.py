@@ -1,0 +1,301 @@
+"""A whole Headgate for tests: brought up by its own command line, broken on purpose, taken down.
+
+    with Headgate(nodes=4, gpus=1) as headgate:
+        job = headgate.submit("{name: a, run: 'echo hello'}")
+        headgate.ends(job)
+
+Every wait is bounded, and one that is in vain shows the end of the controller's log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from headgate.api.address import socket_path
+from headgate.api.client import Client
+from headgate.base.errors import WorldError
+from headgate.live.executor import shards_directory
+from headgate.live.ray_nodes import LocalCluster, kill_node, local_cluster, start_node
+from headgate.live.split import split_files
+from headgate.live.store import ShardStore
+from headgate.model import Gpu, Node
+
+GPU_MEMORY_BYTES = 4 << 30
+ENDED = ("finished", "failed", "cancelled")
+_PROGRAM = Path(sys.executable).parent / "headgate"
+_PATIENCE_S = 60.0
+
+
+class Headgate:
+    """Nodes n0, n1, ... in two racks, and a controller, in a directory of their own."""
+
+    def __init__(self, *, nodes: int, gpus: int, up: tuple[str, ...] = ()) -> None:
+        """`up` are further arguments of `headgate up`."""
+        self._size = (f"--nodes={nodes}", f"--gpus={gpus}", "--racks=2", *up)
+        self.nodes = tuple(
+            Node(
+                id=f"n{i}",
+                rack=f"r{i * 2 // nodes}",
+                gpus=(Gpu(memory_bytes=GPU_MEMORY_BYTES),) * gpus,
+            )
+            for i in range(nodes)
+        )
+        self.base = Path(tempfile.mkdtemp(prefix="hg-system-", dir="/tmp"))
+        self.base.chmod(0o755)  # its members may come in; what lies there decides for itself
+        self.state = self.base / "state"
+        self.client = Client(socket_path(self.state))
+
+    def __enter__(self) -> Self:
+        """Bring it up."""
+        try:
+            self.up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take it down; nothing may be left, and a failed test shows what the controller said."""
+        if error is not None:
+            sys.stderr.write(self.log_tail())
+        self.close()
+
+    def close(self) -> None:
+        """Take it down and remove its directory; fail when anything is left running."""
+        cluster = local_cluster(self.state)
+        self.client.__exit__(None, None, None)
+        self.call("down", "-y")
+        left = traces(self.state, cluster)
+        shutil.rmtree(self.base, ignore_errors=True)
+        assert left == [], f"left running: {left}"
+
+    # --- the command line ------------------------------------------------------------------------
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one command line."""
+        return subprocess.run(
+            [str(_PROGRAM), *arguments],
+            capture_output=True,
+            check=False,
+            env={**os.environ, "HEADGATE_STATE": str(self.state)},
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=180,
+        )
+
+    def call(self, *arguments: str, code: int = 0) -> Any:
+        """Run one command line that ends with this exit code, and return the JSON it prints.
+
+        That is what stands on stderr for one that fails.
+        """
+        done = self.run(*arguments, "-o", "json")
+        told = f"headgate {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, told
+        assert done.returncode == code, told
+        return json.loads(done.stdout or done.stderr)
+
+    def up(self) -> Any:
+        """Bring up what is not up."""
+        return self.call("up", *self._size)
+
+    # --- jobs and data ---------------------------------------------------------------------------
+
+    def submit(self, text: str, **options: Any) -> str:
+        """Submit a job and return its id."""
+        return self.client.submit(text, **options)
+
+    def put(self, name: str, file: Path, shards: int, *, replicas: int = 1) -> None:
+        """Put a file as a dataset of so many shards."""
+        size = -(-file.stat().st_size // shards)
+        parts = split_files([file], size, lines=False)
+        for index, (_, part) in enumerate(parts):
+            self.client.put_shard(name, index, part, replicas=replicas)
+        self.client.commit_dataset(name, shards=len(parts))
+
+    def holders(self, name: str) -> list[list[str]]:
+        """Return the nodes of each shard of a dataset."""
+        return [shard["nodes"] for shard in self.client.dataset(name)["placement"]]
+
+    def store(self, node: str) -> ShardStore:
+        """Return what a node keeps."""
+        return ShardStore(shards_directory(self.state / "nodes", node))
+
+    def shard_file(self, node: str, shard: str) -> Path:
+        """Return the file of a shard on a node."""
+        return self.store(node).path(shard)
+
+    def tasks_in(self, job: str, state: str) -> list[dict[str, Any]]:
+        """Return a job's tasks that are in a state."""
+        return [task for task in self.client.tasks(job) if task["state"] == state]
+
+    def running(self, job: str, count: int) -> list[dict[str, Any]]:
+        """Wait until so many tasks of a job run."""
+
+        def found() -> list[dict[str, Any]]:
+            tasks = self.tasks_in(job, "running")
+            return tasks if len(tasks) == count else []
+
+        tasks: list[dict[str, Any]] = self.until(found, f"{count} tasks of {job} run")
+        return tasks
+
+    def ends(self, job: str, state: str = "finished") -> Any:
+        """Wait for a job's end, which must be this."""
+        view = self.until(
+            lambda: view if (view := self.client.job(job))["state"] in ENDED else None,
+            f"{job} has ended",
+        )
+        assert view["state"] == state, f"{view}\n{self.log_tail()}"
+        return view
+
+    def result(self, job: str, task: int | None = None) -> bytes:
+        """Return a result."""
+        return b"".join(self.client.result(job, task))
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    def until(self, truth: Callable[[], Any], what: str, patience_s: float = _PATIENCE_S) -> Any:
+        """Wait for something to become true, and return it."""
+        end = time.monotonic() + patience_s
+        while time.monotonic() < end:
+            if found := truth():
+                return found
+            time.sleep(0.1)
+        raise AssertionError(f"after {patience_s} s still not: {what}\n{self.log_tail()}")
+
+    def log_tail(self) -> str:
+        """Return the end of the controller's log, and of the jobs."""
+        try:
+            lines = (self.state / "controller.log").read_text(errors="replace").splitlines()
+            jobs = [f"{j['id']} {j['state']} {j['tasks']}" for j in self.client.jobs()["jobs"]]
+        except (OSError, WorldError) as error:
+            lines, jobs = [*lines, str(error)] if "lines" in locals() else [str(error)], []
+        return "\n".join([*lines[-30:], *jobs])
+
+    # --- breaking it -----------------------------------------------------------------------------
+
+    @property
+    def cluster(self) -> LocalCluster:
+        """The Ray nodes."""
+        cluster = local_cluster(self.state)
+        assert cluster is not None
+        return cluster
+
+    def kill_controller(self) -> None:
+        """End the controller with a kill -9."""
+        controller = psutil.Process(self.client.info()["pid"])
+        controller.send_signal(signal.SIGKILL)
+        gone_or_zombie(controller)
+
+    def actors(self, kind: str, node: str | None = None) -> list[psutil.Process]:
+        """Return the processes of Ray actors of a class, of one node or all."""
+        sessions = self.cluster.sessions
+        wanted = {s for name, s in sessions.items() if node in (None, name)}
+        found = []
+        for process in psutil.process_iter():
+            try:
+                command = process.cmdline()
+                if command and command[0].startswith(f"ray::{kind}"):
+                    found += [process] if os.getsid(process.pid) in wanted else []
+            except (OSError, psutil.Error):
+                continue
+        return found
+
+    def kill_node(self, node: str) -> None:
+        """Crash a node."""
+        kill_node(self.state, node)
+
+    def restart_node(self, node: str) -> None:
+        """Start a crashed node again."""
+        start_node(self.state, next(n for n in self.nodes if n.id == node))
+
+    def up_nodes(self) -> set[str]:
+        """Return the nodes that are up."""
+        return {node["id"] for node in self.client.nodes() if node["state"] == "up"}
+
+
+def gone_or_zombie(process: psutil.Process, patience_s: float = 30.0) -> None:
+    """Wait until a process runs no more."""
+    end = time.monotonic() + patience_s
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < end, f"still running: {process}"
+        time.sleep(0.02)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def traces(state: Path, cluster: LocalCluster | None) -> list[str]:
+    """Return the running processes that belong to a state directory or its cluster."""
+    marks = [str(state).encode()]
+    sessions: set[int] = set()
+    if cluster is not None:
+        marks += [cluster.mark.encode(), f"{cluster.temp}/".encode()]
+        sessions = set(cluster.sessions.values())
+    found = []
+    for process in psutil.process_iter():
+        try:
+            told = Path(f"/proc/{process.pid}/environ").read_bytes()
+            told += Path(f"/proc/{process.pid}/cmdline").read_bytes()
+            ours = os.getsid(process.pid) in sessions or any(mark in told for mark in marks)
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(f"{process.pid} {process.cmdline()}")
+        except (OSError, psutil.Error):
+            continue
+    return found
+
+
+class Gates:
+    """Tasks that wait until they are let through, and leave a trace of every start and end."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep gates and traces in a folder."""
+        self._folder = folder
+        folder.mkdir()
+        self._trace = folder / "trace"
+        self._trace.touch()
+
+    def command(self, then: str = "echo {index} > {output}", name: str = "") -> str:
+        """Return what a task runs: it waits at the gate of its index."""
+        gate = f"{self._folder}/{name}{{index}}"
+        return (
+            f"echo start {name}{{index}} $$ >> {self._trace}; "
+            f"until [ -e {gate} ]; do sleep 0.1; done; {then}; "
+            f"echo end {name}{{index}} $$ >> {self._trace}"
+        )
+
+    def open(self, *indices: int, name: str = "") -> None:
+        """Let tasks through."""
+        for index in indices:
+            (self._folder / f"{name}{index}").touch()
+
+    def seen(self, what: str) -> list[str]:
+        """Return which tasks have come to their `start` or `end`, in order, each time."""
+        lines = [line.split() for line in self._trace.read_text().splitlines()]
+        return [line[1] for line in lines if line[0] == what]
+
+    def alive(self) -> list[int]:
+        """Return the processes of runs that go on."""
+        pids = {int(line.split()[2]) for line in self._trace.read_text().splitlines()}
+        return sorted(pid for pid in pids if psutil.pid_exists(pid) and _runs(pid))

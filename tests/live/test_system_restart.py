@@ -1,0 +1,228 @@
+"""The controller may die at any moment: what runs goes on, what is done stays done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.live.system import Gates, Headgate
+
+pytestmark = pytest.mark.live
+LETTERS = (b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h")
+
+
+@pytest.fixture(scope="module")
+def headgate() -> Iterator[Headgate]:
+    with Headgate(nodes=4, gpus=1) as headgate:
+        yield headgate
+
+
+@pytest.fixture(autouse=True)
+def _story(headgate: Headgate) -> Iterator[None]:
+    """End what a failed test has left, and bring back what it has killed."""
+    yield
+    headgate.up()
+    for job in headgate.client.jobs()["jobs"]:
+        if job["state"] in ("queued", "active"):
+            headgate.client.cancel(job["id"])
+
+
+@pytest.fixture
+def gates(tmp_path: Path) -> Gates:
+    return Gates(tmp_path / "gates")
+
+
+def _job(gates: Gates, tasks: int) -> str:
+    return f"""
+name: work
+tasks: {{count: {tasks}, run: "{gates.command()}", retries: 0}}
+reduce: {{run: "cat {{shards}} > {{output}}"}}
+"""
+
+
+def test_a_killed_controller_loses_nothing(headgate: Headgate, gates: Gates) -> None:
+    job = headgate.submit(_job(gates, 6), key="once")
+    gates.open(0, 1)
+    headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 2, "two have finished")
+    headgate.running(job, 4)
+    for index in range(2):
+        headgate.client.put_shard("half", index, [b"half"], replicas=2)
+    pid = headgate.client.info()["pid"]
+
+    headgate.kill_controller()
+    gates.open(2)
+    headgate.until(lambda: "2" in gates.seen("end"), "one ends while nobody looks")
+    assert headgate.up()["pid"] != pid
+
+    assert headgate.client.info()["replayed_events"] > 0
+    assert headgate.submit(_job(gates, 6), key="once") == job, "the same key, the same job"
+    headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 3, "its end is told")
+    assert sorted(gates.seen("start")) == ["0", "1", "2", "3", "4", "5"]
+    assert sorted(gates.seen("end")) == ["0", "1", "2"]
+    gates.open(3, 4, 5)
+    headgate.ends(job)
+    assert headgate.result(job) == b"0\n1\n2\n3\n4\n5\n"
+    assert (
+        sorted(gates.seen("start")) == sorted(gates.seen("end")) == ["0", "1", "2", "3", "4", "5"]
+    )
+    assert [task["attempts"] for task in headgate.client.tasks(job)] == [1] * 7
+    headgate.until(
+        lambda: not any(s.id.startswith("half:") for n in headgate.nodes
+                        for s in headgate.store(n.id).list()),
+        "what was put half-way is swept",
+    )  # fmt: skip
+    assert headgate.client.datasets() == []
+
+
+def test_one_key_is_one_job_however_often_and_at_once(headgate: Headgate) -> None:
+    ids: list[str] = []
+
+    def submit(key: str) -> None:
+        ids.append(headgate.submit("{name: same, run: 'true'}", key=key))
+
+    threads = [threading.Thread(target=submit, args=(key,)) for key in ["a", "b"] * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(ids) == 8
+    assert len(set(ids)) == 2
+    for job in set(ids):
+        headgate.ends(job)
+
+
+def test_killed_again_and_again_in_the_middle_of_everything(
+    headgate: Headgate, gates: Gates
+) -> None:
+    job = headgate.submit(_job(gates, 12), key="storm")
+    for first in (0, 4, 8):
+        headgate.until(lambda first=first: len(gates.seen("start")) >= first + 4, "four started")
+        gates.open(*range(first, first + 4))
+        headgate.kill_controller()  # while ends, starts and decisions are on their way
+        headgate.up()
+    headgate.ends(job)
+    assert headgate.result(job) == b"".join(b"%d\n" % i for i in range(12))
+    numbers = sorted(str(i) for i in range(12))
+    assert sorted(gates.seen("start")) == sorted(gates.seen("end")) == numbers
+
+
+def test_a_cancelled_run_is_ended_even_if_nobody_remembers_to_stop_it(
+    headgate: Headgate, gates: Gates
+) -> None:
+    job = headgate.submit(f"{{name: hang, run: '{gates.command()}'}}")
+    headgate.running(job, 1)
+    (master,) = headgate.actors("JobMaster")
+    master.send_signal(signal.SIGSTOP)  # the wish to stop does not come through
+    headgate.client.cancel(job)
+    headgate.kill_controller()
+    master.send_signal(signal.SIGKILL)
+    headgate.up()
+    headgate.ends(job, "cancelled")
+    headgate.until(lambda: gates.alive() == [], "the run's process is gone")
+
+
+def test_nodes_die_and_return_while_nobody_looks(headgate: Headgate, gates: Gates) -> None:
+    job = headgate.submit(_job(gates, 6))
+    gates.open(0, 1)
+    headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 2, "two have finished")
+    before = {task["ordinal"]: task["node"] for task in headgate.running(job, 4)}
+    headgate.kill_controller()
+    headgate.kill_node("n1")
+    headgate.kill_node("n3")
+    headgate.restart_node("n3")
+    gates.open(2, 3, 4, 5)
+    headgate.up()
+    headgate.until(lambda: headgate.up_nodes() == {"n0", "n2", "n3"}, "who is there is known")
+    headgate.ends(job)
+    assert headgate.result(job) == b"0\n1\n2\n3\n4\n5\n"
+    attempts = {task["ordinal"]: task["attempts"] for task in headgate.client.tasks(job)}
+    lost = {ordinal for ordinal, node in before.items() if node in ("n1", "n3")}
+    assert all(attempts[ordinal] == (2 if ordinal in lost else 1) for ordinal in before), attempts
+    headgate.restart_node("n1")
+    headgate.until(lambda: len(headgate.up_nodes()) == 4, "the last one is back")
+
+
+def test_a_second_up_and_things_in_the_way(headgate: Headgate) -> None:
+    facts = headgate.client.info()
+    again = headgate.up()
+    assert (again["already_running"], again["pid"]) == (True, facts["pid"])
+    headgate.kill_controller()
+    socket = headgate.state / "headgate.sock"
+    assert socket.exists(), "a dead controller leaves its socket behind"
+    error = headgate.call("jobs", code=1)
+    assert error["code"] == "unreachable"
+    socket.unlink()
+    socket.write_text("somebody's notes")
+    error = headgate.call("up", code=1)
+    assert "not a socket" in error["problems"][0]["hint"]
+    assert socket.read_text() == "somebody's notes"
+    socket.unlink()
+    assert headgate.up()["already_running"] is False
+
+
+def test_masters_and_executors_die_and_the_job_ends_right(headgate: Headgate, gates: Gates) -> None:
+    job = headgate.submit(_job(gates, 6))
+    gates.open(0, 1)
+    headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 2, "two have finished")
+    before = {task["node"]: task["ordinal"] for task in headgate.running(job, 4)}
+    (master,) = headgate.actors("JobMaster")
+    master.send_signal(signal.SIGKILL)
+    gates.open(before["n0"])
+    headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 3, "the new master tells")
+    (executor,) = headgate.actors("Executor", "n1")
+    executor.send_signal(signal.SIGKILL)
+    headgate.until(
+        lambda: gates.seen("start").count(str(before["n1"])) == 2, "what it ran runs again"
+    )
+    headgate.until(lambda: len(gates.alive()) == 3, "its own processes went with it")
+    gates.open(2, 3, 4, 5)
+    headgate.ends(job)
+    assert headgate.result(job) == b"0\n1\n2\n3\n4\n5\n"
+    starts = {i: gates.seen("start").count(str(i)) for i in range(6)}
+    assert starts == {i: 2 if i == before["n1"] else 1 for i in range(6)}
+
+
+def test_a_lost_nodes_runs_and_needed_results_are_made_again(
+    headgate: Headgate, gates: Gates, tmp_path: Path
+) -> None:
+    data = tmp_path / "letters"
+    data.write_bytes(b"".join(letter * 1000 for letter in LETTERS))
+    headgate.put("letters", data, len(LETTERS), replicas=2)
+    job = headgate.submit(f"""
+name: letters
+data: {{letters: {{from: letters}}}}
+tasks:
+  for_each: letters
+  run: "{gates.command("cp {shard} {output}")}"
+reduce: {{run: "cat {{shards}} > {{output}}"}}
+""")
+    first = headgate.running(job, 4)
+    gates.open(*(task["ordinal"] for task in first))
+    finished = headgate.until(
+        lambda: t if len(t := headgate.tasks_in(job, "finished")) == 4 else None, "four finish"
+    )
+    lost = [task["ordinal"] for task in finished if task["node"] == "n2"]
+    lost += [task["ordinal"] for task in headgate.running(job, 4) if task["node"] == "n2"]
+    assert len(lost) == 2, "one of n2 has finished, one runs there"
+    headgate.kill_node("n2")
+    headgate.until(lambda: "n2" not in headgate.up_nodes(), "the loss is seen")
+    assert all("n2" not in nodes for nodes in headgate.holders("letters"))
+    gates.open(*range(len(LETTERS)))
+    headgate.ends(job)
+    assert headgate.result(job) == data.read_bytes()
+    again = [task["ordinal"] for task in headgate.client.tasks(job) if task["attempts"] == 2]
+    assert sorted(again) == sorted(lost)
+
+    headgate.restart_node("n2")
+    headgate.until(lambda: "n2" in headgate.up_nodes(), "it is back")
+    headgate.until(
+        lambda: all(len(nodes) == 2 for nodes in headgate.holders("letters")),
+        "its replicas count again",
+    )
+    job = headgate.submit("{name: all, tasks: {count: 4, run: 'sleep 0.5'}}")
+    assert {task["node"] for task in headgate.running(job, 4)} == {n.id for n in headgate.nodes}
+    headgate.ends(job)
+    headgate.client.remove_dataset("letters")
