@@ -18,8 +18,8 @@ from headgate.base.units import format_seconds, format_size, parse_size
     ("text", "size_bytes"),
     [
         ("64MiB", 64 << 20), ("64 mib", 64 << 20), ("1.5 GB", 1_500_000_000), ("2k", 2000),
-        ("2Ki", 2048), (".5KiB", 512), ("1e3", 1000), ("1048576", 1 << 20), (17, 17), ("3 TiB", 3 << 40),
-        ("0", 0), (" 7 B ", 7),
+        ("2Ki", 2048), (".5KiB", 512), ("1e3", 1000), ("1048576", 1 << 20), (17, 17),
+        ("0", 0), (" 7 B ", 7), ("3 TiB", 3 << 40),
     ],
 )  # fmt: skip
 def test_sizes_are_read_as_people_write_them(text: str | int, size_bytes: int) -> None:

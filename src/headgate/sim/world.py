@@ -19,6 +19,7 @@ from headgate.protocol import (
     Decide,
     Event,
     FailureKind,
+    JobCancelled,
     JobSubmitted,
     LaunchGang,
     LaunchTask,
@@ -26,6 +27,7 @@ from headgate.protocol import (
     NodeLost,
     PlanReady,
     ReplicaAdded,
+    ReplicaLost,
     StopTask,
     TaskFailed,
     TaskFinished,
@@ -44,6 +46,7 @@ _RANKS: dict[type[Event], int] = {
     TaskFailed: 0,
     TaskStopped: 0,
     JobSubmitted: 2,
+    JobCancelled: 2,
     TaskStarted: 3,
     PlanReady: 4,
     TimerFired: 5,
@@ -200,6 +203,10 @@ class SimulatedWorld:
                 holders = self._holders.setdefault(event.shard.id, [])
                 if event.node in self._up and event.node not in holders:
                     holders.append(event.node)
+            case ReplicaLost():
+                self._on_disk.get(event.node, {}).pop(event.shard, None)
+                if event.node in (holders := self._holders.get(event.shard, [])):
+                    holders.remove(event.node)
             case _:
                 pass
         return True
@@ -261,8 +268,10 @@ class SimulatedWorld:
             return
         read = launch.reads[run.read]
         if not self._readable(read):
-            text = f"no replica of {read.shard.id} is left"
-            self._fail(run, self._now, text)
+            # Replicas that vanish under a run are not the program's doing; to begin without any is
+            # held against the task, or it would be tried for ever.
+            kind = FailureKind.LOST if read.sources else FailureKind.ERROR
+            self._fail(run, self._now, kind, f"no replica of {read.shard.id} is left")
             return
         run.reading_since = self._now
         source = self._source(launch, read)
@@ -302,7 +311,8 @@ class SimulatedWorld:
         task = self._jobs[launch.job].tasks[launch.ordinal]
         fails_after_s = self._fails_after_s(launch)
         if fails_after_s is not None and fails_after_s <= task.compute_s:
-            self._fail(run, self._now + fails_after_s, "the program failed")
+            at = self._now + fails_after_s
+            self._fail(run, at, FailureKind.ERROR, "the program failed")
             return
         end = TaskFinished(
             at=self._now + task.compute_s,
@@ -312,9 +322,9 @@ class SimulatedWorld:
         )
         self._push(end)
 
-    def _fail(self, run: _Run, at: float, message: str) -> None:
+    def _fail(self, run: _Run, at: float, kind: FailureKind, message: str) -> None:
         failure = TaskFailed(
-            at=at, cause=run.launch.id, kind=FailureKind.ERROR, message=message, usage=run.usage
+            at=at, cause=run.launch.id, kind=kind, message=message, usage=run.usage
         )
         self._push(failure)
 

@@ -1,0 +1,106 @@
+"""Storms: random clusters, jobs and faults from a seed, as facts for a simulated world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from headgate.base.rng import Random, stream
+from headgate.decision.door import too_large, unfit
+from headgate.model import Bandwidth, Job, Node, Queue
+from headgate.protocol import (
+    BandwidthMeasured,
+    Event,
+    JobCancelled,
+    JobSubmitted,
+    LaunchTask,
+    NodeJoined,
+    NodeLost,
+    QueueChanged,
+    ReplicaAdded,
+    ReplicaLost,
+)
+from headgate.testing.random_worlds import random_job, random_node, random_queues, random_shards
+
+_LASTS_S = 60.0
+_FAILING = 0.12  # of the runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storm:
+    """What comes over a cluster. In a calm one nothing fails and every job can run."""
+
+    seed: int
+    calm: bool
+    facts: tuple[Event, ...]
+    decision_latency_s: float
+    links: dict[str, float | None] = field(
+        default_factory=lambda: {
+            "disk_bytes_per_s": 100.0,
+            "node_link_bytes_per_s": 80.0,
+            "rack_uplink_bytes_per_s": 90.0,
+            "aggregation_bytes_per_s": None,
+        }
+    )
+
+    def fails_after_s(self, launch: LaunchTask) -> float | None:
+        """Say whether and when the program of a launch fails."""
+        rng = stream(self.seed, "failure", launch.job, launch.ordinal, launch.attempt)
+        if self.calm or rng.random() >= _FAILING:
+            return None
+        return rng.choice((0.0, 0.5, 2.0))
+
+
+def storm(seed: int, *, calm: bool = False) -> Storm:
+    """Return the storm of a seed."""
+    rng = stream(seed, "storm", str(calm))
+    queues = random_queues(rng)
+    nodes = [random_node(rng, n) for n in range(rng.randint(2, 6))]
+    shards = random_shards(rng)
+    facts: list[Event] = [QueueChanged(at=0.0, queue=q) for q in queues]
+    facts.append(BandwidthMeasured(at=0.0, bandwidth=_estimates()))
+    facts += [NodeJoined(at=0.0, node=n) for n in nodes]
+    for shard in shards:
+        holders = rng.sample(nodes, min(len(nodes), rng.randint(1, 3)))
+        facts += [ReplicaAdded(at=0.0, shard=shard, node=n.id) for n in holders]
+    jobs = [random_job(rng, f"j{n}", shards) for n in range(rng.randint(1, 12))]
+    jobs = [j for j in jobs if fits(j, nodes, queues)]
+    facts += [JobSubmitted(at=_when(rng), job=job) for job in jobs]
+    if not calm:
+        facts += _faults(rng, nodes, jobs)
+    latency_s = rng.choice((0.0, 0.0, 0.5, 3.0))
+    return Storm(seed=seed, calm=calm, facts=tuple(facts), decision_latency_s=latency_s)
+
+
+def fits(job: Job, nodes: list[Node], queues: tuple[Queue, ...]) -> bool:
+    """Say whether nodes, idle, and the ceiling of its queue have room for a job."""
+    (queue,) = [q for q in queues if q.name == job.queue]
+    return too_large(job, queue) is None and unfit(job, nodes) is None
+
+
+def _estimates() -> Bandwidth:
+    return Bandwidth(disk_bytes_per_s=100.0, rack_bytes_per_s=80.0, cluster_bytes_per_s=60.0)
+
+
+def _when(rng: Random) -> float:
+    """Return a time; whole seconds mostly, so that much happens in one instant."""
+    at = rng.uniform(0.0, _LASTS_S)
+    return float(round(at)) if rng.random() < 0.8 else at
+
+
+def _faults(rng: Random, nodes: list[Node], jobs: list[Job]) -> Iterator[Event]:
+    for number, node in enumerate(nodes):
+        for _ in range(rng.choice((0, 0, 1, 2))):
+            lost_at = _when(rng)
+            yield NodeLost(at=lost_at, node=node.id)
+            back = rng.choice((node, node, node, random_node(rng, number), None))
+            if back is not None:
+                yield NodeJoined(at=lost_at + rng.choice((0.0, 1.0, 15.0)), node=back)
+        if rng.random() < 0.1:
+            yield NodeJoined(at=_when(rng), node=node)  # came back before anybody missed it
+        for shard in jobs[0].shards[:1] if jobs else ():
+            if rng.random() < 0.1:
+                yield ReplicaLost(at=_when(rng), shard=shard.id, node=node.id)
+    for job in jobs:
+        if rng.random() < 0.15:
+            yield JobCancelled(at=_when(rng), job=job.id, by="ada")
