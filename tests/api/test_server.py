@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import stat
@@ -93,6 +94,17 @@ def test_who_is_outside_the_group_is_told_so(socket: Path) -> None:
 
 def test_the_socket_is_for_its_owner_and_group(socket: Path) -> None:
     assert stat.S_IMODE(socket.stat().st_mode) == 0o660
+
+
+@needs_root
+def test_a_group_may_be_let_in(state: Path, controller: Any) -> None:
+    server = Server(
+        make_app(controller), listen(socket_path(state), group=grp.getgrgid(NOBODY).gr_name)
+    )
+    server.start()
+    job = as_uid(NOBODY, socket_path(state), "print(client.submit('{run: x}'))")
+    server.stop()
+    assert controller.engine.state.names.jobs[0].id == job
 
 
 def test_an_unknown_group_is_refused(state: Path) -> None:

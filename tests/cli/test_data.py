@@ -43,7 +43,7 @@ def test_files_are_split_put_and_listed(up: Any, controller: Any, numbers: str) 
 
 def test_a_dry_run_puts_nothing(up: Any, controller: Any, numbers: str) -> None:
     said = up("data", "put", "ints", numbers, "--dry-run")
-    assert said.out == "ints: 4.9 KiB in 1 shards would be put\n"
+    assert said.out == "ints: 4.9 KiB in 1 shard would be put\n"
     assert (controller.pending, controller.shards) == ({}, {})
     assert up("data", "put", "ints", numbers, "--dry-run", "--replicas", "3").code == 2
 

@@ -89,6 +89,17 @@ def test_nobody_there_is_the_outside_s_failure(headgate: Any, state: Path) -> No
     assert said.error["problems"][0]["hint"] == "start one: headgate up"
 
 
+def test_errors_have_the_format_of_the_settings(
+    headgate: Any, state: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HEADGATE_STATE", str(state))
+    (tmp_path / ".headgate.yaml").write_text("output: json\n")
+    assert headgate("jobs").error["code"] == "unreachable"
+    assert headgate("jobs", "-o", "table").err.startswith("error: ")
+    monkeypatch.setenv("HEADGATE_OUTPUT", "table")
+    assert headgate("jobs").err.startswith("error: ")
+
+
 def test_a_state_directory_too_deep_for_a_socket(headgate: Any) -> None:
     said = headgate("jobs", "--state", "/tmp/" + "x" * 120, "-o", "json")
     assert said.code == 2

@@ -29,7 +29,7 @@ def bring_up(
     *,
     nodes: int = 8,
     gpus: int = 2,
-    racks: int = 2,
+    racks: int | None = None,
     gpu_memory_bytes: int = GPU_MEMORY_BYTES,
     policy: str | None = None,
     seed: int | None = None,
@@ -40,9 +40,9 @@ def bring_up(
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
 
-    `say` is told what is going on. On a failure nothing that was started stays. A configuration
-    that is still in `state` is that of a Headgate that nobody took down: it is gone on with, but
-    for what is given here.
+    Without `racks`, nodes stand in two where there are that many. `say` is told what is going on.
+    On a failure nothing that was started stays. A configuration that is still in `state` is that
+    of a Headgate that nobody took down: it is gone on with, but for what is given here.
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
@@ -50,7 +50,7 @@ def bring_up(
 
     socket_path(state)
     make_policy(POLICIES, policy or DEFAULT_POLICY)
-    planned = _planned(nodes, gpus, racks, gpu_memory_bytes)
+    planned = _planned(nodes, gpus, min(2, nodes) if racks is None else racks, gpu_memory_bytes)
     options = {"policy": policy, "seed": seed, "queues": queues, "group": group}
     given = {key: value for key, value in options.items() if value is not None}
     _make_directory(state, group)
@@ -146,24 +146,23 @@ def _start(
     if cluster is not None and address is not None:
         text, hint = "nodes of our own run here", "headgate down ends them"
         raise SpecError([Problem(path="--address", problem=text, hint=hint)])
-    if cluster is None and (address is not None or (config is not None and config.foreign)):
-        if config is None or address not in (None, config.ray_address):
-            config = ControllerConfig(
-                policy=DEFAULT_POLICY, ray_address=address or "", foreign=True
-            )
-        save_config(state, replace(config, **given))
-        return _start_controller(state, set(), say)
-    fresh = cluster is None
+    joins = address or (config.ray_address if config is not None and config.foreign else None)
+    fresh = cluster is None and (config is None or config.ray_address != joins)
+    base = config or ControllerConfig(policy=DEFAULT_POLICY, ray_address="")
     try:
-        if cluster is None:
-            say(f"starting {len(planned)} virtual nodes")
-            cluster = start_nodes(state, planned)
+        if joins is not None and cluster is None:
+            at = {"ray_address": joins, "token": None, "foreign": True}
+            expected: set[str] = set()
         else:
-            say("the nodes run already; only the controller is started")
-        base = config or ControllerConfig(policy=DEFAULT_POLICY, ray_address=cluster.address)
-        at = {"ray_address": cluster.address, "token": cluster.token, "foreign": False}
+            if cluster is None:
+                say(f"starting {len(planned)} virtual nodes")
+                cluster = start_nodes(state, planned)
+            else:
+                say("the nodes run already; only the controller is started")
+            at = {"ray_address": cluster.address, "token": cluster.token, "foreign": False}
+            expected = set(alive(cluster)) - {HEAD}
         save_config(state, replace(base, **{**at, **given}))
-        return _start_controller(state, set(alive(cluster)) - {HEAD}, say)
+        return _start_controller(state, expected, say)
     except BaseException:
         if fresh:
             stop_nodes(state)
@@ -183,16 +182,22 @@ def _start_controller(state: Path, expected: set[str], say: Say) -> dict[str, An
             if process.has_ended(child):
                 failure = "the controller ended while it started"
             elif time.monotonic() > until:
-                failure = f"{len(up_now)} of {len(expected) or 'any'} nodes joined in {_JOIN_S:g} s"
+                failure = f"{_joining(up_now, expected)} after {_JOIN_S:g} s"
             if failure is not None:
                 hint = f"the end of {process.log_file(state)}:\n{process.tail(state, log_start)}"
                 raise WorldError([Problem(path=str(state), problem=failure, hint=hint)])
-            say(f"{len(up_now)} of {len(expected) or 'any'} nodes have joined")
+            say(_joining(up_now, expected))
             time.sleep(_LOOK_S)
     except BaseException:
         process.end_controllers(state)
         raise
     return {**_facts(state), "already_running": False}
+
+
+def _joining(up_now: set[str], expected: set[str]) -> str:
+    if not expected:
+        return "no node has joined"
+    return f"{len(up_now & expected)} of {len(expected)} nodes have joined"
 
 
 def _joined(state: Path) -> set[str]:

@@ -56,7 +56,7 @@ def put(
         output.print_json(facts)
         return
     verb = "would be put" if dry_run else "put"
-    output.say(f"{name}: {format_size(size_bytes)} in {len(parts)} shards {verb}")
+    output.say(f"{name}: {format_size(size_bytes)} in {output.counted(len(parts), 'shard')} {verb}")
 
 
 def _size(text: str) -> int:

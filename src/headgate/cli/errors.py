@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -33,9 +33,9 @@ def exit_code_of(error: HeadgateError) -> int:
     return USAGE if isinstance(error, SpecError) else OUTSIDE
 
 
-def wants_json(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Return whether errors are to be JSON, as far as a command line that may be wrong tells."""
-    chosen = environment.get("HEADGATE_OUTPUT", "")
+def asked_format(arguments: Sequence[str]) -> str | None:
+    """Return the format that a command line, which may be wrong, asks for; None when it does not."""
+    chosen = None
     for position, argument in enumerate(arguments):
         following = arguments[position + 1] if position + 1 < len(arguments) else ""
         if argument == "--":
@@ -46,7 +46,7 @@ def wants_json(arguments: Sequence[str], environment: Mapping[str, str]) -> bool
             chosen = argument.partition("=")[2]
         elif argument.startswith("-o") and argument[2:]:
             chosen = argument[2:]
-    return chosen == "json"
+    return chosen
 
 
 def report(error: HeadgateError, *, as_json: bool) -> int:

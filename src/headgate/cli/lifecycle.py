@@ -28,7 +28,10 @@ from headgate.model import Queue
 def up(
     nodes: Annotated[int, typer.Option(min=1, max=64, help="Virtual nodes to start.")] = 8,
     gpus: Annotated[int, typer.Option(min=0, max=64, help="Virtual GPUs of each node.")] = 2,
-    racks: Annotated[int, typer.Option(min=1, max=64, help="Racks to spread the nodes over.")] = 2,
+    racks: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="Racks to spread them over.", show_default="2"),
+    ] = None,
     gpu_memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of each GPU.")] = "4GiB",
     policy: Annotated[
         str | None, typer.Option(help="The policy that decides.", show_default=DEFAULT_POLICY)
@@ -74,7 +77,9 @@ def up(
         output.print_json(facts)
         return
     verb = "runs already" if facts["already_running"] else "is up"
-    output.say(f"Headgate {verb}: {facts['nodes']} nodes, policy {facts['policy']}")
+    output.say(
+        f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
+    )
     output.say(f"state: {settings.state}")
 
 
@@ -152,7 +157,7 @@ def down(
     if not running and cluster is None and config_of(place) is None:
         _told(settings, facts, f"nothing runs in {place}")
         return
-    what = f"{nodes} nodes, {_in_flight(settings)}"
+    what = f"{output.counted(nodes, 'node')}, {_in_flight(settings)}"
     if not dry_run:
         output.confirm(f"end the Headgate in {place} ({what})?", yes=yes)
         with _progress(settings, "ending") as say:
@@ -173,4 +178,5 @@ def _in_flight(settings: Settings) -> str:
             jobs = next(client.events())["jobs"]
     except (WorldError, StopIteration):
         return "a controller that does not answer"
-    return f"{sum(jobs.get(state, 0) for state in ('queued', 'active', 'stopping'))} jobs in flight"
+    count = sum(jobs.get(state, 0) for state in ("queued", "active", "stopping"))
+    return f"{output.counted(count, 'job')} in flight"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -14,6 +13,7 @@ from typer.core import TyperGroup
 from headgate.base.errors import HeadgateError, Problem, SpecError, nearest
 from headgate.cli import data, errors, jobs, lifecycle, logs, show
 from headgate.cli.demo import demo
+from headgate.cli.settings import Format, settle
 from headgate.cli.simulate import simulate
 
 
@@ -79,20 +79,29 @@ app.add_typer(_data, name="data")
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; every error ends as words or JSON."""
-    as_json = errors.wants_json(arguments, os.environ)
     try:
         code = app(args=list(arguments), prog_name="headgate", standalone_mode=False)
         if code == errors.INTERRUPTED:
             raise errors.interrupted()
     except HeadgateError as error:
-        return errors.report(error, as_json=as_json)
+        return _report(error, arguments)
     except typer.TyperException as error:
-        return errors.report(errors.misused(error), as_json=as_json)
+        return _report(errors.misused(error), arguments)
     except (KeyboardInterrupt, typer.Abort):
-        return errors.report(errors.interrupted(), as_json=as_json)
+        return _report(errors.interrupted(), arguments)
     except Exception as error:  # noqa: BLE001  # never a traceback to a user
-        return errors.report(errors.unexpected(error), as_json=as_json)
+        return _report(errors.unexpected(error), arguments)
     return code if isinstance(code, int) else errors.OK
+
+
+def _report(error: HeadgateError, arguments: Sequence[str]) -> int:
+    asked = errors.asked_format(arguments)
+    if asked is None:
+        try:
+            asked = settle(None, None).format
+        except HeadgateError:
+            asked = Format.TABLE  # what is wrong with the settings is told as words
+    return errors.report(error, as_json=asked == Format.JSON)
 
 
 def main() -> None:

@@ -77,6 +77,11 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> No
         print(line.rstrip())
 
 
+def counted(number: int, thing: str) -> str:
+    """Return `1 node`, `2 nodes`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def duration(seconds: float | None) -> str | None:
     """Return a duration for a cell."""
     return None if seconds is None else format_seconds(seconds)

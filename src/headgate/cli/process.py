@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from headgate.api.address import socket_path
 from headgate.base.errors import Problem, WorldError
 
 _END_S = 15.0
@@ -68,6 +69,7 @@ def end_controllers(state: Path) -> int:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(alive, timeout=_END_S)
+    socket_path(state).unlink(missing_ok=True)  # one that was killed leaves it
     return len(found)
 
 
