@@ -34,15 +34,15 @@ def exit_code_of(error: HeadgateError) -> int:
 
 
 def asked_format(arguments: Sequence[str]) -> str | None:
-    """Return the format that a command line, which may be wrong, asks for; None when it does not."""
+    """Return the format that a command line asks for, be it wrong otherwise; None for none."""
     chosen = None
     for position, argument in enumerate(arguments):
         following = arguments[position + 1] if position + 1 < len(arguments) else ""
         if argument == "--":
             break
-        if argument in ("-o", "--format", "--output"):
+        if argument in ("-o", "--format"):
             chosen = following
-        elif argument.startswith(("--format=", "--output=")):
+        elif argument.startswith("--format="):
             chosen = argument.partition("=")[2]
         elif argument.startswith("-o") and argument[2:]:
             chosen = argument[2:]
