@@ -199,17 +199,24 @@ class SimulatedWorld:
             case NodeLost():
                 return self._lose(event.node)
             case ReplicaAdded():
-                self._on_disk.setdefault(event.node, {})[event.shard.id] = event.shard
-                holders = self._holders.setdefault(event.shard.id, [])
-                if event.node in self._up and event.node not in holders:
-                    holders.append(event.node)
+                self._add_replica(event)
             case ReplicaLost():
-                self._on_disk.get(event.node, {}).pop(event.shard, None)
-                if event.node in (holders := self._holders.get(event.shard, [])):
-                    holders.remove(event.node)
+                self._drop_replica(event)
             case _:
                 pass
         return True
+
+    def _add_replica(self, event: ReplicaAdded) -> None:
+        self._on_disk.setdefault(event.node, {})[event.shard.id] = event.shard
+        holders = self._holders.setdefault(event.shard.id, [])
+        if event.node in self._up and event.node not in holders:
+            holders.append(event.node)
+
+    def _drop_replica(self, event: ReplicaLost) -> None:
+        self._on_disk.get(event.node, {}).pop(event.shard, None)
+        holders = self._holders.get(event.shard, [])
+        if event.node in holders:
+            holders.remove(event.node)
 
     def _decide(self, command: Decide, snapshot: Snapshot) -> None:
         plan = decide(self._policy, self._seed, command, snapshot)

@@ -1,0 +1,213 @@
+"""Whole simulations under fifo against an event loop that knows no engine, plan or snapshot."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.engine import Engine, drive
+from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.policies.fifo import FirstInFirstOut
+from headgate.protocol import JobSubmitted, NodeJoined, QueueChanged
+from headgate.sim import run as sim
+from headgate.sim.network import FluidNetwork
+from headgate.sim.world import SimulatedWorld
+from headgate.traces import Trace, read_trace
+
+PHILLY = Path(__file__).parents[3] / "examples" / "philly-500.parquet"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job as the oracle knows it: (GPUs, seconds) of each task."""
+
+    submit_s: float
+    tasks: tuple[tuple[int, float], ...]
+    gang: bool = False
+    queue: int = 0
+
+
+class Oracle:
+    """Strict order of arrival, first fit; who is above its queue's ceiling steps aside."""
+
+    def __init__(self, nodes: list[int], ceilings: list[int | None], jobs: list[Work]) -> None:
+        self.free = list(nodes)
+        self.room = [10**9 if c is None else c for c in ceilings]
+        self.jobs = jobs
+        self.left = [list(range(len(job.tasks))) for job in jobs]
+        self.starts: dict[tuple[int, int], tuple[float, int]] = {}  # (job, task): (s, node)
+        self.ends: list[tuple[float, int, int]] = []  # (s, job, task)
+
+    def run(self) -> dict[tuple[int, int], tuple[float, int]]:
+        arrivals = sorted(range(len(self.jobs)), key=lambda j: (self.jobs[j].submit_s, j))
+        line: list[int] = []
+        while arrivals or self.ends:
+            now = min(
+                [self.jobs[j].submit_s for j in arrivals[:1]] + [end for end, _, _ in self.ends[:1]]
+            )
+            while self.ends and self.ends[0][0] == now:
+                _, job, task = heapq.heappop(self.ends)
+                gpus = self.jobs[job].tasks[task][0]
+                self.free[self.starts[job, task][1]] += gpus
+                self.room[self.jobs[job].queue] += gpus
+            while arrivals and self.jobs[arrivals[0]].submit_s == now:
+                line.append(arrivals.pop(0))
+            self.serve(line, now)
+            line = [job for job in line if self.left[job]]
+        return self.starts
+
+    def serve(self, line: list[int], now: float) -> None:
+        aside: list[int] = []
+        for job in line:
+            work = self.jobs[job]
+            if work.queue in aside:
+                continue
+            at_once = [self.left[job][:]] if work.gang else [[t] for t in self.left[job]]
+            for tasks in at_once:
+                if sum(work.tasks[t][0] for t in tasks) > self.room[work.queue]:
+                    aside.append(work.queue)
+                    break
+                places = self.places([work.tasks[t][0] for t in tasks])
+                if places is None:
+                    return
+                for task, node in zip(tasks, places, strict=True):
+                    self.start(job, task, node, now)
+
+    def places(self, needs: list[int]) -> list[int] | None:
+        free, places = list(self.free), []
+        for need in needs:
+            node = next((n for n, left in enumerate(free) if left >= need), None)
+            if node is None:
+                return None
+            free[node] -= need
+            places.append(node)
+        return places
+
+    def start(self, job: int, task: int, node: int, now: float) -> None:
+        gpus, run_s = self.jobs[job].tasks[task]
+        self.free[node] -= gpus
+        self.room[self.jobs[job].queue] -= gpus
+        self.left[job].remove(task)
+        self.starts[job, task] = (now, node)
+        heapq.heappush(self.ends, (now + run_s, job, task))
+
+
+# --------------------------------------------------------------------------------- any cluster
+
+
+def simulated(
+    nodes: list[int], ceilings: list[int | None], jobs: list[Work]
+) -> dict[tuple[int, int], tuple[float, int]]:
+    facts = [
+        *(QueueChanged(at=0.0, queue=Queue(name=f"q{n}", max_gpus=c))
+          for n, c in enumerate(ceilings)),
+        *(NodeJoined(at=0.0, node=Node(id=f"{n}", rack="r", gpus=(Gpu(memory_bytes=1),) * gpus))
+          for n, gpus in enumerate(nodes)),
+        *(JobSubmitted(at=work.submit_s, job=Job(
+            id=f"{n}", name="j", user="ada", queue=f"q{work.queue}", gang=work.gang,
+            tasks=tuple(Task(gpus=g, compute_s=s) for g, s in work.tasks),
+        )) for n, work in enumerate(jobs)),
+    ]  # fmt: skip
+    network = FluidNetwork(
+        {}, disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1,
+        aggregation_bytes_per_s=None,
+    )  # fmt: skip
+    world = SimulatedWorld(facts, network=network, policy=FirstInFirstOut())
+    drive(Engine(), world)
+    return {(int(s.job), s.ordinal): (s.at, int(s.node)) for s in world.starts}
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[list[int], list[int | None], list[Work]]:
+    """Few times and sizes, so that ties, full nodes and ceilings are common."""
+    nodes = draw(st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any))
+    ceilings = draw(st.lists(st.sampled_from([None, 4, 5]), min_size=1, max_size=3))
+    task = st.tuples(st.integers(1, max(nodes)), st.sampled_from([0.0, 1.0, 1.5, 4.0]))
+    jobs = []
+    for _ in range(draw(st.integers(1, 12))):
+        work = Work(
+            submit_s=draw(st.sampled_from([0.0, 1.0, 2.0, 2.5, 7.0])),
+            tasks=tuple(draw(st.lists(task, min_size=1, max_size=4))),
+            gang=draw(st.booleans()),
+            queue=draw(st.integers(0, len(ceilings) - 1)),
+        )
+        fits = Oracle(nodes, ceilings, [work])
+        fits.run()
+        if not fits.left[0]:  # what can never start alone is not let in
+            jobs.append(work)
+    return nodes, ceilings, jobs
+
+
+@settings(max_examples=400)
+@given(clusters())
+def test_every_task_starts_when_and_where_the_oracle_says(
+    cluster: tuple[list[int], list[int | None], list[Work]],
+) -> None:
+    assert simulated(*cluster) == Oracle(*cluster).run()
+
+
+# --------------------------------------------------------------------------------- traces
+
+
+def check_trace(trace: Trace, gpus: int) -> None:
+    """Compare start, end and every figure of a trace on a pool with the oracle's."""
+    rows = zip(
+        trace.submit_s.tolist(), trace.gpus.tolist(), trace.duration_s.tolist(), strict=True
+    )
+    jobs = [Work(s, ((g, d),)) for s, g, d in rows if g <= gpus]
+    started = Oracle([gpus], [None], jobs).run()
+    arrival = sorted(range(len(jobs)), key=lambda j: (jobs[j].submit_s, j))
+    starts = np.array([started[j, 0][0] for j in arrival])
+    submits = np.array([jobs[j].submit_s for j in arrival])
+    ends = np.array([started[j, 0][0] + jobs[j].tasks[0][1] for j in arrival])
+
+    policy = FirstInFirstOut()
+    outcome = sim.run(sim.from_trace(trace, policy, gpus=gpus, seed=0), policy)
+    table, figures = outcome.state.jobs, outcome.figures
+    assert table.submitted_at.array().tolist() == submits.tolist()
+    assert table.started_at.array().tolist() == starts.tolist()
+    assert table.ended_at.array().tolist() == ends.tolist()
+    assert table.peak_gpus.array().tolist() == [jobs[j].tasks[0][0] for j in arrival]
+    assert figures["jobs_rejected"] == len(trace) - len(jobs)
+    assert (figures["jobs_finished"], figures["jobs_unfinished"]) == (len(jobs), 0)
+    if not jobs:
+        return
+    assert figures["makespan_s"] == ends.max() - submits.min()
+    busy = sum(g * d for job in jobs for g, d in job.tasks)
+    span = gpus * figures["makespan_s"]
+    assert figures["gpu_utilisation"] == pytest.approx(busy / span if span else 0.0)
+    for name, value in (
+        ("mean_jct_s", np.mean(ends - submits)),
+        ("median_jct_s", np.median(ends - submits)),
+        ("p99_jct_s", np.quantile(ends - submits, 0.99)),
+        ("mean_wait_s", np.mean(starts - submits)),
+    ):
+        assert figures[name] == pytest.approx(value), name
+
+
+ROW = st.tuples(
+    st.sampled_from([0.0, 3.0, 3.25, 10.0, 11.0]),
+    st.sampled_from([0.0, 1.0, 2.5, 8.0]),
+    st.integers(1, 7),
+)
+
+
+@settings(max_examples=200)
+@given(rows=st.lists(ROW, min_size=1, max_size=25), gpus=st.integers(1, 6))
+def test_random_traces_run_as_the_oracle_says(
+    rows: list[tuple[float, float, int]], gpus: int
+) -> None:
+    submit_s, duration_s, wanted = (np.array(column) for column in zip(*rows, strict=True))
+    ids = np.arange(len(rows))
+    check_trace(Trace(job_id=ids, submit_s=submit_s, duration_s=duration_s, gpus=wanted), gpus)
+
+
+@pytest.mark.parametrize("gpus", [4, 16, 64, 600])
+def test_a_recorded_trace_runs_as_the_oracle_says(gpus: int) -> None:
+    check_trace(read_trace(PHILLY), gpus)

@@ -1,0 +1,73 @@
+"""Same seed, same bytes out, in any process: whatever order its sets and dicts of strings have."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+STORMS = """
+import hashlib
+from headgate.engine import Engine, drive
+from headgate.policies.fifo import FirstInFirstOut
+from headgate.sim.network import FluidNetwork
+from headgate.sim.world import SimulatedWorld
+from headgate.testing.digest import digest
+from headgate.testing.storms import storm
+
+said = hashlib.blake2b()
+for seed in range(15):
+    weather, engine = storm(seed), Engine()
+    world = SimulatedWorld(
+        weather.facts, network=FluidNetwork({}, **weather.links), policy=FirstInFirstOut(),
+        seed=seed, decision_latency_s=weather.decision_latency_s,
+        fails_after_s=weather.fails_after_s,
+    )
+    drive(engine, world, observe=[lambda b, c: said.update(repr((b, c)).encode())])
+    said.update(digest(engine.state).encode())
+print(said.hexdigest())
+"""
+
+SIMULATE = "import typer; from headgate.cli.simulate import simulate; typer.run(simulate)"
+
+
+def outputs(code: str, *arguments: str) -> set[str]:
+    """Return what a program prints under three hash seeds, each in its own process."""
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("0", "1", "random")
+    ]
+    found = {process.communicate()[0] for process in running}
+    assert [process.returncode for process in running] == [0, 0, 0]
+    return found
+
+
+def test_storms_have_one_journal() -> None:
+    (journal,) = outputs(STORMS)
+    assert len(journal.strip()) == 128
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("examples/three-tasks.yaml", "-o", "json"),
+        ("examples/three-tasks.yaml", "--policy", "fifo", "--decision-latency", "0.5", "-o", "json"),
+        ("--trace", "examples/philly-500.parquet", "--gpus", "64", "--policy", "fifo",
+         "--seed", "3", "-o", "json"),
+    ],
+    ids=["scenario", "latency", "trace"],
+)  # fmt: skip
+def test_a_simulation_prints_one_answer(arguments: tuple[str, ...]) -> None:
+    (answer,) = outputs(SIMULATE, *arguments)
+    assert answer.startswith('{"policy": ')
