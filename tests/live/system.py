@@ -56,6 +56,7 @@ class Headgate:
         self.base = Path(tempfile.mkdtemp(prefix="hg-system-", dir="/tmp"))
         self.base.chmod(0o755)  # its members may come in; what lies there decides for itself
         self.state = self.base / "state"
+        self._restarted: set[str] = set()
         self.client = Client(socket_path(self.state))
 
     def __enter__(self) -> Self:
@@ -82,6 +83,8 @@ class Headgate:
         """Take it down and remove its directory; fail when anything is left running."""
         cluster = local_cluster(self.state)
         self.client.__exit__(None, None, None)
+        for node in self._restarted:  # our children: we must be the ones to bury them
+            self.kill_node(node)
         self.call("down", "-y")
         left = traces(self.state, cluster)
         shutil.rmtree(self.base, ignore_errors=True)
@@ -225,6 +228,7 @@ class Headgate:
     def restart_node(self, node: str) -> None:
         """Start a crashed node again."""
         start_node(self.state, next(n for n in self.nodes if n.id == node))
+        self._restarted.add(node)
 
     def up_nodes(self) -> set[str]:
         """Return the nodes that are up."""

@@ -80,7 +80,8 @@ def matching_jobs(
 def job_view(snapshot: Snapshot, row: int, now: float) -> View:
     """Return a job: who, where, how far, and in short why what waits of it waits.
 
-    `wait_s` is the time to its first run, `run_s` from there to its end or now.
+    `wait_s` is the time to its first run, `run_s` from there to its end or now; `read_bytes` are
+    those that its runs have read, by where they lay.
     """
     job, jobs = snapshot.job(row), snapshot.jobs
     told = explain(snapshot, row, now)
@@ -95,6 +96,11 @@ def job_view(snapshot: Snapshot, row: int, now: float) -> View:
         "gang": job.gang,
         "tasks": {"total": len(job.tasks), **told.counts},
         "gpus": {"held": jobs.held_gpus[row], "peak": jobs.peak_gpus[row]},
+        "read_bytes": {
+            "node": jobs.read_node_bytes[row],
+            "rack": jobs.read_rack_bytes[row],
+            "cluster": jobs.read_cluster_bytes[row],
+        },
         "submitted_at": jobs.submitted_at[row],
         "started_at": started_at,
         "ended_at": ended_at,

@@ -6,15 +6,16 @@ the journal, asks again for what was not answered, and goes on.
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
+import pwd
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ from headgate.state.life import ENDED, HOLDING
 log = logging.getLogger(__name__)
 
 _HANDLED_S = 30.0
+_LOOK_S = 0.5
 _AGENT_S = 30.0
 
 
@@ -82,7 +84,7 @@ class Controller:
         )
         self._puts = Puts(self.membership)
         self._submitting = threading.Lock()
-        self._admins = {"root", getpass.getuser()}
+        self._admins = {"root", pwd.getpwuid(os.geteuid()).pw_name}
         self._queues = queues
         self._watch: Future[None] | None = None
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
@@ -155,13 +157,21 @@ class Controller:
         return names.jobs[names.job_rows[job]].program
 
     def _handle(self, events: Sequence[Event]) -> None:
-        """Post facts of a user and wait until they are durable and handled."""
+        """Post facts of a user and wait until they are durable and handled.
+
+        They are taken back when nobody takes them up: the journal's disk is full, or much is to do.
+        """
         handled = self.world.inbox.post(events, from_user=True)
-        try:
-            handled.result(timeout=_HANDLED_S)
-        except FutureTimeout:
-            text = "the controller is busy; whether the request counts will show"
-            raise WorldError(text, code="unreachable") from None
+        until = time.monotonic() + _HANDLED_S
+        while True:
+            try:
+                handled.result(timeout=_LOOK_S)
+            except FutureTimeout:
+                full = self._durable.full
+                if (full or time.monotonic() > until) and handled.cancel():
+                    raise _not_taken_up(full) from None
+            else:
+                return
 
     # --- views -------------------------------------------------------------------------------
 
@@ -176,8 +186,9 @@ class Controller:
             "pid": os.getpid(),
             "policy": self.world.policy.name,
             "replayed_events": self._durable.replayed_events,
-            "journal_full": self._durable.full,
+            "journal_full": self._durable.full is not None,
             "stale_answers": self._engine.stale,
+            "bandwidth": asdict(self._published.bandwidth),
         }
 
     def snapshot(self) -> Snapshot:
@@ -374,6 +385,12 @@ class Controller:
             if any(rows.intersection(view.reads(task)) for task in view.tasks_of(job)):
                 text = f"dataset {dataset} is read by {view.job(job).id}, which has not ended"
                 raise SpecError([Problem(path=dataset, problem=text)], code="in_use")
+
+
+def _not_taken_up(full: WorldError | None) -> WorldError:
+    if full is not None:
+        return WorldError(full.problems, code=full.code)
+    return WorldError("the controller is busy; nothing was changed", code="unreachable")
 
 
 def _in_flight(view: Snapshot) -> list[int]:

@@ -51,9 +51,15 @@ class Puts:
             raise WorldError("no node is up that could keep a shard", code="unreachable")
         nodes = choose_nodes(index, places, replicas)
         shard = dataset_shard(dataset, index, 0).id
-        host, port = self._address(nodes[0])
-        stored = send(host, port, shard, pieces)
-        self._copy(shard, (host, port), nodes[1:])
+        try:
+            host, port = self._address(nodes[0])
+            stored = send(host, port, shard, pieces)
+            self._copy(shard, (host, port), nodes[1:])
+        except BaseException:
+            with self._lock:
+                put.shards.pop(index, None)
+            self.remove(shard, nodes)
+            raise
         with self._lock:
             put.shards[index] = (stored, nodes)
         return {
@@ -87,6 +93,7 @@ class Puts:
         """Drop the books of a put that has been committed."""
         with self._lock:
             self._puts.pop(dataset, None)
+            self._membership.being_put.discard(dataset)
 
     def abandon(self, dataset: str, *, user: str) -> None:
         """Remove what was placed of a dataset that will not be committed."""
@@ -95,6 +102,7 @@ class Puts:
             if put is None or put.user != user:
                 return
             del self._puts[dataset]
+            self._membership.being_put.discard(dataset)
         for index, (_, nodes) in put.shards.items():
             self.remove(dataset_shard(dataset, index, 0).id, nodes)
 
@@ -122,6 +130,7 @@ class Puts:
             put = self._puts.setdefault(dataset, _Put(user=user))
             if put.user != user:
                 raise SpecError(_about(dataset, f"is being put by {put.user}"), code="exists")
+            self._membership.being_put.add(dataset)
             return put
 
     def _places(self, view: Snapshot) -> list[Place]:
@@ -134,19 +143,28 @@ class Puts:
         return places
 
     def _address(self, node: str) -> tuple[str, int]:
-        host, _, port = self._membership.reports[node]["address"].rpartition(":")
+        report = self._membership.reports.get(node)
+        if report is None:
+            raise _gone(node)
+        host, _, port = report["address"].rpartition(":")
         return host, int(port)
 
     def _copy(self, shard: str, source: tuple[str, int], nodes: tuple[str, ...]) -> None:
         import ray
         from ray.exceptions import RayError
 
-        calls = [self._membership.agents[n].copy_from.remote(shard, *source) for n in nodes]
         try:
+            calls = [self._membership.agents[n].copy_from.remote(shard, *source) for n in nodes]
             ray.get(calls, timeout=_COPY_S)
+        except KeyError as error:
+            raise _gone(error.args[0]) from error
         except RayError as error:
             text = f"{shard} could not be copied to {', '.join(nodes)}: {error}"
             raise WorldError(text, code="unreachable") from error
+
+
+def _gone(node: str) -> WorldError:
+    return WorldError(f"node {node} has just gone", code="unreachable")
 
 
 def _about(dataset: str, problem: str, hint: str = "") -> list[Problem]:

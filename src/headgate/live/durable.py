@@ -36,7 +36,7 @@ class DurableEngine:
             self.engine.handle(*batch)
             self.replayed_events += seq - self._seq
             self._seq = seq
-        self.full = False  # the journal's disk is full just now
+        self.full: WorldError | None = None  # what the journal said when it was last written to
 
     def _restore(self) -> tuple[Engine, int]:
         found = self.journal.latest_snapshot(self._fingerprint)
@@ -54,10 +54,10 @@ class DurableEngine:
         while True:
             try:
                 self._seq = self.journal.append(batch) if batch else self._seq
-                self.full = False
+                self.full = None
                 return batch
             except WorldError as error:
-                self.full = True
+                self.full = error
                 log.error("journal: %s", error)  # the message says it all
                 for letter in inbox.batch:
                     if letter.from_user:

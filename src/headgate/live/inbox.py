@@ -15,7 +15,8 @@ from headgate.protocol import Event
 class Letter:
     """Facts that stand or fall together; `handled` is done once the engine has handled them.
 
-    One `from_user` may be refused when it cannot be made durable; a fact of the world may not.
+    One `from_user` may be refused when it cannot be made durable, and taken back by cancelling
+    `handled` while nobody has taken it up; a fact of the world may not.
     """
 
     events: tuple[Event, ...]
@@ -61,8 +62,9 @@ class Inbox:
             letter = self._letters.get()
             self.batch = []
             while letter is not None:
-                letter.handled.set_running_or_notify_cancel()  # too late to cancel from here on
-                self.batch.append(letter)
+                kept = letter.handled.set_running_or_notify_cancel()  # from here on for good
+                if kept or not letter.from_user:
+                    self.batch.append(letter)
                 try:
                     letter = self._letters.get_nowait()
                 except queue.Empty:

@@ -9,7 +9,7 @@ twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from headgate.live.ray_nodes import Member
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, launch_record
 from headgate.protocol import (
     Event,
+    FailureKind,
     LaunchTask,
     TaskFailed,
     TaskFinished,
@@ -33,11 +34,19 @@ Address = tuple[str, int]
 
 
 class Places:
-    """Where the nodes are just now: as Ray knows them, and their shard services."""
+    """Where the nodes are just now: as Ray knows them, and their shard services.
+
+    `look_at` has nodes looked at now that may have lost what they are believed to hold.
+    """
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self.addresses: dict[str, Address] = {}
+        self.look_at: Callable[[Iterable[str]], Awaitable[None]] = _nobody_looks
+
+
+async def _nobody_looks(_: Iterable[str]) -> None:
+    """Stand in where nobody watches the nodes."""
 
 
 class JobLink:
@@ -148,12 +157,25 @@ class JobLink:
             news = [(n, outcome) for n, outcome in batch.outcomes if n > self._acked]
             if not news:
                 continue
+            doubtful = {
+                node: None
+                for _, outcome in news
+                if outcome.kind is OutcomeKind.FAILED and outcome.failure is FailureKind.LOST
+                for node in self._sources(outcome.launch)
+            }
+            if doubtful:  # before the run is tried again in the same way
+                await self._places.look_at(doubtful)
             events = [self._event(outcome) for _, outcome in news]
             await asyncio.wrap_future(self._post(events))
             for number, outcome in news:
                 self._acked = number
                 if outcome.kind is not OutcomeKind.STARTED:
                     self._forget(outcome.launch)
+
+    def _sources(self, launch: int) -> list[str]:
+        """Return the nodes from which a run was to read; none of one that was given up."""
+        found = self._launches.get(launch)
+        return [] if found is None else [node for read in found.reads for node in read.sources]
 
     def _event(self, outcome: OutcomeRecord) -> Event:
         at, cause = self._now(), outcome.launch

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import logging
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
@@ -55,8 +55,10 @@ class Membership:
     ) -> None:
         self.reports: dict[str, dict[str, Any]] = {}
         self.agents: dict[str, Any] = {}
+        self.being_put: set[str] = set()  # datasets on their way, which no sweep may touch
         self._root = root
         self._places = places
+        places.look_at = self.look_at
         self._post = post
         self._now = now
         self._snapshot = snapshot
@@ -69,10 +71,16 @@ class Membership:
                 if changed:
                     await self._measure()
                 elif number % _REPORT_EVERY == 0:
-                    await asyncio.gather(*(self._refresh(name) for name in list(self.agents)))
+                    await self.look_at(self.agents)
             except Exception:  # the outside fails in many ways, and none of them may end the watch
                 log.exception("looking at the nodes failed")
             await asyncio.sleep(_LOOK_S)
+
+    async def look_at(self, nodes: Iterable[str]) -> None:
+        """Take in what these nodes report now, as far as they are up."""
+        kept = _kept(self._snapshot())
+        known = [name for name in nodes if name in self.agents]
+        await asyncio.gather(*(self._refresh(name, kept) for name in known))
 
     async def _look(self) -> bool:
         """Post joins and losses; say whether any node joined."""
@@ -111,6 +119,7 @@ class Membership:
     async def _meet(self, member: Member, believed: dict[str, str]) -> bool:
         """Start a node's agent and, once it answers, let the engine know; say whether it joined."""
         agent = await asyncio.to_thread(start_agent, member, self._root)
+        kept = _kept(self._snapshot())
         report = await self._report(member.name, agent)
         if report is None:
             return False  # met again at the next look
@@ -121,54 +130,55 @@ class Membership:
         joins = believed.get(member.name) != member.ray_id
         events: list[Event] = []
         if joins:
+            kept = {}  # what it held before does not count any more
             events.append(NodeJoined(at=self._now(), node=_node(member, report)))
-        events += self._differences(member.name, report, joins=joins)
+        events += self._found(report, kept) + self._missed(report, kept)
         if events:
             await asyncio.wrap_future(self._post(events))
         await self._sweep(agent, report)
         return joins
 
-    def _differences(self, node: str, report: AgentReport, *, joins: bool) -> list[Event]:
-        """Return the replicas that a node holds and nobody knew, and those it holds no more."""
-        view = self._snapshot()
-        held = {shard.id: shard.size_bytes for shard in report.shards}
-        row = view.names.node_rows.get(node)
-        at = self._now()
-        events: list[Event] = []
-        for dataset in view.datasets.values():
-            for shard in dataset.shards:
-                known = row in view.replicas(view.names.shard_rows[shard.id]) and not joins
-                if held.get(shard.id) == shard.size_bytes and not known:
-                    events.append(ReplicaAdded(at=at, shard=shard, node=node))
-        if not joins:
-            replicas = view.shards.replicas.array().tolist()
-            missed = [s for s, rows in enumerate(replicas) if row in rows]
-            events += [
-                ReplicaLost(at=at, shard=view.names.shards[s], node=node)
-                for s in missed
-                if view.names.shards[s] not in held
-            ]
-        return events
+    def _found(self, report: AgentReport, kept: dict[str, list[str]]) -> list[Event]:
+        """Return the shards of datasets that a node holds and that were not known there."""
+        datasets, at = self._snapshot().datasets.values(), self._now()
+        parts = {shard.id: shard for dataset in datasets for shard in dataset.shards}
+        known = set(kept.get(report.node, ()))
+        return [
+            ReplicaAdded(at=at, shard=parts[held.id], node=report.node)
+            for held in report.shards
+            if held.id in parts
+            and held.id not in known
+            and held.size_bytes == parts[held.id].size_bytes
+        ]
+
+    def _missed(self, report: AgentReport, kept: dict[str, list[str]]) -> list[Event]:
+        """Return what a node had (`kept`, as of before it was asked) and has no more.
+
+        A replica that came later than that may be missing from the report and is none of it.
+        """
+        held, at = {shard.id for shard in report.shards}, self._now()
+        missed = [shard for shard in kept.get(report.node, ()) if shard not in held]
+        return [ReplicaLost(at=at, shard=shard, node=report.node) for shard in missed]
 
     async def _sweep(self, agent: Any, report: AgentReport) -> None:
         """Remove shards of datasets that were never committed or are no more."""
         view = self._snapshot()
         known = {shard.id for dataset in view.datasets.values() for shard in dataset.shards}
         for stored in report.shards:
-            if is_dataset_shard(stored.id) and stored.id not in known:
+            if stored.id in known or stored.id.partition(":")[0] in self.being_put:
+                continue
+            if is_dataset_shard(stored.id):
                 await agent.remove_shard.remote(stored.id)
 
-    async def _refresh(self, name: str) -> None:
+    async def _refresh(self, name: str, kept: dict[str, list[str]]) -> None:
         report = await self._report(name, self.agents[name])
         if report is None or name not in self.agents:
             return  # the end of the node, if it is one, comes from Ray
         self.reports[name] = _told(report)
         self._places.addresses[name] = (report.host, report.port)
-        lost: list[Event] = [
-            ReplicaLost(at=self._now(), shard=shard, node=name) for shard in report.corrupt
-        ]
-        if lost:
-            await asyncio.wrap_future(self._post(lost))
+        missed = self._missed(report, kept)
+        if missed:
+            await asyncio.wrap_future(self._post(missed))
 
     async def _report(self, name: str, agent: Any) -> AgentReport | None:
         from ray.exceptions import RayError
@@ -223,6 +233,17 @@ class Membership:
                 except (RayError, TimeoutError) as error:
                     log.warning("no bandwidth from %s to %s: %s", source, reader, error)
         return statistics.median(rates) if rates else None
+
+
+def _kept(view: Snapshot) -> dict[str, list[str]]:
+    """Return what each node that is up holds, as far as the engine knows; O(replicas)."""
+    names = {row: view.node(row).id for row in view.live_nodes()}
+    found: dict[str, list[str]] = {name: [] for name in names.values()}
+    replicas = view.shards.replicas.array().tolist()
+    for shard, rows in zip(view.names.shards, replicas, strict=False):  # names may be newer
+        for row in rows:
+            found[names[row]].append(shard)
+    return found
 
 
 def is_dataset_shard(shard: str) -> bool:

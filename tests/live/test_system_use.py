@@ -1,0 +1,367 @@
+"""Headgate as its users meet it: jobs, data, limits, reasons, rights, and bad weather."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.live.system import Gates, Headgate
+
+from headgate.base.errors import SpecError, WorldError
+from headgate.workloads.generate import generate
+from headgate.workloads.verify import verify
+
+pytestmark = pytest.mark.live
+GPUS = 6
+QUEUES = """
+queues:
+- {name: default}
+- {name: one, max_jobs_in_flight: 1}
+- {name: two, max_gpus: 2}
+"""
+MEMBER, STRANGER = "daemon", "nobody"  # users that every Debian has
+
+
+@pytest.fixture(scope="module")
+def headgate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headgate]:
+    queues = tmp_path_factory.mktemp("use") / "queues.yaml"
+    queues.write_text(QUEUES)
+    group = (f"--group={MEMBER}",) if os.geteuid() == 0 else ()
+    with Headgate(nodes=3, gpus=2, up=(f"--queues={queues}", *group)) as headgate:
+        yield headgate
+
+
+@pytest.fixture(autouse=True)
+def _story(headgate: Headgate) -> Iterator[None]:
+    """End what a failed test has left."""
+    yield
+    for job in headgate.client.jobs()["jobs"]:
+        if job["state"] in ("queued", "active"):
+            headgate.client.cancel(job["id"])
+    headgate.until(
+        lambda: all(node["free_gpus"] == 2 for node in headgate.client.nodes()), "all is free"
+    )
+
+
+@pytest.fixture
+def gates(tmp_path: Path) -> Gates:
+    return Gates(tmp_path / "gates")
+
+
+def _job(run: str, count: int = 1, *, name: str = "work", queue: str = "default") -> str:
+    return json.dumps({"name": name, "queue": queue, "tasks": {"count": count, "run": run}})
+
+
+def _reason(headgate: Headgate, job: str, code: str) -> Any:
+    """Wait for the reason why a job waits, and return its numbers."""
+
+    def found() -> Any:
+        reason = headgate.client.explanation(job)["reason"]
+        return reason["numbers"] if reason is not None and reason["code"] == code else None
+
+    return headgate.until(found, f"{job} waits for {code}")
+
+
+def test_from_data_to_a_checked_result_on_the_command_line(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    inputs = generate("occurrence", tmp_path, 3 << 20, seed=3)
+    file = tmp_path / "job.yaml"
+    file.write_text(f"""
+name: occurrence
+data: {{ints: {{from: my-ints}}}}
+tasks:
+  for_each: ints
+  run: "headgate.workloads.occurrence:count"
+  params: {json.dumps(dict(inputs.params))}
+  resources: {{gpus: 1, gpu_memory: 1GiB}}
+reduce: {{run: "headgate.workloads.occurrence:merge"}}
+""")
+    error = headgate.call("submit", str(file), code=2)
+    assert "my-ints" in error["problems"][0]["problem"]
+    put = headgate.call("data", "put", "my-ints", str(inputs.files["ints"]), "--shard=512KiB")
+    assert (put["shards"], put["size_bytes"]) == (6, 3 << 20)
+    (dataset,) = headgate.call("data", "ls")["datasets"]
+    assert (dataset["name"], dataset["replicas"]) == ("my-ints", 2)
+
+    ended = headgate.call("submit", str(file), "--wait")
+    job = ended["id"]
+    assert (ended["state"], ended["tasks"]) == ("finished", {"total": 7, "finished": 7})
+    assert job in [listed["id"] for listed in headgate.call("jobs")["jobs"]]
+    assert len(headgate.call("get", job)["task_list"]) == 7
+    assert headgate.call("why", job)["reason"] is None
+    assert "integers" in headgate.call("logs", job)["text"]
+    result = tmp_path / "counts.npz"
+    headgate.call("get", job, "--output", str(result))
+    assert verify(inputs, [result]) == ""
+    assert [node["state"] for node in headgate.call("nodes")["nodes"]] == ["up"] * 3
+
+    headgate.call("data", "rm", "my-ints", "-y")
+    assert headgate.call("data", "ls")["datasets"] == []
+    assert not [s for n in headgate.nodes for s in headgate.store(n.id).list() if ":" in s.id]
+    assert headgate.call("get", "nobody-9", code=102)["code"] == "not_found"
+
+
+def test_a_failing_task_is_tried_again_and_then_its_log_is_told(headgate: Headgate) -> None:
+    job = headgate.submit(
+        "{name: bad, tasks: {count: 2, retries: 1, run: "
+        "'echo try of {index}; [ {index} = 0 ] || { echo oh no; exit 3; }'}}"
+    )
+    ended = headgate.ends(job, "failed")
+    assert "task 1 failed 2 times" in ended["message"]
+    assert "oh no" in ended["message"]
+    task = headgate.client.tasks(job)[1]
+    assert (task["state"], task["attempts"], task["failures"]) == ("failed", 2, 2)
+    shown = headgate.run("get", job)
+    assert (shown.returncode, "oh no" in shown.stdout) == (0, True)
+    for attempt in ((), ("--attempt=1",), ("--attempt=2",)):
+        assert headgate.call("logs", job, *attempt)["text"] == "try of 1\noh no\n"
+    error = headgate.call("get", job, "--output", "/dev/null", code=100)
+    assert error["code"] == "failed"
+
+
+def test_a_hanging_job_is_ended_by_cancel_with_all_its_processes(
+    headgate: Headgate, gates: Gates
+) -> None:
+    job = headgate.submit(_job(f"trap '' TERM INT; sleep 1000 & {gates.command()}", 3))
+    headgate.running(job, 3)
+    headgate.until(lambda: len(gates.alive()) == 3, "they hang")
+    assert headgate.call("cancel", job)["was"] == "active"
+    assert headgate.ends(job, "cancelled")["message"].startswith("cancelled by")
+    headgate.until(lambda: gates.alive() == [], "no process is left")
+    assert headgate.call("cancel", job, code=2)["code"] == "already_ended"
+
+
+def test_tasks_run_where_their_data_are(headgate: Headgate, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.write_bytes(os.urandom(GPUS << 18))
+    headgate.put("near", data, GPUS)
+    held = [node for (node,) in headgate.holders("near")]
+    assert sorted(held) == sorted(["n0", "n1", "n2"] * 2)
+    text = "{name: near, data: {d: {from: near}}, tasks: {for_each: d, run: 'cksum < {shard}'}}"
+    job = headgate.submit(text)
+    ended = headgate.ends(job)
+    assert [task["node"] for task in headgate.client.tasks(job)] == held
+    assert ended["read_bytes"] == {"node": GPUS << 18, "rack": 0, "cluster": 0}
+    headgate.client.remove_dataset("near")
+
+
+def test_limits_hold_and_why_names_them_with_numbers(headgate: Headgate, gates: Gates) -> None:
+    queued = [headgate.submit(_job(gates.command(name=f"q{i}"), queue="one")) for i in range(3)]
+    limited = headgate.submit(_job(gates.command(name="m"), 3, queue="two"))
+    headgate.running(queued[0], 1)
+    headgate.running(limited, 2)
+    for ahead, job in enumerate(queued[1:]):
+        assert _reason(headgate, job, "JobsInFlightLimit") == {
+            "queue": "one",
+            "in_flight": 1,
+            "max_jobs_in_flight": 1,
+            "ahead": ahead,
+        }
+    assert _reason(headgate, limited, "QueueLimit") == {
+        "queue": "two",
+        "used_gpus": 2,
+        "max_gpus": 2,
+    }
+    seen = []
+    gates.open(0, name="q0")
+    gates.open(0, 1, 2, name="m")
+    for name in ("q1", "q2"):
+        gates.open(0, name=name)
+    while any(headgate.client.job(j)["state"] in ("queued", "active") for j in [*queued, limited]):
+        by_name = {queue["name"]: queue for queue in headgate.client.queues()}
+        seen.append((by_name["one"]["in_flight"], by_name["two"]["held_gpus"]))
+    assert max(seen)[0] <= 1
+    assert max(held for _, held in seen) <= 2
+    for job in (*queued, limited):
+        headgate.ends(job)
+
+
+def test_why_names_shares_and_full_clusters(headgate: Headgate, gates: Gates) -> None:
+    first = headgate.submit(_job(gates.command(name="a"), GPUS + 1, name="first"))
+    headgate.running(first, GPUS)
+    assert _reason(headgate, first, "NoFreeGpu")["total_gpus"] == GPUS
+    second = headgate.submit(_job(gates.command(name="b"), 4, name="second"))
+    assert _reason(headgate, second, "NoFreeGpu") == {
+        "free_gpus": 0,
+        "needed_gpus": 1,
+        "total_gpus": GPUS,
+    }
+    gates.open(0, 1, 2, name="a")
+    headgate.running(second, 3)
+    assert _reason(headgate, second, "ShareLimit") == {
+        "running_gpus": 3,
+        "share_gpus": 3,
+        "ahead": first,
+    }
+    shown = headgate.run("why", second)
+    assert "3/3 GPUs of its share" in shown.stdout
+    gates.open(*range(GPUS + 1), name="a")
+    gates.open(0, 1, 2, 3, name="b")
+    for job in (first, second):
+        headgate.ends(job)
+
+
+def test_what_the_door_refuses(headgate: Headgate) -> None:
+    for resources, code in (("{gpu_memory: 9GiB}", "infeasible"), ("{gpus: 2}", "rejected")):
+        with pytest.raises(SpecError) as caught:
+            headgate.submit(f"{{run: 'true', resources: {resources}}}")
+        assert caught.value.code == code
+
+
+# --- who may what ----------------------------------------------------------------------------
+
+AS_SOMEBODY = """
+import json, os, pwd, sys
+from pathlib import Path
+from headgate.api.client import Client
+from headgate.base.errors import HeadgateError
+socket, name, calls = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+user = pwd.getpwnam(name)
+Client(socket).info()  # what is imported late is imported now: the files may be out of reach
+os.setgroups([])
+os.setgid(user.pw_gid)
+os.setuid(user.pw_uid)
+told = []
+with Client(socket) as client:
+    for method, *arguments in calls:
+        try:
+            told.append(getattr(client, method)(*arguments))
+        except HeadgateError as error:
+            told.append(error.code)
+print(json.dumps(told))
+"""
+
+
+def _as(headgate: Headgate, user: str, *calls: tuple[str, ...]) -> Any:
+    """Make calls to the API as another user and return the answers, or the codes of errors."""
+    socket = str(headgate.state / "headgate.sock")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", AS_SOMEBODY, socket, user, json.dumps(calls)],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_users_see_all_jobs_and_end_their_own(headgate: Headgate, gates: Gates) -> None:
+    ours = headgate.submit(_job(gates.command(name="r")))
+    theirs, second = _as(
+        headgate,
+        MEMBER,
+        ("submit", _job(gates.command(name="d"))),
+        ("submit", _job(gates.command(name="e"))),
+    )
+    headgate.running(theirs, 1)
+    assert headgate.client.job(theirs)["user"] == MEMBER
+    info, page, refused, ended = _as(
+        headgate, MEMBER, ("info",), ("jobs",), ("cancel", ours), ("cancel", theirs)
+    )
+    assert info["you"] == MEMBER
+    assert {ours, theirs} <= {job["id"] for job in page["jobs"]}
+    assert refused == "forbidden"
+    assert ended["id"] == theirs
+    headgate.ends(theirs, "cancelled")
+    assert headgate.client.job(ours)["state"] == "active"
+    headgate.client.cancel(second)
+    headgate.ends(second, "cancelled")
+    assert _as(headgate, STRANGER, ("jobs",)) == ["unreachable"]
+
+
+# --- bad weather -----------------------------------------------------------------------------
+
+
+def test_a_corrupt_or_missing_replica_is_found_and_the_other_one_read(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    data.write_bytes(os.urandom(GPUS << 16))
+    headgate.put("rotten", data, GPUS, replicas=2)
+    hurt = [f"rotten:{i:05d}" for i, held in enumerate(headgate.holders("rotten")) if "n0" in held]
+    for shard in hurt[1:]:
+        file = headgate.shard_file("n0", shard)
+        content = bytearray(file.read_bytes())
+        content[1000] ^= 1
+        file.write_bytes(content)
+    headgate.shard_file("n0", hurt[0]).unlink()
+    headgate.until(
+        lambda: sum("n0" in held for held in headgate.holders("rotten")) == len(hurt) - 1,
+        "the missing one is missed",
+    )
+    job = headgate.submit("""
+name: rotten
+data: {d: {from: rotten}}
+tasks: {for_each: d, run: "sleep 1; cp {shard} {output}", retries: 0}
+reduce: {run: "cat {shards} > {output}"}
+""")
+    headgate.ends(job)
+    assert headgate.result(job) == data.read_bytes(), "all was read from whole replicas"
+    attempts = {task["ordinal"]: task["attempts"] for task in headgate.client.tasks(job)}
+    found = {ordinal for ordinal, count in attempts.items() if count > 1}
+    assert found, "at least one was placed beside a corrupt replica"
+    assert found <= {int(shard[-5:]) for shard in hurt[1:]}
+    assert all(attempts[ordinal] == 2 for ordinal in found), "and not there again"
+    held = headgate.holders("rotten")
+    assert not any("n0" in held[ordinal] for ordinal in found), "it is reported lost"
+    headgate.client.remove_dataset("rotten")
+
+
+def test_data_of_which_nothing_is_left_fail_the_job_that_reads_them(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    data.write_bytes(b"precious")
+    headgate.put("gone", data, 1)
+    ((node,),) = headgate.holders("gone")
+    headgate.shard_file(node, "gone:00000").unlink()
+    job = headgate.submit("{data: {d: {from: gone}}, tasks: {for_each: d, run: 'cat {shard}'}}")
+    assert "gone:00000" in headgate.ends(job, "failed")["message"]
+    headgate.client.remove_dataset("gone")
+
+
+def test_while_the_journals_disk_is_full_nothing_is_lost(headgate: Headgate, gates: Gates) -> None:
+    job = headgate.submit(_job(gates.command(name="f"), 2, name="full"))
+    headgate.running(job, 2)
+    pid = headgate.client.info()["pid"]
+    size = (headgate.state / "journal.db-wal").stat().st_size
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, before[1]))  # no file may grow further
+    try:
+        with pytest.raises(WorldError) as caught:
+            headgate.submit(_job("true"))
+        assert caught.value.code == "journal_full"
+        gates.open(0, name="f")
+        headgate.until(lambda: gates.seen("end") == ["f0"], "what runs goes on")
+        headgate.until(lambda: headgate.client.info()["journal_full"], "its end cannot be noted")
+        for _ in range(2):
+            with pytest.raises(WorldError) as caught:
+                headgate.submit(_job("true"))
+            assert caught.value.code == "journal_full"
+        assert len(headgate.tasks_in(job, "running")) == 2
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+    headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 1, "the end is noted")
+    gates.open(1, name="f")
+    headgate.ends(job)
+    headgate.ends(headgate.submit(_job("true")))
+    assert [task["attempts"] for task in headgate.client.tasks(job)] == [1, 1]
+    assert not headgate.client.info()["journal_full"]
+
+
+def test_a_ray_that_is_not_there(tmp_path: Path, headgate: Headgate) -> None:
+    state = str(tmp_path / "elsewhere")
+    error = headgate.call("up", "--address=127.77.0.1:1", "--state", state, code=1)
+    assert "no Ray cluster answers at '127.77.0.1:1'" in error["problems"][0]["hint"]
+    assert not (Path(state) / "config.json").exists(), "the next `up` is not led astray"
