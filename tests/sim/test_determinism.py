@@ -62,7 +62,7 @@ def test_storms_have_one_journal() -> None:
     "arguments",
     [
         ("examples/three-tasks.yaml", "-o", "json"),
-        ("examples/three-tasks.yaml", "--policy", "fifo", "--decision-latency", "0.5", "-o", "json"),
+        ("examples/three-tasks.yaml", "--policy", "fifo", "--decision-latency", "1", "-o", "json"),
         ("--trace", "examples/philly-500.parquet", "--gpus", "64", "--policy", "fifo",
          "--seed", "3", "-o", "json"),
     ],

@@ -5,15 +5,19 @@ After every batch all laws hold; every job ends, or it is shown that it cannot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
+from headgate.decision import Policy
 from headgate.decision.door import unfit
 from headgate.engine import Engine, drive
+from headgate.metrics.busy import BusyGpus
 from headgate.model import Job
 from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.flow import FlowSharing
 from headgate.protocol import (
     Command,
     Event,
@@ -29,9 +33,8 @@ from headgate.protocol import (
 from headgate.sim.network import FluidNetwork, Transfer
 from headgate.sim.world import SimulatedWorld
 from headgate.state import JobState, TaskState, check
-from headgate.state.life import ENDED
 from headgate.testing.digest import digest
-from headgate.testing.storms import Storm, storm
+from headgate.testing.storms import storm
 
 MOST_BATCHES = 5000
 
@@ -69,6 +72,8 @@ class Watch:
         self.commands: list[list[Command]] = []
         self.open: dict[int, LaunchTask] = {}
         self.last_at = 0.0
+        self.held_gpus = 0
+        self.busy_gpu_s = 0.0
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         self.batches.append(batch)
@@ -76,6 +81,8 @@ class Watch:
         assert len(self.batches) < MOST_BATCHES, "it never ends"
         assert {e.at for e in batch} == {batch[0].at}, "a batch is one instant"
         assert batch[0].at >= self.last_at, "time does not go back"
+        self.busy_gpu_s += self.held_gpus * (batch[0].at - self.last_at)
+        self.held_gpus = int(self.engine.state.jobs.held_gpus.array().sum())
         self.last_at = batch[0].at
         check(self.engine.state)
         for event in batch:
@@ -111,19 +118,21 @@ class Watch:
         self.open = {i: o for i, o in self.open.items() if o.node != node}
 
 
-def ride(weather: Storm) -> Watch:
+def ride(seed: int, policy: Policy, *, calm: bool = False) -> Watch:
     """Let a storm pass; return what was seen, with every check that holds for any storm made."""
+    weather = storm(seed, calm=calm, accepts=lambda job: policy.refuses(job) is None)
     engine, network = Engine(), WatchedNetwork(**weather.links)
     world = SimulatedWorld(
         weather.facts,
         network=network,
-        policy=FirstInFirstOut(),
-        seed=weather.seed,
+        policy=policy,
+        seed=seed,
         decision_latency_s=weather.decision_latency_s,
         fails_after_s=weather.fails_after_s,
     )
-    watch = Watch(engine, network)
-    drive(engine, world, observe=(watch,))
+    watch, busy = Watch(engine, network), BusyGpus()
+    drive(engine, world, observe=(watch, busy))
+    assert busy.gpu_s == pytest.approx(watch.busy_gpu_s), "busy is what was held, over time"
     assert watch.open == {}, "what runs ends"
     assert engine.outstanding() == []
     total = tuple(sum(m[where] for m in network.moved.values()) for where in range(3))
@@ -132,6 +141,13 @@ def ride(weather: Storm) -> Watch:
     assert [again.handle(*batch) for batch in watch.batches] == watch.commands
     assert digest(again.state) == digest(engine.state)
     return watch
+
+
+def left(engine: Engine) -> list[int]:
+    """Return the jobs in flight when nothing happens any more."""
+    states = engine.state.jobs.state.array().tolist()
+    assert JobState.STOPPING not in states
+    return [row for row, at in enumerate(states) if at == JobState.ACTIVE]
 
 
 def can_never_run(engine: Engine, row: int) -> bool:
@@ -144,27 +160,43 @@ def can_never_run(engine: Engine, row: int) -> bool:
     return unfit(job, [state.node(n) for n in state.live_nodes()]) is not None
 
 
-@pytest.mark.parametrize("tens", range(30))
-def test_every_job_ends_in_a_storm_or_needs_what_never_came_back(tens: int) -> None:
-    for seed in range(tens * 10, tens * 10 + 10):
-        try:
-            watch = ride(storm(seed))
-            state = watch.engine.state
-            stuck = [r for r, s in enumerate(state.jobs.state.array().tolist()) if s not in ENDED]
-            flying = [r for r in stuck if state.jobs.state[r] == JobState.ACTIVE]
-            # who waits in vain needs what is gone, or stands behind one who does
-            assert not stuck or any(can_never_run(watch.engine, r) for r in flying), stuck
-        except Exception as error:
-            error.add_note(f"in storm({seed})")
-            raise
+def tens(count: int) -> list[range]:
+    """Return that many seeds, ten at a time."""
+    return [range(first, first + 10) for first in range(0, count, 10)]
 
 
-@pytest.mark.parametrize("tens", range(10))
-def test_every_job_finishes_in_calm_weather(tens: int) -> None:
-    for seed in range(tens * 10, tens * 10 + 10):
-        try:
-            state = ride(storm(seed, calm=True)).engine.state
+@contextmanager
+def named(storm_of: str) -> Iterator[None]:
+    """Make a failure say which storm it was."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"in {storm_of}")
+        raise
+
+
+@pytest.mark.parametrize("seeds", tens(300), ids=str)
+def test_every_job_ends_in_a_storm_or_needs_what_never_came_back(seeds: range) -> None:
+    for seed in seeds:
+        with named(f"storm({seed}) under fifo"):
+            engine = ride(seed, FirstInFirstOut()).engine
+            assert not left(engine) or any(can_never_run(engine, r) for r in left(engine)), (
+                "who waits in vain needs what is gone, or stands behind one who does"
+            )
+
+
+@pytest.mark.parametrize("seeds", tens(150), ids=str)
+def test_sharing_lets_nobody_wait_for_another_who_waits_in_vain(seeds: range) -> None:
+    for seed in seeds:
+        with named(f"storm({seed}) under fs"):
+            engine = ride(seed, FlowSharing()).engine
+            assert all(can_never_run(engine, r) for r in left(engine)), left(engine)
+
+
+@pytest.mark.parametrize("policy", [FirstInFirstOut, FlowSharing])
+@pytest.mark.parametrize("seeds", tens(60), ids=str)
+def test_every_job_finishes_in_calm_weather(seeds: range, policy: type[Policy]) -> None:
+    for seed in seeds:
+        with named(f"storm({seed}, calm=True) under {policy.name}"):
+            state = ride(seed, policy(), calm=True).engine.state
             assert set(state.jobs.state.array().tolist()) <= {JobState.FINISHED}
-        except Exception as error:
-            error.add_note(f"in storm({seed}, calm=True)")
-            raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from headgate.base.rng import Random, stream
@@ -51,8 +51,10 @@ class Storm:
         return rng.choice((0.0, 0.5, 2.0))
 
 
-def storm(seed: int, *, calm: bool = False) -> Storm:
-    """Return the storm of a seed."""
+def storm(
+    seed: int, *, calm: bool = False, accepts: Callable[[Job], bool] = lambda job: True
+) -> Storm:
+    """Return the storm of a seed, with the jobs that `accepts` lets in."""
     rng = stream(seed, "storm", str(calm))
     queues = random_queues(rng)
     nodes = [random_node(rng, n) for n in range(rng.randint(2, 6))]
@@ -64,7 +66,7 @@ def storm(seed: int, *, calm: bool = False) -> Storm:
         holders = rng.sample(nodes, min(len(nodes), rng.randint(1, 3)))
         facts += [ReplicaAdded(at=0.0, shard=shard, node=n.id) for n in holders]
     jobs = [random_job(rng, f"j{n}", shards) for n in range(rng.randint(1, 12))]
-    jobs = [j for j in jobs if fits(j, nodes, queues)]
+    jobs = [j for j in jobs if accepts(j) and fits(j, nodes, queues)]
     facts += [JobSubmitted(at=_when(rng), job=job) for job in jobs]
     if not calm:
         facts += _faults(rng, nodes, jobs)

@@ -1,0 +1,19 @@
+"""The law suite of policies, for fs: as it is, and with a price at which nobody waits for data."""
+
+from __future__ import annotations
+
+from headgate.decision import Policy
+from headgate.policies.flow import FlowSharing
+from headgate.testing.policy_laws import PolicyLaws
+
+
+class TestFlowSharing(PolicyLaws):
+    idles_by_choice = True  # a task may wait for a nearer GPU
+
+    def make(self) -> Policy:
+        return FlowSharing()
+
+
+class TestFlowSharingThatWaitsForNoData(PolicyLaws):
+    def make(self) -> Policy:
+        return FlowSharing(alpha3=1000.0)
