@@ -24,7 +24,7 @@ def numbers(tmp_path: Path) -> str:
 
 
 def test_files_are_split_put_and_listed(up: Any, controller: Any, numbers: str) -> None:
-    said = up("data", "put", "ints", numbers, "--shard", "1KiB", "--lines", "-o", "json")
+    said = up("data", "put", numbers, "--name", "ints", "--shard", "1KiB", "--lines", "-o", "json")
     assert said.json == {"name": "ints", "shards": 5, "size_bytes": 5000, "dry_run": False}
     parts = [controller.shards[f"ints:{i:05d}"] for i in range(5)]
     assert b"".join(parts) == Path(numbers).read_bytes()
@@ -42,28 +42,28 @@ def test_files_are_split_put_and_listed(up: Any, controller: Any, numbers: str) 
 
 
 def test_a_dry_run_puts_nothing(up: Any, controller: Any, numbers: str) -> None:
-    said = up("data", "put", "ints", numbers, "--dry-run")
+    said = up("data", "put", numbers, "--name", "ints", "--dry-run")
     assert said.out == "ints: 4.9 KiB in 1 shard would be put\n"
     assert (controller.pending, controller.shards) == ({}, {})
-    assert up("data", "put", "ints", numbers, "--dry-run", "--replicas", "3").code == 2
+    assert up("data", "put", numbers, "--name", "ints", "--dry-run", "--replicas", "3").code == 2
 
 
 @pytest.mark.parametrize(
     "arguments", [["no-such-file"], ["--shard", "0"], ["--shard", "much"], ["--replicas", "0"]]
 )
 def test_what_cannot_be_put(up: Any, controller: Any, numbers: str, arguments: list[str]) -> None:
-    said = up("data", "put", "ints", numbers, *arguments, "-o", "json")
+    said = up("data", "put", numbers, "--name", "ints", *arguments, "-o", "json")
     assert said.code == 2
     assert said.error["problems"]
     assert controller.pending == {}
 
 
 def test_a_name_that_is_taken_keeps_what_it_has(up: Any, controller: Any, numbers: str) -> None:
-    up("data", "put", "ints", numbers)
+    up("data", "put", numbers, "--name", "ints")
     abandoned: list[str] = []
     controller.abandon_dataset = lambda name, user: abandoned.append(name)
     for arguments in ([], ["--dry-run"]):
-        said = up("data", "put", "ints", numbers, "-o", "json", *arguments)
+        said = up("data", "put", numbers, "--name", "ints", "-o", "json", *arguments)
         assert (said.code, said.error["code"]) == (2, "exists")
     assert abandoned == []
     assert "ints:00000" in controller.shards
@@ -78,7 +78,7 @@ def test_a_failure_on_the_way_leaves_nothing(up: Any, controller: Any, numbers: 
         return put(dataset, index, pieces, **more)
 
     controller.put_shard = failing
-    said = up("data", "put", "ints", numbers, "--shard", "1KiB", "-o", "json")
+    said = up("data", "put", numbers, "--name", "ints", "--shard", "1KiB", "-o", "json")
     assert (said.code, said.error["code"]) == (1, "disk_full")
     assert (controller.pending, controller.shards) == ({}, {})
 
@@ -95,7 +95,7 @@ def test_ctrl_c_on_the_way_leaves_nothing(up: Any, controller: Any, numbers: str
     controller.put_shard = slow
     program = "from headgate.cli.main import main; main()"
     putting = subprocess.Popen(
-        [sys.executable, "-c", program, "data", "put", "ints", numbers, "--shard", "1KiB"],
+        [sys.executable, "-c", program, "data", "put", numbers, "--name=ints", "--shard=1KiB"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert reached.wait(30)
@@ -109,7 +109,7 @@ def test_ctrl_c_on_the_way_leaves_nothing(up: Any, controller: Any, numbers: str
 
 
 def test_removing_asks_unless_told(up: Any, numbers: str) -> None:
-    up("data", "put", "ints", numbers)
+    up("data", "put", numbers, "--name", "ints")
     assert up("data", "rm", "ints", "-o", "json").error["code"] == "needs_confirmation"
     assert up("data", "rm", "ints", "--dry-run").out == "ints (4.9 KiB) would be removed\n"
     assert len(up("data", "ls", "-o", "json").json["datasets"]) == 1

@@ -56,7 +56,7 @@ def test_an_unknown_verb_names_the_nearest(headgate: Any) -> None:
         ("jobs --format=json --limit", "--limit", "requires an argument"),
         ("submit -o json", "FILE", "is missing"),
         ("get a b -o json", "", "extra argument"),
-        ("data put name -o json", "FILES...", "is missing"),
+        ("data put --name x -o json", "FILES...", "is missing"),
         ("up --nodes 0 -o json", "--nodes", "greater than or equal to 1"),
         ("up --gpu-memory huge -o json", "--gpu-memory", "not a size"),
         ("up --policy fss -o json", "policy", "there is no policy"),

@@ -31,8 +31,11 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The dataset's
 
 
 def put(
-    name: NameArgument,
     files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Files, in order.")],
+    name: Annotated[
+        str | None,
+        typer.Option(help="The dataset's name.", show_default="the first file's, without suffix"),
+    ] = None,
     shard: Annotated[str, typer.Option(metavar="SIZE", help="Size of a shard.")] = "64MiB",
     replicas: Annotated[int, typer.Option(min=1, help="Copies, each on another node.")] = 2,
     lines: Annotated[bool, typer.Option("--lines", help="Cut only at the ends of lines.")] = False,
@@ -44,6 +47,7 @@ def put(
     from headgate.live.split import split_files
 
     settings = settle(state, fmt)
+    name = name or files[0].stem
     parts = [part for _, part in split_files(files, _size(shard), lines=lines)]
     size_bytes = sum(part.size_bytes for part in parts)
     facts = {"name": name, "shards": len(parts), "size_bytes": size_bytes, "dry_run": dry_run}

@@ -265,7 +265,7 @@ def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
         )
     console.print(both)
     console.print(
-        "run: from the first start to the last end; sim.: the same in the simulator, where tasks "
-        "hold\ntheir GPUs as long as they did here and reading is simulated; fair: the job alone on "
-        "its\npart of the GPUs, simulated, over its run."
+        "run: from the first start to the last end; sim.: the same in the simulator, where\n"
+        "tasks hold their GPUs as long as they did here and reading is simulated; fair: the\n"
+        "job alone on its part of the GPUs, simulated, over its run."
     )

@@ -63,10 +63,8 @@ def _reason(view: View, job: int, state: JobState, states: list[int]) -> Reason:
 def _held_back(view: View, job: int) -> JobsInFlightLimit:
     row = view.jobs.queue[job]
     queue = view.queue(row)
-    earlier = range(job)
-    ahead = sum(
-        view.jobs.state[j] == JobState.QUEUED and view.jobs.queue[j] == row for j in earlier
-    )
+    states, queues = view.jobs.state.span(0, job), view.jobs.queue.span(0, job)
+    ahead = int(((states == JobState.QUEUED) & (queues == row)).sum())
     return JobsInFlightLimit(
         queue=queue.name,
         in_flight=view.queues.in_flight[row],
