@@ -103,6 +103,18 @@ def test_of_a_stale_plan_what_can_still_be_done_is_done_and_the_rest_decided_ane
     assert bench.decide is not None
 
 
+def test_a_wrong_plan_hidden_by_news_that_change_nothing_is_asked_for_again(bench: Bench) -> None:
+    bench.node("a", gpus=2)
+    bench.job("j", [Task(), Task()])
+    launch, *_ = bench.plan(("j", 0, "a", (0,)))
+    bench.queue("other")  # a reason to decide
+    bench.started(launch)
+    assert bench.plan(("j", 1, "a", (0,))) == []  # that GPU was never free
+    assert bench.decide is not None
+    (wake, *_) = bench.give(bench.plan_event(("j", 1, "a", (0,))))
+    assert isinstance(wake, WakeAt)
+
+
 def test_a_plan_for_gpus_that_are_others_now_is_not_admitted(bench: Bench) -> None:
     bench.node("a", gpus=2)
     bench.job("j")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.rng import Random
-from headgate.model import Locality
+from headgate.model import Job, Locality, Node, Queue, Shard, Task
 from headgate.protocol import Placement
 from headgate.state import Scratch, Snapshot, State, TaskState
 from headgate.testing.digest import digest
@@ -72,6 +72,19 @@ def test_reads_are_planned_from_the_nearest_replicas_and_from_nowhere_else(seed:
                 assert read.locality == nearest
                 names = {state.node(n).id for n, where in holders.items() if where == nearest}
                 assert sorted(read.sources) == sorted(names)
+
+
+def test_neighbours_begin_with_different_copies_of_one_shard() -> None:
+    state = State()
+    state.set_queue(Queue(name="q"))
+    for name in "abcd":
+        state.add_node(Node(id=name, rack="r", gpus=()))
+    for node in (1, 2, 3):
+        state.add_replica(state.shard(Shard(id="s", size_bytes=9)), node)
+    tasks = (Task(reads=("s",)),) * 4
+    state.add_job(Job(id="j", name="j", user="ada", queue="q", tasks=tasks))
+    sources = ["".join(state.planned_reads(task, 0)[0].sources) for task in range(4)]
+    assert sources == ["bcd", "cdb", "dbc", "bcd"]
 
 
 # ------------------------------------------------------------------------------------- scratch

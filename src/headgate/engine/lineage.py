@@ -15,7 +15,7 @@ def finished(state: State, task: int, output_bytes: int) -> None:
         shard = state.results[task] = state.shard(value)
         state.add_replica(shard, state.tasks.node[task])
     for later in dependents:
-        if state.tasks.state[later] == TaskState.FINISHED or not state.tasks.blockers[later]:
+        if not state.tasks.blockers[later]:
             continue
         state.tasks.blockers[later] -= 1
         if not state.tasks.blockers[later] and state.tasks.state[later] == TaskState.BLOCKED:

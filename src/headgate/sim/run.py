@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headgate.base.errors import Problem, SpecError
+from headgate.base.errors import InvariantBroken, Problem, SpecError
 from headgate.decision import Policy
 from headgate.decision.door import refuse
 from headgate.engine import Engine, drive
@@ -25,6 +25,7 @@ from headgate.protocol import (
     QueueChanged,
     ReplicaAdded,
 )
+from headgate.protocol.reasons import PolicyBroke
 from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld, Start
 from headgate.spec import Links, Scenario
@@ -165,7 +166,7 @@ def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] =
         seed=simulation.seed,
         decision_latency_s=simulation.decision_latency_s,
     )
-    drive(engine, world, observe=(busy, *observe))
+    drive(engine, world, observe=(_soundness(engine.state, policy), busy, *observe))
     node, rack, cluster = world.network.moved_bytes
     latency_s = simulation.decision_latency_s if world.decisions else 0.0
     figures = {
@@ -179,6 +180,22 @@ def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] =
         "decisions": {"count": world.decisions, "mean_s": latency_s, "max_s": latency_s},
     }
     return Outcome(state=engine.state, starts=tuple(world.starts), figures=figures)
+
+
+def _soundness(state: State, policy: Policy) -> Observer:
+    """Return an observer that raises when a policy plans the impossible.
+
+    The engine would ask it again after a pause, which helps where the world changes; here it would
+    plan the same for ever.
+    """
+
+    def see(batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        del batch, commands
+        for refusal in state.refusals[:1]:
+            if isinstance(refusal.reason, PolicyBroke):
+                raise InvariantBroken(f"policy {policy.name}: {refusal.reason.message}")
+
+    return see
 
 
 def _network(links: Links) -> FluidNetwork:

@@ -39,7 +39,7 @@ def _check_gpus(state: State) -> None:
     for node in state.live_nodes():
         expected[first[node] : first[node] + state.nodes.gpu_count[node]] = GPU_FREE
     idle = ~np.isin(states, HOLDING)
-    none = np.equal(tasks.held.array(), None)
+    none = np.fromiter((held is None for held in tasks.held.array()), bool, len(states))
     _require("a task holds something exactly while it runs", idle == none, held=none)
     cpus_held = np.zeros(len(alive), np.int64)
     for task in np.flatnonzero(~idle).tolist():

@@ -157,9 +157,7 @@ def test_every_task_starts_when_and_where_the_oracle_says(
 
 def check_trace(trace: Trace, gpus: int) -> None:
     """Compare start, end and every figure of a trace on a pool with the oracle's."""
-    rows = zip(
-        trace.submit_s.tolist(), trace.gpus.tolist(), trace.duration_s.tolist(), strict=True
-    )
+    rows = zip(trace.submit_s.tolist(), trace.gpus.tolist(), trace.duration_s.tolist(), strict=True)
     jobs = [Work(s, ((g, d),)) for s, g, d in rows if g <= gpus]
     started = Oracle([gpus], [None], jobs).run()
     arrival = sorted(range(len(jobs)), key=lambda j: (jobs[j].submit_s, j))
