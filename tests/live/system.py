@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -39,85 +39,25 @@ _PROGRAM = Path(sys.executable).parent / "headgate"
 _PATIENCE_S = 60.0
 
 
-class Headgate:
-    """Nodes n0, n1, ... in two racks, and a controller, in a directory of their own."""
+class System:
+    """A Headgate that is up, as its users and its enemies meet it."""
 
-    def __init__(self, *, nodes: int, gpus: int, up: tuple[str, ...] = ()) -> None:
-        """`up` are further arguments of `headgate up`."""
-        self._size = (f"--nodes={nodes}", f"--gpus={gpus}", "--racks=2", *up)
-        self.nodes = tuple(
-            Node(
-                id=f"n{i}",
-                rack=f"r{i * 2 // nodes}",
-                gpus=(Gpu(memory_bytes=GPU_MEMORY_BYTES),) * gpus,
-            )
-            for i in range(nodes)
-        )
-        self.base = Path(tempfile.mkdtemp(prefix="hg-system-", dir="/tmp"))
-        self.base.chmod(0o755)  # its members may come in; what lies there decides for itself
-        self.state = self.base / "state"
-        self._restarted: set[str] = set()
-        self.client = Client(socket_path(self.state))
+    def __init__(self, state: Path, nodes: Sequence[Node]) -> None:
+        """Speak with the controller of a state directory."""
+        self.state, self.nodes = state, tuple(nodes)
+        self.client = Client(socket_path(state))
+        self.restarted: set[str] = set()
 
-    def __enter__(self) -> Self:
-        """Bring it up."""
+    def answers(self) -> bool:
+        """Say whether the controller answers."""
         try:
-            self.up()
-        except BaseException:
-            self.close()
-            raise
-        return self
+            return bool(self.client.health())
+        except WorldError:
+            return False
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Take it down; nothing may be left, and a failed test shows what the controller said."""
-        if error is not None:
-            sys.stderr.write(self.log_tail())
-        self.close()
-
-    def close(self) -> None:
-        """Take it down and remove its directory; fail when anything is left running."""
-        cluster = local_cluster(self.state)
+    def close_client(self) -> None:
+        """Hang up."""
         self.client.__exit__(None, None, None)
-        for node in self._restarted:  # our children: we must be the ones to bury them
-            self.kill_node(node)
-        self.call("down", "-y")
-        left = traces(self.state, cluster)
-        shutil.rmtree(self.base, ignore_errors=True)
-        assert left == [], f"left running: {left}"
-
-    # --- the command line ------------------------------------------------------------------------
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one command line."""
-        return subprocess.run(
-            [str(_PROGRAM), *arguments],
-            capture_output=True,
-            check=False,
-            env={**os.environ, "HEADGATE_STATE": str(self.state)},
-            stdin=subprocess.DEVNULL,
-            text=True,
-            timeout=180,
-        )
-
-    def call(self, *arguments: str, code: int = 0) -> Any:
-        """Run one command line that ends with this exit code, and return the JSON it prints.
-
-        That is what stands on stderr for one that fails.
-        """
-        done = self.run(*arguments, "-o", "json")
-        told = f"headgate {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr, told
-        assert done.returncode == code, told
-        return json.loads(done.stdout or done.stderr)
-
-    def up(self) -> Any:
-        """Bring up what is not up."""
-        return self.call("up", *self._size)
 
     # --- jobs and data ---------------------------------------------------------------------------
 
@@ -183,14 +123,20 @@ class Headgate:
             time.sleep(0.1)
         raise AssertionError(f"after {patience_s} s still not: {what}\n{self.log_tail()}")
 
-    def log_tail(self) -> str:
-        """Return the end of the controller's log, and of the jobs."""
+    def logged(self) -> str:
+        """Return what the controllers have logged."""
         try:
-            lines = (self.state / "controller.log").read_text(errors="replace").splitlines()
+            return (self.state / "controller.log").read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def log_tail(self) -> str:
+        """Return the end of the controllers' log, and the jobs."""
+        try:
             jobs = [f"{j['id']} {j['state']} {j['tasks']}" for j in self.client.jobs()["jobs"]]
-        except (OSError, WorldError) as error:
-            lines, jobs = [*lines, str(error)] if "lines" in locals() else [str(error)], []
-        return "\n".join([*lines[-30:], *jobs])
+        except (WorldError, RuntimeError) as error:  # it is down, or we have hung up
+            jobs = [str(error)]
+        return "\n".join([*self.logged().splitlines()[-40:], *jobs])
 
     # --- breaking it -----------------------------------------------------------------------------
 
@@ -228,11 +174,93 @@ class Headgate:
     def restart_node(self, node: str) -> None:
         """Start a crashed node again."""
         start_node(self.state, next(n for n in self.nodes if n.id == node))
-        self._restarted.add(node)
+        self.restarted.add(node)
 
     def up_nodes(self) -> set[str]:
         """Return the nodes that are up."""
         return {node["id"] for node in self.client.nodes() if node["state"] == "up"}
+
+
+class Headgate(System):
+    """Nodes n0, n1, ... in two racks, and a controller, in a directory of their own."""
+
+    def __init__(self, *, nodes: int, gpus: int, up: tuple[str, ...] = ()) -> None:
+        """`up` are further arguments of `headgate up`."""
+        self._size = (f"--nodes={nodes}", f"--gpus={gpus}", "--racks=2", *up)
+        self.base = Path(tempfile.mkdtemp(prefix="hg-system-", dir="/tmp"))
+        self.base.chmod(0o755)  # its members may come in; what lies there decides for itself
+        places = [
+            Node(
+                id=f"n{i}",
+                rack=f"r{i * 2 // nodes}",
+                gpus=(Gpu(memory_bytes=GPU_MEMORY_BYTES),) * gpus,
+            )
+            for i in range(nodes)
+        ]
+        super().__init__(self.base / "state", places)
+
+    def __enter__(self) -> Self:
+        """Bring it up."""
+        try:
+            self.up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take it down; nothing may be left, and a failed test shows what the controller said."""
+        if error is not None:
+            sys.stderr.write(self.log_tail())
+        self.close()
+
+    def close(self) -> None:
+        """Take it down and remove its directory; fail when anything is left running."""
+        cluster = local_cluster(self.state)
+        self.close_client()
+        for node in self.restarted:  # our children: we must be the ones to bury them
+            self.kill_node(node)
+        self.call("down", "-y")
+        left = traces(self.state, cluster)
+        told = [text for text in self.logged().splitlines() if text.startswith("Traceback")]
+        said = self.log_tail() if told else ""
+        shutil.rmtree(self.base, ignore_errors=True)
+        assert left == [], f"left running: {left}"
+        assert told == [], f"the controller broke somewhere:\n{said}"
+
+    # --- the command line ------------------------------------------------------------------------
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one command line."""
+        return subprocess.run(
+            [str(_PROGRAM), *arguments],
+            capture_output=True,
+            check=False,
+            env={**os.environ, "HEADGATE_STATE": str(self.state)},
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=180,
+        )
+
+    def call(self, *arguments: str, code: int = 0) -> Any:
+        """Run one command line that ends with this exit code, and return the JSON it prints.
+
+        That is what stands on stderr for one that fails.
+        """
+        done = self.run(*arguments, "-o", "json")
+        told = f"headgate {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, told
+        assert done.returncode == code, told
+        return json.loads(done.stdout or done.stderr)
+
+    def up(self) -> Any:
+        """Bring up what is not up."""
+        return self.call("up", *self._size)
 
 
 def gone_or_zombie(process: psutil.Process, patience_s: float = 30.0) -> None:

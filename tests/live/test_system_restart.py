@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.live.system import Gates, Headgate
 
+from headgate.base.errors import WorldError
+
 pytestmark = pytest.mark.live
 LETTERS = (b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h")
 
@@ -43,6 +45,20 @@ reduce: {{run: "cat {{shards}} > {{output}}"}}
 """
 
 
+def _holding(headgate: Headgate, prefix: str) -> list[str]:
+    """Return the nodes that keep shards with such names."""
+    return [
+        node.id
+        for node in headgate.nodes
+        if any(shard.id.startswith(prefix) for shard in headgate.store(node.id).list())
+    ]
+
+
+def _put_four(headgate: Headgate, dataset: str) -> None:
+    for index in range(4):  # on four nodes one after the other
+        headgate.client.put_shard(dataset, index, [b"a shard"], replicas=2)
+
+
 def test_a_killed_controller_loses_nothing(headgate: Headgate, gates: Gates) -> None:
     job = headgate.submit(_job(gates, 6), key="once")
     gates.open(0, 1)
@@ -69,11 +85,7 @@ def test_a_killed_controller_loses_nothing(headgate: Headgate, gates: Gates) -> 
         sorted(gates.seen("start")) == sorted(gates.seen("end")) == ["0", "1", "2", "3", "4", "5"]
     )
     assert [task["attempts"] for task in headgate.client.tasks(job)] == [1] * 7
-    headgate.until(
-        lambda: not any(s.id.startswith("half:") for n in headgate.nodes
-                        for s in headgate.store(n.id).list()),
-        "what was put half-way is swept",
-    )  # fmt: skip
+    headgate.until(lambda: not _holding(headgate, "half:"), "what was put half-way is swept")
     assert headgate.client.datasets() == []
 
 
@@ -208,6 +220,10 @@ reduce: {{run: "cat {{shards}} > {{output}}"}}
     lost += [task["ordinal"] for task in headgate.running(job, 4) if task["node"] == "n2"]
     assert len(lost) == 2, "one of n2 has finished, one runs there"
     headgate.kill_node("n2")
+    with pytest.raises(WorldError, match="n2"):
+        _put_four(headgate, "late")
+    headgate.client.abandon_dataset("late")
+    assert not _holding(headgate, "late:")
     headgate.until(lambda: "n2" not in headgate.up_nodes(), "the loss is seen")
     assert all("n2" not in nodes for nodes in headgate.holders("letters"))
     gates.open(*range(len(LETTERS)))
@@ -226,3 +242,27 @@ reduce: {{run: "cat {{shards}} > {{output}}"}}
     assert {task["node"] for task in headgate.running(job, 4)} == {n.id for n in headgate.nodes}
     headgate.ends(job)
     headgate.client.remove_dataset("letters")
+
+
+def test_after_a_power_cut_all_goes_on(headgate: Headgate, gates: Gates, tmp_path: Path) -> None:
+    data = tmp_path / "kept"
+    data.write_bytes(b"kept" * 1000)
+    headgate.put("kept", data, 4, replicas=2)
+    done = headgate.submit(
+        "{name: done, data: {d: {from: kept}}, tasks: {for_each: d, run: 'cat {shard} > {output}'},"
+        " reduce: {run: 'cat {shards} > {output}'}}"
+    )
+    headgate.ends(done)
+    job = headgate.submit(_job(gates, 6))
+    gates.open(0, 1)
+    headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 2, "two have finished")
+    headgate.running(job, 4)
+    headgate.kill_controller()
+    for node in ("head", *(node.id for node in headgate.nodes)):
+        headgate.kill_node(node)
+    gates.open(2, 3, 4, 5)
+    assert headgate.up()["nodes"] == 4
+    headgate.ends(job)
+    assert headgate.result(job) == b"0\n1\n2\n3\n4\n5\n"
+    assert [len(nodes) for nodes in headgate.holders("kept")] == [2] * 4
+    assert headgate.result(done) == data.read_bytes(), "results are there again"

@@ -69,7 +69,8 @@ def end_controllers(state: Path) -> int:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(alive, timeout=_END_S)
-    socket_path(state).unlink(missing_ok=True)  # one that was killed leaves it
+    if socket_path(state).is_socket():  # one that was killed leaves it; other files are not ours
+        socket_path(state).unlink()
     return len(found)
 
 

@@ -351,7 +351,7 @@ class Controller:
     def commit_dataset(self, dataset: str, *, shards: int, user: str) -> Dataset:
         """Make a dataset visible, at once and durably."""
         self._handle(self._puts.finished(dataset, shards, user=user, at=self.world.now()))
-        self._puts.forget(dataset)
+        self._puts.committed(dataset, shards)
         return self._published.datasets[dataset]
 
     def abandon_dataset(self, dataset: str, *, user: str) -> None:

@@ -76,7 +76,7 @@ class Puts:
             if put is None or put.user != user:
                 raise SpecError(_about(dataset, "is not being put by you"), code="not_found")
             missing = [i for i in range(count) if i not in put.shards]
-            if missing or len(put.shards) != count:
+            if missing:
                 text = f"{len(missing)} of {count} shards have not been placed"
                 raise SpecError(_about(dataset, text), code="bad_spec")
             shards = tuple(
@@ -89,11 +89,14 @@ class Puts:
                 events += [ReplicaAdded(at=at, shard=shard, node=node) for node in nodes]
             return events
 
-    def forget(self, dataset: str) -> None:
-        """Drop the books of a put that has been committed."""
+    def committed(self, dataset: str, count: int) -> None:
+        """Close the books of a put, and remove what an earlier one had left beyond its end."""
         with self._lock:
-            self._puts.pop(dataset, None)
+            put = self._puts.pop(dataset)
             self._membership.being_put.discard(dataset)
+        for index, (_, nodes) in put.shards.items():
+            if index >= count:
+                self.remove(dataset_shard(dataset, index, 0).id, nodes)
 
     def abandon(self, dataset: str, *, user: str) -> None:
         """Remove what was placed of a dataset that will not be committed."""

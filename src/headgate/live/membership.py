@@ -29,7 +29,7 @@ from headgate.protocol import (
     ReplicaAdded,
     ReplicaLost,
 )
-from headgate.state import Snapshot
+from headgate.state import Snapshot, TaskState
 
 log = logging.getLogger(__name__)
 
@@ -139,17 +139,16 @@ class Membership:
         return joins
 
     def _found(self, report: AgentReport, kept: dict[str, list[str]]) -> list[Event]:
-        """Return the shards of datasets that a node holds and that were not known there."""
-        datasets, at = self._snapshot().datasets.values(), self._now()
-        parts = {shard.id: shard for dataset in datasets for shard in dataset.shards}
+        """Return the shards of datasets, and the results, that were not known to lie on a node."""
+        view, at = self._snapshot(), self._now()
+        parts = {shard.id: shard for dataset in view.datasets.values() for shard in dataset.shards}
         known = set(kept.get(report.node, ()))
-        return [
-            ReplicaAdded(at=at, shard=parts[held.id], node=report.node)
-            for held in report.shards
-            if held.id in parts
-            and held.id not in known
-            and held.size_bytes == parts[held.id].size_bytes
-        ]
+        found: list[Event] = []
+        for held in report.shards:
+            shard = parts.get(held.id) or _result(view, held.id, report.node)
+            if shard is not None and shard.size_bytes == held.size_bytes and held.id not in known:
+                found.append(ReplicaAdded(at=at, shard=shard, node=report.node))
+        return found
 
     def _missed(self, report: AgentReport, kept: dict[str, list[str]]) -> list[Event]:
         """Return what a node had (`kept`, as of before it was asked) and has no more.
@@ -244,6 +243,19 @@ def _kept(view: Snapshot) -> dict[str, list[str]]:
         for row in rows:
             found[names[row]].append(shard)
     return found
+
+
+def _result(view: Snapshot, shard: str, node: str) -> Shard | None:
+    """Return a shard that is the result of a task whose last run finished on this node."""
+    job, _, ordinal = shard.rpartition("/")
+    job_row, row = view.names.job_rows.get(job), view.names.shard_rows.get(shard)
+    if job_row is None or row is None or row >= len(view.shards.size_bytes):
+        return None
+    task = view.tasks_of(job_row)[int(ordinal)]
+    here = view.tasks.node[task] == view.names.node_rows.get(node)
+    if not here or view.tasks.state[task] != TaskState.FINISHED:
+        return None
+    return Shard(id=shard, size_bytes=view.shards.size_bytes[row])
 
 
 def is_dataset_shard(shard: str) -> bool:

@@ -1,0 +1,225 @@
+"""Parts of the controller where timing matters, each alone: no Ray runs here."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.base.errors import WorldError
+from headgate.engine import Engine
+from headgate.live import durable
+from headgate.live.agent import AgentReport
+from headgate.live.durable import DurableEngine
+from headgate.live.inbox import Inbox
+from headgate.live.link import Places
+from headgate.live.membership import Membership, _kept
+from headgate.live.probe import NodeReport
+from headgate.live.store import StoredShard
+from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task
+from headgate.protocol import (
+    DatasetAdded,
+    Event,
+    JobSubmitted,
+    LaunchTask,
+    NodeJoined,
+    NodeLost,
+    Placement,
+    Plan,
+    PlanReady,
+    QueueChanged,
+    ReplicaAdded,
+    ReplicaLost,
+    TaskFinished,
+    TaskStarted,
+)
+from headgate.testing.digest import digest
+
+PART = Shard(id="d:00000", size_bytes=4)
+NODE = Node(id="n0", rack="r0", gpus=(Gpu(memory_bytes=1),), incarnation="first")
+
+
+def _engine() -> Engine:
+    """Return an engine with one node, one dataset that lies there, one finished job."""
+    engine = Engine()
+    job = Job(id="j", name="j", user="u", queue="default", tasks=(Task(), Task(after=(0,))))
+    engine.handle(
+        QueueChanged(at=0, queue=Queue(name="default")),
+        NodeJoined(at=0, node=NODE),
+        DatasetAdded(at=0, dataset=Dataset(name="d", user="u", shards=(PART,))),
+        ReplicaAdded(at=0, shard=PART, node="n0"),
+    )
+    commands = engine.handle(JobSubmitted(at=1, job=job))
+    for task in range(2):
+        decide = commands[-1]
+        plan = Plan(placements=(Placement(task=task, node=0, gpus=(0,)),))
+        (launch,) = engine.handle(PlanReady(at=2, cause=decide.id, seen=decide.seen, plan=plan))
+        assert isinstance(launch, LaunchTask)
+        commands = engine.handle(
+            TaskStarted(at=3, cause=launch.id), TaskFinished(at=4, cause=launch.id, output_bytes=7)
+        )
+    return engine
+
+
+def _membership(engine: Engine) -> Membership:
+    return Membership(
+        root=Path("/nowhere"),
+        places=Places(),
+        post=lambda events: Future(),
+        now=lambda: 9.0,
+        snapshot=engine.snapshot,
+    )
+
+
+def _report(*held: tuple[str, int]) -> AgentReport:
+    return AgentReport(
+        node="n0",
+        machine=NodeReport(
+            cpus=1,
+            cpu_utilisation=0,
+            memory_bytes=1,
+            memory_free_bytes=1,
+            disk_bytes=1,
+            disk_free_bytes=1,
+            gpus=(),
+        ),
+        host="127.0.0.1",
+        port=1,
+        shards=tuple(StoredShard(id=name, size_bytes=size, checksum="") for name, size in held),
+        corrupt=(),
+        served_bytes={},
+    )
+
+
+def test_what_came_after_the_question_is_not_missed_from_the_answer() -> None:
+    engine = _engine()
+    before = _kept(engine.snapshot())
+    report = _report(("j/0", 7), ("j/1", 7), ("d:00000", 4))
+    engine.handle(ReplicaAdded(at=5, shard=Shard(id="d:00001", size_bytes=1), node="n0"))
+    membership = _membership(engine)
+    assert membership._missed(report, before) == []
+    (lost,) = membership._missed(report, _kept(engine.snapshot()))
+    assert lost == ReplicaLost(at=9.0, shard="d:00001", node="n0")
+
+
+def test_a_node_that_returns_brings_its_shards_and_results_but_nothing_stale() -> None:
+    engine = _engine()
+    engine.handle(NodeLost(at=5, node="n0"))
+    membership = _membership(engine)
+    report = _report(
+        ("d:00000", 4),
+        ("d:00001", 4),  # of no dataset
+        ("j/0", 7),
+        ("j/1", 8),  # not the size that its task told
+        ("k/0", 7),  # of no job
+    )
+    found = membership._found(report, {})
+    told = [(event.shard.id, event.node) for event in found if isinstance(event, ReplicaAdded)]
+    assert told == [("d:00000", "n0"), ("j/0", "n0")]
+    assert membership._found(report, {"n0": ["d:00000", "j/0"]}) == []
+
+
+class _Agent:
+    """Stands for a node's agent and notes which shards it was told to remove."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+        self.remove_shard = self
+
+    async def remote(self, shard: str) -> None:
+        self.removed.append(shard)
+
+
+def test_a_sweep_spares_what_is_known_and_what_is_on_its_way() -> None:
+    membership = _membership(_engine())
+    membership.being_put.add("coming")
+    agent = _Agent()
+    held = ("d:00000", "coming:00003", "gone:00000", "d:00009", "j/0", ".probe")
+    asyncio.run(membership._sweep(agent, _report(*((name, 4) for name in held))))
+    assert agent.removed == ["gone:00000", "d:00009"]
+
+
+def test_a_letter_taken_back_in_time_is_never_handled() -> None:
+    inbox = Inbox()
+    facts = [NodeLost(at=float(number), node="n") for number in range(3)]
+    inbox.post([facts[0]])
+    assert inbox.post([facts[1]], from_user=True).cancel()
+    assert inbox.post([facts[2]]).cancel(), "nobody waits for it any more, yet it is a fact"
+    inbox.close()
+    assert list(inbox.batches()) == [(facts[0], facts[2])]
+
+
+class _FullDisk:
+    """A journal whose disk is full until there is room."""
+
+    def __init__(self, journal: Any) -> None:
+        self._journal, self.room, self.refused = journal, threading.Event(), 0
+
+    def append(self, events: Sequence[Event]) -> int:
+        if not self.room.is_set():
+            self.refused += 1
+            raise WorldError("no room", code="journal_full")
+        return int(self._journal.append(events))
+
+
+def test_with_a_full_disk_users_are_refused_and_the_worlds_facts_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "_RETRY_S", 0.01)
+    inbox, kept = Inbox(), DurableEngine(tmp_path / "journal.db")
+    journal = kept.journal
+    disk = _FullDisk(journal)
+    monkeypatch.setattr(kept, "journal", disk)
+    fact, wish = (
+        QueueChanged(at=0, queue=Queue(name="a")),
+        QueueChanged(at=0, queue=Queue(name="b")),
+    )
+    inbox.post([fact])
+    refused = inbox.post([wish], from_user=True)
+    batch = next(inbox.batches())
+    told: list[tuple[Event, ...]] = []
+    recorder = threading.Thread(target=lambda: told.append(kept.record(inbox, batch)))
+    recorder.start()
+    with pytest.raises(WorldError, match="no room"):
+        refused.result(timeout=10)
+    assert kept.full is not None
+    disk.room.set()
+    recorder.join(10)
+    assert told == [(fact,)]
+    assert kept.full is None
+    assert [event for _, event in journal.events()] == [fact]
+    journal.close()
+
+
+def test_a_snapshot_only_saves_replaying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)
+    inbox, path = Inbox(), tmp_path / "journal.db"
+    kept = DurableEngine(path)
+    queue = [QueueChanged(at=0.0, queue=Queue(name="default"))]
+    jobs = [
+        JobSubmitted(
+            at=float(number),
+            job=Job(id=f"j{number}", name="j", user="u", queue="default", tasks=(Task(),)),
+        )
+        for number in range(24)
+    ]
+    for event in (*queue, *jobs):
+        kept.engine.handle(*kept.record(inbox, (event,)))
+        kept.keep()
+    right = digest(kept.engine.state)
+    kept.journal.close()
+
+    again = DurableEngine(path)
+    assert (again.replayed_events, digest(again.engine.state)) == (5, right)
+    assert again.engine.outstanding() == kept.engine.outstanding()
+    again.journal.close()
+
+    monkeypatch.setattr(durable, "_fingerprint", lambda: "another code")
+    other = DurableEngine(path)
+    assert (other.replayed_events, digest(other.engine.state)) == (25, right)
+    other.journal.close()
