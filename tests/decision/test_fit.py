@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.model import Gpu, Node, Task
 from headgate.decision.fit import gang_misfit, misfit
+from headgate.model import Gpu, Node, Task
 from headgate.spec.scenario_jobs import find_cycle
 
 NODES = st.lists(
