@@ -69,6 +69,7 @@ class JobLink:
         self._post = post
         self._now = now
         self._launches: dict[int, LaunchTask] = {}  # those whose end has not been handled
+        self._gangs: dict[int, tuple[str, ...]] = {}  # of launches in a gang: its members' nodes
         self._stops: dict[int, None] = {}  # launches to be stopped
         self._sent: set[int] = set()  # launches that this incarnation of the master knows
         self._stops_sent: set[int] = set()
@@ -76,9 +77,15 @@ class JobLink:
         self._acked = 0
         self._wake = asyncio.Event()
 
-    def launch(self, launches: Iterable[LaunchTask]) -> None:
-        """Bring these launches to the master, now and whenever it forgets them."""
-        self._launches.update((launch.id, launch) for launch in launches)
+    def launch(self, launches: Iterable[LaunchTask], *, gang: tuple[str, ...] = ()) -> None:
+        """Bring these launches to the master, now and whenever it forgets them.
+
+        `gang` names the nodes of all members of a gang, in the order of their ordinals.
+        """
+        for launch in launches:
+            self._launches[launch.id] = launch
+            if gang:
+                self._gangs[launch.id] = gang
         self._wake.set()
 
     def stop(self, launch: int) -> None:
@@ -94,6 +101,7 @@ class JobLink:
 
     def _forget(self, launch: int) -> None:
         self._launches.pop(launch, None)
+        self._gangs.pop(launch, None)
         self._stops.pop(launch, None)
 
     async def run(self) -> None:
@@ -138,14 +146,16 @@ class JobLink:
 
     def _record(self, launch: LaunchTask) -> LaunchRecord | None:
         """Return what the master needs; None for a node that is gone (the engine will hear so)."""
-        member = self._places.members.get(launch.node)
-        if member is None:
+        members = self._places.members
+        gang = self._gangs.get(launch.id, ())
+        if launch.node not in members or any(node not in members for node in gang):
             return None
         return launch_record(
             launch,
             program=self._program,
-            ray_id=member.ray_id,
+            ray_id=members[launch.node].ray_id,
             addresses=self._places.addresses,
+            gang_hosts=[members[node].address for node in gang],
         )
 
     async def _receive(self, master: Any) -> None:

@@ -6,8 +6,8 @@ What a job's `program` looks like is told by `headgate.spec.expand`, which write
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -83,10 +83,27 @@ class Batch:
 
 
 def launch_record(
-    command: LaunchTask, *, program: str, ray_id: str, addresses: Mapping[str, tuple[str, int]]
+    command: LaunchTask,
+    *,
+    program: str,
+    ray_id: str,
+    addresses: Mapping[str, tuple[str, int]],
+    gang_hosts: Sequence[str] = (),
 ) -> LaunchRecord:
-    """Build the record of a command from its job's program and the addresses of all sources."""
+    """Build the record of a command from its job's program and the addresses of all sources.
+
+    `gang_hosts` are the addresses of a gang's members by ordinal: its processes find each other by
+    their settings HEADGATE_RANK, HEADGATE_GANG_SIZE and HEADGATE_GANG_HOSTS.
+    """
     sources = {source for read in command.reads for source in read.sources}
+    task = task_program(program, command.ordinal)
+    if gang_hosts:
+        gang = {
+            "HEADGATE_RANK": str(command.ordinal),
+            "HEADGATE_GANG_SIZE": str(len(gang_hosts)),
+            "HEADGATE_GANG_HOSTS": ",".join(gang_hosts),
+        }
+        task = replace(task, envs={**task.envs, **gang})
     return LaunchRecord(
         id=command.id,
         job=command.job,
@@ -97,7 +114,7 @@ def launch_record(
         gpus=command.gpus,
         reads=command.reads,
         addresses={node: at for node, at in addresses.items() if node in sources},
-        program=task_program(program, command.ordinal),
+        program=task,
     )
 
 

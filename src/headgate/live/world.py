@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ from headgate.protocol import (
 from headgate.state import Snapshot
 
 log = logging.getLogger(__name__)
+
+_CLOSE_S = 5.0
 
 
 class LiveWorld:
@@ -74,8 +77,9 @@ class LiveWorld:
                 case LaunchTask():
                     launches.setdefault(command.job, []).append(command)
                 case LaunchGang():
-                    for member in command.members:
-                        launches.setdefault(member.job, []).append(member)
+                    self._call(
+                        self._launch, command.members, tuple(m.node for m in command.members)
+                    )
                 case StopTask():
                     stops.append(command)
                 case Decide():
@@ -84,8 +88,8 @@ class LiveWorld:
                     self._call(self._wake_at, command)
                 case _:
                     raise TypeError(f"no such command: {command!r}")
-        for job, members in launches.items():
-            self._call(self._launch, job, members, self._program_of(job))
+        for members in launches.values():
+            self._call(self._launch, members, ())
         for stop in stops:  # after the launches: at start-up these make the line to the job
             self._call(self._stop, stop)
 
@@ -110,13 +114,12 @@ class LiveWorld:
                 end_job(job)
 
     def close(self) -> None:
-        """Let `events` end and stop talking with Ray; all actors run on."""
-        self.inbox.close()
+        """Stop deciding and talking with Ray; all actors run on. The engine must have ended."""
         self._thinking.shutdown(cancel_futures=True)
-        for _, task in list(self._links.values()):
-            self._loop.call_soon_threadsafe(task.cancel)
+        with suppress(TimeoutError):  # what does not let go in time ends with the process
+            self.start(_cancel_others()).result(_CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=_CLOSE_S)
 
     # --- on the policy's thread --------------------------------------------------------------
 
@@ -136,14 +139,15 @@ class LiveWorld:
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _launch(self, job: str, launches: list[LaunchTask], program: str) -> None:
+    def _launch(self, launches: Sequence[LaunchTask], gang: tuple[str, ...]) -> None:
+        job = launches[0].job
         if job not in self._links:
             link = JobLink(
-                job, program, root=self._root, places=self.places,
+                job, self._program_of(job), root=self._root, places=self.places,
                 post=self.inbox.post, now=self.now,
             )  # fmt: skip
             self._links[job] = (link, self._loop.create_task(link.run()))
-        self._links[job][0].launch(launches)
+        self._links[job][0].launch(launches, gang=gang)
 
     def _stop(self, command: StopTask) -> None:
         if command.job in self._links:
@@ -163,3 +167,11 @@ class LiveWorld:
         if link is not None:
             link[1].cancel()
         self._loop.run_in_executor(None, end_job, job)
+
+
+async def _cancel_others() -> None:
+    """End all that goes on on this loop."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

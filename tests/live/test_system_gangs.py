@@ -1,0 +1,73 @@
+"""Gangs and tasks of several GPUs, live under fifo: whole or not at all, and whole again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.live.system import Gates, Headgate
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def headgate() -> Iterator[Headgate]:
+    with Headgate(nodes=2, gpus=2, up=("--policy=fifo",)) as headgate:
+        yield headgate
+
+
+def gang(run: str, *, members: int, gpus: int) -> str:
+    tasks = {"count": members, "run": run, "resources": {"gpus": gpus}, "retries": 1}
+    return json.dumps({"name": "gang", "gang": True, "tasks": tasks})
+
+
+def test_the_members_of_a_gang_know_each_other_and_hold_all_their_gpus(headgate: Headgate) -> None:
+    told = "$HEADGATE_RANK of $HEADGATE_GANG_SIZE on $CUDA_VISIBLE_DEVICES: $HEADGATE_GANG_HOSTS"
+    job = headgate.submit(gang(f"echo {told} > {{output}}", members=2, gpus=2))
+    headgate.ends(job)
+    hosts = [task["node"] for task in headgate.client.tasks(job)]
+    assert sorted(hosts) == ["n0", "n1"]
+    first, second = (headgate.result(job, rank).decode().split(": ") for rank in (0, 1))
+    assert (first[0], second[0]) == ("0 of 2 on 0,1", "1 of 2 on 0,1")
+    assert first[1] == second[1]
+    assert len(set(first[1].strip().split(","))) == 2
+
+
+def test_a_gang_waits_until_it_fits_whole_and_says_so(headgate: Headgate, tmp_path: Path) -> None:
+    gates = Gates(tmp_path / "gates")
+    holder = headgate.submit(json.dumps({"name": "holder", "run": gates.command("true")}))
+    headgate.running(holder, 1)
+    job = headgate.submit(gang("true", members=2, gpus=2))
+    reason = headgate.until(
+        lambda: (
+            told
+            if (told := headgate.client.explanation(job)["reason"]) and told["code"] == "GangShort"
+            else None
+        ),
+        "the gang is too short",
+    )
+    assert reason["numbers"] == {
+        "placeable_tasks": 1, "tasks": 2, "free_gpus": 3, "needed_gpus": 4
+    }  # fmt: skip
+    assert not headgate.tasks_in(job, "running")
+    gates.open(0)
+    headgate.ends(holder)
+    headgate.ends(job)
+
+
+def test_a_gang_that_loses_a_member_starts_again_whole(headgate: Headgate, tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    run = (
+        f"touch {marks}/$HEADGATE_RANK.$$; "
+        f"if [ $HEADGATE_RANK = 1 ] && [ ! -e {marks}/failed ]; then "
+        f"  touch {marks}/failed; exit 1; fi; "
+        f"[ $(ls {marks} | grep -c '^1[.]') = 2 ] || sleep 60"  # rank 0 alone would wait for ever
+    )
+    job = headgate.submit(gang(run, members=2, gpus=2))
+    headgate.ends(job)
+    starts = sorted(path.name.split(".")[0] for path in marks.glob("*.*"))
+    assert starts == ["0", "0", "1", "1"]
+    assert [task["attempts"] for task in headgate.client.tasks(job)] == [2, 2]
