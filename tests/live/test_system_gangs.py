@@ -64,7 +64,8 @@ def test_a_gang_that_loses_a_member_starts_again_whole(headgate: Headgate, tmp_p
         f"touch {marks}/$HEADGATE_RANK.$$; "
         f"if [ $HEADGATE_RANK = 1 ] && [ ! -e {marks}/failed ]; then "
         f"  touch {marks}/failed; exit 1; fi; "
-        f"[ $(ls {marks} | grep -c '^1[.]') = 2 ] || sleep 60"  # rank 0 alone would wait for ever
+        # without the second start of rank 1, nobody would ever end
+        f"until [ $(ls {marks} | grep -c '^1[.]') = 2 ]; do sleep 0.1; done"
     )
     job = headgate.submit(gang(run, members=2, gpus=2))
     headgate.ends(job)
