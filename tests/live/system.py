@@ -147,10 +147,10 @@ class System:
         assert cluster is not None
         return cluster
 
-    def kill_controller(self) -> None:
-        """End the controller with a kill -9."""
+    def kill_controller(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End the controller, with a kill -9 unless told."""
         controller = psutil.Process(self.client.info()["pid"])
-        controller.send_signal(signal.SIGKILL)
+        controller.send_signal(number)
         gone_or_zombie(controller)
 
     def actors(self, kind: str, node: str | None = None) -> list[psutil.Process]:

@@ -21,10 +21,13 @@ from headgate.live.link import Places
 from headgate.live.membership import Membership, _kept
 from headgate.live.probe import NodeReport
 from headgate.live.store import StoredShard
+from headgate.live.world import LiveWorld
 from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task
+from headgate.policies.flow import FlowSharing
 from headgate.protocol import (
     DatasetAdded,
     Event,
+    JobCancelled,
     JobSubmitted,
     LaunchTask,
     NodeJoined,
@@ -223,3 +226,42 @@ def test_a_snapshot_only_saves_replaying(tmp_path: Path, monkeypatch: pytest.Mon
     other = DurableEngine(path)
     assert (other.replayed_events, digest(other.engine.state)) == (25, right)
     other.journal.close()
+
+
+def test_a_world_that_is_closed_ends_what_goes_on_in_it() -> None:
+    world = LiveWorld(
+        policy=FlowSharing(), seed=0, root=Path("/nowhere"), program_of=lambda job: ""
+    )
+    begun, ended = threading.Event(), threading.Event()
+
+    async def watch() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            ended.set()
+
+    world.start(watch())
+    assert begun.wait(10)
+    world.close()
+    assert ended.is_set()
+
+
+def test_launches_reach_a_job_before_the_wish_to_stop_them() -> None:
+    world = LiveWorld(
+        policy=FlowSharing(), seed=0, root=Path("/nowhere"), program_of=lambda job: ""
+    )
+    order: list[str] = []
+    done = threading.Event()
+    world._launch = lambda *_: order.append("launch")  # type: ignore[method-assign]
+    world._stop = lambda command: (order.append("stop"), done.set())  # type: ignore[method-assign]
+    engine = _engine()
+    job = Job(id="k", name="k", user="u", queue="default", tasks=(Task(),))
+    (decide,) = engine.handle(JobSubmitted(at=5, job=job))
+    plan = Plan(placements=(Placement(task=2, node=0, gpus=(0,)),))
+    engine.handle(PlanReady(at=6, cause=decide.id, seen=decide.seen, plan=plan))
+    engine.handle(JobCancelled(at=7, job="k", by="u"))
+    world.submit(list(reversed(engine.outstanding())), engine.snapshot)
+    assert done.wait(10)
+    world.close()
+    assert order == ["launch", "stop"]

@@ -89,6 +89,21 @@ def test_a_killed_controller_loses_nothing(headgate: Headgate, gates: Gates) -> 
     assert headgate.client.datasets() == []
 
 
+def test_a_controller_that_is_asked_to_end_leaves_in_silence(
+    headgate: Headgate, gates: Gates
+) -> None:
+    before = len(headgate.logged())
+    jobs = [headgate.submit(_job(gates, 6)) for _ in range(3)]
+    headgate.until(lambda: len(gates.seen("start")) >= 4, "some run")
+    headgate.kill_controller(signal.SIGTERM)
+    gates.open(0, 1, 2, 3, 4, 5)
+    headgate.up()
+    for job in jobs:
+        headgate.ends(job)
+        assert headgate.result(job) == b"0\n1\n2\n3\n4\n5\n"
+    assert "ERROR" not in headgate.logged()[before:]
+
+
 def test_one_key_is_one_job_however_often_and_at_once(headgate: Headgate) -> None:
     ids: list[str] = []
 

@@ -13,7 +13,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -51,6 +50,7 @@ log = logging.getLogger(__name__)
 
 _HANDLED_S = 30.0
 _LOOK_S = 0.5
+_STOP_S = 10.0
 _AGENT_S = 30.0
 
 
@@ -86,7 +86,6 @@ class Controller:
         self._submitting = threading.Lock()
         self._admins = {"root", pwd.getpwuid(os.geteuid()).pw_name}
         self._queues = queues
-        self._watch: Future[None] | None = None
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
 
     # --- its life ----------------------------------------------------------------------------
@@ -98,15 +97,15 @@ class Controller:
         self.world.submit(self._engine.outstanding(), self._engine.snapshot)
         self._thread.start()
         self._set_queues(view)
-        self._watch = self.world.start(self.membership.run())
+        self.world.start(self.membership.run())
 
     def stop(self) -> None:
         """Stop scheduling and close the journal; what runs goes on running."""
-        if self._watch is not None:
-            self._watch.cancel()
+        self.world.inbox.close()
+        self._thread.join(timeout=_STOP_S)
         self.world.close()
-        self._thread.join(timeout=10)
-        self._durable.journal.close()
+        if not self._thread.is_alive():  # it may be waiting for room on the journal's disk
+            self._durable.journal.close()
 
     def _set_queues(self, view: Snapshot) -> None:
         wanted = {queue.name: queue for queue in self._queues}
