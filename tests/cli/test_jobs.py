@@ -184,7 +184,7 @@ def test_why_names_the_reason_with_numbers(up: Any, pair: str, job_file: Any) ->
     said = up("why", "job-2")
     assert said.out == (
         "job-2 is active: 3 waiting\n"
-        "waits since 0.0 s\n"
+        "submitted 0.0 s ago\n"
         "GangShort: 2/3 tasks fit now, 2 GPUs free of 3 needed; starts when all fit at once\n"
     )
     told = up("why", "job-2", "-o", "json").json

@@ -192,10 +192,11 @@ def test_why_names_shares_and_full_clusters(headgate: Headgate, gates: Gates) ->
     headgate.running(first, GPUS)
     assert _reason(headgate, first, "NoFreeGpu")["total_gpus"] == GPUS
     second = headgate.submit(_job(gates.command(name="b"), 4, name="second"))
-    assert _reason(headgate, second, "NoFreeGpu") == {
-        "free_gpus": 0,
-        "needed_gpus": 1,
-        "total_gpus": GPUS,
+    assert _reason(headgate, second, "BelowShare") == {
+        "running_gpus": 0,
+        "share_gpus": 3,
+        "ahead": first,
+        "ahead_over_gpus": 3,
     }
     gates.open(0, 1, 2, name="a")
     headgate.running(second, 3)

@@ -157,12 +157,13 @@ def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 @router.get("/nodes")
 def nodes(controller: Held) -> Body:
-    """List all nodes that have ever joined, with the last reports of those that are up."""
+    """List all nodes that have ever joined, by name, with the reports of those that are up."""
     snapshot, reports = controller.snapshot(), controller.reports()
+    names = {snapshot.node(row).id: row for row in range(len(snapshot.nodes.spec))}
     return {
         "nodes": [
-            views.node_view(snapshot, row, reports.get(snapshot.node(row).id))
-            for row in range(len(snapshot.nodes.spec))
+            views.node_view(snapshot, names[name], reports.get(name))
+            for name in sorted(names, key=lambda name: (len(name), name))  # n2 before n10
         ]
     }
 

@@ -251,7 +251,7 @@ def why(job: JobArgument, state: StateOption = None, fmt: FormatOption = None) -
     output.say(f"{job} is {told['state']}: {counts}")
     reason = told["reason"]
     if reason is not None:
-        output.say(f"waits since {output.duration(told['waits_s'])}")
+        output.say(f"submitted {output.duration(told['waits_s'])} ago")
         output.say(f"{reason['code']}: {reason['text']}")
     else:
         output.say(told["message"] or "nothing of it waits")

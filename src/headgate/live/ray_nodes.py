@@ -56,6 +56,8 @@ _DRIVER_SETTINGS = {
     "RAY_NUM_REDIS_GET_RETRIES": "3",
     "RAY_py_gcs_connect_timeout_s": "5",
     "RAY_gcs_rpc_server_connect_timeout_s": "2",
+    # a driver that has lost its cluster must not start one of its own
+    "RAY_ENABLE_AUTO_CONNECT": "0",
 }
 
 

@@ -85,6 +85,22 @@ class ShareLimit(Reason):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BelowShare(Reason):
+    """The job has less than its fair share, and others hold more than theirs."""
+
+    running_gpus: int
+    share_gpus: int
+    ahead: str
+    ahead_over_gpus: int
+
+    def detail(self) -> str:
+        return (
+            f"{self.running_gpus}/{self.share_gpus} GPUs of its share, {self.ahead} holds "
+            f"{self.ahead_over_gpus} above its own; starts when a task of it ends"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimit(Reason):
     """The queue's `max_gpus` is reached."""
 

@@ -122,13 +122,13 @@ def read_document(source: Path | str) -> Document:
 
 
 def _read(path: Path) -> str:
-    def refuse(problem: str, hint: str = "") -> SpecError:
-        return SpecError([Problem(path=str(path), problem=problem, hint=hint)])
+    def refuse(problem: str, hint: str = "", code: str | None = None) -> SpecError:
+        return SpecError([Problem(path=str(path), problem=problem, hint=hint)], code=code)
 
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        raise refuse("there is no such file") from None
+        raise refuse("there is no such file", code="missing_file") from None
     except IsADirectoryError:
         raise refuse("is a directory, not a file") from None
     except UnicodeDecodeError:

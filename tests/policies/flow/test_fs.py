@@ -27,6 +27,7 @@ from headgate.protocol import (
     TaskFinished,
 )
 from headgate.protocol.reasons import (
+    BelowShare,
     GpuMemory,
     NoFreeGpu,
     NothingFits,
@@ -229,6 +230,17 @@ def test_a_job_with_nothing_running_is_never_held_back_by_price() -> None:
     bench.data("d", 10 * GB, "full")
     bench.tell(submitted("job", [Task(reads=("d",))] * 2))
     assert bench.where() == {"job/0": "far"}
+
+
+def test_who_is_below_its_share_is_told_who_is_above() -> None:
+    bench = Bench()
+    bench.node("n", "r", 10, 10, 10, 10)
+    bench.tell(submitted("early", 9))
+    assert bench.reason("early") == NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=4)
+    bench.tell(submitted("late", 9))
+    assert bench.reason("late") == BelowShare(
+        running_gpus=0, share_gpus=2, ahead="early", ahead_over_gpus=2
+    )
 
 
 def test_every_wait_has_its_reason() -> None:

@@ -12,6 +12,7 @@ from headgate.policies.flow.aggregated import Aggregated, Placed
 from headgate.policies.flow.standing import Standing, unplaceable
 from headgate.protocol import Reason, Refusal
 from headgate.protocol.reasons import (
+    BelowShare,
     GpuMemory,
     NoFreeGpu,
     NothingFits,
@@ -125,6 +126,14 @@ class _After:
                 running_gpus=int(self._holds[job]),
                 share_gpus=int(self._target[job]),
                 ahead=self._snapshot.job(int(now.jobs[ahead])).id,
+            )
+        over = 0 if ahead == _NOBODY else int(self._holds[ahead] - self._target[ahead])
+        if not self._free.sum() and over > 0:
+            return BelowShare(
+                running_gpus=int(self._holds[job]),
+                share_gpus=int(self._target[job]),
+                ahead=self._snapshot.job(int(now.jobs[ahead])).id,
+                ahead_over_gpus=over,
             )
         return NoFreeGpu(
             free_gpus=int(self._free.sum()), needed_gpus=1, total_gpus=int(now.gpus.sum())
