@@ -1,0 +1,65 @@
+"""The demo, as its newcomers meet it: it runs, what it shows is right, and nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.live
+HEADGATE = Path(sys.executable).with_name("headgate")
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Return the processes that carry a setting in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if mark in process.environ().get("HEADGATE_DEMO_TEST", ""):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder for temporary files, with a path that leaves room for a socket's."""
+    with tempfile.TemporaryDirectory(prefix="hg-", dir="/tmp") as name:
+        yield Path(name)
+
+
+def test_four_jobs_share_a_cluster_and_the_simulator_agrees(folder: Path) -> None:
+    done = subprocess.run(
+        [HEADGATE, "demo", "-o", "json"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env={**os.environ, "TMPDIR": str(folder), "HEADGATE_DEMO_TEST": str(folder)},
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [job["job"] for job in told["jobs"]] == [
+        "occurrence-1",
+        "primes-2",
+        "matmul-3",
+        "errors-4",
+    ]
+    for job in told["jobs"]:
+        assert job["verdict"] == "", job
+        assert sum(job["read_bytes"]) > 0
+        assert job["run_s"] > 0
+        assert job["fairness"] > 0
+    # a simulated task may find another GPU free; what is read in all is the same
+    assert sum(told["bytes"].values()) == sum(told["simulated"]["bytes"].values())
+    assert told["bytes"]["node"] > told["bytes"]["cluster"]
+    assert list(folder.iterdir()) == []
+    assert marked(str(folder)) == []
