@@ -120,6 +120,8 @@ class LiveWorld:
             self.start(_cancel_others()).result(_CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=_CLOSE_S)
+        if not self._thread.is_alive():
+            self._loop.close()
 
     # --- on the policy's thread --------------------------------------------------------------
 
