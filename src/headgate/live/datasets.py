@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COPY_S = 600.0
+_IDLE_S = 900.0  # after that another user may take the name
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,6 +31,7 @@ class _Put:
     """One dataset on its way: by index, what was stored and on which nodes."""
 
     user: str
+    touched_s: float  # when its user last asked for something, in monotonic seconds
     shards: dict[int, tuple[StoredShard, tuple[str, ...]]] = field(default_factory=dict)
 
 
@@ -130,9 +133,14 @@ class Puts:
         if dataset in view.datasets:
             raise SpecError(_about(dataset, "is there already", "headgate data rm"), code="exists")
         with self._lock:
-            put = self._puts.setdefault(dataset, _Put(user=user))
+            now_s = time.monotonic()
+            put = self._puts.setdefault(dataset, _Put(user=user, touched_s=now_s))
             if put.user != user:
-                raise SpecError(_about(dataset, f"is being put by {put.user}"), code="exists")
+                if now_s - put.touched_s < _IDLE_S:
+                    raise SpecError(_about(dataset, f"is being put by {put.user}"), code="exists")
+                # left by a client that died; its shards are replaced, or swept in time
+                put = self._puts[dataset] = _Put(user=user, touched_s=now_s)
+            put.touched_s = now_s
             self._membership.being_put.add(dataset)
             return put
 
