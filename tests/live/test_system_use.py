@@ -156,6 +156,23 @@ def test_tasks_run_where_their_data_are(headgate: Headgate, tmp_path: Path) -> N
     headgate.client.remove_dataset("near")
 
 
+def test_plain_files_on_a_shared_path_are_read_as_from_another_rack(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    files = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for number, file in enumerate(files):
+        file.write_text("x" * 1000 * (number + 1))
+    tasks = {"for_each": "texts", "run": "wc -c < {shard} > {output}"}
+    text = {"name": "plain", "data": {"texts": {"files": list(map(str, files))}}, "tasks": tasks}
+    job = headgate.submit(json.dumps(text))
+    view = headgate.ends(job)
+    assert [int(headgate.result(job, task)) for task in (0, 1)] == [1000, 2000]
+    assert view["read_bytes"] == {"node": 0, "rack": 0, "cluster": 3000}
+    text["data"] = {"texts": {"files": [str(tmp_path / "none.txt")]}}
+    with pytest.raises(SpecError, match="there is no file"):
+        headgate.submit(json.dumps(text))
+
+
 def test_limits_hold_and_why_names_them_with_numbers(headgate: Headgate, gates: Gates) -> None:
     queued = [headgate.submit(_job(gates.command(name=f"q{i}"), queue="one")) for i in range(3)]
     limited = headgate.submit(_job(gates.command(name="m"), 3, queue="two"))
