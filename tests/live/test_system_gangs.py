@@ -63,7 +63,7 @@ def test_a_gang_that_loses_a_member_starts_again_whole(headgate: Headgate, tmp_p
     run = (
         f"touch {marks}/$HEADGATE_RANK.$$; "
         f"if [ $HEADGATE_RANK = 1 ] && [ ! -e {marks}/failed ]; then "
-        f"  touch {marks}/failed; exit 1; fi; "
+        f"  until ls {marks}/0.*; do sleep 0.1; done; touch {marks}/failed; exit 1; fi; "
         # without the second start of rank 1, nobody would ever end
         f"until [ $(ls {marks} | grep -c '^1[.]') = 2 ]; do sleep 0.1; done"
     )
