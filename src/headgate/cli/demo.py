@@ -235,7 +235,7 @@ def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
 
     table = Table(title=f"policy {facts['policy']}")
     table.add_column("job", no_wrap=True)
-    for column in ("tasks", "wait", "run", "sim.", "fair", "MiB node/rack/across"):
+    for column in ("tasks", "wait", "run", "sim.", "fair", "read, MiB"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("result")
     for row in rows:
@@ -265,7 +265,8 @@ def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
         )
     console.print(both)
     console.print(
-        "run: from the first start to the last end; sim.: the same in the simulator, where\n"
-        "tasks hold their GPUs as long as they did here and reading is simulated; fair: the\n"
-        "job alone on its part of the GPUs, simulated, over its run."
+        "run: from the first start to the last end. sim.: the same in the simulator,\n"
+        "where tasks hold their GPUs as long as they did here and reading is simulated.\n"
+        "fair: the job alone on its part of the GPUs, simulated, over its run.\n"
+        "read: on the node / in the rack / across racks."
     )
