@@ -50,6 +50,15 @@ def fault(state: State, group: Group) -> str | None:
     return None
 
 
+def preemption_fault(state: State, task: int) -> str | None:
+    """Return why a run cannot be cut short as the state is now, or None."""
+    if not 0 <= task < len(state.names.task_reads):
+        return f"there is no task {task}"
+    if state.tasks.state[task] not in (TaskState.STARTING, TaskState.RUNNING):
+        return f"task {task} does not run"
+    return None
+
+
 def _placement_fault(state: State, p: Placement) -> str | None:
     if not 0 <= p.task < len(state.names.task_reads):
         return f"there is no task {p.task}"

@@ -401,13 +401,37 @@ class Engine:
             fault = admission.fault(self.state, group)
             if fault is None:
                 self._admit(group)
-            elif fresh:  # the state is the one it saw: the plan was never right
-                self._policy_broke(f"the policy planned the impossible: {fault}")
+            elif self._overtaken(fault, len(group), fresh=fresh):
                 return
-            else:
-                self.stale += len(group)
-                self._dirty = True
+        for task in event.plan.preemptions:
+            fault = admission.preemption_fault(self.state, task)
+            if fault is None:
+                self._preempt(task)
+            elif self._overtaken(fault, 1, fresh=fresh):
+                return
+        for job, count in event.plan.skips:
+            self.state.jobs.skips[job] = count
         self._policy_failures = 0
+
+    def _overtaken(self, fault: str, parts: int, *, fresh: bool) -> bool:
+        """Count parts of a plan that came too late; say whether the plan was never right.
+
+        It was not, if the state is the one that the policy saw.
+        """
+        if fresh:
+            self._policy_broke(f"the policy planned the impossible: {fault}")
+            return True
+        self.stale += parts
+        self._dirty = True
+        return False
+
+    def _preempt(self, task: int) -> None:
+        """Stop a run, or the gang that it belongs to; what is stopped waits again."""
+        job = self.state.tasks.job[task]
+        if self.state.job(job).gang:
+            self._disband(job)
+        else:
+            self._stop(task)
 
     def _admit(self, group: admission.Group) -> None:
         launches = []

@@ -29,10 +29,16 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Placements, and refusals per group that waits for one cause.
+    """Placements, runs to be cut short, and refusals per group that waits for one cause.
 
+    `preemptions` are tasks whose runs are to be stopped; they wait again, and their work is lost.
+    Placements are on what is free now: what preemptions free is dealt out in the next round.
+    `skips` are how often in a row jobs were passed over while they waited for data, for policies
+    that count so: a job's row and its count, where it has changed.
     Refusals explain, they change no state; so they are not part of equality, nor journaled.
     """
 
     placements: tuple[Placement, ...] = ()
+    preemptions: tuple[int, ...] = ()
+    skips: tuple[tuple[int, int], ...] = ()
     refusals: tuple[Refusal, ...] = field(default=(), compare=False)

@@ -220,8 +220,8 @@ class State(View):
             (jobs.waiting, 0), (jobs.waiting_cpu, 0), (jobs.running, 0), (jobs.running_cpu, 0),
             (jobs.unfinished, count), (jobs.held_gpus, 0), (jobs.peak_gpus, 0),
             (jobs.submitted_at, self.now), (jobs.started_at, math.nan), (jobs.ended_at, math.nan),
-            (jobs.message, None), (jobs.read_node_bytes, 0), (jobs.read_rack_bytes, 0),
-            (jobs.read_cluster_bytes, 0),
+            (jobs.message, None), (jobs.skips, 0), (jobs.lost_gpu_s, 0.0),
+            (jobs.read_node_bytes, 0), (jobs.read_rack_bytes, 0), (jobs.read_cluster_bytes, 0),
         ):  # fmt: skip
             column.append(value)
         for shard in job.shards:
@@ -330,6 +330,9 @@ class State(View):
         self.nodes.free_cpus[node] += self.tasks.cpus[task]
         self.tasks.held[task] = None
         self.tasks.ended_at[task] = self.now
+        if to is not TaskState.FINISHED and held:
+            lost_s = self.now - self.tasks.launched_at[task]
+            self.jobs.lost_gpu_s[job] += lost_s * len(held)
         self.queues.held_gpus[self.jobs.queue[job]] -= len(held)
         self.jobs.held_gpus[job] -= len(held)
         self.move_task(task, to)

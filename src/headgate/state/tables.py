@@ -56,6 +56,8 @@ class JobTable(Generic[C]):
     started_at: C  # of its first run, NaN before
     ended_at: C  # NaN before
     message: C  # why it failed or who cancelled it, None otherwise
+    skips: C  # how often in a row it was passed over while it waited for data, as policies count
+    lost_gpu_s: C  # GPU seconds of runs that ended without a result
     read_node_bytes: C  # read by all its runs, killed ones included, on the node,
     read_rack_bytes: C  # in the rack,
     read_cluster_bytes: C  # and across racks
@@ -105,9 +107,9 @@ GPU_FREE, GPU_GONE = -1, -2
 
 _DTYPES: dict[str, str] = {
     "state": "u1", "alive": "u1", "memory_bytes": "i8", "size_bytes": "i8", "launch": "i8",
-    "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
-    "held": "O", "message": "O", "spec": "O", "replicas": "O",
+    "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
+    "lost_gpu_s": "f8", "held": "O", "message": "O", "spec": "O", "replicas": "O",
 }  # fmt: skip
 
 Table = TypeVar("Table", TaskTable[Column], JobTable[Column], QueueTable[Column],
