@@ -33,13 +33,14 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One hyper-parameter: a number above `above` (exclusive)."""
+    """One hyper-parameter: a number above `above` and not below `least`."""
 
     name: str
     default: float
     unit: str
     meaning: str
     above: float = -math.inf
+    least: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,10 @@ def _check(info: PolicyInfo, key: str, value: Any) -> list[Problem]:
     if not number or not math.isfinite(value):
         return [Problem(path=path, problem=f"{value!r} is not a finite number")]
     if value <= parameter.above:
-        hint = f"default {parameter.default}: {parameter.meaning}"
         text = f"{value} is not above {parameter.above:g}"
-        return [Problem(path=path, problem=text, hint=hint)]
-    return []
+    elif value < parameter.least:
+        text = f"{value} is below {parameter.least:g}"
+    else:
+        return []
+    hint = f"default {parameter.default}: {parameter.meaning}"
+    return [Problem(path=path, problem=text, hint=hint)]

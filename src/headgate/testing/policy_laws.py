@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from headgate.base.rng import stream
 from headgate.decision import Policy
 from headgate.protocol import Placement, Plan
-from headgate.state import Snapshot, TaskState, check
+from headgate.state import JobState, Snapshot, TaskState, check
 from headgate.testing.digest import digest
 from headgate.testing.random_worlds import random_state
 
@@ -103,6 +103,39 @@ class PolicyLaws:
             for job in dict.fromkeys(placed):
                 if snapshot.job(job).gang:
                     assert placed.count(job) == snapshot.jobs.task_count[job], (name, job)
+
+    def test_only_runs_on_gpus_are_cut_short_and_no_job_loses_its_last(self) -> None:
+        runs = (TaskState.STARTING, TaskState.RUNNING)
+        for name, snapshot, plan in self.rounds():
+            assert len(set(plan.preemptions)) == len(plan.preemptions), name
+            losers = [snapshot.tasks.job[task] for task in plan.preemptions]
+            for task, job in zip(plan.preemptions, losers, strict=True):
+                assert snapshot.tasks.state[task] in runs, (name, task)
+                assert snapshot.tasks.held[task], (name, task)
+                assert snapshot.jobs.state[job] == JobState.ACTIVE, (name, task)
+                assert not snapshot.job(job).gang or snapshot.jobs.task_count[job] == 1, name
+            for job in dict.fromkeys(losers):
+                tasks = snapshot.tasks_of(job)
+                going = [t for t in tasks if snapshot.tasks.state[t] in runs]
+                assert sum(map(bool, (snapshot.tasks.held[t] for t in going))) > losers.count(job)
+
+    def test_runs_are_cut_short_only_for_tasks_of_others_that_fit_their_gpus(self) -> None:
+        for name, snapshot, plan in self.rounds():
+            tasks, placed = snapshot.tasks, {p.task for p in plan.placements}
+            losers = {tasks.job[task] for task in plan.preemptions}
+            needs = sorted(
+                tasks.memory_bytes[task]
+                for job in snapshot.waiting_jobs()
+                for task in snapshot.waiting_of(job).tolist()
+                if tasks.gpus[task] and task not in placed and job not in losers
+            )
+            freed = sorted(
+                max(snapshot.gpu_memory_bytes_of(tasks.node[task])[g] for g in tasks.held[task])
+                for task in plan.preemptions
+            )
+            assert len(freed) <= len(needs), name
+            for memory, need in zip(freed, needs, strict=False):  # smallest with smallest
+                assert memory >= need, name
 
     def test_every_job_that_goes_on_waiting_is_told_why(self) -> None:
         for name, snapshot, plan in self.rounds():

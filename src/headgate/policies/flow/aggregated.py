@@ -29,9 +29,10 @@ CLASS_PRICE = 1
 class Round:
     """What is free, what waits, and what each thing costs; int64 arrays, prices in microseconds.
 
-    A job places at most `most` of its tasks, and at least `least` where GPUs allow; one that it
-    might place but does not costs twice `wait_price`. `shard_price` has a column per `Locality`;
-    the replicas of shard s are `replica_node[replica_first[s]:replica_first[s + 1]]`.
+    A job (or several that are limited together, as one) places at most `most` of its tasks, and at
+    least `least` where GPUs allow; one that it might place but does not costs twice `wait_price`.
+    `shard_price` has a column per `Locality`; the replicas of shard s are
+    `replica_node[replica_first[s]:replica_first[s + 1]]`.
     """
 
     node_rack: Ints  # [nodes]

@@ -39,15 +39,17 @@ def refusals(
     now: Standing,
     *,
     target: Ints,
+    group: Ints,
     offered: Ints,
     aggregated: Aggregated,
     placed: Placed,
 ) -> Iterator[Refusal]:
     """Yield why what is left waits, jobs with the same reason together.
 
-    `target` are fair shares, `offered` the tasks of the network as indices into `now.task`.
+    `target` are fair shares, `group` is which job of the network stands for each one, and `offered`
+    are the tasks of the network as indices into `now.task`.
     """
-    after = _After(snapshot, now, target, offered, aggregated, placed)
+    after = _After(snapshot, now, target, group, offered, aggregated, placed)
     groups: dict[Reason, list[int]] = {}
     for job in np.flatnonzero(after.left).tolist():
         groups.setdefault(after.reason(job), []).append(int(now.jobs[job]))
@@ -63,6 +65,7 @@ class _After:
         snapshot: Snapshot,
         now: Standing,
         target: Ints,
+        group: Ints,
         offered: Ints,
         aggregated: Aggregated,
         placed: Placed,
@@ -90,11 +93,13 @@ class _After:
         self._largest = int(now.class_bytes[self._free > 0].max(initial=0))
         self._kinds = kinds
 
-        self._wait = 2 * aggregated.round.wait_price
-        self._held_back = won < aggregated.round.most
+        round_ = aggregated.round
+        self._wait = 2 * round_.wait_price[group]
+        placed_by_group = np.bincount(round_.task_job[placed.task], minlength=len(round_.most))
+        self._held_back = (placed_by_group < round_.most)[group]
         self._move = np.full(jobs, nothing)
         if self._fitting[0] and self._held_back.any():
-            self._move = _cheapest(aggregated, free, placed)
+            self._move = _cheapest(aggregated, free, placed)[group]
         self._ahead = self._furthest_ahead()
 
     def _furthest_ahead(self) -> list[int]:
