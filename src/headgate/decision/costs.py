@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from headgate.model import Locality
+import numpy as np
+
+from headgate.decision.shares import Floats, Ints
+from headgate.model import Bandwidth, Locality
 from headgate.state import Snapshot
+
+PRICE_LIMIT = 10**12
+"""No price is above this, 11.6 days: it keeps sums exact."""
 
 
 def read_s(snapshot: Snapshot, task: int, node: int) -> float:
@@ -21,3 +27,24 @@ def read_s(snapshot: Snapshot, task: int, node: int) -> float:
     return sum(
         r.shard.size_bytes / bytes_per_s[r.locality] for r in snapshot.planned_reads(task, node)
     )
+
+
+def prices_per_byte(bandwidth: Bandwidth, *, alpha1: float, alpha2: float) -> Floats:
+    """Return microseconds per byte read by `Locality`, growing (never falling) with distance.
+
+    Flow paper, section 3: 1/D, alpha1/Br and alpha2/Bs; but where a measured disk is slower than
+    the network, a farther reader pays no less than a nearer one, since it waits for the same disk.
+    """
+    seconds = np.array([
+        1 / bandwidth.disk_bytes_per_s,
+        alpha1 / bandwidth.rack_bytes_per_s,
+        alpha2 / bandwidth.cluster_bytes_per_s,
+    ])  # fmt: skip
+    return np.maximum.accumulate(seconds) * 1e6
+
+
+def shard_prices(size_bytes: Ints, per_byte: Floats) -> Ints:
+    """Return the price of each shard at each locality, `[shards, 3]`, rounded once per shard."""
+    exact = np.outer(size_bytes, per_byte)
+    prices: Ints = np.rint(np.minimum(exact, PRICE_LIMIT)).astype(np.int64)
+    return prices

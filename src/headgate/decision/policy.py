@@ -45,13 +45,17 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyInfo:
-    """A policy as it is listed and made: `make` takes the parameters as keywords."""
+    """A policy as it is listed and made: `make` takes the parameters as keywords.
+
+    `check` finds what is wrong with the values of all parameters taken together.
+    """
 
     name: str
     idea: str
     source: str
     parameters: tuple[Parameter, ...]
     make: Callable[..., Policy]
+    check: Callable[[Mapping[str, float]], list[Problem]] | None = None
 
 
 def make_policy(
@@ -66,6 +70,8 @@ def make_policy(
         raise SpecError([problem], code="unknown_policy")
     given = dict(parameters or {})
     problems = [p for key, value in given.items() for p in _check(info, key, value)]
+    if not problems and info.check is not None:
+        problems = info.check({p.name: p.default for p in info.parameters} | given)
     if problems:
         raise SpecError(problems, code="bad_parameter")
     return info.make(**given)

@@ -187,6 +187,23 @@ class WaitsForLocality(Reason):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Declines(Reason):
+    """The job has declined the free GPUs, for now, since its data is not where they are."""
+
+    move_s: float
+    best_s: float
+    skips: int
+    patience: float
+
+    def detail(self) -> str:
+        return (
+            f"cheapest free GPU costs {format_seconds(self.move_s)} of reading, the best one would "
+            f"cost {format_seconds(self.best_s)}; skip counter {self.skips}, content with less "
+            f"beyond {self.patience:g}; starts then or when a nearer GPU is free"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsForTasks(Reason):
     """Earlier tasks of the job have not finished."""
 

@@ -1,0 +1,29 @@
+"""The law suite of policies, for the greedy ones; and gsd where nobody has patience."""
+
+from __future__ import annotations
+
+from headgate.decision import Policy
+from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
+from headgate.testing.policy_laws import PolicyLaws
+
+
+class TestGreedySharing(PolicyLaws):
+    def make(self) -> Policy:
+        return GreedySharing()
+
+
+class TestGreedyPreemption(PolicyLaws):
+    def make(self) -> Policy:
+        return GreedyPreemption()
+
+
+class TestGreedyDelay(PolicyLaws):
+    idles_by_choice = True  # a job may decline what is free
+
+    def make(self) -> Policy:
+        return GreedyDelay()
+
+
+class TestGreedyDelayWithoutPatience(PolicyLaws):
+    def make(self) -> Policy:
+        return GreedyDelay(threshold1=-2.0, threshold2=-1.0)
