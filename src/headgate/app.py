@@ -12,9 +12,17 @@ from pathlib import Path
 
 from headgate.base.errors import HeadgateError, WorldError
 from headgate.decision import PolicyInfo, make_policy
-from headgate.policies import fifo, flow
+from headgate.policies import fifo, flow, yarn
 
-POLICIES: Mapping[str, PolicyInfo] = {info.name: info for info in (fifo.INFO, flow.INFO)}
+POLICIES: Mapping[str, PolicyInfo] = {
+    info.name: info
+    for info in (
+        fifo.INFO,
+        flow.INFO,
+        yarn.CAPACITY,
+        yarn.FAIR,
+    )
+}
 """Every policy by its name, in the order in which they are listed."""
 
 

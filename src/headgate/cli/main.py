@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from headgate.base.errors import HeadgateError, Problem, SpecError, nearest
 from headgate.cli import data, errors, jobs, lifecycle, logs, show
 from headgate.cli.demo import demo
+from headgate.cli.policies import policies
 from headgate.cli.settings import Format, settle
 from headgate.cli.simulate import simulate
 
@@ -68,7 +69,7 @@ def _start_data(context: typer.Context) -> None:
 
 _VERBS: tuple[Callable[..., None], ...] = (
     *(lifecycle.up, lifecycle.down, jobs.submit, jobs.jobs, jobs.get, jobs.why, logs.logs),
-    *(jobs.cancel, show.nodes, show.queues, simulate, demo),
+    *(jobs.cancel, show.nodes, show.queues, policies, simulate, demo),
 )
 for _verb in _VERBS:
     app.command()(_verb)

@@ -1,0 +1,106 @@
+"""Free GPUs near a task's data: on a node that has it, in such a node's rack, anywhere."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+
+from headgate.model import Locality
+from headgate.protocol import Placement
+from headgate.state import Snapshot
+from headgate.state.tables import GPU_FREE
+
+Place = tuple[Locality, int]
+"""A node or a rack by its row, or the cluster."""
+
+_CLUSTER: Place = (Locality.CLUSTER, 0)
+
+
+class Gpus:
+    """The free GPUs of a round by place and memory; they only get fewer."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Sort the free GPUs; O(GPUs x log)."""
+        self._snapshot = snapshot
+        gpus = snapshot.gpus
+        free = np.flatnonzero(gpus.task.array() == GPU_FREE)
+        self.left = len(free)
+        self._memory, self._node = gpus.memory_bytes.array(), gpus.node.array()
+        self._free: dict[Place, dict[int, deque[int]]] = {}  # by place and memory, ascending
+        self._taken: set[int] = set()
+        for gpu in free[np.lexsort((free, self._node[free], self._memory[free]))].tolist():
+            node, memory = int(self._node[gpu]), int(self._memory[gpu])
+            rack = (Locality.RACK, int(snapshot.nodes.rack[node]))
+            for place in ((Locality.NODE, node), rack, _CLUSTER):
+                self._free.setdefault(place, {}).setdefault(memory, deque()).append(gpu)
+
+    def smallest(self, places: tuple[Place, ...], memory_bytes: int) -> int | None:
+        """Return the row of the smallest sufficient GPU of some places, the first of equals."""
+        found = [gpu for p in places if (gpu := self._smallest(p, memory_bytes)) is not None]
+        return min(found, key=self._by_size, default=None)
+
+    def take(self, task: int, gpu: int) -> Placement:
+        """Take a free GPU for a task."""
+        self._taken.add(gpu)
+        self.left -= 1
+        node = int(self._node[gpu])
+        index = gpu - self._snapshot.nodes.first_gpu[node]
+        return Placement(task=task, node=node, gpus=(index,))
+
+    def _smallest(self, place: Place, memory_bytes: int) -> int | None:
+        for memory, line in self._free.get(place, {}).items():
+            while line and line[0] in self._taken:
+                line.popleft()
+            if memory >= memory_bytes and line:
+                return line[0]
+        return None
+
+    def _by_size(self, gpu: int) -> tuple[int, int, int]:
+        return int(self._memory[gpu]), int(self._node[gpu]), gpu
+
+
+def places_of(snapshot: Snapshot, job: int, gpus: Gpus) -> Iterator[tuple[int, int]]:
+    """Yield (task, GPU) for a job's waiting tasks: best level first, then in the tasks' order.
+
+    To be asked for one at a time; each GPU must be taken before the next one is asked for, and
+    others may take GPUs in between: a task that has found nothing at a level finds nothing there
+    later in the round, either.
+    """
+    tasks = snapshot.tasks
+    waiting = [t for t in snapshot.waiting_of(job).tolist() if tasks.gpus[t]]
+    levels: dict[tuple[int, ...], tuple[tuple[Place, ...], ...]] = {}
+    for level in range(len(Locality)):
+        rest = []
+        for task in waiting:
+            reads = snapshot.reads(task)
+            if reads not in levels:
+                levels[reads] = _levels(snapshot, reads)
+            gpu = gpus.smallest(levels[reads][level], tasks.memory_bytes[task])
+            if gpu is None:
+                rest.append(task)
+            else:
+                yield task, gpu
+        waiting = rest
+
+
+def _levels(snapshot: Snapshot, reads: tuple[int, ...]) -> tuple[tuple[Place, ...], ...]:
+    """Return the places that one who reads these shards prefers: nodes, their racks, anywhere.
+
+    The nodes are those that hold most of its bytes; who has none is as well off anywhere.
+    """
+    held_bytes: dict[int, int] = {}
+    for shard in dict.fromkeys(reads):
+        for node in snapshot.replicas(shard):
+            held_bytes[node] = held_bytes.get(node, 0) + snapshot.shards.size_bytes[shard]
+    most = max(held_bytes.values(), default=0)
+    if not most:
+        return (_CLUSTER,), (), ()
+    nodes = sorted(node for node, held in held_bytes.items() if held == most)
+    racks = dict.fromkeys(int(snapshot.nodes.rack[node]) for node in nodes)
+    return (
+        tuple((Locality.NODE, node) for node in nodes),
+        tuple((Locality.RACK, rack) for rack in racks),
+        (_CLUSTER,),
+    )

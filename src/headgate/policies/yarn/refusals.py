@@ -1,0 +1,105 @@
+"""Why tasks still wait after all offers of a round, one reason per group of jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from headgate.base.units import format_size
+from headgate.model import Job
+from headgate.protocol import Placement, Reason, Refusal
+from headgate.protocol.reasons import (
+    BehindHead,
+    GpuMemory,
+    NoFreeGpu,
+    NothingFits,
+    PolicyRefuses,
+    QueueLimit,
+)
+from headgate.state import Snapshot
+from headgate.state.tables import GPU_FREE, GPU_GONE
+
+Line = tuple[int, int]
+"""The rows of a queue and of a user in it."""
+
+
+def unplaceable(job: Job) -> str | None:
+    """Return what it is about a job that an offer of one GPU cannot serve, or None."""
+    if job.gang and len(job.tasks) > 1:
+        return "gangs"
+    return "tasks of several GPUs" if any(t.gpus > 1 for t in job.tasks) else None
+
+
+def refusals(
+    name: str,
+    snapshot: Snapshot,
+    *,
+    lines: Mapping[Line, Sequence[int]],
+    in_line: bool,
+    strangers: Sequence[int],
+    placed: Sequence[Placement],
+) -> Iterator[Refusal]:
+    """Yield why what is left waits, jobs with the same reason together.
+
+    `lines` are the rows of the jobs that waited, in turn; `in_line` says that those of one line
+    wait behind its first; `strangers` came in under another policy and cannot be placed.
+    """
+    for job in strangers:
+        what = unplaceable(snapshot.job(job)) or ""
+        yield Refusal(reason=PolicyRefuses(policy=name, what=what), jobs=(job,))
+    after = _After(snapshot, placed)
+    groups: dict[Reason, list[int]] = {}
+    for line in lines.values():
+        head: int | None = None
+        for job in line:
+            reason = after.reason(job)
+            if in_line and isinstance(reason, NoFreeGpu):
+                if head is not None and head < job:
+                    reason = BehindHead(head=snapshot.job(head).id)
+                head = job if head is None else head
+            if reason is not None:
+                groups.setdefault(reason, []).append(job)
+    for reason, jobs in groups.items():
+        yield Refusal(reason=reason, jobs=tuple(sorted(jobs)))
+
+
+class _After:
+    """Where things stand once the placements are made."""
+
+    def __init__(self, snapshot: Snapshot, placed: Sequence[Placement]) -> None:
+        self._snapshot = snapshot
+        jobs = [snapshot.tasks.job[p.task] for p in placed]
+        self._placed = {p.task for p in placed}
+        self._queue_won = Counter(snapshot.jobs.queue[job] for job in jobs)
+        memory = snapshot.gpus.memory_bytes.array()
+        holder = snapshot.gpus.task.array()
+        free = holder == GPU_FREE
+        free[[snapshot.nodes.first_gpu[p.node] + p.gpus[0] for p in placed]] = False
+        self._total = int((holder != GPU_GONE).sum())
+        self._largest = int(memory[holder != GPU_GONE].max(initial=-1))
+        self._free = int(free.sum())
+        self._largest_free = int(np.where(free, memory, 0).max(initial=0))
+
+    def reason(self, job: int) -> Reason | None:
+        """Return what binds a job, or None when none of its tasks that need a GPU is left."""
+        snapshot = self._snapshot
+        left = [
+            t
+            for t in snapshot.waiting_of(job).tolist()
+            if snapshot.tasks.gpus[t] and t not in self._placed
+        ]
+        if not left:
+            return None
+        need_bytes = min(snapshot.tasks.memory_bytes[t] for t in left)
+        if need_bytes > self._largest:
+            need = f"a GPU of {format_size(need_bytes)}" if need_bytes else "a GPU"
+            return NothingFits(need=need)
+        row = snapshot.jobs.queue[job]
+        queue, used = snapshot.queue(row), snapshot.queues.held_gpus[row] + self._queue_won[row]
+        if queue.max_gpus is not None and used >= queue.max_gpus:
+            return QueueLimit(queue=queue.name, used_gpus=used, max_gpus=queue.max_gpus)
+        if self._free:
+            return GpuMemory(needed_bytes=need_bytes, largest_free_bytes=self._largest_free)
+        return NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=self._total)

@@ -1,0 +1,67 @@
+"""`headgate policies`: the list is the one that policies are made from, with nothing running."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headgate.app import POLICIES
+from headgate.base.errors import SpecError
+from headgate.decision import make_policy
+
+
+@pytest.fixture
+def listed(headgate: Any) -> list[dict[str, Any]]:
+    said = headgate("policies", "-o", "json")
+    assert (said.code, said.err) == (0, "")
+    assert set(said.json) == {"policies"}
+    found: list[dict[str, Any]] = said.json["policies"]
+    return found
+
+
+def test_every_policy_is_listed_with_idea_and_source(listed: list[dict[str, Any]]) -> None:
+    assert [policy["name"] for policy in listed] == list(POLICIES)
+    assert {"fifo", "fs", "capacity", "fair"} <= set(POLICIES)
+    for policy in listed:
+        assert set(policy) == {"name", "idea", "source", "parameters"}
+        assert policy["idea"]
+        assert policy["source"]
+
+
+def test_parameters_have_default_bound_unit_and_meaning(listed: list[dict[str, Any]]) -> None:
+    flow = next(policy for policy in listed if policy["name"] == "fs")
+    assert flow["parameters"][0] == {
+        "name": "alpha1",
+        "default": 1.5,
+        "above": 1.0,
+        "least": None,
+        "unit": "1",
+        "meaning": "price of a second spent reading within the rack",
+    }
+    assert next(policy for policy in listed if policy["name"] == "fifo")["parameters"] == []
+
+
+def test_what_is_listed_is_what_can_be_set(listed: list[dict[str, Any]]) -> None:
+    for policy in listed:
+        parameters = policy["parameters"]
+        defaults = {p["name"]: p["default"] for p in parameters}
+        assert make_policy(POLICIES, policy["name"], defaults).name == policy["name"]
+        for p in parameters:
+            if p["above"] is not None:
+                with pytest.raises(SpecError, match="is not above"):
+                    make_policy(POLICIES, policy["name"], {p["name"]: p["above"]})
+            if p["least"] is not None:
+                with pytest.raises(SpecError, match="is below"):
+                    make_policy(POLICIES, policy["name"], {p["name"]: p["least"] - 1.0})
+
+
+def test_the_table_tells_the_same_to_people(headgate: Any) -> None:
+    said = headgate("policies")
+    assert (said.code, said.err) == (0, "")
+    policies, parameters = (part.splitlines() for part in said.out.split("\n\n"))
+    assert policies[0].split() == ["POLICY", "IDEA", "SOURCE"]
+    assert [line.split()[0] for line in policies[1:]] == list(POLICIES)
+    assert parameters[0].split() == ["POLICY", "PARAMETER", "DEFAULT", "RANGE", "UNIT", "MEANING"]
+    assert len(parameters) == 1 + sum(len(info.parameters) for info in POLICIES.values())
+    assert ["fs", "alpha1", "1.5", ">", "1", "1"] in [line.split()[:6] for line in parameters]

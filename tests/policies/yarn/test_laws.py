@@ -1,0 +1,17 @@
+"""The law suite of policies, for capacity and fair: neither lets a GPU idle by choice."""
+
+from __future__ import annotations
+
+from headgate.decision import Policy
+from headgate.policies.yarn import Capacity, Fair
+from headgate.testing.policy_laws import PolicyLaws
+
+
+class TestCapacity(PolicyLaws):
+    def make(self) -> Policy:
+        return Capacity()
+
+
+class TestFair(PolicyLaws):
+    def make(self) -> Policy:
+        return Fair()

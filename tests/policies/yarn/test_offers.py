@@ -1,0 +1,296 @@
+"""Capacity and fair by hand: who is offered the next GPU, which place it takes, what it is told."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from headgate.app import POLICIES
+from headgate.decision import Policy, make_policy
+from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.policies.yarn import Capacity, Fair
+from headgate.protocol import Reason
+from headgate.protocol.reasons import (
+    BehindHead,
+    GpuMemory,
+    NoFreeCpu,
+    NoFreeGpu,
+    NothingFits,
+    PolicyRefuses,
+    QueueLimit,
+)
+from headgate.state import JobState, State, TaskState, check
+
+GB = 10**9
+BOTH = pytest.mark.parametrize("policy", [Capacity(), Fair()], ids=lambda p: p.name)
+
+
+def task(*reads: str, memory: int = 0, gpus: int = 1) -> Task:
+    return Task(reads=reads, gpu_memory_bytes=memory, gpus=gpus)
+
+
+class World:
+    """A state to place tasks in."""
+
+    def __init__(self, **nodes: tuple[int, ...]) -> None:
+        """Make nodes of GPUs of so many GB each, all of one rack."""
+        self.state = State()
+        self.state.set_queue(Queue(name="default"))
+        for name, memory in nodes.items():
+            self.node(name, "r", *memory)
+
+    def node(self, name: str, rack: str, *memory: int) -> None:
+        gpus = tuple(Gpu(memory_bytes=m) for m in memory)
+        self.state.add_node(Node(id=name, rack=rack, gpus=gpus, cpus=2))
+
+    def queue(self, name: str, weight: float = 1.0, max_gpus: int | None = None) -> None:
+        self.state.set_queue(Queue(name=name, weight=weight, max_gpus=max_gpus))
+
+    def data(self, shard: str, size_bytes: int, *nodes: str) -> None:
+        row = self.state.shard(Shard(id=shard, size_bytes=size_bytes))
+        for node in nodes:
+            self.state.add_replica(row, self.state.names.node_rows[node])
+
+    def job(
+        self,
+        name: str,
+        tasks: int | list[Task],
+        *,
+        user: str = "ada",
+        queue: str = "default",
+        priority: int = 0,
+        gang: bool = False,
+    ) -> None:
+        many = (Task(),) * tasks if isinstance(tasks, int) else tuple(tasks)
+        row = self.state.add_job(
+            Job(
+                id=name,
+                name=name,
+                user=user,
+                queue=queue,
+                tasks=many,
+                priority=priority,
+                gang=gang,
+            )
+        )
+        self.state.move_job(row, JobState.ACTIVE)
+        for each in self.state.tasks_of(row):
+            self.state.move_task(each, TaskState.WAITING)
+
+    def round(self, policy: Policy) -> list[str]:
+        """Decide, launch what is placed, and return it as `job/task@node`, in the plan's order."""
+        plan = policy.decide(self.state.freeze(), Random(0))
+        placed = []
+        for number, p in enumerate(plan.placements):
+            self.state.launch(p.task, p.node, p.gpus, launch=number + 1)
+            name = f"{self.state.job(self.state.tasks.job[p.task]).id}/{self.state.ordinal(p.task)}"
+            placed.append(f"{name}@{self.state.node(p.node).id}")
+        check(self.state)
+        self.told: dict[str, Reason] = {}
+        for refusal in plan.refusals:
+            for job in refusal.jobs:
+                self.told.setdefault(self.state.job(job).id, refusal.reason)
+        return placed
+
+    def counts(self, policy: Policy) -> dict[str, int]:
+        """Decide, launch, and return how many tasks each job got."""
+        names = [placed.split("/")[0] for placed in self.round(policy)]
+        return {name: names.count(name) for name in dict.fromkeys(names)}
+
+
+# ------------------------------------------------------------------------------- whose turn it is
+
+
+@BOTH
+def test_users_share_evenly_however_many_jobs_they_have(policy: Policy) -> None:
+    world = World(n=(1,) * 7)
+    for number in range(4):
+        world.job(f"ada-{number}", 5)
+    world.job("bob", 9, user="bob")
+    world.job("cyd", 1, user="cyd")
+    got = world.counts(policy)
+    assert (got["bob"], got["cyd"]) == (3, 1)
+    assert sum(n for job, n in got.items() if job.startswith("ada")) == 3
+
+
+def test_inside_a_user_s_line_capacity_goes_by_arrival_and_fair_shares() -> None:
+    got = {}
+    for policy in (Capacity(), Fair()):
+        world = World(n=(1,) * 6)
+        for name in ("first", "second", "third"):
+            world.job(name, 4)
+        got[policy.name] = world.counts(policy)
+    assert got == {
+        "capacity": {"first": 4, "second": 2},
+        "fair": {"first": 2, "second": 2, "third": 2},
+    }
+
+
+def test_fair_counts_what_a_job_holds_already() -> None:
+    world = World(n=(1,) * 3)
+    world.job("early", 9)
+    assert world.counts(Fair()) == {"early": 3}
+    world.node("more", "r", *(1,) * 4)
+    world.job("late", 9)
+    assert world.counts(Fair()) == {"late": 3, "early": 1}
+
+
+@BOTH
+def test_the_user_who_holds_less_is_offered_what_is_free(policy: Policy) -> None:
+    world = World(n=(1,) * 4)
+    world.job("ada", 9)
+    assert world.counts(policy) == {"ada": 4}
+    world.node("more", "r", *(1,) * 6)
+    world.job("bob", 9, user="bob")
+    assert world.counts(policy) == {"bob": 5, "ada": 1}
+
+
+@BOTH
+def test_higher_priority_goes_first_within_a_user_s_line_only(policy: Policy) -> None:
+    world = World(n=(1,) * 4)
+    world.job("low", 4)
+    world.job("high", 4, priority=5)
+    world.job("bob", 4, user="bob")
+    assert world.counts(policy) == {"high": 2, "bob": 2}
+
+
+@BOTH
+def test_queues_share_by_weight_and_end_at_their_ceilings(policy: Policy) -> None:
+    world = World(n=(1,) * 9)
+    world.queue("heavy", weight=2.0)
+    world.queue("small", max_gpus=1)
+    world.job("heavy", 9, queue="heavy")
+    world.job("light", 9)
+    world.job("capped", 9, queue="small")
+    assert world.counts(policy) == {"heavy": 5, "light": 3, "capped": 1}
+    assert world.told["capped"] == QueueLimit(queue="small", used_gpus=1, max_gpus=1)
+
+
+@BOTH
+def test_a_job_that_cannot_use_what_is_free_holds_nobody_up(policy: Policy) -> None:
+    world = World(n=(GB, GB), full=(2 * GB,))
+    world.job("taker", [task(memory=2 * GB)], user="bob")
+    assert world.round(policy) == ["taker/0@full"]
+    world.job("large", [task(memory=2 * GB)] * 2)
+    world.job("next", 2)
+    assert world.counts(policy) == {"next": 2}
+
+
+# -------------------------------------------------------------------------- which place it takes
+
+
+@BOTH
+def test_fair_and_local_come_together_in_the_plain_example(policy: Policy) -> None:
+    world = World(one=(GB,), two=(GB,))
+    world.data("d11", GB, "one", "two")
+    world.data("d12", GB, "two")
+    world.job("job1", [task("d11"), task("d12")])
+    world.job("job2", [task("d12")], user="bob")
+    assert world.round(policy) == ["job1/0@one", "job2/0@two"]
+
+
+@BOTH
+def test_node_before_rack_before_anywhere_among_all_tasks_of_the_job(policy: Policy) -> None:
+    world = World()
+    world.node("far", "s", GB)
+    world.node("beside", "r", GB)
+    world.node("home", "r")
+    world.node("own", "t", GB)
+    world.data("homely", GB, "home")
+    world.data("owned", GB, "own")
+    world.job("job", [task("homely"), task("homely"), task("owned")])
+    assert world.round(policy) == ["job/2@own", "job/0@beside", "job/1@far"]
+
+
+@BOTH
+def test_nobody_waits_for_a_better_place(policy: Policy) -> None:
+    world = World(busy=(GB,))
+    world.node("far", "s", GB)
+    world.data("d", 1000 * GB, "busy")
+    world.job("job", [task("d")] * 2)
+    assert world.round(policy) == ["job/0@busy", "job/1@far"]
+
+
+@BOTH
+def test_the_node_with_most_of_the_bytes_is_the_one_preferred(policy: Policy) -> None:
+    world = World(little=(GB,), much=(GB,))
+    world.data("small", GB, "little")
+    world.data("large", 2 * GB, "much")
+    world.job("job", [task("small", "large")])
+    assert world.round(policy) == ["job/0@much"]
+
+
+@BOTH
+def test_the_smallest_sufficient_gpu_of_the_preferred_nodes(policy: Policy) -> None:
+    world = World(large=(8 * GB,), small=(2 * GB, GB), other=(GB,))
+    world.data("d", GB, "large", "small")
+    world.job("job", [task("d", memory=2 * GB)])
+    assert world.round(policy) == ["job/0@small"]
+    world.job("next", [task("d", memory=2 * GB), task(), task()])
+    assert world.round(policy) == ["next/0@large", "next/1@small", "next/2@other"]
+
+
+@BOTH
+def test_tasks_without_a_gpu_run_beside_their_data(policy: Policy) -> None:
+    world = World(one=(GB,), two=())
+    world.data("d", GB, "two")
+    world.job("job", [task("d", gpus=0), task()])
+    assert world.round(policy) == ["job/0@two", "job/1@one"]
+
+
+# ------------------------------------------------------------------------------- what it is told
+
+
+def test_capacity_says_who_is_first_in_the_line() -> None:
+    world = World(n=(GB,))
+    for name in ("first", "second", "third"):
+        world.job(name, 2)
+    world.job("bob", 1, user="bob")
+    world.round(Capacity())
+    none = NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=1)
+    behind = BehindHead(head="first")
+    assert world.told == {"first": none, "second": behind, "third": behind, "bob": none}
+    world.job("urgent", 1, priority=1)
+    world.round(Capacity())
+    assert world.told["urgent"] == none
+    assert world.told["second"] == none  # `urgent` goes first, but did not arrive first
+
+
+@BOTH
+def test_every_wait_has_its_reason(policy: Policy) -> None:
+    world = World(n=(GB,), big=(8 * GB,))
+    world.job("large", [task(memory=8 * GB)] * 2)
+    world.job("huge", [task(memory=9 * GB)], user="bob")
+    world.job("cpus", [Task(gpus=0, cpus=3)], user="cyd")
+    world.round(policy)
+    assert world.told == {
+        "large": GpuMemory(needed_bytes=8 * GB, largest_free_bytes=GB),
+        "huge": NothingFits(need="a GPU of 8.4 GiB"),
+        "cpus": NoFreeCpu(needed_cpus=3, most_free_cpus=2),
+    }
+    empty = World()
+    empty.job("any", 1)
+    empty.round(policy)
+    assert empty.told == {"any": NothingFits(need="a GPU")}
+
+
+@BOTH
+def test_gangs_and_tasks_of_several_gpus_are_refused(policy: Policy) -> None:
+    world = World(n=(GB,) * 4)
+    world.job("gang", 2, gang=True)
+    world.job("wide", [task(gpus=2)])
+    world.job("plain", [task(), task(gpus=0)])
+    world.job("alone", 1, gang=True)
+    gang, wide, plain, alone = (policy.refuses(job) for job in world.state.names.jobs)
+    assert gang == PolicyRefuses(policy=policy.name, what="gangs")
+    assert wide == PolicyRefuses(policy=policy.name, what="tasks of several GPUs")
+    assert (plain, alone) == (None, None)
+    # they may have come in under another policy
+    assert sorted(world.round(policy)) == ["alone/0@n", "plain/0@n", "plain/1@n"]
+    assert world.told == {"gang": gang, "wide": wide}
+
+
+def test_both_are_made_by_name() -> None:
+    made = [make_policy(POLICIES, name) for name in ("capacity", "fair")]
+    assert [type(policy) for policy in made] == [Capacity, Fair]
