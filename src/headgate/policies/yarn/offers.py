@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from headgate.base.rng import Random
 from headgate.decision import Policy, PolicyInfo
 from headgate.decision.cpu_tasks import place_cpu_tasks
+from headgate.decision.standing import unplaceable
 from headgate.model import Job
 from headgate.policies.yarn.places import Gpus, places_of
-from headgate.policies.yarn.refusals import Line, refusals, unplaceable
+from headgate.policies.yarn.refusals import Line, refusals
 from headgate.protocol import Placement, Plan, Reason
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from headgate.base.units import format_size
-from headgate.model import Job
+from headgate.decision.standing import unplaceable
 from headgate.protocol import Placement, Reason, Refusal
 from headgate.protocol.reasons import (
     BehindHead,
@@ -23,13 +23,6 @@ from headgate.state.tables import GPU_FREE, GPU_GONE
 
 Line = tuple[int, int]
 """The rows of a queue and of a user in it."""
-
-
-def unplaceable(job: Job) -> str | None:
-    """Return what it is about a job that an offer of one GPU cannot serve, or None."""
-    if job.gang and len(job.tasks) > 1:
-        return "gangs"
-    return "tasks of several GPUs" if any(t.gpus > 1 for t in job.tasks) else None
 
 
 def refusals(
