@@ -1,0 +1,379 @@
+"""Single greedy rounds by hand: who is offered GPUs, what it takes, declines and loses."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.base.errors import SpecError
+from headgate.base.rng import stream
+from headgate.decision import Policy, make_policy
+from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.policies.greedy import (
+    GS,
+    GSD,
+    GSP,
+    GreedyDelay,
+    GreedyPreemption,
+    GreedySharing,
+)
+from headgate.protocol import Plan
+from headgate.protocol.reasons import (
+    BelowShare,
+    Declines,
+    GpuMemory,
+    NoFreeCpu,
+    NothingFits,
+    PolicyRefuses,
+    QueueLimit,
+    Reason,
+    ShareLimit,
+)
+from headgate.state import JobState, State, TaskState, check
+
+KNOWN = {info.name: info for info in (GS, GSP, GSD)}
+
+
+class Stage:
+    """A state built by hand; read prices per byte are 1 us on the node, 3 in the rack, 8 beyond."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.state.bandwidth = Bandwidth(
+            disk_bytes_per_s=1e6, rack_bytes_per_s=5e5, cluster_bytes_per_s=2.5e5
+        )
+        self.state.set_queue(Queue(name="default"))
+
+    def node(self, name: str, *memory: int, rack: str = "r", cpus: int = 4) -> int:
+        gpus = tuple(Gpu(memory_bytes=m) for m in memory)
+        return self.state.add_node(Node(id=name, rack=rack, gpus=gpus, cpus=cpus))
+
+    def data(self, shard: str, *nodes: int, size_bytes: int = 1000) -> str:
+        row = self.state.shard(Shard(id=shard, size_bytes=size_bytes))
+        for node in nodes:
+            self.state.add_replica(row, node)
+        return shard
+
+    def job(self, name: str, tasks: int | list[Task], queue: str = "default") -> int:
+        many = tuple(tasks) if isinstance(tasks, list) else (Task(),) * tasks
+        row = self.state.add_job(Job(id=name, name=name, user=name, queue=queue, tasks=many))
+        self.state.move_job(row, JobState.ACTIVE)
+        for task in self.state.tasks_of(row):
+            blocked = self.state.tasks.blockers[task] > 0
+            self.state.move_task(task, TaskState.BLOCKED if blocked else TaskState.WAITING)
+        return row
+
+    def run(self, job: int, ordinal: int, node: int, gpu: int = 0) -> None:
+        """Let a task run from now on; a second passes."""
+        task = self.state.tasks_of(job)[ordinal]
+        gpus = (gpu,) if self.state.tasks.gpus[task] else ()
+        self.state.launch(task, node, gpus, launch=task + 1)
+        self.state.move_task(task, TaskState.RUNNING)
+        self.state.now += 1.0
+
+    def plan(self, policy: Policy) -> Plan:
+        check(self.state)
+        return policy.decide(self.state.freeze(), stream(1))
+
+    def where(self, plan: Plan) -> list[str]:
+        """Return what is placed, in order, as `job/ordinal node.gpu`."""
+        return [
+            f"{self.name(p.task)} {self.state.node(p.node).id}" + "".join(f".{g}" for g in p.gpus)
+            for p in plan.placements
+        ]
+
+    def name(self, task: int) -> str:
+        job = self.state.job(self.state.tasks.job[task]).id
+        return f"{job}/{self.state.ordinal(task)}"
+
+
+def reason(plan: Plan, job: int) -> Reason:
+    (found,) = [r.reason for r in plan.refusals if job in r.jobs]
+    return found
+
+
+def reading(*shards: str, memory: int = 0) -> Task:
+    return Task(reads=shards, gpu_memory_bytes=memory)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+# --- gs ----------------------------------------------------------------------------------------
+
+
+def test_gpus_go_in_turn_to_the_job_that_uses_fewest(stage: Stage) -> None:
+    stage.node("n", 1, 1, 1, 1)
+    a, _ = stage.job("a", 9), stage.job("b", 9)
+    stage.run(a, 0, 0)
+    assert stage.where(stage.plan(GreedySharing())) == ["b/0 n.1", "a/1 n.2", "b/1 n.3"]
+
+
+def test_a_job_takes_its_cheapest_task_first_wherever_that_is(stage: Stage) -> None:
+    left, right = stage.node("left", 1), stage.node("right", 1, rack="q")
+    far, near = stage.data("far"), stage.data("near", right)
+    stage.job("a", [reading(far), reading(near)])
+    assert stage.where(stage.plan(GreedySharing())) == ["a/1 right.0", "a/0 left.0"]
+    assert left != right
+
+
+def test_one_job_at_a_time_is_short_sighted(stage: Stage) -> None:
+    """The example of the flow paper's introduction, with nodes the other way round."""
+    two, one = stage.node("two", 1), stage.node("one", 1)
+    stage.job("1", [reading(stage.data("d11", one, two)), reading(stage.data("d12", two))])
+    stage.job("2", [reading(stage.data("d21", two))])
+    assert stage.where(stage.plan(GreedySharing())) == ["1/0 two.0", "2/0 one.0"]
+
+
+def test_who_is_at_its_share_waits_for_who_is_below_and_can_use_the_gpu(stage: Stage) -> None:
+    small = stage.node("small", 1, 1, 1)
+    stage.node("large", 2)
+    a = stage.job("a", 9)
+    b = stage.job("b", [Task(gpu_memory_bytes=2), *[Task()] * 3])
+    for ordinal in range(2):
+        stage.run(b, 1 + ordinal, small, ordinal)
+    # b is at its share of 2, a below: GPUs go to a until it is not, then nothing is left.
+    plan = stage.plan(GreedySharing())
+    assert stage.where(plan) == ["a/0 small.2", "a/1 large.0"]
+    assert reason(plan, b) == ShareLimit(running_gpus=2, share_gpus=2, ahead="a")
+    assert reason(plan, a) == ShareLimit(running_gpus=2, share_gpus=2, ahead="b")
+
+
+def test_leftovers_are_dealt_evenly_beyond_shares(stage: Stage) -> None:
+    n = stage.node("n", *[1] * 6)
+    stage.job("a", 9)
+    stage.job("b", 9)
+    c = stage.job("c", [Task(), *[Task(after=(0,))] * 9])
+    stage.run(c, 0, n)
+    large = stage.job("large", [Task(gpu_memory_bytes=5)] * 4)
+    plan = stage.plan(GreedySharing())
+    assert stage.where(plan) == ["a/0 n.1", "b/0 n.2", "a/1 n.3", "b/1 n.4", "a/2 n.5"]
+    assert isinstance(reason(plan, large), NothingFits)
+
+
+def test_the_smallest_gpu_that_fits_unless_a_larger_one_is_nearer(stage: Stage) -> None:
+    here = stage.node("here", 3, 2, 1)
+    stage.node("there", 2)
+    d = stage.data("d", here)
+    stage.job("a", [reading(d, memory=2), reading(d, memory=2), reading(d, memory=2)])
+    plan = stage.plan(GreedySharing())
+    assert stage.where(plan) == ["a/0 here.1", "a/1 here.0", "a/2 there.0"]
+
+
+def test_a_ceiling_is_hard_and_others_take_what_it_leaves(stage: Stage) -> None:
+    stage.state.set_queue(Queue(name="capped", max_gpus=1))
+    stage.node("n", 1, 1, 1)
+    a, b = stage.job("a", 5, queue="capped"), stage.job("b", 1)
+    plan = stage.plan(GreedySharing())
+    assert stage.where(plan) == ["a/0 n.0", "b/0 n.1"]
+    assert reason(plan, a) == QueueLimit(queue="capped", used_gpus=1, max_gpus=1)
+    assert b > a
+
+
+def test_who_needs_more_memory_than_is_free_is_told_so(stage: Stage) -> None:
+    n = stage.node("n", 1, 2)
+    a, b = stage.job("a", 1), stage.job("b", [Task(gpu_memory_bytes=2)])
+    stage.run(a, 0, n, gpu=1)
+    plan = stage.plan(GreedySharing())
+    assert plan.placements == ()
+    assert reason(plan, b) == GpuMemory(needed_bytes=2, largest_free_bytes=1)
+
+
+def test_tasks_without_a_gpu_are_placed_on_cpu_slots(stage: Stage) -> None:
+    stage.node("n", 1, cpus=1)
+    a = stage.job("a", [Task(gpus=0), Task(gpus=0)])
+    plan = stage.plan(GreedySharing())
+    assert stage.where(plan) == ["a/0 n"]
+    assert isinstance(reason(plan, a), NoFreeCpu)
+
+
+@pytest.mark.parametrize("policy", [GreedySharing(), GreedyPreemption(), GreedyDelay()])
+def test_gangs_and_tasks_of_several_gpus_are_refused(policy: Policy) -> None:
+    gang = Job(id="g", name="g", user="u", queue="default", tasks=(Task(), Task()), gang=True)
+    wide = Job(id="w", name="w", user="u", queue="default", tasks=(Task(gpus=2),))
+    plain = Job(id="p", name="p", user="u", queue="default", tasks=(Task(), Task(gpus=0)))
+    assert policy.refuses(gang) == PolicyRefuses(policy=policy.name, what="gangs")
+    assert policy.refuses(wide) == PolicyRefuses(policy=policy.name, what="tasks of several GPUs")
+    assert policy.refuses(plain) is None
+
+
+# --- gsp ---------------------------------------------------------------------------------------
+
+
+def taken(stage: Stage, mine: int, *, newcomer: int | list[Task]) -> tuple[int, int]:
+    """Job `a` holds that many GPUs of the only node, and has as many tasks waiting; `b` comes."""
+    a = stage.job("a", 2 * mine)
+    for ordinal in range(mine):
+        stage.run(a, ordinal, 0, ordinal)
+    return a, stage.job("b", newcomer)
+
+
+def test_the_latest_runs_make_room_down_to_the_share(stage: Stage) -> None:
+    stage.node("n", *[1] * 8)
+    _, b = taken(stage, 8, newcomer=9)
+    plan = stage.plan(GreedyPreemption())
+    assert [stage.name(t) for t in plan.preemptions] == ["a/7", "a/6", "a/5", "a/4"]
+    assert reason(plan, b) == BelowShare(running_gpus=0, share_gpus=4, ahead="a", ahead_over_gpus=4)
+
+
+def test_no_more_are_cut_than_the_needy_can_use(stage: Stage) -> None:
+    stage.node("n", *[1] * 8)
+    taken(stage, 8, newcomer=2)
+    plan = stage.plan(GreedyPreemption())
+    assert [stage.name(t) for t in plan.preemptions] == ["a/7", "a/6"]
+
+
+def test_nobody_is_cut_for_a_job_that_cannot_use_the_gpu(stage: Stage) -> None:
+    stage.node("n", *[1] * 4)
+    large = stage.node("large", 2)
+    _, b = taken(stage, 4, newcomer=[Task(gpu_memory_bytes=2), Task(gpu_memory_bytes=2)])
+    stage.run(b, 0, large)
+    assert stage.plan(GreedyPreemption(slack=0.0)).preemptions == ()
+
+
+@pytest.mark.parametrize(("slack", "victims"), [(0.25, []), (0.24, ["a/4"]), (0.0, ["a/4"])])
+def test_slack_leaves_a_job_somewhat_above_its_share_alone(
+    stage: Stage, slack: float, victims: list[str]
+) -> None:
+    stage.node("n", *[1] * 8)
+    _, b = taken(stage, 5, newcomer=9)
+    for ordinal in range(3):
+        stage.run(b, ordinal, 0, 5 + ordinal)
+    plan = stage.plan(GreedyPreemption(slack=slack))
+    assert [stage.name(t) for t in plan.preemptions] == victims
+
+
+def test_no_job_is_cut_to_zero(stage: Stage) -> None:
+    stage.node("n", 1)
+    a = stage.job("a", 2)
+    stage.run(a, 0, 0)
+    stage.state.set_queue(Queue(name="heavy", weight=100.0))
+    stage.job("b", 5, queue="heavy")
+    assert stage.plan(GreedyPreemption(slack=0.0)).preemptions == ()
+
+
+def test_runs_that_are_stopping_make_room_already(stage: Stage) -> None:
+    stage.node("n", *[1] * 8)
+    taken(stage, 8, newcomer=9)
+    policy = GreedyPreemption()
+    for task in stage.plan(policy).preemptions:
+        stage.state.move_task(task, TaskState.STOPPING)
+    assert stage.plan(policy).preemptions == ()
+    for ordinal in (7, 6, 5, 4):
+        stage.state.release(ordinal, TaskState.WAITING)
+    plan = stage.plan(policy)
+    assert stage.where(plan) == ["b/0 n.4", "b/1 n.5", "b/2 n.6", "b/3 n.7"]
+    assert plan.preemptions == ()
+
+
+def test_a_full_queue_gets_room_from_its_own_jobs_only(stage: Stage) -> None:
+    stage.state.set_queue(Queue(name="capped", max_gpus=2))
+    n = stage.node("n", *[1] * 6)
+    over, other = stage.job("over", 4, queue="capped"), stage.job("other", 4)
+    stage.run(over, 0, n, 0)
+    stage.run(over, 1, n, 1)
+    for ordinal in range(4):  # the latest runs, but their end would not let the needy in
+        stage.run(other, ordinal, n, 2 + ordinal)
+    stage.job("needy", 1, queue="capped")
+    plan = stage.plan(GreedyPreemption(slack=0.0))
+    assert [stage.name(t) for t in plan.preemptions] == ["over/1"]
+
+
+# --- gsd ---------------------------------------------------------------------------------------
+
+
+def far_from_data(stage: Stage) -> int:
+    """Job `a` misses two GPUs to its share; its data is on a node that another holds."""
+    best = stage.node("best", 1)
+    stage.node("same-rack", 1, cpus=0)
+    stage.node("elsewhere", 1, rack="q")
+    owner = stage.job("owner", 1)
+    stage.run(owner, 0, best)
+    d = stage.data("d", best)
+    return stage.job("a", [reading(d), reading(d), reading(d)])
+
+
+def test_patience_runs_out_in_two_steps_and_starts_anew_with_a_placement(stage: Stage) -> None:
+    a = far_from_data(stage)
+    policy = GreedyDelay(threshold1=3.0, threshold2=5.0)
+    counters = []
+    for _ in range(2):
+        plan = stage.plan(policy)
+        assert plan.placements == ()
+        ((job, count),) = plan.skips
+        counters.append(count)
+        assert job == a
+        stage.state.jobs.skips[a] = count
+    assert counters == [3, 4], "it starts at the two GPUs that are missing"
+    plan = stage.plan(policy)  # past threshold 1: the rack will do, and the counter starts anew
+    assert stage.where(plan) == ["a/0 same-rack.0"]
+    assert plan.skips == ((a, 2),), "it then misses one GPU, and skips what is elsewhere"
+    stage.state.jobs.skips[a] = 6
+    plan = stage.plan(policy)  # past threshold 2: anything will do
+    assert stage.where(plan)[0] == "a/0 same-rack.0"
+    stage.run(a, 0, 1)
+    assert stage.where(stage.plan(policy)) == ["a/1 elsewhere.0"]
+    assert stage.plan(policy).skips == ((a, 0),)
+
+
+def test_who_declines_is_told_what_it_waits_for(stage: Stage) -> None:
+    a = far_from_data(stage)
+    plan = stage.plan(GreedyDelay(threshold1=3.0, threshold2=5.0))
+    said = reason(plan, a)
+    assert said == Declines(move_s=3e-3, best_s=1e-3, skips=3, patience=3.0)
+    assert str(said).startswith("Declines(")
+
+
+def test_a_job_takes_what_is_best_for_one_task_while_others_wait(stage: Stage) -> None:
+    a = far_from_data(stage)
+    here = stage.node("here", 1, rack="q")
+    stage.job("b", [reading(stage.data("big", here, size_bytes=10**6))])
+    plan = stage.plan(GreedyDelay())
+    assert stage.where(plan) == ["b/0 here.0"], "dear, but nowhere cheaper"
+    assert plan.skips == ((a, 3),)
+
+
+def test_what_is_declined_goes_to_whoever_takes_it(stage: Stage) -> None:
+    a = far_from_data(stage)
+    stage.job("b", 9)
+    plan = stage.plan(GreedyDelay())
+    assert stage.where(plan) == ["b/0 same-rack.0", "b/1 elsewhere.0"]
+    assert [job for job, _ in plan.skips] == [a]
+
+
+def test_a_job_at_its_share_declines_nothing(stage: Stage) -> None:
+    best = stage.node("best", 1)
+    stage.node("elsewhere", 1, rack="q")
+    a = stage.job("a", [reading(stage.data("d", best)), reading("d")])
+    stage.run(a, 0, best)
+    b = stage.job("b", [Task(gpus=0), Task(after=(0,))])  # the other GPU is its share
+    stage.run(b, 0, best)
+    plan = stage.plan(GreedyDelay())
+    assert stage.where(plan) == ["a/1 elsewhere.0"]
+    assert plan.skips == ()
+
+
+# --- parameters --------------------------------------------------------------------------------
+
+
+def test_thresholds_out_of_order_are_refused() -> None:
+    for given in ({"threshold1": 16.0}, {"threshold2": 8}, {"threshold1": 3, "threshold2": 2}):
+        with pytest.raises(SpecError, match=r"threshold1 \(\d+\) is not below threshold2"):
+            make_policy(KNOWN, "gsd", given)
+    assert make_policy(KNOWN, "gsd", {"threshold1": 0, "threshold2": 0.5}).name == "gsd"
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("gs", {"alpha1": 1}), ("gs", {"slack": 0}), ("gsp", {"slack": -0.1}), ("gsd", {"alpha2": 0})],
+)
+def test_bad_parameters_are_refused(name: str, given: dict[str, float]) -> None:
+    with pytest.raises(SpecError):
+        make_policy(KNOWN, name, given)
+
+
+def test_every_default_makes_the_policy_that_it_describes() -> None:
+    for name, info in KNOWN.items():
+        defaults = {p.name: p.default for p in info.parameters}
+        assert make_policy(KNOWN, name, defaults).name == name

@@ -1,0 +1,158 @@
+"""Greedy policies through storms: who can run ends, though runs are cut and GPUs declined.
+
+A policy that made rounds for ever, or a job that declined with no round to come, would show here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from headgate.base.rng import stream
+from headgate.decision import Policy
+from headgate.decision.door import unfit
+from headgate.engine import Engine, drive
+from headgate.model import Bandwidth, Gpu, Job, Node, Shard, Task
+from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
+from headgate.protocol import (
+    BandwidthMeasured,
+    Command,
+    Event,
+    JobSubmitted,
+    LaunchTask,
+    NodeJoined,
+    PlanReady,
+    QueueChanged,
+    ReplicaAdded,
+    StopTask,
+)
+from headgate.protocol.reasons import PolicyBroke
+from headgate.sim.network import FluidNetwork
+from headgate.sim.world import SimulatedWorld
+from headgate.state import JobState, TaskState, check
+from headgate.testing.random_worlds import random_queues
+from headgate.testing.storms import Storm, storm
+
+MOST_BATCHES = 5000
+MAKERS: dict[str, Callable[[], Policy]] = {
+    "gs": GreedySharing,
+    "gsp": GreedyPreemption,
+    "gsp, no slack": lambda: GreedyPreemption(slack=0.0),
+    "gsd": GreedyDelay,
+    "gsd, no end of patience": lambda: GreedyDelay(threshold1=1e6, threshold2=1e9),
+}
+EACH = pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
+
+
+@dataclass
+class Watch:
+    """Counts what was asked for, and checks the state after every batch."""
+
+    engine: Engine = field(default_factory=Engine)
+    batches: int = 0
+    launches: int = 0
+    stops: int = 0
+    skips: int = 0
+
+    def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        check(self.engine.state)
+        reasons = [refusal.reason for refusal in self.engine.state.refusals]
+        assert not [r for r in reasons if isinstance(r, PolicyBroke)]
+        self.batches += 1
+        assert self.batches < MOST_BATCHES, "it goes on for ever"
+        self.launches += sum(isinstance(c, LaunchTask) for c in commands)
+        self.stops += sum(isinstance(c, StopTask) for c in commands)
+        self.skips += sum(len(e.plan.skips) for e in batch if isinstance(e, PlanReady))
+
+
+def ride(weather: Storm, policy: Policy) -> Watch:
+    watch = Watch()
+    world = SimulatedWorld(
+        weather.facts,
+        network=FluidNetwork({}, **weather.links),  # type: ignore[arg-type]
+        policy=policy,
+        seed=weather.seed,
+        decision_latency_s=weather.decision_latency_s,
+        fails_after_s=weather.fails_after_s,
+    )
+    drive(watch.engine, world, observe=(watch,))
+    assert watch.engine.outstanding() == []
+    return watch
+
+
+def waits_in_vain(engine: Engine, row: int) -> bool:
+    """Whether what is left of a job fits no node that is up."""
+    state = engine.state
+    job: Job = state.job(row)
+    left = [t for t in state.tasks_of(row) if state.tasks.state[t] != TaskState.FINISHED]
+    job = replace(job, tasks=tuple(state.task(t) for t in left))
+    return unfit(job, [state.node(n) for n in state.live_nodes()]) is not None
+
+
+@EACH
+def test_every_job_ends_in_a_storm_or_needs_what_never_came_back(
+    make: Callable[[], Policy],
+) -> None:
+    policy = make()
+    for seed in range(60):
+        engine = ride(storm(seed, accepts=lambda job: policy.refuses(job) is None), policy).engine
+        for row, at in enumerate(engine.state.jobs.state.array().tolist()):
+            assert at != JobState.STOPPING, seed
+            assert at != JobState.ACTIVE or waits_in_vain(engine, row), seed
+
+
+def throng(seed: int) -> Storm:
+    """Return calm weather in which jobs of many tasks come to a cluster that is taken already."""
+    rng = stream(seed, "throng")
+    queues = random_queues(rng)
+    nodes = [
+        Node(
+            id=f"n{n}",
+            rack=f"r{n % 2}",
+            gpus=tuple(Gpu(memory_bytes=rng.choice((1, 2, 2))) for _ in range(rng.randint(1, 2))),
+        )
+        for n in range(5)
+    ]
+    shards = [Shard(id=f"s{n}", size_bytes=rng.choice((0, 500, 3000))) for n in range(8)]
+    bandwidth = Bandwidth(disk_bytes_per_s=100, rack_bytes_per_s=50, cluster_bytes_per_s=20)
+    facts: list[Event] = [QueueChanged(at=0.0, queue=q) for q in queues]
+    facts.append(BandwidthMeasured(at=0.0, bandwidth=bandwidth))
+    facts += [NodeJoined(at=0.0, node=n) for n in nodes]
+    for shard in shards:
+        facts += [
+            ReplicaAdded(at=0.0, shard=shard, node=n.id)
+            for n in rng.sample(nodes, rng.randint(1, 2))
+        ]
+    largest = max(gpu.memory_bytes for node in nodes for gpu in node.gpus)
+    for number in range(5):
+        tasks = tuple(
+            Task(
+                reads=(rng.choice(shards).id,),
+                gpu_memory_bytes=rng.choice((0, 0, largest)),
+                compute_s=rng.choice((5.0, 30.0, 60.0)),
+            )
+            for _ in range(rng.randint(2, 14))
+        )
+        queue = rng.choice(queues).name
+        job = Job(id=f"j{number}", name="", user=f"u{number}", queue=queue, tasks=tasks)
+        facts.append(JobSubmitted(at=20.0 * number, job=job))
+    latency_s = rng.choice((0.0, 2.0))
+    return Storm(seed=seed, calm=True, facts=tuple(facts), decision_latency_s=latency_s)
+
+
+@EACH
+def test_every_job_finishes_in_a_throng(make: Callable[[], Policy]) -> None:
+    stops = skips = 0
+    for seed in range(40):
+        watch = ride(throng(seed), make())
+        states = watch.engine.state.jobs.state.array().tolist()
+        assert set(states) == {JobState.FINISHED}, seed
+        tasks = len(watch.engine.state.tasks.state)
+        assert watch.launches == tasks + watch.stops, "what was cut short ran once more, no more"
+        assert watch.stops <= tasks, "few runs are cut short"
+        stops, skips = stops + watch.stops, skips + watch.skips
+    name = make().name
+    assert bool(stops) == (name == "gsp")
+    assert bool(skips) == (name == "gsd")
