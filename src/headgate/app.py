@@ -12,13 +12,18 @@ from pathlib import Path
 
 from headgate.base.errors import HeadgateError, WorldError
 from headgate.decision import PolicyInfo, make_policy
-from headgate.policies import fifo, flow, yarn
+from headgate.policies import fifo, flow, greedy, yarn
 
 POLICIES: Mapping[str, PolicyInfo] = {
     info.name: info
     for info in (
         fifo.INFO,
-        flow.INFO,
+        flow.FS,
+        flow.FSP,
+        flow.FSU,
+        greedy.GS,
+        greedy.GSP,
+        greedy.GSD,
         yarn.CAPACITY,
         yarn.FAIR,
     )

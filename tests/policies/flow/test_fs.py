@@ -6,25 +6,14 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.policies.flow.bench import GB, Bench, submitted, workloads
 
 from headgate.decision import make_policy
-from headgate.engine import Engine
-from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
-from headgate.policies.flow import INFO, FlowSharing
+from headgate.model import Bandwidth, Task
+from headgate.policies.flow import FS, FlowSharing
 from headgate.protocol import (
     BandwidthMeasured,
-    Command,
-    Decide,
-    Event,
-    JobSubmitted,
-    LaunchTask,
-    NodeJoined,
     NodeLost,
-    Plan,
-    PlanReady,
-    QueueChanged,
-    ReplicaAdded,
-    TaskFinished,
 )
 from headgate.protocol.reasons import (
     BelowShare,
@@ -33,93 +22,9 @@ from headgate.protocol.reasons import (
     NothingFits,
     PolicyRefuses,
     QueueLimit,
-    Reason,
     ShareLimit,
     WaitsForLocality,
 )
-from headgate.state import check
-
-GB = 10**9
-DISK, RACK, CLUSTER = 1e9, 1e8, 2e7
-
-
-class Bench:
-    """An engine with `fs`, and a world that does nothing but what a test says."""
-
-    def __init__(self, policy: FlowSharing | None = None) -> None:
-        self.engine = Engine()
-        self.policy = policy or FlowSharing()
-        self.at = 0.0
-        self.plans: list[Plan] = []
-        self.runs: dict[tuple[str, int], LaunchTask] = {}
-        bandwidth = Bandwidth(
-            disk_bytes_per_s=DISK, rack_bytes_per_s=RACK, cluster_bytes_per_s=CLUSTER
-        )
-        self.tell(BandwidthMeasured(at=0.0, bandwidth=bandwidth))
-        self.queue("default")
-
-    def tell(self, *events: Event) -> None:
-        """Hand over facts and answer every Decide until the engine is quiet."""
-        commands = self.engine.handle(*events)
-        check(self.engine.state)
-        self.runs.update({(c.job, c.ordinal): c for c in commands if isinstance(c, LaunchTask)})
-        for decide in [c for c in commands if isinstance(c, Decide)]:
-            self.answer(decide)
-
-    def answer(self, decide: Command) -> None:
-        assert isinstance(decide, Decide)
-        snapshot = self.engine.snapshot()
-        plan = self.policy.decide(snapshot, Random(1))
-        again = self.policy.decide(snapshot, Random(2))
-        assert (plan, plan.refusals) == (again, again.refusals)
-        self.plans.append(plan)
-        self.tell(PlanReady(at=self.at, cause=decide.id, seen=decide.seen, plan=plan))
-        assert self.engine.stale == 0
-
-    def queue(self, name: str, weight: float = 1.0, max_gpus: int | None = None) -> None:
-        queue = Queue(name=name, weight=weight, max_gpus=max_gpus)
-        self.tell(QueueChanged(at=self.at, queue=queue))
-
-    def node(self, name: str, rack: str, *memory_gb: int) -> None:
-        gpus = tuple(Gpu(memory_bytes=m * GB) for m in memory_gb)
-        self.tell(NodeJoined(at=self.at, node=Node(id=name, rack=rack, gpus=gpus)))
-
-    def data(self, shard: str, size_bytes: int, *nodes: str) -> None:
-        value = Shard(id=shard, size_bytes=size_bytes)
-        self.tell(*[ReplicaAdded(at=self.at, shard=value, node=n) for n in nodes])
-
-    def finish(self, job: str, ordinal: int) -> None:
-        self.at += 1.0
-        run = self.runs.pop((job, ordinal))
-        self.tell(TaskFinished(at=self.at, cause=run.id))
-
-    def running(self, job: str) -> list[int]:
-        return sorted(ordinal for name, ordinal in self.runs if name == job)
-
-    def where(self) -> dict[str, str]:
-        return {f"{job}/{ordinal}": run.node for (job, ordinal), run in self.runs.items()}
-
-    def reason(self, job: str) -> Reason | None:
-        row = self.engine.state.names.job_rows[job]
-        refusals = self.engine.state.refusals
-        return next((r.reason for r in refusals if row in r.jobs), None)
-
-
-def submitted(
-    name: str,
-    tasks: int | list[Task],
-    *,
-    user: str = "",
-    queue: str = "default",
-    priority: int = 0,
-    gang: bool = False,
-) -> JobSubmitted:
-    """A job of a user of its own unless one is named."""
-    many = tuple(tasks) if isinstance(tasks, list) else (Task(),) * tasks
-    job = Job(
-        id=name, name=name, user=user or name, queue=queue, tasks=many, priority=priority, gang=gang
-    )
-    return JobSubmitted(at=0.0, job=job)
 
 
 def test_three_tasks_of_two_jobs_run_where_their_data_is() -> None:
@@ -297,9 +202,9 @@ def test_jobs_of_another_policys_time_are_left_waiting_and_explained() -> None:
 
 
 def test_the_parameters_are_those_of_the_constructor() -> None:
-    listed = {p.name: p.default for p in INFO.parameters}
+    listed = {p.name: p.default for p in FS.parameters}
     assert FlowSharing.__init__.__kwdefaults__ == listed
-    policy = make_policy({"fs": INFO}, "fs", {"alpha3": 3.0})
+    policy = make_policy({"fs": FS}, "fs", {"alpha3": 3.0})
     assert policy.name == "fs"
 
 
@@ -323,44 +228,8 @@ def test_average_tasks_never_wait_by_price_under_the_defaults(
     assert len(bench.where()) == min(tasks, 4)
 
 
-@st.composite
-def workloads(draw: st.DrawFn) -> Bench:
-    """A small cluster of mixed GPUs, some data, and jobs of a few users in two queues."""
-    bench = Bench()
-    bench.queue("capped", draw(st.sampled_from([0.5, 2.0])), draw(st.integers(1, 4)))
-    nodes = [f"n{i}" for i in range(draw(st.integers(1, 4)))]
-    for name in nodes:
-        sizes = draw(st.lists(st.sampled_from([10, 40, 80]), max_size=3))
-        bench.node(name, draw(st.sampled_from("ab")), *sizes)
-    bench.node("last", "a", 80)
-    shards = [f"d{i}" for i in range(4)]
-    for shard in shards:
-        holders = draw(st.lists(st.sampled_from(nodes), max_size=2, unique=True))
-        bench.data(shard, draw(st.sampled_from([1, GB // 10, 3 * GB])), *holders)
-    task = st.builds(
-        Task,
-        reads=st.lists(st.sampled_from(shards), max_size=2).map(tuple),
-        gpus=st.sampled_from([1, 1, 1, 0]),
-        gpu_memory_bytes=st.sampled_from([0, 0, 20 * GB, 60 * GB]),
-    )
-    jobs = draw(st.lists(st.lists(task, min_size=1, max_size=5), min_size=1, max_size=5))
-    bench.tell(
-        *[
-            submitted(
-                f"j{i}",
-                tasks,
-                user=draw(st.sampled_from("xy")),
-                queue=draw(st.sampled_from(["default", "capped"])),
-                priority=draw(st.integers(0, 1)),
-            )
-            for i, tasks in enumerate(jobs)
-        ]
-    )
-    return bench
-
-
 @settings(max_examples=60)
-@given(workloads(), st.randoms(use_true_random=False))
+@given(workloads(FlowSharing()), st.randoms(use_true_random=False))
 def test_every_workload_ends_under_its_ceilings(bench: Bench, order: Random) -> None:
     """Plans are always admissible (the bench asserts it), and nothing waits without a reason."""
     state = bench.engine.state

@@ -1,5 +1,10 @@
-"""Fair, data-local sharing by min-cost flow."""
+"""Data-local sharing by min-cost flow: fair, fair with preemption, and without fairness."""
 
-from headgate.policies.flow.fs import INFO, FlowSharing
+from headgate.policies.flow.fs import INFO as FS
+from headgate.policies.flow.fs import FlowSharing
+from headgate.policies.flow.fsp import INFO as FSP
+from headgate.policies.flow.fsp import PreemptiveFlowSharing
+from headgate.policies.flow.fsu import INFO as FSU
+from headgate.policies.flow.fsu import UnfairFlow
 
-__all__ = ["INFO", "FlowSharing"]
+__all__ = ["FS", "FSP", "FSU", "FlowSharing", "PreemptiveFlowSharing", "UnfairFlow"]

@@ -1,0 +1,73 @@
+"""Flow sharing, preemptive: every job its fair share at once, by cutting others' runs short."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headgate.decision import Parameter, Policy, PolicyInfo
+from headgate.decision.shares import fair_shares
+from headgate.flow import Ints
+from headgate.policies.flow.preemption import due, victims
+from headgate.policies.flow.rounds import DISTANCE, SOURCE, Demand, FlowPolicy
+from headgate.policies.flow.standing import Standing
+from headgate.state import Snapshot
+
+PARAMETERS = (
+    *DISTANCE,
+    Parameter(
+        name="slack",
+        default=0.25,
+        unit="1",
+        meaning="how far above its share a job may be before its runs are cut short, as a part of "
+        "the share; 0 for none",
+        least=0.0,
+    ),
+)
+
+
+class PreemptiveFlowSharing(FlowPolicy):
+    """The policy `fsp`: flow paper, sections 3 to 6.
+
+    Each round deals the free GPUs out by shares and places exactly so many tasks of each job
+    (`A_min = A_max = a_j`): no task ever waits for locality, so there is no `alpha3`; the flow
+    decides which tasks run, and where. A job whose tasks differ little in size (none reads more
+    than twice the average) gets the same under `fs` with its defaults when it is alone.
+
+    When a job is still below its share, jobs above `1 + slack` of theirs lose runs, least time run
+    first, down to their share and never the last one; what that frees is dealt out in the next
+    round. Runs that go on are not moved.
+    """
+
+    name = "fsp"
+
+    def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0, slack: float = 0.25) -> None:
+        super().__init__(alpha1=alpha1, alpha2=alpha2)
+        self._slack = slack
+
+    def demand(self, now: Standing) -> Demand:
+        """Deal what is free up to the shares, and what is left over after that beyond them."""
+        target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
+        free = now.free.sum(axis=0)
+        short = due(target, now.held, now.waiting)
+        share = now.hierarchy.deal_classes(held=now.held, tasks=short, gpus=free)
+        most = now.hierarchy.deal_classes(held=now.held, tasks=now.waiting, gpus=free, won=share)
+        return Demand(target=target, group=np.arange(len(now.jobs)), most=most, least=most)
+
+    def victims(
+        self, snapshot: Snapshot, now: Standing, target: Ints, task: Ints, kind: Ints
+    ) -> tuple[int, ...]:
+        """Return runs of jobs far above their share that jobs below theirs have use for."""
+        return victims(snapshot, now, target=target, slack=self._slack, task=task, kind=kind)
+
+
+def _make(**parameters: float) -> Policy:
+    return PreemptiveFlowSharing(**parameters)
+
+
+INFO = PolicyInfo(
+    name="fsp",
+    idea="fair shares at once, near to the data; runs of jobs far above their share are cut short",
+    source=SOURCE,
+    parameters=PARAMETERS,
+    make=_make,
+)

@@ -1,0 +1,47 @@
+"""Flow without fairness: as many tasks as fit, as near to their data as possible, whoever's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headgate.decision import Policy, PolicyInfo
+from headgate.decision.shares import NO_CEILING
+from headgate.policies.flow.rounds import DISTANCE, SOURCE, Demand, FlowPolicy
+from headgate.policies.flow.standing import Standing
+
+PARAMETERS = DISTANCE
+
+
+class UnfairFlow(FlowPolicy):
+    """The policy `fsu`: flow paper, section 6.
+
+    Most tasks, then least cost, over all waiting tasks of all jobs. Nothing limits a job; only the
+    `max_gpus` of queues hold. No task waits for locality, so there is no `alpha3`.
+    """
+
+    name = "fsu"
+
+    def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0) -> None:
+        super().__init__(alpha1=alpha1, alpha2=alpha2)
+
+    def demand(self, now: Standing) -> Demand:
+        """Let all jobs of a queue together place what waits, up to the queue's ceiling."""
+        queues = len(now.ceiling)
+        held = np.bincount(now.queue, now.held, minlength=queues)
+        waiting = np.bincount(now.queue, now.waiting.sum(axis=1), minlength=queues)
+        most = np.clip(now.ceiling - held, 0, waiting).astype(np.int64)
+        no_share = np.full(len(now.jobs), NO_CEILING)
+        return Demand(target=no_share, group=now.queue, most=most, least=most)
+
+
+def _make(**parameters: float) -> Policy:
+    return UnfairFlow(**parameters)
+
+
+INFO = PolicyInfo(
+    name="fsu",
+    idea="most tasks, nearest to the data, whoever's they are; within ceilings of queues",
+    source=SOURCE,
+    parameters=PARAMETERS,
+    make=_make,
+)

@@ -1,0 +1,173 @@
+"""A small stage for flow policies: an engine, and a world that does what a test says."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import strategies as st
+
+from headgate.decision import Policy
+from headgate.engine import Engine
+from headgate.model import Bandwidth, Gpu, Job, Locality, Node, Queue, Shard, Task
+from headgate.policies.flow import FlowSharing
+from headgate.protocol import (
+    BandwidthMeasured,
+    Command,
+    Decide,
+    Event,
+    JobSubmitted,
+    LaunchTask,
+    NodeJoined,
+    Plan,
+    PlanReady,
+    QueueChanged,
+    ReplicaAdded,
+    StopTask,
+    TaskFinished,
+    TaskStopped,
+)
+from headgate.protocol.reasons import Reason
+from headgate.state import Snapshot, check
+
+GB = 10**9
+DISK, RACK, CLUSTER = 1e9, 1e8, 2e7
+
+
+class Bench:
+    """An engine with a flow policy, and a world that does nothing but what a test says."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.engine = Engine()
+        self.policy = policy or FlowSharing()
+        self.at = 0.0
+        self.plans: list[Plan] = []
+        self.runs: dict[tuple[str, int], LaunchTask] = {}
+        self.stops: list[StopTask] = []  # not answered yet
+        bandwidth = Bandwidth(
+            disk_bytes_per_s=DISK, rack_bytes_per_s=RACK, cluster_bytes_per_s=CLUSTER
+        )
+        self.tell(BandwidthMeasured(at=0.0, bandwidth=bandwidth))
+        self.queue("default")
+
+    def tell(self, *events: Event) -> None:
+        """Hand over facts and answer every Decide until the engine is quiet."""
+        commands = self.engine.handle(*events)
+        check(self.engine.state)
+        self.runs.update({(c.job, c.ordinal): c for c in commands if isinstance(c, LaunchTask)})
+        self.stops += [c for c in commands if isinstance(c, StopTask)]
+        for decide in [c for c in commands if isinstance(c, Decide)]:
+            self.answer(decide)
+
+    def answer(self, decide: Command) -> None:
+        assert isinstance(decide, Decide)
+        snapshot = self.engine.snapshot()
+        plan = self.policy.decide(snapshot, Random(1))
+        again = self.policy.decide(snapshot, Random(2))
+        assert (plan, plan.refusals) == (again, again.refusals)
+        self.plans.append(plan)
+        self.tell(PlanReady(at=self.at, cause=decide.id, seen=decide.seen, plan=plan))
+        assert self.engine.stale == 0
+
+    def queue(self, name: str, weight: float = 1.0, max_gpus: int | None = None) -> None:
+        queue = Queue(name=name, weight=weight, max_gpus=max_gpus)
+        self.tell(QueueChanged(at=self.at, queue=queue))
+
+    def node(self, name: str, rack: str, *memory_gb: int) -> None:
+        gpus = tuple(Gpu(memory_bytes=m * GB) for m in memory_gb)
+        self.tell(NodeJoined(at=self.at, node=Node(id=name, rack=rack, gpus=gpus)))
+
+    def data(self, shard: str, size_bytes: int, *nodes: str) -> None:
+        value = Shard(id=shard, size_bytes=size_bytes)
+        self.tell(*[ReplicaAdded(at=self.at, shard=value, node=n) for n in nodes])
+
+    def finish(self, job: str, ordinal: int) -> None:
+        self.at += 1.0
+        run = self.runs.pop((job, ordinal))
+        self.tell(TaskFinished(at=self.at, cause=run.id))
+
+    def stop(self, count: int | None = None) -> list[str]:
+        """Carry out stops that were asked for, all or some; return whose runs these were."""
+        asked, self.stops = self.stops[:count], self.stops[len(self.stops[:count]) :]
+        runs = {run.id: key for key, run in self.runs.items()}
+        stopped = [runs[c.launch] for c in asked]
+        for key in stopped:
+            del self.runs[key]
+        self.tell(*[TaskStopped(at=self.at, cause=c.launch) for c in asked])
+        return [f"{job}/{ordinal}" for job, ordinal in stopped]
+
+    def running(self, job: str) -> list[int]:
+        return sorted(ordinal for name, ordinal in self.runs if name == job)
+
+    def where(self) -> dict[str, str]:
+        return {f"{job}/{ordinal}": run.node for (job, ordinal), run in self.runs.items()}
+
+    def reason(self, job: str) -> Reason | None:
+        row = self.engine.state.names.job_rows[job]
+        refusals = self.engine.state.refusals
+        return next((r.reason for r in refusals if row in r.jobs), None)
+
+
+def submitted(
+    name: str,
+    tasks: int | list[Task],
+    *,
+    user: str = "",
+    queue: str = "default",
+    priority: int = 0,
+    gang: bool = False,
+) -> JobSubmitted:
+    """A job of a user of its own unless one is named."""
+    many = tuple(tasks) if isinstance(tasks, list) else (Task(),) * tasks
+    job = Job(
+        id=name, name=name, user=user or name, queue=queue, tasks=many, priority=priority, gang=gang
+    )
+    return JobSubmitted(at=0.0, job=job)
+
+
+@st.composite
+def workloads(draw: st.DrawFn, policy: Policy) -> Bench:
+    """A small cluster of mixed GPUs, some data, and jobs of a few users in two queues."""
+    bench = Bench(policy)
+    bench.queue("capped", draw(st.sampled_from([0.5, 2.0])), draw(st.integers(1, 4)))
+    nodes = [f"n{i}" for i in range(draw(st.integers(1, 4)))]
+    for name in nodes:
+        sizes = draw(st.lists(st.sampled_from([10, 40, 80]), max_size=3))
+        bench.node(name, draw(st.sampled_from("ab")), *sizes)
+    bench.node("last", "a", 80)
+    shards = [f"d{i}" for i in range(4)]
+    for shard in shards:
+        holders = draw(st.lists(st.sampled_from(nodes), max_size=2, unique=True))
+        bench.data(shard, draw(st.sampled_from([1, GB // 10, 3 * GB])), *holders)
+    task = st.builds(
+        Task,
+        reads=st.lists(st.sampled_from(shards), max_size=2).map(tuple),
+        gpus=st.sampled_from([1, 1, 1, 0]),
+        gpu_memory_bytes=st.sampled_from([0, 0, 20 * GB, 60 * GB]),
+    )
+    jobs = draw(st.lists(st.lists(task, min_size=1, max_size=5), min_size=1, max_size=5))
+    bench.tell(
+        *[
+            submitted(
+                f"j{i}",
+                tasks,
+                user=draw(st.sampled_from("xy")),
+                queue=draw(st.sampled_from(["default", "capped"])),
+                priority=draw(st.integers(0, 1)),
+            )
+            for i, tasks in enumerate(jobs)
+        ]
+    )
+    return bench
+
+
+def priced(snapshot: Snapshot, plan: Plan) -> tuple[int, float]:
+    """How many tasks on GPUs a plan places, and what their reading costs by the default alphas."""
+    b = snapshot.bandwidth
+    price = {
+        Locality.NODE: 1 / b.disk_bytes_per_s,
+        Locality.RACK: 1.5 / b.rack_bytes_per_s,
+        Locality.CLUSTER: 2.0 / b.cluster_bytes_per_s,
+    }
+    placed = [p for p in plan.placements if p.gpus]
+    reads = [r for p in placed for r in snapshot.planned_reads(p.task, p.node)]
+    return len(placed), sum(r.shard.size_bytes * price[r.locality] for r in reads)

@@ -1,0 +1,308 @@
+"""The policy `fsp` on an engine: whose runs it cuts short, for whom, and when it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.policies.flow.bench import GB, Bench, priced, submitted
+
+from headgate.base.errors import SpecError
+from headgate.base.rng import Random, stream
+from headgate.decision import make_policy
+from headgate.decision.shares import fair_shares
+from headgate.model import Task
+from headgate.policies.flow import FSP, FlowSharing, PreemptiveFlowSharing
+from headgate.policies.flow.standing import standing
+from headgate.protocol import JobSubmitted, Plan
+from headgate.protocol.reasons import BelowShare, NoFreeGpu, PolicyRefuses, ShareLimit
+from headgate.state import Snapshot, TaskState
+
+
+def bench(slack: float = 0.25) -> Bench:
+    return Bench(PreemptiveFlowSharing(slack=slack))
+
+
+def test_a_second_job_has_its_share_after_one_round_trip() -> None:
+    stage = bench()
+    stage.node("n", "r", 10, 10, 10, 10)
+    stage.tell(submitted("early", 20))
+    stage.finish("early", 0)  # at 1 s, so its successor is the youngest run
+    stage.at = 5.0
+    stage.tell(submitted("late", 20))
+    assert stage.reason("late") == BelowShare(
+        running_gpus=0, share_gpus=2, ahead="early", ahead_over_gpus=2
+    )
+    assert stage.stop() == ["early/4", "early/3"]  # the least run, then the last of equals
+    assert (stage.running("early"), stage.running("late")) == ([1, 2], [0, 1])
+    assert stage.stops == []
+    lost = stage.engine.state.jobs.lost_gpu_s
+    assert [lost[0], lost[1]] == [(5 - 1) + 5, 0]
+    assert stage.reason("late") == ShareLimit(running_gpus=2, share_gpus=2, ahead="early")
+
+
+def one_above(slack: float) -> Bench:
+    """Eight GPUs, shares of four: `wide` holds five since `narrow` had only three tasks ready."""
+    stage = bench(slack)
+    stage.node("n", "r", *[10] * 8)
+    narrow = [Task()] * 3 + [Task(after=(0,))] * 5
+    stage.tell(submitted("narrow", narrow), submitted("wide", 20))
+    assert (len(stage.running("narrow")), len(stage.running("wide"))) == (3, 5)
+    stage.finish("narrow", 0)
+    assert stage.running("narrow") == [1, 2, 3]
+    return stage
+
+
+def test_a_job_within_the_slack_is_left_alone() -> None:
+    assert one_above(slack=0.25).stops == []  # 5 is not more than 1.25 x 4
+    stage = one_above(slack=0.24)
+    assert stage.stop() == ["wide/4"]
+    assert (len(stage.running("narrow")), len(stage.running("wide"))) == (4, 4)
+    stage = one_above(slack=0.0)
+    assert stage.stop() == ["wide/4"]
+    assert stage.stops == []
+
+
+def test_gpus_on_their_way_are_not_asked_for_twice() -> None:
+    stage = bench()
+    stage.node("n", "r", 10, 10, 10, 10)
+    stage.tell(submitted("early", 20))
+    stage.tell(submitted("late", 20))
+    assert len(stage.stops) == 2
+    stage.finish("early", 0)  # which late takes
+    assert (stage.running("late"), len(stage.stops)) == ([0], 2)
+    assert stage.stop(1) == ["early/3"]
+    assert (stage.running("late"), len(stage.stops)) == ([0, 1], 1)
+    assert stage.stop() == ["early/2"]  # one more than was needed in the end: it starts again
+    assert (stage.running("early"), stage.running("late"), stage.stops) == ([1, 2], [0, 1], [])
+
+
+def test_no_more_runs_are_cut_short_than_there_is_use_for() -> None:
+    stage = bench()
+    stage.node("n", "r", *[10] * 10)
+    stage.tell(submitted("early", 20))
+    stage.tell(submitted("late", [Task()] * 2 + [Task(after=(0, 1))] * 9))
+    assert stage.stop() == ["early/9", "early/8"]
+    assert (stage.running("late"), stage.stops) == ([0, 1], [])
+
+
+def test_what_is_free_is_used_before_any_run_is_cut_short() -> None:
+    stage = bench()
+    stage.node("n", "r", *[10] * 6)
+    stage.tell(submitted("early", 4))
+    stage.tell(submitted("late", 2))
+    assert (stage.running("late"), stage.stops) == ([0, 1], [])
+
+
+def test_a_job_keeps_its_last_run_whatever_its_share() -> None:
+    stage = bench()
+    stage.node("n", "r", 10, 10)
+    stage.tell(submitted("low", 9, user="ann"))
+    stage.tell(submitted("high", 9, user="ann", priority=1))
+    assert stage.stop() == ["low/1"]
+    assert (stage.running("low"), stage.running("high"), stage.stops) == ([0], [0], [])
+    assert stage.reason("high") == BelowShare(
+        running_gpus=1, share_gpus=2, ahead="low", ahead_over_gpus=1
+    )
+
+
+def test_only_gpus_that_are_large_enough_are_taken() -> None:
+    stage = bench()
+    stage.node("big", "r", 80)
+    stage.node("small", "r", 10, 10, 10)
+    stage.tell(submitted("early", 20))
+    stage.tell(submitted("needy", [Task(gpu_memory_bytes=40 * GB)] * 4))
+    (stopped,) = stage.stop()
+    assert stopped.startswith("early/")
+    assert stage.where()["needy/0"] == "big"
+    assert len(stage.running("early")) == 3
+    assert stage.stops == []
+
+
+def test_a_queue_at_its_ceiling_makes_room_among_its_own_jobs() -> None:
+    stage = bench()
+    stage.queue("small", max_gpus=2)
+    stage.node("n", "r", 10, 10, 10, 10)
+    stage.tell(submitted("other", 9), submitted("first", 9, queue="small"))
+    assert (len(stage.running("other")), len(stage.running("first"))) == (2, 2)
+    stage.tell(submitted("second", 9, queue="small"))
+    assert stage.stop() == ["first/1"]
+    assert [len(stage.running(j)) for j in ("other", "first", "second")] == [2, 1, 1]
+    assert stage.stops == []
+
+
+def test_shares_decide_who_wins_not_the_distance() -> None:
+    """Where `fs` lets prices choose among those below their share, `fsp` deals by shares."""
+    stage = bench()
+    stage.node("near", "r", 10)
+    stage.data("d", GB, "near")
+    stage.tell(submitted("far", 1), submitted("local", [Task(reads=("d",))]))
+    assert stage.where() == {"far/0": "near"}
+
+
+def test_no_task_waits_for_its_data() -> None:
+    stage = bench()
+    stage.node("near", "r")
+    stage.node("away", "s", 10, 10, 10, 10)
+    stage.data("huge", 10 * GB, "near")
+    stage.data("tiny", GB // 100, "near")
+    stage.tell(submitted("job", [Task(reads=("huge",))] + [Task(reads=("tiny",))] * 3))
+    assert stage.running("job") == [0, 1, 2, 3]  # fs holds the first one back
+
+
+def test_what_runs_where_is_for_the_flow_to_say() -> None:
+    stage = bench()
+    stage.node("one", "r", 10)
+    stage.node("two", "r", 10)
+    for name, nodes in (("d11", ("one", "two")), ("d12", ("two",)), ("d21", ("two",))):
+        stage.data(name, GB, *nodes)
+    stage.tell(
+        submitted("first", [Task(reads=("d11",)), Task(reads=("d12",))]),
+        submitted("second", [Task(reads=("d21",))]),
+    )
+    assert stage.where() == {"first/0": "one", "second/0": "two"}
+
+
+def test_waits_and_refusals_are_explained_in_its_own_name() -> None:
+    stage = bench()
+    stage.node("n", "r", 10)
+    stage.tell(submitted("alone", 3))
+    assert stage.reason("alone") == NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=1)
+    gang = submitted("g", 2, gang=True).job
+    assert stage.policy.refuses(gang) == PolicyRefuses(policy="fsp", what="gangs")
+
+
+def test_parameters() -> None:
+    known = {"fsp": FSP}
+    assert PreemptiveFlowSharing.__init__.__kwdefaults__ == {
+        p.name: p.default for p in FSP.parameters
+    }
+    assert make_policy(known, "fsp", {"slack": 0}).name == "fsp"
+    with pytest.raises(SpecError, match=r"-0\.1 is below 0"):
+        make_policy(known, "fsp", {"slack": -0.1})
+    with pytest.raises(SpecError, match="no parameter 'alpha3'"):
+        make_policy(known, "fsp", {"alpha3": 2.0})
+
+
+@given(st.data())
+def test_a_job_alone_gets_the_same_from_fs(data: st.DataObject) -> None:
+    stage = Bench(Compared())
+    nodes = [f"n{i}" for i in range(data.draw(st.integers(1, 5)))]
+    for name in nodes:
+        gpus = data.draw(st.lists(st.sampled_from([10, 40]), max_size=2))
+        stage.node(name, data.draw(st.sampled_from("rs")), *gpus)
+    for i in range(5):
+        holders = data.draw(st.lists(st.sampled_from(nodes), max_size=3, unique=True))
+        stage.data(f"d{i}", GB, *holders)
+    task = st.builds(
+        lambda shard, need: Task(reads=(shard,), gpu_memory_bytes=need * GB),
+        st.sampled_from([f"d{i}" for i in range(5)]),
+        st.sampled_from([0, 0, 20]),
+    )
+    stage.tell(submitted("alone", data.draw(st.lists(task, min_size=1, max_size=12))))
+    while stage.runs:
+        stage.finish(*sorted(stage.runs)[data.draw(st.integers(0, len(stage.runs) - 1))])
+
+
+class Compared:
+    """Decides as `fs` does, and checks that `fsp` would place as many at the same price."""
+
+    name = "fs"
+
+    def __init__(self) -> None:
+        self._fs, self._fsp = FlowSharing(), PreemptiveFlowSharing()
+        self.refuses = self._fs.refuses
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        plan, other = self._fs.decide(snapshot, rng), self._fsp.decide(snapshot, rng)
+        assert other.preemptions == ()
+        assert priced(snapshot, other) == pytest.approx(priced(snapshot, plan))
+        return plan
+
+
+def could_help(stage: Bench) -> list[tuple[int, int]]:
+    """Every pair of a job above its share and a task, of one below, that fits one of its GPUs."""
+    snapshot = stage.engine.snapshot()
+    now = standing(snapshot)
+    target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
+    full = np.bincount(now.queue, now.held, len(now.ceiling)) >= now.ceiling
+    found = []
+    for above in np.flatnonzero((now.held > target) & (now.held > 1)).tolist():
+        runs = [t for t in snapshot.tasks_of(int(now.jobs[above])) if snapshot.tasks.held[t]]
+        sizes = [
+            snapshot.gpu_memory_bytes_of(snapshot.tasks.node[t])[snapshot.tasks.held[t][0]]
+            for t in runs
+            if snapshot.tasks.gpus[t]
+        ]
+        for below in np.flatnonzero(now.held < target).tolist():
+            if full[now.queue[below]] and now.queue[below] != now.queue[above]:
+                continue
+            for task in snapshot.waiting_of(int(now.jobs[below])).tolist():
+                need = snapshot.tasks.memory_bytes[task]
+                if snapshot.tasks.gpus[task] and max(sizes) >= need:
+                    found.append((int(now.jobs[above]), task))
+    return found
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.25])
+def test_in_any_order_of_ends_and_stops_shares_are_reached_and_all_jobs_end(slack: float) -> None:
+    """Jobs come one by one; without slack, after all stops no run could help another job."""
+    stopped = 0
+    for seed in range(40):
+        rng = stream(seed, "fsp")
+        stage = bench(slack)
+        arrivals = small_world(stage, rng)
+        stops = 0
+        while stage.runs or arrivals:
+            while stage.stops and rng.random() < 0.7:
+                stage.stop(1)
+                stops += 1
+                assert stops < 300, f"runs are cut short for ever: {seed}"
+            stage.queue("default")  # nothing has changed, and yet another round
+            if not stage.stops and not slack:
+                assert could_help(stage) == [], seed
+            going = [run for run in sorted(stage.runs) if not stopping(stage, *run)]
+            if arrivals and (not going or rng.random() < 0.4):
+                stage.tell(arrivals.pop(0))
+            elif going:
+                stage.finish(*rng.choice(going))
+        assert stage.engine.state.waiting_tasks == 0, seed
+        assert not stage.engine.state.jobs.unfinished.array().any(), seed
+        stopped += stops
+    assert stopped > 40
+
+
+def small_world(stage: Bench, rng: Random) -> list[JobSubmitted]:
+    """A cluster of mixed GPUs, one queue with a ceiling, and jobs that are to arrive."""
+    stage.queue("capped", rng.choice((0.5, 2.0)), rng.randint(1, 5))
+    for number in range(rng.randint(1, 4)):
+        stage.node(f"n{number}", rng.choice("rs"), *rng.choices((10, 40), k=rng.randint(0, 4)))
+    stage.node("last", "r", 40)
+    for number in range(4):
+        stage.data(f"d{number}", rng.choice((1, GB)), "last", "n0")
+
+    def task(ordinal: int) -> Task:
+        return Task(
+            reads=tuple(rng.sample(("d0", "d1", "d2", "d3"), rng.randint(0, 2))),
+            after=(rng.randrange(ordinal),) if ordinal and rng.random() < 0.2 else (),
+            gpus=rng.choice((1, 1, 1, 1, 0)),
+            gpu_memory_bytes=rng.choice((0, 0, 20 * GB)),
+        )
+
+    return [
+        submitted(
+            f"j{number}",
+            [task(ordinal) for ordinal in range(rng.randint(1, 12))],
+            user=rng.choice("xyz"),
+            queue=rng.choice(("default", "default", "capped")),
+            priority=rng.choice((0, 0, 1)),
+        )
+        for number in range(rng.randint(2, 6))
+    ]
+
+
+def stopping(stage: Bench, job: str, ordinal: int) -> bool:
+    state = stage.engine.state
+    row = state.jobs.first_task[state.names.job_rows[job]] + ordinal
+    return bool(state.tasks.state[row] == TaskState.STOPPING)

@@ -1,0 +1,25 @@
+"""The law suite of policies, for fsp and fsu."""
+
+from __future__ import annotations
+
+from headgate.decision import Policy
+from headgate.policies.flow import PreemptiveFlowSharing, UnfairFlow
+from headgate.testing.policy_laws import PolicyLaws
+
+
+class TestPreemptiveFlowSharing(PolicyLaws):
+    def make(self) -> Policy:
+        return PreemptiveFlowSharing()
+
+
+class TestPreemptiveFlowSharingWithoutSlack(PolicyLaws):
+    def make(self) -> Policy:
+        return PreemptiveFlowSharing(slack=0.0)
+
+    def test_the_states_are_such_that_runs_are_cut_short(self) -> None:
+        assert sum(len(plan.preemptions) for _, _, plan in self.rounds()) > 10
+
+
+class TestUnfairFlow(PolicyLaws):
+    def make(self) -> Policy:
+        return UnfairFlow()

@@ -1,0 +1,139 @@
+"""The policy `fsu`: most tasks at least cost, whoever's they are, under every ceiling."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.policies.flow.bench import GB, Bench, priced, submitted, workloads
+
+from headgate.base.errors import SpecError
+from headgate.decision import make_policy
+from headgate.model import Task
+from headgate.policies.flow import FSU, FlowSharing, UnfairFlow
+from headgate.protocol import Plan
+from headgate.protocol.reasons import GpuMemory, NoFreeGpu, NothingFits, PolicyRefuses, QueueLimit
+from headgate.state import Snapshot, check
+
+
+def bench() -> Bench:
+    return Bench(UnfairFlow())
+
+
+def test_the_nearest_tasks_run_though_all_are_of_one_job() -> None:
+    stage = bench()
+    stage.node("near", "r", 10, 10, 10)
+    stage.node("away", "s")
+    stage.data("here", GB, "near")
+    stage.data("there", GB, "away")
+    stage.tell(
+        submitted("first", [Task(reads=("there",))] * 3),
+        submitted("second", [Task(reads=("here",))] * 3),
+    )
+    assert (stage.running("first"), stage.running("second")) == ([], [0, 1, 2])
+    assert stage.reason("first") == NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=3)
+
+
+def test_most_tasks_go_before_least_cost() -> None:
+    """The one GPU where the small task's data is goes to the task that fits no other."""
+    stage = bench()
+    stage.node("big", "r", 80)
+    stage.node("small", "s", 10)
+    stage.data("d", GB, "big")
+    stage.tell(
+        submitted("any", [Task(reads=("d",))]),
+        submitted("needy", [Task(gpu_memory_bytes=40 * GB)]),
+    )
+    assert stage.where() == {"any/0": "small", "needy/0": "big"}
+
+
+def test_jobs_of_a_queue_share_its_ceiling_by_cost_alone() -> None:
+    stage = bench()
+    stage.queue("small", max_gpus=2)
+    stage.node("near", "r", 10, 10, 10, 10)
+    stage.node("away", "s")
+    stage.data("here", GB, "near")
+    stage.data("there", GB, "away")
+    stage.tell(
+        submitted("one", [Task(reads=("there",))] * 2, queue="small"),
+        submitted("two", [Task(reads=("here",))], queue="small"),
+        submitted("free", 1),
+    )
+    assert [stage.running(j) for j in ("one", "two", "free")] == [[0], [0], [0]]
+    assert stage.reason("one") == QueueLimit(queue="small", used_gpus=2, max_gpus=2)
+    stage.finish("two", 0)
+    assert stage.running("one") == [0, 1]
+
+
+def test_no_task_waits_for_its_data() -> None:
+    stage = bench()
+    stage.node("near", "r")
+    stage.node("away", "s", 10, 10, 10, 10)
+    stage.data("huge", 10 * GB, "near")
+    stage.data("tiny", GB // 100, "near")
+    stage.tell(submitted("job", [Task(reads=("huge",))] + [Task(reads=("tiny",))] * 3))
+    assert stage.running("job") == [0, 1, 2, 3]
+
+
+def test_waits_and_refusals_are_explained_in_its_own_name() -> None:
+    stage = bench()
+    stage.node("n", "r", 10, 10)
+    stage.node("big", "r", 80)
+    need = Task(gpu_memory_bytes=40 * GB)
+    stage.tell(submitted("large", [need] * 2), submitted("huge", [Task(gpu_memory_bytes=90 * GB)]))
+    assert stage.reason("large") == GpuMemory(needed_bytes=40 * GB, largest_free_bytes=10 * GB)
+    assert stage.reason("huge") == NothingFits(need="a GPU of 83.8 GiB")
+    gang = submitted("g", 2, gang=True).job
+    assert stage.policy.refuses(gang) == PolicyRefuses(policy="fsu", what="gangs")
+
+
+def test_parameters() -> None:
+    assert UnfairFlow.__init__.__kwdefaults__ == {p.name: p.default for p in FSU.parameters}
+    assert make_policy({"fsu": FSU}, "fsu", {"alpha2": 3.0}).name == "fsu"
+    with pytest.raises(SpecError, match="no parameter 'alpha3'"):
+        make_policy({"fsu": FSU}, "fsu", {"alpha3": 2.0})
+
+
+class Compared:
+    """Decides as `fs` does, and checks that `fsu` would place no fewer, and as many no dearer."""
+
+    name = "fs"
+
+    def __init__(self) -> None:
+        self._fs, self._fsu = FlowSharing(), UnfairFlow()
+        self.refuses = self._fs.refuses
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        plan = self._fs.decide(snapshot, rng)
+        count, cost = priced(snapshot, plan)
+        most, least = priced(snapshot, self._fsu.decide(snapshot, rng))
+        assert most >= count
+        if most == count:
+            assert least <= cost + 1e-4  # microseconds that break ties
+        return plan
+
+
+@settings(max_examples=60)
+@given(workloads(Compared()), st.randoms(use_true_random=False))
+def test_it_places_no_fewer_tasks_than_fs_and_as_many_no_dearer(
+    stage: Bench, order: Random
+) -> None:
+    while stage.runs:
+        stage.finish(*order.choice(sorted(stage.runs)))
+
+
+@settings(max_examples=60)
+@given(workloads(UnfairFlow()), st.randoms(use_true_random=False))
+def test_every_workload_ends_under_its_ceilings(stage: Bench, order: Random) -> None:
+    state = stage.engine.state
+    while stage.runs:
+        for row, queue in enumerate(state.queues.spec.array()):
+            if queue.max_gpus is not None:
+                assert state.queues.held_gpus[row] <= queue.max_gpus
+        for job in state.freeze().waiting_jobs():
+            assert stage.reason(state.job(job).id) is not None
+        stage.finish(*order.choice(sorted(stage.runs)))
+    assert state.waiting_tasks == 0
+    check(state)
