@@ -12,9 +12,9 @@ from headgate.base.errors import SpecError
 from headgate.base.rng import Random, stream
 from headgate.decision import make_policy
 from headgate.decision.shares import fair_shares
+from headgate.decision.standing import standing
 from headgate.model import Task
 from headgate.policies.flow import FSP, FlowSharing, PreemptiveFlowSharing
-from headgate.policies.flow.standing import standing
 from headgate.protocol import JobSubmitted, Plan
 from headgate.protocol.reasons import BelowShare, NoFreeGpu, PolicyRefuses, ShareLimit
 from headgate.state import Snapshot, TaskState

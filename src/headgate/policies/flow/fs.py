@@ -7,8 +7,8 @@ import numpy as np
 
 from headgate.decision import Parameter, Policy, PolicyInfo
 from headgate.decision.shares import entitle, fair_shares
+from headgate.decision.standing import Standing
 from headgate.policies.flow.rounds import DISTANCE, SOURCE, Demand, FlowPolicy
-from headgate.policies.flow.standing import Standing
 
 PARAMETERS = (
     *DISTANCE,

@@ -6,10 +6,10 @@ import numpy as np
 
 from headgate.decision import Parameter, Policy, PolicyInfo
 from headgate.decision.shares import fair_shares
+from headgate.decision.standing import Standing
 from headgate.flow import Ints
 from headgate.policies.flow.preemption import due, victims
 from headgate.policies.flow.rounds import DISTANCE, SOURCE, Demand, FlowPolicy
-from headgate.policies.flow.standing import Standing
 from headgate.state import Snapshot
 
 PARAMETERS = (

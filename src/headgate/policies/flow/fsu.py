@@ -6,8 +6,8 @@ import numpy as np
 
 from headgate.decision import Policy, PolicyInfo
 from headgate.decision.shares import NO_CEILING
+from headgate.decision.standing import Standing
 from headgate.policies.flow.rounds import DISTANCE, SOURCE, Demand, FlowPolicy
-from headgate.policies.flow.standing import Standing
 
 PARAMETERS = DISTANCE
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from headgate.base.units import format_size
+from headgate.decision.standing import Standing, unplaceable
 from headgate.flow import Ints
 from headgate.policies.flow.aggregated import Aggregated, Placed
-from headgate.policies.flow.standing import Standing, unplaceable
 from headgate.protocol import Reason, Refusal
 from headgate.protocol.reasons import (
     BelowShare,

@@ -14,12 +14,12 @@ import numpy as np
 from headgate.base.rng import Random
 from headgate.decision import Parameter
 from headgate.decision.cpu_tasks import place_cpu_tasks
+from headgate.decision.standing import Standing, standing, unplaceable
 from headgate.flow import Ints, OrToolsSolver, Solver
 from headgate.model import Job
 from headgate.policies.flow.aggregated import Aggregated, Placed, Round
 from headgate.policies.flow.prices import prices_per_byte, shard_prices, wait_prices
 from headgate.policies.flow.refusals import refusals, strangers
-from headgate.policies.flow.standing import Standing, standing, unplaceable
 from headgate.protocol import Placement, Plan, Reason
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
