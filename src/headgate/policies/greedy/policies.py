@@ -105,8 +105,8 @@ class GreedyDelay(GreedySharing):
         *,
         alpha1: float = 1.5,
         alpha2: float = 2.0,
-        threshold1: float = 8.0,
-        threshold2: float = 16.0,
+        threshold1: float = 5.0,
+        threshold2: float = 10.0,
     ) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2)
         self._threshold1, self._threshold2 = threshold1, threshold2
@@ -192,14 +192,14 @@ GSD = PolicyInfo(
         *_PRICES,
         Parameter(
             name="threshold1",
-            default=8.0,
+            default=5.0,
             unit="skips",
             meaning="skip counter beyond which a job accepts the second-best cost",
             least=0.0,
         ),
         Parameter(
             name="threshold2",
-            default=16.0,
+            default=10.0,
             unit="skips",
             meaning="skip counter beyond which a job accepts any GPU",
             least=0.0,
