@@ -13,11 +13,13 @@ class TestPreemptiveFlowSharing(PolicyLaws):
 
 
 class TestPreemptiveFlowSharingWithoutSlack(PolicyLaws):
+    worlds = 400  # in which few jobs are above their share
+
     def make(self) -> Policy:
         return PreemptiveFlowSharing(slack=0.0)
 
     def test_the_states_are_such_that_runs_are_cut_short(self) -> None:
-        assert sum(len(plan.preemptions) for _, _, plan in self.rounds()) > 10
+        assert sum(len(plan.preemptions) for _, _, plan in self.rounds()) > 4
 
 
 class TestUnfairFlow(PolicyLaws):
