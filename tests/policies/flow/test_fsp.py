@@ -83,6 +83,8 @@ def test_no_more_runs_are_cut_short_than_there_is_use_for() -> None:
     stage.node("n", "r", *[10] * 10)
     stage.tell(submitted("early", 20))
     stage.tell(submitted("late", [Task()] * 2 + [Task(after=(0, 1))] * 9))
+    stage.queue("default")  # another round, while they are being stopped
+    assert len(stage.stops) == 2
     assert stage.stop() == ["early/9", "early/8"]
     assert (stage.running("late"), stage.stops) == ([0, 1], [])
 
@@ -93,6 +95,38 @@ def test_what_is_free_is_used_before_any_run_is_cut_short() -> None:
     stage.tell(submitted("early", 4))
     stage.tell(submitted("late", 2))
     assert (stage.running("late"), stage.stops) == ([0, 1], [])
+
+
+def test_what_a_job_wins_in_the_round_counts_before_runs_are_cut_short_for_it() -> None:
+    stage = bench()
+    stage.node("n", "r", *[10] * 9)
+    narrow = [Task()] + [Task(after=(0,))] * 8
+    stage.tell(submitted("narrow", narrow), submitted("early", 6))
+    stage.tell(submitted("late", 9))  # shares are 3; two GPUs are free, narrow can use no more
+    assert (stage.running("late"), len(stage.stops)) == ([0, 1], 1)
+
+
+def test_a_job_within_the_slack_loses_nothing_beside_one_that_does() -> None:
+    stage = bench()
+    stage.node("n", "r", *[10] * 12)
+    stage.tell(submitted("large", 20), submitted("five", 5))
+    assert (len(stage.running("large")), len(stage.running("five"))) == (7, 5)
+    stage.tell(submitted("late", 20))  # shares are 4; 7 is more than 1.25 x 4, and 5 is not
+    assert stage.stop() == ["large/6", "large/5", "large/4"]
+    assert [len(stage.running(j)) for j in ("large", "five", "late")] == [4, 5, 3]
+    assert stage.stops == []
+
+
+def test_runs_that_are_being_stopped_count_as_gone() -> None:
+    stage = bench()
+    stage.node("n", "r", *[10] * 10)
+    stage.tell(submitted("early", 20))
+    stage.tell(submitted("second", 20))
+    assert len(stage.stops) == 5
+    stage.tell(submitted("third", 20))  # shares are 4, 3, 3; early will hold 5 in any case
+    assert len(stage.stops) == 5
+    stage.stop()
+    assert [len(stage.running(j)) for j in ("early", "second", "third")] == [5, 3, 2]
 
 
 def test_a_job_keeps_its_last_run_whatever_its_share() -> None:
