@@ -254,8 +254,8 @@ reduce: {{run: "cat {{shards}} > {{output}}"}}
         "its replicas count again",
     )
     job = headgate.submit("{name: all, tasks: {count: 4, run: 'sleep 0.5'}}")
-    assert {task["node"] for task in headgate.running(job, 4)} == {n.id for n in headgate.nodes}
     headgate.ends(job)
+    assert {task["node"] for task in headgate.client.tasks(job)} == {n.id for n in headgate.nodes}
     headgate.client.remove_dataset("letters")
 
 
