@@ -13,10 +13,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from headgate.decision.costs import prices_per_byte, shard_prices
 from headgate.flow import Ints, Network, OrToolsSolver, Solution
 from headgate.model import Bandwidth
 from headgate.policies.flow.aggregated import Aggregated, Round
-from headgate.policies.flow.prices import prices_per_byte, shard_prices, wait_prices
+from headgate.policies.flow.prices import wait_prices
 
 SEEDS = (1, 2, 3)
 BANDWIDTH = Bandwidth(disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.1e7)

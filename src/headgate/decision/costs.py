@@ -4,12 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 
+from headgate.decision.policy import Parameter
 from headgate.decision.shares import Floats, Ints
 from headgate.model import Bandwidth, Locality
 from headgate.state import Snapshot
 
 PRICE_LIMIT = 10**12
-"""No price is above this, 11.6 days: it keeps sums exact."""
+"""No price is above this, 11.6 days: it keeps sums exact in networks of a million vertices."""
+
+FLOW_PAPER = (
+    "Tang, Zhu, Mao, Fu, Li: Algorithm of scheduling for data-intensive computing operations onto "
+    "GPU cluster, Journal of Software 33(12), 2022"
+)
+
+DISTANCE = (
+    Parameter(
+        name="alpha1",
+        default=1.5,
+        unit="1",
+        meaning="price of a second spent reading within the rack",
+        above=1.0,
+    ),
+    Parameter(
+        name="alpha2",
+        default=2.0,
+        unit="1",
+        meaning="price of a second spent reading across racks",
+        above=1.0,
+    ),
+)
+"""The parameters that price a distance; every policy that follows the flow paper has them."""
 
 
 def read_s(snapshot: Snapshot, task: int, node: int) -> float:

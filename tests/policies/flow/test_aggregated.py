@@ -8,15 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.decision.costs import PRICE_LIMIT, prices_per_byte, shard_prices
 from headgate.flow import Ints, Network, OrToolsSolver
 from headgate.model import Bandwidth
 from headgate.policies.flow.aggregated import CLASS_PRICE, Aggregated, Round, options
-from headgate.policies.flow.prices import (
-    PRICE_LIMIT,
-    prices_per_byte,
-    shard_prices,
-    wait_prices,
-)
+from headgate.policies.flow.prices import wait_prices
 
 
 def ints(values: list[int]) -> Ints:

@@ -93,7 +93,7 @@ class Oracle:
         gap = self.target[job] - self.held[job]
         if self.thresholds is None or gap <= 0:
             return True
-        count = self.skips[job] if self.skips[job] else gap
+        count = self.skips[job] or gap
         if count > self.thresholds[1]:
             return True
         every = [
@@ -111,7 +111,7 @@ class Oracle:
             below = [j for j in able if self.held[j] < self.target[j]]
             if not able:
                 return
-            job = sorted(below or able, key=lambda j: self.held[j])[0]
+            job = min(below or able, key=lambda j: self.held[j])
             offers = []
             for task in self.waiting[job]:
                 for gpu in self.free:

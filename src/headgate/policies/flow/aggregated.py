@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.decision.costs import PRICE_LIMIT
 from headgate.flow import Ints, Network, Solution, unit_paths
 from headgate.model import Locality
-from headgate.policies.flow.prices import PRICE_LIMIT
 
 CLASS_PRICE = 1
 """Microseconds per class that a GPU is larger than needed: breaks ties, keeps large ones free."""

@@ -6,9 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.decision import Parameter, Policy, PolicyInfo
+from headgate.decision.costs import DISTANCE, FLOW_PAPER
 from headgate.decision.shares import entitle, fair_shares
 from headgate.decision.standing import Standing
-from headgate.policies.flow.rounds import DISTANCE, SOURCE, Demand, FlowPolicy
+from headgate.policies.flow.rounds import Demand, FlowPolicy
 
 PARAMETERS = (
     *DISTANCE,
@@ -66,7 +67,7 @@ def _make(**parameters: float) -> Policy:
 INFO = PolicyInfo(
     name="fs",
     idea="fair shares, as near to the data as all tasks together allow; what runs is left alone",
-    source=SOURCE,
+    source=FLOW_PAPER,
     parameters=PARAMETERS,
     make=_make,
 )

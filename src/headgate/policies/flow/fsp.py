@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.decision import Parameter, Policy, PolicyInfo
+from headgate.decision.costs import DISTANCE, FLOW_PAPER
 from headgate.decision.shares import fair_shares
 from headgate.decision.standing import Standing
 from headgate.flow import Ints
 from headgate.policies.flow.preemption import due, victims
-from headgate.policies.flow.rounds import DISTANCE, SOURCE, Demand, FlowPolicy
+from headgate.policies.flow.rounds import Demand, FlowPolicy
 from headgate.state import Snapshot
 
 PARAMETERS = (
@@ -67,7 +68,7 @@ def _make(**parameters: float) -> Policy:
 INFO = PolicyInfo(
     name="fsp",
     idea="fair shares at once, near to the data; runs of jobs far above their share are cut short",
-    source=SOURCE,
+    source=FLOW_PAPER,
     parameters=PARAMETERS,
     make=_make,
 )

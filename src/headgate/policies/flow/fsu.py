@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.decision import Policy, PolicyInfo
+from headgate.decision.costs import DISTANCE, FLOW_PAPER
 from headgate.decision.shares import NO_CEILING
 from headgate.decision.standing import Standing
-from headgate.policies.flow.rounds import DISTANCE, SOURCE, Demand, FlowPolicy
+from headgate.policies.flow.rounds import Demand, FlowPolicy
 
 PARAMETERS = DISTANCE
 
@@ -41,7 +42,7 @@ def _make(**parameters: float) -> Policy:
 INFO = PolicyInfo(
     name="fsu",
     idea="most tasks, nearest to the data, whoever's they are; within ceilings of queues",
-    source=SOURCE,
+    source=FLOW_PAPER,
     parameters=PARAMETERS,
     make=_make,
 )

@@ -12,40 +12,17 @@ from itertools import chain
 import numpy as np
 
 from headgate.base.rng import Random
-from headgate.decision import Parameter
+from headgate.decision.costs import prices_per_byte, shard_prices
 from headgate.decision.cpu_tasks import place_cpu_tasks
 from headgate.decision.standing import Standing, standing, unplaceable
 from headgate.flow import Ints, OrToolsSolver, Solver
 from headgate.model import Job
 from headgate.policies.flow.aggregated import Aggregated, Placed, Round
-from headgate.policies.flow.prices import prices_per_byte, shard_prices, wait_prices
+from headgate.policies.flow.prices import wait_prices
 from headgate.policies.flow.refusals import refusals, strangers
 from headgate.protocol import Placement, Plan, Reason
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
-
-SOURCE = (
-    "Tang, Zhu, Mao, Fu, Li: Algorithm of scheduling for data-intensive computing "
-    "operations onto GPU cluster, Journal of Software 33(12), 2022"
-)
-
-DISTANCE = (
-    Parameter(
-        name="alpha1",
-        default=1.5,
-        unit="1",
-        meaning="price of a second spent reading within the rack",
-        above=1.0,
-    ),
-    Parameter(
-        name="alpha2",
-        default=2.0,
-        unit="1",
-        meaning="price of a second spent reading across racks",
-        above=1.0,
-    ),
-)
-"""The parameters that price a distance; every flow policy has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

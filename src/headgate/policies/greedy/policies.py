@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from headgate.base.errors import Problem
 from headgate.base.rng import Random
 from headgate.decision import Parameter, Policy, PolicyInfo
+from headgate.decision.costs import DISTANCE, FLOW_PAPER
 from headgate.decision.cpu_tasks import place_cpu_tasks
 from headgate.decision.shares import fair_shares
 from headgate.decision.standing import Standing, standing, unplaceable
@@ -64,10 +65,12 @@ class GreedySharing:
 
     def _patience(self, snapshot: Snapshot, now: Standing) -> Patience | None:
         """Return how long jobs wait for a nearer GPU, None for not at all."""
+        del snapshot, now
         return None
 
     def _victims(self, snapshot: Snapshot, deal: Deal) -> tuple[int, ...]:
         """Return the runs to be cut short."""
+        del snapshot, deal
         return ()
 
 
@@ -124,29 +127,6 @@ def _thresholds_in_order(values: Mapping[str, float]) -> list[Problem]:
     return [Problem(path="policy.threshold1", problem=text, hint=hint)]
 
 
-_PRICES = (
-    Parameter(
-        name="alpha1",
-        default=1.5,
-        unit="1",
-        meaning="price of a second spent reading within the rack",
-        above=1.0,
-    ),
-    Parameter(
-        name="alpha2",
-        default=2.0,
-        unit="1",
-        meaning="price of a second spent reading across racks",
-        above=1.0,
-    ),
-)
-
-_SOURCE = (
-    "Tang, Zhu, Mao, Fu, Li: Algorithm of scheduling for data-intensive computing operations onto "
-    "GPU cluster, Journal of Software 33(12), 2022"
-)
-
-
 def _make_sharing(**parameters: float) -> Policy:
     return GreedySharing(**parameters)
 
@@ -162,17 +142,17 @@ def _make_delay(**parameters: float) -> Policy:
 GS = PolicyInfo(
     name="gs",
     idea="each free GPU to the job that uses fewest, for its cheapest task",
-    source=_SOURCE,
-    parameters=_PRICES,
+    source=FLOW_PAPER,
+    parameters=DISTANCE,
     make=_make_sharing,
 )
 
 GSP = PolicyInfo(
     name="gsp",
     idea="gs, and runs of jobs far above their share are cut short for jobs below theirs",
-    source=_SOURCE,
+    source=FLOW_PAPER,
     parameters=(
-        *_PRICES,
+        *DISTANCE,
         Parameter(
             name="slack",
             default=0.25,
@@ -187,9 +167,9 @@ GSP = PolicyInfo(
 GSD = PolicyInfo(
     name="gsd",
     idea="gs, but a job below its share waits some rounds for GPUs nearer to its data",
-    source=_SOURCE,
+    source=FLOW_PAPER,
     parameters=(
-        *_PRICES,
+        *DISTANCE,
         Parameter(
             name="threshold1",
             default=5.0,
