@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.base.errors import SpecError, WorldError
 from headgate.live import split
-from headgate.live.split import Place, choose_nodes, split_file, split_files
+from headgate.live.split import Place, choose_nodes, split_files
 
 # -------------------------------------------------------------------------------- cutting
 
@@ -49,7 +49,7 @@ def test_lines_stay_whole(lines: list[str], ends: bool, shard_bytes: int, piece_
         patch.setattr(split, "PIECE_BYTES", piece_bytes)  # lines longer than one read
         path = Path(folder) / "lines"
         path.write_bytes(content)
-        shards = [b"".join(part) for _, part in split_file(path, shard_bytes, lines=True)]
+        shards = [b"".join(part) for _, part in split_files([path], shard_bytes, lines=True)]
     assert b"".join(shards) == content
     for shard in shards[:-1]:
         assert shard.endswith(b"\n")
@@ -61,21 +61,21 @@ def test_lines_stay_whole(lines: list[str], ends: bool, shard_bytes: int, piece_
 def test_a_part_can_be_read_again(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(bytes(range(10)))
-    ((_, part),) = split_file(path, 100, lines=False)
+    ((_, part),) = split_files([path], 100, lines=False)
     assert b"".join(part) == b"".join(part) == path.read_bytes()
 
 
 def test_pieces_are_small(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(bytes(3 << 20))
-    ((_, part),) = split_file(path, 1 << 30, lines=False)
+    ((_, part),) = split_files([path], 1 << 30, lines=False)
     assert [len(piece) for piece in part] == [1 << 20] * 3
 
 
 def test_a_file_that_shrinks_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(bytes(10))
-    ((_, part),) = split_file(path, 100, lines=False)
+    ((_, part),) = split_files([path], 100, lines=False)
     path.write_bytes(bytes(5))
     with pytest.raises(WorldError, match="shorter"):
         b"".join(part)

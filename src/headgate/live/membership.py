@@ -187,6 +187,8 @@ class Membership:
         except (RayError, TimeoutError) as error:
             log.warning("the agent of %s does not answer: %s", name, error)
             return None
+        if report.corrupt:  # the agent has dropped them: they are missed like any other
+            log.warning("corrupt on %s: %s", name, ", ".join(report.corrupt))
         return report
 
     async def _measure(self) -> None:

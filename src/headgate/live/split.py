@@ -40,11 +40,6 @@ class Place(NamedTuple):
     free_bytes: int
 
 
-def split_file(path: Path, shard_bytes: int, *, lines: bool) -> tuple[tuple[str, FilePart], ...]:
-    """Cut one file into named shards; see `split_files`."""
-    return split_files([path], shard_bytes, lines=lines)
-
-
 def split_files(
     paths: Sequence[Path], shard_bytes: int, *, lines: bool
 ) -> tuple[tuple[str, FilePart], ...]:
