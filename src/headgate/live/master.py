@@ -161,7 +161,7 @@ def start_master(job: str, root: Path, *, grace_s: float = 20.0) -> Any:
             get_if_exists=True,
             num_cpus=0,
             max_restarts=-1,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=True),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
         )
         .remote(job=job, root=str(root), grace_s=grace_s)
     )
