@@ -311,14 +311,20 @@ class Engine:
         else:
             self.stale += 1  # said twice, or already asked to stop
 
-    def _task_finished(self, event: TaskFinished) -> None:
+    def _run_over(self, event: TaskFinished | TaskFailed | TaskStopped) -> int | None:
+        """Close the books of a held run, however it ended, and return its task."""
         task = self._held(event.cause)
+        if task is not None:
+            self.state.note_usage(task, event.usage)
+            self._forget(event.cause)
+            self._dirty = True
+        return task
+
+    def _task_finished(self, event: TaskFinished) -> None:
+        task = self._run_over(event)
         if task is None:
             return
         state = self.state
-        self.state.note_usage(task, event.usage)
-        self._forget(event.cause)
-        self._dirty = True
         job = state.tasks.job[task]
         if state.tasks.state[task] == TaskState.STOPPING:
             self._requeue(task)  # its end came too late to count
@@ -328,13 +334,10 @@ class Engine:
         self._settle(job)
 
     def _task_failed(self, event: TaskFailed) -> None:
-        task = self._held(event.cause)
+        task = self._run_over(event)
         if task is None:
             return
         state = self.state
-        self.state.note_usage(task, event.usage)
-        self._forget(event.cause)
-        self._dirty = True
         job = state.tasks.job[task]
         if state.tasks.state[task] == TaskState.STOPPING or event.kind is FailureKind.LOST:
             self._give_back(task)
@@ -351,13 +354,9 @@ class Engine:
         self._end_job(job, text, cancelled=False)
 
     def _task_stopped(self, event: TaskStopped) -> None:
-        task = self._held(event.cause)
-        if task is None:
-            return
-        self.state.note_usage(task, event.usage)
-        self._forget(event.cause)
-        self._give_back(task)
-        self._dirty = True
+        task = self._run_over(event)
+        if task is not None:
+            self._give_back(task)
 
     def _give_back(self, task: int) -> None:
         """Take note of a run that ended without a result, through no fault of its program."""
