@@ -2,7 +2,7 @@
 
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
 from headgate.model.data import Dataset, LogPiece, Read, Shard
-from headgate.model.job import Job, Queue, Task, result_id
+from headgate.model.job import Job, Queue, Task, part_sizes, result_id, result_ids
 
 __all__ = [
     "Bandwidth",
@@ -16,5 +16,7 @@ __all__ = [
     "Read",
     "Shard",
     "Task",
+    "part_sizes",
     "result_id",
+    "result_ids",
 ]

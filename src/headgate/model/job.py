@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from headgate.model.data import Shard
@@ -15,6 +16,7 @@ class Task:
     `result_id`). `after` are ordinals of tasks of the same job that must have finished first.
     A task with `gpus` = 0 holds `cpus` slots of its node instead; one with GPUs holds no slots.
     `compute_s` is the time it computes after reading, where known (always in a simulation).
+    Its result is cut into `parts` shards, so that later tasks can each read a part of it.
     """
 
     reads: tuple[str, ...] = ()
@@ -24,6 +26,7 @@ class Task:
     cpus: int = 1
     compute_s: float = 0.0
     output_bytes: int = 0
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +35,9 @@ class Job:
 
     A `gang` starts all its tasks together or none. `shards` gives the sizes of what the tasks read;
     where replicas lie is the catalog's business. `program` is opaque to the scheduler: a world that
-    runs real programs keeps there what to run. The same `submission_key` of the same user is the
-    same job.
+    runs real programs keeps there what to run. Jobs of one `kind` are expected to take alike times
+    for alike tasks; one without a kind is a kind of its own. The same `submission_key` of the same
+    user is the same job.
     """
 
     id: str
@@ -46,6 +50,7 @@ class Job:
     gang: bool = False
     retries: int = 2
     program: str = ""
+    kind: str = ""
     submission_key: str = ""
 
 
@@ -59,6 +64,19 @@ class Queue:
     max_jobs_in_flight: int | None = None
 
 
-def result_id(job: str, ordinal: int) -> str:
-    """Return the shard id of the result of a job's task."""
-    return f"{job}/{ordinal}"
+def result_id(job: str, ordinal: int, part: int | None = None) -> str:
+    """Return the shard id of the result of a job's task; of one in several parts, of that part."""
+    return f"{job}/{ordinal}" if part is None else f"{job}/{ordinal}.{part}"
+
+
+def result_ids(job: str, ordinal: int, parts: int) -> tuple[str, ...]:
+    """Return the shard ids that make up the result of a job's task."""
+    if parts == 1:
+        return (result_id(job, ordinal),)
+    return tuple(result_id(job, ordinal, part) for part in range(parts))
+
+
+def part_sizes(output_bytes: int, parts: int) -> tuple[int, ...]:
+    """Return the sizes of the parts of a result that is cut evenly."""
+    ends = [output_bytes * part // parts for part in range(parts + 1)]
+    return tuple(end - start for start, end in itertools.pairwise(ends))

@@ -113,10 +113,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFinished(Event):
-    """A run has ended well; its result, of `output_bytes`, lies on its node."""
+    """A run has ended well; its result, of `output_bytes`, lies on its node.
+
+    `part_bytes` are the sizes of its parts, where it has several; without, they are alike.
+    """
 
     cause: int
     output_bytes: int = 0
+    part_bytes: tuple[int, ...] = ()
     usage: Usage = Usage()
 
 

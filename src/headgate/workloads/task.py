@@ -24,7 +24,8 @@ class TaskContext:
 
     `index` of `count` is the task's place in its stage. `shards` are the files to read: the task's
     shards, or for a stage that follows another the results of all its tasks, in order. `output` is
-    where the result file must be when the function returns; it does not exist before. `gpus` are
+    where the result file must be when the function returns; it does not exist before. A result in
+    several parts is written to `outputs` instead, one file per part. `gpus` are
     the node's GPUs that this run holds, which the process sees as devices 0, 1, ...; empty for a
     task on CPU slots. A run may be repeated, so it must not change anything but `output`.
     """
@@ -35,6 +36,7 @@ class TaskContext:
     output: Path
     params: Mapping[str, Any] = field(default_factory=dict)
     gpus: tuple[int, ...] = ()
+    outputs: tuple[Path, ...] = ()
 
 
 TaskFunction = Callable[[TaskContext], None]
