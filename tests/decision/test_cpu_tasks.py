@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.decision.costs import read_s
 from headgate.decision.cpu_tasks import place_cpu_tasks
 from headgate.state import Scratch, Snapshot
 from headgate.testing.random_worlds import random_state
@@ -35,7 +34,7 @@ def test_each_goes_to_its_cheapest_node_with_room_and_the_rest_is_told_why(seed:
     for placement in scratch.placements:
         task, need = placement.task, snapshot.tasks.cpus[placement.task]
         cost = {n: naive_read_s(snapshot, task, n) for n in free if free[n] >= need}
-        assert read_s(snapshot, task, placement.node) == cost[placement.node]
+        assert snapshot.read_s(task, placement.node) == cost[placement.node]
         best = min(cost, key=lambda n, c=cost: (c[n], -free[n], n))
         assert placement.node == best
         free[placement.node] -= need

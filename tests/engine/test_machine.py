@@ -223,7 +223,8 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 99))
     def lose_result(self, pick: int) -> None:
         state = self.engine.state
-        copies = [(s, n) for s in state.results.values() for n in state.replicas(s)]
+        parts = [s for shards in state.results.values() for s in shards]
+        copies = [(s, n) for s in parts for n in state.replicas(s)]
         if copies:
             shard, node = copies[pick % len(copies)]
             name, where = state.names.shards[shard], state.node(node).id

@@ -6,8 +6,7 @@ import numpy as np
 
 from headgate.decision.policy import Parameter
 from headgate.decision.shares import Floats, Ints
-from headgate.model import Bandwidth, Locality
-from headgate.state import Snapshot
+from headgate.model import Bandwidth
 
 PRICE_LIMIT = 10**12
 """No price is above this, 11.6 days: it keeps sums exact in networks of a million vertices."""
@@ -34,23 +33,6 @@ DISTANCE = (
     ),
 )
 """The parameters that price a distance; every policy that follows the flow paper has them."""
-
-
-def read_s(snapshot: Snapshot, task: int, node: int) -> float:
-    """Return the expected seconds of reading a task's shards on a node, without contention.
-
-    Flow paper, section 3 (without its penalty coefficients): each shard at the bandwidth of its
-    nearest replica; one without a replica as from another rack.
-    """
-    bandwidth = snapshot.bandwidth
-    bytes_per_s = {
-        Locality.NODE: bandwidth.disk_bytes_per_s,
-        Locality.RACK: bandwidth.rack_bytes_per_s,
-        Locality.CLUSTER: bandwidth.cluster_bytes_per_s,
-    }
-    return sum(
-        r.shard.size_bytes / bytes_per_s[r.locality] for r in snapshot.planned_reads(task, node)
-    )
 
 
 def prices_per_byte(bandwidth: Bandwidth, *, alpha1: float, alpha2: float) -> Floats:

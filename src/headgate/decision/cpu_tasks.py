@@ -5,7 +5,6 @@ They compete for no GPU, so policies that care for locality place them alike, be
 
 from __future__ import annotations
 
-from headgate.decision.costs import read_s
 from headgate.protocol import Refusal
 from headgate.protocol.reasons import NoFreeCpu
 from headgate.state import Scratch
@@ -33,6 +32,6 @@ def place_cpu_tasks(scratch: Scratch) -> tuple[Refusal, ...]:
                 reason = NoFreeCpu(needed_cpus=need, most_free_cpus=most)
                 refusals.append(Refusal(reason=reason, jobs=(job,)))
                 break
-            best = min(room, key=lambda n: (read_s(snapshot, task, n), -scratch.free_cpus(n), n))
+            best = min(room, key=lambda n: (snapshot.read_s(task, n), -scratch.free_cpus(n), n))
             scratch.place(task, best)
     return tuple(refusals)

@@ -52,8 +52,8 @@ class Engine:
     """State, and the commands that are held until the world answers them."""
 
     __slots__ = (
-        "_deciding", "_dirty", "_launches", "_next_command", "_out", "_policy_failures", "_stops",
-        "_timer", "stale", "state",
+        "_again", "_deciding", "_dirty", "_launches", "_next_command", "_out", "_policy_failures",
+        "_stops", "_timer", "stale", "state",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -63,7 +63,8 @@ class Engine:
         self._launches: dict[int, int] = {}  # id of a held LaunchTask -> its task
         self._stops: dict[int, int] = {}  # id of a held LaunchTask -> id of the StopTask for it
         self._deciding: int | None = None  # id of the held Decide
-        self._timer: tuple[int, float] | None = None  # the held WakeAt: id, time
+        self._timer: tuple[int, float] | None = None  # after a failure: the held WakeAt's id, time
+        self._again: tuple[int, float] | None = None  # the same, as the last plan asked for
         self._policy_failures = 0  # in a row
         self._dirty = False  # capacity, shares or the line have changed since the last Decide
         self._out: list[Command] = []
@@ -108,8 +109,9 @@ class Engine:
         held += [LaunchGang(id=m[0].id, members=tuple(m)) for m in gangs.values()]
         for launch_id, stop_id in self._stops.items():
             held.append(self._stop_command(stop_id, launch_id, self._launches[launch_id]))
-        if self._timer is not None:
-            held.append(WakeAt(id=self._timer[0], at=self._timer[1]))
+        for timer in (self._timer, self._again):
+            if timer is not None:
+                held.append(WakeAt(id=timer[0], at=timer[1]))
         if self._deciding is not None:
             held.append(Decide(id=self._deciding, seen=self.state.version))
         return held
@@ -330,7 +332,8 @@ class Engine:
             self._requeue(task)  # its end came too late to count
         else:
             state.release(task, TaskState.FINISHED)
-            lineage.finished(state, task, event.output_bytes)
+            state.learn(task)
+            lineage.finished(state, task, event.output_bytes, event.part_bytes)
         self._settle(job)
 
     def _task_failed(self, event: TaskFailed) -> None:
@@ -410,7 +413,17 @@ class Engine:
                 return
         for job, count in event.plan.skips:
             self.state.jobs.skips[job] = count
+        for job, gpu_s in event.plan.missed_gpu_s:
+            self.state.jobs.missed_gpu_s[job] = gpu_s
+            self.state.jobs.missed_at[job] = self.state.now
+        self._ask_again(event.plan.again_at)
         self._policy_failures = 0
+
+    def _ask_again(self, at: float | None) -> None:
+        """Let the policy be asked at a time; an earlier wish of a plan's stands until it fires."""
+        if at is not None and (self._again is None or at < self._again[1]):
+            self._again = (self._id(), at)
+            self._out.append(WakeAt(id=self._again[0], at=at))
 
     def _overtaken(self, fault: str, parts: int, *, fresh: bool) -> bool:
         """Count parts of a plan that came too late; say whether the plan was never right.
@@ -461,10 +474,13 @@ class Engine:
             self._out.append(WakeAt(id=self._timer[0], at=self._timer[1]))
 
     def _timer_fired(self, event: TimerFired) -> None:
-        if self._timer is None or event.cause != self._timer[0]:
+        if self._timer is not None and event.cause == self._timer[0]:
+            self._timer = None
+        elif self._again is not None and event.cause == self._again[0]:
+            self._again = None
+        else:
             self.stale += 1
             return
-        self._timer = None
         self._dirty = True
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from headgate.model import Shard, result_id
+from headgate.model import part_sizes
 from headgate.state import JobState, State, TaskState
 
 
-def finished(state: State, task: int, output_bytes: int) -> None:
-    """Note a task's result on its node, and let those that waited for it wait for a GPU."""
+def finished(state: State, task: int, output_bytes: int, part_bytes: tuple[int, ...] = ()) -> None:
+    """Note a task's result on its node, and let those that waited for it wait for a GPU.
+
+    `part_bytes` are the sizes of its parts; without them its parts are alike.
+    """
     dependents = state.dependents.get(task, ())
     if output_bytes or task in state.results:
-        job = state.job(state.tasks.job[task])
-        value = Shard(id=result_id(job.id, state.ordinal(task)), size_bytes=output_bytes)
-        shard = state.results[task] = state.shard(value)
-        state.add_replica(shard, state.tasks.node[task])
+        sizes = part_bytes or part_sizes(output_bytes, state.task(task).parts)
+        for shard in state.keep_result(task, sizes):
+            state.add_replica(shard, state.tasks.node[task])
     for later in dependents:
         if not state.tasks.blockers[later]:
             continue
@@ -31,9 +33,9 @@ def revive(state: State) -> list[int]:
     """
     lost = [
         task
-        for task, shard in state.results.items()
+        for task, shards in state.results.items()
         if state.tasks.state[task] == TaskState.FINISHED
-        and not state.replicas(shard)
+        and not all(state.replicas(shard) for shard in shards)
         and state.jobs.state[state.tasks.job[task]] == JobState.ACTIVE
     ]
     revived: dict[int, None] = {}
@@ -55,10 +57,10 @@ def _needed(state: State, task: int, revived: dict[int, None]) -> bool:
     dependents = state.dependents.get(task)
     if not dependents:
         return True
-    shard = state.results[task]
+    gone = [shard for shard in state.results[task] if not state.replicas(shard)]
     return any(
         (later in revived or state.tasks.state[later] != TaskState.FINISHED)
-        and shard in state.reads(later)
+        and any(shard in state.reads(later) for shard in gone)
         for later in dependents
     )
 

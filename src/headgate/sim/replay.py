@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headgate.model import Job, Node, Shard, result_id
+from headgate.model import Job, Node, Shard, result_ids
 from headgate.sim.run import Simulation
 from headgate.spec import Links
 from headgate.state import TaskState
@@ -57,8 +57,9 @@ def _timed(view: View, row: int) -> Job:
         if view.tasks.state[task] == TaskState.FINISHED:
             held_s = view.tasks.ended_at[task] - view.tasks.launched_at[task]
             compute_s = max(0.0, held_s - view.tasks.read_s[task])
-            shard = view.names.shard_rows.get(result_id(job.id, ordinal))
-            output_bytes = 0 if shard is None else view.shards.size_bytes[shard]
+            shards = result_ids(job.id, ordinal, job.tasks[ordinal].parts)
+            rows = [view.names.shard_rows[s] for s in shards if s in view.names.shard_rows]
+            output_bytes = sum(view.shards.size_bytes[row] for row in rows)
         tasks.append(replace(job.tasks[ordinal], compute_s=compute_s, output_bytes=output_bytes))
     return replace(job, tasks=tuple(tasks), program="", submission_key="")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from headgate.decision import Policy
 from headgate.decision.world import decide
-from headgate.model import Job, Locality, Node, Read, Shard, result_id
+from headgate.model import Job, Locality, Node, Read, Shard, result_ids
 from headgate.protocol import (
     Command,
     Decide,
@@ -338,7 +338,9 @@ class SimulatedWorld:
     def _keep_result(self, run: _Run, output_bytes: int) -> None:
         if output_bytes:
             launch = run.launch
-            self._holders[result_id(launch.job, launch.ordinal)] = [launch.node]
+            parts = self._jobs[launch.job].tasks[launch.ordinal].parts
+            for shard in result_ids(launch.job, launch.ordinal, parts):
+                self._holders[shard] = [launch.node]
 
     def _stop(self, command: StopTask) -> None:
         run = self._runs.pop(command.launch, None)

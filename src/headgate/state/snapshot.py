@@ -13,6 +13,7 @@ from headgate.protocol import Refusal
 from headgate.state.tables import (
     GpuTable,
     JobTable,
+    KindTable,
     NodeTable,
     QueueTable,
     ShardTable,
@@ -36,6 +37,7 @@ class Snapshot(View):
     nodes: NodeTable[FrozenColumn]
     gpus: GpuTable[FrozenColumn]
     shards: ShardTable[FrozenColumn]
+    kinds: KindTable[FrozenColumn]
     names: Names
     bandwidth: Bandwidth
     refusals: tuple[Refusal, ...]

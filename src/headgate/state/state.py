@@ -15,7 +15,18 @@ import numpy as np
 
 from headgate.base.column import Column
 from headgate.base.errors import InvariantBroken
-from headgate.model import Bandwidth, Dataset, Job, Node, Queue, Shard, Task, result_id
+from headgate.model import (
+    Bandwidth,
+    Dataset,
+    Job,
+    Node,
+    Queue,
+    Shard,
+    Task,
+    part_sizes,
+    result_id,
+    result_ids,
+)
 from headgate.protocol import Refusal, Usage
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
 from headgate.state.snapshot import Snapshot
@@ -24,6 +35,7 @@ from headgate.state.tables import (
     GPU_GONE,
     GpuTable,
     JobTable,
+    KindTable,
     NodeTable,
     QueueTable,
     ShardTable,
@@ -34,6 +46,7 @@ from headgate.state.tables import (
 from headgate.state.view import Names, View
 
 _STORY_LENGTH = 4096
+_LATEST_WEIGHT = 0.25  # of the last run in a kind's mean: the last seven weigh 87 %
 _UNKNOWN_BANDWIDTH = Bandwidth(
     disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.125e7
 )
@@ -43,8 +56,8 @@ class State(View):
     """Tables, names and counters; see `headgate.state.tables` for the columns."""
 
     __slots__ = (
-        "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus", "jobs", "log", "names",
-        "nodes", "now", "queued_jobs", "queues", "refusals", "results", "shards", "tasks",
+        "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus", "jobs", "kinds", "log",
+        "names", "nodes", "now", "queued_jobs", "queues", "refusals", "results", "shards", "tasks",
         "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
@@ -57,9 +70,10 @@ class State(View):
         self.nodes: NodeTable[Column] = empty(NodeTable)
         self.gpus: GpuTable[Column] = empty(GpuTable)
         self.shards: ShardTable[Column] = empty(ShardTable)
+        self.kinds: KindTable[Column] = empty(KindTable)
         self.names = Names(
             jobs=[], job_rows={}, task_reads=[], node_rows={}, racks=[], users=[], queue_rows={},
-            shards=[], shard_rows={},
+            shards=[], shard_rows={}, kind_rows={},
         )  # fmt: skip
         self.bandwidth = _UNKNOWN_BANDWIDTH
         self.refusals: tuple[Refusal, ...] = ()
@@ -69,7 +83,7 @@ class State(View):
         self.user_rows: dict[str, int] = {}
         self.queued_jobs: list[list[int]] = []  # per queue: rows of QUEUED jobs, by arrival
         self.dependents: dict[int, tuple[int, ...]] = {}  # task -> later tasks, where there are any
-        self.results: dict[int, int] = {}  # task -> shard row of its result, where it has one
+        self.results: dict[int, tuple[int, ...]] = {}  # task -> shards of its result, if it has one
         self.log: deque[tuple[float, str, int, str, str]] = deque(maxlen=_STORY_LENGTH)
 
     # --- reading -------------------------------------------------------------------------------
@@ -85,6 +99,7 @@ class State(View):
             nodes=freeze(self.nodes),
             gpus=freeze(self.gpus),
             shards=freeze(self.shards),
+            kinds=freeze(self.kinds),
             names=self.names,
             bandwidth=self.bandwidth,
             refusals=self.refusals,
@@ -221,6 +236,7 @@ class State(View):
             (jobs.unfinished, count), (jobs.held_gpus, 0), (jobs.peak_gpus, 0),
             (jobs.submitted_at, self.now), (jobs.started_at, math.nan), (jobs.ended_at, math.nan),
             (jobs.message, None), (jobs.skips, 0), (jobs.lost_gpu_s, 0.0),
+            (jobs.missed_gpu_s, 0.0), (jobs.missed_at, math.nan),
             (jobs.read_node_bytes, 0), (jobs.read_rack_bytes, 0), (jobs.read_cluster_bytes, 0),
         ):  # fmt: skip
             column.append(value)
@@ -254,11 +270,15 @@ class State(View):
         dependents: dict[int, list[int]] = {}
         for ordinal, task in enumerate(job.tasks):
             self.names.task_reads.append(self._reads_of(task) if task.reads else ())
+            tasks.kind.append(self._kind(job, task, self.names.task_reads[-1]))
             for before in task.after:
                 dependents.setdefault(first + before, []).append(first + ordinal)
         for before, after in dependents.items():
             self.dependents[before] = tuple(after)
-            self.results[before] = self._result_shard(before)
+            self.keep_result(
+                before,
+                part_sizes(job.tasks[before - first].output_bytes, job.tasks[before - first].parts),
+            )
 
     def _reads_of(self, task: Task) -> tuple[int, ...]:
         rows = self.names.shard_rows
@@ -266,11 +286,41 @@ class State(View):
             rows[s] if s in rows else self.shard(Shard(id=s, size_bytes=0)) for s in task.reads
         )
 
-    def _result_shard(self, task: int) -> int:
-        job = self.job(self.tasks.job[task])
-        ordinal = self.ordinal(task)
-        size_bytes = job.tasks[ordinal].output_bytes
-        return self.shard(Shard(id=result_id(job.id, ordinal), size_bytes=size_bytes))
+    def _kind(self, job: Job, task: Task, reads: tuple[int, ...]) -> int:
+        """Return the row of a task's kind: its job's kind, its place in it, and how much it reads.
+
+        Sizes are told apart by powers of two; results of earlier tasks, not known yet, count as 0.
+        """
+        read_bytes = sum(self.shards.size_bytes[shard] for shard in reads)
+        key = (job.kind or (job.id,), task.gpus, bool(task.after), int(read_bytes).bit_length())
+        row = self.names.kind_rows.setdefault(key, len(self.names.kind_rows))
+        if row == len(self.kinds.compute_s):
+            self.kinds.compute_s.append(math.nan)
+        return row
+
+    def learn(self, task: int) -> None:
+        """Take note of how long a run that ends well, now, has computed."""
+        started_at = self.tasks.started_at[task]
+        if math.isnan(started_at):
+            return  # its end came before word of its start
+        took_s = max(0.0, self.now - started_at - self.tasks.read_s[task])
+        kind = self.tasks.kind[task]
+        mean_s = self.kinds.compute_s[kind]
+        first = math.isnan(mean_s)
+        self.kinds.compute_s[kind] = (
+            took_s if first else mean_s + _LATEST_WEIGHT * (took_s - mean_s)
+        )
+
+    def keep_result(self, task: int, sizes_bytes: tuple[int, ...]) -> tuple[int, ...]:
+        """Give a task's result its shards, one per part, and return their rows."""
+        job, ordinal = self.job(self.tasks.job[task]), self.ordinal(task)
+        names = result_ids(job.id, ordinal, job.tasks[ordinal].parts)
+        rows = tuple(
+            self.shard(Shard(id=name, size_bytes=size_bytes))
+            for name, size_bytes in zip(names, sizes_bytes, strict=True)
+        )
+        self.results[task] = rows
+        return rows
 
     def move_job(self, row: int, to: JobState, message: str | None = None) -> None:
         """Move a job along its table, keeping its queue's counters."""

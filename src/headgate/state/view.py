@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from headgate.state.tables import (
     GPU_FREE,
     GpuTable,
     JobTable,
+    KindTable,
     NodeTable,
     QueueTable,
     ShardTable,
@@ -39,6 +41,7 @@ class Names:
     queue_rows: dict[str, int]
     shards: list[str]
     shard_rows: dict[str, int]
+    kind_rows: dict[tuple[object, ...], int]
 
 
 class View:
@@ -54,6 +57,7 @@ class View:
     nodes: NodeTable[Any]
     gpus: GpuTable[Any]
     shards: ShardTable[Any]
+    kinds: KindTable[Any]
     names: Names
     bandwidth: Bandwidth
     refusals: tuple[Refusal, ...]
@@ -121,6 +125,32 @@ class View:
         """Return the rows of the nodes that are up and hold a shard, ascending."""
         nodes: tuple[int, ...] = self.shards.replicas[shard]
         return nodes
+
+    def read_s(self, task: int, node: int) -> float:
+        """Return the expected seconds of reading a task's shards on a node, without contention.
+
+        Flow paper, section 3 (without its penalty coefficients): each shard at the bandwidth of its
+        nearest replica; one without a replica as from another rack.
+        """
+        bytes_per_s = {
+            Locality.NODE: self.bandwidth.disk_bytes_per_s,
+            Locality.RACK: self.bandwidth.rack_bytes_per_s,
+            Locality.CLUSTER: self.bandwidth.cluster_bytes_per_s,
+        }
+        return sum(
+            r.shard.size_bytes / bytes_per_s[r.locality] for r in self.planned_reads(task, node)
+        )
+
+    def expected_end(self, task: int) -> float:
+        """Return when a run is expected to end, in seconds of the world's clock; NaN if unknown.
+
+        From its launch on it reads, as long as `read_s` says, then computes as long as runs of its
+        kind did so far. One that is overdue is expected to end now.
+        """
+        compute_s: float = self.kinds.compute_s[self.tasks.kind[task]]
+        launched_at: float = self.tasks.launched_at[task]
+        end = launched_at + self.read_s(task, self.tasks.node[task]) + compute_s
+        return end if math.isnan(end) else max(end, self.now)
 
     def planned_reads(self, task: int, node: int) -> tuple[Read, ...]:
         """Return what a run of a task on a node reads, and from where: nearest replicas only.

@@ -9,7 +9,7 @@ from headgate.base.column import Column, FrozenColumn
 from headgate.state import State
 from headgate.state.view import View
 
-_TABLES = ("tasks", "jobs", "queues", "nodes", "gpus", "shards")
+_TABLES = ("tasks", "jobs", "queues", "nodes", "gpus", "shards", "kinds")
 
 
 def digest(view: View) -> str:

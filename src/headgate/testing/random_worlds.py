@@ -181,7 +181,8 @@ def _advance(state: State, rng: Random) -> None:
     else:
         state.release(task, TaskState.FINISHED)
         if task in state.results:
-            state.add_replica(state.results[task], state.tasks.node[task])
+            for shard in state.results[task]:
+                state.add_replica(shard, state.tasks.node[task])
         for later in state.dependents.get(task, ()):
             state.tasks.blockers[later] -= 1
             if not state.tasks.blockers[later]:

@@ -1,0 +1,77 @@
+"""How long tasks compute is learnt as they end, per kind of job and by how much they read."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from headgate.model import Shard, Task
+from headgate.protocol import TaskFailed, TaskFinished, Usage
+from headgate.protocol.events import FailureKind
+
+Bench = Any  # of conftest.py
+
+
+def run(bench: Bench, job: str, ordinal: int, *, read_s: float, compute_s: float) -> None:
+    launch = bench.run(job, ordinal, "a")
+    at = bench.at - 1 + read_s + compute_s  # it was started a second before the bench's time
+    bench.give(TaskFinished(at=at, cause=launch.id, usage=Usage(read_s=read_s)))
+    bench.at = at + 1
+
+
+def expected_s(bench: Bench, job: str, ordinal: int) -> float:
+    state = bench.engine.state
+    value: float = state.kinds.compute_s[state.tasks.kind[bench.row(job, ordinal)]]
+    return value
+
+
+def test_the_mean_follows_what_runs_took_without_their_reading(bench: Bench) -> None:
+    bench.node("a")
+    bench.job("j", [Task()] * 3, kind="sort")
+    bench.job("k", [Task()], kind="sort")
+    assert math.isnan(expected_s(bench, "k", 0)), "nothing is known before the first end"
+    run(bench, "j", 0, read_s=30, compute_s=8)
+    assert expected_s(bench, "k", 0) == pytest.approx(8)
+    run(bench, "j", 1, read_s=0, compute_s=16)
+    assert expected_s(bench, "k", 0) == pytest.approx(8 + 0.25 * 8)
+
+
+def test_kinds_and_sizes_are_told_apart(bench: Bench) -> None:
+    bench.node("a")
+    shards = (Shard(id="small", size_bytes=100), Shard(id="large", size_bytes=10_000))
+    tasks = [Task(reads=("small",)), Task(reads=("large",))]
+    for shard in ("small", "large"):
+        bench.replica(shard, "a")
+    bench.job("j", tasks, shards=shards, kind="sort")
+    bench.job("k", tasks, shards=shards, kind="search")
+    bench.job("m", tasks, shards=shards)
+    run(bench, "j", 0, read_s=0, compute_s=5)
+    assert expected_s(bench, "j", 0) == pytest.approx(5)
+    for job, ordinal in (("j", 1), ("k", 0), ("m", 0)):
+        assert math.isnan(expected_s(bench, job, ordinal))
+
+
+def test_a_run_that_fails_teaches_nothing(bench: Bench) -> None:
+    bench.node("a")
+    bench.job("j", [Task()], kind="sort")
+    launch = bench.run("j", 0, "a")
+    kind = FailureKind.ERROR
+    bench.give(TaskFailed(at=bench.at + 9, cause=launch.id, kind=kind, message="no"))
+    assert math.isnan(expected_s(bench, "j", 0))
+
+
+def test_a_run_is_expected_to_end_after_reading_and_computing(bench: Bench) -> None:
+    bench.node("a")
+    bench.replica("s", "a")
+    bench.job("j", [Task(reads=("s",))] * 2, kind="sort", shards=(Shard(id="s", size_bytes=100),))
+    run(bench, "j", 0, read_s=1, compute_s=40)
+    started_at = bench.at
+    bench.run("j", 1, "a")
+    state = bench.engine.state
+    disk_s = 100 / state.bandwidth.disk_bytes_per_s
+    assert state.expected_end(bench.row("j", 1)) == pytest.approx(started_at + disk_s + 40)
+    bench.at += 1000
+    bench.replica("s", "a")
+    assert state.expected_end(bench.row("j", 1)) == state.now, "it is overdue"
