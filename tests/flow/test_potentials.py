@@ -66,7 +66,7 @@ def test_the_potential_of_the_root_is_nothing_and_of_who_cannot_send_more_out_of
 
 @given(networks(), st.data())
 def test_a_unit_of_capacity_is_worth_its_price(net: Network, data: st.DataObject) -> None:
-    """A full way to the sink with a unit less: the optimum changes by the potential of its start."""
+    """A full way to the sink with a unit less: the optimum changes by its potential."""
     solution = OrToolsSolver().solve(net)
     sink = net.vertices - 1
     full = (net.head == sink) & (solution.flow == net.capacity) & (net.capacity > 0)

@@ -11,7 +11,7 @@ UNREACHABLE = COST_LIMIT
 
 
 def potentials(network: Network, flow: Ints, root: int) -> Ints:
-    """Return what it costs at least to bring one more unit from each vertex to `root`; `[vertices]`.
+    """Return what one more unit from each vertex to `root` costs at least, `[vertices]`.
 
     The ways are those of the residual network of an optimal flow: along arcs with capacity left, at
     their cost, and back along arcs with flow, which gives their cost back. Where there is no way
