@@ -26,7 +26,7 @@ from headgate.live.flight import fetch_best
 from headgate.live.process import WorkerProcess
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.store import ShardStore
-from headgate.model import Read, result_id
+from headgate.model import Read, result_ids
 from headgate.protocol import FailureKind, Usage
 
 _TAIL_BYTES = 4096
@@ -114,7 +114,8 @@ class Executor:
             outcome = OutcomeRecord(
                 launch=launch.id,
                 kind=OutcomeKind.FINISHED,
-                output_bytes=work.result(),
+                output_bytes=sum(work.result()),
+                part_bytes=work.result() if launch.program.parts > 1 else (),
                 usage=run.usage,
             )
         else:
@@ -129,13 +130,18 @@ class Executor:
         await self._in_thread(lambda: shutil.rmtree(directory, ignore_errors=True))
         return outcome
 
-    async def _read_and_run(self, launch: LaunchRecord, run: _Run, directory: Path) -> int:
-        """Read the shards, run the program, keep its result; return the result's size."""
+    async def _read_and_run(
+        self, launch: LaunchRecord, run: _Run, directory: Path
+    ) -> tuple[int, ...]:
+        """Read the shards, run the program, keep its result; return the sizes of its parts."""
         log = log_path(self._root, self._node, launch.job, launch.ordinal, launch.attempt)
         await self._in_thread(lambda: _make_directories(directory, log.parent))
         shards = await self._read_shards(launch, run, directory)
-        output = directory / "output"
         program = launch.program
+        output = directory / "output"
+        outputs = [output]
+        if program.parts > 1:
+            outputs = [directory / f"output-{part}" for part in range(program.parts)]
         request = {
             "kind": program.kind,
             "run": program.run,
@@ -145,20 +151,26 @@ class Executor:
             "gpus": launch.gpus,
             "shards": [str(shard) for shard in shards],
             "output": str(output),
+            "outputs": [str(part) for part in outputs],
             "directory": str(directory),
             "log": str(log),
         }
         await self._run_in_worker(launch, request, log)
-        result = result_id(launch.job, launch.ordinal)
-        return await self._in_thread(lambda: self._keep_result(result, output))
+        if output not in outputs and output.exists():
+            problem = f"it wrote one result, and {program.parts} parts are read: write 'outputs'"
+            raise _RunError(problem, FailureKind.ERROR)
+        results = result_ids(launch.job, launch.ordinal, program.parts)
+        return await self._in_thread(lambda: self._keep_result(results, outputs))
 
-    def _keep_result(self, result: str, output: Path) -> int:
-        """Move a result into the store, replacing one of an earlier run; return its size."""
-        if not output.exists():
-            output.touch()  # a task without a result has an empty one, so that it can be read
-        if not output.is_file():
-            raise _RunError("its output is not a file", FailureKind.ERROR)
-        return self._store.adopt(result, output).size_bytes
+    def _keep_result(self, results: Sequence[str], outputs: Sequence[Path]) -> tuple[int, ...]:
+        """Move a result into the store, replacing one of an earlier run; return its sizes."""
+        for output in outputs:
+            if not output.exists():
+                output.touch()  # a task without a result has an empty one, so that it can be read
+            if not output.is_file():
+                raise _RunError("its output is not a file", FailureKind.ERROR)
+        kept = zip(results, outputs, strict=True)
+        return tuple(self._store.adopt(result, output).size_bytes for result, output in kept)
 
     async def _read_shards(self, launch: LaunchRecord, run: _Run, directory: Path) -> list[Path]:
         """Read the shards one after the other, counting bytes and time."""

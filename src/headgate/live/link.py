@@ -194,7 +194,11 @@ class JobLink:
                 return TaskStarted(at=at, cause=cause)
             case OutcomeKind.FINISHED:
                 return TaskFinished(
-                    at=at, cause=cause, output_bytes=outcome.output_bytes, usage=outcome.usage
+                    at=at,
+                    cause=cause,
+                    output_bytes=outcome.output_bytes,
+                    part_bytes=outcome.part_bytes,
+                    usage=outcome.usage,
                 )
             case OutcomeKind.FAILED:
                 return TaskFailed(

@@ -6,6 +6,7 @@ What a job's `program` looks like is told by `headgate.spec.expand`, which write
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -18,12 +19,16 @@ from headgate.protocol import FailureKind, LaunchTask, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgram:
-    """What one task runs, as a `function` or a `command`, and its place in its stage."""
+    """What one task runs, as a `function` or a `command`, and its place in its stage.
+
+    Its result comes in `parts`.
+    """
 
     run: str
     kind: str
     index: int
     count: int
+    parts: int = 1
     params: Mapping[str, Any] = field(default_factory=dict)
     envs: Mapping[str, str] = field(default_factory=dict)
 
@@ -59,11 +64,15 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRecord:
-    """One fact about the launch with this command id; `message` and `failure` tell of a failure."""
+    """One fact about the launch with this command id; `message` and `failure` tell of a failure.
+
+    `part_bytes` are the sizes of the parts of a result in several, whose sum is `output_bytes`.
+    """
 
     launch: int
     kind: OutcomeKind
     output_bytes: int = 0
+    part_bytes: tuple[int, ...] = ()
     usage: Usage = field(default_factory=Usage)
     failure: FailureKind = FailureKind.ERROR
     message: str = ""
@@ -122,13 +131,17 @@ def task_program(program: str, ordinal: int) -> TaskProgram:
     """Return what the task of this ordinal runs."""
     whole = json.loads(program)
     for stage in whole["stages"]:
-        if stage["first"] <= ordinal < stage["first"] + stage["tasks"]:
+        # a stage that comes but once lasts to the end of the job, as far as this tells
+        times, every = stage.get("times", 1), stage.get("every", sys.maxsize)
+        time, index = divmod(ordinal - stage["first"], every)
+        if 0 <= time < times and index < stage["tasks"]:
             ((kind, run),) = stage["run"].items()
             return TaskProgram(
                 run=run,
                 kind=kind,
-                index=ordinal - stage["first"],
+                index=index,
                 count=stage["tasks"],
+                parts=stage.get("parts", 1),
                 params=stage["params"],
                 envs=whole["envs"],
             )

@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-_PLACEHOLDER = re.compile(r"(?<!\$)\{(shard|shards|output|index)\}")
+_PLACEHOLDER = re.compile(r"(?<!\$)\{(shard|shards|output|outputs|index)\}")
 _LONGEST_VARIABLE = 100_000  # Linux takes no longer string than 128 KiB
 
 
@@ -83,6 +83,7 @@ def _run_function(request: dict[str, Any]) -> None:
             count=request["count"],
             shards=tuple(Path(shard) for shard in request["shards"]),
             output=Path(request["output"]),
+            outputs=tuple(Path(output) for output in request["outputs"]),
             params=request["params"],
             gpus=tuple(request["gpus"]),
         )
@@ -90,11 +91,12 @@ def _run_function(request: dict[str, Any]) -> None:
 
 
 def _run_command(request: dict[str, Any]) -> str:
-    shards = request["shards"]
+    shards, outputs = request["shards"], request["outputs"]
     values = {
         "shard": shlex.quote(shards[0]) if shards else "''",
         "shards": " ".join(shlex.quote(shard) for shard in shards),
         "output": shlex.quote(request["output"]),
+        "outputs": " ".join(shlex.quote(output) for output in outputs),
         "index": str(request["index"]),
     }
     script = Path("command.sh")
@@ -103,6 +105,7 @@ def _run_command(request: dict[str, Any]) -> str:
         "HEADGATE_SHARD": shards[0] if shards else "",
         "HEADGATE_SHARDS": "\n".join(shards),
         "HEADGATE_OUTPUT": request["output"],
+        "HEADGATE_OUTPUTS": "\n".join(outputs),
         "HEADGATE_INDEX": values["index"],
     }
     settings = {key: v for key, v in variables.items() if len(v.encode()) < _LONGEST_VARIABLE}

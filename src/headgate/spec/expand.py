@@ -1,7 +1,8 @@
 """From a job file to the job that the scheduler sees.
 
-The tasks of the first stage come first, one per shard (or `count` of them); those of `reduce`
-follow, each after all of the first stage and reading all their results, in order.
+The tasks of the first stage come first: one per group of shards or per cell, or `count` of them.
+With iterations, they and then `update` come as many times. Those of `reduce` follow at the end. The
+patterns themselves are told by `headgate.spec.forms`.
 
 `Job.program` is canonical JSON (sorted keys, no spaces) of what to run:
 
@@ -12,19 +13,26 @@ follow, each after all of the first stage and reading all their results, in orde
                  "run": {"command": "sort -m {shards} > {output}"}}]}
 
 A task belongs to the stage whose `first <= ordinal < first + tasks`; its index, for `{index}`, is
-`ordinal - first`. `reads` names the data of the stage in the order of a task's reads; a stage that
-reads results names none. A shard `file:<path>` is a whole file on a shared path.
+`ordinal - first`. A stage that comes several times has `times` and `every` besides: it comes again
+every so many ordinals. One whose results come in several parts has their number in `parts`. `reads`
+names the data of the stage in the order of a task's reads, before any results; a stage that reads
+only results names none. A shard `file:<path>` is a whole file on a shared path.
+
+`Job.kind` is what the first stage runs: jobs that run the same are expected to take alike times.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.base.errors import Problem, SpecError, nearest
-from headgate.model import Job, Shard, Task, result_id
-from headgate.spec.job_file import JobFile, Reduce, Resources, Tasks, is_function
+from headgate.model import Job, Shard, Task
+from headgate.spec.forms import iterated, mapped, merged, wavefront
+from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function, too_much
 
 FILE_PREFIX = "file:"
 
@@ -40,31 +48,64 @@ def expand(
     """Return the job of a job file.
 
     `datasets` are those that were put, `file_sizes` the bytes of every file named on a shared path
-    that is there. Raise SpecError for a dataset or file that is not, and for data that should be
-    read in pairs, yet has different numbers of shards.
+    that is there. Raise SpecError for a dataset or file that is not, for data that should be
+    read together, yet has different numbers of shards, and for more tasks than a job may have.
     """
     stage = job_file.tasks or _short_form(job_file)
-    reads = _reads(job_file, stage, datasets, file_sizes)
-    tasks = [_task(stage.resources, tuple(shard.id for shard in row)) for row in reads]
-    stages = [_program("tasks", stage, 0, len(tasks), stage.for_each or [])]
-    if job_file.reduce is not None:
-        earlier = tuple(range(len(tasks)))
-        results = tuple(result_id(job_id, ordinal) for ordinal in earlier)
-        count = job_file.reduce.tasks
-        stages.append(_program("reduce", job_file.reduce, len(tasks), count, []))
-        tasks += [_task(job_file.reduce.resources, results, earlier)] * count
+    rows = _rows(job_file, stage, datasets, file_sizes)
+    tasks = _first_tasks(job_file, stage, job_id, rows)
+    stages = _first_stages(job_file, stage, len(rows))
+    reduce = job_file.reduce
+    if reduce is not None:
+        stages.append(_program("reduce", reduce, len(tasks), reduce.tasks))
+        tasks = merged(
+            job_id,
+            tasks,
+            count=reduce.tasks,
+            task=_task(reduce.resources),
+            partitioned=reduce.partitioned,
+            of=(len(tasks) - 1,) if stage.iterations else None,
+        )
     return Job(
         id=job_id,
         name=job_file.name,
         user=user,
         queue=job_file.queue,
-        tasks=tuple(tasks),
-        shards=tuple({shard.id: shard for row in reads for shard in row}.values()),
+        tasks=tasks,
+        shards=tuple({shard.id: shard for row in rows for shard in row}.values()),
         priority=job_file.priority,
         gang=job_file.gang,
         retries=stage.retries,
         program=canonical({"envs": job_file.envs, "stages": stages}),
+        kind=stage.run,
     )
+
+
+def _first_tasks(
+    job_file: JobFile, stage: Tasks, job_id: str, rows: list[tuple[Shard, ...]]
+) -> tuple[Task, ...]:
+    """Return all tasks but those of `reduce`."""
+    reads = [tuple(shard.id for shard in row) for row in rows]
+    task = _task(stage.resources)
+    if stage.wavefront is not None:
+        return wavefront(
+            job_id, stage.wavefront.rows, stage.wavefront.columns, task=task, reads=reads
+        )
+    if stage.iterations is not None and job_file.update is not None:
+        update = _task(job_file.update.resources)
+        return iterated(job_id, reads, stage.iterations, task=task, update=update)
+    return mapped(reads, task=task)
+
+
+def _first_stages(job_file: JobFile, stage: Tasks, groups: int) -> list[dict[str, Any]]:
+    first = _program("tasks", stage, 0, groups, stage.for_each or ())
+    if stage.iterations is not None and job_file.update is not None:
+        again = {"times": stage.iterations, "every": groups + 1}
+        update = _program("update", job_file.update, groups, 1)
+        return [first | again, update | again]
+    if job_file.reduce is not None and job_file.reduce.partitioned:
+        return [first | {"parts": job_file.reduce.tasks}]
+    return [first]
 
 
 def canonical(value: Any) -> str:
@@ -78,18 +119,12 @@ def _short_form(job_file: JobFile) -> Tasks:
     return Tasks(run=job_file.run, count=1, resources=job_file.resources or Resources(), params={})
 
 
-def _task(resources: Resources, reads: tuple[str, ...], after: tuple[int, ...] = ()) -> Task:
-    return Task(
-        reads=reads,
-        after=after,
-        gpus=resources.gpus,
-        gpu_memory_bytes=resources.gpu_memory,
-        cpus=resources.cpus,
-    )
+def _task(resources: Resources) -> Task:
+    return Task(gpus=resources.gpus, gpu_memory_bytes=resources.gpu_memory, cpus=resources.cpus)
 
 
 def _program(
-    name: str, stage: Tasks | Reduce, first: int, tasks: int, reads: list[str]
+    name: str, stage: Tasks | Update, first: int, tasks: int, reads: Sequence[str] = ()
 ) -> dict[str, Any]:
     kind = "function" if is_function(stage.run) else "command"
     return {
@@ -102,18 +137,47 @@ def _program(
     }
 
 
-def _reads(
+def _rows(
     job_file: JobFile,
     stage: Tasks,
     datasets: Mapping[str, tuple[Shard, ...]],
     file_sizes: Mapping[str, int],
 ) -> list[tuple[Shard, ...]]:
     """Return the shards that each task of the first stage reads."""
+    grid = stage.wavefront
     if stage.for_each is None:
-        return [()] * (stage.count or 1)
+        return [()] * (grid.rows * grid.columns if grid else stage.count or 1)
+    columns = _columns(job_file, stage.for_each, datasets, file_sizes)
+    counts = [len(column) for column in columns]
+    told = ", ".join(
+        f"'{name}' has {count}" for name, count in zip(stage.for_each, counts, strict=True)
+    )
+    problem = ""
+    if stage.pairs == "index" and len(set(counts)) > 1:
+        problem = f"shards are paired by index, and {told}"
+    groups = math.prod(counts) if stage.pairs == "all" else counts[0]
+    if grid is not None and groups != grid.rows * grid.columns:
+        what = "pairs of shards" if stage.pairs == "all" else "shards"
+        cells = f"the wavefront has {grid.rows * grid.columns} cells"
+        problem = problem or f"{cells}, one for each of so many {what}, and {told}"
+    problem = problem or too_much(job_file, groups)
+    if problem:
+        raise SpecError([Problem(path="tasks.for_each", problem=problem)])
+    if stage.pairs == "all":
+        return list(itertools.product(*columns))
+    return list(zip(*columns, strict=True))
+
+
+def _columns(
+    job_file: JobFile,
+    names: Sequence[str],
+    datasets: Mapping[str, tuple[Shard, ...]],
+    file_sizes: Mapping[str, int],
+) -> list[tuple[Shard, ...]]:
+    """Return the shards of some data, in order."""
     problems: list[Problem] = []
     columns: list[tuple[Shard, ...]] = []
-    for name in stage.for_each:
+    for name in names:
         data = job_file.data[name]
         path = f"data.{name}"
         shards: list[Shard] = []
@@ -133,13 +197,6 @@ def _reads(
                 problem = f"the dataset '{data.from_}' has no shards"
                 problems.append(Problem(path=f"{path}.from", problem=problem))
         columns.append(tuple(shards))
-    if not problems and len({len(column) for column in columns}) > 1:
-        counts = ", ".join(
-            f"'{name}' has {len(column)}"
-            for name, column in zip(stage.for_each, columns, strict=True)
-        )
-        problem = f"shards are paired by index, and {counts}"
-        problems.append(Problem(path="tasks.for_each", problem=problem))
     if problems:
         raise SpecError(problems)
-    return list(zip(*columns, strict=True))
+    return columns

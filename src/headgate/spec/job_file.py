@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,8 @@ from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
 from headgate.spec.document import Document, Place, read_document
-from headgate.spec.shape import Count, Name, Positive, Priority, Shape, Size, shown, take
+from headgate.spec.forms import excess
+from headgate.spec.shape import Count, Name, Pairs, Positive, Priority, Shape, Size, shown, take
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -38,7 +38,7 @@ class Resources(Shape):
 
 
 class ReduceResources(Resources):
-    """The same; a reduce task holds no GPU unless told."""
+    """The same; an update or a reduce task holds no GPU unless told."""
 
     gpus: Annotated[Count, Field(description="whole GPUs of one node")] = 0
 
@@ -60,8 +60,15 @@ Params = Annotated[
 ]
 
 
+class Wavefront(Shape):
+    """A grid of tasks, each of which reads the results of the cells above and to the left."""
+
+    rows: Annotated[Positive, Field(description="cells below each other")]
+    columns: Annotated[Positive, Field(description="cells beside each other")]
+
+
 class Tasks(Shape):
-    """The stage that does the work: one task per shard, or a number of tasks."""
+    """The stage that does the work: one task per shard or per cell, or a number of tasks."""
 
     run: Run
     for_each: Annotated[
@@ -75,23 +82,36 @@ class Tasks(Shape):
                 ]
             }
         ),
-        Field(
-            description="one task per shard of this data; of several, shards are paired by index"
-        ),
+        Field(description="one task per shard of this data; of several, per pair"),
     ] = None
+    pairs: Annotated[
+        Pairs, Field(description="which shards of several data: those of equal index, or all pairs")
+    ] = "index"
     count: Annotated[Positive | None, Field(description="so many tasks, which read no data")] = None
+    wavefront: Annotated[Wavefront | None, Field(description="one task per cell of a grid")] = None
+    iterations: Annotated[
+        Positive | None, Field(description="so many times, with `update` after each")
+    ] = None
     params: Params
     resources: Resources = Resources()
     retries: Annotated[Count, Field(description="times a failed task is run again")] = 2
 
 
-class Reduce(Shape):
-    """The stage after it: its tasks read the results of all tasks."""
+class Update(Shape):
+    """The task at the end of each iteration: it reads all results, the next iteration reads its."""
 
     run: Run
-    tasks: Annotated[Positive, Field(description="so many reduce tasks")] = 1
     params: Params
     resources: ReduceResources = ReduceResources()
+
+
+class Reduce(Update):
+    """The stage after the tasks: its tasks read the results of all, or their parts of them."""
+
+    tasks: Annotated[Positive, Field(description="so many reduce tasks")] = 1
+    partitioned: Annotated[
+        bool, Field(description="results come in parts, one for each reduce task")
+    ] = False
 
 
 class JobFile(Shape):
@@ -105,6 +125,7 @@ class JobFile(Shape):
     resources: Annotated[Resources | None, Field(description="with `run`: what it holds")] = None
     data: Annotated[dict[Name, Data], Field(default_factory=dict, description="named data")]
     tasks: Tasks | None = None
+    update: Update | None = None
     reduce: Reduce | None = None
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
 
@@ -166,54 +187,106 @@ def _check_form(document: Document, job: JobFile) -> None:
     elif "run" not in raw and "tasks" not in raw:
         document.add(("run",), "is missing", "a job says what to run, here or in 'tasks'")
     elif "run" in raw:
-        for key in ("data", "reduce"):
+        for key in ("data", "update", "reduce"):
             if key in raw:
                 document.add((key,), "needs 'tasks', not the short form 'run'")
     elif "resources" in raw:
         document.add(("resources",), "belongs to 'run'; put it under 'tasks'")
-    for key, value in (("run", job.run), ("tasks", job.tasks)):
-        if key in raw and value is None and document.is_clean((key,)):
+    for key in ("run", "tasks", "update", "reduce"):
+        if key in raw and getattr(job, key) is None and document.is_clean((key,)):
             document.add((key,), "must not be empty")
 
 
 def _check_stages(document: Document, job: JobFile) -> None:
-    if job.gang and job.reduce is not None:
-        document.add(("gang",), "a gang starts all its tasks at once, and reduce comes after tasks")
     if job.tasks is not None:
         _check_number(document, job.tasks)
+        _check_pattern(document, job, job.tasks)
+    if job.gang:
+        _check_gang(document, job)
     if job.run is not None:
-        _check_command(document, ("run",), job.run, reads=False, several=False)
+        _check_command(document, ("run",), job.run, shards=0)
     if job.resources is not None:
         _check_resources(document, ("resources",), job.resources)
-    for place, stage in _stages(job):
-        _check_stage(document, place, stage)
+    if job.tasks is not None:
+        tasks, parted = job.tasks, job.reduce is not None and job.reduce.partitioned
+        shards = len(tasks.for_each or ()) + 2 * bool(tasks.wavefront) + bool(tasks.iterations)
+        _check_stage(document, ("tasks",), tasks, shards=shards, parted=parted)
+    for name, stage in (("update", job.update), ("reduce", job.reduce)):
+        if stage is not None:
+            _check_stage(document, (name,), stage, shards=2)
 
 
 def _check_number(document: Document, tasks: Tasks) -> None:
-    if not document.is_clean(("tasks", "for_each")) or not document.is_clean(("tasks", "count")):
+    """Check that it is said how many tasks there are, once."""
+    if not all(document.is_clean(("tasks", key)) for key in ("for_each", "count", "wavefront")):
         return
-    if tasks.for_each is not None and tasks.count is not None:
+    if tasks.count is not None and tasks.wavefront is not None:
+        problem = "a wavefront has a task for each of its cells, and no 'count'"
+        document.add(("tasks", "count"), problem)
+    elif tasks.for_each is not None and tasks.count is not None:
         document.add(("tasks", "count"), "tasks have 'for_each' or 'count', not both")
-    elif tasks.for_each is None and tasks.count is None:
+    elif tasks.for_each is None and tasks.count is None and tasks.wavefront is None:
         hint = "name the data to make one task per shard of, or give a 'count'"
         document.add(("tasks", "for_each"), "is missing", hint)
 
 
-def _stages(job: JobFile) -> Iterator[tuple[Place, Tasks | Reduce]]:
-    if job.tasks is not None:
-        yield ("tasks",), job.tasks
+def _check_pattern(document: Document, job: JobFile, tasks: Tasks) -> None:
+    """Check that what shapes a job goes together, as far as the file tells."""
+    if "pairs" in document.data["tasks"] and len(tasks.for_each or ()) < 2:
+        problem = "there is nothing to pair: 'for_each' does not name several data"
+        document.add(("tasks", "pairs"), problem)
+    if tasks.wavefront is not None and tasks.iterations is not None:
+        document.add(("tasks", "iterations"), "a wavefront goes over its cells once")
+    if job.update is not None and tasks.iterations is None:
+        if document.is_clean(("tasks", "iterations")):
+            hint = "say in tasks.iterations how many there are"
+            document.add(("update",), "ends an iteration, and there are none", hint)
+    elif tasks.iterations is not None and "update" not in document.data:
+        hint = "it says what makes one result of those of an iteration"
+        document.add(("update",), "is missing", hint)
+    if job.reduce is not None and job.reduce.partitioned:
+        _check_parts(document, tasks, job.reduce)
+    cells = tasks.wavefront.rows * tasks.wavefront.columns if tasks.wavefront else tasks.count
+    if cells is not None and (problem := too_much(job, cells)):
+        document.add(("tasks",), problem)
+
+
+def _check_parts(document: Document, tasks: Tasks, reduce: Reduce) -> None:
+    at = ("reduce", "partitioned")
+    for key, pattern in (("wavefront", tasks.wavefront), ("iterations", tasks.iterations)):
+        if pattern is not None:
+            problem = f"results in parts do not go with tasks.{key}, whose tasks read whole results"
+            document.add(at, problem)
+    if reduce.tasks == 1 and document.is_clean(("reduce", "tasks")):
+        problem = "one reduce task reads whole results"
+        document.add(at, problem, "give the number of parts as reduce.tasks")
+
+
+def _check_gang(document: Document, job: JobFile) -> None:
+    starts = "a gang starts all its tasks at once, and"
     if job.reduce is not None:
-        yield ("reduce",), job.reduce
+        document.add(("gang",), f"{starts} reduce comes after tasks")
+    if job.tasks is not None and job.tasks.wavefront is not None:
+        document.add(("gang",), f"{starts} the cells of a wavefront come after each other")
+    if job.tasks is not None and job.tasks.iterations is not None:
+        document.add(("gang",), f"{starts} iterations come after each other")
 
 
-def _check_stage(document: Document, place: Place, stage: Tasks | Reduce) -> None:
+def too_much(job: JobFile, groups: int) -> str:
+    """Return what is too much about a job of so many groups of shards or cells, or nothing."""
+    iterations = (job.tasks.iterations if job.tasks else None) or 0
+    merges = job.reduce.tasks if job.reduce else 0
+    return excess(groups, iterations=iterations, merges=merges)
+
+
+def _check_stage(
+    document: Document, place: Place, stage: Tasks | Update, *, shards: int, parted: bool = False
+) -> None:
     _check_params(document, (*place, "params"), stage.params)
     _check_resources(document, (*place, "resources"), stage.resources)
     if stage.params and not is_function(stage.run):
         document.add((*place, "params"), "is for functions; a command takes its arguments in 'run'")
-    several = isinstance(stage, Reduce) or len(stage.for_each or ()) > 1
-    reads = isinstance(stage, Reduce) or stage.for_each is not None
-    _check_command(document, (*place, "run"), stage.run, reads=reads, several=several)
+    _check_command(document, (*place, "run"), stage.run, shards=shards, parted=parted)
 
 
 def _check_resources(document: Document, place: Place, resources: Resources) -> None:
@@ -222,17 +295,21 @@ def _check_resources(document: Document, place: Place, resources: Resources) -> 
 
 
 def _check_command(
-    document: Document, place: Place, run: str, *, reads: bool, several: bool
+    document: Document, place: Place, run: str, *, shards: int, parted: bool = False
 ) -> None:
+    """Check a command against the number of shards that a task reads at most, 2 for several."""
     if is_function(run):
         return
     for word in ("{shard}", "{shards}"):
-        if word in run and not reads:
+        if word in run and not shards:
             document.add(place, f"{word} stands for nothing: the task reads no data")
-    if "{shard}" in run and several:
+    if "{shard}" in run and shards > 1:
         document.add(
             place, "{shard} is not one shard: every task here reads several", "use {shards}"
         )
+    if "{output}" in run and parted:
+        problem = "{output} is not one file: the result comes in parts, one for each reduce task"
+        document.add(place, problem, "use {outputs}")
 
 
 def _check_params(document: Document, place: Place, value: Any) -> None:

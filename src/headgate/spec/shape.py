@@ -194,6 +194,13 @@ def _name(value: Any) -> Any:
     return value
 
 
+def _pairs(value: Any) -> Any:
+    if value not in ("index", "all"):
+        problem = "must be 'index' or 'all', not {value}"
+        raise PydanticCustomError("pairs", problem, {"value": shown(value)})
+    return value
+
+
 Name = Annotated[
     str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})
 ]
@@ -210,6 +217,9 @@ Size = Annotated[
             "description": "bytes, or a number with a unit: 64MiB, 2GB",
         }
     ),
+]
+Pairs = Annotated[  # which shards of several data go to one task: those of equal index, or any
+    str, BeforeValidator(_pairs), WithJsonSchema({"enum": ["index", "all"]})
 ]
 Rate = Annotated[float, Field(ge=1, le=1e18), BeforeValidator(_size)]  # bytes per second
 Seconds = Annotated[float, Field(ge=0, le=1e12)]
