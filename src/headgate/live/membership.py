@@ -248,12 +248,12 @@ def _kept(view: Snapshot) -> dict[str, list[str]]:
 
 
 def _result(view: Snapshot, shard: str, node: str) -> Shard | None:
-    """Return a shard that is the result of a task whose last run finished on this node."""
+    """Return a shard that is (part of) a result of a task whose last run finished on this node."""
     job, _, ordinal = shard.rpartition("/")
     job_row, row = view.names.job_rows.get(job), view.names.shard_rows.get(shard)
     if job_row is None or row is None or row >= len(view.shards.size_bytes):
         return None
-    task = view.tasks_of(job_row)[int(ordinal)]
+    task = view.tasks_of(job_row)[int(ordinal.partition(".")[0])]
     here = view.tasks.node[task] == view.names.node_rows.get(node)
     if not here or view.tasks.state[task] != TaskState.FINISHED:
         return None
