@@ -58,6 +58,7 @@ def run_controller(state: Path) -> None:
         seed=config.seed,
         queues=config.queues,
         facts={"state": str(state), "ray_address": config.ray_address, "seed": config.seed},
+        probe_period_s=config.probe_period_s,
     )
     controller.start()
     server = Server(make_app(controller), listener)

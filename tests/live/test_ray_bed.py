@@ -28,7 +28,7 @@ agents = {m.name: start_agent(m, state / "nodes") for m in members()}
 rates = {}
 for reader, server in (("n0", "n2"), ("n2", "n0")):
     at = ray.get(agents[server].report.remote())
-    call = agents[reader].measure_bandwidth.remote(at.host, at.port, 4 << 20)
+    call = agents[reader].time_transfer.remote(at.host, at.port)
     rates[f"{reader} from {server}"] = ray.get(call) * 8 / 1e6
 print('ANSWER', json.dumps(rates))
 """

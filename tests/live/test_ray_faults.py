@@ -172,4 +172,4 @@ def test_an_agent_comes_back_with_its_shards(lab: Lab) -> None:
     lab.ask(lab.agents["n0"].copy_from, "steady/0", report.host, report.port)
     assert ShardStore(shards_directory(lab.root, "n0")).verify("steady/0")
     assert lab.ask(lab.agents["n0"].remove_shard, "steady/0")
-    assert lab.ask(lab.agents["n0"].measure_bandwidth, report.host, report.port, 1) > 0
+    assert lab.ask(lab.agents["n0"].time_transfer, report.host, report.port) > 0

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from headgate.live.executor import log_path, shards_directory
-from headgate.live.flight import ShardServer, fetch
+from headgate.live.flight import ShardServer, fetch, time_transfer
 from headgate.live.probe import NodeReport, probe_node
 from headgate.live.ray_nodes import NAMESPACE, Member
-from headgate.live.store import ShardStore, StoredShard
+from headgate.live.store import ShardStore, StoredShard, time_disk
 
 _AGENT = "headgate-agent:"
 _PROBE_SHARD = ".probe"  # every node has it, so that bandwidth can be measured between any two
 _PROBE_BYTES = 4 << 20
+_PROBE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,20 +87,17 @@ class NodeAgent:
         except FileNotFoundError:
             return b""
 
-    def measure_bandwidth(self, host: str, port: int, size_bytes: int) -> float:
-        """Read at least so many bytes from another node's shard service; return bytes per second.
+    def time_transfer(self, host: str, port: int) -> float:
+        """Read from another node's shard service for some seconds at most; return bytes per second.
 
-        It is timed as a task's reading is: asking, sending, checking and writing down.
+        It is timed as a task's reading is: sending, checking and writing down.
         """
-        draft = self._root / self._node / f"probe-{time.monotonic_ns()}"
-        read_bytes = 0
-        started = time.monotonic()
-        try:
-            while read_bytes < size_bytes:
-                read_bytes += fetch(host, port, _PROBE_SHARD, draft, reader="probe")
-        finally:
-            draft.unlink(missing_ok=True)
-        return read_bytes / (time.monotonic() - started)
+        where = self._root / self._node
+        return time_transfer(host, port, _PROBE_SHARD, where, limit_s=_PROBE_S)
+
+    def time_disk(self) -> float | None:
+        """Read from this node's disk; return bytes per second, None where that cannot be timed."""
+        return time_disk(self._store.path(_PROBE_SHARD))
 
 
 def agent_name(ray_id: str) -> str:

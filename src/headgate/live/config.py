@@ -10,6 +10,9 @@ from pathlib import Path
 from headgate.base.errors import Problem, WorldError
 from headgate.model import Queue
 
+PROBE_PERIOD_S = 15.0
+"""Seconds between rounds of probes, unless told."""
+
 _FILE = "config.json"
 
 
@@ -18,7 +21,7 @@ class ControllerConfig:
     """All that a controller is told; `token` is the path of the Ray cluster's token file, if any.
 
     `group` may use the socket beside its owner. A `foreign` Ray cluster was there before us and is
-    left alone when we end.
+    left alone when we end. Bandwidth is probed every `probe_period_s`; 0: only when nodes join.
     """
 
     policy: str
@@ -29,6 +32,7 @@ class ControllerConfig:
     token: str | None = None
     group: str | None = None
     foreign: bool = False
+    probe_period_s: float = PROBE_PERIOD_S
 
 
 def save_config(state: Path, config: ControllerConfig) -> None:

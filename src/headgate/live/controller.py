@@ -24,13 +24,14 @@ from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.decision import Policy
 from headgate.decision.door import refuse
 from headgate.engine import drive
+from headgate.live.config import PROBE_PERIOD_S
 from headgate.live.datasets import Puts
 from headgate.live.durable import DurableEngine
 from headgate.live.flight import fetch
 from headgate.live.membership import Membership
 from headgate.live.store import read_pieces
 from headgate.live.world import LiveWorld
-from headgate.model import Dataset, Job, LogPiece, Queue, result_id
+from headgate.model import Dataset, Job, LogPiece, Queue, result_ids
 from headgate.protocol import (
     Command,
     DatasetRemoved,
@@ -65,6 +66,7 @@ class Controller:
         seed: int,
         queues: Sequence[Queue],
         facts: dict[str, Any],
+        probe_period_s: float = PROBE_PERIOD_S,
     ) -> None:
         """Open the journal in `state`, rebuild the engine, and take up what was under way."""
         self._facts = facts
@@ -81,6 +83,7 @@ class Controller:
             post=self.world.inbox.post,
             now=self.world.now,
             snapshot=self.snapshot,
+            probe_period_s=probe_period_s,
         )
         self._puts = Puts(self.membership)
         self._submitting = threading.Lock()
@@ -306,34 +309,45 @@ class Controller:
         )
 
     def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:
-        """Return the result of a finished task in pieces, the job's last one by default."""
+        """Return the result of a finished task in pieces, the job's last one by default.
+
+        One in several parts comes whole, part after part.
+        """
         view = self._published
         last = view.jobs.task_count[self._row(view, job)] - 1
-        self._task_row(view, job, last if ordinal is None else ordinal)
-        shard = result_id(job, last if ordinal is None else ordinal)
-        row = view.names.shard_rows.get(shard)
-        holders = () if row is None or row >= len(view.shards.replicas) else view.replicas(row)
-        if not holders:
-            text = f"there is no result {shard}"
-            raise SpecError([Problem(path=job, problem=text)], code="not_found")
-        names = [view.node(n).id for n in holders]
-        return self._stream(shard, names)
+        chosen = last if ordinal is None else ordinal
+        parts = view.task(self._task_row(view, job, chosen)).parts
+        places = {}
+        for shard in result_ids(job, chosen, parts):
+            row = view.names.shard_rows.get(shard)
+            holders = () if row is None or row >= len(view.shards.replicas) else view.replicas(row)
+            if not holders:
+                text = f"there is no result {shard}"
+                raise SpecError([Problem(path=job, problem=text)], code="not_found")
+            places[shard] = [view.node(n).id for n in holders]
+        return self._stream(places)
 
-    def _stream(self, shard: str, nodes: Sequence[str]) -> Iterator[bytes]:
-        addresses = [a for n in nodes if (a := self.world.places.addresses.get(n)) is not None]
-        if not addresses:
-            raise WorldError(f"{shard} lies on {', '.join(nodes)}: not up", code="unreachable")
+    def _stream(self, places: Mapping[str, Sequence[str]]) -> Iterator[bytes]:
+        """Fetch shards from one of their nodes each, all before the first piece is returned."""
         directory = tempfile.TemporaryDirectory(prefix="headgate-result-")
-        path = Path(directory.name) / "result"
+        paths = []
         try:
-            fetch(*addresses[0], shard, path)
+            for shard, nodes in places.items():
+                known = self.world.places.addresses
+                addresses = [known[node] for node in nodes if node in known]
+                if not addresses:
+                    told = f"{shard} lies on {', '.join(nodes)}: not up"
+                    raise WorldError(told, code="unreachable")
+                paths.append(Path(directory.name) / str(len(paths)))
+                fetch(*addresses[0], shard, paths[-1])
         except BaseException:
             directory.cleanup()
             raise
 
         def pieces() -> Iterator[bytes]:
             with directory:
-                yield from read_pieces(path)
+                for path in paths:
+                    yield from read_pieces(path)
 
         return pieces()
 

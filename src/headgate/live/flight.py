@@ -169,6 +169,25 @@ def fetch(host: str, port: int, shard_id: str, to: Path, *, reader: str = "copy"
     return said.size_bytes
 
 
+def time_transfer(host: str, port: int, shard_id: str, where: Path, *, limit_s: float) -> float:
+    """Stream a shard from a node to the disk of the folder `where`; return bytes per second.
+
+    It is written down and checked like one that is fetched, then forgotten; the server counts it
+    under `probe`. Connecting and asking are not timed, so that the size matters little. After
+    `limit_s` what has come by then counts, and at least one piece: slower cannot be told.
+    WorldError as of `fetch`.
+    """
+    with _client(host, port) as client, tempfile.TemporaryFile(dir=where) as draft:
+        _act(client, "stat", shard_id)  # who does not answer is not slow
+        ticket = flight.Ticket(json.dumps({"shard": shard_id, "reader": "probe"}).encode())
+        started_s = time.monotonic()
+        stream = client.do_get(ticket, flight.FlightCallOptions(timeout=limit_s))
+        with suppress(flight.FlightTimedOutError):
+            _write_down(stream, draft.fileno(), where, lambda: None)
+        run_s = time.monotonic() - started_s
+        return max(os.fstat(draft.fileno()).st_size, PIECE_BYTES) / run_s
+
+
 def send(
     host: str,
     port: int,

@@ -1,8 +1,8 @@
-"""Membership: which nodes there are, what they hold, how fast data moves between them.
+"""Membership: which nodes there are and what they hold.
 
 Ray says which nodes are alive; each gets an agent, whose report completes the node. What differs
-from what the engine believes becomes facts: nodes joined and lost, replicas found and missed,
-bandwidth measured.
+from what the engine believes becomes facts: nodes joined and lost, replicas found and missed. A
+`Prober` watches how fast data moves between them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import statistics
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
@@ -18,17 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from headgate.live.agent import AgentReport, start_agent
+from headgate.live.config import PROBE_PERIOD_S
 from headgate.live.link import Places
+from headgate.live.prober import Prober
 from headgate.live.ray_nodes import Member, members
-from headgate.model import Bandwidth, Gpu, Node, Shard
-from headgate.protocol import (
-    BandwidthMeasured,
-    Event,
-    NodeJoined,
-    NodeLost,
-    ReplicaAdded,
-    ReplicaLost,
-)
+from headgate.model import Gpu, Node, Shard
+from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded, ReplicaLost
 from headgate.state import Snapshot, TaskState
 
 log = logging.getLogger(__name__)
@@ -36,9 +30,6 @@ log = logging.getLogger(__name__)
 _LOOK_S = 1.0
 _REPORT_EVERY = 3  # looks
 _ANSWER_S = 20.0
-_PROBE_BYTES = 8 << 20
-_PROBE_PAIRS = 3
-_DISK_BYTES_PER_S = 5e8  # reading one's own disk is not measured: no better than assumed
 
 
 class Membership:
@@ -52,6 +43,7 @@ class Membership:
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
         snapshot: Callable[[], Snapshot],
+        probe_period_s: float = PROBE_PERIOD_S,
     ) -> None:
         self.reports: dict[str, dict[str, Any]] = {}
         self.agents: dict[str, Any] = {}
@@ -62,14 +54,26 @@ class Membership:
         self._post = post
         self._now = now
         self._snapshot = snapshot
+        self._prober = Prober(
+            agents=self.agents,
+            places=places,
+            post=post,
+            now=now,
+            snapshot=snapshot,
+            period_s=probe_period_s,
+        )
 
     async def run(self) -> None:
-        """Look again and again until cancelled; a failed look is logged and made again."""
+        """Watch the nodes, and how fast data moves between them, until cancelled."""
+        await asyncio.gather(self._watch(), self._prober.run())
+
+    async def _watch(self) -> None:
+        """Look again and again; a failed look is logged and made again."""
         for number in itertools.count():
             try:
                 changed = await self._look()
                 if changed:
-                    await self._measure()
+                    self._prober.want_round()
                 elif number % _REPORT_EVERY == 0:
                     await self.look_at(self.agents)
             except Exception:  # the outside fails in many ways, and none of them may end the watch
@@ -115,6 +119,7 @@ class Membership:
         self._places.addresses.pop(name, None)
         self.agents.pop(name, None)
         self.reports.pop(name, None)
+        self._prober.node_lost(name)
 
     async def _meet(self, member: Member, believed: dict[str, str]) -> bool:
         """Start a node's agent and, once it answers, let the engine know; say whether it joined."""
@@ -190,50 +195,6 @@ class Membership:
         if report.corrupt:  # the agent has dropped them: they are missed like any other
             log.warning("corrupt on %s: %s", name, ", ".join(report.corrupt))
         return report
-
-    async def _measure(self) -> None:
-        """Time transfers within racks and across, and post the medians."""
-        near, far = self._pairs()
-        rack = await self._median(near)
-        cluster = await self._median(far)
-        if rack is None and cluster is None:
-            return
-        known = self._snapshot().bandwidth
-        rack = rack or cluster or known.rack_bytes_per_s
-        bandwidth = Bandwidth(
-            disk_bytes_per_s=max(_DISK_BYTES_PER_S, rack),
-            rack_bytes_per_s=rack,
-            cluster_bytes_per_s=cluster or rack,
-        )
-        event = BandwidthMeasured(at=self._now(), bandwidth=bandwidth)
-        await asyncio.wrap_future(self._post([event]))
-
-    def _pairs(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-        """Return a few pairs of nodes of one rack, and of two; no node is in two of a kind."""
-        names = sorted(self.agents)
-        near: list[tuple[str, str]] = []
-        far: list[tuple[str, str]] = []
-        for a, b in itertools.combinations(names, 2):
-            same = self._places.members[a].rack == self._places.members[b].rack
-            pairs = near if same else far
-            if len(pairs) < _PROBE_PAIRS and not any({a, b} & set(pair) for pair in pairs):
-                pairs.append((a, b))
-        return near, far
-
-    async def _median(self, pairs: Sequence[tuple[str, str]]) -> float | None:
-        """Time one transfer per pair, one after the other; None where none succeeded."""
-        from ray.exceptions import RayError
-
-        rates = []
-        for reader, source in pairs:
-            if reader in self.agents and source in self._places.addresses:
-                host, port = self._places.addresses[source]
-                call = self.agents[reader].measure_bandwidth.remote(host, port, _PROBE_BYTES)
-                try:
-                    rates.append(await asyncio.wait_for(call, _ANSWER_S))
-                except (RayError, TimeoutError) as error:
-                    log.warning("no bandwidth from %s to %s: %s", source, reader, error)
-        return statistics.median(rates) if rates else None
 
 
 def _kept(view: Snapshot) -> dict[str, list[str]]:

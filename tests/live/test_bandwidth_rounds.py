@@ -1,0 +1,210 @@
+"""Rounds of probes: who is asked, what is told of it, and that a lost node ends a probe."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from headgate.engine import Engine
+from headgate.live.link import Places
+from headgate.live.prober import Prober, one_node, pair_across, pair_in_rack
+from headgate.live.ray_nodes import Member
+from headgate.model import Bandwidth
+from headgate.protocol import BandwidthMeasured, Event
+
+MEGA = 1e6
+Rate = float | None
+
+
+class _Agent:
+    """Stands for a node's agent: notes what it is asked, and answers with the world's rates."""
+
+    def __init__(self, name: str, world: _World) -> None:
+        self._name, self._world = name, world
+        self.time_transfer, self.time_disk = _Call(self._transfer), _Call(self._disk)
+
+    async def _transfer(self, host: str, port: int) -> Rate:
+        self._world.asked.append((self._name, host))
+        near = self._world.rack_of(self._name) == self._world.rack_of(host)
+        rate = self._world.near if near else self._world.far
+        if rate is None:
+            await asyncio.Event().wait()  # for ever
+        return rate
+
+    async def _disk(self) -> Rate:
+        self._world.asked.append((self._name,))
+        return self._world.disk
+
+
+class _Call:
+    def __init__(self, function: Callable[..., Coroutine[Any, Any, Rate]]) -> None:
+        self.remote = function
+
+
+class _World:
+    """Nodes in racks, rates between them, and an engine that is told."""
+
+    def __init__(self, *racks: int) -> None:
+        self.near: Rate = 300 * MEGA
+        self.far: Rate = 100 * MEGA
+        self.disk: Rate = 600 * MEGA
+        self.asked: list[tuple[str, ...]] = []
+        self.told: list[Bandwidth] = []
+        self.engine, self.at = Engine(), 0.0
+        self.places, self.agents = Places(), {}
+        numbers = itertools.count()
+        for rack, nodes in enumerate(racks):
+            for _ in range(nodes):
+                name = f"n{next(numbers)}"
+                self.agents[name] = _Agent(name, self)
+                self.places.addresses[name] = (name, 1)
+                self.places.members[name] = Member(
+                    name=name, ray_id=name, rack=f"r{rack}", address=name, gpus=1, cpus=1,
+                    gpu_memory_bytes=None,
+                )  # fmt: skip
+        self.prober = Prober(
+            agents=self.agents,
+            places=self.places,
+            post=self._post,
+            now=lambda: self.at,
+            snapshot=self.engine.snapshot,
+            period_s=10.0,
+        )
+
+    def rack_of(self, name: str) -> str:
+        return self.places.members[name].rack
+
+    def _post(self, events: Sequence[Event]) -> Future[None]:
+        self.engine.handle(*events)
+        self.told += [e.bandwidth for e in events if isinstance(e, BandwidthMeasured)]
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    async def asks(self, count: int) -> None:
+        """Wait until there have been so many probes."""
+        while len(self.asked) < count:  # noqa: ASYNC110  # whoever waits bounds it
+            await asyncio.sleep(0)
+
+    def rounds(self, count: int) -> None:
+        for _ in range(count):
+            self.at += 10.0
+            asyncio.run(self.prober.probe_round())
+
+
+def _bandwidth(disk: float, rack: float, cluster: float) -> Bandwidth:
+    return Bandwidth(
+        disk_bytes_per_s=pytest.approx(disk * MEGA),
+        rack_bytes_per_s=pytest.approx(rack * MEGA),
+        cluster_bytes_per_s=pytest.approx(cluster * MEGA),
+    )
+
+
+def test_a_change_is_told_once_and_what_stays_is_not() -> None:
+    world = _World(2, 2)
+    world.rounds(10)
+    assert world.told == [_bandwidth(600, 300, 100)]
+    world.far = 10 * MEGA
+    world.rounds(1)
+    assert len(world.told) == 1
+    world.rounds(9)
+    assert world.told[1:] == [_bandwidth(600, 300, 10)]
+    assert world.engine.snapshot().bandwidth == world.told[1]
+    world.rounds(10)
+    assert len(world.told) == 2
+
+
+def test_what_lies_far_is_never_faster_than_what_lies_near() -> None:
+    world = _World(2, 2)
+    world.disk = 100 * MEGA
+    world.far = 400 * MEGA
+    world.rounds(1)
+    assert world.told == [_bandwidth(100, 100, 100)]
+
+
+@pytest.mark.parametrize(
+    ("racks", "disk", "told"),
+    [
+        ((3,), 600, [_bandwidth(600, 300, 300)]),  # one rack: nothing lies further
+        ((1, 1), 600, [_bandwidth(600, 100, 100)]),  # nothing lies nearer
+        ((2, 2), None, [_bandwidth(500, 300, 100)]),  # disks as assumed
+        ((1,), 250, [_bandwidth(250, 125, 31.25)]),  # nothing else is known
+        ((), None, []),
+    ],
+)
+def test_what_cannot_be_measured(
+    racks: tuple[int, ...], disk: float | None, told: list[Bandwidth]
+) -> None:
+    world = _World(*racks)
+    world.disk = None if disk is None else disk * MEGA
+    world.rounds(3)
+    assert world.told == told
+
+
+def test_a_round_asks_little_and_rounds_ask_everyone() -> None:
+    world = _World(3, 1, 2)
+    world.rounds(1)
+    assert len(world.asked) == 6
+    world.rounds(29)
+    near = {(a, b) for a, b in itertools.permutations(world.agents, 2)
+            if world.rack_of(a) == world.rack_of(b)}  # fmt: skip
+    far = set(itertools.permutations(world.agents, 2)) - near
+    assert set(world.asked) == near | far | {(name,) for name in world.agents}
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (4, 4), (3, 5, 1, 2), (1,), (7,), ()])
+def test_turns_cover_every_pair(sizes: tuple[int, ...]) -> None:
+    racks = [[f"r{rack}n{node}" for node in range(size)] for rack, size in enumerate(sizes)]
+    rack_of = {node: rack for rack, nodes in enumerate(racks) for node in nodes}
+    pairs = list(itertools.permutations(rack_of, 2))
+    near = [pair for pair in pairs if rack_of[pair[0]] == rack_of[pair[1]]]
+    far = [pair for pair in pairs if rack_of[pair[0]] != rack_of[pair[1]]]
+    most = max(sizes, default=1)
+    turns = range((len(sizes) + 1) ** 2 * most**2)
+    assert {pair_in_rack(racks, turn) for turn in turns} == (set(near) or {()})
+    assert {pair_across(racks, turn) for turn in turns} == (set(far) or {()})
+    assert [one_node(racks, turn) for turn in range(len(rack_of))] == [(n,) for n in rack_of]
+
+
+def test_a_lost_node_ends_its_probe_and_the_round_goes_on() -> None:
+    world = _World(2, 2)
+    world.far = None
+
+    async def lose() -> None:
+        world.at += 10.0
+        going = asyncio.create_task(world.prober.probe_round())
+        for count, party in ((3, 0), (4, 1)):  # two within racks have answered; across, nobody does
+            await world.asks(count)
+            (other, *_) = sorted(set(world.agents) - set(world.asked[-1]))
+            world.prober.node_lost(other)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert len(world.asked) == count
+            world.prober.node_lost(world.asked[-1][party])
+        await going
+
+    asyncio.run(asyncio.wait_for(lose(), 30))
+    assert world.told == [_bandwidth(600, 300, 300)]
+
+
+def test_rounds_are_made_on_demand_and_end_when_cancelled() -> None:
+    world = _World(2, 2)
+
+    async def demand() -> None:
+        prober = world.prober
+        prober._period_s = 0
+        running = asyncio.create_task(prober.run())
+        for count in (1, 2):
+            prober.want_round()
+            await world.asks(6 * count)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert running.cancelled()
+
+    asyncio.run(asyncio.wait_for(demand(), 30))
+    assert len(world.asked) == 12
