@@ -1,0 +1,43 @@
+"""Find the GPU speed with which the flow paper's jobs in turn take the policy gs 825.6 s.
+
+    python bench/flow_calibration.py
+
+The simulator's one fitted constant; `headgate.experiments.flow_jobs` tells what it stands for.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from headgate.app import POLICIES
+from headgate.decision import make_policy
+from headgate.experiments.flow_jobs import MB, Speeds, in_parallel
+from headgate.sim.run import run
+
+PUBLISHED_S = 825.6
+SEEDS = range(1, 6)
+
+
+def total_s(gpu_bytes_per_s: float) -> float:
+    """Return the mean makespan of the jobs in turn over the seeds."""
+    speeds = Speeds(gpu_bytes_per_s=gpu_bytes_per_s)
+    policy = make_policy(POLICIES, "gs")
+    runs = [run(in_parallel("constrained", seed, speeds, at_once=1), policy) for seed in SEEDS]
+    return sum(outcome.figures["makespan_s"] for outcome in runs) / len(runs)
+
+
+def main() -> None:
+    """Halve the interval, in ratios, until its ends are within 1 MB/s."""
+    slow, fast = 100.0 * MB, 10_000.0 * MB
+    while fast - slow > MB:
+        middle = sqrt(slow * fast)
+        found_s = total_s(middle)
+        print(f"{middle / MB:8.1f} MB/s: {found_s:.1f} s")
+        if found_s > PUBLISHED_S:
+            slow = middle
+        else:
+            fast = middle
+
+
+if __name__ == "__main__":
+    main()

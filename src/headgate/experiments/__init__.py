@@ -1,0 +1,1 @@
+"""Published experiments, run again: their workloads, their figures beside ours, their claims."""
