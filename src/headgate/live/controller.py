@@ -320,7 +320,9 @@ class Controller:
         places = {}
         for shard in result_ids(job, chosen, parts):
             row = view.names.shard_rows.get(shard)
-            holders = () if row is None or row >= len(view.shards.replicas) else view.replicas(row)
+            if row is None or row >= len(view.shards.replicas):
+                continue  # it is empty: nobody was told of it
+            holders = view.replicas(row)
             if not holders:
                 text = f"there is no result {shard}"
                 raise SpecError([Problem(path=job, problem=text)], code="not_found")
@@ -330,7 +332,7 @@ class Controller:
     def _stream(self, places: Mapping[str, Sequence[str]]) -> Iterator[bytes]:
         """Fetch shards from one of their nodes each, all before the first piece is returned."""
         directory = tempfile.TemporaryDirectory(prefix="headgate-result-")
-        paths = []
+        paths: list[Path] = []
         try:
             for shard, nodes in places.items():
                 known = self.world.places.addresses

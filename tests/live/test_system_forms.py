@@ -1,0 +1,122 @@
+"""Jobs of several forms, live: results in parts, wavefronts, iterations; all results worked out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.live.system import Headgate
+
+pytestmark = pytest.mark.live
+CPU = {"gpus": 0}
+SUM = "cat {shards} | awk '{s += $1} END {print s + 0}' > {output}"
+
+
+@pytest.fixture(scope="module")
+def headgate() -> Iterator[Headgate]:
+    with Headgate(nodes=3, gpus=1) as headgate:
+        yield headgate
+
+
+@pytest.fixture(scope="module")
+def numbers(headgate: Headgate, tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
+    """Put a dataset of four shards of numbers, eight bytes each; return the numbers."""
+    values = [(i * 17_919) % 700_000 for i in range(40)]
+    file = tmp_path_factory.mktemp("numbers") / "numbers"
+    file.write_text("".join(f"{value:7d}\n" for value in values))
+    headgate.put("numbers", file, 4)
+    return [values[i : i + 10] for i in range(0, 40, 10)]
+
+
+def submit(headgate: Headgate, **job: Any) -> str:
+    return headgate.submit(json.dumps({"data": {"d": {"from": "numbers"}}} | job))
+
+
+def test_results_in_parts_are_read_part_by_part(
+    headgate: Headgate, numbers: list[list[int]]
+) -> None:
+    """A sort by ranges; nobody has numbers for the last range, and nothing is written for it."""
+    ranges = [(0, 250_000), (250_000, 600_000), (600_000, 700_000), (700_000, 1_000_000)]
+    cut = (
+        "set -- {outputs}; for range in 0:249999 250000:599999 600000:699999; do "
+        "awk -v from=${range%:*} -v to=${range#*:} '$1 >= from && $1 <= to' {shard} > $1; shift; "
+        "done"
+    )
+    job = submit(
+        headgate,
+        tasks={"for_each": "d", "run": cut, "resources": CPU},
+        reduce={
+            "run": "sort -n {shards} > {output}",
+            "tasks": len(ranges),
+            "partitioned": True,
+            "resources": CPU,
+        },
+    )
+    view = headgate.ends(job)
+    everything = sorted(value for shard in numbers for value in shard)
+    results = [headgate.result(job, len(numbers) + i) for i in range(len(ranges))]
+    assert [int(line) for result in results for line in result.split()] == everything
+    for result, (start, end) in zip(results, ranges, strict=True):
+        assert all(start <= int(line) < end for line in result.split())
+    assert results[-1] == b""
+    # the shards once, and every part once: whole results would be read four times
+    assert sum(view["read_bytes"].values()) == 2 * 8 * len(everything)
+
+    def wholes() -> list[bytes]:
+        return [headgate.result(job, task) for task in range(len(numbers))]
+
+    for whole, shard in zip(wholes(), numbers, strict=True):
+        told = [int(line) for line in whole.split()]
+        assert told == [v for start, end in ranges for v in shard if start <= v < end]
+    kept = wholes()
+    headgate.kill_controller()
+    headgate.up()
+    assert wholes() == kept
+
+
+def test_a_result_written_whole_where_parts_are_read_fails(
+    headgate: Headgate, numbers: list[list[int]]
+) -> None:
+    run = 'cp {shard} $HEADGATE_OUTPUT; test $(echo "$HEADGATE_OUTPUTS" | wc -l) = 2'
+    tasks = {"for_each": "d", "run": run, "resources": CPU, "retries": 0}
+    job = submit(headgate, tasks=tasks, reduce={"run": "true", "tasks": 2, "partitioned": True})
+    message = headgate.ends(job, "failed")["message"]
+    assert "it wrote one result, and 2 parts are read: write 'outputs'" in message
+
+
+def test_the_cells_of_a_wavefront_add_up(headgate: Headgate, numbers: list[list[int]]) -> None:
+    job = submit(
+        headgate,
+        tasks={
+            "wavefront": {"rows": 2, "columns": 2},
+            "for_each": "d",
+            "run": SUM,
+            "resources": CPU,
+        },
+    )
+    headgate.ends(job)
+    grid: dict[tuple[int, int], int] = {}
+    for cell, shard in enumerate(numbers):
+        i, j = divmod(cell, 2)
+        grid[i, j] = sum(shard) + grid.get((i - 1, j), 0) + grid.get((i, j - 1), 0)
+        assert int(headgate.result(job, cell)) == grid[i, j]
+    assert int(headgate.result(job)) == grid[1, 1]
+
+
+def test_iterations_go_on_from_the_last_update(
+    headgate: Headgate, numbers: list[list[int]]
+) -> None:
+    job = submit(
+        headgate,
+        tasks={"for_each": "d", "iterations": 3, "run": SUM, "resources": CPU},
+        update={"run": SUM},
+        reduce={"run": "(echo end; cat {shards}) > {output}"},
+    )
+    headgate.ends(job)
+    state = 0
+    for iteration in range(3):
+        state = sum(sum(shard) + state for shard in numbers)
+        assert int(headgate.result(job, iteration * 5 + 4)) == state
+    assert headgate.result(job) == f"end\n{state}\n".encode()
