@@ -16,19 +16,43 @@ def run_stage(
     params: Mapping[str, Any] | None = None,
 ) -> list[Path]:
     """Run one task for each tuple of files that it reads; return their results."""
+    return [parts[0] for parts in _run(function, reads, folder, params, parts=0)]
+
+
+def run_in_parts(
+    function: TaskFunction,
+    reads: Sequence[Sequence[Path]],
+    folder: Path,
+    parts: int,
+    params: Mapping[str, Any] | None = None,
+) -> list[tuple[Path, ...]]:
+    """Run a stage whose results are cut; return, for each part, that part of every result."""
+    return list(zip(*_run(function, reads, folder, params, parts=parts), strict=True))
+
+
+def _run(
+    function: TaskFunction,
+    reads: Sequence[Sequence[Path]],
+    folder: Path,
+    params: Mapping[str, Any] | None,
+    *,
+    parts: int,
+) -> list[tuple[Path, ...]]:
     results = []
     for index, shards in enumerate(reads):
         output = folder / f"{function.__module__}.{function.__name__}.{index}"
+        outputs = tuple(output.with_name(f"{output.name}.{part}") for part in range(parts))
         function(
             TaskContext(
                 index=index,
                 count=len(reads),
                 shards=tuple(shards),
                 output=output,
+                outputs=outputs,
                 params=params or {},
             )
         )
-        results.append(output)
+        results.append(outputs or (output,))
     return results
 
 

@@ -3,43 +3,64 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.workloads.pipeline import cut, run_stage
+from tests.workloads.pipeline import cut, run_in_parts, run_stage
 
 from headgate.base.errors import SpecError
+from headgate.workloads import detection, kmeans, matmul, occurrence, primes, sort, sparse
 from headgate.workloads import generate as generating
-from headgate.workloads import matmul, occurrence, primes
 from headgate.workloads.counts import Counts, read_counts, write_counts
+from headgate.workloads.detection import Boxes, read_boxes, write_boxes
 from headgate.workloads.generate import Inputs, generate
 from headgate.workloads.verify import verify
 
-WORKLOADS = ("matmul", "occurrence", "primes")
+# Each with the bytes of its smallest record.
+LEAST = {
+    "detection": 16_384, "kmeans": 4, "matmul": 16, "occurrence": 8, "primes": 8, "sort": 20,
+    "sparse": 16,
+}  # fmt: skip
+WORKLOADS = tuple(LEAST)
+STAGES = {
+    "detection": (detection.detect, detection.merge),
+    "occurrence": (occurrence.count, occurrence.merge),
+    "primes": (primes.find, primes.merge),
+    "sparse": (sparse.multiply, sparse.add),
+}
 
 
 def finish(inputs: Inputs, shards: int, folder: Path) -> list[Path]:
-    """Run the workload over that many shards; a matrix product with as many sums."""
+    """Run the workload over that many shards; a matrix product or a sort with as many parts."""
     reads = [cut(path, inputs.shard_bytes(shards)) for path in inputs.files.values()]
+    together = list(zip(*reads, strict=True))
     if inputs.workload == "matmul":
-        pairs = list(zip(*reads, strict=True))
-        products = run_stage(matmul.multiply, pairs, folder, inputs.params)
-        return run_stage(matmul.add, [products] * len(products), folder)
-    first, last = {
-        "occurrence": (occurrence.count, occurrence.merge),
-        "primes": (primes.find, primes.merge),
-    }[inputs.workload]
-    partial = run_stage(first, [[shard] for shard in reads[0]], folder, inputs.params)
+        products = run_in_parts(matmul.multiply, together, folder, len(together), inputs.params)
+        return run_stage(matmul.add_strips, products, folder)
+    if inputs.workload == "sort":
+        ranges = run_in_parts(sort.sort_part, together, folder, len(together), inputs.params)
+        return run_stage(sort.merge_range, ranges, folder)
+    if inputs.workload == "kmeans":
+        centroids: list[Path] = []
+        for _ in range(inputs.params["iterations"]):
+            assigned = [(*shard, *centroids) for shard in together]
+            partial = run_stage(kmeans.assign, assigned, folder, inputs.params)
+            centroids = run_stage(kmeans.update, [partial], folder)
+        return centroids
+    first, last = STAGES[inputs.workload]
+    partial = run_stage(first, together, folder, inputs.params)
     return run_stage(last, [partial], folder)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize(("size_bytes", "shards"), [(16, 1), (100_000, 1), (200_000, 7)])
+@pytest.mark.parametrize(("size_bytes", "shards"), [(1, 1), (100_000, 1), (200_000, 7)])
 def test_a_workload_from_end_to_end(
     tmp_path: Path, workload: str, size_bytes: int, shards: int
 ) -> None:
-    inputs = generate(workload, tmp_path, size_bytes, seed=1)
+    inputs = generate(workload, tmp_path, max(size_bytes, LEAST[workload]), seed=1)
     assert verify(inputs, finish(inputs, shards, tmp_path)) == ""
 
 
@@ -79,7 +100,7 @@ def test_what_cannot_be_generated(tmp_path: Path) -> None:
         generate("prime", tmp_path, 100, seed=1)
     for workload in WORKLOADS:
         with pytest.raises(SpecError, match="too few"):
-            generate(workload, tmp_path, 7, seed=1)
+            generate(workload, tmp_path, LEAST[workload] - 1, seed=1)
 
 
 @pytest.mark.parametrize("workload", ["occurrence", "primes"])
@@ -114,6 +135,92 @@ def test_a_wrong_product_is_seen(tmp_path: Path, harm: str) -> None:
         with results[1].open("wb") as file:
             np.save(file, part)
     assert verify(inputs, results) != ""
+
+
+def test_products_added_whole_verify_too(tmp_path: Path) -> None:
+    inputs = generate("matmul", tmp_path, 50_000, seed=1)
+    reads = [cut(path, inputs.shard_bytes(3)) for path in inputs.files.values()]
+    products = run_stage(matmul.multiply, list(zip(*reads, strict=True)), tmp_path, inputs.params)
+    assert verify(inputs, run_stage(matmul.add, [products] * 4, tmp_path)) == ""
+
+
+def harm_order(path: Path) -> None:
+    """Exchange two records of different keys."""
+    records = np.fromfile(path, "V20")
+    records[[3, -1]] = records[[-1, 3]]
+    records.tofile(path)
+
+
+def harm_stability(path: Path) -> None:
+    """Exchange two records of equal keys."""
+    records = np.fromfile(path, "S20")
+    keys = records.astype("S4")
+    place = int(np.flatnonzero(keys[1:] == keys[:-1])[0])
+    records[[place, place + 1]] = records[[place + 1, place]]
+    records.tofile(path)
+
+
+@pytest.mark.parametrize("harm", [harm_order, harm_stability])
+def test_a_wrong_order_is_seen(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    inputs = generate("sort", tmp_path, 200_000, seed=1)
+    # Few keys, so that some are equal.
+    few = np.fromfile(inputs.files["records"], np.uint8).reshape(-1, 20)
+    few[:, :4] = few[:, :4] // 8 * 8
+    few.tofile(inputs.files["records"])
+    results = finish(inputs, 3, tmp_path)
+    assert verify(inputs, results) == ""
+    assert "bytes" in verify(inputs, results[:-1])
+    assert "belongs there" in verify(inputs, [results[1], results[0], results[2]])
+    harm(results[1])
+    assert "belongs there" in verify(inputs, results)
+
+
+@pytest.mark.parametrize("workload", ["kmeans", "sparse"])
+@pytest.mark.parametrize("harm", ["number", "not a number", "order", "missing"])
+def test_wrong_numbers_are_seen(tmp_path: Path, workload: str, harm: str) -> None:
+    inputs = generate(workload, tmp_path, 60_000, seed=1)
+    (result,) = finish(inputs, 3, tmp_path)
+    assert verify(inputs, [result]) == ""
+    found = np.load(result)
+    if harm == "order":
+        found = found[::-1]
+    elif harm == "missing":
+        found = found[1:]
+    else:
+        found[5] += 1e-7 if harm == "number" else np.nan
+    with result.open("wb") as file:
+        np.save(file, found)
+    assert verify(inputs, [result]) != ""
+    assert verify(inputs, [result, result]) == "one result is expected, here are 2"
+
+
+def test_an_iteration_too_few_is_seen(tmp_path: Path) -> None:
+    inputs = generate("kmeans", tmp_path, 60_000, seed=1)
+    short = replace(inputs, params={**inputs.params, "iterations": 1})
+    results = finish(short, 3, tmp_path)
+    assert verify(short, results) == ""
+    assert verify(inputs, results) != ""
+
+
+@pytest.mark.parametrize("harm", ["moved", "missing", "invented", "image", "twice"])
+def test_wrong_faces_are_seen(tmp_path: Path, harm: str) -> None:
+    inputs = generate("detection", tmp_path, 400_000, seed=1)
+    (result,) = finish(inputs, 3, tmp_path)
+    assert verify(inputs, [result]) == ""
+    images, boxes = read_boxes(result)
+    if harm == "moved":
+        boxes[4, 1] += boxes[4, 3] // 2
+    elif harm == "missing":
+        boxes = boxes[1:]
+    elif harm == "image":
+        boxes[4, 0] = (boxes[4, 0] + 1) % images
+    else:
+        extra = [[0, 0, 0, 50, 50]] if harm == "invented" else boxes[:1].tolist()
+        boxes = np.concatenate([boxes, np.array(extra, np.int32)])
+    write_boxes(result, Boxes(images, boxes))
+    assert "faces are missed" in verify(inputs, [result])
+    write_boxes(result, Boxes(images - 1, boxes))
+    assert verify(inputs, [result]) == f"{images - 1} images, {images} are right"
 
 
 def test_a_copy_elsewhere_verifies_too(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.workloads.pipeline import cut, run_stage
+from tests.workloads.pipeline import cut, run_in_parts, run_stage
 
 from headgate.base.errors import SpecError
 from headgate.workloads import matmul
@@ -59,6 +59,11 @@ def test_raw_blocks(
         params = {"rows": rows, "columns": columns, "dtype": dtype}
         products = run_stage(matmul.multiply, list(zip(*blocks, strict=True)), folder, params)
         assert_product(added(products, strips, folder), left, right)
+        parts = run_in_parts(
+            matmul.multiply, list(zip(*blocks, strict=True)), folder, strips, params
+        )
+        of_parts = run_stage(matmul.add_strips, parts, folder)
+        assert_product(np.concatenate([np.load(path) for path in of_parts]), left, right)
 
 
 @given(
@@ -87,6 +92,16 @@ def test_an_empty_raw_block_adds_nothing(tmp_path: Path) -> None:
         path.touch()
     (product,) = run_stage(matmul.multiply, [pair], tmp_path, {"rows": 2, "columns": 3})
     assert np.load(product).tolist() == [[0.0] * 3] * 2
+
+
+def test_products_in_parts_are_moved_once(tmp_path: Path) -> None:
+    """The parts of one result hold what the whole would, so each number is read by one task."""
+    np.save(tmp_path / "block.npy", np.arange(49.0).reshape(7, 7))
+    pair = [tmp_path / "block.npy"] * 2
+    (whole,) = run_stage(matmul.multiply, [pair], tmp_path)
+    parts = run_in_parts(matmul.multiply, [pair], tmp_path, 3)
+    assert [np.load(path).shape for (path,) in parts] == [(2, 7), (2, 7), (3, 7)]
+    assert (np.concatenate([np.load(path) for (path,) in parts]) == np.load(whole)).all()
 
 
 def test_the_same_blocks_give_the_same_bytes(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.base.errors import Problem, SpecError
+from headgate.workloads.records import whole_records, wrong
 from headgate.workloads.task import TaskContext
 
 Integers = NDArray[np.int64]
@@ -72,21 +72,10 @@ def integers_of(task: TaskContext) -> Iterator[Integers]:
     """
     name = str(task.params.get("dtype", "int64"))
     if name not in _DTYPES:
-        raise SpecError(
-            [Problem(path="params.dtype", problem=f"'{name}' is unknown", hint="int32 or int64")]
-        )
+        raise wrong("params.dtype", f"'{name}' is unknown", "int32 or int64")
     dtype = np.dtype(_DTYPES[name])
     for shard in task.shards:
-        if shard.stat().st_size % dtype.itemsize:
-            raise SpecError(
-                [
-                    Problem(
-                        path=str(shard),
-                        problem=f"{shard.stat().st_size} bytes are no whole number of {name}",
-                        hint=f"cut the data at a multiple of {dtype.itemsize} bytes",
-                    )
-                ]
-            )
+        whole_records(shard, dtype.itemsize, name)
         with shard.open("rb") as file:
             while (piece := np.fromfile(file, dtype, _PIECE_VALUES)).size:
                 yield piece.astype(np.int64, copy=False)
