@@ -8,10 +8,12 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from headgate.base.errors import HeadgateError, WorldError
-from headgate.decision import PolicyInfo, make_policy
+from headgate.decision import PolicyInfo
+from headgate.decision.outlook import choose
 from headgate.policies import fifo, flow, greedy, yarn
 
 POLICIES: Mapping[str, PolicyInfo] = {
@@ -47,14 +49,15 @@ def run_controller(state: Path) -> None:
     if config is None:
         raise WorldError(f"{state} has no configuration; headgate up writes it")
     ending = threading.Event()
-    policy = make_policy(POLICIES, config.policy, config.parameters)
+    policies = partial(choose, POLICIES, config.policy, config.parameters)
+    policies(None)  # what is wrong with it is told before anything is begun
     listener = listen(socket_path(state), group=config.group)
     connect(config.ray_address, token=config.token)
     for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which sets handlers of its own
         signal.signal(number, lambda *_: ending.set())
     controller = Controller(
         state=state,
-        policy=policy,
+        policies=policies,
         seed=config.seed,
         queues=config.queues,
         facts={"state": str(state), "ray_address": config.ray_address, "seed": config.seed},

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
+from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
+from headgate.decision import Policy
 from headgate.decision.door import refuse
+from headgate.decision.outlook import choose
 from headgate.decision.world import decide
 from headgate.engine import Engine
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
-from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import (
     Command,
     DatasetAdded,
@@ -54,7 +57,7 @@ class ScriptedController:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.engine = Engine()
-        self.policy = FirstInFirstOut()
+        self.policy_name = "fifo"
         self.clock = 1_000_000.0
         self.launches: dict[tuple[str, int], LaunchTask] = {}
         self.logs: dict[tuple[str, int, int], str] = {}
@@ -83,7 +86,7 @@ class ScriptedController:
     def _carry_out(self, command: Command) -> Iterator[Event]:
         match command:
             case Decide():
-                plan = decide(self.policy, 0, command, self.engine.snapshot())
+                plan = decide(self.policy(None), 0, command, self.engine.snapshot())
                 yield PlanReady(at=self.clock, cause=command.id, seen=command.seen, plan=plan)
             case LaunchTask():
                 yield from self._launch(command)
@@ -117,7 +120,11 @@ class ScriptedController:
         return self.clock
 
     def info(self) -> Mapping[str, Any]:
-        return {"policy": "fifo", "seed": 0, "pid": os.getpid()}
+        bandwidth = asdict(self.engine.state.bandwidth)
+        return {"policy": self.policy_name, "seed": 0, "pid": os.getpid(), "bandwidth": bandwidth}
+
+    def policy(self, text: str | None) -> Policy:
+        return choose(POLICIES, self.policy_name, {}, text)
 
     def snapshot(self) -> Snapshot:
         with self.lock:
@@ -133,7 +140,7 @@ class ScriptedController:
         job_id = f"job-{len(state.names.jobs) + 1}"
         datasets = {name: dataset.shards for name, dataset in state.datasets.items()}
         job = expand(load_job(text), job_id=job_id, user=user, datasets=datasets, file_sizes={})
-        reason = refuse(job, Queue(name=job.queue), NODES, self.policy)
+        reason = refuse(job, Queue(name=job.queue), NODES, self.policy(None))
         if reason is not None:
             raise SpecError([Problem(path="resources", problem=str(reason))], code="infeasible")
         return job

@@ -111,7 +111,7 @@ def test_a_run_that_ends_on_paper_leaves_what_the_engine_makes_of_it(seed: int) 
         row = state.tasks_of(state.names.job_rows[launch.job])[launch.ordinal]
         snapshot = state.freeze()
         before = digest(snapshot)
-        paper = WhatIf(snapshot, world.policy)
+        paper = WhatIf(snapshot, world.policy, world.at)
         paper.end(row, world.at)
         check(paper.state)
         assert digest(snapshot) == digest(state.freeze()) == before
@@ -125,7 +125,7 @@ def test_rounds_on_paper_keep_all_laws_and_come_to_rest(seed: int) -> None:
     snapshot = random_state(seed).freeze()
     before = digest(snapshot)
     for policy in (FirstInFirstOut(), PreemptiveFlowSharing(slack=0.0)):
-        paper = WhatIf(snapshot, policy)
+        paper = WhatIf(snapshot, policy, snapshot.now)
         paper.join(Node(id="more", rack="r0", gpus=(Gpu(memory_bytes=2 << 30),) * 2))
         for _ in range(40):
             plan = paper.round()

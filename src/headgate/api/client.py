@@ -68,6 +68,12 @@ class Client:
         queues: list[Body] = self._call("GET", "/queues")["queues"]
         return queues
 
+    def plan(
+        self, *, policy: str | None = None, nodes: int | None = None, like: str | None = None
+    ) -> Body:
+        """Return what would change now; see the route."""
+        return self._call("GET", "/plan", {"policy": policy, "nodes": nodes, "like": like})
+
     def events(self) -> Iterator[Body]:
         """Yield counts now and after every change, until the controller ends."""
         with self._stream("/events", {}) as answer:
@@ -113,9 +119,9 @@ class Client:
         """Cancel a job."""
         return self._call("DELETE", f"/jobs/{_quoted(job)}", {"dry_run": dry_run})
 
-    def explanation(self, job: str) -> Body:
-        """Return where a job stands and why it waits."""
-        return self._call("GET", f"/jobs/{_quoted(job)}/explanation")
+    def explanation(self, job: str, task: int | None = None) -> Body:
+        """Return where a job, or one of its tasks, stands and why it waits."""
+        return self._call("GET", f"/jobs/{_quoted(job)}/explanation", {"task": task})
 
     def log(self, job: str, task: int, *, attempt: int | None, offset: int) -> Body:
         """Return a piece of a run's log: `text`, `next_offset`, `ended`."""

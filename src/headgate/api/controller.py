@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from headgate.decision import Policy
 from headgate.model import Dataset, LogPiece
 from headgate.state import Snapshot
 
@@ -27,6 +28,13 @@ class Controller(Protocol):
 
     def snapshot(self) -> Snapshot:
         """Return the state after the last handled batch."""
+        ...
+
+    def policy(self, text: str | None) -> Policy:
+        """Return a policy made for one answer: of a text such as `fs,alpha1=2`, else as in force.
+
+        SpecError for a policy or parameter that is not known.
+        """
         ...
 
     def wait_for_change(self, version: int, timeout_s: float) -> int:

@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from headgate.api import views
 from headgate.api.deps import Held, User
 from headgate.base.errors import HeadgateError
+from headgate.decision.lookup import dataset_of
 
 router = APIRouter()
 
@@ -31,7 +32,7 @@ def datasets(controller: Held) -> Body:
 def dataset(name: str, controller: Held) -> Body:
     """Return one dataset with its shards and the nodes that hold them."""
     snapshot = controller.snapshot()
-    found = views.dataset_of(snapshot, name)
+    found = dataset_of(snapshot, name)
     return {
         **views.dataset_view(snapshot, found),
         "placement": views.shard_views(snapshot, found),
@@ -78,7 +79,7 @@ def abandon(name: str, controller: Held, user: User) -> Body:
 @router.delete("/datasets/{name}")
 def remove(name: str, controller: Held, user: User) -> Body:
     """Remove a dataset and its replicas."""
-    views.dataset_of(controller.snapshot(), name)
+    dataset_of(controller.snapshot(), name)
     controller.remove_dataset(name, user=user)
     return {"name": name}
 

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from headgate.api import views
 from headgate.api.deps import VERSION, Held, User
 from headgate.base.errors import Problem, SpecError, nearest
-from headgate.decision.explain import explain
+from headgate.decision.lookup import job_row, task_row
 from headgate.state import JobState
 
 router = APIRouter()
@@ -86,14 +86,14 @@ async def submit(
 def one_job(job: str, controller: Held) -> Body:
     """Return one job."""
     snapshot = controller.snapshot()
-    return views.job_view(snapshot, views.job_row(snapshot, job), controller.now())
+    return views.job_view(snapshot, job_row(snapshot, job), controller.now())
 
 
 @router.get("/jobs/{job}/tasks")
 def tasks(job: str, controller: Held, cursor: Cursor = None, limit: Limit = 1000) -> Body:
     """List the tasks of a job by their ordinals."""
     snapshot = controller.snapshot()
-    rows = snapshot.tasks_of(views.job_row(snapshot, job))
+    rows = snapshot.tasks_of(job_row(snapshot, job))
     start = _row(cursor) or 0
     page = rows[start : start + limit]
     return {
@@ -106,18 +106,10 @@ def tasks(job: str, controller: Held, cursor: Cursor = None, limit: Limit = 1000
 def cancel(job: str, controller: Held, user: User, dry_run: DryRun = False) -> Body:
     """Cancel a job."""
     snapshot = controller.snapshot()
-    row = views.job_row(snapshot, job)
+    row = job_row(snapshot, job)
     if not dry_run:
         controller.cancel(job, user=user)
     return {"id": job, "was": JobState(snapshot.jobs.state[row]).name.lower(), "dry_run": dry_run}
-
-
-@router.get("/jobs/{job}/explanation")
-def explanation(job: str, controller: Held) -> Body:
-    """Say where a job stands and why what waits of it waits."""
-    snapshot = controller.snapshot()
-    row = views.job_row(snapshot, job)
-    return views.explanation_view(explain(snapshot, row, controller.now()))
 
 
 @router.get("/jobs/{job}/logs")
@@ -130,7 +122,7 @@ def logs(
 ) -> Body:
     """Return what a run has written from an offset on."""
     snapshot = controller.snapshot()
-    views.task_row(snapshot, views.job_row(snapshot, job), task)
+    task_row(snapshot, job_row(snapshot, job), task)
     piece = controller.log(job, task, attempt=attempt, offset=offset)
     return {"text": piece.text, "next_offset": piece.next_offset, "ended": piece.ended}
 
@@ -141,7 +133,7 @@ def result(
 ) -> StreamingResponse:
     """Return the bytes of the result of a finished task, the job's last one by default."""
     snapshot = controller.snapshot()
-    views.need_result(snapshot, views.job_row(snapshot, job), task)
+    views.need_result(snapshot, job_row(snapshot, job), task)
     pieces = controller.result(job, task)
     first = next(pieces, b"")  # what can go wrong at once goes wrong before the answer begins
     return StreamingResponse(_chain(first, pieces), media_type="application/octet-stream")

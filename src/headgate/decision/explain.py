@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.protocol import Reason
-from headgate.protocol.reasons import JobsInFlightLimit, Undecided, WaitsForTasks
+from headgate.protocol.reasons import JobsInFlightLimit, NoFreeCpu, Undecided, WaitsForTasks
 from headgate.state import JobState, TaskState
 from headgate.state.life import ENDED
 from headgate.state.view import View
@@ -26,38 +26,43 @@ class Explanation:
     message: str | None
 
 
-def explain(view: View, job: int, now: float) -> Explanation:
-    """Return where a job stands at a time; O(its tasks + the last round's refusals)."""
+def explain(view: View, job: int, now: float, task: int | None = None) -> Explanation:
+    """Return where a job stands at a time; O(its tasks + the last round's refusals).
+
+    With `task`, the row of one of its tasks, the reason is why that one waits.
+    """
     state = JobState(view.jobs.state[job])
     rows = view.tasks_of(job)
     states = view.tasks.state.span(rows.start, rows.stop).tolist()
     counts = {s.name.lower(): states.count(s) for s in TaskState if s in states}
+    asked = states if task is None else [view.tasks.state[task]]
     waits = state not in ENDED and any(
-        s in states for s in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
+        s in asked for s in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
     )
     return Explanation(
         job=view.job(job).id,
         state=state.name.lower(),
         counts=counts,
         waits_s=max(0.0, now - view.jobs.submitted_at[job]) if waits else 0.0,
-        reason=_reason(view, job, state, states) if waits else None,
+        reason=_reason(view, job, state, states, task) if waits else None,
         message=view.jobs.message[job],
     )
 
 
-def _reason(view: View, job: int, state: JobState, states: list[int]) -> Reason:
+def _reason(view: View, job: int, state: JobState, states: list[int], task: int | None) -> Reason:
     if state is JobState.QUEUED:
         return _held_back(view, job)
+    if task is not None and view.tasks.state[task] == TaskState.BLOCKED:
+        return WaitsForTasks(unfinished=view.tasks.blockers[task])
     if TaskState.WAITING not in states:
         before = sum(s in (TaskState.STARTING, TaskState.RUNNING) for s in states)
         return WaitsForTasks(unfinished=before)
-    for refusal in view.refusals:
-        if job in refusal.jobs:
-            return refusal.reason
-    for refusal in view.refusals:
-        if not refusal.jobs:
-            return refusal.reason
-    return Undecided()
+    named = [r.reason for r in view.refusals if job in r.jobs]
+    if task is not None:  # one without a GPU waits for other reasons than one with
+        on_cpus = not view.tasks.gpus[task]
+        named.sort(key=lambda reason: isinstance(reason, NoFreeCpu) != on_cpus)
+    others = [r.reason for r in view.refusals if not r.jobs]
+    return next(iter(named + others), Undecided())
 
 
 def _held_back(view: View, job: int) -> JobsInFlightLimit:

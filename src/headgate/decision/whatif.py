@@ -88,9 +88,10 @@ def _link(state: State, job: int) -> None:
 class WhatIf:
     """A world on paper: runs end when told to, and a policy deals out what is free."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
-        """Start from a snapshot, which stays as it is."""
+    def __init__(self, snapshot: Snapshot, policy: Policy, at: float) -> None:
+        """Start at a time from a snapshot, which stays as it is."""
         self.state = thaw(snapshot)
+        self.state.now = max(self.state.now, at)
         self._policy = policy
         self._rounds = 0
 

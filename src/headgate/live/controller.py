@@ -12,7 +12,7 @@ import pwd
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ import numpy as np
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.decision import Policy
 from headgate.decision.door import refuse
+from headgate.decision.lookup import dataset_of, job_row, task_row
 from headgate.engine import drive
 from headgate.live.config import PROBE_PERIOD_S
 from headgate.live.datasets import Puts
@@ -62,18 +63,21 @@ class Controller:
         self,
         *,
         state: Path,
-        policy: Policy,
+        policies: Callable[[str | None], Policy],
         seed: int,
         queues: Sequence[Queue],
         facts: dict[str, Any],
         probe_period_s: float = PROBE_PERIOD_S,
     ) -> None:
-        """Open the journal in `state`, rebuild the engine, and take up what was under way."""
-        self._facts = facts
+        """Open the journal in `state`, rebuild the engine, and take up what was under way.
+
+        `policies(None)` makes the policy in force, `policies(text)` any other.
+        """
+        self._facts, self._policies = facts, policies
         self._durable = DurableEngine(state / "journal.db")
         self._engine = self._durable.engine
         self.world = LiveWorld(
-            policy=policy, seed=seed, root=state / "nodes", program_of=self._program_of
+            policy=policies(None), seed=seed, root=state / "nodes", program_of=self._program_of
         )
         self._changed = threading.Condition()
         self._published = self._engine.snapshot()
@@ -197,6 +201,10 @@ class Controller:
         """Return the state after the last handled batch."""
         return self._published
 
+    def policy(self, text: str | None) -> Policy:
+        """Return a policy for one answer, never the one at work, which another thread uses."""
+        return self._policies(text)
+
     def wait_for_change(self, version: int, timeout_s: float) -> int:
         """Return the version as soon as it is above `version`, or when the time is over."""
         with self._changed:
@@ -254,7 +262,7 @@ class Controller:
     def cancel(self, job: str, *, user: str) -> None:
         """Cancel a job that has not ended; SpecError `not_found`, `forbidden`, `already_ended`."""
         view = self._published
-        row = self._row(view, job)
+        row = job_row(view, job)
         if user not in (view.job(row).user, *self._admins):
             text = f"job {job} belongs to {view.job(row).user}"
             raise SpecError([Problem(path=job, problem=text)], code="forbidden")
@@ -264,27 +272,13 @@ class Controller:
             raise SpecError([Problem(path=job, problem=text)], code="already_ended")
         self._handle([JobCancelled(at=self.world.now(), job=job, by=user)])
 
-    def _row(self, view: Snapshot, job: str) -> int:
-        row = view.names.job_rows.get(job)
-        if row is None or row >= len(view.jobs.state):
-            problem = Problem(path=job, problem=f"there is no job '{job}'", hint="headgate jobs")
-            raise SpecError([problem], code="not_found")
-        return row
-
-    def _task_row(self, view: Snapshot, job: str, ordinal: int) -> int:
-        rows = view.tasks_of(self._row(view, job))
-        if not 0 <= ordinal < len(rows):
-            text = f"job {job} has tasks 0 to {len(rows) - 1}, not {ordinal}"
-            raise SpecError([Problem(path=job, problem=text)], code="not_found")
-        return rows[ordinal]
-
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         """Return what a run has written from a byte offset on; the last attempt by default."""
         import ray
         from ray.exceptions import RayError
 
         view = self._published
-        row = self._task_row(view, job, ordinal)
+        row = task_row(view, job_row(view, job), ordinal)
         attempts = view.tasks.attempts[row]
         ended = attempt not in (None, attempts) or view.tasks.state[row] not in HOLDING
         if not attempts:
@@ -314,15 +308,15 @@ class Controller:
         One in several parts comes whole, part after part.
         """
         view = self._published
-        last = view.jobs.task_count[self._row(view, job)] - 1
-        chosen = last if ordinal is None else ordinal
-        parts = view.task(self._task_row(view, job, chosen)).parts
+        row = job_row(view, job)
+        chosen = view.jobs.task_count[row] - 1 if ordinal is None else ordinal
+        parts = view.task(task_row(view, row, chosen)).parts
         places = {}
         for shard in result_ids(job, chosen, parts):
-            row = view.names.shard_rows.get(shard)
-            if row is None or row >= len(view.shards.replicas):
+            shard_row = view.names.shard_rows.get(shard)
+            if shard_row is None or shard_row >= len(view.shards.replicas):
                 continue  # it is empty: nobody was told of it
-            holders = view.replicas(row)
+            holders = view.replicas(shard_row)
             if not holders:
                 text = f"there is no result {shard}"
                 raise SpecError([Problem(path=job, problem=text)], code="not_found")
@@ -376,10 +370,7 @@ class Controller:
     def remove_dataset(self, dataset: str, *, user: str) -> None:
         """Remove a dataset that no job in flight reads; `not_found`, `forbidden`, `in_use`."""
         view = self._published
-        found = view.datasets.get(dataset)
-        if found is None:
-            problem = Problem(path=dataset, problem=f"there is no dataset '{dataset}'")
-            raise SpecError([problem], code="not_found")
+        found = dataset_of(view, dataset)
         if user not in (found.user, *self._admins):
             text = f"dataset {dataset} belongs to {found.user}"
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")

@@ -12,11 +12,13 @@ from itertools import chain
 import numpy as np
 
 from headgate.base.rng import Random
+from headgate.decision.account import Account
 from headgate.decision.costs import prices_per_byte, shard_prices
 from headgate.decision.cpu_tasks import place_cpu_tasks
 from headgate.decision.standing import Standing, standing, unplaceable
-from headgate.flow import Ints, OrToolsSolver, Solver
+from headgate.flow import Ints, OrToolsSolver, Solution, Solver
 from headgate.model import Job
+from headgate.policies.flow.accounts import free_gpu_price_s, job_accounts, run_price_s
 from headgate.policies.flow.aggregated import Aggregated, Placed, Round
 from headgate.policies.flow.prices import wait_prices
 from headgate.policies.flow.refusals import refusals, strangers
@@ -74,10 +76,7 @@ class FlowPolicy(ABC):
         scratch = Scratch(snapshot)
         waiting_for_cpus = place_cpu_tasks(scratch)
         now = standing(snapshot)
-        demand = self.demand(now)
-        offer = _offer(snapshot, now, demand.most[demand.group])
-        aggregated = Aggregated(self._round(snapshot, now, demand, offer))
-        solution = self._solver.solve(aggregated.network)
+        demand, offer, aggregated, solution = self._solved(snapshot, now)
         placed = _first_come(aggregated.placed(solution), offer.kind)
         task = offer.task[placed.task]
         return Plan(
@@ -97,6 +96,32 @@ class FlowPolicy(ABC):
                 ),
             ),
         )
+
+    def accounts(self, snapshot: Snapshot) -> dict[int, Account]:
+        """Return how each job stands in the round of a snapshot, by its row."""
+        now = standing(snapshot)
+        demand = self.demand(now)
+        offer = _offer(snapshot, now, demand.most[demand.group])
+        round_ = self._round(snapshot, now, demand, offer)
+        return job_accounts(now, demand.target, demand.group, round_)
+
+    def cost_s(self, snapshot: Snapshot, task: int, node: int) -> float:
+        """Return the price of running a task on a node, in seconds."""
+        return run_price_s(snapshot, task, node, alpha1=self._alpha1, alpha2=self._alpha2)
+
+    def slot_price_s(self, snapshot: Snapshot, node: int, memory_bytes: int) -> float | None:
+        """Return what is lost, in seconds, with one free GPU of a node less; None for a run."""
+        now = standing(snapshot)
+        _, _, aggregated, solution = self._solved(snapshot, now)
+        return free_gpu_price_s(now, aggregated, solution, node, memory_bytes)
+
+    def _solved(
+        self, snapshot: Snapshot, now: Standing
+    ) -> tuple[Demand, _Offer, Aggregated, Solution]:
+        demand = self.demand(now)
+        offer = _offer(snapshot, now, demand.most[demand.group])
+        aggregated = Aggregated(self._round(snapshot, now, demand, offer))
+        return demand, offer, aggregated, self._solver.solve(aggregated.network)
 
     def _round(self, snapshot: Snapshot, now: Standing, demand: Demand, offer: _Offer) -> Round:
         """Price the tasks of an offer."""

@@ -1,0 +1,103 @@
+"""Routes that explain and look ahead: why something waits, and what would change if."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from headgate.api.deps import Held
+from headgate.api.views import explanation_view, reason_view
+from headgate.base.errors import Problem, SpecError
+from headgate.decision.lookup import job_row, task_row
+from headgate.decision.outlook import JobOutlook, Outlook, Start, more_nodes, outlook
+from headgate.decision.why import Place, Run, Why, why
+from headgate.model import Locality
+
+router = APIRouter()
+Body = dict[str, Any]
+
+
+@router.get("/jobs/{job}/explanation")
+def explanation(
+    job: str,
+    request: Request,
+    controller: Held,
+    task: Annotated[int | None, Query(ge=0, description="ordinal: this task alone")] = None,
+) -> Body:
+    """Say where a job, or one of its tasks, stands, and all that decides when it starts."""
+    snapshot = controller.snapshot()
+    row = job_row(snapshot, job)
+    named = None if task is None else task_row(snapshot, row, task)
+    with request.app.state.thinking:
+        found = why(snapshot, controller.policy(None), row, named, controller.now())
+    return _why_view(found)
+
+
+@router.get("/plan")
+def plan(
+    request: Request,
+    controller: Held,
+    policy: Annotated[
+        str | None, Query(description="NAME or NAME,PARAMETER=NUMBER,...; else the one in force")
+    ] = None,
+    nodes: Annotated[int | None, Query(description="so many nodes more")] = None,
+    like: Annotated[str | None, Query(description="these nodes are like this one")] = None,
+) -> Body:
+    """Say what would change now under another policy or with more nodes; nothing is done."""
+    snapshot, now = controller.snapshot(), controller.now()
+    if like is not None and nodes is None:
+        hint = "say how many with nodes"
+        raise SpecError([Problem(path="like", problem="there are no nodes to be like", hint=hint)])
+    today, other = controller.policy(None), controller.policy(policy)
+    more = () if nodes is None else more_nodes(snapshot, nodes, like)
+    with request.app.state.thinking:
+        found = {
+            "today": _outlook_view(outlook(snapshot, today, now)),
+            "what_if": _outlook_view(outlook(snapshot, other, now, more)),
+        }
+    return {
+        "version": snapshot.version,
+        "now": now,
+        "policy": policy,
+        "new_nodes": [node.id for node in more],
+        **found,
+    }
+
+
+def _by_locality(read_bytes: tuple[int, int, int]) -> Body:
+    return {where.label: read_bytes[where] for where in Locality}
+
+
+def _why_view(found: Why) -> Body:
+    task: Body | None = None
+    if found.task is not None:
+        unfinished = list(found.unfinished)
+        task = {"ordinal": found.task, "state": found.task_state, "unfinished": unfinished}
+    return {
+        **explanation_view(found.told),
+        "task": task,
+        "run": None if found.run is None else _read_view(found.run),
+        "share": None if found.share is None else asdict(found.share),
+        "holders": [asdict(holder) for holder in found.holders],
+        "cheapest_now": None if found.cheapest_now is None else _read_view(found.cheapest_now),
+        "cheapest": None if found.cheapest is None else _read_view(found.cheapest),
+        "if_freed": None if found.if_freed is None else asdict(found.if_freed),
+        "start": None if found.start is None else asdict(found.start),
+    }
+
+
+def _read_view(found: Run | Place | Start | JobOutlook) -> Body:
+    return {**asdict(found), "read_bytes": _by_locality(found.read_bytes)}
+
+
+def _outlook_view(found: Outlook) -> Body:
+    return {
+        **asdict(found),
+        "jobs": [
+            {**_read_view(job), "reason": None if job.reason is None else reason_view(job.reason)}
+            for job in found.jobs
+        ],
+        "starts": [_read_view(start) for start in found.starts],
+    }
