@@ -277,7 +277,12 @@ def test_the_cluster_is_shown(up: Any, pair: str) -> None:
         "NODE  RACK  STATE  FREE GPUS  GPU MEMORY  FREE CPUS  RUNS\n"
         "n0    r0    up           0/2  4 GiB             4/4  job-1/0, job-1/1\n"
         "n1    r1    up           2/2  4 GiB             4/4  -\n"
+        "a transfer can expect 476.8 MiB/s from a disk, 119.2 MiB/s within a rack,"
+        " 29.8 MiB/s across racks\n"
     )
+    assert up("nodes", "-o", "json").json["bandwidth"] == {
+        "disk_bytes_per_s": 5e8, "rack_bytes_per_s": 1.25e8, "cluster_bytes_per_s": 3.125e7,
+    }  # fmt: skip
     queues = up("queues", "-o", "json").json["queues"]
     assert [(q["name"], q["weight"], q["held_gpus"]) for q in queues] == [
         ("default", 1.0, 2), ("narrow", 2.0, 0),

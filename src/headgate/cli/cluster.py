@@ -36,6 +36,7 @@ def bring_up(
     queues: tuple[Queue, ...] | None = None,
     group: str | None = None,
     address: str | None = None,
+    probe_period_s: float | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
@@ -51,7 +52,13 @@ def bring_up(
     socket_path(state)
     make_policy(POLICIES, policy or DEFAULT_POLICY)
     planned = _planned(nodes, gpus, min(2, nodes) if racks is None else racks, gpu_memory_bytes)
-    options = {"policy": policy, "seed": seed, "queues": queues, "group": group}
+    options = {
+        "policy": policy,
+        "seed": seed,
+        "queues": queues,
+        "group": group,
+        "probe_period_s": probe_period_s,
+    }
     given = {key: value for key, value in options.items() if value is not None}
     _make_directory(state, group)
     with process.alone(state):

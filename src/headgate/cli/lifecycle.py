@@ -24,6 +24,17 @@ from headgate.cli.settings import (
 )
 from headgate.model import Queue
 
+_ProbePeriodOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=86400,
+        metavar="SECONDS",
+        help="Time between measurements of bandwidth; 0: only when nodes join.",
+        show_default="15",
+    ),
+]
+
 
 def up(
     nodes: Annotated[int, typer.Option(min=1, max=64, help="Virtual nodes to start.")] = 8,
@@ -48,6 +59,7 @@ def up(
     address: Annotated[
         str | None, typer.Option(help="Join the Ray cluster here instead of starting nodes.")
     ] = None,
+    probe_period: _ProbePeriodOption = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
@@ -71,6 +83,7 @@ def up(
             queues=listed,
             group=group,
             address=address,
+            probe_period_s=probe_period,
             say=say,
         )
     if settings.as_json:

@@ -10,16 +10,22 @@ from headgate.cli.settings import FormatOption, StateOption, settle
 
 
 def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
-    """List the nodes and who holds their GPUs."""
+    """List the nodes, who holds their GPUs, and how fast data moves between them."""
     settings = settle(state, fmt)
     with settings.client() as client:
-        found = client.nodes()
+        found, bandwidth = client.nodes(), client.info()["bandwidth"]
     if settings.as_json:
-        output.print_json({"nodes": found})
+        output.print_json({"nodes": found, "bandwidth": bandwidth})
         return
     output.print_table(
         ("NODE", "RACK", "STATE", "FREE GPUS", "GPU MEMORY", "FREE CPUS", "RUNS"),
         map(_node_cells, found),
+    )
+    output.say(
+        "a transfer can expect"
+        f" {format_size(bandwidth['disk_bytes_per_s'])}/s from a disk,"
+        f" {format_size(bandwidth['rack_bytes_per_s'])}/s within a rack,"
+        f" {format_size(bandwidth['cluster_bytes_per_s'])}/s across racks"
     )
 
 

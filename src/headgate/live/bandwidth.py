@@ -19,10 +19,9 @@ class Estimate:
     A sample's weight halves with every half-life of its age. Rates whose logarithm is further from
     the weighted median's than three times the weighted median of such distances (and a tenth) are
     dropped; the estimate is the weighted median of the rest. `value` stays what it is as long as it
-    lies among the central 60 % of all samples, or within a tenth of them. So outliers that weigh
-    less than half of what came in the same round never show, rates that differ from pair to pair do
-    not make it swing, and where rounds come once per half-life a lasting change wins in the third
-    round at the latest.
+    lies among the central 60 % of all samples, or within a tenth of them. So wild rates that weigh
+    less than half do not show, rates that differ from pair to pair do not make it swing, and where
+    rounds alike come once per half-life a lasting change wins in the third at the latest.
     """
 
     def __init__(self, *, half_life_s: float) -> None:

@@ -1,0 +1,130 @@
+"""While jobs run, the line between two racks gets slow and fast again: placements follow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.live.bed import HAS_NETWORK, Bed
+from tests.live.system import Gates, System
+
+from headgate.live.config import ControllerConfig, save_config
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.root,
+    pytest.mark.skipif(not HAS_NETWORK, reason="needs root and iproute2"),
+]
+FAST_MBIT_PER_S, SLOW_MBIT_PER_S = 10_000, 40
+LARGE_BYTES, SMALL_BYTES = 1 << 22, 1 << 18
+PATIENCE_S = 120
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    with Bed({"r0": 2, "r1": 2}, gpus=1) as bed:
+        _shape(bed, FAST_MBIT_PER_S)
+        yield bed
+
+
+@pytest.fixture(scope="module")
+def headgate(bed: Bed) -> Iterator[System]:
+    """A controller that lives where the head does and probes every second."""
+    config = ControllerConfig(
+        policy="fs",
+        ray_address=bed.cluster.address,
+        token=bed.cluster.token,
+        probe_period_s=1.0,
+    )
+    save_config(bed.state, config)
+    command = [*bed.enter, sys.executable, "-m", "headgate.app", "controller"]
+    with (bed.state / "controller.log").open("wb") as log:
+        controller = subprocess.Popen(
+            [*command, "--state", str(bed.state)], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+        )
+    headgate = System(bed.state, bed.nodes)
+    try:
+        headgate.until(headgate.answers, "the controller answers")
+        headgate.until(lambda: len(headgate.up_nodes()) == len(bed.nodes), "all nodes have joined")
+        yield headgate
+    finally:
+        controller.terminate()
+        controller.wait(30)
+        headgate.close_client()
+
+
+def _shape(bed: Bed, mbit_per_s: float) -> None:
+    for rack in ("r0", "r1"):
+        bed.shape(rack, mbit_per_s=mbit_per_s)
+
+
+def _put_on(headgate: System, name: str, file: Path, nodes: list[str]) -> None:
+    """Put a file as a dataset of one shard that lies on these nodes, wherever it was placed."""
+    headgate.put(name, file, 1, replicas=len(headgate.nodes))
+    for node in headgate.nodes:
+        if node.id not in nodes:
+            headgate.store(node.id).remove(f"{name}:00000")
+    headgate.until(
+        lambda: sorted(headgate.holders(name)[0]) == nodes, f"{name} lies on {nodes} only"
+    )
+
+
+def _cluster_share(headgate: System) -> float:
+    """Return how fast transfers across racks are, in relation to those within."""
+    known = headgate.client.info()["bandwidth"]
+    share: float = known["cluster_bytes_per_s"] / known["rack_bytes_per_s"]
+    return share
+
+
+def test_placements_follow_the_line_between_racks(
+    headgate: System, bed: Bed, tmp_path: Path
+) -> None:
+    for name, size_bytes, nodes in (
+        ("large", LARGE_BYTES, ["n0", "n2"]),
+        ("small", SMALL_BYTES, ["n3"]),
+    ):
+        (tmp_path / name).write_bytes(os.urandom(size_bytes))
+        _put_on(headgate, name, tmp_path / name, nodes)
+    wanted = (tmp_path / "large").read_bytes() + (tmp_path / "small").read_bytes()
+    gates = Gates(tmp_path / "gates")
+    blockers = headgate.submit(f"{{name: b, tasks: {{count: 4, run: '{gates.command()}'}}}}")
+    on = {task["node"]: task["ordinal"] for task in headgate.running(blockers, 4)}
+    gates.open(*(ordinal for node, ordinal in on.items() if node != "n2"))
+    headgate.until(lambda: len(headgate.tasks_in(blockers, "finished")) == 3, "n2 alone is full")
+
+    def place() -> tuple[str, Any]:
+        """Run a task that reads both; return where, and the bytes read by locality."""
+        job = headgate.submit(
+            "{name: both, data: {a: {from: large}, b: {from: small}},"
+            " tasks: {for_each: [a, b], run: 'cat {shards} > {output}'}}"
+        )
+        ended = headgate.ends(job)
+        assert headgate.result(job) == wanted
+        return headgate.client.tasks(job)[0]["node"], ended["read_bytes"]
+
+    across = ("n0", {"node": LARGE_BYTES, "rack": 0, "cluster": SMALL_BYTES})
+    within = ("n3", {"node": SMALL_BYTES, "rack": LARGE_BYTES, "cluster": 0})
+    for mbit_per_s, outcome in (
+        (FAST_MBIT_PER_S, across),  # little goes across, so that the large shard stays
+        (SLOW_MBIT_PER_S, within),  # nothing goes across any more
+        (FAST_MBIT_PER_S, across),
+    ):
+        _shape(bed, mbit_per_s)
+        headgate.until(lambda: place() == outcome, f"placed at {mbit_per_s}", PATIENCE_S)  # noqa: B023
+        share = _cluster_share(headgate)
+        assert share < 1 / 5 if mbit_per_s == SLOW_MBIT_PER_S else share > 1 / 5, share
+    assert headgate.tasks_in(blockers, "running"), "all of it while a job was running"
+    _served_as_probes(headgate)
+    gates.open(*on.values())
+    headgate.ends(blockers)
+
+
+def _served_as_probes(headgate: System) -> None:
+    """Everybody has served probes, and they are counted apart from what jobs read."""
+    for node in headgate.client.nodes():
+        assert node["report"]["served_bytes"].get("probe", 0) > 0
