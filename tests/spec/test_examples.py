@@ -46,11 +46,11 @@ def test_examples_load(file: Path) -> None:
 
 
 def test_every_key_of_the_models_is_documented() -> None:
-    from headgate.spec import cluster, job_file, scenario, scenario_jobs
+    from headgate.spec import cluster, job_file, scenario, scenario_forms, scenario_jobs
     from headgate.spec.shape import Shape
 
     for page, modules in (
-        ("docs/scenario-file.md", (cluster, scenario, scenario_jobs)),
+        ("docs/scenario-file.md", (cluster, scenario, scenario_forms, scenario_jobs)),
         ("docs/job-file.md", (job_file,)),
     ):
         text = (ROOT / page).read_text()

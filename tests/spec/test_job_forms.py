@@ -188,6 +188,6 @@ def test_more_than_a_job_may_have_is_refused_before_it_is_made() -> None:
     tasks = {"for_each": "many", "run": "m:f"}
     told = refused({"data": sources("many"), "tasks": tasks, "reduce": {"run": "m", "tasks": 501}})
     assert told == (
-        "tasks.for_each: 501 reduce tasks read 1002000 results, and all of a job read at most "
+        "tasks.for_each: its reduce tasks read 1002000 results, and those of a job read at most "
         "1000000"
     )

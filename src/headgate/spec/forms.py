@@ -15,17 +15,20 @@ from headgate.model import Task, result_id, result_ids
 _MOST = 1_000_000
 
 
-def excess(groups: int, *, iterations: int = 0, merges: int = 0) -> str:
-    """Return what is too much about a job of so many groups of shards (or cells), or nothing.
+def excess(groups: int, *, width: int = 1, iterations: int = 0, merges: int = 0) -> str:
+    """Return what is too much about a job of groups of `width` shards (or cells), or nothing.
 
     To be asked before any of its tasks are made: a short file may ask for more than memory holds.
     """
+    shards = groups * width * max(1, iterations)
     tasks = (groups + 1) * iterations if iterations else groups
     reads = (1 if iterations else groups) * merges
     if tasks > _MOST:
         return f"these are {tasks} tasks, and a job has at most {_MOST}"
+    if shards > _MOST:
+        return f"its tasks read {shards} shards, and those of a job read at most {_MOST}"
     if reads > _MOST:
-        return f"{merges} reduce tasks read {reads} results, and all of a job read at most {_MOST}"
+        return f"its reduce tasks read {reads} results, and those of a job read at most {_MOST}"
     return ""
 
 

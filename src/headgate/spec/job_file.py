@@ -235,6 +235,9 @@ def _check_pattern(document: Document, job: JobFile, tasks: Tasks) -> None:
     if "pairs" in document.data["tasks"] and len(tasks.for_each or ()) < 2:
         problem = "there is nothing to pair: 'for_each' does not name several data"
         document.add(("tasks", "pairs"), problem)
+    elif tasks.pairs == "all" and len(tasks.for_each or ()) > 2:
+        problem = f"all pairs are of two data, and 'for_each' names {len(tasks.for_each or ())}"
+        document.add(("tasks", "pairs"), problem)
     if tasks.wavefront is not None and tasks.iterations is not None:
         document.add(("tasks", "iterations"), "a wavefront goes over its cells once")
     if job.update is not None and tasks.iterations is None:
@@ -275,8 +278,9 @@ def _check_gang(document: Document, job: JobFile) -> None:
 def too_much(job: JobFile, groups: int) -> str:
     """Return what is too much about a job of so many groups of shards or cells, or nothing."""
     iterations = (job.tasks.iterations if job.tasks else None) or 0
+    width = len(job.tasks.for_each or ()) if job.tasks else 0
     merges = job.reduce.tasks if job.reduce else 0
-    return excess(groups, iterations=iterations, merges=merges)
+    return excess(groups, width=width, iterations=iterations, merges=merges)
 
 
 def _check_stage(

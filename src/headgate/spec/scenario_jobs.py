@@ -14,7 +14,8 @@ from headgate.base.rng import stream
 from headgate.decision.fit import gang_misfit, misfit, need_of
 from headgate.model import Job, Node, Queue, Shard, Task, result_id
 from headgate.spec.document import Document, Place
-from headgate.spec.shape import Count, Name, Positive, Priority, Seconds, Shape, Size, shown, take
+from headgate.spec.scenario_forms import FORMS, NeedShape, shards_of, take_form, tasks_of
+from headgate.spec.shape import Count, Name, Priority, Seconds, Shape, Size, shown, take
 
 
 def _task_ref(value: Any) -> Any:
@@ -34,14 +35,6 @@ class ShardShape(Shape):
     must: ClassVar = ("size_bytes",)
 
 
-class NeedShape(Shape):
-    compute_s: Seconds = 0.0
-    gpus: Count = 1
-    gpu_memory: Size = 0
-    cpus: Positive = 1
-    output_bytes: Size = 0
-
-
 class TaskShape(NeedShape):
     name: Name | None = None
     shards: list[Any] = Field(default_factory=list)
@@ -50,23 +43,18 @@ class TaskShape(NeedShape):
     must: ClassVar = ("compute_s",)
 
 
-class ForEachShape(NeedShape):
-    count: Positive = 1
-    size_bytes: Size = 0
-    replicas: Count = 1
-    must: ClassVar = ("count", "compute_s", "size_bytes")
-
-
 class JobShape(Shape):
     name: Name = "?"
     user: Name = "user"
     queue: str = "default"
     priority: Priority = 0
+    kind: str = ""
     submit_s: Seconds = 0.0
     gang: bool = False
     retries: Count = 2
     tasks: list[Any] | None = None
     for_each: Any = None
+    wavefront: Any = None
     must: ClassVar = ("name",)
 
 
@@ -114,6 +102,7 @@ class JobsBuilder:
             priority=shape.priority,
             gang=shape.gang,
             retries=shape.retries,
+            kind=shape.kind,
         )
         self.submissions.append((shape.submit_s, job))
 
@@ -122,14 +111,21 @@ class JobsBuilder:
     def _tasks(
         self, shape: JobShape, raw: Any, place: Place
     ) -> tuple[tuple[str, ...], tuple[Task, ...]]:
-        if ("tasks" in raw) == ("for_each" in raw):
-            both = "tasks" in raw
-            problem = "a job has tasks or for_each, not both" if both else "is missing"
-            hint = "" if both else "a job has tasks, or for_each to make them"
-            self.document.add((*place, "for_each" if both else "tasks"), problem, hint)
-        if "for_each" in raw:
-            return self._for_each(shape, (*place, "for_each"))
-        at = (*place, "tasks")
+        """Return the names and tasks of a job, which says in one way what they are."""
+        given = [key for key in ("tasks", *FORMS) if key in raw]
+        if not given:
+            hint = "a job has tasks, or for_each or wavefront to make them"
+            self.document.add((*place, "tasks"), "is missing", hint)
+        for key in given[1:]:
+            problem = f"a job has {given[0]} or {key}, not both"
+            self.document.add((*place, key), problem)
+        for key in given:
+            if key in FORMS:
+                return self._formed(shape, key, (*place, key))
+        return self._listed(shape, (*place, "tasks"))
+
+    def _listed(self, shape: JobShape, at: Place) -> tuple[tuple[str, ...], tuple[Task, ...]]:
+        """Return the names and tasks of a job that lists its tasks."""
         if not shape.tasks:
             if self.document.is_clean(at):
                 self.document.add(at, "must not be empty")
@@ -147,7 +143,8 @@ class JobsBuilder:
                 self.document.add((*at, number, "reads_results"), problem, "name them in 'after'")
             if task.reads_results:
                 reads += [result_id(shape.name, earlier) for earlier in after[number]]
-            tasks.append(self._task(task, tuple(reads), after[number], (*at, number)))
+            needs = self._task(task, (*at, number))
+            tasks.append(replace(needs, reads=tuple(reads), after=after[number]))
         return tuple(names), tuple(tasks)
 
     def _names(self, job: str, tasks: list[TaskShape | None], at: Place) -> list[str]:
@@ -160,12 +157,9 @@ class JobsBuilder:
             names[name] = None
         return list(names)
 
-    def _task(
-        self, shape: NeedShape, reads: tuple[str, ...], after: tuple[int, ...], place: Place
-    ) -> Task:
+    def _task(self, shape: NeedShape, place: Place) -> Task:
+        """Return a task with these needs, which some node can hold."""
         task = Task(
-            reads=reads,
-            after=after,
             gpus=shape.gpus,
             gpu_memory_bytes=shape.gpu_memory,
             cpus=shape.cpus,
@@ -257,27 +251,30 @@ class JobsBuilder:
             elif self.document.is_clean(("cluster",)):
                 self.document.add((*at, number), f"unknown node '{node}'", _near(node, self._known))
 
-    def _for_each(self, shape: JobShape, at: Place) -> tuple[tuple[str, ...], tuple[Task, ...]]:
-        """Make one task per shard; replicas lie on nodes drawn under the scenario's seed."""
-        each = take(self.document, ForEachShape, shape.for_each, at)
-        if each is None:
+    # Forms.
+
+    def _formed(
+        self, shape: JobShape, key: str, at: Place
+    ) -> tuple[tuple[str, ...], tuple[Task, ...]]:
+        """Make the tasks of a form; replicas lie on nodes drawn under the scenario's seed."""
+        form = take_form(self.document, key, getattr(shape, key), at)
+        if form is None:
             return (), ()
-        if each.replicas > len(self.nodes):
+        replicas = form.shape.replicas
+        if replicas > len(self.nodes):
             if self.document.is_clean(("cluster",)):
-                problem = f"{each.replicas} replicas do not find room on {len(self.nodes)} nodes"
+                problem = f"{replicas} replicas do not find room on {len(self.nodes)} nodes"
                 self.document.add((*at, "replicas"), problem)
             return (), ()
         dice = stream(self.seed, "replicas", shape.name)
         nodes = list(self._known)
-        model = self._task(each, (), (), at)
-        tasks = []
-        for number in range(each.count):
-            shard = Shard(id=f"{shape.name}/{number}/0", size_bytes=each.size_bytes)
+        shards = shards_of(form, shape.name)
+        for shard in (shard for row in shards for shard in row):
             self._shards[shard.id] = shard
-            for node in dice.sample(nodes, each.replicas):
+            for node in dice.sample(nodes, replicas):
                 self.replicas[(shard.id, node)] = shard
-            tasks.append(replace(model, reads=(shard.id,)))
-        return tuple(f"{shape.name}/{number}" for number in range(each.count)), tuple(tasks)
+        tasks = tasks_of(form, shape.name, shards, self._task)
+        return tuple(f"{shape.name}/{number}" for number in range(len(tasks))), tasks
 
 
 def _near(node: str, known: Mapping[str, None]) -> str:
