@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
+import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.live.system import Headgate
 
+from headgate.workloads.kmeans import first_centroids
+
 pytestmark = pytest.mark.live
+EXAMPLES = Path(__file__).parents[2] / "examples"
 CPU = {"gpus": 0}
 SUM = "cat {shards} | awk '{s += $1} END {print s + 0}' > {output}"
 
@@ -120,3 +128,48 @@ def test_iterations_go_on_from_the_last_update(
         state = sum(sum(shard) + state for shard in numbers)
         assert int(headgate.result(job, iteration * 5 + 4)) == state
     assert headgate.result(job) == f"end\n{state}\n".encode()
+
+
+# The examples, as they stand.
+
+
+def test_the_example_of_a_wavefront_counts_paths(headgate: Headgate) -> None:
+    job = headgate.submit((EXAMPLES / "wavefront.yaml").read_text())
+    headgate.ends(job)
+    for i, j in itertools.product(range(4), repeat=2):
+        assert int(headgate.result(job, i * 4 + j)) == math.comb(i + j, i)
+
+
+def test_the_example_of_a_sort_sorts(headgate: Headgate, tmp_path: Path) -> None:
+    dice = random.Random(1)
+    records = [bytes(dice.randrange(32, 127) for _ in range(20)) for _ in range(3000)]
+    file = tmp_path / "strings"
+    file.write_bytes(b"".join(records))
+    headgate.put("my-strings", file, 3)
+    job = headgate.submit((EXAMPLES / "string-sort.yaml").read_text())
+    view = headgate.ends(job)
+    assert sum(view["read_bytes"].values()) == 2 * 20 * len(records)
+    ranges = [headgate.result(job, 3 + i) for i in range(4)]
+    assert all(ranges)
+    assert b"".join(ranges) == b"".join(sorted(records, key=lambda record: record[:4]))
+
+
+def test_the_example_of_k_means_finds_the_means(headgate: Headgate, tmp_path: Path) -> None:
+    points = np.random.default_rng(1).normal(size=(60, 8)).astype("<f4")
+    file = tmp_path / "points"
+    file.write_bytes(points.tobytes())
+    headgate.put("my-points", file, 2)
+    text = (EXAMPLES / "kmeans.yaml").read_text()
+    job = headgate.submit(text.replace("iterations: 10", "iterations: 3"))
+    headgate.ends(job)
+    means = first_centroids(1, 4, 8)
+    for _ in range(3):
+        nearest = [min(range(4), key=lambda c: math.dist(point, means[c])) for point in points]
+        groups = [[p for p, c in zip(points, nearest, strict=True) if c == k] for k in range(4)]
+        means = np.array(
+            [np.mean(group, axis=0, dtype=float) if group else means[k]
+             for k, group in enumerate(groups)]
+        )  # fmt: skip
+    found = tmp_path / "found.npy"
+    found.write_bytes(headgate.result(job))
+    assert np.allclose(np.load(found), means)
