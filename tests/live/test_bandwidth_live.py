@@ -81,6 +81,12 @@ def _cluster_share(headgate: System) -> float:
     return share
 
 
+def _probed(headgate: System) -> dict[str, int]:
+    """Return the bytes that the nodes that are up have served to probes."""
+    nodes = [node for node in headgate.client.nodes() if node["report"] is not None]
+    return {node["id"]: node["report"]["served_bytes"].get("probe", 0) for node in nodes}
+
+
 def test_placements_follow_the_line_between_racks(
     headgate: System, bed: Bed, tmp_path: Path
 ) -> None:
@@ -119,12 +125,24 @@ def test_placements_follow_the_line_between_racks(
         share = _cluster_share(headgate)
         assert share < 1 / 5 if mbit_per_s == SLOW_MBIT_PER_S else share > 1 / 5, share
     assert headgate.tasks_in(blockers, "running"), "all of it while a job was running"
-    _served_as_probes(headgate)
+    assert all(_probed(headgate).values()), "everybody has served probes, which are counted apart"
     gates.open(*on.values())
     headgate.ends(blockers)
 
 
-def _served_as_probes(headgate: System) -> None:
-    """Everybody has served probes, and they are counted apart from what jobs read."""
-    for node in headgate.client.nodes():
-        assert node["report"]["served_bytes"].get("probe", 0) > 0
+def test_probes_go_on_when_a_node_is_lost_and_when_it_is_back(headgate: System, bed: Bed) -> None:
+    _shape(bed, SLOW_MBIT_PER_S)  # so that hardly a moment passes without a probe
+    bed.crash("n1")
+    headgate.until(lambda: headgate.up_nodes() == {"n0", "n2", "n3"}, "the node is missed")
+    before = _probed(headgate)
+    assert set(before) == {"n0", "n2", "n3"}
+
+    def all_serve(least: dict[str, int]) -> bool:
+        now = _probed(headgate)
+        return set(now) == set(least) and all(now[node] > least[node] for node in least)
+
+    headgate.until(lambda: all_serve(before), "probes of the others go on", PATIENCE_S)
+    bed.restart("n1")
+    headgate.until(lambda: len(headgate.up_nodes()) == 4, "the node is back")
+    headgate.until(lambda: all_serve({**before, "n1": 0}), "it is probed", PATIENCE_S)
+    assert "probing failed" not in headgate.logged()

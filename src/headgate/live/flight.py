@@ -172,7 +172,7 @@ def fetch(host: str, port: int, shard_id: str, to: Path, *, reader: str = "copy"
 def time_transfer(host: str, port: int, shard_id: str, where: Path, *, limit_s: float) -> float:
     """Stream a shard from a node to the disk of the folder `where`; return bytes per second.
 
-    It is written down and checked like one that is fetched, then forgotten; the server counts it
+    It is written down and summed up like one that is fetched, then forgotten; the server counts it
     under `probe`. Connecting and asking are not timed, so that the size matters little. After
     `limit_s` what has come by then counts, and at least one piece: slower cannot be told.
     WorldError as of `fetch`.
