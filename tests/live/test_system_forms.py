@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.live.system import Headgate
 
+from headgate.base.errors import SpecError
 from headgate.workloads.kmeans import first_centroids
 
 pytestmark = pytest.mark.live
@@ -128,6 +129,28 @@ def test_iterations_go_on_from_the_last_update(
         state = sum(sum(shard) + state for shard in numbers)
         assert int(headgate.result(job, iteration * 5 + 4)) == state
     assert headgate.result(job) == f"end\n{state}\n".encode()
+
+
+def test_parts_count_again_when_their_node_is_back(
+    headgate: Headgate, numbers: list[list[int]]
+) -> None:
+    run = "set -- {outputs}; cp {shard} $1; head -n 1 {shard} > $2"
+    job = submit(
+        headgate,
+        tasks={"for_each": "d", "run": run, "resources": CPU},
+        reduce={"run": "true", "tasks": 2, "partitioned": True},
+    )
+    headgate.ends(job)
+    node = headgate.client.tasks(job)[0]["node"]
+    first = numbers[0]
+    assert [int(line) for line in headgate.result(job, 0).split()] == [*first, first[0]]
+    headgate.kill_node(node)
+    headgate.until(lambda: node not in headgate.up_nodes(), "the loss is seen")
+    with pytest.raises(SpecError, match=f"there is no result {job}/0.0"):
+        headgate.result(job, 0)
+    headgate.restart_node(node)
+    headgate.until(lambda: node in headgate.up_nodes(), "it is back")
+    assert [int(line) for line in headgate.result(job, 0).split()] == [*first, first[0]]
 
 
 # The examples, as they stand.

@@ -77,13 +77,14 @@ def _run_function(request: dict[str, Any]) -> None:
     from headgate.workloads.task import TaskContext, resolve  # NumPy: not for commands
 
     function = resolve(request["run"])
+    outputs = tuple(Path(output) for output in request["outputs"])
     function(
         TaskContext(
             index=request["index"],
             count=request["count"],
             shards=tuple(Path(shard) for shard in request["shards"]),
             output=Path(request["output"]),
-            outputs=tuple(Path(output) for output in request["outputs"]),
+            outputs=outputs if len(outputs) > 1 else (),
             params=request["params"],
             gpus=tuple(request["gpus"]),
         )
