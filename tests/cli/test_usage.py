@@ -15,7 +15,7 @@ from headgate.cli.main import app
 
 VERBS = {
     "up", "down", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues", "data",
-    "policies", "simulate", "demo",
+    "plan", "policies", "simulate", "demo",
 }  # fmt: skip
 
 

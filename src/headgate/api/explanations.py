@@ -30,9 +30,10 @@ def explanation(
     snapshot = controller.snapshot()
     row = job_row(snapshot, job)
     named = None if task is None else task_row(snapshot, row, task)
+    now = controller.now()
     with request.app.state.thinking:
-        found = why(snapshot, controller.policy(None), row, named, controller.now())
-    return _why_view(found)
+        found = why(snapshot, controller.policy(None), row, named, now)
+    return {**_why_view(found), "version": snapshot.version, "now": now}
 
 
 @router.get("/plan")

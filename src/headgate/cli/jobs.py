@@ -1,4 +1,4 @@
-"""Verbs about jobs: submit, jobs, get, why, cancel."""
+"""Verbs about jobs: submit, jobs, get, cancel."""
 
 from __future__ import annotations
 
@@ -237,24 +237,6 @@ def _fetch(client: Client, job: str, task: int | None, target: Path) -> int:
     finally:
         draft.unlink(missing_ok=True)
     return size_bytes
-
-
-def why(job: JobArgument, state: StateOption = None, fmt: FormatOption = None) -> None:
-    """Say where a job stands and why what waits of it waits."""
-    settings = settle(state, fmt)
-    with settings.client() as client:
-        told = client.explanation(job)
-    if settings.as_json:
-        output.print_json(told)
-        return
-    counts = ", ".join(f"{n} {what}" for what, n in told["counts"].items())
-    output.say(f"{job} is {told['state']}: {counts}")
-    reason = told["reason"]
-    if reason is not None:
-        output.say(f"submitted {output.duration(told['waits_s'])} ago")
-        output.say(f"{reason['code']}: {reason['text']}")
-    else:
-        output.say(told["message"] or "nothing of it waits")
 
 
 def cancel(

@@ -13,9 +13,11 @@ from typer.core import TyperGroup
 from headgate.base.errors import HeadgateError, Problem, SpecError, nearest
 from headgate.cli import data, errors, jobs, lifecycle, logs, show
 from headgate.cli.demo import demo
+from headgate.cli.plan import plan
 from headgate.cli.policies import policies
 from headgate.cli.settings import Format, settle
 from headgate.cli.simulate import simulate
+from headgate.cli.why import why
 
 
 class Verbs(TyperGroup):
@@ -68,8 +70,8 @@ def _start_data(context: typer.Context) -> None:
 
 
 _VERBS: tuple[Callable[..., None], ...] = (
-    *(lifecycle.up, lifecycle.down, jobs.submit, jobs.jobs, jobs.get, jobs.why, logs.logs),
-    *(jobs.cancel, show.nodes, show.queues, policies, simulate, demo),
+    *(lifecycle.up, lifecycle.down, jobs.submit, jobs.jobs, jobs.get, why, logs.logs),
+    *(jobs.cancel, show.nodes, show.queues, plan, policies, simulate, demo),
 )
 for _verb in _VERBS:
     app.command()(_verb)

@@ -101,7 +101,10 @@ class WhatIf:
         self.state.add_node(node)
 
     def end(self, task: int, at: float) -> None:
-        """Let a run end well at a time, with all that follows: later tasks, the next job."""
+        """Let a run end well at a time, with all that follows: later tasks, the next job.
+
+        How long such runs take is not learnt from it: it is what such ends are made of.
+        """
         state = self.state
         state.version += 1
         state.now = max(state.now, at)
@@ -110,7 +113,6 @@ class WhatIf:
             self._give_back(task)
         else:
             state.release(task, TaskState.FINISHED)
-            state.learn(task)
             self._result(task)
         self._settle(job)
 

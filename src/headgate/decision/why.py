@@ -88,8 +88,8 @@ class Why:
     """Where a job (and one of its tasks) stands, and all that decides about it.
 
     `task` is the one that the places are told of: the one asked for, else the job's first one that
-    waits for a GPU. `holders` are the other jobs, those furthest above their share first. What
-    does not apply is None.
+    waits for a GPU. `holders` are other jobs that hold GPUs, those furthest above their share first.
+    What does not apply is None, or empty.
     """
 
     told: Explanation
@@ -171,6 +171,8 @@ class _Asked:
         )
 
     def _holders(self, accounts: dict[int, Account]) -> tuple[Standing, ...]:
+        if self._job not in accounts or self._told.reason is None:
+            return ()
         held = self._snapshot.jobs.held_gpus
 
         def above(job: int) -> int:

@@ -1,0 +1,102 @@
+"""`headgate plan`: what would change now under another policy, or with more nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from headgate.base.units import format_seconds
+from headgate.cli import output
+from headgate.cli.settings import FormatOption, StateOption, settle
+from headgate.cli.why import reads
+
+View = dict[str, Any]
+_RUNS_MOST = 40
+
+
+def plan(
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[,PARAMETER=NUMBER...]",
+            help="Under this policy, such as fsp or fs,alpha1=2; else under the one in force.",
+        ),
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(help="With so many nodes more.")] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(metavar="NODE", help="The new nodes are like this one; else like most are."),
+    ] = None,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """Say what would change now under another policy or with more nodes; nothing is done."""
+    settings = settle(state, fmt)
+    with settings.client() as client:
+        told = client.plan(policy=policy, nodes=nodes, like=like)
+    if settings.as_json:
+        output.print_json(told)
+        return
+    other = policy or told["what_if"]["policy"]
+    if told["new_nodes"]:
+        other += f", with {output.counted(len(told['new_nodes']), 'node')} more"
+    output.say(f"as it is ({told['today']['policy']}): {_summary(told['today'])}")
+    output.say(f"what if ({other}): {_summary(told['what_if'])}")
+    if told["what_if"]["jobs"]:
+        output.say("")
+        output.print_table(
+            ("JOB", "GPUS NOW", "AS IT IS", "WHAT IF", "STARTED", "CUT SHORT", "READS", "WAITING",
+             "WHY"),
+            _jobs(told),
+        )  # fmt: skip
+    _print_runs(told["what_if"])
+
+
+def _summary(found: View) -> str:
+    if not found["starts"] and not found["cuts"]:
+        return f"nothing would change; {found['free_gpus']}/{found['gpus']} GPUs stay free"
+    text = f"{output.counted(len(found['starts']), 'run')} would start"
+    if found["cuts"]:
+        lost = format_seconds(sum(job["lost_gpu_s"] for job in found["jobs"]))
+        text += f", {len(found['cuts'])} would be cut short, with {lost} of GPU time lost"
+    text += f"; {found['free_gpus']}/{found['gpus']} GPUs would stay free"
+    return text if found["settled"] else f"{text}; it would go on changing"
+
+
+def _jobs(told: View) -> Iterator[tuple[object, ...]]:
+    today = {job["job"]: job for job in told["today"]["jobs"]}
+    for job in told["what_if"]["jobs"]:
+        reason = job["reason"]
+        yield (
+            *(job["job"], job["held_gpus"], today[job["job"]]["holds_gpus"], job["holds_gpus"]),
+            *(job["started_tasks"], job["cut_tasks"]),
+            reads(job["read_bytes"]) if job["started_tasks"] else None,
+            job["waiting_tasks"],
+            None if reason is None else f"{reason['code']}({reason['text']})",
+        )
+
+
+def _print_runs(found: View) -> None:
+    rows: list[tuple[object, ...]] = [
+        (_name(c), "is cut short", c["node"], _gpus(c), f"after {format_seconds(c['ran_s'])}")
+        for c in found["cuts"]
+    ]
+    rows += [
+        (_name(s), "starts", s["node"], _gpus(s), reads(s["read_bytes"])) for s in found["starts"]
+    ]
+    if not rows:
+        return
+    output.say("")
+    output.print_table(("TASK", "WHAT IF", "NODE", "GPUS", ""), rows[:_RUNS_MOST])
+    if len(rows) > _RUNS_MOST:
+        output.say_aside(f"and {len(rows) - _RUNS_MOST} more; -o json lists all")
+
+
+def _name(run: View) -> str:
+    return f"{run['job']}/{run['ordinal']}"
+
+
+def _gpus(run: View) -> str | None:
+    return ",".join(map(str, run["gpus"])) or None
