@@ -1,1 +1,1 @@
-"""Programs that tasks run: what they are given, three real workloads, their inputs and checks."""
+"""Programs that tasks run: what they are given, seven real workloads, their inputs and checks."""
