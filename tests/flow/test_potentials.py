@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.flow import BadNetwork, Ints, Network, OrToolsSolver
-from headgate.flow.potentials import UNREACHABLE, potentials
+from headgate.flow import (
+    UNREACHABLE,
+    BadNetwork,
+    Ints,
+    Network,
+    OrToolsSolver,
+    potentials,
+)
 
 FAR = UNREACHABLE // 2
 

@@ -76,7 +76,7 @@ class _Ahead:
                 if placement.task in self._wanted:
                     return self._found(placement.task, placement.node)
             self._note(plan)
-            if not plan.placements and not plan.preemptions and not self._next():
+            if not self._paper.freed and not self._next():
                 break
         return Forecast(
             at=None, task=None, node=None, after=None,

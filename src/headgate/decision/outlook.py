@@ -68,8 +68,8 @@ class JobOutlook:
 class Outlook:
     """What a policy would change now, job by job and run by run.
 
-    Rounds follow each other, as what is cut short frees GPUs, until one changes nothing; `settled`
-    is whether that came within the few that are tried.
+    Rounds follow each other while runs are cut short, as these free GPUs; `settled` is whether that
+    ended within the few that are tried.
     """
 
     policy: str
@@ -154,9 +154,9 @@ def outlook(snapshot: Snapshot, policy: Policy, now: float, nodes: Sequence[Node
         paper.join(node)
     rounds, settled = 0, False
     while rounds < _ROUNDS_MOST and not settled:
-        plan = paper.round()
+        paper.round()
         rounds += 1
-        settled = not plan.placements and not plan.preemptions
+        settled = not paper.freed
     state = paper.state
     starts = [_start(state, t) for t in _holding(state) if state.tasks.launch[t] == 0]
     cuts = [_cut(snapshot, t, state.now) for t in _running(snapshot) if not _still_runs(state, t)]

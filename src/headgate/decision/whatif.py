@@ -92,6 +92,7 @@ class WhatIf:
         """Start at a time from a snapshot, which stays as it is."""
         self.state = thaw(snapshot)
         self.state.now = max(self.state.now, at)
+        self.freed = False
         self._policy = policy
         self._rounds = 0
 
@@ -119,7 +120,8 @@ class WhatIf:
     def round(self) -> Plan:
         """Let the policy decide, and carry out what it decides at once.
 
-        Runs that it cuts short have ended for the next round, like those being stopped already.
+        Runs that it cuts short have ended for the next round, like those being stopped already;
+        `freed` says whether there were any, so that the policy is asked again.
         """
         snapshot = self.state.freeze()
         self._rounds += 1
@@ -135,6 +137,7 @@ class WhatIf:
             self._settle(state.tasks.job[task])
         for task in plan.preemptions:
             self._preempt(task)
+        self.freed = bool(stopping or plan.preemptions)
         for job, count in plan.skips:
             state.jobs.skips[job] = count
         for job, gpu_s in plan.missed_gpu_s:

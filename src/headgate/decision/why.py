@@ -88,7 +88,7 @@ class Why:
     """Where a job (and one of its tasks) stands, and all that decides about it.
 
     `task` is the one that the places are told of: the one asked for, else the job's first one that
-    waits for a GPU. `holders` are other jobs that hold GPUs, those furthest above their share first.
+    waits for a GPU. `holders` are other jobs that hold GPUs, the furthest above their share first.
     What does not apply is None, or empty.
     """
 

@@ -8,8 +8,7 @@ from headgate.decision.account import Account
 from headgate.decision.costs import PRICE_LIMIT, prices_per_byte, shard_prices
 from headgate.decision.shares import NO_CEILING
 from headgate.decision.standing import Standing
-from headgate.flow import Ints, Solution
-from headgate.flow.potentials import UNREACHABLE, potentials
+from headgate.flow import UNREACHABLE, Ints, Solution, potentials
 from headgate.policies.flow.aggregated import Aggregated, Round
 from headgate.state import Snapshot
 
