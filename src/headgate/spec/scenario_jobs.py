@@ -261,9 +261,9 @@ class JobsBuilder:
         if form is None:
             return (), ()
         replicas = form.shape.replicas
-        if replicas > len(self.nodes):
+        if replicas > len(self._known):
             if self.document.is_clean(("cluster",)):
-                problem = f"{replicas} replicas do not find room on {len(self.nodes)} nodes"
+                problem = f"{replicas} replicas do not find room on {len(self._known)} nodes"
                 self.document.add((*at, "replicas"), problem)
             return (), ()
         dice = stream(self.seed, "replicas", shape.name)
