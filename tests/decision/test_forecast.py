@@ -150,7 +150,7 @@ def test_without_a_known_end_nothing_is_said() -> None:
     )
     told = forecast(world.engine.snapshot(), world.policy, [1], 5.0)
     assert told == Forecast(
-        at=None, task=None, node=None, after=None, ends=0, rounds=1, unknown_runs=1
+        at=None, task=None, node=None, after=None, ends=0, rounds=1, until=5.0, unknown_runs=1
     )
 
 
@@ -164,5 +164,18 @@ def test_the_first_of_several_is_told() -> None:
     world.step()  # task 0 has shown how long they take; task 1 runs from 3 to 6
     told = forecast(world.engine.snapshot(), world.policy, [4, 3], 4.0)
     assert told == Forecast(
-        at=9.0, task="j/3", node="n", after="j/2", ends=2, rounds=3, unknown_runs=0
+        at=9.0, task="j/3", node="n", after="j/2", ends=2, rounds=3, until=9.0, unknown_runs=0
     )
+
+
+def test_a_look_ahead_has_an_end() -> None:
+    world = Clockwork("fs")
+    world.give(
+        QueueChanged(at=0.0, queue=Queue(name="q")),
+        NodeJoined(at=0.0, node=Node(id="n", rack="r", gpus=(Gpu(memory_bytes=1),))),
+        JobSubmitted(at=0.0, job=made("j", "a", (Task(),) * 400, "q")),
+    )
+    world.step()
+    told = forecast(world.engine.snapshot(), world.policy, [399], world.at)
+    assert (told.at, told.unknown_runs, told.rounds) == (None, 0, 300)
+    assert told.until == world.at + 3.0 * told.ends

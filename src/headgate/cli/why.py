@@ -138,7 +138,7 @@ def _start(told: View, start: View) -> str:
         unknown = output.counted(start["unknown_runs"], "run")
         if start["unknown_runs"]:
             return f"cannot be told: nobody knows yet when {unknown} will end"
-        return f"not within the next {start['rounds']} rounds"
+        return f"not within the next {format_seconds(start['until'] - told['now'])}"
     after = "" if start["after"] is None else f", when {start['after']} has ended"
     return f"{start['task']} starts {_at(told, start['at'])} on {start['node']}{after}"
 

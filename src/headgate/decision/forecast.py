@@ -14,7 +14,7 @@ from headgate.protocol import Plan
 from headgate.state import Snapshot, TaskState
 from headgate.state.life import HOLDING
 
-_ROUNDS_MOST = 100
+_ROUNDS_MOST = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +22,9 @@ class Forecast:
     """What is expected if runs take as long as such runs did, and nothing else comes.
 
     `task` starts on `node` at a time (seconds of the world's clock) after `ends` runs have ended,
-    `after` the last of them. All are None where that cannot be said: `unknown_runs` are runs whose
-    end nobody can tell yet, and `rounds` is how far the look ahead went.
+    `after` the last of them. These are None where that cannot be said: it does not start before
+    `until`, when the look ahead ended after so many `rounds`, or nothing more was known to end;
+    `unknown_runs` are runs whose end nobody can tell yet.
     """
 
     at: float | None
@@ -32,13 +33,14 @@ class Forecast:
     after: str | None
     ends: int
     rounds: int
+    until: float
     unknown_runs: int
 
 
 def forecast(snapshot: Snapshot, policy: Policy, tasks: Collection[int], now: float) -> Forecast:
     """Return when the first of some tasks (rows) is expected to start under a policy.
 
-    O(rounds x a decision), at most a hundred of them.
+    O(rounds x a decision), at most 300 of them.
     """
     return _Ahead(snapshot, policy, frozenset(tasks), now).look()
 
@@ -80,7 +82,8 @@ class _Ahead:
                 break
         return Forecast(
             at=None, task=None, node=None, after=None,
-            ends=self._ended, rounds=self._rounds, unknown_runs=len(self._unknown),
+            ends=self._ended, rounds=self._rounds, until=self._paper.state.now,
+            unknown_runs=len(self._unknown),
         )  # fmt: skip
 
     def _note(self, plan: Plan) -> None:
@@ -111,6 +114,7 @@ class _Ahead:
             after=None if self._after < 0 else self._name(self._after),
             ends=self._ended,
             rounds=self._rounds,
+            until=state.now,
             unknown_runs=len(self._unknown),
         )
 
