@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from headgate.base.errors import HeadgateError, Problem, SpecError, nearest
-from headgate.cli import data, errors, jobs, lifecycle, logs, show
+from headgate.cli import data, errors, jobs, lifecycle, logs, reproduce, show
 from headgate.cli.demo import demo
 from headgate.cli.plan import plan
 from headgate.cli.policies import policies
@@ -43,6 +43,9 @@ app = typer.Typer(
 _data = typer.Typer(
     cls=Verbs, context_settings=_SETTINGS, rich_markup_mode=None, help="Put, list, remove datasets."
 )
+_reproduce = typer.Typer(
+    cls=Verbs, context_settings=_SETTINGS, rich_markup_mode=None, help="Run published experiments."
+)
 
 
 def _version(asked: bool) -> None:
@@ -64,7 +67,8 @@ def _start(
 
 
 @_data.callback(invoke_without_command=True)
-def _start_data(context: typer.Context) -> None:
+@_reproduce.callback(invoke_without_command=True)
+def _start_group(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -78,6 +82,8 @@ for _verb in _VERBS:
 for _name, _data_verb in (("put", data.put), ("ls", data.ls), ("rm", data.rm)):
     _data.command(_name)(_data_verb)
 app.add_typer(_data, name="data")
+_reproduce.command()(reproduce.flow)
+app.add_typer(_reproduce, name="reproduce")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -17,10 +17,20 @@ from headgate.experiments.flow_tables import Results
 
 Numbers = Mapping[str, float]
 
+UNITS = {
+    "s": "{:.1f} s",
+    "ms": "{:.2f} ms",
+    "GB": "{:.0f} GB",
+    "part": "{:.1%}",
+    "ratio": "{:.2f}x",
+    "number": "{:.3f}",
+}
+"""How a number of a claim is shown, by its unit."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One claim; `unit` is that of its numbers: s, ms, part, ratio, GB or a plain number."""
+    """One claim; `unit` is that of its numbers, one of UNITS."""
 
     id: str
     text: str
@@ -172,7 +182,7 @@ def _against_counting() -> tuple[Claim, ...]:
                 id=f"flow-fairer-{name}",
                 text=fairer,
                 reading=f"mean fairness of FS and FSP against that of {told}",
-                unit="number",
+                unit="ratio",
                 published={"flow / others": 1.5},
                 check=checks.fairer(table, others),
             ),
@@ -180,7 +190,7 @@ def _against_counting() -> tuple[Claim, ...]:
                 id=f"flow-faster-{name}",
                 text=faster,
                 reading=f"mean makespan of FS and FSP against that of {told}",
-                unit="s",
+                unit="ratio",
                 published={"flow / others": 0.9},
                 check=checks.faster(table, others),
             ),
@@ -331,6 +341,11 @@ def _judged(claim: Claim, results: Results) -> Verdict:
     except NotRunError:
         return Verdict(claim=claim, ours={}, holds=None)
     return Verdict(claim=claim, ours=ours, holds=holds)
+
+
+def told(numbers: Numbers, unit: str) -> str:
+    """Return the numbers of a claim in words."""
+    return ", ".join(f"{name} {UNITS[unit].format(value)}" for name, value in numbers.items())
 
 
 def as_json(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:

@@ -1,0 +1,199 @@
+"""`headgate reproduce`: published experiments, run again, their figures beside ours."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headgate.app import POLICIES
+from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.cli import output
+from headgate.cli.errors import OUTSIDE
+from headgate.cli.settings import FormatOption, settle
+
+if TYPE_CHECKING:
+    from headgate.experiments.flow_claims import Verdict
+    from headgate.experiments.flow_tables import Figures, Results
+
+_MOST_SEEDS = 20
+
+
+def flow(
+    seeds: Annotated[int, typer.Option(metavar="N", help="How many seeds: 1 to N.")] = 5,
+    parallel: Annotated[int, typer.Option("--parallel", "-k", help="Jobs in parallel.")] = 6,
+    policies: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Which policies.", show_default="those of the paper"),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the report goes.")] = Path(
+        "flow-report"
+    ),
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Processes.", show_default="one for each CPU"),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 when a claim does not hold.")
+    ] = False,
+    fmt: FormatOption = None,
+) -> None:
+    """Run the flow paper's experiments in the simulator, and write a report on its claims."""
+    from headgate.experiments import flow_claims, flow_report, flow_runs, flow_tables
+
+    as_json = settle(None, fmt).as_json
+    _check(seeds, parallel, workers, out)
+    names = None if policies is None else [name.strip() for name in policies.split(",")]
+    chosen = flow_runs.choose(POLICIES, names)
+    _make(out)
+    results = _run(chosen, range(1, seeds + 1), parallel, workers or _cpus(), as_json=as_json)
+    verdicts = flow_claims.judge(results)
+    try:
+        flow_report.write(out, results, verdicts)
+    except OSError as error:
+        raise WorldError(f"cannot write into {out}: {error}", code="cannot_write") from error
+    page = out / flow_report.PAGE
+    if as_json:
+        output.print_json(
+            {
+                "seeds": list(results.seeds),
+                "parallel": parallel,
+                "tables": flow_tables.as_json(results),
+                "shapes": flow_claims.as_json(verdicts),
+                "report": str(page),
+            }
+        )
+    else:
+        _show(results, verdicts)
+        output.say(f"\nThe report, with charts: {page}")
+    if strict and any(verdict.holds is False for verdict in verdicts):
+        raise typer.Exit(OUTSIDE)
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
+    """Raise SpecError for what cannot be run, or written without harm."""
+    from headgate.experiments import flow_jobs, flow_report
+
+    jobs = sum(len(kind.counts) for kind in flow_jobs.KINDS) - 1
+    wrong = []
+    if not 1 <= seeds <= _MOST_SEEDS:
+        wrong.append(("--seeds", f"must be from 1 to {_MOST_SEEDS}, not {seeds}", ""))
+    if not 1 <= parallel <= jobs:
+        hint = f"the experiment has {jobs} jobs; the paper runs 6 of them in parallel"
+        wrong.append(("--parallel", f"must be from 1 to {jobs}, not {parallel}", hint))
+    if workers is not None and workers < 1:
+        wrong.append(("--workers", f"must be 1 or more, not {workers}", ""))
+    if out.exists() and not out.is_dir():
+        wrong.append(("--out", f"{out} is no directory", "name a directory for the report"))
+    elif out.is_dir() and any(out.iterdir()) and not flow_report.is_ours(out):
+        hint = "name a new or empty directory, or that of an earlier report"
+        wrong.append(("--out", f"{out} holds other files, which could be overwritten", hint))
+    if wrong:
+        raise SpecError(
+            [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong],
+            code="usage",
+        )
+
+
+def _make(out: Path) -> None:
+    """Make the directory now: better to fail before the runs than after them."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        writable = os.access(out, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise WorldError(f"cannot make {out}: {error}", code="cannot_write") from error
+    if not writable:
+        raise WorldError(f"cannot write into {out}", code="cannot_write")
+
+
+def _run(
+    chosen: Sequence[str], seeds: Sequence[int], at_once: int, workers: int, *, as_json: bool
+) -> Results:
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    from headgate.experiments.flow_overhead import overhead
+    from headgate.experiments.flow_runs import Run, carry_out, plan
+    from headgate.experiments.flow_tables import gather
+
+    runs = plan(chosen, seeds, at_once)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with output.progress(*columns, as_json=as_json) as bar:
+        task = bar.add_task("Measuring how long rounds take", total=len(runs))
+        measured = overhead(chosen, POLICIES, time.perf_counter, at_once=at_once)
+
+        def step(run: Run) -> None:
+            told = f"Simulated {run.setup}, {run.network}, {run.policy}, seed {run.seed}"
+            bar.update(task, advance=1, description=told)
+
+        made = carry_out(runs, POLICIES, workers=workers, step=step)
+    return gather(made, seeds, at_once, measured)
+
+
+# --- for people ----------------------------------------------------------------------------------
+
+
+def _show(results: Results, verdicts: Sequence[Verdict]) -> None:
+    from headgate.experiments.flow_claims import told
+    from headgate.experiments.flow_report import summary
+    from headgate.experiments.flow_tables import TABLES
+
+    head = (
+        "policy", "makespan", "published", "fairness", "alone", "local", "rack", "cross", "lost",
+    )  # fmt: skip
+    for table in TABLES:
+        if figures := results.figures[table.name]:
+            output.say(f"\n{table.title}")
+            output.print_table(head, (_row(table.name, p, own) for p, own in figures.items()))
+    if results.overhead:
+        output.say("\nRounds, measured on this machine")
+        output.print_table(
+            ("policy", "where", "mean", "max"),
+            (
+                (r.policy, r.where, f"{1e3 * r.mean_s:.2f} ms", f"{1e3 * r.max_s:.2f} ms")
+                for r in results.overhead
+            ),
+        )
+    words = {True: "yes", False: "NO", None: None}
+    output.say("\nClaims")
+    output.print_table(
+        ("holds", "claim", "published", "ours"),
+        (
+            (
+                words[v.holds],
+                v.claim.text,
+                told(v.claim.published, v.claim.unit) or None,
+                told(v.ours, v.claim.unit) or None,
+            )
+            for v in verdicts
+        ),
+    )
+    output.say(f"\n{summary(verdicts)}")
+
+
+def _row(table: str, policy: str, own: Figures) -> list[object]:
+    from headgate.experiments.flow_tables import IDEALS, PUBLISHED
+
+    published = PUBLISHED.get((table, policy))
+    published_s = published.makespan_s if published else None
+    pairs = [own.fairness.get(ideal) for ideal in IDEALS]
+    return [
+        policy,
+        f"{own.makespan_s:.1f} s",
+        None if published_s is None else f"{published_s:.1f} s",
+        *(None if pair is None else f"{pair[0]:.3f} ± {pair[1]:.3f}" for pair in pairs),
+        *(f"{share:.1%}" for share in own.shares),
+        f"{own.lost_gpu_s:.0f} s",
+    ]
