@@ -66,7 +66,7 @@ def test_why_a_task_waits_or_runs(shared: Any, controller: Any) -> None:
     told = shared("why", "job-2/1", "-o", "json").json
     assert told["start"]["task"] == "job-2/1"
     assert told["start"]["at"] == controller.clock
-    assert "starts now" in shared("why", "job-2/1").out
+    assert "starts any moment now" in shared("why", "job-2/1").out
     said = shared("why", "job-2/0").out
     assert said.startswith("job-2/0 is running; its job is active\nit does not wait\n")
     assert "on n0 for 0.0 s; ends in about 31 s" in said

@@ -145,7 +145,7 @@ def _start(told: View, start: View) -> str:
 
 def _at(told: View, at: float) -> str:
     ahead_s = at - told["now"]
-    return "now" if ahead_s < 0.05 else f"in about {format_seconds(ahead_s)}"
+    return "any moment now" if ahead_s < 0.05 else f"in about {format_seconds(ahead_s)}"
 
 
 def _since(told: View, since: float) -> str:
