@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headgate.decision.explain import explain
+from headgate.engine import Engine
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.protocol import Refusal
+from headgate.protocol import JobCancelled, JobSubmitted, QueueChanged, Refusal
 from headgate.protocol.reasons import (
     BehindHead,
     JobsInFlightLimit,
+    NoFreeCpu,
     NoFreeGpu,
     Undecided,
     WaitsForTasks,
@@ -78,3 +82,41 @@ def test_a_job_that_has_ended_says_how(state: State) -> None:
     state.move_job(2, JobState.CANCELLED, "cancelled by ada")
     told = explain(state, 2, now=99.0)
     assert (told.state, told.reason, told.message) == ("cancelled", None, "cancelled by ada")
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=9))
+def test_so_many_go_before_it_as_really_do(jobs: list[tuple[int, int]]) -> None:
+    """Against the engine: a line of jobs (user, priority) through a queue with one in flight."""
+    engine = Engine()
+    engine.handle(QueueChanged(at=0.0, queue=Queue(name="q", max_jobs_in_flight=1)))
+    for number, (user, priority) in enumerate(jobs):
+        job = Job(
+            id=f"j{number}", name="j", user=f"u{user}", queue="q", tasks=(Task(),),
+            priority=priority,
+        )  # fmt: skip
+        engine.handle(JobSubmitted(at=0.0, job=job))
+    state = engine.state
+    told: dict[int, int] = {}
+    for row in range(1, len(jobs)):
+        reason = explain(state, row, now=0.0).reason
+        assert isinstance(reason, JobsInFlightLimit)
+        told[row] = reason.ahead
+    came: list[int] = []
+    while len(came) < len(jobs):
+        (active,) = (r for r in range(len(jobs)) if state.jobs.state[r] == JobState.ACTIVE)
+        came.append(active)
+        engine.handle(JobCancelled(at=0.0, job=f"j{active}", by="root"))
+    assert came[0] == 0
+    assert [row for row, _ in sorted(told.items(), key=lambda item: item[1])] == came[1:]
+    assert sorted(told.values()) == list(range(len(jobs) - 1))
+
+
+def test_a_task_is_told_its_own_reason(state: State) -> None:
+    cpus = NoFreeCpu(needed_cpus=1, most_free_cpus=0)
+    state.refusals = (Refusal(reason=cpus, jobs=(0,)), Refusal(reason=FULL, jobs=(0,)))
+    assert explain(state, 0, now=10.0).reason == cpus
+    assert explain(state, 0, now=10.0, task=0).reason == FULL
+    assert explain(state, 0, now=10.0, task=1).reason == WaitsForTasks(unfinished=1)
+    state.launch(0, 0, (0,), launch=1)
+    told = explain(state, 0, now=12.0, task=0)
+    assert (told.reason, told.waits_s) == (None, 0.0)

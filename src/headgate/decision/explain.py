@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from headgate.protocol import Reason
 from headgate.protocol.reasons import JobsInFlightLimit, NoFreeCpu, Undecided, WaitsForTasks
 from headgate.state import JobState, TaskState
@@ -68,11 +70,30 @@ def _reason(view: View, job: int, state: JobState, states: list[int], task: int 
 def _held_back(view: View, job: int) -> JobsInFlightLimit:
     row = view.jobs.queue[job]
     queue = view.queue(row)
-    states, queues = view.jobs.state.span(0, job), view.jobs.queue.span(0, job)
-    ahead = int(((states == JobState.QUEUED) & (queues == row)).sum())
     return JobsInFlightLimit(
         queue=queue.name,
         in_flight=view.queues.in_flight[row],
         max_jobs_in_flight=queue.max_jobs_in_flight or 0,
-        ahead=ahead,
+        ahead=_ahead(view, job),
     )
+
+
+def _ahead(view: View, job: int) -> int:
+    """Return how many queued jobs come into flight before one, if no more arrive; O(jobs).
+
+    The line is by arrival, but whoever stands first lets the best of the same user go before: by
+    priority, then arrival. So all go whom the line reaches before it comes to the job itself, or
+    to one of its user that lets it go before.
+    """
+    queue, user = view.jobs.queue[job], view.jobs.user[job]
+    queued = (view.jobs.state.array() == JobState.QUEUED) & (view.jobs.queue.array() == queue)
+    rows = np.flatnonzero(queued)
+    users, priority = view.jobs.user.array()[rows], view.jobs.priority.array()[rows]
+    mine, own = priority[rows == job][0], users == user
+    before = (priority > mine) | ((priority == mine) & (rows < job))
+    turn = rows[own & ~before].min()  # whose turn brings it in: its own, or one of less priority
+    reached = ~own & (rows < turn)
+    least = np.full(len(view.names.users), np.iinfo(np.int64).max)  # reached, per user
+    np.minimum.at(least, users[reached], priority[reached])
+    others = ~own & ((priority > least[users]) | reached & (priority == least[users]))
+    return int((own & before).sum() + others.sum())
