@@ -38,7 +38,7 @@ def ticks(most: float) -> list[float]:
     """Return round numbers from 0 up to `most`: steps of 1, 2 or 5, at most eight of them."""
     powers = (10.0**exponent for exponent in range(-6, 12))
     step = next(p * m for p in powers for m in (1, 2, 5) if most <= 8 * p * m)
-    return [number * step for number in range(int(most / step + 1e-9) + 1)]
+    return [round(number * step, 6) for number in range(int(most / step + 1e-9) + 1)]
 
 
 # --- who held which GPU when ---------------------------------------------------------------------

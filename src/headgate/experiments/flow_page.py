@@ -74,7 +74,8 @@ th{{color:var(--soft);font-weight:600}}
 .mark.no::before{{content:"\\2717\\a0"}} .mark.none::before{{content:"\\2013\\a0"}}
 details{{margin:.6em 0}} summary{{cursor:pointer;font-weight:600}}
 svg text{{fill:var(--fg);font-size:12.5px}} svg .small{{font-size:10.5px;fill:var(--soft)}}
-svg .end{{text-anchor:end}} svg .middle{{text-anchor:middle}} svg text.inside{{fill:#fff}} svg text.l1t{{fill:#1d2430}}
+svg .end{{text-anchor:end}} svg .middle{{text-anchor:middle}} svg text.inside{{fill:#fff}}
+svg text.l1t{{fill:#1d2430}}
 .grid{{stroke:var(--line);stroke-width:.7}} .axis{{stroke:var(--soft)}} .idle{{fill:var(--idle)}}
 .lost{{fill:var(--lost)}} .blost{{background:var(--lost)}} {_KINDS}
 .s0{{fill:var(--s0)}} .s1{{fill:var(--s1)}} .bs0{{background:var(--s0)}}

@@ -14,8 +14,9 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from headgate.experiments import flow_charts as charts
+from headgate.experiments import flow_jobs
 from headgate.experiments.flow_claims import Verdict, told
-from headgate.experiments.flow_jobs import KINDS, MB, Speeds, nodes
+from headgate.experiments.flow_jobs import MB, Speeds, nodes
 from headgate.experiments.flow_page import ASSUMPTIONS, GENERATOR, STYLE
 from headgate.experiments.flow_runs import NETWORKS, Setup
 from headgate.experiments.flow_tables import (
@@ -224,7 +225,7 @@ def _overhead(results: Results) -> str:
 
 
 def _kind_of() -> dict[str, int]:
-    numbers = {kind.name: number for number, kind in enumerate(KINDS)}
+    numbers = {kind.name: number for number, kind in enumerate(flow_jobs.KINDS)}
     return {job: numbers[kind] for job, (kind, _) in jobs_of_kinds().items()}
 
 
@@ -234,7 +235,7 @@ def _legend(items: Iterable[tuple[str, str]]) -> str:
 
 
 def _kinds_legend(*more: tuple[str, str]) -> str:
-    return _legend([*((f"b{n}", kind.name) for n, kind in enumerate(KINDS[:-1])), *more])
+    return _legend([*((f"b{n}", kind.name) for n, kind in enumerate(flow_jobs.KINDS[:-1])), *more])
 
 
 def _gantts(results: Results) -> str:

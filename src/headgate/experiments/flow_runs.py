@@ -287,7 +287,8 @@ def carry_out(
             step(what)
         return found
     with _pool(known, workers) as pool:
-        futures = {pool.submit(_in_pool, what): what for what in runs}
+        with _no_interrupts():  # nor in the processes that come of this
+            futures = {pool.submit(_in_pool, what): what for what in runs}
         for future in as_completed(futures):
             future.result()  # raises here what was raised there
             step(futures[future])
@@ -324,10 +325,19 @@ def _pool(known: Policies, workers: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Hold SIGINT back: a terminal sends it to all processes, and the first one acts for all."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start_worker(known: Policies) -> None:
     """Prepare a process of the pool: it ends with the one that started it, and only then."""
     _known.update(known)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the first one acts
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from headgate.experiments.flow_jobs import KINDS
+from headgate.experiments import flow_jobs
 from headgate.experiments.flow_runs import (
     CONSTRAINED,
     UNCONSTRAINED,
@@ -166,7 +166,7 @@ class Single:
 
 def jobs_of_kinds() -> dict[str, tuple[str, int]]:
     """Return per job of J1 to J37 its kind and the number of its shards."""
-    each = [(kind.name, count) for kind in KINDS for count in kind.counts]
+    each = [(kind.name, count) for kind in flow_jobs.KINDS for count in kind.counts]
     return {f"J{number}": found for number, found in enumerate(each, 1)}
 
 

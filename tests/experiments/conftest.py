@@ -1,0 +1,22 @@
+"""A small world in the place of the paper's: jobs of every form, but few and with little data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headgate.experiments import flow_jobs, flow_overhead, flow_runs
+
+
+@pytest.fixture
+def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One small job of each kind, three users; and few GPUs where rounds with many are timed."""
+    small = tuple(
+        replace(kind, counts=(6 + number % 3,)) for number, kind in enumerate(flow_jobs.KINDS)
+    )
+    monkeypatch.setattr(flow_jobs, "KINDS", small)
+    monkeypatch.setattr(flow_runs, "USERS", 3)
+    monkeypatch.setattr(flow_runs, "JOBS_PER_USER", 2)
+    monkeypatch.setattr(flow_overhead, "LARGE_NODES", 20)
+    monkeypatch.setattr(flow_overhead, "LARGE_JOBS", 5)

@@ -1,0 +1,168 @@
+"""Runs of the flow paper's experiments: the figures of each, and many of them in processes."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+
+import pytest
+
+from headgate.app import POLICIES
+from headgate.base.errors import InvariantBroken, SpecError
+from headgate.decision import make_policy
+from headgate.experiments.flow_jobs import GB, MB, Speeds
+from headgate.experiments.flow_runs import (
+    Held,
+    Run,
+    Setup,
+    Span,
+    carry_out,
+    choose,
+    measure,
+    plan,
+    policy_of,
+    simulation_of,
+)
+from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.sim.run import Simulation
+from headgate.spec import Links
+
+
+def run_of(setup: Setup, policy: str, *, at_once: int = 6, drawn: bool = False) -> Run:
+    return Run(
+        setup=setup, network="constrained", policy=policy, seed=1, at_once=at_once, drawn=drawn
+    )
+
+
+def one_gpu(*jobs: Job, submit_s: float = 0.0) -> Simulation:
+    """Return a node with one GPU that holds all shards: a GB is read in 10 s."""
+    node = Node(id="n", rack="r", gpus=(Gpu(memory_bytes=GB),))
+    links = Links(disk_bytes_per_s=100 * MB, node_link_bytes_per_s=GB, rack_uplink_bytes_per_s=GB)
+    return Simulation(
+        nodes=(node,),
+        links=links,
+        queues=(Queue(name="default"),),
+        replicas=tuple((shard, "n") for job in jobs for shard in job.shards),
+        submissions=tuple((submit_s, job) for job in jobs),
+    )
+
+
+def reader(name: str, count: int) -> Job:
+    shards = tuple(Shard(id=f"{name}/{i}", size_bytes=GB) for i in range(count))
+    tasks = tuple(Task(reads=(shard.id,), compute_s=5.0) for shard in shards)
+    return Job(id=name, name=name, user="u", queue="default", tasks=tasks, shards=shards)
+
+
+def test_the_figures_of_a_run_worked_out_by_hand() -> None:
+    simulation = one_gpu(reader("a", 2), submit_s=3.0)
+
+    made = measure(simulation, policy_of("gs", POLICIES), drawn=True)
+
+    assert made.makespan_s == 30.0  # two tasks, each 10 s of reading and 5 s of computing
+    assert made.spans == (Span(job="a", start_s=3.0, end_s=33.0),)
+    assert made.read_bytes == (2 * GB, 0, 0)
+    assert made.lost_gpu_s == 0.0
+    assert made.held == tuple(
+        Held(job="a", node="n", gpu=0, start_s=start, end_s=start + 15.0, lost=False)
+        for start in (3.0, 18.0)
+    )
+
+
+def test_a_job_that_cannot_finish_gives_no_figures() -> None:
+    huge = Job(id="a", name="a", user="u", queue="default", tasks=(Task(gpu_memory_bytes=2 * GB),))
+
+    with pytest.raises(InvariantBroken, match="0 of 1 jobs finished"):
+        measure(one_gpu(huge), policy_of("gs", POLICIES))
+
+
+@pytest.mark.usefixtures("few_jobs")
+def test_what_is_drawn_is_what_happened() -> None:
+    made = measure(
+        simulation_of(run_of(Setup.PARALLEL, "fsp"), Speeds()),
+        policy_of("fsp", POLICIES),
+        drawn=True,
+    )
+
+    by_gpu: dict[tuple[str, int], list[Held]] = {}
+    for one in made.held:
+        by_gpu.setdefault((one.node, one.gpu), []).append(one)
+    for held in by_gpu.values():
+        held.sort(key=lambda one: one.start_s)
+        assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(held))
+    lost_s = sum(one.end_s - one.start_s for one in made.held if one.lost)
+    assert lost_s == pytest.approx(made.lost_gpu_s)
+    assert lost_s > 0
+    assert max(one.end_s for one in made.held) <= made.makespan_s
+    for span in made.spans:
+        starts = [one.start_s for one in made.held if one.job == span.job]
+        assert min(starts) == span.start_s
+
+
+def test_the_share_is_that_of_one_of_k_jobs() -> None:
+    def most(setup: Setup, at_once: int) -> int | None:
+        (queue,) = simulation_of(run_of(setup, "gs", at_once=at_once), Speeds()).queues
+        assert queue.max_jobs_in_flight == 1
+        return queue.max_gpus
+
+    assert most(Setup.TURN_SHARE, 6) == 5
+    assert most(Setup.TURN_SHARE, 7) == 4
+    assert most(Setup.TURN_SHARE, 36) == 1
+    assert most(Setup.USERS_SHARE, 6) == 3
+    assert most(Setup.TURN, 6) is None
+
+
+def test_every_run_has_its_ideals_among_the_runs() -> None:
+    runs = plan(tuple(POLICIES), (1, 2), 6)
+
+    assert len(set(runs)) == len(runs)
+    made = {(run.setup, run.network, run.policy, run.seed) for run in runs}
+    ideals = {
+        Setup.PARALLEL: (Setup.TURN, Setup.TURN_SHARE),
+        Setup.SUPPLEMENT: (Setup.TURN, Setup.TURN_SHARE),
+        Setup.USERS: (Setup.TURN, Setup.USERS_SHARE),
+    }
+    for run in runs:
+        for setup in ideals.get(run.setup, ()):
+            assert (setup, run.network, run.policy, run.seed) in made
+    assert {run.seed for run in runs if run.drawn} == {1}
+
+
+@pytest.mark.parametrize("policy", ["gsp", "fsp"])
+def test_no_hysteresis_where_the_paper_has_none(policy: str) -> None:
+    assert policy_of(policy, POLICIES)._slack == 0.0  # type: ignore[attr-defined]
+    assert make_policy(POLICIES, policy)._slack > 0.0  # type: ignore[attr-defined]
+
+
+def test_choosing_policies() -> None:
+    assert choose(POLICIES, ["fsp", "gs", "fsp"]) == ("fsp", "gs")
+    assert set(choose(POLICIES, None)) >= {"gs", "gsp", "gsd", "fs", "fsp", "fsu", "fair"}
+    with pytest.raises(SpecError) as caught:
+        choose(POLICIES, ["fs", "fps", "nothing"])
+    assert caught.value.problems[0].hint == "did you mean 'fs'?"
+    assert len(caught.value.problems) == 2
+
+
+# --- in processes --------------------------------------------------------------------------------
+
+
+def test_processes_change_nothing() -> None:
+    runs = (
+        run_of(Setup.PARALLEL, "fsu", drawn=True),
+        run_of(Setup.TURN, "gs"),
+    )
+    heard: list[Run] = []
+
+    here = carry_out(runs, POLICIES, workers=1)
+    there = carry_out(runs, POLICIES, workers=2, step=heard.append)
+
+    assert list(there.items()) == list(here.items())
+    assert sorted(heard, key=runs.index) == list(runs)
+
+
+def test_an_error_in_a_process_is_raised_here_and_ends_the_others() -> None:
+    wrong = Run(setup=Setup.TURN, network="nowhere", policy="gs", seed=1, at_once=6)
+
+    with pytest.raises(KeyError, match="nowhere"):
+        carry_out((wrong, run_of(Setup.PARALLEL, "fs")), POLICIES, workers=2)
+
+    assert multiprocessing.active_children() == []
