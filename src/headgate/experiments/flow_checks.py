@@ -57,8 +57,8 @@ def _of(results: Results, table: str, policy: str) -> Figures:
     return found
 
 
-def _fair(results: Results, table: str, policy: str, ideal: str = "share") -> tuple[float, float]:
-    found = _of(results, table, policy).fairness.get(ideal)
+def _fair(results: Results, table: str, policy: str) -> tuple[float, float]:
+    found = _of(results, table, policy).fairness.get("share")
     if found is None:
         raise NotRunError(f"fairness of {policy} in {table}")
     return found
@@ -68,22 +68,27 @@ Metric = Callable[[Results, str, str], float]
 
 
 def makespan(results: Results, table: str, policy: str) -> float:
+    """Return the makespan of a policy in a table, in seconds."""
     return _of(results, table, policy).makespan_s
 
 
 def fairness(results: Results, table: str, policy: str) -> float:
+    """Return the mean fairness against the ideal `share`."""
     return _fair(results, table, policy)[0]
 
 
 def deviation(results: Results, table: str, policy: str) -> float:
+    """Return the deviation of fairness against the ideal `share`."""
     return _fair(results, table, policy)[1]
 
 
 def mean_time(results: Results, table: str, policy: str) -> float:
+    """Return the mean time of a job from its first start to its last end, in seconds."""
     return _of(results, table, policy).mean_run_s
 
 
 def network_gb(results: Results, table: str, policy: str) -> float:
+    """Return what was not read locally, in GB."""
     return _of(results, table, policy).network_bytes / 1e9
 
 
@@ -94,15 +99,17 @@ def _share(which: int) -> Metric:
 LOCAL, RACK, CROSS = _share(0), _share(1), _share(2)
 
 
-def each(metric: Metric, table: str, policies: Sequence[str]) -> Callable[[Results], Numbers]:
-    return lambda results: {p: metric(results, table, p) for p in policies}
+def _each(
+    results: Results, metric: Metric, table: str, policies: Sequence[str]
+) -> dict[str, float]:
+    return {policy: metric(results, table, policy) for policy in policies}
 
 
 def falling(metric: Metric, table: str, policies: Sequence[str]) -> Check:
     """Return a check that a metric falls from one policy to the next."""
 
     def check(results: Results) -> Found:
-        ours = dict(each(metric, table, policies)(results))
+        ours = _each(results, metric, table, policies)
         values = list(ours.values())
         return all(a > b for a, b in pairwise(values)), ours
 
@@ -113,7 +120,7 @@ def first(metric: Metric, table: str, policy: str, *, least: bool) -> Check:
     """Return a check that a policy has the least (or most) of a metric among the six."""
 
     def check(results: Results) -> Found:
-        ours = dict(each(metric, table, SIX)(results))
+        ours = _each(results, metric, table, SIX)
         best = min(ours.values()) if least else max(ours.values())
         return ours[policy] == best, ours
 
@@ -124,11 +131,13 @@ def first(metric: Metric, table: str, policy: str, *, least: bool) -> Check:
 
 
 def totals(results: Results) -> Found:
-    ours = dict(each(makespan, "in-turn", TURN)(results))
+    """The jobs in turn take the published times."""
+    ours = _each(results, makespan, "in-turn", TURN)
     return all(abs(ours[p] / s - 1) <= TOTAL for p, s in TURN_S.items()), ours
 
 
 def turn_shares(results: Results) -> Found:
+    """The jobs in turn read the published shares of bytes in rack and across racks."""
     ours: dict[str, float] = {}
     for policy in TURN:
         ours[f"{policy} rack"] = RACK(results, "in-turn", policy)
@@ -137,6 +146,7 @@ def turn_shares(results: Results) -> Found:
 
 
 def turn_shares_fall(results: Results) -> Found:
+    """Both shares fall from GS to FS to FSP."""
     ours = turn_shares(results)[1]
     rack, cross = ([ours[f"{p} {where}"] for p in TURN] for where in ("rack", "cross"))
     falls = rack[0] > rack[1] > rack[2] and cross[0] > cross[1] > cross[2]
@@ -144,17 +154,20 @@ def turn_shares_fall(results: Results) -> Found:
 
 
 def unfair_deviation(results: Results) -> Found:
+    """The deviation under FSU is the published one."""
     ours = deviation(results, "constrained", "fsu")
     return abs(ours - FSU_DEVIATION) <= POINTS, {"fsu": ours}
 
 
 def apart(results: Results) -> Found:
+    """FSP is fairer than FSU by about the published part."""
     fsp, fsu = (fairness(results, "constrained", p) for p in ("fsp", "fsu"))
     return abs(fsp / fsu - 1 - 0.25) <= ABOUT, {"fsp": fsp, "fsu": fsu, "apart": fsp / fsu - 1}
 
 
 def level(results: Results) -> Found:
-    ours = dict(each(fairness, "constrained", FLOW)(results))
+    """The fairness of FS and of FSP is about the published one."""
+    ours = _each(results, fairness, "constrained", FLOW)
     return all(0.90 - POINTS <= mean <= 0.92 + POINTS for mean in ours.values()), ours
 
 
@@ -203,16 +216,19 @@ def _stretch(times: Times) -> float:
 
 
 def small_near(results: Results) -> Found:
+    """Small jobs take about their ideal time."""
     small = fmean(_stretches(results)[0])
     return small <= NEAR_IDEAL, {"small": small}
 
 
 def large_stretch(results: Results) -> Found:
+    """Large jobs take longer than their ideal time, and more so than small ones."""
     small, large = map(fmean, _stretches(results))
     return large > max(small, NEAR_IDEAL), {"small": small, "large": large}
 
 
 def all_faster(results: Results) -> Found:
+    """Each of the six has a smaller makespan on the unconstrained network."""
     ours = {
         p: makespan(results, "unconstrained", p) / makespan(results, "constrained", p) for p in SIX
     }
@@ -220,6 +236,7 @@ def all_faster(results: Results) -> Found:
 
 
 def same_deviations(results: Results) -> Found:
+    """The deviation of each of the six is nearly the same on both networks."""
     ours = {
         p: deviation(results, "unconstrained", p) - deviation(results, "constrained", p)
         for p in SIX
@@ -238,6 +255,8 @@ def between_networks(metric: Metric, holds: Callable[[float, float], bool]) -> C
 
 
 def saving(other: str, published: float) -> Check:
+    """Return a check that FS saves time against another policy, with ten users."""
+
     def check(results: Results) -> Found:
         mine, theirs = (makespan(results, "users", p) for p in ("fs", other))
         return 1 - mine / theirs >= SAVED * published, {"saved": 1 - mine / theirs}
@@ -246,6 +265,8 @@ def saving(other: str, published: float) -> Check:
 
 
 def overhead(where: str, mean_ms: float, most_ms: float) -> Check:
+    """Return a check that rounds of FS take no longer, in the mean and at most."""
+
     def check(results: Results) -> Found:
         rounds = [r for r in results.overhead if (r.policy, r.where) == ("fs", where)]
         if not rounds:
@@ -257,6 +278,7 @@ def overhead(where: str, mean_ms: float, most_ms: float) -> Check:
 
 
 def supplement(results: Results) -> Found:
+    """With J37, nothing changes much."""
     ours = {}
     *_, last = jobs_of_kinds()
     for policy in ("fs", "fsp", "fsu"):
@@ -292,6 +314,8 @@ def _gain(results: Results, table: str, goal: str) -> tuple[float, float, float]
 
 
 def as_good(table: str, goal: str) -> Check:
+    """Return a check that `headgate` is at least as good as the best of the six."""
+
     def check(results: Results) -> Found:
         mine, best, gain = _gain(results, table, goal)
         return gain >= 0, {"headgate": mine, "best of six": best}
@@ -304,10 +328,12 @@ def _gains(results: Results) -> dict[str, float]:
 
 
 def all_at_once(results: Results) -> Found:
+    """It is so for every metric on both networks."""
     ours = _gains(results)
     return all(gain >= 0 for gain in ours.values()), ours
 
 
 def clearly_better(results: Results) -> Found:
+    """In some metric it is clearly better on both networks."""
     ours = _gains(results)
     return any(min(ours[f"{g}, {t}"] for t in BOTH) >= CLEARLY for g in GOALS), ours

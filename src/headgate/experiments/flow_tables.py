@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -161,7 +161,7 @@ class Single:
     run: Run
     measured: Measured
     ideals: Mapping[str, Mapping[str, float]]
-    fairness: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    fairness: Mapping[str, tuple[float, float]]
 
 
 def jobs_of_kinds() -> dict[str, tuple[str, int]]:
