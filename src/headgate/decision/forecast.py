@@ -7,6 +7,8 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import numpy as np
+
 from headgate.decision.policy import Policy
 from headgate.decision.whatif import WhatIf
 from headgate.model import result_id
@@ -54,10 +56,8 @@ class _Ahead:
         self._ends: list[tuple[float, int, int]] = []  # time, task (-1: ask again), its attempt
         self._unknown: set[int] = set()
         self._ended, self._rounds, self._after = 0, 0, -1
-        states = snapshot.tasks.state.array().tolist()
-        for task, at in enumerate(states):
-            if at in HOLDING:
-                self._expect(task)
+        for task in np.flatnonzero(np.isin(snapshot.tasks.state.array(), HOLDING)).tolist():
+            self._expect(task)
 
     def _expect(self, task: int) -> None:
         """Note when a run will end, if that is known."""

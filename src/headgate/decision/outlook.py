@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.decision.explain import explain
 from headgate.decision.policy import Policy, PolicyInfo, make_policy
@@ -175,13 +177,13 @@ def outlook(snapshot: Snapshot, policy: Policy, now: float, nodes: Sequence[Node
 
 
 def _running(view: Snapshot) -> list[int]:
-    states = view.tasks.state.array().tolist()
-    return [task for task, at in enumerate(states) if at in _RUNS]
+    rows: list[int] = np.flatnonzero(np.isin(view.tasks.state.array(), _RUNS)).tolist()
+    return rows
 
 
 def _holding(view: State) -> list[int]:
-    states = view.tasks.state.array().tolist()
-    return [task for task, at in enumerate(states) if at in HOLDING]
+    rows: list[int] = np.flatnonzero(np.isin(view.tasks.state.array(), HOLDING)).tolist()
+    return rows
 
 
 def _still_runs(state: State, task: int) -> bool:
@@ -232,9 +234,7 @@ def _jobs(
     for cut in cuts:
         ends.setdefault(cut.job, []).append(cut)
     found = []
-    for row, at in enumerate(snapshot.jobs.state.array().tolist()):
-        if at in ENDED:
-            continue
+    for row in np.flatnonzero(~np.isin(snapshot.jobs.state.array(), ENDED)).tolist():
         job = snapshot.job(row)
         begun, ended = begins.get(job.id, []), ends.get(job.id, [])
         node, rack, cluster = (sum(s.read_bytes[where] for s in begun) for where in Locality)

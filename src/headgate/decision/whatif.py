@@ -36,11 +36,11 @@ def thaw(snapshot: Snapshot) -> State:
     state.names = _names(snapshot)
     state.user_rows = {user: row for row, user in enumerate(state.names.users)}
     state.queued_jobs = [[] for _ in range(len(snapshot.queues.spec))]
-    for job, at in enumerate(snapshot.jobs.state.array().tolist()):
-        if at == JobState.QUEUED:
-            state.queued_jobs[snapshot.jobs.queue[job]].append(job)
-        if at not in ENDED:
-            _link(state, job)
+    states = snapshot.jobs.state.array()
+    for job in np.flatnonzero(states == JobState.QUEUED).tolist():
+        state.queued_jobs[snapshot.jobs.queue[job]].append(job)
+    for job in np.flatnonzero(~np.isin(states, ENDED)).tolist():
+        _link(state, job)
     return state
 
 

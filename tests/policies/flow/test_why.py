@@ -20,7 +20,7 @@ from headgate.model import Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, UnfairFlow
 from headgate.policies.flow.aggregated import Aggregated
 from headgate.policies.flow.rounds import FlowPolicy
-from headgate.protocol.reasons import NoFreeCpu, WaitsForTasks
+from headgate.protocol.reasons import NoFreeCpu, WaitsForLocality, WaitsForTasks
 from headgate.state import Snapshot, TaskState
 from headgate.testing.digest import digest
 
@@ -257,3 +257,23 @@ def test_what_a_gpu_is_worth_is_what_waiting_for_it_costs() -> None:
     assert told.if_freed is not None
     assert (told.if_freed.starts_on, told.if_freed.taken_by) == ("n0", "a/1")
     assert told.if_freed.price_s == pytest.approx(199.0)
+
+
+def test_a_free_gpu_that_is_too_far_away_is_told_with_both_prices() -> None:
+    """Across racks 150 s, waiting 110 s: it waits for n0, though n1 is free."""
+    bench = Bench(FlowSharing(alpha2=3.0, alpha3=1.1))
+    bench.node("n0", "a", 10)
+    bench.node("n1", "b", 10)
+    bench.data("d", GB, "n0")
+    bench.tell(submitted("j", [Task(reads=("d",))] * 2))
+    told = why(bench.engine.snapshot(), bench.policy, 0, None, 0.0)
+    assert told.told.reason == WaitsForLocality(move_s=150.0, wait_s=110.0)
+    assert told.share is not None
+    assert (told.share.may_win_gpus, told.share.wait_s) == (1, 110.0)
+    assert told.cheapest_now is not None
+    assert (told.cheapest_now.node, told.cheapest_now.cost_s) == ("n1", 150.0)
+    assert (told.cheapest_now.read_s, told.cheapest_now.read_bytes) == (50.0, (0, 0, GB))
+    # Were n0 free, the job would hold nothing and have to run one: on n1, if not on n0.
+    assert told.if_freed == IfFreed(
+        ends="j/0", node="n0", starts_on="n0", taken_by="j/1", price_s=149.0
+    )
