@@ -19,6 +19,7 @@ from headgate.policies import fifo, flow, greedy, yarn
 POLICIES: Mapping[str, PolicyInfo] = {
     info.name: info
     for info in (
+        flow.HEADGATE,
         fifo.INFO,
         flow.FS,
         flow.FSP,

@@ -50,6 +50,7 @@ def test_what_jobs_missed_is_kept_with_the_time(bench: Bench) -> None:
     bench.node("a")
     bench.job("j")
     ready = bench.plan_event()
-    bench.give(replace(ready, plan=replace(ready.plan, missed_gpu_s=((0, 12.5),))))
+    bench.give(replace(ready, plan=replace(ready.plan, missed=((0, 12.5, 3),))))
     jobs = bench.engine.state.jobs
     assert (jobs.missed_gpu_s[0], jobs.missed_at[0]) == (12.5, ready.at)
+    assert jobs.missing_gpus[0] == 3

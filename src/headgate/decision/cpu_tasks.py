@@ -32,6 +32,8 @@ def place_cpu_tasks(scratch: Scratch) -> tuple[Refusal, ...]:
                 reason = NoFreeCpu(needed_cpus=need, most_free_cpus=most)
                 refusals.append(Refusal(reason=reason, jobs=(job,)))
                 break
-            best = min(room, key=lambda n: (snapshot.read_s(task, n), -scratch.free_cpus(n), n))
+            best = min(
+                room, key=lambda n: (snapshot.expected_read_s(task, n), -scratch.free_cpus(n), n)
+            )
             scratch.place(task, best)
     return tuple(refusals)

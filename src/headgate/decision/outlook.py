@@ -199,7 +199,7 @@ def _start(state: State, task: int) -> Start:
         node=state.node(node).id,
         gpus=state.tasks.held[task],
         read_bytes=read_bytes(state, task, node),
-        read_s=state.read_s(task, node),
+        read_s=state.expected_read_s(task, node),
     )
 
 

@@ -241,7 +241,7 @@ class _Asked:
         policy = self._policy
         if isinstance(policy, Accountable):
             return lambda task, node: policy.cost_s(self._snapshot, task, node)
-        return self._snapshot.read_s
+        return self._snapshot.expected_read_s
 
     def _gpus(self, node: int, memory_bytes: int) -> list[_Gpu]:
         """Return the GPUs of a node that are large enough, with who holds them."""
@@ -265,7 +265,7 @@ class _Asked:
             gpu_model=None if gpu is None else spec.gpus[gpu.index].model,
             gpu_memory_bytes=None if gpu is None else gpu.memory_bytes,
             cost_s=option.cost_s,
-            read_s=snapshot.read_s(task, option.node),
+            read_s=snapshot.expected_read_s(task, option.node),
             read_bytes=read_bytes(snapshot, task, option.node),
             held_by=self._name(gpu.holder) if gpu is not None and held else None,
             held_until=gpu.until if gpu is not None and held else None,

@@ -413,9 +413,10 @@ class Engine:
                 return
         for job, count in event.plan.skips:
             self.state.jobs.skips[job] = count
-        for job, gpu_s in event.plan.missed_gpu_s:
+        for job, gpu_s, gpus in event.plan.missed:
             self.state.jobs.missed_gpu_s[job] = gpu_s
             self.state.jobs.missed_at[job] = self.state.now
+            self.state.jobs.missing_gpus[job] = gpus
         self._ask_again(event.plan.again_at)
         self._policy_failures = 0
 

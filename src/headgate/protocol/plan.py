@@ -34,16 +34,16 @@ class Plan:
     `preemptions` are tasks whose runs are to be stopped; they wait again, and their work is lost.
     Placements are on what is free now: what preemptions free is dealt out in the next round.
     `skips` are how often in a row jobs were passed over while they waited for data, for policies
-    that count so: a job's row and its count, where it has changed. `missed_gpu_s` are GPU seconds
-    that jobs have had less than their share, for policies that keep shares over time: a job's row
-    and its new figure. At `again_at`, in seconds of the world's clock, the policy wants to be asked
-    again even if nothing happens until then.
+    that count so: a job's row and its count, where it has changed. `missed` are for policies that
+    keep shares over time: a job's row, the GPU seconds that it has had less than its share, and how
+    many GPUs it goes on having less, where that has changed. At `again_at`, in seconds of the
+    world's clock, the policy wants to be asked again even if nothing happens until then.
     Refusals explain, they change no state; so they are not part of equality, nor journaled.
     """
 
     placements: tuple[Placement, ...] = ()
     preemptions: tuple[int, ...] = ()
     skips: tuple[tuple[int, int], ...] = ()
-    missed_gpu_s: tuple[tuple[int, float], ...] = ()
+    missed: tuple[tuple[int, float, int], ...] = ()
     again_at: float | None = None
     refusals: tuple[Refusal, ...] = field(default=(), compare=False)

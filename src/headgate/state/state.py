@@ -236,7 +236,7 @@ class State(View):
             (jobs.unfinished, count), (jobs.held_gpus, 0), (jobs.peak_gpus, 0),
             (jobs.submitted_at, self.now), (jobs.started_at, math.nan), (jobs.ended_at, math.nan),
             (jobs.message, None), (jobs.skips, 0), (jobs.lost_gpu_s, 0.0),
-            (jobs.missed_gpu_s, 0.0), (jobs.missed_at, math.nan),
+            (jobs.missed_gpu_s, 0.0), (jobs.missed_at, math.nan), (jobs.missing_gpus, 0),
             (jobs.read_node_bytes, 0), (jobs.read_rack_bytes, 0), (jobs.read_cluster_bytes, 0),
         ):  # fmt: skip
             column.append(value)
@@ -296,6 +296,7 @@ class State(View):
         row = self.names.kind_rows.setdefault(key, len(self.names.kind_rows))
         if row == len(self.kinds.compute_s):
             self.kinds.compute_s.append(math.nan)
+            self.kinds.held_s.append(math.nan)
         return row
 
     def learn(self, task: int) -> None:
@@ -303,13 +304,12 @@ class State(View):
         started_at = self.tasks.started_at[task]
         if math.isnan(started_at):
             return  # its end came before word of its start
-        took_s = max(0.0, self.now - started_at - self.tasks.read_s[task])
-        kind = self.tasks.kind[task]
-        mean_s = self.kinds.compute_s[kind]
-        first = math.isnan(mean_s)
-        self.kinds.compute_s[kind] = (
-            took_s if first else mean_s + _LATEST_WEIGHT * (took_s - mean_s)
-        )
+        kind, held_s = self.tasks.kind[task], self.now - self.tasks.launched_at[task]
+        compute_s = max(0.0, self.now - started_at - self.tasks.read_s[task])
+        for column, took_s in ((self.kinds.compute_s, compute_s), (self.kinds.held_s, held_s)):
+            mean_s = column[kind]
+            known = not math.isnan(mean_s)
+            column[kind] = mean_s + _LATEST_WEIGHT * (took_s - mean_s) if known else took_s
 
     def keep_result(self, task: int, sizes_bytes: tuple[int, ...]) -> tuple[int, ...]:
         """Give a task's result its shards, one per part, and return their rows."""
@@ -358,6 +358,7 @@ class State(View):
         self.tasks.launch[task] = launch
         self.tasks.attempts[task] += 1
         self.tasks.launched_at[task] = self.now
+        self.tasks.read_s[task] = self.expected_read_s(task, node)
         self.tasks.started_at[task] = self.tasks.ended_at[task] = math.nan
         self.queues.held_gpus[self.jobs.queue[job]] += len(gpus)
         held = self.jobs.held_gpus[job] + len(gpus)

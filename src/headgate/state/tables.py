@@ -32,7 +32,7 @@ class TaskTable(Generic[C]):
     launched_at: C  # seconds, of the last run: it holds its GPUs from here, NaN before
     started_at: C  # when it was said to run, NaN before
     ended_at: C  # NaN before
-    read_s: C  # seconds that the last run spent reading
+    read_s: C  # seconds that the last run spent reading, or, while it runs, is expected to
     kind: C  # row
 
 
@@ -59,8 +59,9 @@ class JobTable(Generic[C]):
     message: C  # why it failed or who cancelled it, None otherwise
     skips: C  # how often in a row it was passed over while it waited for data, as policies count
     lost_gpu_s: C  # GPU seconds of runs that ended without a result
-    missed_gpu_s: C  # GPU seconds that it has had less than its share, as policies count
-    missed_at: C  # when that was counted last, NaN before
+    missed_gpu_s: C  # GPU seconds that it had had less than its share, as policies count, ...
+    missed_at: C  # ... at this time, NaN before the first, ...
+    missing_gpus: C  # ... and GPUs that it has had less since then
     read_node_bytes: C  # read by all its runs, killed ones included, on the node,
     read_rack_bytes: C  # in the rack,
     read_cluster_bytes: C  # and across racks
@@ -111,6 +112,7 @@ class KindTable(Generic[C]):
     """Tasks that are expected to compute alike long: of one kind of job, reading about as much."""
 
     compute_s: C  # mean of finished runs, later ones weighing more; NaN before the first
+    held_s: C  # the same of the time from launch to end, reading included
 
 
 GPU_FREE, GPU_GONE = -1, -2
@@ -119,8 +121,8 @@ _DTYPES: dict[str, str] = {
     "state": "u1", "alive": "u1", "memory_bytes": "i8", "size_bytes": "i8", "launch": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
-    "lost_gpu_s": "f8", "missed_gpu_s": "f8",
-    "missed_at": "f8", "compute_s": "f8", "held": "O", "message": "O", "spec": "O", "replicas": "O",
+    "lost_gpu_s": "f8", "missed_gpu_s": "f8", "missed_at": "f8", "compute_s": "f8", "held_s": "f8",
+    "held": "O", "message": "O", "spec": "O", "replicas": "O",
 }  # fmt: skip
 
 Table = TypeVar("Table", TaskTable[Column], JobTable[Column], QueueTable[Column],

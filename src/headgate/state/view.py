@@ -126,7 +126,7 @@ class View:
         nodes: tuple[int, ...] = self.shards.replicas[shard]
         return nodes
 
-    def read_s(self, task: int, node: int) -> float:
+    def expected_read_s(self, task: int, node: int) -> float:
         """Return the expected seconds of reading a task's shards on a node, without contention.
 
         Flow paper, section 3 (without its penalty coefficients): each shard at the bandwidth of its
@@ -144,13 +144,13 @@ class View:
     def expected_end(self, task: int) -> float:
         """Return when a run is expected to end, in seconds of the world's clock; NaN if unknown.
 
-        From its launch on it reads, as long as `read_s` says, then computes as long as runs of its
-        kind did so far. One that is overdue is expected to end now.
+        From its launch on it reads, as long as was expected then, and computes as long as runs of
+        its kind did so far. One that is overdue is expected to take as long again as it is overdue.
         """
         compute_s: float = self.kinds.compute_s[self.tasks.kind[task]]
         launched_at: float = self.tasks.launched_at[task]
-        end = launched_at + self.read_s(task, self.tasks.node[task]) + compute_s
-        return end if math.isnan(end) else max(end, self.now)
+        end: float = launched_at + self.tasks.read_s[task] + compute_s
+        return end if math.isnan(end) else self.now + abs(end - self.now)
 
     def planned_reads(self, task: int, node: int) -> tuple[Read, ...]:
         """Return what a run of a task on a node reads, and from where: nearest replicas only.

@@ -48,7 +48,7 @@ def free_gpu_price_s(
     """
     round_, network = aggregated.round, aggregated.network
     kind = int(np.searchsorted(now.class_bytes, memory_bytes))
-    slots = np.flatnonzero(round_.free)  # by node, then class
+    slots = np.flatnonzero(round_.slots)  # by node, then class
     slot = int(np.searchsorted(slots, node * round_.free.shape[1] + kind))
     # Vertices are tasks, jobs, one to wait at per job, then the slots.
     vertex = len(round_.task_job) + 2 * len(round_.most) + slot

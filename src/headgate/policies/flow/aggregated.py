@@ -13,7 +13,7 @@ So the optimum is that of the network with one arc from each task to each free G
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class Round:
 
     A job (or several that are limited together, as one) places at most `most` of its tasks, and at
     least `least` where GPUs allow; one that it might place but does not costs twice `wait_price`.
+    A GPU that is free later, one of `later_node` and `later_class`, costs `later_price` besides.
     `shard_price` has a column per `Locality`; the replicas of shard s are
     `replica_node[replica_first[s]:replica_first[s + 1]]`.
     """
@@ -47,6 +48,16 @@ class Round:
     most: Ints  # [jobs]
     least: Ints  # [jobs]
     wait_price: Ints  # [jobs]
+    later_node: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # [later]
+    later_class: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # [later]
+    later_price: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # [later]
+
+    @property
+    def slots(self) -> Ints:
+        """GPUs that are free now or later, `[nodes, classes]`."""
+        slots = self.free.copy()
+        np.add.at(slots, (self.later_node, self.later_class), 1)
+        return slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,11 +71,24 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placed:
-    """Tasks (ascending) with the node and the class of the GPU that each one won."""
+    """Tasks (ascending), the node and class of the GPU that each one won, and what its way costs.
+
+    `price` is that of reading, and of a GPU larger than needed; not of a GPU that is free later.
+    """
 
     task: Ints
     node: Ints
     kind: Ints
+    price: Ints
+
+    def only(self, chosen: Ints) -> Placed:
+        """Return those at these places, ascending."""
+        return Placed(
+            task=self.task[chosen],
+            node=self.node[chosen],
+            kind=self.kind[chosen],
+            price=self.price[chosen],
+        )
 
 
 def options(round_: Round) -> tuple[Options, Options, Options]:
@@ -177,9 +201,10 @@ class Aggregated:
         self.options = options(round_)
         tasks, jobs = len(round_.task_job), len(round_.most)
         racks = int(round_.node_rack.max(initial=-1)) + 1
-        in_rack = np.zeros((racks, round_.free.shape[1]), np.int64)
-        np.add.at(in_rack, round_.node_rack, round_.free)
-        self._nodes = _Level(round_.free, tasks + 2 * jobs)
+        slots = round_.slots
+        in_rack = np.zeros((racks, slots.shape[1]), np.int64)
+        np.add.at(in_rack, round_.node_rack, slots)
+        self._nodes = _Level(slots, tasks + 2 * jobs)
         racks_level = _Level(in_rack, self._nodes.end)
         cluster = _Level(in_rack.sum(axis=0, keepdims=True), racks_level.end)
         levels = (self._nodes, racks_level, cluster)
@@ -202,11 +227,13 @@ class Aggregated:
             after = level.entry[level.place, level.kind + 1]
             steps = np.zeros_like(after)
             steps[after >= 0] = level.kind_of(after[after >= 0]) - level.kind[after >= 0]
-            arcs.add(level.vertex, after, int(round_.free.sum()), CLASS_PRICE * steps)
+            arcs.add(level.vertex, after, int(slots.sum()), CLASS_PRICE * steps)
         node, kind = self._nodes.place, self._nodes.kind
-        free = round_.free[node, kind]
-        arcs.add(self._nodes.vertex, np.full(len(node), sink), free, 0)
-        arcs.add(racks_level.at[round_.node_rack[node], kind], self._nodes.vertex, free, 0)
+        arcs.add(self._nodes.vertex, np.full(len(node), sink), round_.free[node, kind], 0)
+        later = self._nodes.at[round_.later_node, round_.later_class]
+        arcs.add(later, np.full(len(later), sink), 1, round_.later_price)
+        into = slots[node, kind]
+        arcs.add(racks_level.at[round_.node_rack[node], kind], self._nodes.vertex, into, 0)
         rack, kind = racks_level.place, racks_level.kind
         arcs.add(cluster.at[0, kind], racks_level.vertex, in_rack[rack, kind], 0)
 
@@ -221,4 +248,7 @@ class Aggregated:
         paths = unit_paths(network, solution.flow, task)
         last = paths[np.arange(len(task)), (paths >= 0).sum(axis=1) - 1] if len(task) else task
         index = network.tail[last] - (self._nodes.end - len(self._nodes.vertex))
-        return Placed(task=task, node=self._nodes.place[index], kind=self._nodes.kind[index])
+        price = np.where(paths >= 0, network.cost[paths], 0).sum(axis=1) - network.cost[last]
+        return Placed(
+            task=task, node=self._nodes.place[index], kind=self._nodes.kind[index], price=price
+        )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from headgate.decision import Parameter, Policy, PolicyInfo
 from headgate.decision.costs import DISTANCE, FLOW_PAPER
 from headgate.decision.shares import fair_shares
 from headgate.decision.standing import Standing
-from headgate.flow import Ints
+from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.preemption import due, victims
-from headgate.policies.flow.rounds import Demand, FlowPolicy
+from headgate.policies.flow.rounds import Choice, Demand, FlowPolicy
 from headgate.state import Snapshot
 
 PARAMETERS = (
@@ -54,11 +56,19 @@ class PreemptiveFlowSharing(FlowPolicy):
         most = now.hierarchy.deal_classes(held=now.held, tasks=now.waiting, gpus=free, won=share)
         return Demand(target=target, group=np.arange(len(now.jobs)), most=most, least=most)
 
-    def victims(
-        self, snapshot: Snapshot, now: Standing, target: Ints, task: Ints, kind: Ints
-    ) -> tuple[int, ...]:
-        """Return runs of jobs far above their share that jobs below theirs have use for."""
-        return victims(snapshot, now, target=target, slack=self._slack, task=task, kind=kind)
+    def choose(
+        self, snapshot: Snapshot, now: Standing, demand: Demand, round_: Round, routed: Placed
+    ) -> Choice:
+        """Cut runs of jobs far above their share short that jobs below theirs have use for."""
+        cut = victims(
+            snapshot,
+            now,
+            target=demand.target,
+            slack=self._slack,
+            task=routed.task,
+            kind=routed.kind,
+        )
+        return replace(super().choose(snapshot, now, demand, round_, routed), preemptions=cut)
 
 
 def _make(**parameters: float) -> Policy:

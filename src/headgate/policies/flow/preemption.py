@@ -35,7 +35,7 @@ def victims(
     won = cells.sum(axis=1)
     if not (now.held + won > (1 + slack) * target).any():
         return ()
-    runs = _runs(snapshot, now)
+    runs = runs_now(snapshot, now)
     stops = np.bincount(runs.job[runs.stopping & (runs.job >= 0)], minlength=len(now.jobs))
     keeps = now.held - stops
     held = keeps + won
@@ -70,11 +70,12 @@ def victims(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Runs:
+class Runs:
     """GPUs that are held; one value per GPU."""
 
     task: Ints  # rows
     job: Ints  # indices into `Standing.jobs`, -1 for jobs that are not there
+    node: Ints  # rows
     kind: Ints  # class
     stopping: NDArray[np.bool_]
     launched_at: NDArray[np.float64]
@@ -87,14 +88,16 @@ class _Runs:
         return order
 
 
-def _runs(snapshot: Snapshot, now: Standing) -> _Runs:
+def runs_now(snapshot: Snapshot, now: Standing) -> Runs:
+    """Return the GPUs that are held, in the order of their rows."""
     holder = snapshot.gpus.task.array().astype(np.int64)
     gpu = np.flatnonzero(holder >= 0)
     task = holder[gpu]
     index = np.full(len(snapshot.jobs.state), -1)
     index[now.jobs] = np.arange(len(now.jobs))
-    return _Runs(
+    return Runs(
         task=task,
+        node=snapshot.gpus.node.array()[gpu].astype(np.int64),
         job=index[snapshot.tasks.job.array()[task]],
         kind=np.searchsorted(now.class_bytes, snapshot.gpus.memory_bytes.array()[gpu]),
         stopping=snapshot.tasks.state.array()[task] == TaskState.STOPPING,

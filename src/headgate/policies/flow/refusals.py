@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.base.units import format_size
 from headgate.decision.standing import Standing, unplaceable
@@ -43,13 +44,15 @@ def refusals(
     offered: Ints,
     aggregated: Aggregated,
     placed: Placed,
+    wait_price: Ints,
 ) -> Iterator[Refusal]:
     """Yield why what is left waits, jobs with the same reason together.
 
-    `target` are fair shares, `group` is which job of the network stands for each one, and `offered`
-    are the tasks of the network as indices into `now.task`.
+    `target` are fair shares, `group` is which job of the network stands for each one, `offered` are
+    the tasks of the network and `placed` those that run now, as indices into `now.task`;
+    `wait_price` is what waiting costs each job.
     """
-    after = _After(snapshot, now, target, group, offered, aggregated, placed)
+    after = _After(snapshot, now, target, group, offered, aggregated, placed, wait_price)
     groups: dict[Reason, list[int]] = {}
     for job in np.flatnonzero(after.left).tolist():
         groups.setdefault(after.reason(job), []).append(int(now.jobs[job]))
@@ -69,11 +72,12 @@ class _After:
         offered: Ints,
         aggregated: Aggregated,
         placed: Placed,
+        wait_price: Ints,
     ) -> None:
         self._snapshot, self._now, self._target = snapshot, now, target
         jobs, kinds = len(now.jobs), len(now.class_bytes)
         waits = np.ones(len(now.task), bool)
-        waits[offered[placed.task]] = False
+        waits[placed.task] = False
         job = now.task_job[waits]
         self.left = np.bincount(job, minlength=jobs)
         won = np.bincount(now.task_job[~waits], minlength=jobs)
@@ -94,12 +98,13 @@ class _After:
         self._kinds = kinds
 
         round_ = aggregated.round
-        self._wait = 2 * round_.wait_price[group]
-        placed_by_group = np.bincount(round_.task_job[placed.task], minlength=len(round_.most))
+        self._wait = wait_price
+        placed_group = group[now.task_job[placed.task]]
+        placed_by_group = np.bincount(placed_group, minlength=len(round_.most))
         self._held_back = (placed_by_group < round_.most)[group]
         self._move = np.full(jobs, nothing)
         if self._fitting[0] and self._held_back.any():
-            self._move = _cheapest(aggregated, free, placed)[group]
+            self._move = _cheapest(aggregated, free, waits[offered])[group]
         self._ahead = self._furthest_ahead()
 
     def _furthest_ahead(self) -> list[int]:
@@ -150,11 +155,9 @@ class _After:
         return QueueLimit(queue=spec.name, used_gpus=used, max_gpus=spec.max_gpus or 0)
 
 
-def _cheapest(aggregated: Aggregated, free: Ints, placed: Placed) -> Ints:
-    """Return each job's cheapest price of a task not placed on a GPU that is still free."""
+def _cheapest(aggregated: Aggregated, free: Ints, waits: NDArray[np.bool_]) -> Ints:
+    """Return each job's cheapest price of a task that waits on a GPU that is still free."""
     round_ = aggregated.round
-    waits = np.ones(len(round_.task_job), bool)
-    waits[placed.task] = False
     in_rack = np.zeros((int(round_.node_rack.max(initial=-1)) + 1, free.shape[1]), np.int64)
     np.add.at(in_rack, round_.node_rack, free)
     price = np.full(len(round_.most), np.iinfo(np.int64).max)

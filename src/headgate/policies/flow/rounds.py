@@ -6,7 +6,7 @@ A policy says how many tasks may and must be placed (`Demand`), and whose runs a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -41,10 +41,26 @@ class Demand:
     least: Ints  # [groups]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Choice:
+    """What a policy makes of an optimal flow: what is placed now, and what else its plan says.
+
+    `wait_price` is what waiting costs each job, `[jobs]`, for those who ask why they wait.
+    """
+
+    placed: Placed
+    wait_price: Ints
+    preemptions: tuple[int, ...] = ()
+    missed: tuple[tuple[int, float, int], ...] = ()
+    again_at: float | None = None
+
+
 class FlowPolicy(ABC):
-    """A round of a flow policy, but for what it demands."""
+    """A round of a flow policy, but for what it demands and what it makes of the flow."""
 
     name: str
+    plans_ahead = False
+    """Whether a round is of use when no GPU is free."""
 
     def __init__(self, *, alpha1: float, alpha2: float, alpha3: float = 1.0) -> None:
         """Take the prices; `alpha3` matters only where a demand's `least` is below its `most`."""
@@ -55,15 +71,12 @@ class FlowPolicy(ABC):
     def demand(self, now: Standing) -> Demand:
         """Return how many tasks may and must be placed."""
 
-    def victims(
-        self, snapshot: Snapshot, now: Standing, target: Ints, task: Ints, kind: Ints
-    ) -> tuple[int, ...]:
-        """Return whose runs are cut short, once `task` are placed on GPUs of class `kind`.
-
-        `task` are indices into `now.task`. Here: nobody's.
-        """
-        del snapshot, now, target, task, kind
-        return ()
+    def choose(
+        self, snapshot: Snapshot, now: Standing, demand: Demand, round_: Round, routed: Placed
+    ) -> Choice:
+        """Return what of a flow is done now; `routed` are indices into `now.task`. Here: all."""
+        del snapshot, now
+        return Choice(placed=routed, wait_price=2 * round_.wait_price[demand.group])
 
     def refuses(self, job: Job) -> Reason | None:
         """Refuse gangs and tasks of several GPUs, which a unit of flow cannot stand for."""
@@ -77,11 +90,14 @@ class FlowPolicy(ABC):
         waiting_for_cpus = place_cpu_tasks(scratch)
         now = standing(snapshot)
         demand, offer, aggregated, solution = self._solved(snapshot, now)
-        placed = _first_come(aggregated.placed(solution), offer.kind)
-        task = offer.task[placed.task]
+        routed = _first_come(aggregated.placed(solution), offer.kind)
+        routed = replace(routed, task=offer.task[routed.task])
+        choice = self.choose(snapshot, now, demand, aggregated.round, routed)
         return Plan(
-            placements=(*scratch.placements, *_placements(snapshot, now, offer, placed)),
-            preemptions=self.victims(snapshot, now, demand.target, task, placed.kind),
+            placements=(*scratch.placements, *_placements(snapshot, now, choice.placed)),
+            preemptions=choice.preemptions,
+            missed=choice.missed,
+            again_at=choice.again_at,
             refusals=(
                 *waiting_for_cpus,
                 *strangers(self.name, snapshot, now),
@@ -92,7 +108,8 @@ class FlowPolicy(ABC):
                     group=demand.group,
                     offered=offer.task,
                     aggregated=aggregated,
-                    placed=placed,
+                    placed=choice.placed,
+                    wait_price=choice.wait_price,
                 ),
             ),
         )
@@ -101,8 +118,8 @@ class FlowPolicy(ABC):
         """Return how each job stands in the round of a snapshot, by its row."""
         now = standing(snapshot)
         demand = self.demand(now)
-        offer = _offer(snapshot, now, demand.most[demand.group])
-        round_ = self._round(snapshot, now, demand, offer)
+        offer = _offer(snapshot, now, demand.most[demand.group], ahead=self.plans_ahead)
+        round_ = self.round_of(snapshot, now, demand, offer)
         return job_accounts(now, demand.target, demand.group, round_)
 
     def cost_s(self, snapshot: Snapshot, task: int, node: int) -> float:
@@ -117,13 +134,13 @@ class FlowPolicy(ABC):
 
     def _solved(
         self, snapshot: Snapshot, now: Standing
-    ) -> tuple[Demand, _Offer, Aggregated, Solution]:
+    ) -> tuple[Demand, Offer, Aggregated, Solution]:
         demand = self.demand(now)
-        offer = _offer(snapshot, now, demand.most[demand.group])
-        aggregated = Aggregated(self._round(snapshot, now, demand, offer))
+        offer = _offer(snapshot, now, demand.most[demand.group], ahead=self.plans_ahead)
+        aggregated = Aggregated(self.round_of(snapshot, now, demand, offer))
         return demand, offer, aggregated, self._solver.solve(aggregated.network)
 
-    def _round(self, snapshot: Snapshot, now: Standing, demand: Demand, offer: _Offer) -> Round:
+    def round_of(self, snapshot: Snapshot, now: Standing, demand: Demand, offer: Offer) -> Round:
         """Price the tasks of an offer."""
         each = np.array([len(r) for r in offer.reads], np.int64)  # reads per kind
         shards, shard = np.unique(
@@ -165,7 +182,7 @@ class FlowPolicy(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Offer:
+class Offer:
     """The tasks that go into the network, by kind: those of a kind differ in nothing but age.
 
     Of each kind only the first ones are offered, as many as its job may place.
@@ -178,10 +195,10 @@ class _Offer:
     reads: list[tuple[int, ...]]  # [kinds] rows of shards
 
 
-def _offer(snapshot: Snapshot, now: Standing, most: Ints) -> _Offer:
-    """Return the tasks that might be placed now."""
+def _offer(snapshot: Snapshot, now: Standing, most: Ints, *, ahead: bool) -> Offer:
+    """Return the tasks that might be placed now, or, `ahead`, on any GPU that is up."""
     fits = now.task_class < len(now.class_bytes)
-    able = np.flatnonzero(fits & (most[now.task_job] > 0) & now.free.any())
+    able = np.flatnonzero(fits & (most[now.task_job] > 0) & (ahead or now.free.any()))
     kinds: dict[tuple[int, int, tuple[int, ...]], int] = {}
     columns = (now.task[able], now.task_job[able], now.task_class[able])
     kind = np.array(
@@ -192,7 +209,7 @@ def _offer(snapshot: Snapshot, now: Standing, most: Ints) -> _Offer:
         np.int64,
     )
     first = _nth_of_equals(kind) < most[now.task_job[able]]
-    return _Offer(
+    return Offer(
         task=able[first],
         kind=kind[first],
         kind_job=np.array([job for job, _, _ in kinds], np.int64),
@@ -209,7 +226,10 @@ def _first_come(placed: Placed, kind: Ints) -> Placed:
     by_kind = np.argsort(kind[placed.task], kind="stable")
     order = np.argsort(task)
     return Placed(
-        task=task[order], node=placed.node[by_kind][order], kind=placed.kind[by_kind][order]
+        task=task[order],
+        node=placed.node[by_kind][order],
+        kind=placed.kind[by_kind][order],
+        price=placed.price[by_kind][order],
     )
 
 
@@ -221,9 +241,7 @@ def _nth_of_equals(values: Ints) -> Ints:
     return nth
 
 
-def _placements(
-    snapshot: Snapshot, now: Standing, offer: _Offer, placed: Placed
-) -> list[Placement]:
+def _placements(snapshot: Snapshot, now: Standing, placed: Placed) -> list[Placement]:
     """Give each placed task a GPU of its node and class, lower indices to earlier tasks."""
     kinds = now.free.shape[1]
     cell = placed.node * kinds + placed.kind
@@ -235,7 +253,7 @@ def _placements(
     return [
         Placement(task=task, node=node, gpus=(index,))
         for task, node, index in zip(
-            now.task[offer.task[placed.task]].tolist(),
+            now.task[placed.task].tolist(),
             placed.node.tolist(),
             gpu.tolist(),
             strict=True,

@@ -1,0 +1,145 @@
+"""The default policy: each task to the GPU where it would be done reading first, free now or soon,
+jobs in the order in which fair sharing would finish them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from headgate.decision import Parameter, Policy, PolicyInfo
+from headgate.decision.costs import FLOW_PAPER
+from headgate.decision.debts import changed_debts, missed_gpu_s, remaining_gpu_s
+from headgate.decision.shares import Floats, fair_shares
+from headgate.decision.standing import Standing
+from headgate.policies.flow.aggregated import Placed, Round
+from headgate.policies.flow.later import ask_again_at, later_gpus, waiting_for, worth_cutting
+from headgate.policies.flow.rounds import Choice, Demand, FlowPolicy, Offer
+from headgate.state import Snapshot
+
+PARAMETERS = (
+    Parameter(
+        name="memory_s",
+        default=600.0,
+        unit="s",
+        meaning="how long a job is owed the GPU seconds that it missed: a debt fades to 37 % in "
+        "this time",
+        above=0.0,
+    ),
+    Parameter(
+        name="slack",
+        default=0.25,
+        unit="1",
+        meaning="how far above its share a job may be before its runs are cut short, as a part of "
+        "the share; 0 for none",
+        least=0.0,
+    ),
+)
+
+
+class TimelyFlow(FlowPolicy):
+    """The policy `headgate`.
+
+    **Where.** Every GPU that is up has one next slot: now, or when its run is expected to end. One
+    min-cost flow gives these slots to as many tasks of each job as its fair share of all GPUs is;
+    a task costs, in seconds, the wait for its slot plus the time to read its shards there. A task
+    whose slot is not free yet waits: so a task waits exactly when waiting is cheaper than moving
+    its data. Runs are expected to read as long as was expected when they were launched and to
+    compute as long as others of their kind; one that is overdue, as long again as it is overdue,
+    so nobody waits for a run for ever.
+
+    **Who first.** Of the tasks sent to a node, those of the job go first that fair sharing would
+    finish first: by (GPU seconds to go - GPU seconds missed) / share. Missed are those that a job
+    has had less than its share while it had use for them; they fade with `memory_s`.
+
+    **Whom for.** A job below its share has a run cut short of a job above `1 + slack` of its own
+    when that is worth its price, the work that is lost: when waiting for GPUs that come free by
+    themselves would take longer, and when the job has missed as many GPU seconds. It pays with
+    these, so no more work is ever lost than jobs have missed.
+
+    Deviates from the flow paper, which solves for the free GPUs of one instant. The order of jobs
+    is that of Friedman and Henderson, Fairness and efficiency in web server protocols, SIGMETRICS
+    2003 (Fair Sojourn Protocol): none ends later than under fair sharing if times are known.
+    """
+
+    name = "headgate"
+    plans_ahead = True
+
+    def __init__(self, *, memory_s: float = 600.0, slack: float = 0.25) -> None:
+        super().__init__(alpha1=1.0, alpha2=1.0)
+        self._memory_s, self._slack = memory_s, slack
+
+    def demand(self, now: Standing) -> Demand:
+        """Deal everybody's next slots out by fair shares of all GPUs."""
+        target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
+        most = now.hierarchy.deal_classes(
+            held=np.zeros_like(now.held), tasks=now.waiting, gpus=now.gpus
+        )
+        return Demand(target=target, group=np.arange(len(now.jobs)), most=most, least=most)
+
+    def round_of(self, snapshot: Snapshot, now: Standing, demand: Demand, offer: Offer) -> Round:
+        """Add to a round the GPUs that are held now, each at the wait until it is free."""
+        later = later_gpus(snapshot, now)
+        return replace(
+            super().round_of(snapshot, now, demand, offer),
+            later_node=later.runs.node,
+            later_class=later.runs.kind,
+            later_price=later.price,
+        )
+
+    def choose(
+        self, snapshot: Snapshot, now: Standing, demand: Demand, round_: Round, routed: Placed
+    ) -> Choice:
+        """Place what is due now, in turn, and cut runs short where that is worth its price."""
+        owed = missed_gpu_s(snapshot, now, memory_s=self._memory_s)
+        share = np.maximum(demand.target, 1)
+        turn = (remaining_gpu_s(snapshot, now) - owed) / share
+        placed, left = _in_turn(now, routed, turn)
+        won = np.bincount(now.task_job[placed.task], minlength=len(now.jobs))
+        held = now.held + won
+        usable = held + now.waiting.sum(axis=1) - won
+        later = later_gpus(snapshot, now)
+        waiting = waiting_for(now, later, left)
+        free = now.free.sum(axis=0) - np.bincount(placed.kind, minlength=now.free.shape[1])
+        cut, paid = worth_cutting(
+            now, later, waiting, target=demand.target, held=held, slack=self._slack, owed=owed
+        )
+        missing = np.minimum(demand.target, usable) - held
+        return Choice(
+            placed=placed,
+            wait_price=waiting.price_by_job(len(now.jobs)),
+            preemptions=cut,
+            missed=changed_debts(snapshot, now, owed, paid, missing),
+            again_at=ask_again_at(snapshot, now, later, waiting, free, held, demand.target),
+        )
+
+
+def _in_turn(now: Standing, routed: Placed, turn: Floats) -> tuple[Placed, Placed]:
+    """Return who of those sent to a node gets one of its free GPUs, and, in turn, who does not."""
+    job = now.task_job[routed.task]
+    free = now.free.copy()
+    room = now.ceiling - np.bincount(now.queue, now.held, len(now.ceiling)).astype(np.int64)
+    placed, left = [], []
+    for i in np.lexsort((routed.task, turn[job])).tolist():
+        cell, queue = (int(routed.node[i]), int(routed.kind[i])), int(now.queue[job[i]])
+        if free[cell] > 0 and room[queue] > 0:
+            free[cell] -= 1
+            room[queue] -= 1
+            placed.append(i)
+        else:
+            left.append(i)
+    return routed.only(np.sort(np.array(placed, np.int64))), routed.only(np.array(left, np.int64))
+
+
+def _make(**parameters: float) -> Policy:
+    return TimelyFlow(**parameters)
+
+
+INFO = PolicyInfo(
+    name="headgate",
+    idea="each task where it would be done reading first, on a GPU free now or soon; jobs in the "
+    "order in which fair sharing would finish them",
+    source="Headgate; built on " + FLOW_PAPER,
+    parameters=PARAMETERS,
+    make=_make,
+)
