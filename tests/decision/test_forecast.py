@@ -66,7 +66,7 @@ class Clockwork:
         assert isinstance(command, LaunchTask)
         job = state.names.job_rows[command.job]
         task, node = state.tasks_of(job)[command.ordinal], state.names.node_rows[command.node]
-        read_s = state.read_s(task, node)
+        read_s = state.expected_read_s(task, node)
         end = self.at + read_s + COMPUTE_S[state.job(job).kind]
         heapq.heappush(self.heap, (end, command.id, read_s))
         self.started[task] = (self.at, command.node)

@@ -138,11 +138,7 @@ class WhatIf:
         for task in plan.preemptions:
             self._preempt(task)
         self.freed = bool(stopping or plan.preemptions)
-        for job, count in plan.skips:
-            state.jobs.skips[job] = count
-        for job, gpu_s in plan.missed_gpu_s:
-            state.jobs.missed_gpu_s[job] = gpu_s
-            state.jobs.missed_at[job] = state.now
+        state.note_counts(plan)
         return plan
 
     def _preempt(self, task: int) -> None:

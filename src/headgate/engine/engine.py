@@ -411,12 +411,7 @@ class Engine:
                 self._preempt(task)
             elif self._overtaken(fault, 1, fresh=fresh):
                 return
-        for job, count in event.plan.skips:
-            self.state.jobs.skips[job] = count
-        for job, gpu_s, gpus in event.plan.missed:
-            self.state.jobs.missed_gpu_s[job] = gpu_s
-            self.state.jobs.missed_at[job] = self.state.now
-            self.state.jobs.missing_gpus[job] = gpus
+        self.state.note_counts(event.plan)
         self._ask_again(event.plan.again_at)
         self._policy_failures = 0
 

@@ -27,7 +27,7 @@ from headgate.model import (
     result_id,
     result_ids,
 )
-from headgate.protocol import Refusal, Usage
+from headgate.protocol import Plan, Refusal, Usage
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
 from headgate.state.snapshot import Snapshot
 from headgate.state.tables import (
@@ -321,6 +321,15 @@ class State(View):
         )
         self.results[task] = rows
         return rows
+
+    def note_counts(self, plan: Plan) -> None:
+        """Keep what a plan counts for the policy that made it."""
+        for job, count in plan.skips:
+            self.jobs.skips[job] = count
+        for job, gpu_s, gpus in plan.missed:
+            self.jobs.missed_gpu_s[job] = gpu_s
+            self.jobs.missed_at[job] = self.now
+            self.jobs.missing_gpus[job] = gpus
 
     def move_job(self, row: int, to: JobState, message: str | None = None) -> None:
         """Move a job along its table, keeping its queue's counters."""

@@ -91,6 +91,7 @@ class TimelyFlow(FlowPolicy):
         self, snapshot: Snapshot, now: Standing, demand: Demand, round_: Round, routed: Placed
     ) -> Choice:
         """Place what is due now, in turn, and cut runs short where that is worth its price."""
+        del round_
         owed = missed_gpu_s(snapshot, now, memory_s=self._memory_s)
         share = np.maximum(demand.target, 1)
         turn = (remaining_gpu_s(snapshot, now) - owed) / share

@@ -119,7 +119,9 @@ def worth_cutting(
     soonest = [np.sort(later.wait_s[runs.kind >= kind]) for kind in range(now.free.shape[1])]
     paid, missing = np.zeros(len(held)), 0
     cut: list[int] = []
-    for task, job, run in zip(*(c.tolist() for c in (waiting.task, waiting.job, waiting.run)), strict=True):
+    for task, job, run in zip(
+        *(c.tolist() for c in (waiting.task, waiting.job, waiting.run)), strict=True
+    ):
         if run == _NO_RUN or short[job] <= 0:
             continue
         short[job] -= 1
