@@ -23,6 +23,7 @@ from headgate.protocol import (
     ReplicaAdded,
     TaskFinished,
     TaskStarted,
+    Usage,
 )
 from headgate.state import JobState, TaskState, check
 from headgate.testing.digest import digest
@@ -116,7 +117,9 @@ def test_a_run_that_ends_on_paper_leaves_what_the_engine_makes_of_it(seed: int) 
         check(paper.state)
         assert digest(snapshot) == digest(state.freeze()) == before
         output_bytes = state.task(row).output_bytes
-        world.give(TaskFinished(at=world.at, cause=launch.id, output_bytes=output_bytes))
+        usage = Usage(read_s=state.tasks.read_s[row])  # as expected: on paper nothing else is known
+        end = TaskFinished(at=world.at, cause=launch.id, output_bytes=output_bytes, usage=usage)
+        world.give(end)
         paper.state.learn(row)  # on paper nothing is learnt
         assert digest(paper.state.freeze()) == digest(state.freeze())
 
