@@ -33,7 +33,7 @@ def test_parameters_have_default_bound_unit_and_meaning(listed: list[dict[str, A
     flow = next(policy for policy in listed if policy["name"] == "fs")
     assert flow["parameters"][0] == {
         "name": "alpha1",
-        "default": 1.5,
+        "default": 3.0,
         "above": 1.0,
         "least": None,
         "unit": "1",
@@ -64,4 +64,4 @@ def test_the_table_tells_the_same_to_people(headgate: Any) -> None:
     assert [line.split()[0] for line in policies[1:]] == list(POLICIES)
     assert parameters[0].split() == ["POLICY", "PARAMETER", "DEFAULT", "RANGE", "UNIT", "MEANING"]
     assert len(parameters) == 1 + sum(len(info.parameters) for info in POLICIES.values())
-    assert ["fs", "alpha1", "1.5", ">", "1", "1"] in [line.split()[:6] for line in parameters]
+    assert ["fs", "alpha1", "3", ">", "1", "1"] in [line.split()[:6] for line in parameters]

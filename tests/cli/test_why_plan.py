@@ -122,7 +122,7 @@ def test_plan_with_more_nodes(shared: Any) -> None:
     [
         ("--policy fps", "policy", "there is no policy 'fps'", "did you mean"),
         ("--policy fs,alpha=2", "policy.alpha", "no parameter 'alpha'", "did you mean 'alpha"),
-        ("--policy fs,alpha1=1", "policy.alpha1", "1.0 is not above 1", "default 1.5"),
+        ("--policy fs,alpha1=1", "policy.alpha1", "1.0 is not above 1", "default 3.0"),
         ("--policy fs,alpha1=x", "policy.alpha1", "'x' is not a finite number", ""),
         ("--policy fs,alpha1=nan", "policy.alpha1", "is not a finite number", ""),
         ("--policy fs,2", "policy", "'2' is not PARAMETER=NUMBER", "fs,alpha1=2"),

@@ -27,6 +27,9 @@ from headgate.protocol.reasons import (
 )
 
 
+IMPATIENT = FlowSharing(alpha1=1.5, alpha2=2.0, alpha3=2.0)  # a task of average size never waits
+
+
 def test_three_tasks_of_two_jobs_run_where_their_data_is() -> None:
     bench = Bench()
     bench.node("one", "r", 10)
@@ -88,7 +91,7 @@ def test_gpus_beyond_the_shares_are_used_where_others_cannot() -> None:
 
 
 def test_a_large_task_waits_for_its_data_and_the_last_one_does_not() -> None:
-    bench = Bench()
+    bench = Bench(IMPATIENT)
     bench.node("near", "r")
     bench.node("far", "s", 10, 10, 10, 10)
     bench.data("huge", 10 * GB, "near")
@@ -103,7 +106,7 @@ def test_a_large_task_waits_for_its_data_and_the_last_one_does_not() -> None:
 
 
 def test_the_average_counts_tasks_that_could_not_all_be_placed_now() -> None:
-    bench = Bench()
+    bench = Bench(IMPATIENT)
     bench.node("near", "r")
     bench.node("far", "s", 10, 10)
     bench.node("big", "s", 80)
@@ -138,7 +141,7 @@ def test_a_job_with_nothing_running_is_never_held_back_by_price() -> None:
 
 
 def test_who_is_below_its_share_is_told_who_is_above() -> None:
-    bench = Bench()
+    bench = Bench(IMPATIENT)
     bench.node("n", "r", 10, 10, 10, 10)
     bench.tell(submitted("early", 9))
     assert bench.reason("early") == NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=4)
@@ -213,10 +216,10 @@ def test_the_parameters_are_those_of_the_constructor() -> None:
     st.integers(1, 8),
     st.integers(1, 100),
 )
-def test_average_tasks_never_wait_by_price_under_the_defaults(
+def test_average_tasks_never_wait_by_price_where_moving_is_priced_below_waiting(
     speeds: list[float], tasks: int, size_mb: int
 ) -> None:
-    bench = Bench()
+    bench = Bench(IMPATIENT)
     disk, rack, cluster = speeds  # whichever of them is slowest
     bandwidth = Bandwidth(disk_bytes_per_s=disk, rack_bytes_per_s=rack, cluster_bytes_per_s=cluster)
     bench.tell(BandwidthMeasured(at=0.0, bandwidth=bandwidth))

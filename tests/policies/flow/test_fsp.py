@@ -220,7 +220,7 @@ def test_parameters() -> None:
 
 
 @given(st.data())
-def test_a_job_alone_gets_the_same_from_fs(data: st.DataObject) -> None:
+def test_a_job_alone_gets_the_same_from_an_fs_that_never_waits(data: st.DataObject) -> None:
     stage = Bench(Compared())
     nodes = [f"n{i}" for i in range(data.draw(st.integers(1, 5)))]
     for name in nodes:
@@ -245,7 +245,8 @@ class Compared:
     name = "fs"
 
     def __init__(self) -> None:
-        self._fs, self._fsp = FlowSharing(), PreemptiveFlowSharing()
+        self._fs = FlowSharing(alpha1=1.5, alpha2=2.0, alpha3=2.0)
+        self._fsp = PreemptiveFlowSharing()
         self.refuses = self._fs.refuses
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:

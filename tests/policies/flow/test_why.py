@@ -132,7 +132,7 @@ def test_a_gpu_that_is_freed_goes_where_was_said(data: st.DataObject) -> None:
 @given(st.data())
 def test_the_price_of_a_gpu_is_what_is_lost_without_it(data: st.DataObject) -> None:
     """Against a second solution of the same round with one such GPU less, for every free one."""
-    bench, snapshot = drawn(data, (FlowSharing(), FlowSharing(alpha3=1.1), *POLICIES[1:]))
+    bench, snapshot = drawn(data, (FlowSharing(), FlowSharing(alpha3=2.0), *POLICIES[1:]))
     policy = bench.policy
     assert isinstance(policy, FlowPolicy)
     paper = WhatIf(snapshot, policy, bench.at)
@@ -242,7 +242,7 @@ def test_a_task_without_a_gpu_is_told_of_slots(rivals: Bench) -> None:
 
 def test_what_a_gpu_is_worth_is_what_waiting_for_it_costs() -> None:
     """`a` holds a GPU and might have another: 200 s is its price of waiting, 1 s that of n0."""
-    bench = Bench()
+    bench = Bench(FlowSharing(alpha3=2.0))
     bench.node("n0", "a", 10)
     bench.node("n1", "b", 10, 10)
     bench.data("d", GB, "n0")

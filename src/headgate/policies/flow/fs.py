@@ -3,6 +3,8 @@ allow, in one min-cost flow per round; what runs is left alone."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from headgate.decision import Parameter, Policy, PolicyInfo
@@ -11,11 +13,13 @@ from headgate.decision.shares import entitle, fair_shares
 from headgate.decision.standing import Standing
 from headgate.policies.flow.rounds import Demand, FlowPolicy
 
+_DEFAULTS = {"alpha1": 3.0, "alpha2": 4.0}
+
 PARAMETERS = (
-    *DISTANCE,
+    *(replace(parameter, default=_DEFAULTS[parameter.name]) for parameter in DISTANCE),
     Parameter(
         name="alpha3",
-        default=2.0,
+        default=1.1,
         unit="1",
         meaning="half the price of waiting, per second that the job's average task would spend "
         "reading across racks; small values hold tasks back until a nearer GPU is free",
@@ -30,16 +34,16 @@ class FlowSharing(FlowPolicy):
     Each round a job may win up to `a_j = clip(share - held, 0, waiting)` of the free GPUs, and more
     where GPUs would be left over; a job above its share wins nothing until then. Whether it takes
     them is a matter of price: a task waits when its cheapest way to run costs more than
-    2 x alpha3 x (the time that the job's average waiting task needs to read across racks). With
-    `alpha1` and `alpha2` below `2 * alpha3`, as by default, no task of average size or below ever
-    waits by price; by default only tasks of more than twice the average may. A job
-    that holds nothing must place one task if any GPU that may be its own fits (`A_min = 1`), so
+    2 x alpha3 x (the time that the job's average waiting task needs to read across racks). So by
+    default a task of more than 0.55 of the average waits rather than read across racks, and one of
+    average size waits rather than read in its rack unless that is 1.4 times as fast. With `alpha1`
+    and `alpha2` below `2 * alpha3` none of average size would ever wait by price. A job that holds nothing must place one task if any GPU that may be its own fits (`A_min = 1`), so
     price can hold back no job for ever.
     """
 
     name = "fs"
 
-    def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0, alpha3: float = 2.0) -> None:
+    def __init__(self, *, alpha1: float = 3.0, alpha2: float = 4.0, alpha3: float = 1.1) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2, alpha3=alpha3)
 
     def demand(self, now: Standing) -> Demand:

@@ -33,8 +33,8 @@ class PreemptiveFlowSharing(FlowPolicy):
 
     Each round deals the free GPUs out by shares and places exactly so many tasks of each job
     (`A_min = A_max = a_j`): no task ever waits for locality, so there is no `alpha3`; the flow
-    decides which tasks run, and where. A job whose tasks differ little in size (none reads more
-    than twice the average) gets the same under `fs` with its defaults when it is alone.
+    decides which tasks run, and where. A job alone gets the same under an `fs` whose prices let no
+    task wait.
 
     When a job is still below its share, jobs above `1 + slack` of theirs lose runs, least time run
     first, down to their share and never the last one; what that frees is dealt out in the next
