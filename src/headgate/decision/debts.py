@@ -44,8 +44,9 @@ def changed_debts(
 def remaining_gpu_s(snapshot: Snapshot, now: Standing) -> Floats:
     """Return the GPU seconds that the unfinished tasks of each job of `now.jobs` will still take.
 
-    Each as long as runs of its kind took so far, less what it has run already; one of a kind
-    without any, as long as the others in the mean. O(tasks since the first job in flight).
+    Each as long as runs of its kind took so far, less what it has saved and what it has run
+    already; one of a kind without any, as long as the others in the mean. O(tasks since the first
+    job in flight).
     """
     if not len(now.jobs):
         return np.zeros(0)
@@ -57,6 +58,7 @@ def remaining_gpu_s(snapshot: Snapshot, now: Standing) -> Floats:
     takes_s = snapshot.kinds.held_s.array()[tasks.kind.span(first, end)[found]]
     known = takes_s[~np.isnan(takes_s)]
     takes_s = np.where(np.isnan(takes_s), known.mean() if len(known) else 1.0, takes_s)
+    takes_s = np.maximum(takes_s - tasks.progress_s.span(first, end)[found], 0.0)
     run_s = snapshot.now - tasks.launched_at.span(first, end)[found]
     runs = np.isin(state[found], HOLDING)
     left_s = np.where(runs, np.maximum(takes_s - run_s, 0.0), takes_s)

@@ -40,13 +40,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """A run that would be cut short, and the time that it has had."""
+    """A run that would be cut short, the time that it has had, and what of it would be lost."""
 
     job: str
     ordinal: int
     node: str
     gpus: tuple[int, ...]
     ran_s: float
+    lost_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,12 +215,14 @@ def read_bytes(view: View, task: int, node: int) -> ReadBytes:
 
 def _cut(snapshot: Snapshot, task: int, now: float) -> Cut:
     tasks = snapshot.tasks
+    ran_s = max(0.0, now - tasks.launched_at[task])
     return Cut(
         job=snapshot.job(tasks.job[task]).id,
         ordinal=snapshot.ordinal(task),
         node=snapshot.node(tasks.node[task]).id,
         gpus=tasks.held[task],
-        ran_s=max(0.0, now - tasks.launched_at[task]),
+        ran_s=ran_s,
+        lost_s=ran_s - snapshot.gained_s(task, now),
     )
 
 
@@ -249,7 +252,7 @@ def _jobs(
                 cut_tasks=len(ended),
                 waiting_tasks=state.jobs.waiting[row] + state.jobs.waiting_cpu[row],
                 read_bytes=(node, rack, cluster),
-                lost_gpu_s=sum(c.ran_s * len(c.gpus) for c in ended),
+                lost_gpu_s=sum(c.lost_s * len(c.gpus) for c in ended),
                 reason=explain(state, row, state.now).reason,
             )
         )

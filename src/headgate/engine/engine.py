@@ -379,6 +379,7 @@ class Engine:
             node=state.node(node).id,
             gpus=state.tasks.held[task],
             reads=state.planned_reads(task, node),
+            progress_s=state.tasks.progress_s[task],
         )
 
     def _stop_command(self, stop_id: int, launch_id: int, task: int) -> StopTask:

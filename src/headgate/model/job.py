@@ -16,7 +16,9 @@ class Task:
     `result_id`). `after` are ordinals of tasks of the same job that must have finished first.
     A task with `gpus` = 0 holds `cpus` slots of its node instead; one with GPUs holds no slots.
     `compute_s` is the time it computes after reading, where known (always in a simulation).
-    Its result is cut into `parts` shards, so that later tasks can each read a part of it.
+    Every `checkpoint_s` seconds of computing it saves what it has done, on a path that all nodes
+    see, and its next run goes on from there; 0 is never. Its result is cut into `parts` shards, so
+    that later tasks can each read a part of it.
     """
 
     reads: tuple[str, ...] = ()
@@ -27,6 +29,7 @@ class Task:
     compute_s: float = 0.0
     output_bytes: int = 0
     parts: int = 1
+    checkpoint_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

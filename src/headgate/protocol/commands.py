@@ -16,7 +16,10 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchTask(Command):
-    """Run a task on these GPUs of a node; answered by TaskStarted, then by how it ended."""
+    """Run a task on these GPUs of a node; answered by TaskStarted, then by how it ended.
+
+    `progress_s` are the seconds of computing that its checkpoint is believed to hold already.
+    """
 
     job: str
     ordinal: int
@@ -24,6 +27,7 @@ class LaunchTask(Command):
     node: str
     gpus: tuple[int, ...]
     reads: tuple[Read, ...]
+    progress_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

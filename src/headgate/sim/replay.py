@@ -15,10 +15,10 @@ def recorded(view: View, *, seed: int = 0) -> Simulation:
     """Return the simulation of what a journal tells, with times counted from the first submission.
 
     A task computes as long as its last run held its GPU (or slots) without reading, the start of
-    processes included, and writes a result of the size that it wrote. Nodes, replicas of datasets
-    and bandwidths are as they were at the end. Each node link carries what one transfer in its rack
-    was measured at, each rack's uplink what one across was: without contention a transfer then
-    takes as long as it was measured to take.
+    processes included, and as long as had been saved before; it writes a result of the size that it
+    wrote. Nodes, replicas of datasets and bandwidths are as they were at the end. Each node link
+    carries what one transfer in its rack was measured at, each rack's uplink what one across was:
+    without contention a transfer then takes as long as it was measured to take.
     """
     nodes = tuple(_plain(view.node(row)) for row in view.live_nodes())
     first = min(view.jobs.submitted_at.array().tolist(), default=0.0)
@@ -56,7 +56,8 @@ def _timed(view: View, row: int) -> Job:
         compute_s, output_bytes = 0.0, 0
         if view.tasks.state[task] == TaskState.FINISHED:
             held_s = view.tasks.ended_at[task] - view.tasks.launched_at[task]
-            compute_s = max(0.0, held_s - view.tasks.read_s[task])
+            computed_s = max(0.0, held_s - view.tasks.read_s[task])
+            compute_s = view.tasks.progress_s[task] + computed_s
             shards = result_ids(job.id, ordinal, job.tasks[ordinal].parts)
             rows = [view.names.shard_rows[s] for s in shards if s in view.names.shard_rows]
             output_bytes = sum(view.shards.size_bytes[row] for row in rows)

@@ -1,8 +1,9 @@
 """The simulated world: a heap of what will happen, and a fluid network that data moves through.
 
-A run reads its shards one after the other, then computes for its task's `compute_s`. Runs report
-their start and end as events; everything of one instant is gathered before the engine sees it, ends
-before faults, faults before submissions, equal times in the order given.
+A run reads its shards one after the other, then computes what its task's checkpoint has not saved
+of `compute_s`. Runs report their start and end as events; everything of one instant is gathered
+before the engine sees it, ends before faults, faults before submissions, equal times in the order
+given.
 """
 
 from __future__ import annotations
@@ -316,13 +317,14 @@ class SimulatedWorld:
     def _compute(self, run: _Run) -> None:
         launch = run.launch
         task = self._jobs[launch.job].tasks[launch.ordinal]
+        left_s = max(0.0, task.compute_s - launch.progress_s)
         fails_after_s = self._fails_after_s(launch)
-        if fails_after_s is not None and fails_after_s <= task.compute_s:
+        if fails_after_s is not None and fails_after_s <= left_s:
             at = self._now + fails_after_s
             self._fail(run, at, FailureKind.ERROR, "the program failed")
             return
         end = TaskFinished(
-            at=self._now + task.compute_s,
+            at=self._now + left_s,
             cause=launch.id,
             output_bytes=task.output_bytes,
             usage=run.usage,

@@ -5,5 +5,6 @@ from headgate.state.life import JobState, TaskState
 from headgate.state.scratch import Scratch
 from headgate.state.snapshot import Snapshot
 from headgate.state.state import State
+from headgate.state.view import saved_s
 
-__all__ = ["JobState", "Scratch", "Snapshot", "State", "TaskState", "check"]
+__all__ = ["JobState", "Scratch", "Snapshot", "State", "TaskState", "check", "saved_s"]

@@ -47,6 +47,7 @@ from headgate.state.view import Names, View
 
 _STORY_LENGTH = 4096
 _LATEST_WEIGHT = 0.25  # of the last run in a kind's mean: the last seven weigh 87 %
+_UNTOLD = Usage()  # of a run that read nothing, or whose executor died with all it knew
 _UNKNOWN_BANDWIDTH = Bandwidth(
     disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.125e7
 )
@@ -267,6 +268,8 @@ class State(View):
         for column in (tasks.launched_at, tasks.started_at, tasks.ended_at):
             column.extend(math.nan, count)
         tasks.read_s.extend(0.0, count)
+        tasks.checkpoint_s.extend(np.array([t.checkpoint_s for t in job.tasks], np.float64), count)
+        tasks.progress_s.extend(0.0, count)
         dependents: dict[int, list[int]] = {}
         for ordinal, task in enumerate(job.tasks):
             self.names.task_reads.append(self._reads_of(task) if task.reads else ())
@@ -300,12 +303,13 @@ class State(View):
         return row
 
     def learn(self, task: int) -> None:
-        """Take note of how long a run that ends well, now, has computed."""
+        """Take note of how long a task has computed, all its runs, whose last ends well, now."""
         started_at = self.tasks.started_at[task]
         if math.isnan(started_at):
             return  # its end came before word of its start
-        kind, held_s = self.tasks.kind[task], self.now - self.tasks.launched_at[task]
-        compute_s = max(0.0, self.now - started_at - self.tasks.read_s[task])
+        kind, saved_s = self.tasks.kind[task], self.tasks.progress_s[task]
+        held_s = saved_s + self.now - self.tasks.launched_at[task]
+        compute_s = saved_s + max(0.0, self.now - started_at - self.tasks.read_s[task])
         for column, took_s in ((self.kinds.compute_s, compute_s), (self.kinds.held_s, held_s)):
             mean_s = column[kind]
             known = not math.isnan(mean_s)
@@ -378,7 +382,11 @@ class State(View):
         self.move_task(task, TaskState.STARTING)
 
     def release(self, task: int, to: TaskState) -> None:
-        """End the run of a task that holds something, free what it held, and move it on."""
+        """End the run of a task that holds something, free what it held, and move it on.
+
+        Without a result, what it has computed since its last checkpoint is lost, and the rest of
+        the time that it held its GPUs.
+        """
         job, node = self.tasks.job[task], self.tasks.node[task]
         held: tuple[int, ...] = self.tasks.held[task]
         first = self.nodes.first_gpu[node]
@@ -390,17 +398,20 @@ class State(View):
         self.nodes.free_cpus[node] += self.tasks.cpus[task]
         self.tasks.held[task] = None
         self.tasks.ended_at[task] = self.now
-        if to is not TaskState.FINISHED and held:
-            lost_s = self.now - self.tasks.launched_at[task]
+        if to is not TaskState.FINISHED:
+            gained_s = self.gained_s(task, self.now)
+            self.tasks.progress_s[task] += gained_s
+            lost_s = self.now - self.tasks.launched_at[task] - gained_s
             self.jobs.lost_gpu_s[job] += lost_s * len(held)
         self.queues.held_gpus[self.jobs.queue[job]] -= len(held)
         self.jobs.held_gpus[job] -= len(held)
         self.move_task(task, to)
 
     def note_usage(self, task: int, usage: Usage) -> None:
-        """Count what a run of a task has read."""
+        """Count what a run of a task has read; where nobody could tell, it took as expected."""
         job, (node, rack, cluster) = self.tasks.job[task], usage.read_bytes
-        self.tasks.read_s[task] = usage.read_s
+        if usage != _UNTOLD:
+            self.tasks.read_s[task] = usage.read_s
         if node or rack or cluster:
             self.jobs.read_node_bytes[job] += node
             self.jobs.read_rack_bytes[job] += rack
@@ -424,6 +435,11 @@ class State(View):
                 self.first_waiting_job = min(self.first_waiting_job, job)
         if TaskState.FINISHED in (at, to):
             self.jobs.unfinished[job] += 1 if at is TaskState.FINISHED else -1
+        if at is TaskState.FINISHED:
+            self.tasks.progress_s[task] = 0.0  # its result is gone: it starts from nothing
+        elif to in (TaskState.FAILED, TaskState.CANCELLED):
+            self.jobs.lost_gpu_s[job] += self.tasks.progress_s[task] * self.tasks.gpus[task]
+            self.tasks.progress_s[task] = 0.0
         self.tasks.state[task] = to
         self.log.append((self.now, "task", task, at.name.lower(), to.name.lower()))
 

@@ -33,6 +33,8 @@ class TaskTable(Generic[C]):
     started_at: C  # when it was said to run, NaN before
     ended_at: C  # NaN before
     read_s: C  # seconds that the last run spent reading, or, while it runs, is expected to
+    checkpoint_s: C  # it saves what it has done every so many seconds of computing; 0: never
+    progress_s: C  # seconds of computing saved when its next run starts, or its last one started
     kind: C  # row
 
 
@@ -58,7 +60,7 @@ class JobTable(Generic[C]):
     ended_at: C  # NaN before
     message: C  # why it failed or who cancelled it, None otherwise
     skips: C  # how often in a row it was passed over while it waited for data, as policies count
-    lost_gpu_s: C  # GPU seconds of runs that ended without a result
+    lost_gpu_s: C  # GPU seconds of runs that ended without a result, less what is saved of them
     missed_gpu_s: C  # GPU seconds that it had had less than its share, as policies count, ...
     missed_at: C  # ... at this time, NaN before the first, ...
     missing_gpus: C  # ... and GPUs that it has had less since then
@@ -122,6 +124,7 @@ _DTYPES: dict[str, str] = {
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "lost_gpu_s": "f8", "missed_gpu_s": "f8", "missed_at": "f8", "compute_s": "f8", "held_s": "f8",
+    "checkpoint_s": "f8", "progress_s": "f8",
     "held": "O", "message": "O", "spec": "O", "replicas": "O",
 }  # fmt: skip
 

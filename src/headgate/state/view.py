@@ -44,6 +44,20 @@ class Names:
     kind_rows: dict[tuple[object, ...], int]
 
 
+_SAME_INSTANT = 1e-9  # of a checkpoint's interval: what sums of times are wrong by
+
+
+def saved_s(computed_s: Any, checkpoint_s: Any) -> Any:
+    """Return what of some seconds of computing is saved; numbers or arrays.
+
+    That is all up to the last whole checkpoint, one that falls on this instant included. NaN counts
+    as nothing computed, as does less than nothing.
+    """
+    every_s = np.where(np.equal(checkpoint_s, 0.0), np.inf, checkpoint_s)
+    steps = np.floor(np.fmax(computed_s, 0.0) / every_s + _SAME_INSTANT)
+    return steps * checkpoint_s
+
+
 class View:
     """Tables and names, and the questions that are asked of them again and again."""
 
@@ -145,12 +159,22 @@ class View:
         """Return when a run is expected to end, in seconds of the world's clock; NaN if unknown.
 
         From its launch on it reads, as long as was expected then, and computes as long as runs of
-        its kind did so far. One that is overdue is expected to take as long again as it is overdue.
+        its kind did so far, less what was saved of earlier runs. One that is overdue is expected to
+        take as long again as it is overdue.
         """
-        compute_s: float = self.kinds.compute_s[self.tasks.kind[task]]
+        whole_s: float = self.kinds.compute_s[self.tasks.kind[task]]
+        compute_s = whole_s - min(whole_s, self.tasks.progress_s[task])
         launched_at: float = self.tasks.launched_at[task]
         end: float = launched_at + self.tasks.read_s[task] + compute_s
         return end if math.isnan(end) else self.now + abs(end - self.now)
+
+    def gained_s(self, task: int, now: float) -> float:
+        """Return the seconds of computing that a run has saved, if it ends now without a result."""
+        tasks = self.tasks
+        if not tasks.checkpoint_s[task]:
+            return 0.0
+        computed_s = now - tasks.started_at[task] - tasks.read_s[task]
+        return float(saved_s(computed_s, tasks.checkpoint_s[task]))
 
     def planned_reads(self, task: int, node: int) -> tuple[Read, ...]:
         """Return what a run of a task on a node reads, and from where: nearest replicas only.

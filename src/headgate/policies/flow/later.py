@@ -12,7 +12,7 @@ from headgate.decision.standing import Standing
 from headgate.flow import Ints
 from headgate.policies.flow.aggregated import Placed
 from headgate.policies.flow.preemption import Runs, runs_now
-from headgate.state import Snapshot
+from headgate.state import Snapshot, saved_s
 
 RESTART_S = 1.0
 """What it costs to start a run again, besides its work: assumed."""
@@ -27,7 +27,7 @@ class Later:
 
     runs: Runs
     wait_s: Floats  # until the run is expected to end
-    lost_s: Floats  # of work, if it ended now
+    lost_s: Floats  # if it ended now: reading, and work since the last checkpoint
 
     @property
     def price(self) -> Ints:
@@ -39,16 +39,21 @@ class Later:
 def later_gpus(snapshot: Snapshot, now: Standing) -> Later:
     """Return the GPUs that are held; `View.expected_end` tells when one is expected to be free.
 
-    A run of a kind of which none has ended yet is expected to compute as long as it reads.
+    A run of a kind of which none has ended yet is expected to compute as long as it reads. What
+    a checkpoint holds already is not computed again.
     """
     runs = runs_now(snapshot, now)
     tasks = snapshot.tasks
     read_s = tasks.read_s.array()[runs.task]
     compute_s = snapshot.kinds.compute_s.array()[tasks.kind.array()[runs.task]]
-    takes_s = read_s + np.where(np.isnan(compute_s), read_s, compute_s)
+    progress_s = tasks.progress_s.array()[runs.task]
+    left_s = np.where(np.isnan(compute_s), read_s, np.maximum(compute_s - progress_s, 0.0))
+    takes_s = read_s + left_s
     run_s = snapshot.now - runs.launched_at
     wait_s = np.where(runs.stopping, 0.0, np.abs(takes_s - run_s))
-    return Later(runs=runs, wait_s=wait_s, lost_s=run_s)
+    computed_s = snapshot.now - tasks.started_at.array()[runs.task] - read_s
+    kept_s = saved_s(computed_s, tasks.checkpoint_s.array()[runs.task])
+    return Later(runs=runs, wait_s=wait_s, lost_s=run_s - kept_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
