@@ -15,7 +15,7 @@ from headgate.cli.main import app
 
 VERBS = {
     "up", "down", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues", "data",
-    "plan", "policies", "simulate", "demo",
+    "plan", "policies", "simulate", "reproduce", "demo",
 }  # fmt: skip
 
 
@@ -28,7 +28,7 @@ def test_the_verbs_are_these(headgate: Any) -> None:
     assert headgate().out == said.out
 
 
-@pytest.mark.parametrize("verb", [*sorted(VERBS), "data put", "data ls", "data rm"])
+@pytest.mark.parametrize("verb", [*sorted(VERBS), "data put", "data ls", "data rm", "reproduce flow"])
 def test_every_verb_has_help(headgate: Any, verb: str) -> None:
     said = headgate(*verb.split(), "--help")
     assert (said.code, said.err) == (0, "")

@@ -17,7 +17,7 @@ from headgate.model import Gpu, Node, Queue
 if TYPE_CHECKING:
     from headgate.live.config import ControllerConfig
 
-DEFAULT_POLICY = "fs"
+DEFAULT_POLICY = "headgate"
 GPU_MEMORY_BYTES = 4 << 30
 _JOIN_S = 120.0
 _LOOK_S = 0.3

@@ -17,6 +17,7 @@ from headgate.api.client import Client
 from headgate.app import POLICIES
 from headgate.base.errors import WorldError
 from headgate.base.units import format_seconds, format_size
+from headgate.cli.cluster import DEFAULT_POLICY
 from headgate.cli.settings import FormatOption, settle
 from headgate.decision import make_policy
 from headgate.state import State
@@ -43,7 +44,7 @@ class _Row:
 
 
 def demo(
-    policy: Annotated[str, typer.Option(help="The policy that decides.")] = "fs",
+    policy: Annotated[str, typer.Option(help="The policy that decides.")] = DEFAULT_POLICY,
     fmt: FormatOption = None,
 ) -> None:
     """Start 8 virtual nodes, run four real jobs at once, check them, and simulate the same."""

@@ -200,19 +200,24 @@ def gather(
 
 
 def singles(runs: Mapping[Run, Measured]) -> tuple[Single, ...]:
-    """Return every run with its ideals: times of the same jobs, placed alike, under its policy."""
-    ideal: dict[tuple[Setup, str, str, int], dict[str, float]] = {
-        (run.setup, run.network, run.policy, run.seed): {s.job: s.run_s for s in made.spans}
-        for run, made in runs.items()
-        if run.setup in (Setup.TURN, Setup.TURN_SHARE, Setup.USERS_SHARE)
-    }
+    """Return every run with its ideals: the least times of the same jobs, placed alike, alone.
+
+    A job has one ideal, not one per policy: what it takes alone under the policy that is best for
+    it, of all that were run. Else a policy that is slow with a job alone would look fair to it.
+    """
+    ideal: dict[tuple[Setup, str, int], dict[str, float]] = {}
+    for run, made in runs.items():
+        if run.setup in (Setup.TURN, Setup.TURN_SHARE, Setup.USERS_SHARE):
+            least = ideal.setdefault((run.setup, run.network, run.seed), {})
+            for span in made.spans:
+                least[span.job] = min(span.run_s, least.get(span.job, span.run_s))
     found = []
     for run, made in runs.items():
         share = Setup.USERS_SHARE if run.setup is Setup.USERS else Setup.TURN_SHARE
         ideals = {
             name: {
                 span.job: times[base(span.job)]
-                for times in [ideal.get((setup, run.network, run.policy, run.seed), {})]
+                for times in [ideal.get((setup, run.network, run.seed), {})]
                 for span in made.spans
                 if base(span.job) in times
             }

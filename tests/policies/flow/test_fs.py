@@ -26,7 +26,6 @@ from headgate.protocol.reasons import (
     WaitsForLocality,
 )
 
-
 IMPATIENT = FlowSharing(alpha1=1.5, alpha2=2.0, alpha3=2.0)  # a task of average size never waits
 
 

@@ -37,8 +37,9 @@ class FlowSharing(FlowPolicy):
     2 x alpha3 x (the time that the job's average waiting task needs to read across racks). So by
     default a task of more than 0.55 of the average waits rather than read across racks, and one of
     average size waits rather than read in its rack unless that is 1.4 times as fast. With `alpha1`
-    and `alpha2` below `2 * alpha3` none of average size would ever wait by price. A job that holds nothing must place one task if any GPU that may be its own fits (`A_min = 1`), so
-    price can hold back no job for ever.
+    and `alpha2` below `2 * alpha3` none of average size would ever wait by price. A job that holds
+    nothing must place one task if any GPU that may be its own fits (`A_min = 1`), so price can hold
+    back no job for ever.
     """
 
     name = "fs"
