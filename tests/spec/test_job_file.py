@@ -61,6 +61,17 @@ def test_one_task_per_shard_then_a_reduce_that_reads_their_results() -> None:
     }
 
 
+def test_tasks_that_save_what_they_have_done() -> None:
+    job = expanded(
+        "tasks: {count: 2, run: ./train, checkpoint: {every_s: 60, path: /shared/saved}}\n"
+        "reduce: {run: 'cat {shards}'}\n"
+    )
+    assert [task.checkpoint_s for task in job.tasks] == [60, 60, 0]
+    first, last = json.loads(job.program)["stages"]
+    assert first["checkpoint"] == "/shared/saved"
+    assert "checkpoint" not in last
+
+
 def test_a_program_has_one_spelling() -> None:
     one = expanded("tasks: {count: 2, run: 'm:f', params: {b: 1, a: é}}\nenvs: {X: '1', A: '2'}\n")
     two = expanded("envs: {A: '2', X: '1'}\ntasks: {params: {a: é, b: 1}, run: 'm:f', count: 2}\n")

@@ -136,6 +136,7 @@ class Executor:
         """Read the shards, run the program, keep its result; return the sizes of its parts."""
         log = log_path(self._root, self._node, launch.job, launch.ordinal, launch.attempt)
         await self._in_thread(lambda: _make_directories(directory, log.parent))
+        checkpoint = await self._in_thread(lambda: _checkpoint(launch))
         shards = await self._read_shards(launch, run, directory)
         program = launch.program
         output = directory / "output"
@@ -154,13 +155,17 @@ class Executor:
             "outputs": [str(part) for part in outputs],
             "directory": str(directory),
             "log": str(log),
+            "checkpoint": str(checkpoint or ""),
         }
         await self._run_in_worker(launch, request, log)
         if output not in outputs and output.exists():
             problem = f"it wrote one result, and {program.parts} parts are read: write 'outputs'"
             raise _RunError(problem, FailureKind.ERROR)
         results = result_ids(launch.job, launch.ordinal, program.parts)
-        return await self._in_thread(lambda: self._keep_result(results, outputs))
+        sizes = await self._in_thread(lambda: self._keep_result(results, outputs))
+        if checkpoint is not None:
+            await self._in_thread(lambda: shutil.rmtree(checkpoint, ignore_errors=True))
+        return sizes
 
     def _keep_result(self, results: Sequence[str], outputs: Sequence[Path]) -> tuple[int, ...]:
         """Move a result into the store, replacing one of an earlier run; return its sizes."""
@@ -178,16 +183,18 @@ class Executor:
         for number, read in enumerate(launch.reads):
             started = time.monotonic()
             to = directory / f"shard-{number}"
-            path, locality, size_bytes = await self._in_thread(
-                partial(self._fetch, launch, read, to)
-            )
             read_bytes = list(run.usage.read_bytes)
-            read_bytes[locality] += size_bytes
-            run.usage = Usage(
-                read_bytes=(read_bytes[0], read_bytes[1], read_bytes[2]),
-                read_s=run.usage.read_s + time.monotonic() - started,
-            )
-            paths.append(path)
+            try:
+                path, locality, size_bytes = await self._in_thread(
+                    partial(self._fetch, launch, read, to)
+                )
+                read_bytes[locality] += size_bytes
+                paths.append(path)
+            finally:  # also when it is stopped meanwhile
+                run.usage = Usage(
+                    read_bytes=(read_bytes[0], read_bytes[1], read_bytes[2]),
+                    read_s=run.usage.read_s + time.monotonic() - started,
+                )
         return paths
 
     def _fetch(self, launch: LaunchRecord, read: Read, to: Path) -> tuple[Path, int, int]:
@@ -247,6 +254,23 @@ def _make_directories(scratch: Path, logs: Path) -> None:
     shutil.rmtree(scratch, ignore_errors=True)  # of an executor that died
     scratch.mkdir(parents=True)
     logs.mkdir(parents=True, exist_ok=True)
+
+
+def _checkpoint(launch: LaunchRecord) -> Path | None:
+    """Return the directory where a task's runs save what they have done, empty at the first."""
+    if not launch.program.checkpoint:
+        return None
+    name = f"{quote(launch.job, safe='')}.{launch.ordinal}"
+    place = Path(launch.program.checkpoint, name)
+    try:
+        if launch.attempt == 1:
+            with suppress(FileNotFoundError):
+                shutil.rmtree(place)  # of another job that had this name
+        place.mkdir(exist_ok=True)  # without parents: made here, they would be on this node alone
+    except OSError as error:
+        problem = f"there is no place for its checkpoint: {error}"
+        raise _RunError(problem, FailureKind.ERROR) from error
+    return place
 
 
 def _tail(log: Path) -> str:

@@ -21,7 +21,8 @@ from headgate.protocol import FailureKind, LaunchTask, Usage
 class TaskProgram:
     """What one task runs, as a `function` or a `command`, and its place in its stage.
 
-    Its result comes in `parts`.
+    Its result comes in `parts`. Below the directory `checkpoint` it saves what it has done, if at
+    all.
     """
 
     run: str
@@ -29,6 +30,7 @@ class TaskProgram:
     index: int
     count: int
     parts: int = 1
+    checkpoint: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     envs: Mapping[str, str] = field(default_factory=dict)
 
@@ -142,6 +144,7 @@ def task_program(program: str, ordinal: int) -> TaskProgram:
                 index=index,
                 count=stage["tasks"],
                 parts=stage.get("parts", 1),
+                checkpoint=stage.get("checkpoint", ""),
                 params=stage["params"],
                 envs=whole["envs"],
             )

@@ -87,6 +87,7 @@ def _run_function(request: dict[str, Any]) -> None:
             outputs=outputs if len(outputs) > 1 else (),
             params=request["params"],
             gpus=tuple(request["gpus"]),
+            checkpoint=Path(request["checkpoint"]) if request["checkpoint"] else None,
         )
     )
 
@@ -109,6 +110,8 @@ def _run_command(request: dict[str, Any]) -> str:
         "HEADGATE_OUTPUTS": "\n".join(outputs),
         "HEADGATE_INDEX": values["index"],
     }
+    if request["checkpoint"]:
+        variables["HEADGATE_CHECKPOINT"] = request["checkpoint"]
     settings = {key: v for key, v in variables.items() if len(v.encode()) < _LONGEST_VARIABLE}
     status = subprocess.run(
         ["bash", str(script)],

@@ -16,7 +16,8 @@ A task belongs to the stage whose `first <= ordinal < first + tasks`; its index,
 `ordinal - first`. A stage that comes several times has `times` and `every` besides: it comes again
 every so many ordinals. One whose results come in several parts has their number in `parts`. `reads`
 names the data of the stage in the order of a task's reads, before any results; a stage that reads
-only results names none. A shard `file:<path>` is a whole file on a shared path.
+only results names none. One whose tasks save what they have done has the directory for that in
+`checkpoint`. A shard `file:<path>` is a whole file on a shared path.
 
 `Job.kind` is what the first stage runs: jobs that run the same are expected to take alike times.
 """
@@ -27,6 +28,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headgate.base.errors import Problem, SpecError, nearest
@@ -87,6 +89,8 @@ def _first_tasks(
     """Return all tasks but those of `reduce`."""
     reads = [tuple(shard.id for shard in row) for row in rows]
     task = _task(stage.resources)
+    if stage.checkpoint is not None:
+        task = replace(task, checkpoint_s=stage.checkpoint.every_s)
     if stage.wavefront is not None:
         return wavefront(
             job_id, stage.wavefront.rows, stage.wavefront.columns, task=task, reads=reads
@@ -99,6 +103,8 @@ def _first_tasks(
 
 def _first_stages(job_file: JobFile, stage: Tasks, groups: int) -> list[dict[str, Any]]:
     first = _program("tasks", stage, 0, groups, stage.for_each or ())
+    if stage.checkpoint is not None:
+        first |= {"checkpoint": stage.checkpoint.path}
     if stage.iterations is not None and job_file.update is not None:
         again = {"times": stage.iterations, "every": groups + 1}
         update = _program("update", job_file.update, groups, 1)

@@ -29,6 +29,18 @@ def _one_or_more(value: Any) -> Any:
     return value
 
 
+def _is_shared(path: str) -> bool:
+    """Return whether a path may be one that all nodes see."""
+    return path.startswith("/") and path.isprintable()
+
+
+def _shared_path(value: Any) -> Any:
+    if isinstance(value, str) and not _is_shared(value):
+        problem = "{value} is not an absolute path; tasks run on other nodes"
+        raise PydanticCustomError("shared_path", problem, {"value": shown(value)})
+    return value
+
+
 class Resources(Shape):
     """What one task holds while it runs; one without GPUs holds CPU slots of its node."""
 
@@ -58,6 +70,19 @@ Run = Annotated[
 Params = Annotated[
     dict[str, Any], Field(default_factory=dict, description="values handed to the function")
 ]
+
+
+class Checkpoint(Shape):
+    """Where a task's program saves what it has done, to go on from there in its next run."""
+
+    every_s: Annotated[
+        float, Field(gt=0, le=1e12, description="it saves at least every so many seconds")
+    ]
+    path: Annotated[
+        str,
+        BeforeValidator(_shared_path),
+        Field(description="absolute path of a directory that all nodes see"),
+    ]
 
 
 class Wavefront(Shape):
@@ -94,6 +119,9 @@ class Tasks(Shape):
     ] = None
     params: Params
     resources: Resources = Resources()
+    checkpoint: Annotated[
+        Checkpoint | None, Field(description="what its program has saved outlasts a run")
+    ] = None
     retries: Annotated[Count, Field(description="times a failed task is run again")] = 2
 
 
@@ -193,8 +221,13 @@ def _check_form(document: Document, job: JobFile) -> None:
     elif "resources" in raw:
         document.add(("resources",), "belongs to 'run'; put it under 'tasks'")
     for key in ("run", "tasks", "update", "reduce"):
-        if key in raw and getattr(job, key) is None and document.is_clean((key,)):
-            document.add((key,), "must not be empty")
+        if key in raw and getattr(job, key) is None:
+            _check_given(document, (key,))
+
+
+def _check_given(document: Document, place: Place) -> None:
+    if document.is_clean(place):
+        document.add(place, "must not be empty")
 
 
 def _check_stages(document: Document, job: JobFile) -> None:
@@ -208,6 +241,8 @@ def _check_stages(document: Document, job: JobFile) -> None:
     if job.resources is not None:
         _check_resources(document, ("resources",), job.resources)
     if job.tasks is not None:
+        if "checkpoint" in document.data["tasks"] and job.tasks.checkpoint is None:
+            _check_given(document, ("tasks", "checkpoint"))
         tasks, parted = job.tasks, job.reduce is not None and job.reduce.partitioned
         shards = len(tasks.for_each or ()) + 2 * bool(tasks.wavefront) + bool(tasks.iterations)
         _check_stage(document, ("tasks",), tasks, shards=shards, parted=parted)
@@ -342,7 +377,7 @@ def _check_data(document: Document, job: JobFile) -> None:
         if data.files is not None and not data.files:
             document.add((*place, "files"), "must not be empty")
         for number, path in enumerate(data.files or ()):
-            if not path.startswith("/") or not path.isprintable():
+            if not _is_shared(path):
                 problem = f"{shown(path)} is not an absolute path"
                 document.add((*place, "files", number), problem, "tasks run on other nodes")
         if job.tasks and name not in read and document.is_clean(("tasks", "for_each")):

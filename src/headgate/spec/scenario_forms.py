@@ -27,6 +27,7 @@ Sizes = Annotated[list[Size], Field(min_length=1), BeforeValidator(_one_or_more)
 
 class NeedShape(Shape):
     compute_s: Seconds = 0.0
+    checkpoint_s: Seconds = 0.0
     gpus: Count = 1
     gpu_memory: Size = 0
     cpus: Positive = 1

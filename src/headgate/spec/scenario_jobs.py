@@ -164,6 +164,7 @@ class JobsBuilder:
             gpu_memory_bytes=shape.gpu_memory,
             cpus=shape.cpus,
             compute_s=shape.compute_s,
+            checkpoint_s=shape.checkpoint_s,
             output_bytes=shape.output_bytes,
         )
         if shape.gpu_memory and not shape.gpus and self.document.is_clean((*place, "gpus")):

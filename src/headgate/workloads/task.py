@@ -27,7 +27,9 @@ class TaskContext:
     where the result file must be when the function returns; it does not exist before. A result in
     several parts is written to `outputs` instead, one file per part. `gpus` are
     the node's GPUs that this run holds, which the process sees as devices 0, 1, ...; empty for a
-    task on CPU slots. A run may be repeated, so it must not change anything but `output`.
+    task on CPU slots. A run may be repeated, so it must not change anything but `output` and what
+    lies in `checkpoint`, a directory of the task's own where earlier runs may have saved something;
+    it is there for tasks whose job asks for one.
     """
 
     index: int
@@ -37,6 +39,7 @@ class TaskContext:
     params: Mapping[str, Any] = field(default_factory=dict)
     gpus: tuple[int, ...] = ()
     outputs: tuple[Path, ...] = ()
+    checkpoint: Path | None = None
 
 
 TaskFunction = Callable[[TaskContext], None]

@@ -1,0 +1,129 @@
+"""A run that is cut short goes on from its checkpoint, and what it lost is counted."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.live.system import Headgate
+
+from headgate.engine import Engine
+from headgate.journal import Journal
+from headgate.protocol import LaunchTask, TaskStarted, TaskStopped
+
+pytestmark = pytest.mark.live
+EVERY_S = 0.2
+COUNTER = """
+import os, time
+from pathlib import Path
+
+def count(task):
+    saved = task.checkpoint / "count"
+    done = int(saved.read_text()) if saved.exists() else 0
+    with Path(task.params["trace"]).open("a") as trace:
+        trace.write(f"{task.index} {done}\\n")
+    while not Path(task.params["gate"]).exists():
+        time.sleep(0.05)
+        done += 1
+        (task.checkpoint / "new").write_text(str(done))
+        os.replace(task.checkpoint / "new", saved)
+    task.output.write_text(str(done))
+"""
+
+
+@pytest.fixture(scope="module")
+def headgate() -> Iterator[Headgate]:
+    with Headgate(nodes=2, gpus=1, up=("--probe-period=0", "--policy=fsp")) as headgate:
+        yield headgate
+
+
+def _replayed(headgate: Headgate, copy: Path) -> tuple[Engine, list[LaunchTask], dict[str, float]]:
+    """Return what the journal tells: an engine, all launches, and of the run cut short its times.
+
+    Read from a copy, since the controller holds it.
+    """
+    copy.mkdir()
+    for file in headgate.state.glob("journal.db*"):
+        shutil.copy(file, copy)
+    journal, engine = Journal.open(copy / "journal.db"), Engine()
+    launches: list[LaunchTask] = []
+    at: dict[int, list[float]] = {}
+    cut: dict[str, float] = {}
+    for _, batch in journal.batches():
+        for event in batch:
+            if isinstance(event, TaskStarted):
+                at[event.cause].append(event.at)
+            elif isinstance(event, TaskStopped):
+                launched_at, started_at = at[event.cause]
+                cut["held_s"] = event.at - launched_at
+                cut["computed_s"] = event.at - started_at - event.usage.read_s
+        new = [c for c in engine.handle(*batch) if isinstance(c, LaunchTask)]
+        launches += new
+        at.update({launch.id: [engine.state.now] for launch in new})
+    journal.close()
+    return engine, launches, cut
+
+
+def test_a_run_cut_short_goes_on_from_its_checkpoint(headgate: Headgate, tmp_path: Path) -> None:
+    shared, gate, trace = (tmp_path / name for name in ("shared", "gate", "trace"))
+    shared.mkdir()
+    (tmp_path / "counter.py").write_text(COUNTER)
+    tasks = {
+        "count": 2,
+        "run": "counter:count",
+        "params": {"gate": str(gate), "trace": str(trace)},
+        "checkpoint": {"every_s": EVERY_S, "path": str(shared)},
+    }
+    envs = {"PYTHONPATH": str(tmp_path)}
+    early = headgate.submit(json.dumps({"name": "early", "tasks": tasks, "envs": envs}))
+    saved = [shared / f"{early}.{n}" / "count" for n in range(2)]
+    headgate.until(
+        lambda: all(file.exists() and int(file.read_text()) >= 20 for file in saved),
+        "both tasks have saved something",
+    )
+    late = headgate.submit(
+        json.dumps(
+            {
+                "name": "late",
+                "tasks": {
+                    "count": 1,
+                    "run": 'echo "$HEADGATE_CHECKPOINT" > {output}; ls "$HEADGATE_CHECKPOINT"',
+                    "checkpoint": {"every_s": 60, "path": str(shared)},
+                },
+            }
+        )
+    )
+    headgate.ends(late)  # early has held both GPUs: one was taken from it
+    assert headgate.result(late) == f"{shared}/{late}.0\n".encode()
+    headgate.running(early, 2)
+    headgate.until(lambda: len(trace.read_text().splitlines()) == 3, "the third run has begun")
+    gate.touch()
+    headgate.ends(early)
+    runs = [[int(word) for word in line.split()] for line in trace.read_text().splitlines()]
+    assert [done for _, done in runs[:2]] == [0, 0]
+    again, done = runs[2]
+    assert done >= 20, "it went on from what was saved"
+    assert int(headgate.result(early, again)) >= done
+    assert list(shared.iterdir()) == [], "who has finished needs no checkpoint"
+
+    engine, launches, cut = _replayed(headgate, tmp_path / "copy")
+    kept_s = math.floor(cut["computed_s"] / EVERY_S + 1e-9) * EVERY_S
+    assert kept_s > 0
+    row = engine.state.names.job_rows[early]
+    assert engine.state.jobs.lost_gpu_s[row] == pytest.approx(cut["held_s"] - kept_s)
+    told = [c.progress_s for c in launches if (c.job, c.ordinal) == (early, again)]
+    assert told == [0, pytest.approx(kept_s)]
+
+
+def test_without_the_directory_that_all_nodes_see_a_task_fails_and_says_so(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    checkpoint = {"every_s": 1, "path": str(tmp_path / "absent")}
+    tasks = {"count": 1, "run": "true", "retries": 0, "checkpoint": checkpoint}
+    view = headgate.ends(headgate.submit(json.dumps({"tasks": tasks})), "failed")
+    assert "there is no place for its checkpoint" in json.dumps(view)
+    assert not (tmp_path / "absent").exists()
