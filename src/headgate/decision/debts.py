@@ -14,6 +14,7 @@ from headgate.state import Snapshot, TaskState
 from headgate.state.life import HOLDING
 
 _UNFINISHED = (TaskState.BLOCKED, TaskState.WAITING, *HOLDING)
+_RUNS = (TaskState.STARTING, TaskState.RUNNING)  # one that is being stopped starts anew
 
 
 def missed_gpu_s(snapshot: Snapshot, now: Standing, *, memory_s: float) -> Floats:
@@ -60,7 +61,7 @@ def remaining_gpu_s(snapshot: Snapshot, now: Standing) -> Floats:
     takes_s = np.where(np.isnan(takes_s), known.mean() if len(known) else 1.0, takes_s)
     takes_s = np.maximum(takes_s - tasks.progress_s.span(first, end)[found], 0.0)
     run_s = snapshot.now - tasks.launched_at.span(first, end)[found]
-    runs = np.isin(state[found], HOLDING)
+    runs = np.isin(state[found], _RUNS)
     left_s = np.where(runs, np.maximum(takes_s - run_s, 0.0), takes_s)
     per_job = np.bincount(job[found], left_s, len(snapshot.jobs.state)).astype(np.float64)
     return per_job[now.jobs]

@@ -13,8 +13,14 @@ from headgate.decision.debts import changed_debts, missed_gpu_s, remaining_gpu_s
 from headgate.decision.shares import Floats, fair_shares
 from headgate.decision.standing import Standing
 from headgate.policies.flow.aggregated import Placed, Round
-from headgate.policies.flow.later import ask_again_at, later_gpus, waiting_for, worth_cutting
-from headgate.policies.flow.rounds import Choice, Demand, FlowPolicy, Offer
+from headgate.policies.flow.later import (
+    Claims,
+    ask_again_at,
+    later_gpus,
+    waiting_for,
+    worth_cutting,
+)
+from headgate.policies.flow.rounds import Choice, Demand, FlowPolicy, Offer, nth_of_equals
 from headgate.state import Snapshot
 
 PARAMETERS = (
@@ -55,7 +61,7 @@ class TimelyFlow(FlowPolicy):
     **Whom for.** A job below its share has a run cut short of a job above `1 + slack` of its own
     when that is worth its price, the work that is lost: when waiting for GPUs that come free by
     themselves would take longer, and when the job has missed as many GPU seconds. It pays with
-    these, so no more work is ever lost than jobs have missed.
+    these, so no more work is ever lost than jobs have missed; and its turn still comes first then.
 
     Deviates from the flow paper, which solves for the free GPUs of one instant. The order of jobs
     is that of Friedman and Henderson, Fairness and efficiency in web server protocols, SIGMETRICS
@@ -70,10 +76,15 @@ class TimelyFlow(FlowPolicy):
         self._memory_s, self._slack = memory_s, slack
 
     def demand(self, now: Standing) -> Demand:
-        """Deal everybody's next slots out by fair shares of all GPUs."""
+        """Deal everybody's next slots out by fair shares of all GPUs.
+
+        Where a queue's ceiling may bind, what its jobs hold counts: they get no more slots than it
+        leaves, since the next slots of GPUs that others hold now are of no use to them.
+        """
         target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
+        bound = (now.ceiling < now.gpus.sum())[now.queue]
         most = now.hierarchy.deal_classes(
-            held=np.zeros_like(now.held), tasks=now.waiting, gpus=now.gpus
+            held=np.where(bound, now.held, 0), tasks=now.waiting, gpus=now.gpus
         )
         return Demand(target=target, group=np.arange(len(now.jobs)), most=most, least=most)
 
@@ -93,43 +104,34 @@ class TimelyFlow(FlowPolicy):
         """Place what is due now, in turn, and cut runs short where that is worth its price."""
         del round_
         owed = missed_gpu_s(snapshot, now, memory_s=self._memory_s)
-        share = np.maximum(demand.target, 1)
-        turn = (remaining_gpu_s(snapshot, now) - owed) / share
-        placed, left = _in_turn(now, routed, turn)
+        left_s = remaining_gpu_s(snapshot, now)
+        placed, left = _in_turn(now, routed, (left_s - owed) / np.maximum(demand.target, 1))
         won = np.bincount(now.task_job[placed.task], minlength=len(now.jobs))
         held = now.held + won
-        usable = held + now.waiting.sum(axis=1) - won
+        useful = np.minimum(demand.target, held + now.waiting.sum(axis=1) - won)
         later = later_gpus(snapshot, now)
         waiting = waiting_for(now, later, left)
-        free = now.free.sum(axis=0) - np.bincount(placed.kind, minlength=now.free.shape[1])
-        cut, paid = worth_cutting(
-            now, later, waiting, target=demand.target, held=held, slack=self._slack, owed=owed
+        claims = Claims(target=demand.target, held=held, left_s=left_s, owed=owed)
+        cuts = worth_cutting(
+            now, later, waiting, claims, slack=self._slack, memory_s=self._memory_s
         )
-        missing = np.minimum(demand.target, usable) - held
+        free = now.free.sum(axis=0) - np.bincount(placed.kind, minlength=now.free.shape[1])
+        short = held < demand.target
         return Choice(
             placed=placed,
             wait_price=waiting.price_by_job(len(now.jobs)),
-            preemptions=cut,
-            missed=changed_debts(snapshot, now, owed, paid, missing),
-            again_at=ask_again_at(snapshot, now, later, waiting, free, held, demand.target),
+            preemptions=cuts.task,
+            missed=changed_debts(snapshot, now, owed, cuts.paid, useful - held),
+            again_at=ask_again_at(snapshot, now, later, waiting, free, short, cuts.next_s),
         )
 
 
 def _in_turn(now: Standing, routed: Placed, turn: Floats) -> tuple[Placed, Placed]:
     """Return who of those sent to a node gets one of its free GPUs, and, in turn, who does not."""
-    job = now.task_job[routed.task]
-    free = now.free.copy()
-    room = now.ceiling - np.bincount(now.queue, now.held, len(now.ceiling)).astype(np.int64)
-    placed, left = [], []
-    for i in np.lexsort((routed.task, turn[job])).tolist():
-        cell, queue = (int(routed.node[i]), int(routed.kind[i])), int(now.queue[job[i]])
-        if free[cell] > 0 and room[queue] > 0:
-            free[cell] -= 1
-            room[queue] -= 1
-            placed.append(i)
-        else:
-            left.append(i)
-    return routed.only(np.sort(np.array(placed, np.int64))), routed.only(np.array(left, np.int64))
+    order = np.lexsort((routed.task, turn[now.task_job[routed.task]]))
+    cell = (routed.node * now.free.shape[1] + routed.kind)[order]
+    first = nth_of_equals(cell) < now.free.ravel()[cell]
+    return routed.only(np.sort(order[first])), routed.only(order[~first])
 
 
 def _make(**parameters: float) -> Policy:

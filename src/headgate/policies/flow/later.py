@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.decision.costs import PRICE_LIMIT
 from headgate.decision.shares import Floats
@@ -12,13 +14,14 @@ from headgate.decision.standing import Standing
 from headgate.flow import Ints
 from headgate.policies.flow.aggregated import Placed
 from headgate.policies.flow.preemption import Runs, runs_now
+from headgate.policies.flow.rounds import nth_of_equals
 from headgate.state import Snapshot, saved_s
 
 RESTART_S = 1.0
 """What it costs to start a run again, besides its work: assumed."""
 
 _PAUSE_S = 1.0  # nobody asks to be asked again sooner than this
-_NO_RUN = -1
+_SOONEST_S = 0.001  # a GPU that is free now is nearer than any that is held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,7 +53,7 @@ def later_gpus(snapshot: Snapshot, now: Standing) -> Later:
     left_s = np.where(np.isnan(compute_s), read_s, np.maximum(compute_s - progress_s, 0.0))
     takes_s = read_s + left_s
     run_s = snapshot.now - runs.launched_at
-    wait_s = np.where(runs.stopping, 0.0, np.abs(takes_s - run_s))
+    wait_s = np.maximum(np.where(runs.stopping, 0.0, np.abs(takes_s - run_s)), _SOONEST_S)
     computed_s = snapshot.now - tasks.started_at.array()[runs.task] - read_s
     kept_s = saved_s(computed_s, tasks.checkpoint_s.array()[runs.task])
     return Later(runs=runs, wait_s=wait_s, lost_s=run_s - kept_s)
@@ -62,7 +65,7 @@ class Waiting:
 
     task: Ints  # indices into `Standing.task`
     job: Ints  # indices into `Standing.jobs`
-    run: Ints  # index into `Later`, or -1 where a queue's ceiling leaves no GPU to wait for
+    run: Ints  # index into `Later`
     price: Ints  # of the wait and of reading there, microseconds
 
     def price_by_job(self, jobs: int) -> Ints:
@@ -73,76 +76,100 @@ class Waiting:
 
 
 def waiting_for(now: Standing, later: Later, left: Placed) -> Waiting:
-    """Let tasks, in their turn, wait for the GPUs of the nodes they were sent to, soonest first."""
+    """Let tasks, in their turn, wait for the GPUs of the nodes they were sent to, soonest first.
+
+    No more are `left` of those sent to a node than GPUs of the class are held there.
+    """
     kinds = now.free.shape[1]
-    cell = later.runs.node * kinds + later.runs.kind
+    cell, sought = later.runs.node * kinds + later.runs.kind, left.node * kinds + left.kind
     soonest = np.lexsort((later.wait_s, cell))
-    sought = left.node * kinds + left.kind
-    by_cell = np.argsort(sought, kind="stable")
-    nth = np.empty_like(by_cell)
-    nth[by_cell] = np.arange(len(by_cell)) - np.searchsorted(sought[by_cell], sought[by_cell])
-    place = np.searchsorted(cell[soonest], sought) + nth
-    there = place < np.searchsorted(cell[soonest], sought, side="right")
-    run = np.full(len(sought), _NO_RUN)
-    run[there] = soonest[place[there]]
-    wait = (
-        np.where(there, later.price[run], PRICE_LIMIT)
-        if len(cell)
-        else np.full(len(run), PRICE_LIMIT)
-    )
+    run = soonest[np.searchsorted(cell[soonest], sought) + nth_of_equals(sought)]
     return Waiting(
         task=left.task,
         job=now.task_job[left.task],
         run=run,
-        price=np.minimum(left.price + wait, PRICE_LIMIT),
+        price=np.minimum(left.price + later.price[run], PRICE_LIMIT),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Claims:
+    """What each job may claim, once what is free has been given out."""
+
+    target: Ints  # GPUs
+    held: Ints
+    left_s: Floats  # GPU seconds that it will still take
+    owed: Floats  # GPU seconds
+
+    @property
+    def share(self) -> Ints:
+        """By which a job's time is told."""
+        return np.maximum(self.target, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cuts:
+    """Runs that are cut short, and who pays for it."""
+
+    task: tuple[int, ...]  # rows
+    paid: Floats  # by each job, GPU seconds
+    next_s: float  # until more may be worth their price, debts growing as they do now
 
 
 def worth_cutting(
     now: Standing,
     later: Later,
     waiting: Waiting,
+    claims: Claims,
     *,
-    target: Ints,
-    held: Ints,
     slack: float,
-    owed: Floats,
-) -> tuple[tuple[int, ...], Floats]:
-    """Return the tasks whose runs are cut short for those that wait for their GPUs, and who pays.
+    memory_s: float,
+) -> Cuts:
+    """Return whose runs are cut short for those that wait for their GPUs.
 
     For the n-th GPU that jobs are short of, a run is cut if the n-th GPU to come free by itself is
     further away than the price of cutting, and if the job that waits is owed that price (`owed`,
     GPU seconds), which it then pays. The price is the work that is lost, reading included, and
     `RESTART_S`. The run's job holds more than `1 + slack` of its target, and keeps its target and
-    one run. So no more work is ever lost than jobs have missed, and nothing goes back and forth.
+    one run; and its turn is after the other's, though that one has paid. So no more work is ever
+    lost than jobs have missed, and nothing goes back and forth.
     """
-    runs = later.runs
-    short = target - held
-    stops = np.bincount(runs.job[runs.stopping & (runs.job >= 0)], minlength=len(held))
+    runs, target, share = later.runs, claims.target, claims.share
+    short, owed = target - claims.held, claims.owed.copy()
+    stops = np.bincount(runs.job[runs.stopping & (runs.job >= 0)], minlength=len(target))
     keeps = now.held - stops
     spare = np.where(keeps > (1 + slack) * target, np.minimum(keeps - target, keeps - 1), 0)
-    soonest = [np.sort(later.wait_s[runs.kind >= kind]) for kind in range(now.free.shape[1])]
-    paid, missing = np.zeros(len(held)), 0
-    cut: list[int] = []
-    for task, job, run in zip(
-        *(c.tolist() for c in (waiting.task, waiting.job, waiting.run)), strict=True
-    ):
-        if run == _NO_RUN or short[job] <= 0:
+    cut, next_s = [], math.inf
+    if not (spare > 0).any():
+        return Cuts(task=(), paid=np.zeros(len(owed)), next_s=next_s)
+    free_s = _soonest_last(later, now.free.shape[1])
+    for i in np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job]).tolist():
+        job, run = int(waiting.job[i]), int(waiting.run[i])
+        # Some have been taken by those before, perhaps all that are large enough but its own.
+        fitting = [each for each in free_s[int(now.task_class[waiting.task[i]]) :] if each]
+        soonest = min(fitting, key=lambda each: each[-1], default=[float(later.wait_s[run])])
+        loser, price_s, gained_s = int(runs.job[run]), later.lost_s[run] + RESTART_S, soonest.pop()
+        if runs.stopping[run] or loser < 0 or spare[loser] <= 0:
             continue
-        short[job] -= 1
-        loser, price_s = int(runs.job[run]), later.lost_s[run] + RESTART_S
-        gained_s = soonest[int(now.task_class[task])][missing]
-        missing += 1
-        if (
-            not runs.stopping[run]
-            and loser != _NO_RUN
-            and spare[loser] > 0
-            and price_s < min(gained_s, owed[job] - paid[job])
-        ):
+        turn = (claims.left_s[job] - max(0.0, owed[job] - price_s)) / share[job]
+        if turn >= (claims.left_s[loser] - owed[loser]) / share[loser]:
+            continue  # it would take its GPU back
+        if price_s < min(gained_s, owed[job]):
             spare[loser] -= 1
-            paid[job] += price_s
+            owed[job] -= price_s
             cut.append(int(runs.task[run]))
-    return tuple(cut), paid
+            continue
+        # From now on the price grows by a second each second, and what is gained shrinks.
+        grows = short[job] - owed[job] / memory_s - 1
+        soon_s = max(0.0, price_s - owed[job]) / grows if grows > 0 else math.inf
+        if price_s + soon_s < gained_s - soon_s:
+            next_s = min(next_s, soon_s)
+    return Cuts(task=tuple(cut), paid=claims.owed - owed, next_s=next_s)
+
+
+def _soonest_last(later: Later, kinds: int) -> list[list[float]]:
+    """Return when GPUs of each class come free by themselves."""
+    return [np.sort(later.wait_s[later.runs.kind == k])[::-1].tolist() for k in range(kinds)]
 
 
 def ask_again_at(
@@ -151,18 +178,15 @@ def ask_again_at(
     later: Later,
     waiting: Waiting,
     free: Ints,
-    held: Ints,
-    target: Ints,
+    short: NDArray[np.bool_],
+    next_s: float,
 ) -> float | None:
     """Return when to look again, though nothing may happen until then, or None.
 
     When the first GPU is expected to be free that a task waits for which might run now elsewhere
-    (`free`, by class), or whose job is below its share.
+    (`free`, by class), or whose job is below its share (`short`), or after `next_s`.
     """
-    room = now.ceiling - np.bincount(now.queue, held, len(now.ceiling)).astype(np.int64)
     fitting = np.append(np.cumsum(free[::-1])[::-1], 0)
-    might = (fitting[now.task_class[waiting.task]] > 0) | (held < target)[waiting.job]
-    might &= (waiting.run != _NO_RUN) & (room[now.queue[waiting.job]] > 0)
-    if not might.any():
-        return None
-    return snapshot.now + max(_PAUSE_S, float(later.wait_s[waiting.run[might]].min()))
+    might = (fitting[now.task_class[waiting.task]] > 0) | short[waiting.job]
+    soon_s = float(later.wait_s[waiting.run[might]].min(initial=next_s))
+    return None if math.isinf(soon_s) else snapshot.now + max(_PAUSE_S, soon_s)

@@ -208,7 +208,7 @@ def _offer(snapshot: Snapshot, now: Standing, most: Ints, *, ahead: bool) -> Off
         ],
         np.int64,
     )
-    first = _nth_of_equals(kind) < most[now.task_job[able]]
+    first = nth_of_equals(kind) < most[now.task_job[able]]
     return Offer(
         task=able[first],
         kind=kind[first],
@@ -222,7 +222,7 @@ def _first_come(placed: Placed, kind: Ints) -> Placed:
     """Let the first tasks of each kind run, since which of them do is all the same to the flow."""
     members = np.argsort(kind, kind="stable")
     wanted = np.sort(kind[placed.task])
-    task = members[np.searchsorted(kind[members], wanted) + _nth_of_equals(wanted)]
+    task = members[np.searchsorted(kind[members], wanted) + nth_of_equals(wanted)]
     by_kind = np.argsort(kind[placed.task], kind="stable")
     order = np.argsort(task)
     return Placed(
@@ -233,7 +233,7 @@ def _first_come(placed: Placed, kind: Ints) -> Placed:
     )
 
 
-def _nth_of_equals(values: Ints) -> Ints:
+def nth_of_equals(values: Ints) -> Ints:
     """Return how many equal values come before each one."""
     order = np.argsort(values, kind="stable")
     nth = np.empty_like(order)
@@ -247,7 +247,7 @@ def _placements(snapshot: Snapshot, now: Standing, placed: Placed) -> list[Place
     cell = placed.node * kinds + placed.kind
     first = np.cumsum(now.free.ravel()) - now.free.ravel()  # `free_gpu` is by node and class
     gpu = (
-        now.free_gpu[first[cell] + _nth_of_equals(cell)]
+        now.free_gpu[first[cell] + nth_of_equals(cell)]
         - snapshot.nodes.first_gpu.array()[placed.node]
     )
     return [
