@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from headgate.decision import Policy
 from headgate.engine import Engine, drive
 from headgate.model import Task
-from headgate.policies.flow import PreemptiveFlowSharing
+from headgate.policies.flow import PreemptiveFlowSharing, TimelyFlow
 from headgate.protocol import (
     Command,
     Event,
@@ -121,11 +122,12 @@ class Books:
         useful[launch.job] = useful.get(launch.job, 0.0) + gpus * kept_s
 
 
+@pytest.mark.parametrize("policy", [PreemptiveFlowSharing, TimelyFlow])
 @pytest.mark.parametrize("first", range(0, 120, 40))
-def test_lost_and_useful_make_up_what_was_held(first: int) -> None:
+def test_lost_and_useful_make_up_what_was_held(first: int, policy: type[Policy]) -> None:
     cut = resumed = 0
     for seed in range(first, first + 40):
-        books = ride(seed)
+        books = ride(seed, policy())
         jobs = books.engine.state.jobs
         for row, job in enumerate(books.engine.state.names.jobs):
             useful = books.useful_gpu_s.get(job.id, 0.0)
@@ -137,9 +139,8 @@ def test_lost_and_useful_make_up_what_was_held(first: int) -> None:
     assert resumed
 
 
-def ride(seed: int) -> Books:
+def ride(seed: int, policy: Policy) -> Books:
     """Let a storm without lost nodes and cancelled jobs pass over tasks with checkpoints."""
-    policy = PreemptiveFlowSharing()
     weather = storm(seed, calm=True, accepts=lambda job: policy.refuses(job) is None)
     facts = [_saving(fact, seed) if isinstance(fact, JobSubmitted) else fact
              for fact in weather.facts]  # fmt: skip

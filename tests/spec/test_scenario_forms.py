@@ -40,6 +40,16 @@ def test_a_map_with_a_reduce(tmp_path: Path) -> None:
     assert job.kind == "k"
 
 
+def test_tasks_that_save_what_they_have_done(tmp_path: Path) -> None:
+    reduce = {"compute_s": 9.0, "checkpoint_s": 1.5}
+    _, job = of(tmp_path, for_each=each(checkpoint_s=2, reduce=reduce))
+    assert [task.checkpoint_s for task in job.tasks] == [2, 2, 1.5]
+    _, job = of(tmp_path, wavefront={"rows": 1, "columns": 1, "compute_s": 9, "checkpoint_s": 4})
+    assert [task.checkpoint_s for task in job.tasks] == [4]
+    _, job = of(tmp_path, tasks=[{"compute_s": 9, "checkpoint_s": 4}, {"compute_s": 9}])
+    assert [task.checkpoint_s for task in job.tasks] == [4, 0]
+
+
 def test_results_in_parts(tmp_path: Path) -> None:
     reduce = {"compute_s": 1.0, "tasks": 2, "partitioned": True, "gpus": 1, "gpu_memory": "1GB"}
     _, job = of(tmp_path, for_each=each(reduce=reduce))

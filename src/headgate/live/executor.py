@@ -127,7 +127,10 @@ class Executor:
                 message=str(error) if known else f"{type(error).__name__}: {error}",
                 usage=run.usage,
             )
-        await self._in_thread(lambda: shutil.rmtree(directory, ignore_errors=True))
+        done_with = [directory]
+        if outcome.kind is OutcomeKind.FINISHED and (checkpoint := _checkpoint(launch)):
+            done_with.append(checkpoint)
+        await self._in_thread(lambda: _remove(done_with))
         return outcome
 
     async def _read_and_run(
@@ -136,7 +139,9 @@ class Executor:
         """Read the shards, run the program, keep its result; return the sizes of its parts."""
         log = log_path(self._root, self._node, launch.job, launch.ordinal, launch.attempt)
         await self._in_thread(lambda: _make_directories(directory, log.parent))
-        checkpoint = await self._in_thread(lambda: _checkpoint(launch))
+        checkpoint = _checkpoint(launch)
+        if checkpoint is not None:
+            await self._in_thread(lambda: _make_checkpoint(checkpoint, first=launch.attempt == 1))
         shards = await self._read_shards(launch, run, directory)
         program = launch.program
         output = directory / "output"
@@ -162,10 +167,7 @@ class Executor:
             problem = f"it wrote one result, and {program.parts} parts are read: write 'outputs'"
             raise _RunError(problem, FailureKind.ERROR)
         results = result_ids(launch.job, launch.ordinal, program.parts)
-        sizes = await self._in_thread(lambda: self._keep_result(results, outputs))
-        if checkpoint is not None:
-            await self._in_thread(lambda: shutil.rmtree(checkpoint, ignore_errors=True))
-        return sizes
+        return await self._in_thread(lambda: self._keep_result(results, outputs))
 
     def _keep_result(self, results: Sequence[str], outputs: Sequence[Path]) -> tuple[int, ...]:
         """Move a result into the store, replacing one of an earlier run; return its sizes."""
@@ -256,21 +258,28 @@ def _make_directories(scratch: Path, logs: Path) -> None:
     logs.mkdir(parents=True, exist_ok=True)
 
 
+def _remove(directories: Sequence[Path]) -> None:
+    for directory in directories:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def _checkpoint(launch: LaunchRecord) -> Path | None:
-    """Return the directory where a task's runs save what they have done, empty at the first."""
+    """Return the directory where a task's runs save what they have done, if they do."""
     if not launch.program.checkpoint:
         return None
-    name = f"{quote(launch.job, safe='')}.{launch.ordinal}"
-    place = Path(launch.program.checkpoint, name)
+    return Path(launch.program.checkpoint, f"{quote(launch.job, safe='')}.{launch.ordinal}")
+
+
+def _make_checkpoint(place: Path, *, first: bool) -> None:
+    """See to it that there is a place for a task's checkpoint, an empty one for its first run."""
     try:
-        if launch.attempt == 1:
+        if first:
             with suppress(FileNotFoundError):
                 shutil.rmtree(place)  # of another job that had this name
         place.mkdir(exist_ok=True)  # without parents: made here, they would be on this node alone
     except OSError as error:
         problem = f"there is no place for its checkpoint: {error}"
         raise _RunError(problem, FailureKind.ERROR) from error
-    return place
 
 
 def _tail(log: Path) -> str:

@@ -1,0 +1,68 @@
+"""What a checkpoint holds is neither waited for, nor priced, nor told as lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.policies.flow.bench import GB, Bench, submitted
+
+from headgate.app import POLICIES
+from headgate.decision.debts import remaining_gpu_s
+from headgate.decision.outlook import choose, outlook
+from headgate.decision.standing import standing
+from headgate.model import Task
+from headgate.policies.flow.later import Later, later_gpus
+from headgate.protocol import FailureKind, TaskFailed, TaskFinished, TaskStarted, Usage
+
+READ = Usage(read_bytes=(2 * GB, 0, 0), read_s=2.0)
+
+
+def begun(bench: Bench, job: str, ordinal: int) -> int:
+    """Say that a run has begun in the instant of its launch; return its id."""
+    launch = bench.runs[job, ordinal].id
+    bench.tell(TaskStarted(at=bench.at, cause=launch))
+    return launch
+
+
+def later(bench: Bench) -> Later:
+    snapshot = bench.engine.snapshot()
+    return later_gpus(snapshot, standing(snapshot))
+
+
+def test_a_cut_costs_less_right_after_a_checkpoint_and_the_next_run_is_shorter() -> None:
+    bench = Bench()
+    bench.node("n", "r", 10)
+    bench.data("s", 2 * GB, "n")
+    bench.tell(submitted("j", [Task(reads=("s",), checkpoint_s=10)] * 3))
+    launch = begun(bench, "j", 0)
+    bench.at = 52.0  # it has read for 2 s and computed for 50
+    bench.tell(TaskFinished(at=bench.at, cause=launch, usage=READ))
+    launch = begun(bench, "j", 1)
+    for at, lost_s in ((53.0, 1.0), (63.5, 11.5), (64.0, 2.0), (79.0, 7.0)):
+        bench.at = at
+        bench.queue("other")  # for the time to go on
+        assert later(bench).lost_s.tolist() == pytest.approx([lost_s])
+        assert later(bench).wait_s.tolist() == pytest.approx([104.0 - at])
+    lost = TaskFailed(at=79.0, cause=launch, kind=FailureKind.LOST, message="gone", usage=READ)
+    bench.tell(lost)
+    assert bench.runs["j", 1].progress_s == 20
+    assert later(bench).wait_s.tolist() == pytest.approx([2.0 + 30.0])
+    snapshot = bench.engine.snapshot()
+    left = remaining_gpu_s(snapshot, standing(snapshot))
+    assert left.tolist() == pytest.approx([32.0 + 52.0])
+
+
+def test_a_plan_tells_what_would_be_lost() -> None:
+    bench = Bench()
+    bench.node("n", "r", 10, 10)
+    saves = [Task(checkpoint_s=10), Task(checkpoint_s=10)]
+    bench.tell(submitted("early", saves))
+    for ordinal in range(2):
+        begun(bench, "early", ordinal)
+    bench.at = 25.0
+    bench.tell(replace(submitted("late", 1), at=bench.at))
+    told = outlook(bench.engine.snapshot(), choose(POLICIES, "fs", {}, "fsp,slack=0"), bench.at)
+    ((ran_s, lost_s),) = [(cut.ran_s, cut.lost_s) for cut in told.cuts]
+    assert (ran_s, lost_s) == (25, 5)
+    assert [job.lost_gpu_s for job in told.jobs] == [5, 0]
