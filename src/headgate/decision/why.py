@@ -27,7 +27,7 @@ _NOT_BEGUN = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Holding:
     """A job's GPUs against its share of all; `account` fields as in `decision.account`."""
 
     job: str
@@ -97,8 +97,8 @@ class Why:
     task_state: str | None
     run: Run | None
     unfinished: tuple[int, ...]
-    share: Standing | None
-    holders: tuple[Standing, ...]
+    share: Holding | None
+    holders: tuple[Holding, ...]
     cheapest_now: Place | None
     cheapest: Place | None
     if_freed: IfFreed | None
@@ -157,11 +157,11 @@ class _Asked:
             return dict(self._policy.accounts(self._snapshot))
         return {}
 
-    def _standing(self, job: int, account: Account | None) -> Standing | None:
+    def _standing(self, job: int, account: Account | None) -> Holding | None:
         if account is None:
             return None
         jobs = self._snapshot.jobs
-        return Standing(
+        return Holding(
             job=self._snapshot.job(job).id,
             held_gpus=jobs.held_gpus[job],
             waiting_tasks=jobs.waiting[job],
@@ -170,7 +170,7 @@ class _Asked:
             wait_s=account.wait_s,
         )
 
-    def _holders(self, accounts: dict[int, Account]) -> tuple[Standing, ...]:
+    def _holders(self, accounts: dict[int, Account]) -> tuple[Holding, ...]:
         if self._job not in accounts or self._told.reason is None:
             return ()
         held = self._snapshot.jobs.held_gpus
