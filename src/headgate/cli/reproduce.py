@@ -40,12 +40,23 @@ def flow(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 when a claim does not hold.")
     ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Run real nodes beside the simulator instead; as root.")
+    ] = False,
     fmt: FormatOption = None,
 ) -> None:
-    """Run the flow paper's experiments in the simulator, and write a report on its claims."""
+    """Run the flow paper's experiments in the simulator, and write a report on its claims.
+
+    With --live, run a smaller comparison on real nodes between shaped links, and say how near the
+    simulator comes to it.
+    """
     from headgate.experiments import flow_claims, flow_report, flow_runs, flow_tables
 
     as_json = settle(None, fmt).as_json
+    if live:
+        _check(seeds, parallel, workers, out)
+        _live(policies, out, strict=strict, as_json=as_json)
+        return
     _check(seeds, parallel, workers, out)
     names = None if policies is None else [name.strip() for name in policies.split(",")]
     chosen = flow_runs.choose(POLICIES, names)
@@ -74,13 +85,38 @@ def flow(
         raise typer.Exit(OUTSIDE)
 
 
+def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> None:
+    """Compare live; see `headgate.experiments.flow_live`."""
+    from headgate.cli.reproduce_live import compare, need_network, show
+    from headgate.experiments import flow_live, flow_live_checks, flow_live_page, flow_runs
+
+    names = flow_live.POLICIES if policies is None else [p.strip() for p in policies.split(",")]
+    chosen = flow_runs.choose(POLICIES, names)
+    need_network()
+    _make(out)
+    say = (lambda _: None) if as_json else output.say_aside
+    comparison = compare(chosen, flow_live.UPLINKS_MBIT_PER_S, say=say)
+    try:
+        flow_live_page.write(out, comparison)
+    except OSError as error:
+        raise WorldError(f"cannot write into {out}: {error}", code="cannot_write") from error
+    page = out / flow_live_page.PAGE
+    if as_json:
+        output.print_json({**flow_live_checks.as_json(comparison), "report": str(page)})
+    else:
+        show(comparison)
+        output.say(f"\nThe same as a page: {page}")
+    if strict and not all(shape.holds for shape in flow_live_checks.judge(comparison)):
+        raise typer.Exit(OUTSIDE)
+
+
 def _cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
 def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
     """Raise SpecError for what cannot be run, or written without harm."""
-    from headgate.experiments import flow_jobs, flow_report
+    from headgate.experiments import flow_jobs, flow_live_page, flow_report
 
     jobs = sum(len(kind.counts) for kind in flow_jobs.KINDS) - 1
     wrong = []
@@ -93,7 +129,11 @@ def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
         wrong.append(("--workers", f"must be 1 or more, not {workers}", ""))
     if out.exists() and not out.is_dir():
         wrong.append(("--out", f"{out} is no directory", "name a directory for the report"))
-    elif out.is_dir() and any(out.iterdir()) and not flow_report.is_ours(out):
+    elif (
+        out.is_dir()
+        and any(out.iterdir())
+        and not (flow_report.is_ours(out) or flow_live_page.is_ours(out))
+    ):
         hint = "name a new or empty directory, or that of an earlier report"
         wrong.append(("--out", f"{out} holds other files, which could be overwritten", hint))
     if wrong:

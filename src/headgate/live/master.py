@@ -127,23 +127,30 @@ class JobMaster:
 
         One that an earlier incarnation of this master started is found again by its name.
         """
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
         if launch.ray_id not in self._executors:
-            self._executors[launch.ray_id] = (
-                ray.remote(Executor)
-                .options(
-                    name=f"{_EXECUTOR}{self._job}:{launch.ray_id}",
-                    namespace=NAMESPACE,
-                    lifetime="detached",
-                    get_if_exists=True,
-                    num_cpus=0,
-                    scheduling_strategy=NodeAffinitySchedulingStrategy(launch.ray_id, soft=False),
-                )
-                .remote(job=self._job, node=launch.node, root=self._root)
+            self._executors[launch.ray_id] = start_executor(
+                self._job, launch.node, launch.ray_id, root=self._root
             )
         return self._executors[launch.ray_id]
+
+
+def start_executor(job: str, node: str, ray_id: str, *, root: str) -> Any:
+    """Return the handle of a job's executor on a node, started when there is none."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return (
+        ray.remote(Executor)
+        .options(
+            name=f"{_EXECUTOR}{job}:{ray_id}",
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(ray_id, soft=False),
+        )
+        .remote(job=job, node=node, root=root)
+    )
 
 
 def start_master(job: str, root: Path, *, grace_s: float = 20.0) -> Any:

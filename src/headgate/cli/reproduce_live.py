@@ -1,0 +1,397 @@
+"""`headgate reproduce flow --live`: the policies on a bed of real nodes, beside the simulator."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headgate.api.address import socket_path
+from headgate.api.client import Client
+from headgate.app import POLICIES
+from headgate.base.errors import Problem, WorldError
+from headgate.cli import output, process
+from headgate.decision import make_policy
+from headgate.state import State
+
+if TYPE_CHECKING:
+    from headgate.experiments.flow_bed import Bed
+    from headgate.experiments.flow_live import Comparison, LiveJob, Overhead, Pair
+
+_UNSHAPED_MBIT_PER_S = 10_000
+_PATIENCE_S = 120.0
+_RUN_S = 600.0
+_LOOK_S = 0.25
+_PROBED_BYTES = 3 * 4 * (4 << 20)  # three rounds of probes between nodes
+_ENDED = ("finished", "failed", "cancelled")
+Say = Callable[[str], None]
+
+
+def compare(
+    policies: Sequence[str],
+    uplinks_mbit_per_s: Sequence[float],
+    *,
+    kinds: Sequence[str] | None = None,
+    shards: int = 10,
+    say: Say,
+) -> Comparison:
+    """Run the comparison; nothing is left running whatever happens.
+
+    WorldError when the bed or a run does not work; see `need_network` for what must be there.
+    """
+    from headgate.experiments import flow_live
+    from headgate.experiments.flow_bed import Bed
+
+    need_network()
+    base = Path(tempfile.mkdtemp(prefix="headgate-live-"))
+    try:
+        say("making the inputs")
+        jobs = flow_live.make_jobs(base, kinds=kinds, shards=shards)
+        say("starting 8 virtual nodes in 2 racks")
+        with Bed(flow_live.RACKS) as bed:
+            live = _Live(bed, jobs, base)
+            live.put(say)
+            overhead = None
+            pairs = []
+            for uplink in uplinks_mbit_per_s:
+                live.shape(uplink, say)
+                if overhead is None:
+                    overhead = live.calibrate(say)
+                pairs += [live.run(policy, uplink, overhead, say) for policy in policies]
+        assert overhead is not None, "there is a network"
+        return flow_live.Comparison(pairs=tuple(pairs), overhead=overhead)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def need_network() -> None:
+    """Raise WorldError without root or iproute2."""
+    from headgate.experiments.flow_bed import HAS_NETWORK
+
+    if not HAS_NETWORK:
+        text = "--live shapes the links between network namespaces"
+        hint = "it needs root, and ip and tc of iproute2"
+        raise WorldError([Problem(path="--live", problem=text, hint=hint)], code="needs_root")
+
+
+@dataclass(slots=True)
+class _Live:
+    """A bed with data on it, on which one controller after another runs the same jobs.
+
+    Each starts from the same journal: it knows the data and the bandwidth, and no job.
+    """
+
+    bed: Bed
+    jobs: Sequence[LiveJob]
+    base: Path
+
+    def put(self, say: Say) -> None:
+        """Put the data, then move the shards to where they are to lie."""
+        from headgate.live.split import split_files
+
+        say("putting the data")
+        self._limit(_UNSHAPED_MBIT_PER_S)
+        held: dict[str, list[str]] = {}
+        with self._controller("fs") as client:
+            for job in self.jobs:
+                for name, (path, shard_bytes) in job.data.items():
+                    parts = split_files([path], shard_bytes, lines=False)
+                    for index, (_, part) in enumerate(parts):
+                        told = client.put_shard(name, index, iter(part), replicas=1)
+                        held.setdefault(name, []).append(told["nodes"][0])
+                    client.commit_dataset(name, shards=len(parts))
+        self._move(held)
+
+    def _move(self, held: Mapping[str, Sequence[str]]) -> None:
+        """Move shards between the stores of nodes, while no controller looks."""
+        from headgate.experiments.flow_live import places
+        from headgate.live.executor import shards_directory
+        from headgate.live.membership import dataset_shard
+        from headgate.live.store import ShardStore
+
+        stores = {n.id: ShardStore(shards_directory(self.bed.root, n.id)) for n in self.bed.nodes}
+        for name, nodes in self._places(places, held).items():
+            for index, (at, to) in enumerate(zip(held[name], nodes, strict=True)):
+                if at != to:
+                    shard, draft = dataset_shard(name, index, 0).id, self.bed.root / to / "moved"
+                    shutil.copyfile(stores[at].path(shard), draft)
+                    stores[to].adopt(shard, draft)
+                    stores[at].remove(shard)
+
+    def _places(self, places: Any, held: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        racks: dict[str, list[str]] = {}
+        for node in self.bed.nodes:
+            racks.setdefault(node.rack, []).append(node.id)
+        found: dict[str, list[str]] = places({n: len(nodes) for n, nodes in held.items()}, racks)
+        (self.base / "places.json").write_text(json.dumps(found))
+        return found
+
+    def shape(self, uplink_mbit_per_s: float, say: Say) -> None:
+        """Shape the uplinks, let a controller measure them, and keep its journal for all others."""
+        say(f"measuring the network at {uplink_mbit_per_s:g} Mbit/s between the racks")
+        self._limit(uplink_mbit_per_s)
+        wanted = json.loads((self.base / "places.json").read_text())
+        with self._controller("fs", probe_period_s=1.0) as client:
+            before = _served(client).get("probe", 0)
+            _until(
+                lambda: _served(client).get("probe", 0) - before >= _PROBED_BYTES,
+                "the network was measured",
+            )
+            _until(
+                lambda: all(
+                    [shard["nodes"] for shard in client.dataset(name)["placement"]]
+                    == [[node] for node in nodes]
+                    for name, nodes in wanted.items()
+                ),
+                "the shards lie where they should",
+            )
+        shutil.copyfile(self._journal, self.base / "journal.db")
+
+    def calibrate(self, say: Say) -> Overhead:
+        """Run jobs without data and return their launch overhead."""
+        from headgate.experiments.flow_live import calibration_jobs, measured_overhead
+
+        say("measuring the launch overhead")
+        self._fresh_journal()
+        with self._controller("fs") as client:
+            texts = [json.dumps(job) for job in calibration_jobs(len(self.jobs))]
+            self._ended(client, self._submit(client, texts))
+        return measured_overhead(self._view())
+
+    def run(self, policy: str, uplink: float, overhead: Overhead, say: Say) -> Pair:
+        """Run the jobs under a policy, check their results, and simulate them."""
+        from headgate.experiments import flow_live
+
+        self._fresh_journal()
+        wrong: dict[str, str] = {}
+        with self._controller(policy) as client:
+            say(f"{policy} at {uplink:g} Mbit/s")
+            texts = [job.text(f"{job.kind}-{policy}-{uplink:g}") for job in self.jobs]
+            before = _served(client)
+            ids = dict(zip(self._submit(client, texts), self.jobs, strict=True))
+            self._ended(client, list(ids))
+            for job_id, job in ids.items():
+                if verdict := self._wrong(client, job_id, job):
+                    wrong[job.kind] = verdict
+            served = self._served_since(client, before, list(ids))
+        view = self._view()
+        measured = flow_live.measured(view)
+        real = (measured.read_bytes[0], served.get("rack", 0), served.get("cluster", 0))
+        measured = replace(measured, read_bytes=real)
+        parameters = _parameters(policy)
+        simulated = flow_live.simulated(
+            view,
+            make_policy(POLICIES, policy, parameters),
+            uplink_mbit_per_s=uplink,
+            overhead=overhead,
+        )
+        say(
+            f"{policy} at {uplink:g} Mbit/s: {measured.makespan_s:.1f} s measured, "
+            f"{simulated.makespan_s:.1f} s simulated"
+        )
+        return flow_live.Pair(
+            policy=policy,
+            uplink_mbit_per_s=uplink,
+            simulated=simulated,
+            measured=measured,
+            overhead=flow_live.measured_overhead(view),
+            wrong=wrong,
+        )
+
+    def _submit(self, client: Client, texts: Sequence[str]) -> list[str]:
+        """Submit the first jobs of a journal once their executors run; return their ids.
+
+        All nodes share one machine: executors that start beside tasks would hold these up.
+        """
+        names = [json.loads(text)["name"] for text in texts]
+        ids = [f"{name}-{number}" for number, name in enumerate(names, start=1)]
+        command = [*self.bed.enter, sys.executable, "-m", "headgate.live.warm"]
+        done = subprocess.run(
+            [*command, str(self.bed.state), *ids], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise WorldError(f"no executors could be started:\n{done.stderr[-2000:]}")
+        submitted = [client.submit(text) for text in texts]
+        assert submitted == ids, "executors run for these jobs"
+        return submitted
+
+    def _served_since(
+        self, client: Client, before: Mapping[str, int], ids: Sequence[str]
+    ) -> dict[str, int]:
+        """Return what the shard services have sent to tasks since, once all of them have told."""
+        jobs = [client.job(job)["read_bytes"] for job in ids]
+        least = {kind: sum(job[kind] for job in jobs) for kind in ("rack", "cluster")}
+
+        def since() -> dict[str, int]:
+            return {kind: n - before.get(kind, 0) for kind, n in _served(client).items()}
+
+        _until(
+            lambda: all(since().get(kind, 0) >= count for kind, count in least.items()),
+            "the shard services have told what they sent",
+        )
+        return since()
+
+    def _wrong(self, client: Client, job_id: str, job: LiveJob) -> str:
+        """Return what is wrong with a job's results, or nothing."""
+        from headgate.workloads.verify import verify
+
+        view = client.job(job_id)
+        if view["state"] != "finished":
+            return f"{view['state']}: {view['message']}"
+        total, paths = view["tasks"]["total"], []
+        for task in range(total - job.results, total):
+            paths.append(self.base / f"result-{task}")
+            with paths[-1].open("wb") as file:
+                for piece in client.result(job_id, task):
+                    file.write(piece)
+        return verify(job.inputs, paths)
+
+    def _ended(self, client: Client, ids: Sequence[str]) -> None:
+        _until(
+            lambda: all(client.job(job)["state"] in _ENDED for job in ids),
+            "the jobs have ended",
+            _RUN_S,
+        )
+
+    @property
+    def _journal(self) -> Path:
+        return self.bed.state / "journal.db"
+
+    def _fresh_journal(self) -> None:
+        for file in self.bed.state.glob("journal.db*"):
+            file.unlink()
+        shutil.copyfile(self.base / "journal.db", self._journal)
+
+    def _view(self) -> State:
+        from headgate.live.durable import DurableEngine
+
+        durable = DurableEngine(self._journal)
+        durable.journal.close()
+        return durable.engine.state
+
+    def _limit(self, mbit_per_s: float) -> None:
+        for rack in dict.fromkeys(node.rack for node in self.bed.nodes):
+            self.bed.shape(rack, mbit_per_s=mbit_per_s)
+
+    @contextmanager
+    def _controller(self, policy: str, *, probe_period_s: float = 0.0) -> Iterator[Client]:
+        """Run a controller on the head of the bed until left, and hand out a client of it."""
+        from headgate.live.config import ControllerConfig, save_config
+
+        state, cluster = self.bed.state, self.bed.cluster
+        config = ControllerConfig(
+            policy=policy,
+            parameters=_parameters(policy),
+            ray_address=cluster.address,
+            token=cluster.token,
+            probe_period_s=probe_period_s,
+        )
+        save_config(state, config)
+        command = [sys.executable, "-m", "headgate.app", "controller", "--state", str(state)]
+        start = process.log_size(state)
+        with process.log_file(state).open("ab") as log:
+            child = subprocess.Popen(
+                [*self.bed.enter, *command],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for us, who end it
+            )
+        try:
+            with Client(socket_path(state)) as client:
+
+                def up() -> bool:
+                    if child.poll() is not None:
+                        told = process.tail(state, start)
+                        raise WorldError(f"the controller ended while it started:\n{told}")
+                    reports = [n["report"] for n in _nodes(client)]
+                    return len(reports) == len(self.bed.nodes) and None not in reports
+
+                _until(up, "all nodes have joined")
+                yield client
+        finally:
+            child.terminate()
+            try:
+                child.wait(30)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def _parameters(policy: str) -> dict[str, float]:
+    from headgate.experiments.flow_runs import PAPERS_OWN
+
+    return dict(PAPERS_OWN.get(policy, {}))
+
+
+def _nodes(client: Client) -> list[dict[str, Any]]:
+    try:
+        return client.nodes()
+    except WorldError:
+        return []  # it does not answer yet
+
+
+def _served(client: Client) -> dict[str, int]:
+    """Return the bytes that all shard services have sent, by what they were for."""
+    total: dict[str, int] = {}
+    for node in client.nodes():
+        for kind, count in (node["report"] or {}).get("served_bytes", {}).items():
+            total[kind] = total.get(kind, 0) + count
+    return total
+
+
+def _until(truth: Callable[[], bool], what: str, patience_s: float = _PATIENCE_S) -> None:
+    until = time.monotonic() + patience_s
+    while not truth():
+        if time.monotonic() > until:
+            raise WorldError(f"after {patience_s:g} s still not: {what}", code="not_finished")
+        time.sleep(_LOOK_S)
+
+
+# --- for people ----------------------------------------------------------------------------------
+
+
+def show(comparison: Comparison) -> None:
+    """Print both sides per network, then the shapes."""
+    from headgate.experiments.flow_live_checks import by_uplink, judge, makespan_error
+
+    head = ("policy", "simulated", "measured", "", "on node", "in rack", "across")
+    for uplink, pairs in by_uplink(comparison.pairs).items():
+        output.say(f"\nUplinks of {uplink:g} Mbit/s; bytes: simulated | measured, MB")
+        output.print_table(
+            head,
+            (
+                [
+                    pair.policy,
+                    f"{pair.simulated.makespan_s:.1f} s",
+                    f"{pair.measured.makespan_s:.1f} s",
+                    f"{makespan_error(pair):+.1%}",
+                    *(
+                        f"{s / 1e6:.1f} | {m / 1e6:.1f}"
+                        for s, m in zip(
+                            pair.simulated.read_bytes, pair.measured.read_bytes, strict=True
+                        )
+                    ),
+                ]
+                for pair in pairs
+            ),
+        )
+    given = comparison.overhead
+    output.say(
+        f"\nLaunch overhead given to the simulator: {given.gpu_s:.2f} s with GPUs, "
+        f"{given.cpu_s:.2f} s without"
+    )
+    output.say("\nShapes")
+    words = {True: "yes", False: "NO"}
+    output.print_table(
+        ("holds", "claim", "ours"),
+        ((words[shape.holds], shape.claim, shape.ours) for shape in judge(comparison)),
+    )
