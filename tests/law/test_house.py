@@ -22,6 +22,7 @@ SKIPS_ALLOWED: dict[str, tuple[int, str]] = {
     "tests/live/test_bandwidth_live.py": (1, "network namespaces need root and iproute2"),
     "tests/live/test_probe.py": (1, "no C compiler to build the fake driver with"),
     "tests/live/test_ray_bed.py": (1, "network namespaces need root and iproute2"),
+    "tests/live/test_reproduce_live.py": (1, "network namespaces need root and iproute2"),
     "tests/live/test_store.py": (1, "a full disk is a mount, which not every machine allows"),
     "tests/live/test_system_racks.py": (1, "network namespaces need root and iproute2"),
     "tests/live/test_system_use.py": (1, "becoming another user needs root"),

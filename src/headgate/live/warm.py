@@ -1,6 +1,6 @@
-"""Executors started ahead of their jobs, on all nodes: `python -m headgate.live.warm STATE JOB...`.
+"""Masters and executors started ahead of their jobs: `python -m headgate.live.warm STATE JOB...`.
 
-For measurements on nodes that share one machine: there the executors of several jobs, all begun at
+For measurements on nodes that share one machine: there the processes of several jobs, all begun at
 the same moment, would wait for each other's start. They end with their jobs as ever.
 """
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from headgate.base.errors import WorldError
 from headgate.live.config import load_config
-from headgate.live.master import start_executor
+from headgate.live.master import start_executor, start_master
 from headgate.live.ray_nodes import connect, members
 
 _START_S = 180.0
 
 
 def warm(state: Path, jobs: list[str]) -> None:
-    """Start an executor for each of these jobs on every node, and wait until all answer."""
+    """Start a master here and an executor on every node for each job; wait until all answer."""
     import ray
 
     config = load_config(state)
@@ -26,8 +26,11 @@ def warm(state: Path, jobs: list[str]) -> None:
         raise WorldError(f"{state} has no configuration; headgate up writes it")
     connect(config.ray_address, token=config.token)
     root = str(state / "nodes")
+    masters = [start_master(job, state / "nodes") for job in jobs]
     executors = [start_executor(j, m.name, m.ray_id, root=root) for j in jobs for m in members()]
-    ray.get([executor.begin.remote([]) for executor in executors], timeout=_START_S)
+    answers = [master.stop.remote([]) for master in masters]
+    answers += [executor.begin.remote([]) for executor in executors]
+    ray.get(answers, timeout=_START_S)
     ray.shutdown()
 
 

@@ -1,16 +1,18 @@
 """The workloads with a stated duration: the real kernel, then sleep until that time has passed.
 
 For comparisons where many virtual GPUs share few cores: how long a task computes must then not
-depend on how many compute at once. The parameter `stated_s` is the duration from the function's
-start, the others are the kernel's own. A kernel that takes longer than stated says so in its log;
+depend on how many compute at once. The parameter `stated_s` gives the duration, see `duration_s`;
+the others are the kernel's own. A kernel that takes longer than stated says so in its log;
 `nothing` has none and writes no result.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import wraps
+from typing import Any
 
 from headgate.workloads import kmeans, matmul, occurrence, primes, sort, sparse
 from headgate.workloads.records import wrong
@@ -18,20 +20,32 @@ from headgate.workloads.task import TaskContext, TaskFunction
 
 STATED = "stated_s"
 
+_SPREAD = 0.5
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+def duration_s(params: Mapping[str, Any], index: int) -> float:
+    """Return how long a task takes from its function's start: from `stated_s` to 1.5 times that.
+
+    Tasks of a stage differ, evenly spread, so that not all of them end in the same moment.
+    """
+    stated_s = params.get(STATED)
+    if not isinstance(stated_s, int | float) or stated_s < 0:
+        raise wrong(STATED, f"must be seconds, not {stated_s!r}")
+    return stated_s * (1 + _SPREAD * (index * _GOLDEN % 1))
+
 
 def _padded(kernel: TaskFunction) -> TaskFunction:
     @wraps(kernel)
     def run(task: TaskContext) -> None:
-        started_s = time.monotonic()
-        params = dict(task.params)
-        stated_s = params.pop(STATED, None)
-        if not isinstance(stated_s, int | float) or stated_s < 0:
-            raise wrong(STATED, f"must be seconds, not {stated_s!r}")
+        started_s = time.monotonic()  # noqa: TID251  # a task lives in real time
+        wanted_s = duration_s(task.params, task.index)
+        params = {key: value for key, value in task.params.items() if key != STATED}
         kernel(replace(task, params=params))
-        left_s = stated_s - (time.monotonic() - started_s)
+        left_s = wanted_s - (time.monotonic() - started_s)  # noqa: TID251
         if left_s < 0:
             print(f"the kernel took {-left_s:.3f} s longer than stated")
-        time.sleep(max(0.0, left_s))
+        time.sleep(max(0.0, left_s))  # noqa: TID251
 
     return run
 

@@ -1,0 +1,57 @@
+"""`headgate reproduce flow --live`, very short: one policy, one network, one job of four shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.live.bed import HAS_NETWORK
+
+from headgate.cli.reproduce_live import compare, show
+from headgate.experiments.flow_live import make_jobs
+from headgate.experiments.flow_live_checks import judge
+from headgate.workloads.occurrence import count
+from headgate.workloads.task import TaskContext
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.root,
+    pytest.mark.skipif(not HAS_NETWORK, reason="needs root and iproute2"),
+]
+SHARDS = 4
+
+
+def test_both_sides_stand_beside_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[str] = []
+    found = compare(("gs",), (100,), kinds=("occurrence",), shards=SHARDS, say=told.append)
+
+    (pair,) = found.pairs
+    assert (pair.policy, pair.uplink_mbit_per_s, pair.wrong) == ("gs", 100, {})
+    assert pair.measured.total_bytes == pair.simulated.total_bytes == _read_bytes(tmp_path)
+    assert pair.measured.makespan_s > 6, "five seconds are stated for its tasks, one for the merge"
+    assert pair.simulated.makespan_s > 6
+    assert 0 < found.overhead.gpu_s < 5
+    assert {shape.id for shape in judge(found)} == {
+        "results-100", "bytes-100-gs", "makespan-100-gs",
+    }  # fmt: skip
+    show(found)
+    assert f"{pair.measured.makespan_s:.1f} s" in capsys.readouterr().out
+    assert any(line.startswith("gs at 100 Mbit/s: ") for line in told)
+
+
+def _read_bytes(folder: Path) -> int:
+    """Return what the job reads: its shards, and what comes out when each is counted here."""
+    (job,) = make_jobs(folder, kinds=("occurrence",), shards=SHARDS)
+    ((path, shard_bytes),) = job.data.values()
+    content = path.read_bytes()
+    total = len(content)
+    for start in range(0, len(content), shard_bytes):
+        shard, output = folder / "shard", folder / "output"
+        shard.write_bytes(content[start : start + shard_bytes])
+        count(
+            TaskContext(index=0, count=1, shards=(shard,), output=output, params=job.inputs.params)
+        )
+        total += output.stat().st_size
+    return total
