@@ -105,7 +105,7 @@ class TimelyFlow(FlowPolicy):
         del round_
         owed = missed_gpu_s(snapshot, now, memory_s=self._memory_s)
         left_s = remaining_gpu_s(snapshot, now)
-        placed, left = _in_turn(now, routed, (left_s - owed) / np.maximum(demand.target, 1))
+        placed, left = in_turn(now, routed, (left_s - owed) / np.maximum(demand.target, 1))
         won = np.bincount(now.task_job[placed.task], minlength=len(now.jobs))
         held = now.held + won
         useful = np.minimum(demand.target, held + now.waiting.sum(axis=1) - won)
@@ -126,7 +126,7 @@ class TimelyFlow(FlowPolicy):
         )
 
 
-def _in_turn(now: Standing, routed: Placed, turn: Floats) -> tuple[Placed, Placed]:
+def in_turn(now: Standing, routed: Placed, turn: Floats) -> tuple[Placed, Placed]:
     """Return who of those sent to a node gets one of its free GPUs, and, in turn, who does not."""
     order = np.lexsort((routed.task, turn[now.task_job[routed.task]]))
     cell = (routed.node * now.free.shape[1] + routed.kind)[order]

@@ -1,0 +1,369 @@
+"""headgate's parts against others that are written plainly: dense networks, loops, all ways."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.policies.flow.test_aggregated import free_gpus, ints, price_on, rounds
+
+from headgate.base.rng import Random, stream
+from headgate.decision.standing import Standing, standing
+from headgate.flow import Network, OrToolsSolver
+from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.policies.flow import TimelyFlow
+from headgate.policies.flow.aggregated import Aggregated, Placed, Round
+from headgate.policies.flow.headgate import in_turn
+from headgate.policies.flow.later import (
+    RESTART_S,
+    Claims,
+    Later,
+    Waiting,
+    later_gpus,
+    waiting_for,
+    worth_cutting,
+)
+from headgate.protocol import Plan
+from headgate.protocol.reasons import WaitsForLocality
+from headgate.state import JobState, Snapshot, State, TaskState, check
+
+# -------------------------------------------------------------------- one vertex per slot, dense
+
+
+@st.composite
+def rounds_ahead(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, slots: int = 8) -> Round:
+    """A round with GPUs that are held, each free after a while, some at once."""
+    round_ = draw(rounds(tasks=tasks, nodes=nodes))
+    count = draw(st.integers(0, slots))
+
+    def numbers(values: st.SearchStrategy[int]) -> list[int]:
+        return draw(st.lists(values, min_size=count, max_size=count))
+
+    nodes_, kinds = round_.free.shape
+    return replace(
+        round_,
+        later_node=ints(numbers(st.integers(0, nodes_ - 1))),
+        later_class=ints(numbers(st.integers(0, kinds - 1))),
+        later_price=ints(numbers(st.sampled_from([0, 1, 1000, 3 * 10**6, 2 * 10**7]))),
+        least=round_.most,
+    )
+
+
+def slots(round_: Round) -> list[tuple[int, int, int]]:
+    """(node, class, price of the wait) of every GPU, free or held."""
+    later = zip(round_.later_node, round_.later_class, round_.later_price, strict=True)
+    free = [(node, kind, 0) for node, kind in free_gpus(round_)]
+    return free + [(int(node), int(kind), int(price)) for node, kind, price in later]
+
+
+def dense(round_: Round) -> Network:
+    """An arc from every task to every slot that it fits, priced with the wait and the reading."""
+    jobs, tasks, all_slots = len(round_.most), len(round_.task_job), slots(round_)
+    task, slot = 1 + jobs, 1 + jobs + tasks
+    sink = slot + len(all_slots)
+    arcs = [(0, 1 + j, int(round_.most[j]), 0) for j in range(jobs)]
+    for t in range(tasks):
+        arcs.append((1 + int(round_.task_job[t]), task + t, 1, 0))
+        for s, (node, kind, wait) in enumerate(all_slots):
+            if kind >= round_.task_class[t]:
+                arcs.append((task + t, slot + s, 1, wait + price_on(round_, t, node, kind)))
+    arcs += [(slot + s, sink, 1, 0) for s in range(len(all_slots))]
+    tail, head, capacity, cost = ints(arcs).T  # type: ignore[arg-type]
+    supply = np.zeros(sink + 1, np.int64)
+    supply[0], supply[sink] = round_.most.sum(), -round_.most.sum()
+    return Network(tail=tail, head=head, capacity=capacity, cost=cost, supply=supply)
+
+
+@settings(max_examples=300)
+@given(rounds_ahead())
+def test_with_later_slots_the_aggregated_optimum_is_the_dense_one(round_: Round) -> None:
+    expected = OrToolsSolver().solve(dense(round_))
+    found = OrToolsSolver().solve(Aggregated(round_).network)
+    assert (found.sent, found.cost) == (expected.sent, expected.cost)
+
+
+@settings(max_examples=200)
+@given(rounds_ahead())
+def test_who_is_routed_where_costs_what_the_flow_says(round_: Round) -> None:
+    aggregated = Aggregated(round_)
+    solution = OrToolsSolver().solve(aggregated.network)
+    placed = aggregated.placed(solution)
+    rows = list(zip(placed.task.tolist(), placed.node.tolist(), placed.kind.tolist(), strict=True))
+    assert len({task for task, _, _ in rows}) == len(rows) == solution.sent
+    assert placed.price.tolist() == [price_on(round_, *row) for row in rows]
+    waits = 0
+    for cell in {(node, kind): None for _, node, kind in rows}:
+        there = sorted(wait for node, kind, wait in slots(round_) if (node, kind) == cell)
+        used = sum((node, kind) == cell for _, node, kind in rows)
+        assert used <= len(there)
+        waits += sum(there[:used])
+    assert solution.cost == placed.price.sum() + waits
+
+
+@settings(max_examples=100)
+@given(rounds_ahead(tasks=4, nodes=2, slots=2))
+def test_tiny_rounds_equal_the_best_of_all_ways(round_: Round) -> None:
+    all_slots, tasks = slots(round_)[:6], len(round_.task_job)
+    if len(slots(round_)) > len(all_slots):
+        return
+    best = (0, 0)
+    for choice in itertools.product(range(-1, len(all_slots)), repeat=tasks):
+        runs = [(t, *all_slots[s]) for t, s in enumerate(choice) if s >= 0]
+        jobs = [int(round_.task_job[t]) for t, *_ in runs]
+        if len({s for s in choice if s >= 0}) < len(runs):
+            continue
+        if any(kind < round_.task_class[t] for t, _, kind, _ in runs):
+            continue
+        if any(jobs.count(j) > most for j, most in enumerate(round_.most)):
+            continue
+        cost = sum(wait + price_on(round_, t, node, kind) for t, node, kind, wait in runs)
+        best = max(best, (len(runs), -cost))
+    solution = OrToolsSolver().solve(Aggregated(round_).network)
+    assert (solution.sent, -solution.cost) == best
+
+
+# ------------------------------------------------------------------------ turns, waits and cuts
+
+
+def cluster(rng: Random) -> tuple[State, tuple[Shard, ...]]:
+    """Nodes of one to three GPUs in two racks, two queues, and some data."""
+    state = State()
+    state.bandwidth = Bandwidth(disk_bytes_per_s=100, rack_bytes_per_s=50, cluster_bytes_per_s=10)
+    state.set_queue(Queue(name="default"))
+    state.set_queue(Queue(name="capped", max_gpus=rng.randint(1, 6)))
+    for number in range(4):
+        gpus = tuple(Gpu(memory_bytes=rng.choice((1, 2))) for _ in range(rng.randint(1, 3)))
+        state.add_node(Node(id=f"n{number}", rack=f"r{number % 2}", gpus=gpus))
+    shards = tuple(Shard(id=f"s{n}", size_bytes=rng.choice((500, 2000, 9000))) for n in range(6))
+    for shard in shards:
+        for node in rng.sample(range(4), rng.randint(0, 2)):
+            state.add_replica(state.shard(shard), node)
+    return state, shards
+
+
+def job_of(state: State, number: int, shards: tuple[Shard, ...], rng: Random) -> int:
+    """Add a job that reads some data, and return its row."""
+    reads = [(rng.choice(shards).id,) for _ in range(rng.randint(1, 8))]
+    tasks = tuple(Task(reads=r, gpu_memory_bytes=rng.choice((0, 0, 2))) for r in reads)
+    name, queue = f"j{number}", rng.choice(("default", "default", "capped"))
+    return state.add_job(
+        Job(id=name, name=name, user=name, queue=queue, tasks=tasks, shards=shards)
+    )
+
+
+def mid_life(seed: int) -> tuple[Snapshot, Random]:
+    """A cluster that some jobs have taken, but for a few GPUs; with debts, and times learnt."""
+    rng = stream(seed, "mid life")
+    state, shards = cluster(rng)
+    rows = [job_of(state, number, shards, rng) for number in range(5)]
+    for job in rows:
+        state.move_job(job, JobState.ACTIVE)
+        for task in state.tasks_of(job):
+            state.move_task(task, TaskState.WAITING)
+        for task in state.tasks_of(job):
+            if rng.random() < 0.6:
+                launched(state, task, rng)
+        state.now += rng.choice((0.0, 10.0))
+        state.version += 1
+    for kind in range(len(state.kinds.compute_s)):
+        if rng.random() < 0.7:
+            state.kinds.compute_s[kind] = state.kinds.held_s[kind] = rng.uniform(0.0, 200.0)
+    for job in rows:
+        state.jobs.missed_gpu_s[job] = rng.uniform(-50.0, 200.0)
+        state.jobs.missed_at[job] = state.now
+        state.jobs.missing_gpus[job] = rng.randint(-2, 3)
+    state.now += rng.choice((0.0, 3.0, 40.0))
+    check(state)
+    return state.freeze(), rng
+
+
+def launched(state: State, task: int, rng: Random) -> None:
+    """Launch a task where there is room for it, if there is; stop a few of them at once."""
+    queue = state.jobs.queue[state.tasks.job[task]]
+    limit = state.queue(queue).max_gpus
+    if limit is not None and state.queues.held_gpus[queue] >= limit:
+        return
+    for node in rng.sample(range(4), 4):
+        memory = state.gpu_memory_bytes_of(node)
+        for gpu in state.free_gpus_of(node).tolist():
+            if memory[gpu] >= state.tasks.memory_bytes[task]:
+                state.launch(task, node, (gpu,), launch=task + 1)
+                if rng.random() < 0.1:
+                    state.move_task(task, TaskState.STOPPING)
+                return
+
+
+def routes(now: Standing, later: Later, rng: Random) -> Placed:
+    """Send some tasks somewhere: to a node no more than it has GPUs of a class."""
+    cells = [
+        (int(n), int(k)) for (n, k), free in np.ndenumerate(now.free) for _ in range(int(free))
+    ]
+    cells += list(zip(later.runs.node.tolist(), later.runs.kind.tolist(), strict=True))
+    rng.shuffle(cells)
+    sent = []
+    for task in range(len(now.task)):
+        fitting = [c for c in cells if c[1] >= now.task_class[task]]
+        if fitting and rng.random() < 0.8:
+            cells.remove(fitting[0])
+            sent.append((task, *fitting[0], rng.randrange(10**6)))
+    task, node, kind, price = (ints(list(c)) for c in zip(*sent, strict=True)) if sent else (
+        ints([]) for _ in range(4)
+    )  # fmt: skip
+    return Placed(task=task, node=node, kind=kind, price=price)
+
+
+def naive_turns(
+    now: Standing, later: Later, routed: Placed, turn: list[float]
+) -> tuple[list[int], list[tuple[int, int, int]]]:
+    """Who is placed, and who waits for which held GPU, at which price, in turn."""
+    free = now.free.tolist()
+    held = sorted(range(len(later.wait_s)), key=lambda run: (later.wait_s[run], run))
+    placed, waits = [], []
+    order = sorted(
+        range(len(routed.task)),
+        key=lambda i: (turn[now.task_job[routed.task[i]]], routed.task[i]),
+    )
+    for i in order:
+        node, kind, task = int(routed.node[i]), int(routed.kind[i]), int(routed.task[i])
+        if free[node][kind]:
+            free[node][kind] -= 1
+            placed.append(task)
+            continue
+        run = next(r for r in held if (later.runs.node[r], later.runs.kind[r]) == (node, kind))
+        held.remove(run)
+        waits.append((task, run, int(routed.price[i]) + round(later.wait_s[run] * 1e6)))
+    return sorted(placed), waits
+
+
+def naive_cuts(
+    now: Standing, later: Later, waiting: Waiting, claims: Claims, slack: float
+) -> tuple[list[int], list[float]]:
+    """The rule of `worth_cutting`, waiter by waiter."""
+    runs, jobs = later.runs, range(len(claims.target))
+    soon = sorted((float(w), int(k)) for w, k in zip(later.wait_s, runs.kind, strict=True))
+    keeps = [
+        int(now.held[j])
+        - sum((runs.job[r], runs.stopping[r]) == (j, True) for r in range(len(soon)))
+        for j in jobs
+    ]
+    may_lose = [keeps[j] > (1 + slack) * claims.target[j] for j in jobs]
+    owed, served, cut = claims.owed.tolist(), [0] * len(jobs), []
+    for task, job, run in zip(waiting.task, waiting.job, waiting.run, strict=True):
+        if served[job] >= claims.target[job] - claims.held[job]:
+            continue
+        served[job] += 1
+        fits = [s for s in soon if s[1] >= now.task_class[task]]
+        gained_s = fits[0][0] if fits else float(later.wait_s[run])
+        if fits:
+            soon.remove(fits[0])
+        loser, price_s = int(runs.job[run]), float(later.lost_s[run]) + RESTART_S
+        if runs.stopping[run] or loser < 0 or not may_lose[loser]:
+            continue
+        if keeps[loser] <= max(1, claims.target[loser]):
+            continue
+        if price_s >= gained_s or price_s >= owed[job]:
+            continue
+        share = [max(1, int(t)) for t in claims.target]
+        mine = (claims.left_s[job] - owed[job] + price_s) / share[job]
+        if mine >= (claims.left_s[loser] - owed[loser]) / share[loser]:
+            continue
+        keeps[loser] -= 1
+        owed[job] -= price_s
+        cut.append(int(runs.task[run]))
+    return cut, [float(before - after) for before, after in zip(claims.owed, owed, strict=True)]
+
+
+def test_turns_waits_and_cuts_are_those_of_plain_loops() -> None:
+    placed_some = waited_some = cut_some = 0
+    for seed in range(400):
+        snapshot, rng = mid_life(seed)
+        now = standing(snapshot)
+        later = later_gpus(snapshot, now)
+        routed = routes(now, later, rng)
+        jobs = len(now.jobs)
+        left_s = np.array([rng.choice((5.0, 20.0, 80.0)) for _ in range(jobs)])
+        owed = np.array([rng.choice((-10.0, 0.0, 15.0, 300.0, 300.0)) for _ in range(jobs)])
+        target = np.array([rng.randint(0, 3) for _ in range(jobs)], np.int64)
+        turn = (left_s - owed) / np.maximum(target, 1)
+
+        placed, left = in_turn(now, routed, turn)
+        waiting = waiting_for(now, later, left)
+        expected, waits = naive_turns(now, later, routed, turn.tolist())
+        assert placed.task.tolist() == expected, seed
+        found = zip(waiting.task, waiting.run, waiting.price, strict=True)
+        assert [tuple(map(int, row)) for row in found] == waits, seed
+
+        held = now.held + np.bincount(now.task_job[placed.task], minlength=jobs)
+        claims = Claims(target=target, held=held, left_s=left_s, owed=owed)
+        slack = rng.choice((0.0, 0.25))
+        cuts = worth_cutting(now, later, waiting, claims, slack=slack, memory_s=600.0)
+        cut, paid = naive_cuts(now, later, waiting, claims, slack)
+        assert (list(cuts.task), cuts.paid.tolist()) == (cut, pytest.approx(paid)), seed
+        placed_some += len(expected)
+        waited_some += len(waits)
+        cut_some += len(cut)
+    assert min(placed_some, waited_some, cut_some) > 20
+
+
+# ------------------------------------------------------------------------------------ whole rounds
+
+
+def naive_wait_s(snapshot: Snapshot, gpu_task: int) -> float:
+    """How long a GPU's run is expected to go on."""
+    tasks = snapshot.tasks
+    if tasks.state[gpu_task] == TaskState.STOPPING:
+        return 0.0
+    reads_s, computes_s = tasks.read_s[gpu_task], snapshot.kinds.compute_s[tasks.kind[gpu_task]]
+    if math.isnan(computes_s):
+        computes_s = reads_s
+    return abs(float(tasks.launched_at[gpu_task] + reads_s + computes_s - snapshot.now))
+
+
+def test_gpus_are_expected_to_be_free_when_their_runs_end() -> None:
+    seen = 0
+    for seed in range(150):
+        snapshot, _ = mid_life(seed)
+        later = later_gpus(snapshot, standing(snapshot))
+        for task, wait_s in zip(later.runs.task.tolist(), later.wait_s.tolist(), strict=True):
+            assert wait_s == pytest.approx(naive_wait_s(snapshot, task), abs=0.002), seed
+            seen += 1
+    assert seen > 150
+
+
+def idle_for(snapshot: Snapshot, plan: Plan) -> list[int]:
+    """Jobs with a task that waits though a GPU is free that it fits, and their queue has room."""
+    free = [(n, int(g)) for n in snapshot.live_nodes() for g in snapshot.free_gpus_of(n)]
+    held, placed = snapshot.queues.held_gpus.array().tolist(), {p.task for p in plan.placements}
+    for placement in plan.placements:
+        free.remove((placement.node, placement.gpus[0]))
+        held[snapshot.jobs.queue[snapshot.tasks.job[placement.task]]] += 1
+    largest = max((snapshot.gpu_memory_bytes_of(n)[g] for n, g in free), default=-1)
+    jobs = []
+    for job in snapshot.waiting_jobs():
+        limit = snapshot.queue(snapshot.jobs.queue[job]).max_gpus
+        left = [t for t in snapshot.waiting_of(job).tolist() if t not in placed]
+        fits = any(snapshot.tasks.memory_bytes[t] <= largest for t in left)
+        if fits and (limit is None or held[snapshot.jobs.queue[job]] < limit):
+            jobs.append(job)
+    return jobs
+
+
+def test_a_gpu_stays_free_only_for_those_for_whom_moving_takes_longer_than_waiting() -> None:
+    told = 0
+    for seed in range(400):
+        snapshot, _ = mid_life(seed)
+        plan = TimelyFlow().decide(snapshot, Random(1))
+        waits: list[int] = []
+        for refusal in plan.refusals:
+            if isinstance(refusal.reason, WaitsForLocality):
+                assert refusal.reason.wait_s <= refusal.reason.move_s, seed
+                assert plan.again_at is not None, seed
+                waits += refusal.jobs
+        assert set(idle_for(snapshot, plan)) == set(waits), seed
+        told += len(waits)
+    assert told > 10

@@ -1,0 +1,99 @@
+"""headgate through storms: who can run ends, whatever fails and however wrong the expectations.
+
+Tasks of one job compute for 0 to 60 s here, in no order: what is learnt of one is wrong of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+from tests.policies.greedy.test_storms import Watch, ride, throng, waits_in_vain
+
+from headgate.decision import Policy
+from headgate.engine import drive
+from headgate.policies.flow import TimelyFlow
+from headgate.protocol import Command, Event, PlanReady
+from headgate.sim.network import FluidNetwork
+from headgate.sim.world import SimulatedWorld
+from headgate.state import JobState
+from headgate.testing.digest import digest
+from headgate.testing.storms import Storm, storm
+
+MAKERS: dict[str, Callable[[], Policy]] = {
+    "headgate": TimelyFlow,
+    "no slack": lambda: TimelyFlow(slack=0.0),
+    "short memory": lambda: TimelyFlow(memory_s=5.0, slack=0.0),
+    "long memory": lambda: TimelyFlow(memory_s=1e6, slack=0.0),
+}
+EACH = pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
+
+
+@EACH
+def test_every_job_ends_in_a_storm_or_needs_what_never_came_back(
+    make: Callable[[], Policy],
+) -> None:
+    policy = make()
+    for seed in range(30):
+        engine = ride(storm(seed, accepts=lambda job: policy.refuses(job) is None), policy).engine
+        for row, at in enumerate(engine.state.jobs.state.array().tolist()):
+            assert at != JobState.STOPPING, seed
+            assert at != JobState.ACTIVE or waits_in_vain(engine, row), seed
+
+
+@EACH
+def test_every_job_finishes_in_a_throng(make: Callable[[], Policy]) -> None:
+    for seed in range(15):
+        watch = ride(throng(seed), make())
+        assert set(watch.engine.state.jobs.state.array().tolist()) == {JobState.FINISHED}, seed
+        tasks = len(watch.engine.state.tasks.state)
+        assert watch.launches == tasks + watch.stops, "what was cut short ran once more, no more"
+        assert watch.batches < 20 * tasks, "it asks to be asked again and again"
+
+
+@dataclass
+class Ledger(Watch):
+    """Adds up the GPU seconds that jobs miss, and the work that plans throw away."""
+
+    at: float = 0.0
+    missing_gpus: int = 0
+    missed_s: float = 0.0
+    lost_s: float = 0.0
+
+    def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        super().__call__(batch, commands)
+        state = self.engine.state
+        self.missed_s += self.missing_gpus * (state.now - self.at)
+        for event in batch:
+            if isinstance(event, PlanReady):
+                cut = event.plan.preemptions
+                self.lost_s += sum(state.now - state.tasks.launched_at[t] for t in cut)
+        assert self.lost_s <= self.missed_s + 1e-6
+        active = state.jobs.state.array() == JobState.ACTIVE
+        missing = state.jobs.missing_gpus.array()
+        self.at, self.missing_gpus = state.now, int(missing[active & (missing > 0)].sum())
+
+
+def audited(weather: Storm, policy: Policy) -> Ledger:
+    """Ride a storm in which plans are carried out as they are made."""
+    ledger = Ledger()
+    network = FluidNetwork({}, **weather.links)  # type: ignore[arg-type]
+    world = SimulatedWorld(weather.facts, network=network, policy=policy, seed=weather.seed)
+    drive(ledger.engine, world, observe=(ledger,))
+    return ledger
+
+
+@pytest.mark.parametrize("memory_s", [60.0, 1e6])
+def test_no_more_work_is_thrown_away_than_jobs_have_missed(memory_s: float) -> None:
+    stops = 0
+    for seed in range(20):
+        ledger = audited(throng(seed), TimelyFlow(slack=0.0, memory_s=memory_s))
+        stops += ledger.stops
+    assert stops > 5, "nothing was cut short at all"
+
+
+def test_the_same_storm_ends_the_same_way() -> None:
+    for seed in range(3):
+        first, second = (ride(throng(seed), TimelyFlow(slack=0.0)) for _ in range(2))
+        assert digest(first.engine.state) == digest(second.engine.state)
