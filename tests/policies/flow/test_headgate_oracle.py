@@ -366,4 +366,4 @@ def test_a_gpu_stays_free_only_for_those_for_whom_moving_takes_longer_than_waiti
                 waits += refusal.jobs
         assert set(idle_for(snapshot, plan)) == set(waits), seed
         told += len(waits)
-    assert told > 10
+    assert told > 5
