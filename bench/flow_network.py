@@ -1,8 +1,12 @@
-"""The aggregated network against the paper's dense one: same optimum, how much faster?
+"""The aggregated network against the paper's dense one, and how long whole decisions take.
 
-Random rounds (seeded) of 2-GPU nodes in racks of 16, as many waiting tasks as GPUs, one shard of
-1 GB with 3 replicas each, a third of the GPUs free. Both networks come from the same arrays and are
-solved by OR-tools in this process, one after the other; times are medians, build included.
+First: same optimum, how much faster? Random rounds (seeded) of 2-GPU nodes in racks of 16, as many
+waiting tasks as GPUs, one shard of 1 GB with 3 replicas each, a third of the GPUs free. Both networks
+come from the same arrays and are solved by OR-tools in this process, one after the other; times are
+medians, build included.
+
+Then: decisions of `fs` and `headgate`, all GPUs free and twice as many tasks waiting; and, once
+these GPUs have been taken, when a tenth of the runs has ended.
 """
 
 from __future__ import annotations
@@ -10,14 +14,23 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
+from headgate.app import POLICIES
+from headgate.base.rng import stream
+from headgate.decision import make_policy
 from headgate.decision.costs import prices_per_byte, shard_prices
-from headgate.flow import Ints, Network, OrToolsSolver, Solution
+from headgate.decision.whatif import WhatIf
+from headgate.experiments.flow_overhead import large_round
+from headgate.flow import Ints, Network, OrToolsSolver
 from headgate.model import Bandwidth
 from headgate.policies.flow.aggregated import Aggregated, Round
 from headgate.policies.flow.prices import wait_prices
+from headgate.state import Snapshot
+
+Result = TypeVar("Result")
 
 SEEDS = (1, 2, 3)
 BANDWIDTH = Bandwidth(disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.1e7)
@@ -87,18 +100,47 @@ def dense(round_: Round) -> Network:
     return Network(tail=tail, head=head, capacity=capacity, cost=cost, supply=supply)
 
 
-def timed(solve: Callable[[], Solution], times: int) -> tuple[float, Solution]:
-    """Return the median seconds of a few runs, and the last solution."""
+def timed(call: Callable[[], Result], times: int) -> tuple[float, Result]:
+    """Return the median seconds of a few calls, and what the last one returned."""
     taken = []
     for _ in range(times):
         started = time.perf_counter()
-        solution = solve()
+        result = call()
         taken.append(time.perf_counter() - started)
-    return statistics.median(taken), solution
+    return statistics.median(taken), result
+
+
+def taken(snapshot: Snapshot) -> Snapshot:
+    """Return a cluster whose free GPUs have been taken, and where a tenth of the runs has ended."""
+    paper = WhatIf(snapshot, make_policy(POLICIES, "fs"), 0.0)
+    for number, placement in enumerate(paper.round().placements):
+        if number % 10 == 0:
+            paper.end(placement.task, 12.0)
+    return paper.state.freeze()
 
 
 def main() -> None:
-    """Print one row per size and seed."""
+    """Print one row per size and seed, then one per size and policy."""
+    networks()
+    decisions()
+
+
+def decisions() -> None:
+    """Print how long policies take to decide."""
+    print(f"\n{'GPUs':>6} {'jobs':>4} policy   {'all free, ms':>12} {'a tenth free, ms':>16}")
+    for gpus, jobs in ((30, 6), (2_000, 100), (12_500, 200)):
+        _, free = large_round(gpus // 2, jobs)
+        busy = taken(free)
+        for name in ("fs", "headgate"):
+            policy = make_policy(POLICIES, name)
+            free_s, busy_s = (
+                timed(lambda s=s, p=policy: p.decide(s, stream(1)), 5)[0] for s in (free, busy)
+            )
+            print(f"{gpus:>6} {jobs:>4} {name:<8} {1e3 * free_s:>12.1f} {1e3 * busy_s:>16.1f}")
+
+
+def networks() -> None:
+    """Compare the aggregated network with the dense one."""
     solver = OrToolsSolver()
     print(f"{'GPUs':>6} {'seed':>4} {'arcs':>9} {'dense arcs':>10} {'ms':>8} {'dense ms':>9} ratio")
     for gpus in (30, 300, 1000, 2000):
