@@ -18,6 +18,7 @@ from headgate.experiments.flow_live import (
     Side,
     calibration_jobs,
     make_jobs,
+    mean_side,
     places,
     stated_times_s,
 )
@@ -29,7 +30,7 @@ from headgate.workloads.padded import STATED, count, duration_s
 from headgate.workloads.task import TaskContext, resolve
 from headgate.workloads.verify import verify
 
-OVERHEAD = Overhead(gpu_s=0.5, cpu_s=0.25)
+OVERHEAD = Overhead(start=(0.0, 0.5), gpu=(0.25, 0.75), cpu=(0.25,))
 
 
 def pair(policy: str, simulated_s: float, measured_s: float, **more: object) -> Pair:
@@ -38,6 +39,7 @@ def pair(policy: str, simulated_s: float, measured_s: float, **more: object) -> 
             policy=policy,
             uplink_mbit_per_s=100,
             simulated=Side(makespan_s=simulated_s, read_bytes=(60, 30, 10)),
+            simulated_range_s=(simulated_s, simulated_s),
             measured=Side(makespan_s=measured_s, read_bytes=(60, 30, 10)),
             overhead=OVERHEAD,
         ),
@@ -76,6 +78,11 @@ def test_the_order_of_policies_may_differ_only_between_ties() -> None:
     assert "order-100" not in holds(pair("a", 1, 1)), "one has no order"
 
 
+def test_the_mean_of_simulations_is_compared() -> None:
+    sides = [Side(makespan_s=s, read_bytes=(n, 10, 100 - n)) for s, n in ((8, 30), (12, 50))]
+    assert mean_side(sides) == Side(makespan_s=10, read_bytes=(40, 10, 60))
+
+
 def test_each_network_is_judged_by_itself() -> None:
     slow, fast = pair("a", 10, 10), pair("a", 10, 20, uplink_mbit_per_s=1000)
     found = holds(slow, fast)
@@ -101,6 +108,7 @@ def test_the_page_and_the_table_have_both_sides(tmp_path: Path) -> None:
     assert [row["policy"] for row in rows] == ["fs", "gs"]
     assert (rows[0]["simulated_makespan_s"], rows[0]["measured_cluster_bytes"]) == ("12", "10")
     told = as_json(comparison)
+    assert told["launch_overhead_s"] == {"start": 0.25, "gpu": 0.75, "cpu": 0.5}
     assert told["tables"][0]["policies"]["fs"]["measured"]["bytes"] == {
         "node": 60,
         "rack": 30,

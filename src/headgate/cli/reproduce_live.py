@@ -186,25 +186,27 @@ class _Live:
         measured = flow_live.measured(view)
         real = (measured.read_bytes[0], served.get("rack", 0), served.get("cluster", 0))
         measured = replace(measured, read_bytes=real)
-        parameters = _parameters(policy)
-        simulated = flow_live.simulated(
+        sides = flow_live.simulated(
             view,
-            make_policy(POLICIES, policy, parameters),
+            make_policy(POLICIES, policy, _parameters(policy)),
             uplink_mbit_per_s=uplink,
             overhead=overhead,
         )
-        say(
-            f"{policy} at {uplink:g} Mbit/s: {measured.makespan_s:.1f} s measured, "
-            f"{simulated.makespan_s:.1f} s simulated"
-        )
-        return flow_live.Pair(
+        times_s = [side.makespan_s for side in sides]
+        pair = flow_live.Pair(
             policy=policy,
             uplink_mbit_per_s=uplink,
-            simulated=simulated,
+            simulated=flow_live.mean_side(sides),
+            simulated_range_s=(min(times_s), max(times_s)),
             measured=measured,
             overhead=flow_live.measured_overhead(view),
             wrong=wrong,
         )
+        say(
+            f"{policy} at {uplink:g} Mbit/s: {measured.makespan_s:.1f} s measured, "
+            f"{pair.simulated.makespan_s:.1f} s simulated"
+        )
+        return pair
 
     def _submit(self, client: Client, texts: Sequence[str]) -> list[str]:
         """Submit the first jobs of a journal once their executors run; return their ids.
@@ -371,7 +373,9 @@ def show(comparison: Comparison) -> None:
             (
                 [
                     pair.policy,
-                    f"{pair.simulated.makespan_s:.1f} s",
+                    "{:.1f} s ({:.1f} to {:.1f})".format(
+                        pair.simulated.makespan_s, *pair.simulated_range_s
+                    ),
                     f"{pair.measured.makespan_s:.1f} s",
                     f"{makespan_error(pair):+.1%}",
                     *(

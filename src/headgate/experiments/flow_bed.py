@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -164,13 +165,25 @@ def remove_leftovers() -> None:
 
 
 def _remove(name: str) -> None:
-    """End a bed's nodes, then its network, then its files."""
+    """End a bed's drivers and nodes, then its network, then its files."""
     state = Path(tempfile.gettempdir()) / name
+    _end_drivers(state)
     stop_nodes(state)
     for space in _spaces():
         if space.startswith(f"{name}-"):
             _ip("netns", "delete", space)
     shutil.rmtree(state, ignore_errors=True)
+
+
+def _end_drivers(state: Path) -> None:
+    """End what works on a bed, such as a controller: its command line names the directory."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if str(state) in process.cmdline() and process.pid != os.getpid():
+                process.kill()
+                found.append(process)
+    psutil.wait_procs(found, timeout=5)
 
 
 def _spaces() -> list[str]:

@@ -7,8 +7,11 @@ most of them in the first rack, as after a put from there: half of the GPUs are 
 
 The simulation has the same jobs, submitted at the same times, the same places of shards, the same
 sizes of results and the bandwidths that the live controller measured before the jobs. A task takes
-its stated duration and the launch overhead: the mean time that runs of jobs without data, as many
-at once, held their GPU (or slots) beyond what was stated. Nothing comes from the run compared.
+its stated duration and a launch overhead, which runs of jobs without data, as many at once, have
+shown before: the n-th launch starts after as long as the n-th did there, and holds its GPU (or
+slots) beyond what is stated for a time of theirs, drawn for each task. Who comes a moment before
+whom decides what is read where, so a schedule is one of many: the simulation is made with several
+draws, and the mean is compared. Nothing comes from the run compared but its sizes of results.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from typing import Any
 
 from headgate.decision import Policy
@@ -53,6 +57,7 @@ _GPU_S = {
 }
 _ITERATIONS = 3
 _CALIBRATION_TASKS = 10
+_DRAWS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +81,30 @@ class LiveJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """What a run holds its place for beyond reading and its stated duration: means, in seconds."""
+    """Seconds for which finished runs held their places beyond reading and their stated duration.
 
-    gpu_s: float
-    cpu_s: float
+    One number for each run: from its launch to its start (`start`, in the order of launches), and
+    what is left, of tasks with GPUs (`gpu`) and of others (`cpu`).
+    """
+
+    start: tuple[float, ...]
+    gpu: tuple[float, ...]
+    cpu: tuple[float, ...]
+
+    @property
+    def start_s(self) -> float:
+        """The mean from launch to start."""
+        return fmean(self.start)
+
+    @property
+    def gpu_s(self) -> float:
+        """The mean over tasks with GPUs, their start included."""
+        return self.start_s + fmean(self.gpu)
+
+    @property
+    def cpu_s(self) -> float:
+        """The mean over tasks without, their start included."""
+        return self.start_s + fmean(self.cpu)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +124,7 @@ class Side:
 class Pair:
     """A policy on a shaped network, simulated and measured.
 
+    `simulated` is the mean over draws, `simulated_range_s` are the least and the greatest makespan.
     `overhead` is that of the live run itself, which the simulation does not know; `wrong` says
     which results were not right.
     """
@@ -106,6 +132,7 @@ class Pair:
     policy: str
     uplink_mbit_per_s: float
     simulated: Side
+    simulated_range_s: tuple[float, float]
     measured: Side
     overhead: Overhead
     wrong: Mapping[str, str] = field(default_factory=dict)
@@ -228,18 +255,24 @@ def places(shards: Mapping[str, int], racks: Mapping[str, Sequence[str]]) -> dic
 
 
 def measured_overhead(view: View) -> Overhead:
-    """Return the mean time that finished runs held their places beyond reading and stated time."""
-    beyond: dict[bool, list[float]] = {True: [0.0], False: [0.0]}
+    """Return for which times finished runs held their places beyond reading and stated time."""
+    start: list[tuple[float, float]] = []
+    beyond: dict[bool, list[float]] = {True: [], False: []}
     for row in range(len(view.jobs.state)):
         job = view.job(row)
         stated = stated_times_s(job)
         for ordinal, task in enumerate(view.tasks_of(row)):
             if view.tasks.state[task] == TaskState.FINISHED:
-                held_s = view.tasks.ended_at[task] - view.tasks.launched_at[task]
-                over_s = held_s - view.tasks.read_s[task] - stated[ordinal]
-                beyond[job.tasks[ordinal].gpus > 0].append(over_s)
-    gpu_s, cpu_s = (sum(beyond[kind]) / max(1, len(beyond[kind]) - 1) for kind in (True, False))
-    return Overhead(gpu_s=gpu_s, cpu_s=cpu_s)
+                launched_s, started_s = view.tasks.launched_at[task], view.tasks.started_at[task]
+                start.append((launched_s, started_s - launched_s))
+                ran_s = view.tasks.ended_at[task] - started_s
+                over_s = ran_s - view.tasks.read_s[task] - stated[ordinal]
+                beyond[job.tasks[ordinal].gpus > 0].append(max(0.0, over_s))
+    return Overhead(
+        start=tuple(delay_s for _, delay_s in sorted(start)) or (0.0,),
+        gpu=tuple(beyond[True] or [0.0]),
+        cpu=tuple(beyond[False] or [0.0]),
+    )
 
 
 def stated_times_s(job: Job) -> list[float]:
@@ -264,25 +297,45 @@ def measured(view: View) -> Side:
     return Side(makespan_s=makespan_s, read_bytes=(node, rack, cluster))
 
 
-def simulated(view: View, policy: Policy, *, uplink_mbit_per_s: float, overhead: Overhead) -> Side:
-    """Simulate the jobs that a live run had; see the module for what is taken from it."""
-    replay = recorded(view, seed=SEED)
-    submissions = []
-    for row, (at, job) in enumerate(replay.submissions):
-        stated = stated_times_s(view.job(row))
-        tasks = (
-            replace(task, compute_s=stated_s + (overhead.gpu_s if task.gpus else overhead.cpu_s))
-            for task, stated_s in zip(job.tasks, stated, strict=True)
+def simulated(
+    view: View, policy: Policy, *, uplink_mbit_per_s: float, overhead: Overhead
+) -> tuple[Side, ...]:
+    """Simulate the jobs that a live run had, once for each draw; see the module."""
+    replay = replace(
+        recorded(view, seed=SEED),
+        launch_delays_s=overhead.start,
+        links=Links(
+            disk_bytes_per_s=view.bandwidth.disk_bytes_per_s,
+            node_link_bytes_per_s=view.bandwidth.rack_bytes_per_s,
+            rack_uplink_bytes_per_s=uplink_mbit_per_s * 1e6 / 8 * _PAYLOAD,
+        ),
+    )
+    stated = [stated_times_s(view.job(row)) for row in range(len(replay.submissions))]
+    sides = []
+    for draw in range(_DRAWS):
+        dice = Random(draw)
+        submissions = tuple(
+            (at, _timed(job, times_s, overhead, dice))
+            for (at, job), times_s in zip(replay.submissions, stated, strict=True)
         )
-        submissions.append((at, replace(job, tasks=tuple(tasks))))
-    links = Links(
-        disk_bytes_per_s=view.bandwidth.disk_bytes_per_s,
-        node_link_bytes_per_s=view.bandwidth.rack_bytes_per_s,
-        rack_uplink_bytes_per_s=uplink_mbit_per_s * 1e6 / 8 * _PAYLOAD,
+        figures = run(replace(replay, submissions=submissions), policy).figures
+        moved = figures["bytes"]
+        read_bytes = (moved["node"], moved["rack"], moved["cluster"])
+        sides.append(Side(makespan_s=figures["makespan_s"], read_bytes=read_bytes))
+    return tuple(sides)
+
+
+def _timed(job: Job, stated_s: Sequence[float], overhead: Overhead, dice: Random) -> Job:
+    """Return a job whose tasks take what is stated and a drawn overhead."""
+    tasks = (
+        replace(task, compute_s=s + dice.choice(overhead.gpu if task.gpus else overhead.cpu))
+        for task, s in zip(job.tasks, stated_s, strict=True)
     )
-    outcome = run(replace(replay, submissions=tuple(submissions), links=links), policy)
-    moved = outcome.figures["bytes"]
-    return Side(
-        makespan_s=outcome.figures["makespan_s"],
-        read_bytes=(moved["node"], moved["rack"], moved["cluster"]),
-    )
+    return replace(job, tasks=tuple(tasks))
+
+
+def mean_side(sides: Sequence[Side]) -> Side:
+    """Return the means of several simulations."""
+    node, rack, cluster = (round(fmean(side.read_bytes[n] for side in sides)) for n in range(3))
+    makespan_s = fmean(side.makespan_s for side in sides)
+    return Side(makespan_s=makespan_s, read_bytes=(node, rack, cluster))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
-from headgate.experiments.flow_live import Comparison, Pair, Side
+from headgate.experiments.flow_live import Comparison, Overhead, Pair, Side
 
 LOCALITIES = ("node", "rack", "cluster")
 MAKESPAN_WITHIN = 0.20  # of what was measured
@@ -117,9 +117,12 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             "uplink_mbit_per_s": uplink,
             "policies": {
                 pair.policy: {
-                    "simulated": _side(pair.simulated),
+                    "simulated": {
+                        **_side(pair.simulated),
+                        "makespan_range_s": list(pair.simulated_range_s),
+                    },
                     "measured": _side(pair.measured),
-                    "launch_overhead_s": {"gpu": pair.overhead.gpu_s, "cpu": pair.overhead.cpu_s},
+                    "launch_overhead_s": _overhead(pair.overhead),
                     "wrong": dict(pair.wrong),
                 }
                 for pair in pairs
@@ -128,10 +131,14 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         for uplink, pairs in by_uplink(comparison.pairs).items()
     ]
     return {
-        "launch_overhead_s": {"gpu": comparison.overhead.gpu_s, "cpu": comparison.overhead.cpu_s},
+        "launch_overhead_s": _overhead(comparison.overhead),
         "tables": tables,
         "shapes": [asdict(shape) for shape in judge(comparison)],
     }
+
+
+def _overhead(overhead: Overhead) -> dict[str, float]:
+    return {"start": overhead.start_s, "gpu": overhead.gpu_s, "cpu": overhead.cpu_s}
 
 
 def _side(side: Side) -> dict[str, Any]:

@@ -51,7 +51,9 @@ def page(comparison: Comparison) -> str:
         "<h1>The flow policies live, beside the simulator</h1>"
         "<p>Bytes in MB, simulated | measured. A task computes for a stated duration; the "
         f"simulator is given a launch overhead of {given.gpu_s:.2f} s for tasks with GPUs and "
-        f"{given.cpu_s:.2f} s for others, measured beforehand by jobs without data.</p>"
+        f"{given.cpu_s:.2f} s for others, in the mean, measured beforehand by jobs without data. "
+        "Its figures are means over draws of that overhead for each task; in brackets the least "
+        "and the greatest.</p>"
         f"<h2>Tables</h2>{networks}<h2>Shapes</h2>{shapes}</main></body></html>\n"
     )
 
@@ -62,7 +64,9 @@ def _pairs(pairs: Iterable[Pair]) -> str:
         (
             (
                 escape(pair.policy),
-                f"{pair.simulated.makespan_s:.1f} s",
+                "{:.1f} s ({:.1f} to {:.1f})".format(
+                    pair.simulated.makespan_s, *pair.simulated_range_s
+                ),
                 f"{pair.measured.makespan_s:.1f} s",
                 f"{makespan_error(pair):+.1%}",
                 *(

@@ -42,7 +42,10 @@ _POOL_LINKS = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_byt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """What is simulated: a cluster, what it holds, who submits what and when, and what fails."""
+    """What is simulated: a cluster, what it holds, who submits what and when, and what fails.
+
+    Launches take `launch_delays_s`, one after the other, to begin; see `SimulatedWorld`.
+    """
 
     nodes: tuple[Node, ...]
     links: Links
@@ -54,6 +57,7 @@ class Simulation:
     rejected: Counter[str] = field(default_factory=Counter)
     seed: int = 0
     decision_latency_s: float = 0.0
+    launch_delays_s: tuple[float, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -165,6 +169,7 @@ def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] =
         policy=policy,
         seed=simulation.seed,
         decision_latency_s=simulation.decision_latency_s,
+        launch_delays_s=simulation.launch_delays_s,
     )
     drive(engine, world, observe=(_soundness(engine.state, policy), busy, *observe))
     node, rack, cluster = world.network.moved_bytes

@@ -60,6 +60,7 @@ class _Run:
     """A launch under way: which read it is at, and what it has used."""
 
     launch: LaunchTask
+    waits: bool = False  # for its node to begin
     read: int = 0
     transfer: Transfer | None = None  # under way
     read_bytes: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -88,8 +89,9 @@ class SimulatedWorld:
 
     `facts` are all events from outside, in any order of time: the cluster as it joins and fails,
     replicas, queues, submissions. `fails_after_s` says of a launch after how many seconds of
-    computing its program fails, or None. A node that joins again brings back the replicas that
-    `facts` gave it, not the results it had made.
+    computing its program fails, or None. The n-th launch starts, and begins to read, only after the
+    n-th of `launch_delays_s`, which come round and round; none is no delay. A node that joins again
+    brings back the replicas that `facts` gave it, not the results it had made.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class SimulatedWorld:
         seed: int = 0,
         decision_latency_s: float = 0.0,
         fails_after_s: Callable[[LaunchTask], float | None] = lambda launch: None,
+        launch_delays_s: Sequence[float] = (),
     ) -> None:
         self.network = network
         self.starts: list[Start] = []
@@ -109,6 +112,7 @@ class SimulatedWorld:
         self._seed = seed
         self._decision_latency_s = decision_latency_s
         self._fails_after_s = fails_after_s
+        self._launch_delays_s = launch_delays_s
         self._now = 0.0
         self._order = 0
         self._heap: list[tuple[float, int, int, Event]] = []
@@ -192,7 +196,7 @@ class SimulatedWorld:
             case TaskFailed():
                 return self._runs.pop(event.cause, None) is not None
             case TaskStarted():
-                return event.cause in self._runs
+                return self._start(event.cause)
             case JobSubmitted():
                 self._jobs[event.job.id] = event.job
             case NodeJoined():
@@ -265,8 +269,22 @@ class SimulatedWorld:
             )
         )
         run = self._runs[launch.id] = _Run(launch=launch)
-        self._push(TaskStarted(at=self._now, cause=launch.id))
-        self._read(run)
+        delays_s = self._launch_delays_s
+        delay_s = delays_s[(len(self.starts) - 1) % len(delays_s)] if delays_s else 0.0
+        run.waits = delay_s > 0
+        self._push(TaskStarted(at=self._now + delay_s, cause=launch.id))
+        if not run.waits:
+            self._read(run)
+
+    def _start(self, launch: int) -> bool:
+        """Let a run that has waited for its node begin; return whether it is still there."""
+        run = self._runs.get(launch)
+        if run is None:
+            return False
+        if run.waits:
+            run.waits = False
+            self._read(run)
+        return True
 
     def _read(self, run: _Run) -> None:
         """Begin a run's next read, or its computing when there is none left."""
