@@ -1,9 +1,9 @@
 """The aggregated network against the paper's dense one, and how long whole decisions take.
 
 First: same optimum, how much faster? Random rounds (seeded) of 2-GPU nodes in racks of 16, as many
-waiting tasks as GPUs, one shard of 1 GB with 3 replicas each, a third of the GPUs free. Both networks
-come from the same arrays and are solved by OR-tools in this process, one after the other; times are
-medians, build included.
+waiting tasks as GPUs, one shard of 1 GB with 3 replicas each, a third of the GPUs free. Both
+networks come from the same arrays and are solved by OR-tools in this process, one after the other;
+times are medians, build included.
 
 Then: decisions of `fs` and `headgate`, all GPUs free and twice as many tasks waiting; and, once
 these GPUs have been taken, when a tenth of the runs has ended.

@@ -221,20 +221,29 @@ def test_long_tasks_count_for_more_than_many() -> None:
     assert stage.count("few", "many") == [0, 1]
 
 
-def test_a_large_job_has_its_turn_though_small_ones_keep_coming() -> None:
-    stage = Stage()
+def waited_s(stage: Stage, tasks: int) -> float:
+    """How long a job of so many tasks of 10 s waits on two GPUs while small ones keep coming."""
     stage.node("n", "r", 10, 10)
     stage.learn("k", 10.0, "n", Task())
     stage.tell(of_kind("k", "small 0", 1), of_kind("k", "small 1", 1))
-    stage.tell(of_kind("k", "large", 4))
+    stage.tell(of_kind("k", "large", tasks))
     began, came = stage.at, 2
     while not stage.running("large"):
-        assert came < 20, "it is passed over for ever"
+        assert came < 40, "it is passed over for ever"
         stage.tell(of_kind("k", f"small {came}", 1))
         stage.ends(*min(stage.runs, key=lambda run: stage.runs[run].id), after_s=5.0)
         came += 1
+    return stage.at - began
+
+
+def test_a_large_job_has_its_turn_though_small_ones_keep_coming() -> None:
     # 40 s of work against 10 s: it goes first once it has missed the difference, here 1 GPU.
-    assert 30.0 <= stage.at - began <= 40.0
+    assert 30.0 <= waited_s(Stage(), tasks=4) <= 40.0
+
+
+def test_who_holds_nothing_goes_first_before_what_it_missed_is_forgotten() -> None:
+    # 1000 s of work against 10 s, and never more than 60 s are owed: half of them after 42 s.
+    assert 42.0 <= waited_s(Stage(memory_s=60.0), tasks=100) <= 50.0
 
 
 # --------------------------------------------------------------------------- shares, kept over time

@@ -6,11 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.decision import Parameter, Policy, PolicyInfo
 from headgate.decision.costs import FLOW_PAPER
 from headgate.decision.debts import changed_debts, missed_gpu_s, remaining_gpu_s
-from headgate.decision.shares import Floats, fair_shares
+from headgate.decision.shares import Floats, Ints, fair_shares
 from headgate.decision.standing import Standing
 from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.later import (
@@ -56,7 +57,8 @@ class TimelyFlow(FlowPolicy):
 
     **Who first.** Of the tasks sent to a node, those of the job go first that fair sharing would
     finish first: by (GPU seconds to go - GPU seconds missed) / share. Missed are those that a job
-    has had less than its share while it had use for them; they fade with `memory_s`.
+    has had less than its share while it had use for them; they fade with `memory_s`. Before all
+    goes a job that holds nothing and has missed its share for 0.7 x `memory_s`.
 
     **Whom for.** A job below its share has a run cut short of a job above `1 + slack` of its own
     when that is worth its price, the work that is lost: when waiting for GPUs that come free by
@@ -105,7 +107,9 @@ class TimelyFlow(FlowPolicy):
         del round_
         owed = missed_gpu_s(snapshot, now, memory_s=self._memory_s)
         left_s = remaining_gpu_s(snapshot, now)
-        placed, left = in_turn(now, routed, (left_s - owed) / np.maximum(demand.target, 1))
+        turn = (left_s - owed) / np.maximum(demand.target, 1)
+        turn[starved(now, demand.target, owed, self._memory_s)] = -np.inf
+        placed, left = in_turn(now, routed, turn)
         won = np.bincount(now.task_job[placed.task], minlength=len(now.jobs))
         held = now.held + won
         useful = np.minimum(demand.target, held + now.waiting.sum(axis=1) - won)
@@ -124,6 +128,15 @@ class TimelyFlow(FlowPolicy):
             missed=changed_debts(snapshot, now, owed, cuts.paid, useful - held),
             again_at=ask_again_at(snapshot, now, later, waiting, free, short, cuts.next_s),
         )
+
+
+def starved(now: Standing, target: Ints, owed: Floats, memory_s: float) -> NDArray[np.bool_]:
+    """Return which jobs hold nothing and have missed all their share for long, `[jobs]`.
+
+    That is, 0.7 x `memory_s`: by then they are owed half of the most that anyone can be owed.
+    """
+    missing = np.minimum(target, now.waiting.sum(axis=1))
+    return (now.held == 0) & (missing > 0) & (2 * owed > missing * memory_s)
 
 
 def in_turn(now: Standing, routed: Placed, turn: Floats) -> tuple[Placed, Placed]:
