@@ -83,6 +83,7 @@ def play(
     *facts: Event,
     decision_latency_s: float = 0.0,
     fails_after_s: Callable[[LaunchTask], float | None] = lambda launch: None,
+    launch_delays_s: Sequence[float] = (),
 ) -> Play:
     estimates = Bandwidth(disk_bytes_per_s=100, rack_bytes_per_s=60, cluster_bytes_per_s=30)
     network = FluidNetwork({}, **LINKS)  # type: ignore[arg-type]
@@ -96,6 +97,7 @@ def play(
         policy=FirstInFirstOut(),
         decision_latency_s=decision_latency_s,
         fails_after_s=fails_after_s,
+        launch_delays_s=launch_delays_s,
     )
     stage = Play()
     drive(stage.engine, world, observe=(stage,))
