@@ -246,6 +246,21 @@ def test_who_holds_nothing_goes_first_before_what_it_missed_is_forgotten() -> No
     assert 42.0 <= waited_s(Stage(memory_s=60.0), tasks=100) <= 50.0
 
 
+def test_a_large_job_keeps_about_its_share_beside_a_stream_of_small_ones() -> None:
+    stage = Stage(memory_s=20.0)
+    stage.node("n", "r", *[10] * 8)
+    stage.learn("k", 10.0, "n", Task())
+    stage.tell(of_kind("k", "large", 200, user="ann"))
+    held = []
+    for number in range(120):
+        stage.tell(of_kind("k", f"small {number}", 2, user="bob"))
+        stage.stop()
+        stage.ends(*min(stage.runs, key=lambda run: stage.runs[run].id), after_s=1.25)
+        held += stage.count("large")
+    # Its share is 4. It is short of it, but never for long: in the mean by less than half of it.
+    assert sum(held[40:]) / len(held[40:]) > 2.4
+
+
 # --------------------------------------------------------------------------- shares, kept over time
 
 

@@ -218,7 +218,7 @@ def routes(now: Standing, later: Later, rng: Random) -> Placed:
 
 
 def naive_turns(
-    now: Standing, later: Later, routed: Placed, turn: list[float]
+    now: Standing, later: Later, routed: Placed, turn: list[int]
 ) -> tuple[list[int], list[tuple[int, int, int]]]:
     """Who is placed, and who waits for which held GPU, at which price, in turn."""
     free = now.free.tolist()
@@ -289,7 +289,7 @@ def test_turns_waits_and_cuts_are_those_of_plain_loops() -> None:
         left_s = np.array([rng.choice((5.0, 20.0, 80.0)) for _ in range(jobs)])
         owed = np.array([rng.choice((-10.0, 0.0, 15.0, 300.0, 300.0)) for _ in range(jobs)])
         target = np.array([rng.randint(0, 3) for _ in range(jobs)], np.int64)
-        turn = (left_s - owed) / np.maximum(target, 1)
+        turn = np.array(rng.sample(range(jobs), jobs), np.int64)
 
         placed, left = in_turn(now, routed, turn)
         waiting = waiting_for(now, later, left)

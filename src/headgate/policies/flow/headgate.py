@@ -58,7 +58,7 @@ class TimelyFlow(FlowPolicy):
     **Who first.** Of the tasks sent to a node, those of the job go first that fair sharing would
     finish first: by (GPU seconds to go - GPU seconds missed) / share. Missed are those that a job
     has had less than its share while it had use for them; they fade with `memory_s`. Before all
-    goes a job that holds nothing and has missed its share for 0.7 x `memory_s`.
+    others go jobs that have been short of their share for about 0.7 x `memory_s`.
 
     **Whom for.** A job below its share has a run cut short of a job above `1 + slack` of its own
     when that is worth its price, the work that is lost: when waiting for GPUs that come free by
@@ -107,9 +107,9 @@ class TimelyFlow(FlowPolicy):
         del round_
         owed = missed_gpu_s(snapshot, now, memory_s=self._memory_s)
         left_s = remaining_gpu_s(snapshot, now)
-        turn = (left_s - owed) / np.maximum(demand.target, 1)
-        turn[starved(now, demand.target, owed, self._memory_s)] = -np.inf
-        placed, left = in_turn(now, routed, turn)
+        first = _overlooked(now, demand.target, owed, self._memory_s)
+        turn = np.lexsort(((left_s - owed) / np.maximum(demand.target, 1), ~first))
+        placed, left = in_turn(now, routed, np.argsort(turn))
         won = np.bincount(now.task_job[placed.task], minlength=len(now.jobs))
         held = now.held + won
         useful = np.minimum(demand.target, held + now.waiting.sum(axis=1) - won)
@@ -130,17 +130,22 @@ class TimelyFlow(FlowPolicy):
         )
 
 
-def starved(now: Standing, target: Ints, owed: Floats, memory_s: float) -> NDArray[np.bool_]:
-    """Return which jobs hold nothing and have missed all their share for long, `[jobs]`.
+def _overlooked(now: Standing, target: Ints, owed: Floats, memory_s: float) -> NDArray[np.bool_]:
+    """Return which jobs have been short for long, `[jobs]`.
 
-    That is, 0.7 x `memory_s`: by then they are owed half of the most that anyone can be owed.
+    They are owed half of the most that those who miss so many GPUs are ever owed: as after 0.7 x
+    `memory_s`. Then debts are about to be forgotten, and would no longer tell whose turn it is.
     """
-    missing = np.minimum(target, now.waiting.sum(axis=1))
-    return (now.held == 0) & (missing > 0) & (2 * owed > missing * memory_s)
+    missing = np.minimum(target - now.held, now.waiting.sum(axis=1))
+    first: NDArray[np.bool_] = (missing > 0) & (2 * owed > missing * memory_s)
+    return first
 
 
-def in_turn(now: Standing, routed: Placed, turn: Floats) -> tuple[Placed, Placed]:
-    """Return who of those sent to a node gets one of its free GPUs, and, in turn, who does not."""
+def in_turn(now: Standing, routed: Placed, turn: Ints) -> tuple[Placed, Placed]:
+    """Return who of those sent to a node gets one of its free GPUs, and, in turn, who does not.
+
+    `turn` is each job's place in the order of jobs.
+    """
     order = np.lexsort((routed.task, turn[now.task_job[routed.task]]))
     cell = (routed.node * now.free.shape[1] + routed.kind)[order]
     first = nth_of_equals(cell) < now.free.ravel()[cell]
