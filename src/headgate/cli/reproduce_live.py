@@ -109,6 +109,7 @@ class _Live:
                         held.setdefault(name, []).append(told["nodes"][0])
                     client.commit_dataset(name, shards=len(parts))
         self._move(held)
+        self._keep_journal()
 
     def _move(self, held: Mapping[str, Sequence[str]]) -> None:
         """Move shards between the stores of nodes, while no controller looks."""
@@ -138,6 +139,7 @@ class _Live:
         """Shape the uplinks, let a controller measure them, and keep its journal for all others."""
         say(f"measuring the network at {uplink_mbit_per_s:g} Mbit/s between the racks")
         self._limit(uplink_mbit_per_s)
+        self._fresh_journal()
         wanted = json.loads((self.base / "places.json").read_text())
         with self._controller("fs", probe_period_s=1.0) as client:
             before = _served(client).get("probe", 0)
@@ -153,7 +155,7 @@ class _Live:
                 ),
                 "the shards lie where they should",
             )
-        shutil.copyfile(self._journal, self.base / "journal.db")
+        self._keep_journal()
 
     def calibrate(self, say: Say) -> Overhead:
         """Run jobs without data and return their launch overhead."""
@@ -266,6 +268,9 @@ class _Live:
     @property
     def _journal(self) -> Path:
         return self.bed.state / "journal.db"
+
+    def _keep_journal(self) -> None:
+        shutil.copyfile(self._journal, self.base / "journal.db")
 
     def _fresh_journal(self) -> None:
         for file in self.bed.state.glob("journal.db*"):

@@ -152,7 +152,7 @@ class Comparison:
 def make_jobs(
     folder: Path, *, kinds: Sequence[str] | None = None, shards: int = 10
 ) -> list[LiveJob]:
-    """Write the inputs, some 190 MB, into a folder and return the jobs that read them."""
+    """Write the inputs, some 160 MB, into a folder and return the jobs that read them."""
     makers = {
         "occurrence": lambda: _counting("occurrence", "count", folder, 3 * shards, shards),
         "primes": lambda: _counting("primes", "find", folder, 2 * shards, shards),
