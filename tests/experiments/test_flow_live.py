@@ -108,7 +108,12 @@ def test_the_page_and_the_table_have_both_sides(tmp_path: Path) -> None:
     assert [row["policy"] for row in rows] == ["fs", "gs"]
     assert (rows[0]["simulated_makespan_s"], rows[0]["measured_cluster_bytes"]) == ("12", "10")
     told = as_json(comparison)
-    assert told["launch_overhead_s"] == {"start": 0.25, "gpu": 0.75, "cpu": 0.5}
+    assert told["launch_overhead_s"] == {
+        "decision": 0.0,
+        "start": 0.25,
+        "gpu": 0.75,
+        "cpu": 0.5,
+    }
     assert told["tables"][0]["policies"]["fs"]["measured"]["bytes"] == {
         "node": 60,
         "rack": 30,

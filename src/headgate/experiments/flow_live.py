@@ -8,10 +8,11 @@ most of them in the first rack, as after a put from there: half of the GPUs are 
 The simulation has the same jobs, submitted at the same times, the same places of shards, the same
 sizes of results and the bandwidths that the live controller measured before the jobs. A task takes
 its stated duration and a launch overhead, which runs of jobs without data, as many at once, have
-shown before: the n-th launch starts after as long as the n-th did there, and holds its GPU (or
-slots) beyond what is stated for a time of theirs, drawn for each task. Who comes a moment before
-whom decides what is read where, so a schedule is one of many: the simulation is made with several
-draws, and the mean is compared. Nothing comes from the run compared but its sizes of results.
+shown before: a decision takes as long as their first one, the n-th launch starts after as long as
+the n-th did there, and holds its GPU (or slots) beyond what is stated for a time of theirs, drawn
+for each task. Who comes a moment before whom decides what is read where, so a schedule is one of
+many: the simulation is made with several draws, and the mean is compared. Nothing comes from the
+run compared but its sizes of results.
 """
 
 from __future__ import annotations
@@ -84,12 +85,14 @@ class Overhead:
     """Seconds for which finished runs held their places beyond reading and their stated duration.
 
     One number for each run: from its launch to its start (`start`, in the order of launches), and
-    what is left, of tasks with GPUs (`gpu`) and of others (`cpu`).
+    what is left, of tasks with GPUs (`gpu`) and of others (`cpu`). `decision_s` went by between the
+    first submission and the first launch.
     """
 
     start: tuple[float, ...]
     gpu: tuple[float, ...]
     cpu: tuple[float, ...]
+    decision_s: float = 0.0
 
     @property
     def start_s(self) -> float:
@@ -269,6 +272,7 @@ def measured_overhead(view: View) -> Overhead:
                 over_s = ran_s - view.tasks.read_s[task] - stated[ordinal]
                 beyond[job.tasks[ordinal].gpus > 0].append(max(0.0, over_s))
     return Overhead(
+        decision_s=min(start)[0] - view.jobs.submitted_at[0] if start else 0.0,
         start=tuple(delay_s for _, delay_s in sorted(start)) or (0.0,),
         gpu=tuple(beyond[True] or [0.0]),
         cpu=tuple(beyond[False] or [0.0]),
@@ -303,6 +307,7 @@ def simulated(
     """Simulate the jobs that a live run had, once for each draw; see the module."""
     replay = replace(
         recorded(view, seed=SEED),
+        decision_latency_s=overhead.decision_s,
         launch_delays_s=overhead.start,
         links=Links(
             disk_bytes_per_s=view.bandwidth.disk_bytes_per_s,

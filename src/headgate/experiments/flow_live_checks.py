@@ -138,7 +138,12 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _overhead(overhead: Overhead) -> dict[str, float]:
-    return {"start": overhead.start_s, "gpu": overhead.gpu_s, "cpu": overhead.cpu_s}
+    return {
+        "decision": overhead.decision_s,
+        "start": overhead.start_s,
+        "gpu": overhead.gpu_s,
+        "cpu": overhead.cpu_s,
+    }
 
 
 def _side(side: Side) -> dict[str, Any]:
