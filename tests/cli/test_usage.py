@@ -28,7 +28,9 @@ def test_the_verbs_are_these(headgate: Any) -> None:
     assert headgate().out == said.out
 
 
-@pytest.mark.parametrize("verb", [*sorted(VERBS), "data put", "data ls", "data rm", "reproduce flow"])
+@pytest.mark.parametrize(
+    "verb", [*sorted(VERBS), "data put", "data ls", "data rm", "reproduce flow"]
+)
 def test_every_verb_has_help(headgate: Any, verb: str) -> None:
     said = headgate(*verb.split(), "--help")
     assert (said.code, said.err) == (0, "")
