@@ -17,6 +17,7 @@ from headgate.state import Snapshot, TaskState
 from headgate.state.life import HOLDING
 
 _ROUNDS_MOST = 300
+_IDLE_MOST = 20  # rounds in a row that a policy asked for, though nothing had ended meanwhile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ class _Ahead:
         self._wanted = tasks
         self._ends: list[tuple[float, int, int]] = []  # time, task (-1: ask again), its attempt
         self._unknown: set[int] = set()
-        self._ended, self._rounds, self._after = 0, 0, -1
+        self._ended, self._rounds, self._idle, self._after = 0, 0, 0, -1
         for task in np.flatnonzero(np.isin(snapshot.tasks.state.array(), HOLDING)).tolist():
             self._expect(task)
 
@@ -71,7 +72,7 @@ class _Ahead:
 
     def look(self) -> Forecast:
         """Play rounds and ends until one of the tasks is placed."""
-        while self._rounds < _ROUNDS_MOST:
+        while self._rounds < _ROUNDS_MOST and self._idle < _IDLE_MOST:
             plan = self._paper.round()
             self._rounds += 1
             for placement in plan.placements:
@@ -100,9 +101,10 @@ class _Ahead:
             at, task, attempt = heapq.heappop(self._ends)
             if task < 0:
                 state.now, went = max(state.now, at), True
+                self._idle += 1
             elif state.tasks.attempts[task] == attempt and state.tasks.state[task] in HOLDING:
                 self._paper.end(task, at)
-                self._ended, self._after, went = self._ended + 1, task, True
+                self._ended, self._idle, self._after, went = self._ended + 1, 0, task, True
         return went
 
     def _found(self, task: int, node: int) -> Forecast:
