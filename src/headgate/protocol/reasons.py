@@ -96,7 +96,7 @@ class BelowShare(Reason):
     def detail(self) -> str:
         return (
             f"{self.running_gpus}/{self.share_gpus} GPUs of its share, {self.ahead} holds "
-            f"{self.ahead_over_gpus} above its own; starts when a task of it ends"
+            f"{self.ahead_over_gpus} above its own; GPUs come free as its tasks end"
         )
 
 
