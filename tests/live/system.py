@@ -17,16 +17,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import psutil
+from tests.live.bed import Bed
 
 from headgate.api.address import socket_path
 from headgate.api.client import Client
 from headgate.base.errors import WorldError
+from headgate.live.config import ControllerConfig, save_config
 from headgate.live.executor import shards_directory
 from headgate.live.ray_nodes import LocalCluster, kill_node, local_cluster, start_node
 from headgate.live.split import split_files
@@ -331,3 +334,25 @@ class Gates:
         """Return the processes of runs that go on."""
         pids = {int(line.split()[2]) for line in self._trace.read_text().splitlines()}
         return sorted(pid for pid in pids if psutil.pid_exists(pid) and _runs(pid))
+
+
+@contextmanager
+def controlled(bed: Bed, config: ControllerConfig) -> Iterator[System]:
+    """Run a controller that lives where the bed's head does: from there all nodes are reached."""
+    save_config(bed.state, config)
+    command = [*bed.enter, sys.executable, "-m", "headgate.app", "controller"]
+    with (bed.state / "controller.log").open("wb") as log:
+        controller = subprocess.Popen(
+            [*command, "--state", str(bed.state)], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+        )
+    headgate = System(bed.state, bed.nodes)
+    try:
+        headgate.until(headgate.answers, "the controller answers")
+        headgate.until(lambda: len(headgate.up_nodes()) == len(bed.nodes), "all nodes have joined")
+        yield headgate
+    finally:
+        controller.terminate()
+        status = controller.wait(60)
+        headgate.close_client()
+    assert status == 0, headgate.log_tail()
+    assert "Traceback" not in headgate.logged(), headgate.logged()

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.live.bed import HAS_NETWORK, Bed
-from tests.live.system import Gates, System
+from tests.live.system import Gates, System, controlled
 
-from headgate.live.config import ControllerConfig, save_config
+from headgate.live.config import ControllerConfig
 
 pytestmark = [
     pytest.mark.live,
@@ -41,21 +39,8 @@ def headgate(bed: Bed) -> Iterator[System]:
         token=bed.cluster.token,
         probe_period_s=1.0,
     )
-    save_config(bed.state, config)
-    command = [*bed.enter, sys.executable, "-m", "headgate.app", "controller"]
-    with (bed.state / "controller.log").open("wb") as log:
-        controller = subprocess.Popen(
-            [*command, "--state", str(bed.state)], stdout=log, stderr=log, stdin=subprocess.DEVNULL
-        )
-    headgate = System(bed.state, bed.nodes)
-    try:
-        headgate.until(headgate.answers, "the controller answers")
-        headgate.until(lambda: len(headgate.up_nodes()) == len(bed.nodes), "all nodes have joined")
+    with controlled(bed, config) as headgate:
         yield headgate
-    finally:
-        controller.terminate()
-        controller.wait(30)
-        headgate.close_client()
 
 
 def _shape(bed: Bed, mbit_per_s: float) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.live.bed import HAS_NETWORK, Bed
-from tests.live.system import Gates, System
+from tests.live.system import Gates, System, controlled
 
-from headgate.live.config import ControllerConfig, save_config
+from headgate.live.config import ControllerConfig
 
 pytestmark = [
     pytest.mark.live,
@@ -35,23 +33,8 @@ def bed() -> Iterator[Bed]:
 def headgate(bed: Bed) -> Iterator[System]:
     """A controller that lives where the head does: only from there all nodes can be reached."""
     config = ControllerConfig(policy="fs", ray_address=bed.cluster.address, token=bed.cluster.token)
-    save_config(bed.state, config)
-    command = [*bed.enter, sys.executable, "-m", "headgate.app", "controller"]
-    with (bed.state / "controller.log").open("wb") as log:
-        controller = subprocess.Popen(
-            [*command, "--state", str(bed.state)], stdout=log, stderr=log, stdin=subprocess.DEVNULL
-        )
-    headgate = System(bed.state, bed.nodes)
-    try:
-        headgate.until(headgate.answers, "the controller answers")
-        headgate.until(lambda: len(headgate.up_nodes()) == len(bed.nodes), "all nodes have joined")
+    with controlled(bed, config) as headgate:
         yield headgate
-    finally:
-        controller.terminate()
-        status = controller.wait(60)
-        headgate.close_client()
-    assert status == 0, headgate.log_tail()
-    assert "Traceback" not in headgate.logged(), headgate.logged()
 
 
 def _bandwidth(headgate: System) -> tuple[float, float]:
