@@ -54,7 +54,7 @@ def figures(
     fair: float = 0.5,
     deviation: float = 0.1,
     shares: tuple[float, float, float] = (0.6, 0.25, 0.15),
-    bytes: float = 100e9,  # noqa: A002
+    bytes: float = 100e9,  # noqa: A002  # as the metric is called
     small: float = 1.1,
     large: float = 2.0,
     others_s: float | None = None,

@@ -15,7 +15,7 @@ import numpy as np
 from headgate.base.errors import Problem, SpecError
 from headgate.decision.explain import Explanation, explain
 from headgate.decision.lookup import task_row
-from headgate.model import Dataset, result_id
+from headgate.model import Dataset
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
@@ -142,7 +142,7 @@ def _holder(snapshot: Snapshot, gpu: int) -> str | None:
     task = snapshot.gpus.task[gpu]
     if task < 0:
         return None
-    return result_id(snapshot.job(snapshot.tasks.job[task]).id, snapshot.ordinal(task))
+    return snapshot.task_id(task)
 
 
 def queue_view(snapshot: Snapshot, row: int) -> View:

@@ -25,7 +25,7 @@ def log_file(state: Path) -> Path:
 
 def controllers(state: Path) -> list[psutil.Process]:
     """Return the running controllers of a state directory; there should be one at most."""
-    command = _command(state)[1:]  # whichever Python runs it
+    command = controller_command(state)[1:]  # whichever Python runs it
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -39,7 +39,7 @@ def start_controller(state: Path) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
         sys.executable,
-        _command(state),
+        controller_command(state),
         {**os.environ, "PYTHONUNBUFFERED": "1"},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -108,5 +108,6 @@ def alone(state: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _command(state: Path) -> list[str]:
+def controller_command(state: Path) -> list[str]:
+    """Return what starts the controller of a state directory."""
     return [sys.executable, "-m", "headgate.app", "controller", "--state", str(state)]

@@ -302,11 +302,10 @@ class _Live:
             probe_period_s=probe_period_s,
         )
         save_config(state, config)
-        command = [sys.executable, "-m", "headgate.app", "controller", "--state", str(state)]
         start = process.log_size(state)
         with process.log_file(state).open("ab") as log:
             child = subprocess.Popen(
-                [*self.bed.enter, *command],
+                [*self.bed.enter, *process.controller_command(state)],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

@@ -11,7 +11,6 @@ import numpy as np
 
 from headgate.decision.policy import Policy
 from headgate.decision.whatif import WhatIf
-from headgate.model import result_id
 from headgate.protocol import Plan
 from headgate.state import Snapshot, TaskState
 from headgate.state.life import HOLDING
@@ -111,15 +110,11 @@ class _Ahead:
         state = self._paper.state
         return Forecast(
             at=state.now,
-            task=self._name(task),
+            task=state.task_id(task),
             node=state.node(node).id,
-            after=None if self._after < 0 else self._name(self._after),
+            after=None if self._after < 0 else state.task_id(self._after),
             ends=self._ended,
             rounds=self._rounds,
             until=state.now,
             unknown_runs=len(self._unknown),
         )
-
-    def _name(self, task: int) -> str:
-        state = self._paper.state
-        return result_id(state.job(state.tasks.job[task]).id, state.ordinal(task))

@@ -16,7 +16,6 @@ from headgate.decision.forecast import Forecast, forecast
 from headgate.decision.outlook import ReadBytes, read_bytes
 from headgate.decision.policy import Policy
 from headgate.decision.whatif import WhatIf
-from headgate.model import result_id
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import HOLDING
@@ -186,10 +185,6 @@ class _Asked:
 
     # --- one task --------------------------------------------------------------------------------
 
-    def _name(self, task: int) -> str:
-        snapshot = self._snapshot
-        return result_id(snapshot.job(snapshot.tasks.job[task]).id, snapshot.ordinal(task))
-
     def _run(self, task: int) -> Run:
         tasks, node = self._snapshot.tasks, self._snapshot.tasks.node[task]
         return Run(
@@ -267,7 +262,7 @@ class _Asked:
             cost_s=option.cost_s,
             read_s=snapshot.expected_read_s(task, option.node),
             read_bytes=read_bytes(snapshot, task, option.node),
-            held_by=self._name(gpu.holder) if gpu is not None and held else None,
+            held_by=self._snapshot.task_id(gpu.holder) if gpu is not None and held else None,
             held_until=gpu.until if gpu is not None and held else None,
         )
 
@@ -287,10 +282,10 @@ class _Asked:
             price_s = policy.slot_price_s(freed, option.node, gpu.memory_bytes)
         starts = on.get(self._task) if self._task is not None else None
         return IfFreed(
-            ends=self._name(gpu.holder),
+            ends=self._snapshot.task_id(gpu.holder),
             node=self._snapshot.node(option.node).id,
             starts_on=None if starts is None else self._snapshot.node(starts).id,
-            taken_by=self._name(takers[0]) if takers else None,
+            taken_by=self._snapshot.task_id(takers[0]) if takers else None,
             price_s=price_s,
         )
 

@@ -24,7 +24,6 @@ from headgate.model import (
     Shard,
     Task,
     part_sizes,
-    result_id,
     result_ids,
 )
 from headgate.protocol import Plan, Refusal, Usage
@@ -123,7 +122,7 @@ class State(View):
 
     def _label(self, kind: str, row: int) -> str:
         if kind == "task":
-            return result_id(self.job(self.tasks.job[row]).id, self.ordinal(row))
+            return self.task_id(row)
         return self.job(row).id if kind == "job" else self.node(row).id
 
     def broken(self, law: str, kind: str, row: int) -> InvariantBroken:

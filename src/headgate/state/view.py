@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 
 from headgate.base.column import Array
-from headgate.model import Bandwidth, Dataset, Job, Locality, Node, Queue, Read, Shard, Task
+from headgate.model import (
+    Bandwidth,
+    Dataset,
+    Job,
+    Locality,
+    Node,
+    Queue,
+    Read,
+    Shard,
+    Task,
+    result_id,
+)
 from headgate.protocol import Refusal
 from headgate.state.life import TaskState
 from headgate.state.tables import (
@@ -90,6 +101,10 @@ class View:
         """Return a task's place in its job, from 0."""
         first: int = self.jobs.first_task[self.tasks.job[row]]
         return row - first
+
+    def task_id(self, row: int) -> str:
+        """Return what a task is called: also the id of its result, if that is in one part."""
+        return result_id(self.job(self.tasks.job[row]).id, self.ordinal(row))
 
     def node(self, row: int) -> Node:
         """Return a node as it last joined."""

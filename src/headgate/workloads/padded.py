@@ -42,10 +42,10 @@ def _padded(kernel: TaskFunction) -> TaskFunction:
         wanted_s = duration_s(task.params, task.index)
         params = {key: value for key, value in task.params.items() if key != STATED}
         kernel(replace(task, params=params))
-        left_s = wanted_s - (time.monotonic() - started_s)  # noqa: TID251
+        left_s = wanted_s - (time.monotonic() - started_s)  # noqa: TID251  # the same
         if left_s < 0:
             print(f"the kernel took {-left_s:.3f} s longer than stated")
-        time.sleep(max(0.0, left_s))  # noqa: TID251
+        time.sleep(max(0.0, left_s))  # noqa: TID251  # padding is its work
 
     return run
 
