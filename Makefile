@@ -2,11 +2,15 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo test bench fmt
+.PHONY: help install demo test bench sanitize fuzz fmt
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+NATIVE := build/native
+NATIVE_STAMP := $(NATIVE)/.installed
+NATIVE_SOURCES := CMakeLists.txt $(shell find src/headgate/flow/native)
+SANITIZED := build/sanitize
 PIP := $(BIN)/pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
 
 help:
@@ -14,31 +18,50 @@ help:
 	@echo "make demo      several jobs on a small local cluster, then the same in the simulator"
 	@echo "make test      all checks and tests"
 	@echo "make bench     the measurements in bench/"
+	@echo "make sanitize  the tests of the flow core, its compiled part with assertions and sanitizers"
+	@echo "make fuzz      the flow core against other solvers, on random networks without end in sight"
 	@echo "make fmt       format the code"
 
-install: $(STAMP)
+install: $(NATIVE_STAMP)
 
-# The stamp is as new as the last installation that went through.
+# The stamps are as new as the last installation and the last compilation that went through.
 $(STAMP): pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory .debian-packages
 	@echo "Installing into .venv (some minutes the first time)"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	@$(PIP) pip
-	@$(PIP) hatchling editables
+	@$(PIP) scikit-build-core nanobind cmake ninja
 	@$(PIP) --no-build-isolation --editable '.[live]' --group dev
 	@touch $@
 
-# What comes from Debian: Python's venv, and `ip` and `tc`, with which tests run by root build networks.
+# Compile as the build type $(1), in the directory $(2), into the package below $(3).
+define compile
+$(BIN)/cmake -S . -B $(2) -G Ninja -DCMAKE_BUILD_TYPE=$(1) \
+  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DPython_EXECUTABLE=$(abspath $(BIN)/python) >/dev/null
+$(BIN)/cmake --build $(2) -- --quiet
+$(BIN)/cmake --install $(2) --prefix $(3) >/dev/null
+endef
+
+$(NATIVE_STAMP): $(STAMP) $(NATIVE_SOURCES)
+	@echo "Compiling the flow core"
+	@$(call compile,Release,$(NATIVE),src)
+	@touch $@
+
+# What comes from Debian: Python's venv and headers, a C++ compiler, and `ip` and `tc`, with which
+# tests run by root build networks.
 .PHONY: .debian-packages
 .debian-packages:
 	@missing=; \
+	has_headers='import os, sys, sysconfig as s; sys.exit(not os.path.exists(s.get_path("include") + "/Python.h"))'; \
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || missing="$$missing python3"; \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
+	$(PYTHON) -c "$$has_headers" 2>/dev/null || missing="$$missing python3-dev"; \
+	command -v "$${CXX:-c++}" >/dev/null || missing="$$missing g++"; \
 	if [ "$$(id -u)" = 0 ]; then command -v tc >/dev/null || missing="$$missing iproute2"; fi; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-	  echo "Headgate needs Python 3.11 or later with venv. Install as root:$$missing" >&2; \
+	  echo "Headgate needs Python 3.11 or later with venv and headers, and a C++20 compiler. Install as root:$$missing" >&2; \
 	  echo "(on Debian: apt-get install$$missing), then run make again." >&2; exit 1; \
 	fi; \
 	echo "Installing Debian packages:$$missing"; \
@@ -58,6 +81,20 @@ test: install
 
 bench: install
 	@shopt -s nullglob; for script in bench/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+# A copy of the package around the checked build. Without `site`, the editable install stays out.
+sanitize: install
+	@rm -rf $(SANITIZED)/site
+	@mkdir -p $(SANITIZED)/site
+	@cp -R src/headgate $(SANITIZED)/site
+	@$(call compile,Sanitize,$(SANITIZED),$(SANITIZED)/site)
+	@libraries=$$(for name in libasan.so libstdc++.so; do $${CXX:-c++} -print-file-name=$$name; done); \
+	packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))'); \
+	LD_PRELOAD=$$(echo $$libraries) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	  PYTHONPATH=$(abspath $(SANITIZED)/site):$$packages $(BIN)/python -S -m pytest tests/flow
+
+fuzz: install
+	@$(BIN)/python fuzz/run.py
 
 fmt: install
 	@$(BIN)/ruff check --fix-only --quiet .

@@ -1,0 +1,1 @@
+"""The compiled part of the flow core; its sources are in `native/`."""
