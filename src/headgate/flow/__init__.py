@@ -4,11 +4,14 @@ from headgate.flow.network import COST_LIMIT, BadNetwork, Ints, Network, Solutio
 from headgate.flow.ortools_solver import OrToolsSolver
 from headgate.flow.paths import unit_paths
 from headgate.flow.potentials import UNREACHABLE, potentials
+from headgate.flow.verify import Certificate, Fault, verify, verify_laminar
 
 __all__ = [
     "COST_LIMIT",
     "UNREACHABLE",
     "BadNetwork",
+    "Certificate",
+    "Fault",
     "Ints",
     "Network",
     "OrToolsSolver",
@@ -16,4 +19,6 @@ __all__ = [
     "Solver",
     "potentials",
     "unit_paths",
+    "verify",
+    "verify_laminar",
 ]

@@ -1,0 +1,394 @@
+"""Laminar problems in plain lists, what is optimal for them, and what their solver must show.
+
+A `Mirror` holds what a `LaminarSolver` should hold after the same changes. `play` makes changes to
+both and compares them after each solve: the optimum with that of OR-tools on the equivalent
+network, the plan and the prices by `verify_laminar`. Changes name units and places by numbers that
+are taken modulo what is there, so any part of a list of changes is a list of changes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from headgate.flow import (
+    Certificate,
+    Ints,
+    Network,
+    OrToolsSolver,
+    potentials,
+    unit_paths,
+    verify_laminar,
+)
+
+Options = list[tuple[int, int]]
+"""The (place, cost) of each option of a unit."""
+
+
+# -------------------------------------------------------------------------------- problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Problem:
+    """Places and the options of all units, as `verify_laminar` takes them."""
+
+    parent: Ints
+    capacity: Ints
+    offsets: Ints
+    place: Ints
+    cost: Ints
+
+    @property
+    def units(self) -> int:
+        return len(self.offsets) - 1
+
+
+def ints(values: object) -> Ints:
+    return np.array(values, np.int64)
+
+
+def joined(*parts: object) -> Ints:
+    return np.concatenate([np.asarray(part, np.int64) for part in parts])
+
+
+def options_as_arrays(units: list[Options]) -> tuple[Ints, Ints, Ints]:
+    """Return offsets, places and costs."""
+    flat = [option for options in units for option in options]
+    offsets = [0, *itertools.accumulate(map(len, units))]
+    return ints(offsets), ints([place for place, _ in flat]), ints([cost for _, cost in flat])
+
+
+def problem_of(parent: list[int], capacity: list[int], units: list[Options]) -> Problem:
+    offsets, place, cost = options_as_arrays(units)
+    return Problem(
+        parent=ints(parent), capacity=ints(capacity), offsets=offsets, place=place, cost=cost
+    )
+
+
+# -------------------------------------------------------------------------------- optima
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimum:
+    """As many units placed as possible, and of such plans the cheapest."""
+
+    unplaced: int
+    cost: int
+
+
+def equivalent(problem: Problem) -> tuple[Network, int]:
+    """Return the network, and what it charges a unit for staying without a place.
+
+    Vertices: the units, the places, the sink. Arcs: the options, parents to children, leaves to
+    the sink, units straight to the sink. The charge outweighs whatever one more unit with a place
+    can cost the others.
+    """
+    units, places = problem.units, len(problem.parent)
+    sink = units + places
+    child = np.flatnonzero(problem.parent >= 0)
+    leaf = np.setdiff1d(np.arange(places), problem.parent)
+    low, high = int(problem.cost.min(initial=0)), int(problem.cost.max(initial=0))
+    charge = high + units * (high - low) + 1
+    every = np.arange(units)
+    network = Network(
+        tail=joined(
+            np.repeat(every, np.diff(problem.offsets)),
+            units + problem.parent[child],
+            units + leaf,
+            every,
+        ),
+        head=joined(units + problem.place, units + child, [sink] * (len(leaf) + units)),
+        capacity=joined(
+            [1] * len(problem.place),
+            [units + 1] * len(child),
+            np.minimum(problem.capacity[leaf], units + 1),
+            [1] * units,
+        ),
+        cost=joined(problem.cost, [0] * (len(child) + len(leaf)), [charge] * units),
+        supply=joined([1] * units, [0] * places, [-units]),
+    )
+    return network, charge
+
+
+def optimum(problem: Problem) -> Optimum:
+    """Return what OR-tools finds."""
+    if not problem.units:
+        return Optimum(unplaced=0, cost=0)
+    network, charge = equivalent(problem)
+    solution = OrToolsSolver().solve(network)
+    unplaced = int(solution.flow[-problem.units :].sum())
+    return Optimum(unplaced=unplaced, cost=solution.cost - unplaced * charge)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """Where each unit is, -1 for nowhere, and the price of each place."""
+
+    chosen_place: Ints
+    leaf: Ints
+    prices: Ints
+
+
+def optimal_plan(problem: Problem) -> Plan:
+    """Return a plan of OR-tools, with the prices that follow from its flow."""
+    network, _ = equivalent(problem)
+    flow, units = OrToolsSolver().solve(network).flow, problem.units
+    paths = unit_paths(network, flow, np.arange(units))
+    last = paths[np.arange(units), (paths >= 0).sum(axis=1) - 1]
+    placed = paths[:, 0] < len(problem.place)
+    return Plan(
+        chosen_place=np.where(placed, network.head[paths[:, 0]] - units, -1),
+        leaf=np.where(placed, network.tail[last] - units, -1),
+        prices=potentials(network, flow, network.vertices - 1)[units:-1],
+    )
+
+
+def certificate_of(problem: Problem, plan: Plan) -> Certificate:
+    """Check a plan."""
+    return verify_laminar(
+        problem.parent,
+        problem.capacity,
+        problem.offsets,
+        problem.place,
+        problem.cost,
+        plan.chosen_place,
+        plan.leaf,
+        plan.prices,
+    )
+
+
+def optimum_of_all(problem: Problem) -> Optimum:
+    """Return the best of all plans, by trying every one."""
+    parent, capacity = problem.parent.tolist(), problem.capacity.tolist()
+    room = list(capacity)
+    for place in sorted(range(len(parent)), key=lambda v: -len(_way_up(parent, v))):
+        if parent[place] >= 0:
+            room[parent[place]] += room[place]
+    ways = [_way_up(parent, v) for v in range(len(parent))]
+    offsets = problem.offsets.tolist()
+    options = list(zip(problem.place.tolist(), problem.cost.tolist(), strict=True))
+    each = [[None, *options[a:b]] for a, b in itertools.pairwise(offsets)]
+    best = (problem.units + 1, 0)
+    for plan in itertools.product(*each):
+        chosen = [option for option in plan if option is not None]
+        left = list(room)
+        for place, _ in chosen:
+            for above in ways[place]:
+                left[above] -= 1
+        if min(left, default=0) >= 0:
+            best = min(best, (problem.units - len(chosen), sum(cost for _, cost in chosen)))
+    return Optimum(unplaced=best[0], cost=best[1])
+
+
+def _way_up(parent: list[int], place: int) -> list[int]:
+    way = [place]
+    while parent[way[-1]] >= 0:
+        way.append(parent[way[-1]])
+    return way
+
+
+# -------------------------------------------------------------------------------- changes
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Units arrive."""
+
+    units: list[Options]
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Units go."""
+
+    which: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Units get other options."""
+
+    which: list[int]
+    units: list[Options]
+
+
+@dataclass(frozen=True, slots=True)
+class SetCapacity:
+    """Leaves get other capacities; the pool at place 0 is not among them."""
+
+    which: list[int]
+    capacity: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class AddPlaces:
+    """Places join: each a root, a child of a place that has children, or of an earlier new one.
+
+    `above` is -1 for a root; other numbers count the new places first, latest first, then the old.
+    A new place that gets a child has no capacity, whatever `capacity` says.
+    """
+
+    above: list[int]
+    capacity: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Solve:
+    """The plan is made; with a budget of 0 seconds it need not be the best."""
+
+    hurried: bool = False
+
+
+Change = Add | Remove | Replace | SetCapacity | AddPlaces | Solve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Places to start with, then changes."""
+
+    parent: list[int]
+    capacity: list[int]
+    changes: list[Change]
+
+
+# -------------------------------------------------------------------------------- two in step
+
+
+class Outcome(Protocol):
+    """What `solve` returns."""
+
+    cost: int
+    gap: int
+    unplaced: int
+
+
+class Laminar(Protocol):
+    """The face of a solver for laminar problems."""
+
+    def add(self, offsets: Ints, place: Ints, cost: Ints) -> Ints: ...
+    def remove(self, ids: Ints) -> None: ...
+    def replace(self, ids: Ints, offsets: Ints, place: Ints, cost: Ints) -> None: ...
+    def set_capacity(self, place: Ints, capacity: Ints) -> None: ...
+    def add_places(self, parent: Ints, capacity: Ints) -> Ints: ...
+    def solve(self, budget_s: float | None = None) -> Outcome: ...
+    def place_of(self, ids: Ints) -> Ints: ...
+    def leaf_of(self, ids: Ints) -> Ints: ...
+    def cost_of(self, ids: Ints) -> Ints: ...
+    def prices(self) -> Ints: ...
+
+
+@dataclass(slots=True)
+class Mirror:
+    """What a solver should hold."""
+
+    parent: list[int]
+    capacity: list[int]
+    units: dict[int, Options] = field(default_factory=dict)
+
+    def problem(self) -> Problem:
+        return problem_of(self.parent, self.capacity, list(self.units.values()))
+
+    def ids(self) -> Ints:
+        return ints(list(self.units))
+
+    def leaves(self) -> list[int]:
+        above = set(self.parent)
+        return [place for place in range(len(self.parent)) if place not in above]
+
+    def known(self, units: list[Options]) -> list[Options]:
+        """Return the options with their places taken modulo those that are there."""
+        places = len(self.parent)
+        return [[(place % places, cost) for place, cost in options] for options in units]
+
+    def chosen(self, which: list[int]) -> list[int]:
+        """Return the ids meant, each once."""
+        ids = list(self.units)
+        return list(dict.fromkeys(ids[n % len(ids)] for n in which)) if ids else []
+
+
+def make(change: Change, mirror: Mirror, solver: Laminar) -> None:
+    """Make a change to both."""
+    match change:
+        case Add(units):
+            units = mirror.known(units)
+            ids = solver.add(*options_as_arrays(units)).tolist()
+            assert len(set(ids)) == len(units)
+            assert not mirror.units.keys() & set(ids)
+            mirror.units.update(zip(ids, units, strict=True))
+        case Remove(which):
+            ids = mirror.chosen(which)
+            solver.remove(ints(ids))
+            for unit in ids:
+                del mirror.units[unit]
+        case Replace(which, units):
+            ids = mirror.chosen(which)[: len(units)]
+            units = mirror.known(units[: len(ids)])
+            solver.replace(ints(ids), *options_as_arrays(units))
+            mirror.units.update(zip(ids, units, strict=True))
+        case SetCapacity(which, capacity):
+            leaves = mirror.leaves()[1:]
+            if leaves:
+                new = {leaves[n % len(leaves)]: c for n, c in zip(which, capacity, strict=True)}
+                solver.set_capacity(ints(list(new)), ints(list(new.values())))
+                for place, room in new.items():
+                    mirror.capacity[place] = room
+        case AddPlaces(above, capacity):
+            _add_places(above, capacity, mirror, solver)
+        case Solve(hurried):
+            check(mirror, solver, hurried=hurried)
+
+
+def _add_places(above: list[int], capacity: list[int], mirror: Mirror, solver: Laminar) -> None:
+    parent, old = [], len(mirror.parent)
+    may_have_children = sorted(set(mirror.parent) - {-1})
+    for n, number in enumerate(above):
+        candidates = [*range(old + n - 1, old - 1, -1), *may_have_children]
+        root = number < 0 or not candidates
+        parent.append(-1 if root else candidates[number % len(candidates)])
+    room = [0 if old + n in parent else c for n, c in enumerate(capacity)]
+    new = solver.add_places(ints(parent), ints(room)).tolist()
+    assert new == list(range(old, old + len(above)))
+    mirror.parent += parent
+    mirror.capacity += room
+
+
+def check(mirror: Mirror, solver: Laminar, *, hurried: bool = False) -> None:
+    """Solve, and compare everything that the solver shows with what must be."""
+    problem, ids = mirror.problem(), mirror.ids()
+    best = optimum(problem)
+    outcome = solver.solve(budget_s=0.0) if hurried else solver.solve()
+    plan = Plan(chosen_place=solver.place_of(ids), leaf=solver.leaf_of(ids), prices=solver.prices())
+    certificate = certificate_of(problem, plan)
+    assert certificate.unplaced == outcome.unplaced
+    paid = 0
+    for options, place, cost in zip(
+        mirror.units.values(), plan.chosen_place.tolist(), solver.cost_of(ids).tolist(), strict=True
+    ):
+        if place >= 0:
+            assert (place, cost) in options
+            paid += cost
+    assert outcome.cost == paid
+    if not hurried:
+        assert (outcome.unplaced, outcome.cost) == (best.unplaced, best.cost)
+        assert outcome.gap == 0
+        assert certificate.clean, str(certificate)
+        return
+    broken = {fault.kind for fault in certificate.faults}
+    assert not broken & {"option", "leaf", "capacity"}, str(certificate)
+    assert outcome.gap >= 0
+    assert outcome.unplaced >= best.unplaced
+    if outcome.unplaced == best.unplaced:
+        assert best.cost <= outcome.cost <= best.cost + outcome.gap
+    else:
+        assert outcome.gap > 0
+
+
+def play(case: Case, solver: type[Laminar]) -> None:
+    """Make the changes of a case to a mirror and a solver; a last solve ends it."""
+    mirror = Mirror(list(case.parent), list(case.capacity))
+    tested = solver(ints(case.parent), ints(case.capacity))
+    for change in [*case.changes, Solve()]:
+        make(change, mirror, tested)
