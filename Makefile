@@ -52,16 +52,17 @@ $(NATIVE_STAMP): $(STAMP) $(NATIVE_SOURCES)
 .PHONY: .debian-packages
 .debian-packages:
 	@missing=; \
-	has_headers='import os, sys, sysconfig as s; sys.exit(not os.path.exists(s.get_path("include") + "/Python.h"))'; \
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || missing="$$missing python3"; \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
-	$(PYTHON) -c "$$has_headers" 2>/dev/null || missing="$$missing python3-dev"; \
+	headers=$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null || true); \
+	test -f "$$headers/Python.h" || missing="$$missing python3-dev"; \
 	command -v "$${CXX:-c++}" >/dev/null || missing="$$missing g++"; \
 	if [ "$$(id -u)" = 0 ]; then command -v tc >/dev/null || missing="$$missing iproute2"; fi; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-	  echo "Headgate needs Python 3.11 or later with venv and headers, and a C++20 compiler. Install as root:$$missing" >&2; \
+	  echo "Headgate needs Python 3.11 or later with venv and headers, and a C++20 compiler." >&2; \
+	  echo "Install as root:$$missing" >&2; \
 	  echo "(on Debian: apt-get install$$missing), then run make again." >&2; exit 1; \
 	fi; \
 	echo "Installing Debian packages:$$missing"; \

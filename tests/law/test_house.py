@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "headgate"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
+NATIVE = sorted(path for path in PACKAGE.rglob("*") if path.suffix in {".cpp", ".hpp"})
 
 MOST_LINES_OF_A_FILE = 600
 MOST_LINES_OF_A_FUNCTION = 60
@@ -37,7 +38,7 @@ def place(path: Path, node: ast.AST | None = None) -> str:
 
 
 def test_no_file_is_long() -> None:
-    lengths = {place(path): len(path.read_text().splitlines()) for path in SOURCES + TESTS}
+    lengths = {place(path): len(path.read_text().splitlines()) for path in SOURCES + TESTS + NATIVE}
     assert {p: n for p, n in lengths.items() if n > MOST_LINES_OF_A_FILE} == {}
 
 
@@ -50,6 +51,29 @@ def test_no_function_is_long() -> None:
         and (node.end_lineno or 0) - node.lineno + 1 > MOST_LINES_OF_A_FUNCTION
     ]
     assert long == []
+
+
+# What holds braces that open and close nothing.
+_QUOTED = re.compile(r"""//.*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])'""")
+
+
+def _native_bodies(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the place and the lines of every body whose head ends like `...) {`: functions too."""
+    lines = [_QUOTED.sub("", line).rstrip() for line in path.read_text().splitlines()]
+    for start, line in enumerate(lines):
+        if not (line.endswith("{") and ")" in line):
+            continue
+        end, depth = start, 1
+        while depth > 0:
+            end += 1
+            depth += lines[end].count("{") - lines[end].count("}")
+        yield f"{place(path)}:{start + 1}", end - start + 1
+
+
+def test_no_function_in_cpp_is_long() -> None:
+    bodies = dict(body for path in NATIVE for body in _native_bodies(path))
+    assert bodies
+    assert {at: lines for at, lines in bodies.items() if lines > MOST_LINES_OF_A_FUNCTION} == {}
 
 
 def test_every_package_says_what_it_keeps() -> None:
@@ -86,12 +110,14 @@ _FORBIDDEN = {
     "a path of one machine": re.compile(r"(?<![\w.~}])/(?:work|farm|root|opt)/"),
 }
 _TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".json", ".sh", ".c", ".html", ".js", ""}
+_TEXT |= {".cpp", ".hpp", ".pyi"}
+_NO_TEXT = {".git", "__pycache__"}
 
 
 def _texts() -> Iterator[Path]:
-    tops = ("src", "tests", "docs", "bench", "examples", ".ci")
+    tops = ("src", "tests", "docs", "bench", "examples", "fuzz", ".ci")
     for path in sorted(p for top in tops for p in (ROOT / top).rglob("*")) + sorted(ROOT.iterdir()):
-        if path.is_file() and path.suffix in _TEXT and "__pycache__" not in path.parts:
+        if path.is_file() and path.suffix in _TEXT and _NO_TEXT.isdisjoint(path.parts):
             yield path
 
 

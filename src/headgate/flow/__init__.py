@@ -1,5 +1,13 @@
 """Min-cost flow: networks as arrays, solvers behind one protocol, paths, prices; knows no job."""
 
+try:
+    import headgate.flow._native  # noqa: F401  # before all that needs it
+except ImportError as missing:
+    raise ImportError(
+        f"headgate.flow cannot load its compiled part ({missing}); build it: `make install` in a"
+        " checkout, or `pip install .` with a C++20 compiler such as g++"
+    ) from missing
+
 from headgate.flow.network import COST_LIMIT, BadNetwork, Ints, Network, Solution, Solver
 from headgate.flow.ortools_solver import OrToolsSolver
 from headgate.flow.paths import unit_paths
