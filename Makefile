@@ -24,7 +24,8 @@ help:
 
 install: $(NATIVE_STAMP)
 
-# The stamps are as new as the last installation and the last compilation that went through.
+# The stamps are as new as the end of the last installation and the start of the last compilation
+# that went through: what is edited while it compiles is compiled next time.
 $(STAMP): pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory .debian-packages
 	@echo "Installing into .venv (some minutes the first time)"
@@ -44,8 +45,14 @@ endef
 
 $(NATIVE_STAMP): $(STAMP) $(NATIVE_SOURCES)
 	@echo "Compiling the flow core"
+	@mkdir -p $(NATIVE)
+	@touch $(NATIVE)/.started
 	@$(call compile,Release,$(NATIVE),src)
-	@touch $@
+	@mv $(NATIVE)/.started $@
+
+ifeq ($(wildcard src/headgate/flow/_native.*.so),)
+.PHONY: $(NATIVE_STAMP)
+endif
 
 # What comes from Debian: Python's venv and headers, a C++ compiler, and `ip` and `tc`, with which
 # tests run by root build networks.
