@@ -19,7 +19,7 @@ help:
 	@echo "make test      all checks and tests"
 	@echo "make bench     the measurements in bench/"
 	@echo "make sanitize  the tests of the flow core, its compiled part with assertions and sanitizers"
-	@echo "make fuzz      the flow core against other solvers, on random networks without end in sight"
+	@echo "make fuzz      the flow core against other solvers, on many random networks"
 	@echo "make fmt       format the code"
 
 install: $(NATIVE_STAMP)
