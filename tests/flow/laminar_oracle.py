@@ -79,48 +79,35 @@ class Optimum:
     cost: int
 
 
-def equivalent(problem: Problem) -> tuple[Network, int]:
-    """Return the network, and what it charges a unit for staying without a place.
-
-    Vertices: the units, the places, the sink. Arcs: the options, parents to children, leaves to
-    the sink, units straight to the sink. The charge outweighs whatever one more unit with a place
-    can cost the others.
-    """
+def equivalent(problem: Problem) -> Network:
+    """Return the network: units, then places, then the sink; options, the tree, the leaves."""
     units, places = problem.units, len(problem.parent)
     sink = units + places
     child = np.flatnonzero(problem.parent >= 0)
     leaf = np.setdiff1d(np.arange(places), problem.parent)
-    low, high = int(problem.cost.min(initial=0)), int(problem.cost.max(initial=0))
-    charge = high + units * (high - low) + 1
-    every = np.arange(units)
-    network = Network(
+    # More than there are units is no limit, and OR-tools takes no very large capacity.
+    endless = units + 1
+    return Network(
         tail=joined(
-            np.repeat(every, np.diff(problem.offsets)),
+            np.repeat(np.arange(units), np.diff(problem.offsets)),
             units + problem.parent[child],
             units + leaf,
-            every,
         ),
-        head=joined(units + problem.place, units + child, [sink] * (len(leaf) + units)),
+        head=joined(units + problem.place, units + child, [sink] * len(leaf)),
         capacity=joined(
             [1] * len(problem.place),
-            [units + 1] * len(child),
-            np.minimum(problem.capacity[leaf], units + 1),
-            [1] * units,
+            [endless] * len(child),
+            np.minimum(problem.capacity[leaf], endless),
         ),
-        cost=joined(problem.cost, [0] * (len(child) + len(leaf)), [charge] * units),
+        cost=joined(problem.cost, [0] * (len(child) + len(leaf))),
         supply=joined([1] * units, [0] * places, [-units]),
     )
-    return network, charge
 
 
 def optimum(problem: Problem) -> Optimum:
-    """Return what OR-tools finds."""
-    if not problem.units:
-        return Optimum(unplaced=0, cost=0)
-    network, charge = equivalent(problem)
-    solution = OrToolsSolver().solve(network)
-    unplaced = int(solution.flow[-problem.units :].sum())
-    return Optimum(unplaced=unplaced, cost=solution.cost - unplaced * charge)
+    """Return what OR-tools finds: the largest flow first, then the least cost."""
+    solution = OrToolsSolver().solve(equivalent(problem))
+    return Optimum(unplaced=problem.units - solution.sent, cost=solution.cost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,8 +121,17 @@ class Plan:
 
 def optimal_plan(problem: Problem) -> Plan:
     """Return a plan of OR-tools, with the prices that follow from its flow."""
-    network, _ = equivalent(problem)
-    flow, units = OrToolsSolver().solve(network).flow, problem.units
+    plain, units = equivalent(problem), problem.units
+    # Straight to the sink goes who has no place, for more than a place can cost all the others.
+    low, high = int(problem.cost.min(initial=0)), int(problem.cost.max(initial=0))
+    network = Network(
+        tail=joined(plain.tail, np.arange(units)),
+        head=joined(plain.head, [plain.vertices - 1] * units),
+        capacity=joined(plain.capacity, [1] * units),
+        cost=joined(plain.cost, [high + units * (high - low) + 1] * units),
+        supply=plain.supply,
+    )
+    flow = OrToolsSolver().solve(network).flow
     paths = unit_paths(network, flow, np.arange(units))
     last = paths[np.arange(units), (paths >= 0).sum(axis=1) - 1]
     placed = paths[:, 0] < len(problem.place)

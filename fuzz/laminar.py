@@ -1,0 +1,151 @@
+"""Random laminar problems and changes, for the solver and OR-tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from dice import Dice
+from tests.flow.laminar_oracle import (
+    Add,
+    AddPlaces,
+    Case,
+    Change,
+    Options,
+    Remove,
+    Replace,
+    SetCapacity,
+    Solve,
+    play,
+)
+
+from headgate.flow import LaminarSolver
+
+PLENTY = 1000
+
+
+class Cases:
+    """Draws cases: a forest, a way for its units to want places, and changes."""
+
+    def __init__(self, dice: Dice) -> None:
+        self._dice = dice
+        self._large = dice.chance(4)
+        self._all_fit = dice.chance(75)
+        low, high = dice.one_of(
+            [(0, 0), (0, 1), (0, 3), (0, 9), (-5, 20), (0, 40), (0, 10**6)]
+            + ([] if self._large else [(2**50 - 3, 2**50), (-(2**50), 2**50)])
+        )
+        self._cost: Callable[[], int] = lambda: dice.number(low, high)
+        self._dear = high + 1
+        self._most_options = dice.one_of([1, 2, 4, 7])
+        self._most_room = dice.one_of([1, 1, 3, 8])
+        self._hurried = dice.chance(25)
+
+    def case(self) -> Case:
+        """Return a case; place 0 is a pool, in most with room for all."""
+        dice = self._dice
+        parent = self._classes() if dice.chance(20) else self._forest()
+        capacity = [0 if place in parent else self._room() for place in range(len(parent))]
+        capacity[0] = PLENTY if self._all_fit else dice.number(0, 2)
+        self._places = len(parent)
+        first = Add(self._units(60 if self._large else 14))
+        return Case(
+            parent=parent,
+            capacity=capacity,
+            changes=[first, *(self._change() for _ in range(dice.number(0, 16)))],
+        )
+
+    def _forest(self) -> list[int]:
+        """Return parents in any order: trees of up to five levels, and single leaves."""
+        dice, places = self._dice, self._dice.number(1, 40 if self._large else 10)
+        label, depth, parent = list(range(places)), [1], [-1] * places
+        for place in range(1, places):
+            other = dice.number(1, place)
+            label[place], label[other] = label[other], label[place]
+        roots = dice.one_of([10, 30, 80])
+        for place in range(1, places):
+            above = -1 if place == 1 or dice.chance(roots) else dice.number(1, place - 1)
+            if above >= 0 and depth[above] == 5:
+                above = -1
+            depth.append(1 if above < 0 else depth[above] + 1)
+            parent[label[place]] = above if above < 0 else label[above]
+        return parent
+
+    def _classes(self) -> list[int]:
+        """Return parents: root, hubs of classes, (rack, class), nodes."""
+        dice, parent = self._dice, [-1, -1]
+        hubs = range(2, 2 + dice.number(1, 3))
+        parent += [1] * len(hubs)
+        racks = range(len(parent), len(parent) + dice.number(1, 4))
+        parent += [dice.one_of(hubs) for _ in racks]
+        return parent + [dice.one_of(racks) for _ in range(dice.number(1, 6))]
+
+    def _room(self) -> int:
+        return self._dice.number(0, self._most_room)
+
+    def _units(self, most: int) -> list[Options]:
+        return [self._unit() for _ in range(self._dice.number(0, most))]
+
+    def _unit(self) -> Options:
+        dice = self._dice
+        options = [
+            (dice.number(0, self._places), self._cost())
+            for _ in range(dice.number(1, self._most_options))
+        ]
+        if dice.chance(20):  # as a unit that several classes suit: the same cost at several places
+            options = [(place, options[0][1]) for place, _ in options]
+        if self._all_fit:
+            options.append((0, self._cost() if dice.chance(20) else self._dear))
+        return options
+
+    def _change(self) -> Change:
+        dice = self._dice
+        match dice.number(0, 11):
+            case 0 | 1:
+                return Add(self._units(3))
+            case 2:
+                return Remove(dice.numbers(dice.number(1, 4), 0, 99))
+            case 3:
+                few = dice.number(1, 3)
+                return Replace(dice.numbers(few, 0, 99), [self._unit() for _ in range(few)])
+            case 4 | 5 | 6:
+                few = dice.number(1, 3)
+                return SetCapacity(dice.numbers(few, 0, 99), [self._room() for _ in range(few)])
+            case 7 if dice.chance(50):
+                few = dice.number(1, 3)
+                return AddPlaces(dice.numbers(few, -1, 9), [self._room() for _ in range(few)])
+            case 8 if dice.chance(20):
+                return Remove(list(range(100)))
+        return Solve(hurried=self._hurried and dice.chance(50))
+
+
+def draw(dice: Dice) -> Case:
+    """Return a random case."""
+    return Cases(dice).case()
+
+
+def check(case: Case) -> None:
+    """Raise when the solver does anything wrong."""
+    play(case, LaminarSolver)
+
+
+def smaller(case: Case) -> Iterator[Case]:
+    """Yield cases with fewer changes, then with fewer units arriving, then with fewer options."""
+    changes = case.changes
+    for end in sorted({len(changes) // 4, len(changes) // 2} - {len(changes)}):
+        yield replace(case, changes=changes[:end])
+    for n in reversed(range(len(changes))):
+        yield replace(case, changes=changes[:n] + changes[n + 1 :])
+    for n, change in enumerate(changes):
+        if isinstance(change, Add):
+            for units in _fewer(change.units):
+                yield replace(case, changes=[*changes[:n], Add(units), *changes[n + 1 :]])
+
+
+def _fewer(units: list[Options]) -> Iterator[list[Options]]:
+    """Yield the units without one, then without one option of one."""
+    for n in range(len(units)):
+        yield units[:n] + units[n + 1 :]
+    for n, options in enumerate(units):
+        for drop in range(len(options) if len(options) > 1 else 0):
+            yield [*units[:n], options[:drop] + options[drop + 1 :], *units[n + 1 :]]
