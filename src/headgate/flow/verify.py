@@ -164,125 +164,141 @@ def verify_laminar(
     O(places) for each step of the longest chain of moves. Raises BadNetwork for arrays that do not
     fit together, and for a unit without options.
     """
-    _check_laminar(parent, capacity, offsets, place, cost, chosen_place, leaf, prices)
-    units, places = len(chosen_place), len(parent)
-    placed = chosen_place >= 0
-    inner = np.zeros(places, bool)
-    inner[parent[parent >= 0]] = True
-    inside, used = _walk_up(parent, chosen_place, leaf)
-    load = np.bincount(leaf[leaf >= 0], minlength=places)
-
-    number = _type_for(_largest(cost) + _largest(prices))
-    price = prices.astype(number, copy=False)
-    paid = _paid(offsets, place, cost, chosen_place)
-    known = paid < _FAR
-    chosen = np.zeros(units, number)
-    chosen[known] = paid[known] + price[chosen_place[known]]
-    least = np.minimum.reduceat(cost + price[place], offsets[:-1]) if units else chosen
-    waits = ~placed
-    level = chosen[known].max() if known.any() else least.min(initial=0)
-
-    steps = np.where(parent >= 0, price - price[parent], 0)
-    bound = _sum(np.minimum(least, level) if waits.any() else least)
-    bound += units * _sum(np.minimum(steps, 0)) - int(level) * int(waits.sum())
-    bound -= _dot(capacity[~inner], np.maximum(price[~inner], 0))
-    return Certificate(
-        gap=_sum(paid[known]) - bound,
-        unplaced=int(waits.sum()),
-        faults=_faults(
-            ("option", "unit", placed & ~known),
-            ("leaf", "unit", ~inside | (placed != (leaf >= 0)) | (placed & inner[leaf])),
-            ("capacity", "place", ~inner & (load > capacity)),
-            ("tree", "place", (steps < 0) | (used & (steps != 0))),
-            ("spare", "place", (price < 0) | (~inner & (load < capacity) & (price != 0))),
-            ("price", "unit", known & (least < chosen)),
-            ("room", "place", _room_in_reach(parent, capacity, load, offsets, place, leaf, waits)),
-            ("waiting", "unit", waits & (least < level)),
-        ),
+    plan = _Plan(
+        parent=parent,
+        capacity=capacity,
+        offsets=offsets,
+        place=place,
+        cost=cost,
+        chosen_place=chosen_place,
+        leaf=leaf,
+        prices=prices,
     )
+    plan.check_arrays()
+    return plan.certificate()
 
 
-def _walk_up(parent: Ints, chosen_place: Ints, leaf: Ints) -> tuple[Flags, Flags]:
-    """Return which units stand below their chosen place, and which places units enter from above.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Plan:
+    """The arrays of `verify_laminar`."""
 
-    A unit without a leaf stands where it should.
-    """
-    inside, used = leaf < 0, np.zeros(len(parent), bool)
-    unit = np.flatnonzero(~inside)
-    at = leaf[unit]
-    while len(unit):
-        there = at == chosen_place[unit]
-        inside[unit[there]] = True
-        unit, at = unit[~there], at[~there]
-        used[at] = True
-        at = parent[at]
-        unit, at = unit[at >= 0], at[at >= 0]
-    return inside, used
+    parent: Ints
+    capacity: Ints
+    offsets: Ints
+    place: Ints
+    cost: Ints
+    chosen_place: Ints
+    leaf: Ints
+    prices: Ints
 
+    def certificate(self) -> Certificate:
+        """Check every condition."""
+        number = _type_for(_largest(self.cost) + _largest(self.prices))
+        price = self.prices.astype(number, copy=False)
+        placed, paid = self.chosen_place >= 0, self._paid()
+        waits, known = ~placed, paid < _FAR
 
-def _paid(offsets: Ints, place: Ints, cost: Ints, chosen_place: Ints) -> Ints:
-    """Return what each unit's cheapest option at the place chosen costs; `_FAR` where none is."""
-    chosen_by_option = np.repeat(chosen_place, np.diff(offsets))
-    taken = np.flatnonzero(place == chosen_by_option)
-    paid = np.full(len(chosen_place), _FAR)
-    np.minimum.at(paid, np.searchsorted(offsets, taken, side="right") - 1, cost[taken])
-    return paid
+        # Of each unit: cost + price of the option chosen, and of the best. Who has no place
+        # stands beside those placed for `level`.
+        chosen = np.zeros(len(paid), number)
+        chosen[known] = paid[known] + price[self.chosen_place[known]]
+        value = self.cost + price[self.place]
+        least = np.minimum.reduceat(value, self.offsets[:-1]) if len(paid) else chosen
+        level = chosen[known].max() if known.any() else least.min(initial=0)
 
+        inner = np.zeros(len(price), bool)
+        inner[self.parent[self.parent >= 0]] = True
+        inside, used = self._walk_up()
+        load = np.bincount(self.leaf[self.leaf >= 0], minlength=len(price))
+        room = ~inner & (load < self.capacity)
+        steps = np.where(self.parent >= 0, price - price[self.parent], 0)
 
-def _room_in_reach(
-    parent: Ints,
-    capacity: Ints,
-    load: Ints,
-    offsets: Ints,
-    place: Ints,
-    leaf: Ints,
-    waits: Flags,
-) -> Flags:
-    """Return the leaves with room to which some chain of moves takes a unit without a place."""
-    reached = np.zeros(len(parent), bool)
-    seen, fresh = waits.copy(), np.flatnonzero(waits)
-    while len(fresh):
-        first, count = offsets[fresh], offsets[fresh + 1] - offsets[fresh]
-        nth = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        reached[place[np.repeat(first, count) + nth]] = True
-        below = reached
-        while below.any():
-            below = (parent >= 0) & reached[parent] & ~reached
-            reached |= below
-        fresh = np.flatnonzero(~seen & (leaf >= 0) & reached[leaf])
-        seen[fresh] = True
-    return reached & (load < capacity)
+        # Through an arc of the tree at most all units go.
+        bound = _sum(np.minimum(least, level) if waits.any() else least)
+        bound += len(paid) * _sum(np.minimum(steps, 0)) - int(level) * int(waits.sum())
+        bound -= _dot(self.capacity[~inner], np.maximum(price[~inner], 0))
+        return Certificate(
+            gap=_sum(paid[known]) - bound,
+            unplaced=int(waits.sum()),
+            faults=_faults(
+                ("option", "unit", placed & ~known),
+                ("leaf", "unit", ~inside | (placed != (self.leaf >= 0)) | self._on(inner)),
+                ("capacity", "place", ~inner & (load > self.capacity)),
+                ("tree", "place", (steps < 0) | (used & (steps != 0))),
+                ("spare", "place", (price < 0) | (room & (price != 0))),
+                ("price", "unit", known & (least < chosen)),
+                ("room", "place", room & self._in_reach(waits)),
+                ("waiting", "unit", waits & (least < level)),
+            ),
+        )
 
+    def _on(self, places: Flags) -> Flags:
+        """Return which units stand on one of the places."""
+        return (self.leaf >= 0) & places[self.leaf]
 
-def _check_laminar(
-    parent: Ints,
-    capacity: Ints,
-    offsets: Ints,
-    place: Ints,
-    cost: Ints,
-    chosen_place: Ints,
-    leaf: Ints,
-    prices: Ints,
-) -> None:
-    """Raise BadNetwork when the arrays do not fit together, or the places are no forest."""
-    _same_length("places", parent=parent, capacity=capacity, prices=prices)
-    _same_length("options", place=place, cost=cost)
-    _same_length("units", chosen_place=chosen_place, leaf=leaf)
-    units, places = len(chosen_place), len(parent)
-    if len(offsets) != units + 1 or offsets[0] != 0 or offsets[-1] != len(place):
-        raise BadNetwork(f"offsets do not cut {len(place)} options into those of {units} units")
-    bare = np.flatnonzero(np.diff(offsets) < 1)
-    if len(bare):
-        raise BadNetwork(f"unit {bare[0]} has no option")
-    _within("parent", parent, -1, places)
-    _within("place", place, 0, places)
-    _within("chosen_place", chosen_place, -1, places)
-    _within("leaf", leaf, -1, places)
-    above = parent
-    for _ in range(places.bit_length()):
-        above = np.where(above >= 0, above[above], -1)
-    if (above >= 0).any():
-        raise BadNetwork(f"place {int((above >= 0).argmax())} is below itself")
+    def _walk_up(self) -> tuple[Flags, Flags]:
+        """Return who stands below the place chosen, and which places units enter from above.
+
+        A unit without a leaf stands where it should.
+        """
+        inside, used = self.leaf < 0, np.zeros(len(self.parent), bool)
+        unit = np.flatnonzero(~inside)
+        at = self.leaf[unit]
+        while len(unit):
+            there = at == self.chosen_place[unit]
+            inside[unit[there]] = True
+            unit, at = unit[~there], at[~there]
+            used[at] = True
+            at = self.parent[at]
+            unit, at = unit[at >= 0], at[at >= 0]
+        return inside, used
+
+    def _paid(self) -> Ints:
+        """Return what each unit's cheapest option at its chosen place costs; `_FAR` for none."""
+        chosen_by_option = np.repeat(self.chosen_place, np.diff(self.offsets))
+        taken = np.flatnonzero(self.place == chosen_by_option)
+        unit = np.searchsorted(self.offsets, taken, side="right") - 1
+        paid = np.full(len(self.chosen_place), _FAR)
+        np.minimum.at(paid, unit, self.cost[taken])
+        return paid
+
+    def _in_reach(self, waits: Flags) -> Flags:
+        """Return the places to which some chain of moves takes a unit that waits."""
+        reached = np.zeros(len(self.parent), bool)
+        seen, fresh = waits.copy(), np.flatnonzero(waits)
+        while len(fresh):
+            first, count = self.offsets[fresh], np.diff(self.offsets)[fresh]
+            nth = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+            reached[self.place[np.repeat(first, count) + nth]] = True
+            below = reached
+            while below.any():
+                below = (self.parent >= 0) & reached[self.parent] & ~reached
+                reached |= below
+            fresh = np.flatnonzero(~seen & self._on(reached))
+            seen[fresh] = True
+        return reached
+
+    def check_arrays(self) -> None:
+        """Raise BadNetwork when the arrays do not fit together, or the places are no forest."""
+        _same_length("places", parent=self.parent, capacity=self.capacity, prices=self.prices)
+        _same_length("options", place=self.place, cost=self.cost)
+        _same_length("units", chosen_place=self.chosen_place, leaf=self.leaf)
+        units, places, options = len(self.leaf), len(self.parent), len(self.place)
+        offsets = self.offsets
+        if len(offsets) != units + 1 or offsets[0] != 0 or offsets[-1] != options:
+            raise BadNetwork(f"offsets do not cut {options} options into those of {units} units")
+        bare = np.flatnonzero(np.diff(offsets) < 1)
+        if len(bare):
+            raise BadNetwork(f"unit {bare[0]} has no option")
+        _within("parent", self.parent, -1, places)
+        _within("place", self.place, 0, places)
+        _within("chosen_place", self.chosen_place, -1, places)
+        _within("leaf", self.leaf, -1, places)
+        above = self.parent
+        for _ in range(places.bit_length()):
+            above = np.where(above >= 0, above[above], -1)
+        if (above >= 0).any():
+            raise BadNetwork(f"place {int((above >= 0).argmax())} is below itself")
 
 
 # ---------------------------------------------------------------- exact arithmetic, faults
