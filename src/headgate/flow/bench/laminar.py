@@ -1,0 +1,147 @@
+"""A structure as a laminar forest: places within places, and options of units.
+
+With one GPU class: hub -> rack -> node. With more: root -> hub of a class -> the nodes of that
+class in a rack -> node. Pools stand beside the tree, one per job. A unit that accepts all classes
+has one option at the root, any other one at the hub of each class it accepts; all have one for each
+accepted class in a rack with their data, and those at nodes of accepted classes. So every unit can
+reach the nodes it accepts, at the same costs as if it had an option for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.flow import Ints
+from headgate.flow.bench.classes import Classes, Wants
+from headgate.flow.bench.structure import AnyInts, Structure, Tasks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Forest:
+    """Places: nodes (as in the structure), racks, hubs of classes, the root, pools, in this order.
+
+    `parent, capacity` have shape `[places]`; only places without children have a capacity. With
+    one class, `hubs` is `root`: it has no hub of its own.
+    """
+
+    parent: Ints
+    capacity: Ints
+    racks: int
+    hubs: int
+    root: int
+    pools: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Options:
+    """What units may take: `place` at `cost`, from `offsets[u]` up to `offsets[u + 1]`."""
+
+    offsets: Ints
+    place: Ints
+    cost: Ints
+
+
+def forest(structure: Structure, classes: Classes, unscheduled_capacity: AnyInts) -> Forest:
+    """Return the places of a structure. O(places)."""
+    nodes, count = structure.nodes, classes.count
+    hubs = nodes + structure.racks * count
+    root = hubs if count == 1 else hubs + count
+    parent = np.full(root + 1 + structure.jobs, -1, np.int64)
+    if count == 1:
+        parent[:nodes] = nodes + structure.rack
+        parent[nodes:root] = root
+    else:
+        parent[:nodes] = nodes + structure.rack.astype(np.int64) * count + classes.of_node
+        parent[nodes:hubs] = hubs + np.arange(hubs - nodes) % count
+        parent[hubs:root] = root
+    capacity = np.zeros(len(parent), np.int64)
+    capacity[:nodes] = structure.free
+    capacity[root + 1 :] = unscheduled_capacity
+    return Forest(
+        parent=parent, capacity=capacity, racks=nodes, hubs=hubs, root=root, pools=root + 1
+    )
+
+
+def options(places: Forest, classes: Classes, tasks: Tasks, wants: Wants) -> Options:
+    """Return the options of tasks in such a forest. O(options x classes)."""
+    pool = _Part(None, places.pools + tasks.job, tasks.unscheduled_cost)
+    if classes.count == 1:
+        data = _Part(np.diff(tasks.option_offsets), tasks.option_vertex, tasks.option_cost)
+        return _joined(len(tasks), [data, _Part(None, places.root, tasks.cluster_cost), pool])
+    nodes, racks = _data_by_class(places, classes, tasks, wants)
+    return _joined(len(tasks), [nodes, racks, _hubs(places, classes, tasks, wants), pool])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Options in the order of their units: so many of each unit; one of each with None."""
+
+    counts: AnyInts | None
+    place: AnyInts | int
+    cost: AnyInts
+
+
+def _joined(units: int, parts: list[_Part]) -> Options:
+    """Return the parts' options together: those of a unit beside each other, part after part."""
+    single = sum(part.counts is None for part in parts)
+    offsets = np.zeros(units + 1, np.int64)
+    np.cumsum(sum((p.counts for p in parts if p.counts is not None), single), out=offsets[1:])
+    place, cost = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64)
+    at = offsets[:-1].copy()
+    for part in parts:
+        if part.counts is None:
+            to = at
+            at = at + 1
+        else:
+            # The k-th option of a unit goes k places after its first.
+            ahead = np.cumsum(part.counts) - part.counts
+            to = np.repeat(at - ahead, part.counts)
+            to += np.arange(len(to))
+            at = at + part.counts
+        place[to], cost[to] = part.place, part.cost
+    return Options(offsets=offsets, place=place, cost=cost)
+
+
+def _accepted(accepts: Ints, count: int) -> NDArray[np.bool_]:
+    """Return which classes each set holds, `[sets, classes]`."""
+    return (accepts[:, None] >> np.arange(count) & 1).astype(bool)
+
+
+def _data_by_class(
+    places: Forest, classes: Classes, tasks: Tasks, wants: Wants
+) -> tuple[_Part, _Part]:
+    """Return the options at nodes and racks with a task's data, as far as it accepts them."""
+    units, count, nodes = len(tasks), classes.count, places.racks
+    owner = np.repeat(np.arange(units), np.diff(tasks.option_offsets))
+    in_node = tasks.option_vertex < nodes
+    at = np.flatnonzero(in_node)
+    node = tasks.option_vertex[at]
+    at = at[wants.accepts[owner[at]] >> classes.of_node[node] & 1 > 0]
+    on_nodes = _Part(
+        np.bincount(owner[at], minlength=units), tasks.option_vertex[at], tasks.option_cost[at]
+    )
+    there = np.zeros(places.hubs - nodes, bool)
+    there[places.parent[:nodes] - nodes] = True
+    at = np.flatnonzero(~in_node)
+    rack = tasks.option_vertex[at] - nodes
+    fits = _accepted(wants.accepts, count)[owner[at]] & there.reshape(-1, count)[rack]
+    which, of_class = np.nonzero(fits)
+    return on_nodes, _Part(
+        np.bincount(owner[at[which]], minlength=units),
+        nodes + rack[which].astype(np.int64) * count + of_class,
+        tasks.option_cost[at[which]],
+    )
+
+
+def _hubs(places: Forest, classes: Classes, tasks: Tasks, wants: Wants) -> _Part:
+    """Return the options at the root, or at the hubs of accepted classes."""
+    fits = _accepted(wants.accepts, classes.count)
+    everything = np.flatnonzero(fits.all(axis=1))
+    fits[everything, 1:] = False  # one option, turned towards the root below
+    owner, of_class = np.nonzero(fits)
+    place = places.hubs + of_class
+    place[np.searchsorted(owner, everything)] = places.root
+    return _Part(fits.sum(axis=1), place, tasks.cluster_cost[owner])
