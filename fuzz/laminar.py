@@ -29,11 +29,14 @@ class Cases:
 
     def __init__(self, dice: Dice) -> None:
         self._dice = dice
-        self._large = dice.chance(4)
+        # Few are large, for what a solver does only after many steps of a search.
+        self._most_places, self._most_units = dice.one_of(
+            [(10, 14)] * 95 + [(40, 60)] * 4 + [(400, 800)]
+        )
         self._all_fit = dice.chance(75)
         low, high = dice.one_of(
             [(0, 0), (0, 1), (0, 3), (0, 9), (-5, 20), (0, 40), (0, 10**6)]
-            + ([] if self._large else [(2**50 - 3, 2**50), (-(2**50), 2**50)])
+            + [(2**50 - 3, 2**50), (-(2**50), 2**50)] * (self._most_units < 60)
         )
         self._cost: Callable[[], int] = lambda: dice.number(low, high)
         self._dear = high + 1
@@ -48,7 +51,7 @@ class Cases:
         capacity = [0 if place in parent else self._room() for place in range(len(parent))]
         capacity[0] = PLENTY if self._all_fit else dice.number(0, 2)
         self._places = len(parent)
-        first = Add(self._units(60 if self._large else 14))
+        first = Add(self._units(self._most_units))
         return Case(
             parent=parent,
             capacity=capacity,
@@ -57,7 +60,7 @@ class Cases:
 
     def _forest(self) -> list[int]:
         """Return parents in any order: trees of up to five levels, and single leaves."""
-        dice, places = self._dice, self._dice.number(1, 40 if self._large else 10)
+        dice, places = self._dice, self._dice.number(1, self._most_places)
         label, depth, parent = list(range(places)), [1], [-1] * places
         for place in range(1, places):
             other = dice.number(1, place)
@@ -99,23 +102,23 @@ class Cases:
         return options
 
     def _change(self) -> Change:
-        dice = self._dice
+        dice, some = self._dice, 3 + self._most_units // 10
         match dice.number(0, 11):
             case 0 | 1:
-                return Add(self._units(3))
+                return Add(self._units(some))
             case 2:
-                return Remove(dice.numbers(dice.number(1, 4), 0, 99))
+                return Remove(dice.numbers(dice.number(1, some), 0, 999))
             case 3:
-                few = dice.number(1, 3)
-                return Replace(dice.numbers(few, 0, 99), [self._unit() for _ in range(few)])
+                few = dice.number(1, some)
+                return Replace(dice.numbers(few, 0, 999), [self._unit() for _ in range(few)])
             case 4 | 5 | 6:
-                few = dice.number(1, 3)
-                return SetCapacity(dice.numbers(few, 0, 99), [self._room() for _ in range(few)])
+                few = dice.number(1, some)
+                return SetCapacity(dice.numbers(few, 0, 999), [self._room() for _ in range(few)])
             case 7 if dice.chance(50):
                 few = dice.number(1, 3)
                 return AddPlaces(dice.numbers(few, -1, 9), [self._room() for _ in range(few)])
             case 8 if dice.chance(20):
-                return Remove(list(range(100)))
+                return Remove(list(range(1000)))
         return Solve(hurried=self._hurried and dice.chance(50))
 
 
