@@ -10,7 +10,7 @@ from headgate.flow import Ints
 from headgate.flow.bench.shares import max_min
 from headgate.flow.bench.structure import Structure
 
-MOST_CLASSES = 16
+MOST_CLASSES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

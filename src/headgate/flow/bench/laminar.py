@@ -10,9 +10,9 @@ reach the nodes it accepts, at the same costs as if it had an option for each.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headgate.flow import Ints
 from headgate.flow.bench.classes import Classes, Wants
@@ -71,8 +71,8 @@ def options(places: Forest, classes: Classes, tasks: Tasks, wants: Wants) -> Opt
     if classes.count == 1:
         data = _Part(np.diff(tasks.option_offsets), tasks.option_vertex, tasks.option_cost)
         return _joined(len(tasks), [data, _Part(None, places.root, tasks.cluster_cost), pool])
-    nodes, racks = _data_by_class(places, classes, tasks, wants)
-    return _joined(len(tasks), [nodes, racks, _hubs(places, classes, tasks, wants), pool])
+    data = _data_by_class(places, classes, tasks, wants)
+    return _joined(len(tasks), [data, _hubs(places, classes, tasks, wants), pool])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,43 +105,62 @@ def _joined(units: int, parts: list[_Part]) -> Options:
     return Options(offsets=offsets, place=place, cost=cost)
 
 
-def _accepted(accepts: Ints, count: int) -> NDArray[np.bool_]:
-    """Return which classes each set holds, `[sets, classes]`."""
-    return (accepts[:, None] >> np.arange(count) & 1).astype(bool)
+# ---------------------------------------------------------------- classes
 
 
-def _data_by_class(
-    places: Forest, classes: Classes, tasks: Tasks, wants: Wants
-) -> tuple[_Part, _Part]:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Sets:
+    """The members of every set of classes, by its bits, one set after the other."""
+
+    first: Ints
+    size: Ints
+    member: Ints
+
+    def spread(self, bits: Ints) -> tuple[Ints, Ints]:
+        """Return how many members each of these sets has, and all of them in turn."""
+        counts = self.size[bits]
+        ahead = np.cumsum(counts) - counts
+        which = np.repeat(self.first[bits] - ahead, counts)
+        which += np.arange(len(which))
+        return counts, self.member[which]
+
+
+@cache
+def _sets(count: int, *, whole: bool) -> _Sets:
+    """Return the sets of so many classes; with `whole`, that of all has the member `count` only."""
+    members = [[c for c in range(count) if bits >> c & 1] for bits in range(1 << count)]
+    if whole:
+        members[-1] = [count]
+    size = np.array([len(one) for one in members])
+    flat = np.array([c for one in members for c in one])
+    return _Sets(first=np.cumsum(size) - size, size=size, member=flat)
+
+
+def _data_by_class(places: Forest, classes: Classes, tasks: Tasks, wants: Wants) -> _Part:
     """Return the options at nodes and racks with a task's data, as far as it accepts them."""
-    units, count, nodes = len(tasks), classes.count, places.racks
-    owner = np.repeat(np.arange(units), np.diff(tasks.option_offsets))
-    in_node = tasks.option_vertex < nodes
-    at = np.flatnonzero(in_node)
-    node = tasks.option_vertex[at]
-    at = at[wants.accepts[owner[at]] >> classes.of_node[node] & 1 > 0]
-    on_nodes = _Part(
-        np.bincount(owner[at], minlength=units), tasks.option_vertex[at], tasks.option_cost[at]
-    )
-    there = np.zeros(places.hubs - nodes, bool)
-    there[places.parent[:nodes] - nodes] = True
-    at = np.flatnonzero(~in_node)
-    rack = tasks.option_vertex[at] - nodes
-    fits = _accepted(wants.accepts, count)[owner[at]] & there.reshape(-1, count)[rack]
-    which, of_class = np.nonzero(fits)
-    return on_nodes, _Part(
-        np.bincount(owner[at[which]], minlength=units),
-        nodes + rack[which].astype(np.int64) * count + of_class,
-        tasks.option_cost[at[which]],
+    nodes, count = places.racks, classes.count
+    racks = (places.hubs - nodes) // count
+    # What is there, as a set of classes; and the place that class 0 has, or would have.
+    there = np.zeros(nodes + racks, np.int64)
+    there[:nodes] = 1 << classes.of_node
+    np.bitwise_or.at(there, nodes + (places.parent[:nodes] - nodes) // count, there[:nodes])
+    first = np.arange(nodes + racks)
+    first[:nodes] -= classes.of_node
+    first[nodes:] = nodes + count * np.arange(racks)
+
+    vertex, lengths = tasks.option_vertex, np.diff(tasks.option_offsets)
+    bits = np.repeat(wants.accepts, lengths) & there[vertex]
+    counts, of_class = _sets(count, whole=False).spread(bits)
+    before = np.concatenate([[0], np.cumsum(counts)])[tasks.option_offsets]
+    return _Part(
+        np.diff(before),
+        np.repeat(first[vertex], counts) + of_class,
+        np.repeat(tasks.option_cost, counts),
     )
 
 
 def _hubs(places: Forest, classes: Classes, tasks: Tasks, wants: Wants) -> _Part:
     """Return the options at the root, or at the hubs of accepted classes."""
-    fits = _accepted(wants.accepts, classes.count)
-    everything = np.flatnonzero(fits.all(axis=1))
-    fits[everything, 1:] = False  # one option, turned towards the root below
-    owner, of_class = np.nonzero(fits)
-    place = places.hubs + of_class
-    place[np.searchsorted(owner, everything)] = places.root
-    return _Part(fits.sum(axis=1), place, tasks.cluster_cost[owner])
+    # The root stands behind the hubs, as if it were that of one class more.
+    counts, of_class = _sets(classes.count, whole=True).spread(wants.accepts)
+    return _Part(counts, places.hubs + of_class, np.repeat(tasks.cluster_cost, counts))
