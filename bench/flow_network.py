@@ -2,7 +2,7 @@
 
 First: same optimum, how much faster? Random rounds (seeded) of 2-GPU nodes in racks of 16, as many
 waiting tasks as GPUs, one shard of 1 GB with 3 replicas each, a third of the GPUs free. Both
-networks come from the same arrays and are solved by OR-tools in this process, one after the other;
+networks come from the same arrays and are solved by the compiled solver, one after the other;
 times are medians, build included.
 
 Then: decisions of `fs` and `headgate`, all GPUs free and twice as many tasks waiting; and, once
@@ -24,7 +24,7 @@ from headgate.decision import make_policy
 from headgate.decision.costs import prices_per_byte, shard_prices
 from headgate.decision.whatif import WhatIf
 from headgate.experiments.flow_overhead import large_round
-from headgate.flow import Ints, Network, OrToolsSolver
+from headgate.flow import Ints, NativeSolver, Network
 from headgate.model import Bandwidth
 from headgate.policies.flow.aggregated import Aggregated, Round
 from headgate.policies.flow.prices import wait_prices
@@ -141,7 +141,7 @@ def decisions() -> None:
 
 def networks() -> None:
     """Compare the aggregated network with the dense one."""
-    solver = OrToolsSolver()
+    solver = NativeSolver()
     print(f"{'GPUs':>6} {'seed':>4} {'arcs':>9} {'dense arcs':>10} {'ms':>8} {'dense ms':>9} ratio")
     for gpus in (30, 300, 1000, 2000):
         for seed in SEEDS:

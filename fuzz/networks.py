@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from dice import Dice
+from tests.flow.ortools_oracle import OrToolsSolver
 
 from headgate.flow import (
     BadNetwork,
     Infeasible,
     NativeSolver,
     Network,
-    OrToolsSolver,
     solve,
     verify,
 )

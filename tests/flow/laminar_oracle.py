@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+from tests.flow.ortools_oracle import OrToolsSolver
 
 from headgate.flow import (
     Certificate,
     Ints,
     Network,
-    OrToolsSolver,
     potentials,
     unit_paths,
     verify_laminar,

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.flow.ortools_oracle import OrToolsSolver
 
 from headgate.base.errors import SpecError
-from headgate.flow import Ints, Network, OrToolsSolver, Solution
+from headgate.flow import Ints, Network, Solution
 from headgate.flow.bench.instances import LOADS, SIZES, generate
 from headgate.flow.bench.network import arcs
 from headgate.flow.bench.problem import Problem, problem_of

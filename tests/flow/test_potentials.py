@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.flow.ortools_oracle import OrToolsSolver
 
 from headgate.flow import (
     UNREACHABLE,
     BadNetwork,
     Ints,
     Network,
-    OrToolsSolver,
     potentials,
 )
 

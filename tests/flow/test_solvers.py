@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.flow import COST_LIMIT, BadNetwork, Ints, Network, OrToolsSolver, unit_paths
+from headgate.flow import COST_LIMIT, BadNetwork, Ints, NativeSolver, Network, unit_paths, verify
 
 
 def network(arcs: list[tuple[int, int, int, int]], supply: list[int]) -> Network:
@@ -44,7 +44,7 @@ def best_of_all(net: Network) -> tuple[int, int]:
 
 @given(small_dags())
 def test_the_flow_is_the_best_of_all(net: Network) -> None:
-    solution = OrToolsSolver().solve(net)
+    solution = NativeSolver().solve(net)
     assert (solution.sent, -solution.cost) == best_of_all(net)
     assert (solution.flow >= 0).all()
     assert (solution.flow <= net.capacity).all()
@@ -53,13 +53,13 @@ def test_the_flow_is_the_best_of_all(net: Network) -> None:
 
 @given(small_dags())
 def test_the_same_network_gives_the_same_flow(net: Network) -> None:
-    first, second = OrToolsSolver().solve(net), OrToolsSolver().solve(net)
+    first, second = NativeSolver().solve(net), NativeSolver().solve(net)
     assert first.flow.tolist() == second.flow.tolist()
 
 
 @given(small_dags())
 def test_unit_paths_use_up_the_flow_and_nothing_else(net: Network) -> None:
-    flow = OrToolsSolver().solve(net).flow
+    flow = NativeSolver().solve(net).flow
     out = np.zeros(net.vertices, np.int64)
     np.add.at(out, net.tail, flow)
     np.subtract.at(out, net.head, flow)
@@ -74,15 +74,36 @@ def test_unit_paths_use_up_the_flow_and_nothing_else(net: Network) -> None:
 
 
 def test_capacity_that_is_missing_leaves_units_unsent() -> None:
-    solution = OrToolsSolver().solve(network([(0, 1, 2, 7)], [5, -5]))
+    solution = NativeSolver().solve(network([(0, 1, 2, 7)], [5, -5]))
     assert (solution.sent, solution.cost, solution.flow.tolist()) == (2, 14, [2])
-    nothing = OrToolsSolver().solve(network([], [5, -5]))
+    nothing = NativeSolver().solve(network([], [5, -5]))
     assert (nothing.sent, nothing.cost) == (0, 0)
 
 
+def test_supplies_need_not_add_up() -> None:
+    """Of five units that enter and two that leave, the cheapest two are sent."""
+    arcs = [(0, 2, 9, 3), (1, 2, 9, 1), (2, 3, 9, 0)]
+    solution = NativeSolver().solve(network(arcs, [4, 1, 0, -2]))
+    assert (solution.sent, solution.cost, solution.flow.tolist()) == (2, 4, [1, 1, 2])
+    solution = NativeSolver().solve(network(arcs, [1, 0, 0, -7]))
+    assert (solution.sent, solution.cost) == (1, 3)
+
+
+@given(small_dags())
+def test_what_is_sent_is_proved_the_cheapest(net: Network) -> None:
+    solution = NativeSolver().solve(net)
+    sent = np.zeros(net.vertices, np.int64)
+    np.add.at(sent, net.tail, solution.flow)
+    np.subtract.at(sent, net.head, solution.flow)
+    certificate = verify(
+        net.tail, net.head, net.capacity, net.cost, sent, solution.flow, solution.potential
+    )
+    assert certificate.clean, str(certificate)
+
+
 def test_the_largest_costs_are_solved_exactly() -> None:
-    cost = (COST_LIMIT - 1) // 4
-    solution = OrToolsSolver().solve(network([(0, 1, 1, cost), (1, 2, 1, 1)], [1, 0, -1]))
+    cost = (COST_LIMIT - 1) // 6
+    solution = NativeSolver().solve(network([(0, 1, 1, cost), (1, 2, 1, 1)], [1, 0, -1]))
     assert solution.cost == cost + 1
 
 
@@ -90,8 +111,8 @@ def test_the_largest_costs_are_solved_exactly() -> None:
     ("arcs", "supply", "story"),
     [
         ([(0, 1, -1, 0)], [1, -1], "arc 0 has the negative capacity -1"),
-        ([(0, 2, 1, 0)], [1, -1], "join vertices 0 to 2, but there are 2"),
-        ([(-1, 1, 1, 0)], [1, -1], "join vertices -1 to 1"),
+        ([(0, 2, 1, 0)], [1, -1], "arc 0 has the head 2, but there are 2 vertices"),
+        ([(-1, 1, 1, 0)], [1, -1], "arc 0 has the tail -1"),
         ([(0, 1, 1, 0), (0, 1, 1, COST_LIMIT)], [1, -1], "arc 1 costs"),
         ([(0, 1, 1, -(2**63))], [1, -1], "too large to solve exactly"),
     ],

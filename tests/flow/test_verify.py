@@ -18,13 +18,13 @@ from tests.flow.laminar_oracle import (
     optimum,
     problem_of,
 )
+from tests.flow.ortools_oracle import OrToolsSolver
 
 from headgate.flow import (
     BadNetwork,
     Certificate,
     Ints,
     Network,
-    OrToolsSolver,
     potentials,
     verify,
     verify_laminar,

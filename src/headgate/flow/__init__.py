@@ -8,10 +8,18 @@ except ImportError as missing:
         " checkout, or `pip install .` with a C++20 compiler such as g++"
     ) from missing
 
-from headgate.flow.network import COST_LIMIT, BadNetwork, Ints, Network, Solution, Solver
-from headgate.flow.ortools_solver import OrToolsSolver
+from headgate.flow.network import (
+    COST_LIMIT,
+    BadNetwork,
+    Infeasible,
+    Ints,
+    Network,
+    Solution,
+    Solver,
+)
 from headgate.flow.paths import unit_paths
 from headgate.flow.potentials import UNREACHABLE, potentials
+from headgate.flow.solve import NativeSolver, solve
 from headgate.flow.verify import Certificate, Fault, verify, verify_laminar
 
 __all__ = [
@@ -20,12 +28,14 @@ __all__ = [
     "BadNetwork",
     "Certificate",
     "Fault",
+    "Infeasible",
     "Ints",
+    "NativeSolver",
     "Network",
-    "OrToolsSolver",
     "Solution",
     "Solver",
     "potentials",
+    "solve",
     "unit_paths",
     "verify",
     "verify_laminar",

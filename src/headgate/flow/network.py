@@ -13,13 +13,26 @@ from headgate.base.errors import InvariantBroken
 Ints = NDArray[np.int64]
 
 COST_LIMIT = 1 << 61
-"""Costs of arcs times vertices must stay below this: scaling solvers work with such products."""
+"""Costs of arcs times (vertices + 3) must stay below this: scaling works with such products."""
 
 
 class BadNetwork(InvariantBroken):
     """Arrays that are not a network; whoever built them is wrong."""
 
     code = "bad_network"
+
+
+class Infeasible(BadNetwork):
+    """Supplies that the arcs cannot carry: `unsent` units of them, at the least."""
+
+    code = "infeasible"
+
+    def __init__(self, unsent: int, of: int) -> None:
+        """Take how many units of all those that enter cannot be sent."""
+        super().__init__(
+            f"{unsent} of {of} units cannot be sent: the arcs do not carry them to where they leave"
+        )
+        self.unsent = unsent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,21 +57,28 @@ class Network:
             raise BadNetwork(f"arrays of arcs have different lengths: {lengths}")
         if self.arcs == 0:
             return
-        ends = np.concatenate([self.tail, self.head])
-        if ends.min() < 0 or ends.max() >= self.vertices:
-            raise BadNetwork(
-                f"arcs join vertices {ends.min()} to {ends.max()}, but there are {self.vertices}"
-            )
+        self._check_ends("tail", self.tail)
+        self._check_ends("head", self.head)
         if self.capacity.min() < 0:
             arc = int(self.capacity.argmin())
             raise BadNetwork(f"arc {arc} has the negative capacity {self.capacity[arc]}")
         # Python's integers cannot overflow, and abs() of the smallest int64 would.
-        largest = max(int(self.cost.max()), -int(self.cost.min()))
-        if largest * (self.vertices + 1) >= COST_LIMIT:
-            arc = int(np.abs(self.cost.astype(np.float64)).argmax())
+        low, high = int(self.cost.min()), int(self.cost.max())
+        most = (COST_LIMIT - 1) // (self.vertices + 3)
+        if max(high, -low) > most:
+            arc = int(self.cost.argmax() if high >= -low else self.cost.argmin())
             raise BadNetwork(
                 f"arc {arc} costs {self.cost[arc]}: too large to solve exactly with "
-                f"{self.vertices} vertices (at most {COST_LIMIT // (self.vertices + 1)})"
+                f"{self.vertices} vertices (at most {most})"
+            )
+
+    def _check_ends(self, name: str, vertex: Ints) -> None:
+        arc = int(vertex.argmin())
+        if vertex[arc] >= 0:
+            arc = int(vertex.argmax())
+        if not 0 <= vertex[arc] < self.vertices:
+            raise BadNetwork(
+                f"arc {arc} has the {name} {vertex[arc]}, but there are {self.vertices} vertices"
             )
 
     @property
@@ -74,9 +94,16 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solution:
-    """A flow per arc (int64 `[arcs]`), what it costs, and how many units it sends."""
+    """A flow per arc (int64 `[arcs]`), what it costs, and how many units it sends.
+
+    The `potential` (int64 `[vertices]`) proves that no flow that sends as many costs less: the
+    reduced cost `cost + potential[head] - potential[tail]` of an arc is at least 0 where capacity
+    is left, and at most 0 where there is flow. A potential is what one more unit from the vertex
+    would cost, up to a constant that all have in common; of several that are true it is any.
+    """
 
     flow: Ints
+    potential: Ints
     cost: int
     sent: int
 

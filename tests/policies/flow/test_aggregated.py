@@ -7,9 +7,10 @@ import itertools
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.flow.ortools_oracle import OrToolsSolver
 
 from headgate.decision.costs import PRICE_LIMIT, prices_per_byte, shard_prices
-from headgate.flow import Ints, Network, OrToolsSolver
+from headgate.flow import Ints, Network
 from headgate.model import Bandwidth
 from headgate.policies.flow.aggregated import CLASS_PRICE, Aggregated, Round, options
 from headgate.policies.flow.prices import wait_prices

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.flow.ortools_oracle import OrToolsSolver
 from tests.policies.flow.test_aggregated import free_gpus, ints, price_on, rounds
 
 from headgate.base.rng import Random, stream
 from headgate.decision.standing import Standing, standing
-from headgate.flow import Network, OrToolsSolver
+from headgate.flow import Network
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.flow import TimelyFlow
 from headgate.policies.flow.aggregated import Aggregated, Placed, Round

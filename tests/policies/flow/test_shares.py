@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.flow.ortools_oracle import OrToolsSolver
 
 from headgate.decision.shares import (
     NO_CEILING,
@@ -15,7 +16,7 @@ from headgate.decision.shares import (
     entitle,
     fair_shares,
 )
-from headgate.flow import Ints, Network, OrToolsSolver
+from headgate.flow import Ints, Network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

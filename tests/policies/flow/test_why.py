@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.flow.ortools_oracle import OrToolsSolver
 from tests.policies.flow.bench import CLUSTER, DISK, GB, RACK, Bench, submitted, workloads
 
 from headgate.decision import Policy
 from headgate.decision.standing import standing
 from headgate.decision.whatif import WhatIf
 from headgate.decision.why import IfFreed, Place, Why, why
-from headgate.flow import OrToolsSolver
 from headgate.model import Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, UnfairFlow
 from headgate.policies.flow.aggregated import Aggregated

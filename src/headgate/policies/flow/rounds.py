@@ -16,7 +16,7 @@ from headgate.decision.account import Account
 from headgate.decision.costs import prices_per_byte, shard_prices
 from headgate.decision.cpu_tasks import place_cpu_tasks
 from headgate.decision.standing import Standing, standing, unplaceable
-from headgate.flow import Ints, OrToolsSolver, Solution, Solver
+from headgate.flow import Ints, NativeSolver, Solution, Solver
 from headgate.model import Job
 from headgate.policies.flow.accounts import free_gpu_price_s, job_accounts, run_price_s
 from headgate.policies.flow.aggregated import Aggregated, Placed, Round
@@ -65,7 +65,7 @@ class FlowPolicy(ABC):
     def __init__(self, *, alpha1: float, alpha2: float, alpha3: float = 1.0) -> None:
         """Take the prices; `alpha3` matters only where a demand's `least` is below its `most`."""
         self._alpha1, self._alpha2, self._alpha3 = alpha1, alpha2, alpha3
-        self._solver: Solver = OrToolsSolver()
+        self._solver: Solver = NativeSolver()
 
     @abstractmethod
     def demand(self, now: Standing) -> Demand:

@@ -1,0 +1,111 @@
+// The residual network: which arcs can carry more, and in which direction.
+#pragma once
+
+#include <cassert>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "network.hpp"
+
+namespace headgate::flow {
+
+// Every arc of the network is there twice, forward and, as a way to take flow back, in reverse; the
+// two are a pair of ids, 2a and 2a + 1. The arcs that leave a vertex lie side by side, and first
+// those that can carry something now: a search for a way out never meets one that is full. Many
+// arcs lead into the vertices where all is full, and few are ways back, so that this pays.
+class Residual {
+   public:
+    struct Arc {
+        Number cost;
+        Index head, id;
+    };
+
+    // Costs are multiplied by `scale`. Arcs from a vertex to itself are never live.
+    Residual(const Network& network, Number scale)
+        : ranges_(network.supply.size()),
+          arcs_(2 * network.tail.size()),
+          position_(arcs_.size()),
+          left_(arcs_.size(), 0) {
+        const Index count = network.arcs();
+        for (Index a = 0; a < count; ++a) {
+            ++ranges_[network.tail[a]].end;
+            ++ranges_[network.head[a]].end;
+        }
+        std::vector<Index> back(ranges_.size());  // full ones fill a range from its end
+        Index next = 0;
+        for (std::size_t v = 0; v < ranges_.size(); ++v) {
+            const Index degree = ranges_[v].end;
+            ranges_[v] = {next, next, next + degree};
+            back[v] = next += degree;
+        }
+        for (Index a = 0; a < count; ++a) {
+            const auto tail = static_cast<Index>(network.tail[a]);
+            const auto head = static_cast<Index>(network.head[a]);
+            left_[2 * a] = tail == head ? 0 : network.capacity[a];
+            place(left_[2 * a] > 0 ? ranges_[tail].live++ : --back[tail],
+                  {network.cost[a] * scale, head, 2 * a});
+            place(--back[head], {-network.cost[a] * scale, tail, 2 * a + 1});
+        }
+    }
+
+    Index vertices() const { return static_cast<Index>(ranges_.size()); }
+    const Arc& arc(Index position) const { return arcs_[position]; }
+    Index first(Index v) const { return ranges_[v].first; }
+    Index live_end(Index v) const { return ranges_[v].live; }
+    Index end(Index v) const { return ranges_[v].end; }
+    std::span<const Arc> all(Index v) const {
+        return {arcs_.data() + first(v), arcs_.data() + end(v)};
+    }
+    std::span<const Arc> live(Index v) const {
+        return {arcs_.data() + first(v), arcs_.data() + live_end(v)};
+    }
+
+    // How much an arc can still carry.
+    Number left(Index id) const { return left_[id]; }
+    // How much its pair can: whether there is a way along `arc` in reverse.
+    Number left_in_reverse(const Arc& arc) const { return left_[arc.id ^ 1]; }
+    Number flow(Index a) const { return left_[2 * a + 1]; }
+
+    // Send along the arc at `position`, which leaves v. If that fills it, the last live arc of v
+    // takes its position; positions before it keep their arcs.
+    void send(Index v, Index position, Number amount) {
+        const auto [cost, head, id] = arcs_[position];
+        assert(first(v) <= position && position < live_end(v));
+        assert(0 < amount && amount <= left_[id]);
+        if ((left_[id] -= amount) == 0) {
+            swap(position, --ranges_[v].live);
+        }
+        Number& reverse = left_[id ^ 1];
+        if (reverse == 0) {
+            swap(position_[id ^ 1], ranges_[head].live++);
+        }
+        reverse += amount;
+    }
+
+    // The live arc of v at `position` trades places with its first.
+    void bring_first(Index v, Index position) { swap(first(v), position); }
+
+   private:
+    struct Range {
+        Index first = 0, live = 0, end = 0;
+    };
+
+    void place(Index position, const Arc& arc) {
+        arcs_[position] = arc;
+        position_[arc.id] = position;
+    }
+
+    void swap(Index one, Index other) {
+        std::swap(arcs_[one], arcs_[other]);
+        position_[arcs_[one].id] = one;
+        position_[arcs_[other].id] = other;
+    }
+
+    std::vector<Range> ranges_;
+    std::vector<Arc> arcs_;
+    std::vector<Index> position_;  // by id
+    std::vector<Number> left_;     // by id
+};
+
+}  // namespace headgate::flow
