@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.flow.ortools_oracle import OrToolsSolver
+from tests.flow.ortools_oracle import Optimum, OrToolsSolver
 
 from headgate.base.errors import SpecError
-from headgate.flow import Ints, Network, Solution
+from headgate.flow import Ints, Network
 from headgate.flow.bench.instances import LOADS, SIZES, generate
 from headgate.flow.bench.network import arcs
 from headgate.flow.bench.problem import Problem, problem_of
@@ -113,7 +113,7 @@ def random_structure(rng: np.random.Generator) -> Structure:
     )
 
 
-def aggregated(problem: Problem) -> Solution:
+def aggregated(problem: Problem) -> Optimum:
     net = arcs(*problem.build())
     return OrToolsSolver().solve(
         Network(
@@ -126,7 +126,7 @@ def aggregated(problem: Problem) -> Solution:
     )
 
 
-def dense(problem: Problem) -> Solution:
+def dense(problem: Problem) -> Optimum:
     """Solve it with an arc from every task to every node that it accepts, at the least cost."""
     structure, tasks, wants = problem.structure, problem.structure.tasks, problem.wants
     count, nodes = len(tasks), structure.nodes
