@@ -266,11 +266,11 @@ void CostScaling<Price>::reach_back(Index v, Index rank, Price far) {
     const int shift = std::countr_zero(static_cast<std::uint64_t>(epsilon_));
     const Price price = price_[v];
     for (const Residual::Arc& arc : graph_.all(v)) {
-        if (buckets_.rank(arc.head) <= rank) {
+        if (!arc.reversible || buckets_.rank(arc.head) <= rank) {
             continue;
         }
         const Price reduced_cost = price - arc.cost - price_[arc.head];
-        if (reduced_cost >= far || graph_.left_in_reverse(arc) == 0) {
+        if (reduced_cost >= far) {
             continue;
         }
         const Index behind =
@@ -300,7 +300,7 @@ bool CostScaling<Price>::all_reach_a_deficit() {
         const Index v = stack.back();
         stack.pop_back();
         for (const Residual::Arc& arc : graph_.all(v)) {
-            if (graph_.left_in_reverse(arc) > 0) {
+            if (arc.reversible) {
                 reach(arc.head);
             }
         }
@@ -349,7 +349,7 @@ bool CostScaling<Price>::lower_behind(std::int64_t most_steps) {
         const Price price = price_[v];
         for (const Residual::Arc& arc : graph_.all(v)) {
             const Price through = price - arc.cost;
-            if (through < price_[arc.head] && graph_.left_in_reverse(arc) > 0) {
+            if (through < price_[arc.head] && arc.reversible) {
                 set(arc.head, through);
                 queue_.put(arc.head);
             }

@@ -18,7 +18,9 @@ class Residual {
    public:
     struct Arc {
         Number cost;
-        Index head, id;
+        Index head;
+        std::uint32_t id : 31;
+        std::uint32_t reversible : 1;  // whether its pair can carry something now
     };
 
     // Costs are multiplied by `scale`. Arcs from a vertex to itself are never live.
@@ -40,12 +42,14 @@ class Residual {
             back[v] = next += degree;
         }
         for (Index a = 0; a < count; ++a) {
+            const std::uint32_t id = 2u * static_cast<std::uint32_t>(a);
             const auto tail = static_cast<Index>(network.tail[a]);
             const auto head = static_cast<Index>(network.head[a]);
-            left_[2 * a] = tail == head ? 0 : network.capacity[a];
-            place(left_[2 * a] > 0 ? ranges_[tail].live++ : --back[tail],
-                  {network.cost[a] * scale, head, 2 * a});
-            place(--back[head], {-network.cost[a] * scale, tail, 2 * a + 1});
+            left_[id] = tail == head ? 0 : network.capacity[a];
+            place(left_[id] > 0 ? ranges_[tail].live++ : --back[tail],
+                  {network.cost[a] * scale, head, id & kIds, 0});
+            place(--back[head],
+                  {-network.cost[a] * scale, tail, (id + 1) & kIds, left_[id] > 0});
         }
     }
 
@@ -62,31 +66,33 @@ class Residual {
     }
 
     // How much an arc can still carry.
-    Number left(Index id) const { return left_[id]; }
-    // How much its pair can: whether there is a way along `arc` in reverse.
-    Number left_in_reverse(const Arc& arc) const { return left_[arc.id ^ 1]; }
+    Number left(std::uint32_t id) const { return left_[id]; }
     Number flow(Index a) const { return left_[2 * a + 1]; }
 
     // Send along the arc at `position`, which leaves v. If that fills it, the last live arc of v
     // takes its position; positions before it keep their arcs.
     void send(Index v, Index position, Number amount) {
-        const auto [cost, head, id] = arcs_[position];
+        const std::uint32_t id = arcs_[position].id, pair = id ^ 1;
+        const Index head = arcs_[position].head;
         assert(first(v) <= position && position < live_end(v));
         assert(0 < amount && amount <= left_[id]);
+        if (left_[pair] == 0) {
+            arcs_[position].reversible = 1;
+            swap(position_[pair], ranges_[head].live++);
+        }
+        left_[pair] += amount;
         if ((left_[id] -= amount) == 0) {
+            arcs_[position_[pair]].reversible = 0;
             swap(position, --ranges_[v].live);
         }
-        Number& reverse = left_[id ^ 1];
-        if (reverse == 0) {
-            swap(position_[id ^ 1], ranges_[head].live++);
-        }
-        reverse += amount;
     }
 
     // The live arc of v at `position` trades places with its first.
     void bring_first(Index v, Index position) { swap(first(v), position); }
 
    private:
+    static constexpr std::uint32_t kIds = (1u << 31) - 1;
+
     struct Range {
         Index first = 0, live = 0, end = 0;
     };
