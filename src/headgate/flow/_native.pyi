@@ -16,6 +16,9 @@ class Outcome:
     def unplaced(self) -> int: ...
     @property
     def gap(self) -> int: ...
+    @property
+    def options_read(self) -> int:
+        """How many options the searches read: what the plan took, the same wherever it runs."""
 
 class LaminarSolver:
     """Placing units in nested capacities at least cost, kept optimal under changes.

@@ -34,7 +34,8 @@ void bind_laminar(nb::module_& m) {
     nb::class_<Outcome>(m, "Outcome")
         .def_ro("cost", &Outcome::cost)
         .def_ro("unplaced", &Outcome::unplaced)
-        .def_ro("gap", &Outcome::gap);
+        .def_ro("gap", &Outcome::gap)
+        .def_ro("options_read", &Outcome::options_read);
     nb::class_<Solver>(m, "LaminarSolver")
         .def("__init__",
              [](Solver* self, const Ints& parent, const Ints& capacity) {

@@ -40,9 +40,9 @@ public:
     // The zone that `step` would settle next.
     Place next() const { return queue_.top().what; }
 
-    // About so many options are read to settle a zone, beyond what a narrow one takes.
+    // About so many options are read to settle a zone, at least.
     std::int64_t work(Place zone) const {
-        return zones_.forest.is_listed(zone) ? 0 : zones_.units.alive() / 4;
+        return zones_.forest.is_listed(zone) ? zones_.units.listed_at(zone) : zones_.units.alive() / 4;
     }
 
     // Settles the next zone and calls `meet(zone, distance)` for all that it gives a label; none
@@ -51,6 +51,7 @@ public:
     void step(Cost most, Meet meet);
 
     bool knows(Place zone) const { return labels_[zone].seen == round_; }
+
     const Label& label(Place zone) const { return labels_[zone]; }
 
     // Lowers prices: each zone's by what it is nearer than `radius`.

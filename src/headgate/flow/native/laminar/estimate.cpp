@@ -6,95 +6,213 @@ namespace headgate::flow::laminar {
 
 namespace {
 
+constexpr int kSweeps = 3;
+
+// A unit that could be placed in a tree.
 struct Wish {
-    Place pool;  // the cheapest, kNowhere for none
-    Cost gain;   // of a place in a tree over it
+    Place pool = kNowhere;  // the cheapest, kNowhere for none
+    Cost wait = kFar;       // its cost
+    Cost go = kFar;         // the least cost in a tree, with what its block is dearer than others
+    std::size_t first = 0;  // its costs by block: [first, end)
+    std::size_t end = 0;
+
+    Cost gain() const { return wait - go; }
 };
 
-// Who could be placed in a tree.
-std::vector<Wish> wishes(const Zones& zones, std::span<const Unit> pending) {
-    std::vector<Wish> wishes;
-    for (const Unit t : pending) {
-        Cost wait = kFar, go = kFar;
-        Place pool = kNowhere;
-        for (const Option& option : zones.units.options(t)) {
-            if (!zones.forest.is_pool(option.what)) {
-                go = std::min(go, option.cost());
-            } else if (option.cost() < wait) {
-                wait = option.cost();
-                pool = option.what;
-            }
-        }
-        if (go < kFar) wishes.push_back({pool, wait - go});
-    }
-    return wishes;
-}
-
-struct Demand {
-    Count room = 0;            // left in the trees by those who must be placed
-    std::vector<Cost> others;  // gains of those who need not be
-    std::vector<Cost> last;    // by pool: the least gain of those who must
+struct InBlock {
+    std::int32_t block;
+    Cost cost;
 };
 
-Demand demand(const Zones& zones, std::vector<Wish> wishes) {
-    Demand demand;
-    demand.last.assign(zones.forest.size(), kFar);
-    for (const Place tree : zones.forest.trees()) demand.room += zones.capacity(tree);
-    std::sort(wishes.begin(), wishes.end(), [](const Wish& a, const Wish& b) {
-        return a.pool != b.pool ? a.pool < b.pool : a.gain > b.gain;
-    });
-    for (std::size_t i = 0; i < wishes.size();) {
-        const Place pool = wishes[i].pool;
-        auto end = i;
-        while (end < wishes.size() && wishes[end].pool == pool) ++end;
-        const auto wanting = static_cast<Count>(end - i);
-        const Count must = pool == kNowhere ? wanting : wanting - zones.capacity(pool);
-        for (Count n = 0; i < end; ++i, ++n) {
-            if (n < must) {
-                --demand.room;
-                if (pool != kNowhere) demand.last[pool] = wishes[i].gain;
-            } else if (wishes[i].gain > 0) {
-                demand.others.push_back(wishes[i].gain);
+// Trees fall into blocks, with a price each: the places below a root, where these are trees of some
+// depth themselves (classes of GPUs, say), else the root.
+class Estimate {
+public:
+    Estimate(Zones& zones, std::span<const Unit> pending) : zones_(zones) {
+        find_blocks();
+        for (const Unit t : pending) add_wish(t);
+    }
+
+    void run() {
+        divide();
+        // Who is placed follows from what blocks cost, and the other way round.
+        if (blocks_.size() > 1) {
+            for (int sweep = 0; sweep < kSweeps; ++sweep) {
+                for (std::size_t b = 0; b < blocks_.size(); ++b) balance(static_cast<int>(b));
+            }
+            const Cost least = *std::min_element(dearer_.begin(), dearer_.end());
+            for (Cost& each : dearer_) each -= least;
+            for (Wish& wish : wishes_) wish.go = cheapest(wish, kNoBlock);
+            divide();
+        }
+        fill();
+    }
+
+private:
+    static constexpr int kNoBlock = -1;
+
+    void find_blocks() {
+        const auto& forest = zones_.forest;
+        block_of_.assign(forest.size(), kNoBlock);
+        for (const Place tree : forest.trees()) {
+            std::vector<Place> tops;
+            bool deep = true;
+            for (Place v = tree + 1; v < forest.end(tree); v = forest.end(v)) {
+                tops.push_back(v);
+                deep = deep && !forest.is_leaf(v) && !forest.is_leaf(v + 1);
+            }
+            if (!deep) tops.assign(1, tree);
+            for (const Place top : tops) {
+                if (zones_.capacity(top) == 0) continue;
+                std::fill(block_of_.begin() + top, block_of_.begin() + forest.end(top),
+                          static_cast<int>(blocks_.size()));
+                blocks_.push_back(top);
+            }
+        }
+        dearer_.assign(blocks_.size(), 0);
+    }
+
+    void add_wish(Unit t) {
+        const auto& forest = zones_.forest;
+        Wish wish;
+        wish.first = costs_.size();
+        for (const Option& option : zones_.units.options(t)) {
+            if (forest.is_pool(option.what)) {
+                if (option.cost() < wish.wait) {
+                    wish.wait = option.cost();
+                    wish.pool = option.what;
+                }
+                continue;
+            }
+            wish.go = std::min(wish.go, option.cost());
+            if (blocks_.size() > 1) add_cost(wish, option);
+        }
+        wish.end = costs_.size();
+        if (wish.go < kFar) wishes_.push_back(wish);
+    }
+
+    void add_cost(const Wish& wish, const Option& option) {
+        const auto& forest = zones_.forest;
+        for (std::size_t b = 0; b < blocks_.size(); ++b) {
+            const bool here = static_cast<int>(b) == block_of_[option.what];
+            if (!here && !forest.contains(option.what, blocks_[b])) continue;
+            auto i = wish.first;
+            while (i < costs_.size() && costs_[i].block != static_cast<int>(b)) ++i;
+            if (i == costs_.size()) costs_.push_back({static_cast<std::int32_t>(b), kFar});
+            costs_[i].cost = std::min(costs_[i].cost, option.cost());
+        }
+    }
+
+    Cost cheapest(const Wish& wish, int without) const {
+        Cost least = kFar;
+        for (auto i = wish.first; i < wish.end; ++i) {
+            if (costs_[i].block == without) continue;
+            least = std::min(least, costs_[i].cost + dearer_[costs_[i].block]);
+        }
+        return least;
+    }
+
+    // Who must be placed, since their pools are too small, and who is, at which price.
+    void divide() {
+        const auto& forest = zones_.forest;
+        last_.assign(forest.size(), kFar);
+        others_.clear();
+        Count room = 0;
+        for (const Place tree : forest.trees()) room += zones_.capacity(tree);
+        std::sort(wishes_.begin(), wishes_.end(), [](const Wish& a, const Wish& b) {
+            return a.pool != b.pool ? a.pool < b.pool : a.gain() > b.gain();
+        });
+        for (std::size_t i = 0; i < wishes_.size();) {
+            const Place pool = wishes_[i].pool;
+            auto end = i;
+            while (end < wishes_.size() && wishes_[end].pool == pool) ++end;
+            const auto wanting = static_cast<Count>(end - i);
+            const Count must = pool == kNowhere ? wanting : wanting - zones_.capacity(pool);
+            for (Count n = 0; i < end; ++i, ++n) {
+                if (n < must) {
+                    --room;
+                    if (pool != kNowhere) last_[pool] = wishes_[i].gain();
+                } else if (wishes_[i].gain() > 0) {
+                    others_.push_back(wishes_[i].gain());
+                }
+            }
+        }
+        set_price(room);
+    }
+
+    void set_price(Count room) {
+        price_ = 0;
+        if (room <= 0) {  // nobody else is placed: then it may be as high as some must pay
+            for (const Place pool : zones_.forest.roots()) {
+                if (last_[pool] < kFar) price_ = std::max(price_, last_[pool]);
+            }
+        }
+        if (!others_.empty() && room < static_cast<Count>(others_.size())) {
+            const auto nth = others_.begin() + std::max<Count>(room, 0);
+            std::nth_element(others_.begin(), nth, others_.end(), std::greater<>{});
+            price_ = std::max(price_, *nth);
+        }
+    }
+
+    bool is_placed(const Wish& wish) const {
+        return wish.pool == kNowhere || wish.gain() >= std::min(price_, last_[wish.pool]);
+    }
+
+    // Makes a block so much dearer that of those who are placed no more want it than it has room for.
+    void balance(int block) {
+        margins_.clear();
+        for (const Wish& wish : wishes_) {
+            if (!is_placed(wish)) continue;
+            for (auto i = wish.first; i < wish.end; ++i) {
+                if (costs_[i].block == block) {
+                    margins_.push_back(cheapest(wish, block) - costs_[i].cost);
+                }
+            }
+        }
+        const auto room = static_cast<std::size_t>(zones_.capacity(blocks_[block]));
+        if (margins_.size() <= room) {
+            dearer_[block] = 0;
+            return;
+        }
+        const auto nth = margins_.begin() + static_cast<std::ptrdiff_t>(room);
+        std::nth_element(margins_.begin(), nth, margins_.end(), std::greater<>{});
+        dearer_[block] = *nth < kFar / 4 ? *nth : 0;
+    }
+
+    // Prices, and holes in all that is wanted at them.
+    void fill() {
+        const auto& forest = zones_.forest;
+        for (const Place tree : forest.trees()) {
+            for (Place v = tree; v < forest.end(tree); ++v) {
+                const int block = block_of_[v];
+                zones_.vertex[v].price = price_ + (block == kNoBlock ? 0 : dearer_[block]);
+                if (forest.is_leaf(v) && zones_.capacity(v) > 0) {
+                    zones_.add_holes(v, zones_.capacity(v));
+                }
+            }
+        }
+        for (const Place pool : forest.roots()) {
+            if (last_[pool] < price_ && zones_.capacity(pool) > 0) {
+                zones_.vertex[pool].price = price_ - last_[pool];
+                zones_.add_holes(pool, zones_.capacity(pool));
             }
         }
     }
-    return demand;
-}
 
-Cost price_in_trees(const Zones& zones, Demand& demand) {
-    Cost price = 0;
-    if (demand.room <= 0) {  // nobody else is placed: then it may be as high as some must pay
-        for (const Place pool : zones.forest.roots()) {
-            if (demand.last[pool] < kFar) price = std::max(price, demand.last[pool]);
-        }
-    }
-    auto& others = demand.others;
-    if (!others.empty() && demand.room < static_cast<Count>(others.size())) {
-        const auto nth = others.begin() + std::max<Count>(demand.room, 0);
-        std::nth_element(others.begin(), nth, others.end(), std::greater<>{});
-        price = std::max(price, *nth);
-    }
-    return price;
-}
+    Zones& zones_;
+    std::vector<Place> blocks_;
+    std::vector<int> block_of_;     // by place
+    std::vector<Cost> dearer_;      // by block: what it costs more than the cheapest one
+    std::vector<Wish> wishes_;
+    std::vector<InBlock> costs_;
+    std::vector<Cost> last_;        // by pool: the least gain of those who must be placed
+    std::vector<Cost> others_;      // gains of those who need not
+    std::vector<Cost> margins_;
+    Cost price_ = 0;
+};
 
 }  // namespace
 
-void estimate_prices(Zones& zones, std::span<const Unit> pending) {
-    const auto& forest = zones.forest;
-    auto wanted = demand(zones, wishes(zones, pending));
-    const Cost price = price_in_trees(zones, wanted);
-    for (const Place tree : forest.trees()) {
-        for (Place v = tree; v < forest.end(tree); ++v) {
-            zones.vertex[v].price = price;
-            if (forest.is_leaf(v) && zones.capacity(v) > 0) zones.add_holes(v, zones.capacity(v));
-        }
-    }
-    for (const Place pool : forest.roots()) {
-        if (wanted.last[pool] < price && zones.capacity(pool) > 0) {
-            zones.vertex[pool].price = price - wanted.last[pool];
-            zones.add_holes(pool, zones.capacity(pool));
-        }
-    }
-}
+void estimate_prices(Zones& zones, std::span<const Unit> pending) { Estimate(zones, pending).run(); }
 
 }  // namespace headgate::flow::laminar

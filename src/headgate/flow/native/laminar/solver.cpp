@@ -185,6 +185,7 @@ Outcome Solver::solve(std::optional<double> budget_s) {
         deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                        std::chrono::duration<double>(*budget_s));
     }
+    const auto read_before = search_.options_read();
     undo_hurry();
     std::erase_if(pending_, [&](Unit t) { return !units_[t].alive; });
     units_.compact_if_due();
@@ -200,6 +201,7 @@ Outcome Solver::solve(std::optional<double> budget_s) {
     outcome.unplaced = zones_.unplaced() + static_cast<std::int64_t>(pending_.size()) -
                        static_cast<std::int64_t>(hurried_.size());
     if (!done) outcome.gap = gap();
+    outcome.options_read = search_.options_read() - read_before;
     return outcome;
 }
 

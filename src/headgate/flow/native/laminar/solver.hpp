@@ -24,6 +24,7 @@ struct Outcome {
     Cost cost = 0;              // of the options taken
     std::int64_t unplaced = 0;  // units without a place
     Cost gap = 0;               // the plan is at most so much above the optimum
+    std::int64_t options_read = 0;  // what it took: the same wherever it runs
 };
 
 class Solver {
@@ -46,7 +47,6 @@ public:
     std::vector<std::int64_t> cost_of(Numbers units) const;
     std::vector<std::int64_t> prices();
 
-    std::int64_t options_read() const { return search_.options_read(); }
     void check() { zones_.check(); }
 
 private:

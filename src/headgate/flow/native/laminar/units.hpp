@@ -39,6 +39,7 @@ public:
     }
     const Option* option_data() const { return options_.data(); }
 
+    std::int64_t listed_at(Place v) const { return static_cast<std::int64_t>(listed_[v].size()); }
     const std::vector<Unit>& members(Place v) const { return members_[v]; }
 
     // Takes options as given (CSR, places by their outer numbers), unplaced; returns the units.
