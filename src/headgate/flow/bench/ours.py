@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,8 +18,7 @@ from headgate.flow.bench.clock import medians, now_ms
 from headgate.flow.bench.laminar import Forest, Options, options
 from headgate.flow.bench.problem import Problem, Source, read_problem
 
-_LEAST_ROUNDS, _MOST_ROUNDS = 9, 99
-_OPTIONS_OF_ALL_ROUNDS = 20_000_000  # all options are checked after every round
+_LEAST_ROUNDS, _MOST_ROUNDS, _ENOUGH_MS = 9, 99, 5_000
 REFUSED = 2  # exit code for an instance that the solver does not take
 _PART = 0.01  # of the placed tasks ends in a round
 
@@ -59,9 +59,8 @@ def measure(source: Source) -> Ours:
     warm, recomputed = [], []
     changes = rounds.changes()
     if changes and not outcome.unplaced:
-        count = _round_count(len(choice.place))
-        warm = [rounds.same_jobs(changes) for _ in range(count)]
-        recomputed = [rounds.any_jobs(changes) for _ in range(count)]
+        warm = _played(lambda: rounds.same_jobs(changes))
+        recomputed = _played(lambda: rounds.any_jobs(changes))
     del solver, ids, choice
     cold_ms, build_ms = medians(lambda: _cold(problem))
     return Ours(
@@ -69,7 +68,7 @@ def measure(source: Source) -> Ours:
         build_ms=build_ms,
         warm_ms=statistics.median(warm) if warm else None,
         warm_recomputed_ms=statistics.median(recomputed) if recomputed else None,
-        rounds=len(warm),
+        rounds=min(len(warm), len(recomputed)),
         changes=changes,
         cost=outcome.cost,
         unplaced=outcome.unplaced,
@@ -92,10 +91,12 @@ def _cold(problem: Problem) -> tuple[float, float]:
     return ended - started, built - started
 
 
-def _round_count(options_of_all: int) -> int:
-    """Return how many rounds to play: an odd number, fewer where checking them takes long."""
-    count = _OPTIONS_OF_ALL_ROUNDS // max(options_of_all, 1)
-    return min(max(count, _LEAST_ROUNDS), _MOST_ROUNDS) | 1
+def _played(play: Callable[[], float]) -> list[float]:
+    """Return the milliseconds of rounds: many, or as many as there is time for, but not few."""
+    ends, taken = now_ms() + _ENOUGH_MS, [play() for _ in range(_LEAST_ROUNDS)]
+    while len(taken) < _MOST_ROUNDS and now_ms() < ends:
+        taken.append(play())
+    return taken
 
 
 class _Rounds:
