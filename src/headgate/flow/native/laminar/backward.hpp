@@ -42,7 +42,8 @@ public:
 
     // About so many options are read to settle a zone, at least.
     std::int64_t work(Place zone) const {
-        return zones_.forest.is_listed(zone) ? zones_.units.listed_at(zone) : zones_.units.alive() / 4;
+        return zones_.forest.is_listed(zone) ? zones_.units.listed_at(zone)
+                                             : zones_.units.alive() / 4;
     }
 
     // Settles the next zone and calls `meet(zone, distance)` for all that it gives a label; none
@@ -51,7 +52,6 @@ public:
     void step(Cost most, Meet meet);
 
     bool knows(Place zone) const { return labels_[zone].seen == round_; }
-
     const Label& label(Place zone) const { return labels_[zone]; }
 
     // Lowers prices: each zone's by what it is nearer than `radius`.
@@ -104,10 +104,10 @@ void Backward::read_back(Place zone, See see) {
     const Cost base = vertex[zone].price;
     if (!forest.is_listed(zone)) {
         read_ += zones_.units.alive() / 4;
-        zones_.each_with_wide_option(zone, [&](Unit t, Cost cost) {
+        zones_.each_unlisted([&](Unit t, Place x, Cost cost) {
             const Place from = zones_.zone_of_unit(t);
-            if (from != zone) {
-                see(from, base + cost - zones_.units[t].paid - vertex[from].price, {t, zone, cost});
+            if (vertex[x].zone == zone && from != zone) {
+                see(from, base + cost - zones_.units[t].paid - vertex[from].price, {t, x, cost});
             }
         });
     }

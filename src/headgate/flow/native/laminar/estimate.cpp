@@ -84,6 +84,7 @@ private:
                 }
                 continue;
             }
+            if (zones_.capacity(option.what) == 0) continue;
             wish.go = std::min(wish.go, option.cost());
             if (blocks_.size() > 1) add_cost(wish, option);
         }

@@ -231,8 +231,10 @@ void Zones::price_fell(Place zone) {
     set_zone_key(zone);
     const Cost price = vertex[zone].price;
     if (!forest.is_listed(zone)) {
-        each_with_wide_option(zone, [&](Unit t, Cost cost) {
-            if (vertex[units[t].at].zone != zone) offer_key(t, cost + price - units[t].paid);
+        each_unlisted([&](Unit t, Place x, Cost cost) {
+            if (vertex[x].zone == zone && vertex[units[t].at].zone != zone) {
+                offer_key(t, cost + price - units[t].paid);
+            }
         });
     }
     read_zone(
@@ -332,8 +334,8 @@ void Zones::renumber(const std::vector<Place>& now) {
     for (Place v = 0; v < forest.size(); ++v) {
         if (!is_closed(v) || forest.is_listed(v)) continue;
         Cost least = vertex[above(v)].price;
-        each_with_wide_option(v, [&](Unit t, Cost cost) {
-            least = std::max(least, units[t].paid + price(units[t].at) - cost);
+        each_unlisted([&](Unit t, Place x, Cost cost) {
+            if (x == v) least = std::max(least, units[t].paid + price(units[t].at) - cost);
         });
         vertex[v].price = least;
         told = true;

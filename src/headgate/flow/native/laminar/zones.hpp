@@ -115,14 +115,15 @@ public:
     // The zone's price has fallen: moves into it have become shorter.
     void price_fell(Place zone);
 
-    // Calls `see(unit, cost)` for every placed unit with an option at this wide place; O(units).
+    // Calls `see(unit, place, cost)` for every placed unit's options at places where units are not
+    // listed; O(units).
     template <class See>
-    void each_with_wide_option(Place wide, See see) const {
+    void each_unlisted(See see) const {
         for (Unit t = 0; t < units.size(); ++t) {
             if (!units[t].alive || units[t].at == kNowhere) continue;
             const Option* option = units.option_data() + units[t].first;
             for (std::int32_t i = 0; i < units[t].wide; ++i) {
-                if (option[i].what == wide) see(t, option[i].cost());
+                if (!forest.is_listed(option[i].what)) see(t, option[i].what, option[i].cost());
             }
         }
     }
