@@ -22,7 +22,7 @@ bool Backward::reach(Place zone, Cost distance, Cost most, const Step& step) {
     label.distance = distance;
     label.seen = round_;
     label.step = step;
-    queue_.push(distance, zone);
+    queue_.push(distance, zones_.forest.rank(zone));
     return true;
 }
 

@@ -38,7 +38,7 @@ public:
     // No zone that is not settled is nearer to a hole than this.
     Cost radius() const { return queue_.empty() ? kFar : queue_.top().key; }
     // The zone that `step` would settle next.
-    Place next() const { return queue_.top().what; }
+    Place next() const { return zones_.forest.of_rank(queue_.top().what); }
 
     // About so many options are read to settle a zone, at least.
     std::int64_t work(Place zone) const {
@@ -72,14 +72,15 @@ private:
     Zones& zones_;
     std::vector<Label> labels_;
     std::vector<Place> settled_;
-    Heap queue_;
+    Heap queue_;  // key: distance; what: rank
     std::uint32_t round_ = 0;
     std::int64_t read_ = 0;
 };
 
 template <class Meet>
 void Backward::step(Cost most, Meet meet) {
-    const auto [distance, zone] = queue_.top();
+    const Cost distance = radius();
+    const Place zone = next();
     queue_.pop();
     Label& label = labels_[zone];
     if (label.done == round_ || distance != label.distance) return;

@@ -24,11 +24,8 @@ Forest::Forest(std::span<const std::int64_t> parent) {
         outer_.push_back(v);
         parent_.push_back(parent[v] < 0 ? kNowhere : inner_[parent[v]]);
     };
-    std::vector<std::int64_t> roots;  // pools first: see heap.hpp
-    for (auto root = first[places]; root >= 0; root = next[root]) roots.push_back(root);
-    std::stable_partition(roots.begin(), roots.end(), [&](auto root) { return first[root] < 0; });
     std::vector<std::int64_t> path;  // from a root to where we are
-    for (const auto root : roots) {
+    for (auto root = first[places]; root >= 0; root = next[root]) {
         open(root);
         path.assign(1, root);
         while (!path.empty()) {
@@ -51,6 +48,22 @@ Forest::Forest(std::span<const std::int64_t> parent) {
         while (inner_[v] != kNowhere) ++v;
         throw BadInput("place " + std::to_string(v) + " lies below itself");
     }
+    order();
+}
+
+void Forest::order() {
+    of_rank_.resize(parent_.size() + 1);
+    for (Place v = 0; v <= sink(); ++v) of_rank_[v] = v;
+    auto kind = [&](Place v) {
+        if (v == sink()) return 0;
+        if (is_pool(v)) return 1;
+        if (is_wide(v)) return 2;
+        return is_leaf(v) ? 4 : 3;
+    };
+    std::stable_sort(of_rank_.begin(), of_rank_.end(),
+                     [&](Place a, Place b) { return kind(a) < kind(b); });
+    rank_.resize(of_rank_.size());
+    for (Place r = 0; r <= sink(); ++r) rank_[of_rank_[r]] = r;
 }
 
 }  // namespace headgate::flow::laminar

@@ -33,13 +33,20 @@ public:
     const std::vector<Place>& roots() const { return roots_; }
     const std::vector<Place>& trees() const { return trees_; }  // roots with places below
 
+    // The order in which places of the same distance are searched: by growing size, from the largest
+    // rank to the smallest. Large ones lead everywhere, and have much to be read.
+    Place rank(Place v) const { return rank_[v]; }  // of the sink, too
+    Place of_rank(Place rank) const { return of_rank_[rank]; }
+
     Place inner(std::int64_t outer) const { return inner_[outer]; }
     std::int64_t outer(Place inner) const { return outer_[inner]; }
 
 private:
     static constexpr Place kWide = 256;
 
-    std::vector<Place> parent_, end_, inner_;
+    void order();
+
+    std::vector<Place> parent_, end_, inner_, rank_, of_rank_;
     std::vector<std::int64_t> outer_;
     std::vector<Place> roots_, trees_;
 };

@@ -127,7 +127,7 @@ bool Search::run() {
 
 void Search::step() {
     const auto [distance, code] = queue_.top();
-    const Place zone = code >> 2;
+    const Place zone = zones_.forest.of_rank(code >> 2);
     at_ = distance;
     queue_.pop();
     if ((code & 3) == kUnits) {
@@ -206,7 +206,7 @@ void Search::reach(Place zone, Cost distance, Unit t, std::int32_t option, Place
         }
         return;  // whatever lies beyond is further away
     }
-    queue_.push(distance, 4 * zone + kZone);
+    push(distance, zone, kZone);
 }
 
 void Search::read_unit(Unit t, Place zone, Cost base) {
@@ -275,7 +275,7 @@ void Search::read_units(Place wide_zone) {
         }
         if (base + key >= bound_) return;
         if (base + key > at_) {
-            queue_.push(base + key, 4 * wide_zone + kUnits);
+            push(base + key, wide_zone, kUnits);
             return;
         }
         keys.pop();
@@ -305,7 +305,7 @@ void Search::read_zones(Place wide_zone) {
         }
         if (base + key >= bound_) return;
         if (base + key > at_) {
-            queue_.push(base + key, 4 * wide_zone + kZones);
+            push(base + key, wide_zone, kZones);
             return;
         }
         zones.pop();

@@ -57,6 +57,9 @@ private:
     void read_zones(Place wide_zone);
     void read_unit(Unit t, Place zone, Cost base);
     void reach(Place zone, Cost distance, Unit t, std::int32_t option, Place from);
+    void push(Cost distance, Place zone, Kind kind) {
+        queue_.push(distance, 4 * zones_.forest.rank(zone) + kind);
+    }
     void restore_keys();
     void change_prices();
     void cut_circles();
@@ -67,7 +70,7 @@ private:
     Zones& zones_;
     Backward backward_;
     std::vector<Arrival> arrival_;
-    Heap queue_;  // key: distance; what: 4 x zone + Kind
+    Heap queue_;  // key: distance; what: 4 x rank + Kind
     std::uint32_t round_ = 0;
     bool from_sink_ = false;
     bool both_ways_ = false;  // whether `backward_` is under way
