@@ -2,12 +2,12 @@
 
     (cluster, class) ──► (rack, class) ──► (node, class)    class: GPUs of one memory size
 
-    per group of jobs: not asked for, waiting · for all: unsent, freed early
+    pools, per group of jobs: not asked for, waiting; for all: freed early, closed
 
 A task may go to the cluster, to racks and to nodes (`aggregated.options`) of each class that it
-fits; the larger the class, the dearer. It may also stay without a GPU, in a pool of its group. A
-GPU that is held now is a unit as well: it sits on its node, and gives way for the price of the
-wait until it is free.
+fits; the larger the class, the dearer. It may also stay without a GPU, in a pool of its group; the
+solver leaves as few as possible without any place. A GPU that is held now is a unit as well: it
+sits on its node, and gives way for the price of the wait until it is free.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ CLASS_PRICE = 1
 
 _NOT_ASKED = -1
 """The price of a task beyond the `most` of its group: below that of any GPU, so no GPU gets it."""
+
+Ways = tuple[Ints, Ints, Ints]
+"""Unit, place and cost of some options; units ascend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,27 +51,35 @@ class LaminarRound:
         self.round = round_
         self.options = options(round_)
         self._tree = _Tree(round_.node_rack, round_.slots)
-        self._pools = _Pools(round_, first=len(self._tree.parent))
+        gpus = int(self._tree.capacity.sum())
+        self._pools = _Pools(round_, gpus, first=len(self._tree.parent))
         self.problem = self._problem()
         self.solver = LaminarSolver(self.problem.parent, self.problem.capacity)
         self.units = self.solver.add(self.problem.offsets, self.problem.place, self.problem.cost)
-        self._cost = self.solver.solve().cost
+        self._outcome = self.solver.solve()
 
     def _problem(self) -> Problem:
         round_, tree, pools = self.round, self._tree, self._pools
         tasks, later = len(round_.task_job), len(round_.later_node)
-        placed = [
-            _priced(option, at, round_.task_class[option.task])
-            for option, at in zip(self.options, tree.at, strict=True)
-        ]
         held = tasks + np.arange(later)
         own = tree.at[0][round_.later_node, round_.later_class]
+        ways = [
+            *(
+                _to_gpus(option, at, round_.task_class[option.task])
+                for option, at in zip(self.options, tree.at, strict=True)
+            ),
+            *pools.ways(),
+        ]
+        somewhere = np.zeros(tasks, bool)
+        for task, _, _ in ways:
+            somewhere[task] = True
+        nowhere = np.flatnonzero(~somewhere)
         offsets, place, cost = _by_unit(
             tasks + later,
-            *placed,
-            *pools.options(_above_all(round_, placed)),
+            *ways,
+            (nowhere, np.full_like(nowhere, pools.closed), np.zeros_like(nowhere)),
             (held, own, np.zeros_like(held)),
-            (held, np.full(later, pools.freed), round_.later_price),
+            (held, np.full_like(held, pools.freed), round_.later_price),
         )
         return Problem(
             parent=np.concatenate([tree.parent, np.full(len(pools.capacity), -1)]),
@@ -82,7 +93,7 @@ class LaminarRound:
         """Return who is placed where."""
         units = self.units[: len(self.round.task_job)]
         leaf = self.solver.leaf_of(units)
-        task = np.flatnonzero(leaf < len(self._tree.node))
+        task = np.flatnonzero((leaf >= 0) & (leaf < len(self._tree.node)))
         return Placed(
             task=task,
             node=self._tree.node[leaf[task]],
@@ -96,16 +107,14 @@ class LaminarRound:
         The price of the leaf need not be it: where the optimum is degenerate, several are true.
         """
         leaf = self._tree.at[0][node, kind, None]
-        room, unsent = self.problem.capacity[leaf], self._unsent()
+        room = self.problem.capacity[leaf]
         self.solver.set_capacity(leaf, room - 1)
-        lost = self.solver.solve().cost - self._cost
-        more_unsent = self._unsent() > unsent
+        without = self.solver.solve()
         self.solver.set_capacity(leaf, room)
         self.solver.solve()
-        return None if more_unsent else lost
-
-    def _unsent(self) -> int:
-        return int((self.solver.place_of(self.units) == self._pools.unsent).sum())
+        if without.unplaced > self._outcome.unplaced:
+            return None
+        return without.cost - self._outcome.cost
 
 
 class _Tree:
@@ -143,68 +152,44 @@ def _numbered(gpus: Ints, first: int) -> Ints:
 class _Pools:
     """Where units are that have no GPU.
 
-    Of the tasks of a group, those beyond its `most` are not asked for; of the others, all but
-    `least` may wait; all the rest are unsent. GPUs that give way are freed early.
+    Of the tasks of a group, those beyond its `most`, or beyond the GPUs there are, are not asked
+    for; of the others, all but `least` may wait. GPUs that give way are freed early. Nobody gets
+    into the closed one: it stands for the places of tasks that have none.
     """
 
-    def __init__(self, round_: Round, first: int) -> None:
+    def __init__(self, round_: Round, gpus: int, first: int) -> None:
         self._round, self._first, groups = round_, first, len(round_.most)
         offered = np.bincount(round_.task_job, minlength=groups)
-        asked = np.minimum(round_.most, offered)
-        self.unsent = first + 2 * groups
-        self.freed = self.unsent + 1
+        asked = np.minimum(np.minimum(round_.most, offered), gpus)
+        self.freed = first + 2 * groups
+        self.closed = self.freed + 1
         self.capacity = np.concatenate([
             offered - asked,
             np.maximum(asked - round_.least, 0),
-            [len(round_.task_job), len(round_.later_node)],
+            [len(round_.later_node), 0],
         ])  # fmt: skip
 
-    def options(self, unsent_price: int) -> list[tuple[Ints, Ints, Ints]]:
-        """Return the (task, place, price) of the pools, each ascending by task."""
+    def ways(self) -> tuple[Ways, Ways]:
+        """Return those to the pools."""
         job, groups = self._round.task_job, len(self._round.most)
-        tasks = np.arange(len(job))
         beyond = np.flatnonzero(self.capacity[job])
         waits = np.flatnonzero(self.capacity[groups + job])
-        return [
+        return (
             (beyond, self._first + job[beyond], np.full(len(beyond), _NOT_ASKED)),
             (waits, self._first + groups + job[waits], 2 * self._round.wait_price[job[waits]]),
-            (tasks, np.full_like(tasks, self.unsent), np.full_like(tasks, unsent_price)),
-        ]
+        )
 
 
-def _priced(option: Options, at: Ints, smallest: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return (task, place, price) for each class that tasks fit and that is there."""
+def _to_gpus(option: Options, at: Ints, smallest: Ints) -> Ways:
+    """Return those to every class that a task fits and that is there."""
     place = at[option.place]
     row, kind = np.nonzero((place >= 0) & (np.arange(at.shape[1]) >= smallest[:, None]))
     price = option.price[row] + CLASS_PRICE * (kind - smallest[row])
     return option.task[row], place[row, kind], price
 
 
-def _above_all(round_: Round, placed: list[tuple[Ints, Ints, Ints]]) -> int:
-    """Return a price that is worth paying only where a task can neither be placed nor wait.
-
-    If fewer tasks could be unsent, one fewer can be by a chain of moves: a task that is unsent
-    goes to a class of GPUs or to a pool of its group, whose task goes on to another class or pool,
-    and so on until there is room or a GPU gives way. Tasks go to any node of a class, and all of a
-    group to its pools, so a shortest chain goes to each class at most once, and never from one
-    pool of a group to another. So it has at most 2 x classes + 1 moves, each of which costs no
-    more than the dearest option (and 1 for `_NOT_ASKED`), and one GPU that gives way.
-
-    As prices end at `PRICE_LIMIT`, this stays below 2^50 with up to a hundred classes.
-    """
-    dearest = max(
-        2 * int(round_.wait_price.max(initial=0)),
-        *(int(price.max(initial=0)) for _, _, price in placed),
-    )
-    moves = 2 * (round_.free.shape[1] + 1)
-    return moves * (dearest + 1) + int(round_.later_price.max(initial=0))
-
-
-def _by_unit(units: int, *blocks: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints]:
-    """Return offsets, places and costs of all units from blocks of (unit, place, cost).
-
-    In each block units ascend.
-    """
+def _by_unit(units: int, *blocks: Ways) -> tuple[Ints, Ints, Ints]:
+    """Return offsets, places and costs of all units."""
     counts = [np.bincount(unit, minlength=units) for unit, _, _ in blocks]
     offsets = np.concatenate([[0], np.cumsum(np.sum(counts, axis=0))])
     place, cost = np.empty((2, int(offsets[-1])), np.int64)
