@@ -17,9 +17,8 @@ from tests.flow.laminar_oracle import (
     make,
     options_as_arrays,
 )
-from tests.flow.laminar_standin import StandIn as LaminarSolver
 
-from headgate.flow import BadNetwork
+from headgate.flow import BadNetwork, LaminarSolver
 
 # A pool (0) of two; a tree: root 1 with the leaves 2 (one unit) and 3 (one unit).
 PARENT, CAPACITY = [-1, -1, 1, 1], [2, 0, 1, 1]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from tests.flow.laminar_cases import cases, problems
 from tests.flow.laminar_oracle import Case, Problem, optimum, optimum_of_all, play
-from tests.flow.laminar_standin import StandIn as LaminarSolver
+
+from headgate.flow import LaminarSolver
 
 
 @given(problems(most_places=6, most_units=4))

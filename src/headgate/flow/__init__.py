@@ -8,6 +8,7 @@ except ImportError as missing:
         " checkout, or `pip install .` with a C++20 compiler such as g++"
     ) from missing
 
+from headgate.flow._native import LaminarSolver, Outcome
 from headgate.flow.network import (
     COST_LIMIT,
     BadNetwork,
@@ -30,8 +31,10 @@ __all__ = [
     "Fault",
     "Infeasible",
     "Ints",
+    "LaminarSolver",
     "NativeSolver",
     "Network",
+    "Outcome",
     "Solution",
     "Solver",
     "potentials",

@@ -6,3 +6,73 @@ def min_cost_flow(
     tail: Ints, head: Ints, capacity: Ints, cost: Ints, supply: Ints
 ) -> tuple[Ints, Ints, int, int]:
     """Return flow, potential, cost and how many units are unsent; the arrays are a `Network`."""
+
+class Outcome:
+    """What a plan costs, how many units have no place, and how far it may be from the optimum."""
+
+    @property
+    def cost(self) -> int: ...
+    @property
+    def unplaced(self) -> int: ...
+    @property
+    def gap(self) -> int: ...
+
+class LaminarSolver:
+    """Placing units in nested capacities at least cost, kept optimal under changes.
+
+    Places form a forest: `parent[v]`, -1 for a root. A leaf has room for `capacity[v]` units; a
+    place with children has what its leaves have together, and itself the capacity 0. A unit takes
+    one of its options (place, cost), so that below no place there are more units than its leaves
+    have room for: the min-cost flow from units to places, down the forest, to the sink. As many
+    units as possible get a place; of such plans it finds one of least total cost. All arrays are
+    int64.
+
+    Changes are collected; `solve` makes the plan optimal again, from where it was, in time that
+    follows the changes rather than the size. Methods check what they are given before they change
+    anything and raise BadNetwork. The same calls give the same plan in any process (without
+    `budget_s`). Successive shortest paths on the contraction of the forest to its full places.
+    """
+
+    def __init__(self, parent: Ints, capacity: Ints) -> None: ...
+    def add(self, offsets: Ints, place: Ints, cost: Ints) -> Ints:
+        """Add units, those of options `[offsets[i], offsets[i + 1])`; return their ids.
+
+        Ids of removed units are used again. Raises BadNetwork, too, for a unit without options and
+        for costs so large that sums along a way through all places might not be exact.
+        """
+    def remove(self, ids: Ints) -> None:
+        """Take units away, placed or not."""
+    def replace(self, ids: Ints, offsets: Ints, place: Ints, cost: Ints) -> None:
+        """Give units other options, of other costs; they keep their ids.
+
+        O(units with an option at the same places).
+        """
+    def add_places(self, parent: Ints, capacity: Ints) -> Ints:
+        """Add places below roots, old or new places (none of them a leaf that has capacity).
+
+        O(options): places join rarely.
+        """
+    def set_capacity(self, place: Ints, capacity: Ints) -> None:
+        """Give leaves other capacities; 0 closes one."""
+    def solve(self, budget_s: float | None = None) -> Outcome:
+        """Make the plan optimal; if time runs out, feasible, with a proven gap.
+
+        Units for which there was no time take their best option with room, if there is one. The
+        next `solve` goes on from where this one stopped.
+        """
+    def place_of(self, ids: Ints) -> Ints:
+        """Return the places of the options that units took; -1 for none."""
+    def leaf_of(self, ids: Ints) -> Ints:
+        """Return the leaf where each unit is, at or below its place; -1 for none.
+
+        Units keep their leaves from plan to plan where they can.
+        """
+    def cost_of(self, ids: Ints) -> Ints:
+        """Return the costs of the options that units took; 0 for none."""
+    def prices(self) -> Ints:
+        """Return what one unit of capacity less below each place would cost, `[places]`.
+
+        That is an optimal dual: each unit's option has the least cost + price; prices are never
+        below those around, and 0 where there is room.
+        """
+    def _check(self) -> None: ...

@@ -1,9 +1,7 @@
 // The general solver, as Python sees it.
-#include <nanobind/ndarray.h>
-
 #include <utility>
-#include <vector>
 
+#include "arrays.hpp"
 #include "bindings.hpp"
 #include "general/network.hpp"
 
@@ -11,19 +9,6 @@ namespace nb = nanobind;
 
 namespace headgate::flow {
 namespace {
-
-using Ints = nb::ndarray<const Number, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using NumPyInts = nb::ndarray<nb::numpy, Number, nb::ndim<1>>;
-
-std::span<const Number> view(const Ints& array) { return {array.data(), array.size()}; }
-
-NumPyInts numpy(std::vector<Number>&& values) {
-    auto* kept = new std::vector<Number>(std::move(values));
-    const nb::capsule owner(kept, [](void* p) noexcept {
-        delete static_cast<std::vector<Number>*>(p);
-    });
-    return NumPyInts(kept->data(), {kept->size()}, owner);
-}
 
 nb::object python_int(Wide value) {
     constexpr Number kBase = Number{1} << 62;

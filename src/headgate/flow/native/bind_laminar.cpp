@@ -1,8 +1,80 @@
-// The laminar solver, as Python sees it.
+// The laminar solver, as Python sees it; what its methods promise stands in _native.pyi.
+#include <nanobind/stl/optional.h>
+
+#include "arrays.hpp"
 #include "bindings.hpp"
+#include "laminar/solver.hpp"
+
+namespace nb = nanobind;
 
 namespace headgate::flow {
+namespace {
 
-void bind_laminar(nanobind::module_&) {}
+using laminar::Outcome;
+using laminar::Solver;
+
+// Long work does not hold the GIL. A solver is not to be used by several threads at once.
+NumPyInts add(Solver& solver, const Ints& offsets, const Ints& place, const Ints& cost) {
+    std::vector<std::int64_t> added;
+    {
+        const nb::gil_scoped_release released;
+        added = solver.add(view(offsets), view(place), view(cost));
+    }
+    return numpy(std::move(added));
+}
+
+Outcome solve(Solver& solver, std::optional<double> budget_s) {
+    const nb::gil_scoped_release released;
+    return solver.solve(budget_s);
+}
+
+}  // namespace
+
+void bind_laminar(nb::module_& m) {
+    nb::class_<Outcome>(m, "Outcome")
+        .def_ro("cost", &Outcome::cost)
+        .def_ro("unplaced", &Outcome::unplaced)
+        .def_ro("gap", &Outcome::gap);
+    nb::class_<Solver>(m, "LaminarSolver")
+        .def("__init__",
+             [](Solver* self, const Ints& parent, const Ints& capacity) {
+                 new (self) Solver(view(parent), view(capacity));
+             },
+             nb::arg("parent"), nb::arg("capacity"))
+        .def("add", &add, nb::arg("offsets"), nb::arg("place"), nb::arg("cost"))
+        .def("remove", [](Solver& self, const Ints& ids) { self.remove(view(ids)); },
+             nb::arg("ids"))
+        .def("replace",
+             [](Solver& self, const Ints& ids, const Ints& offsets, const Ints& place,
+                const Ints& cost) {
+                 self.replace(view(ids), view(offsets), view(place), view(cost));
+             },
+             nb::arg("ids"), nb::arg("offsets"), nb::arg("place"), nb::arg("cost"))
+        .def("add_places",
+             [](Solver& self, const Ints& parent, const Ints& capacity) {
+                 return numpy(self.add_places(view(parent), view(capacity)));
+             },
+             nb::arg("parent"), nb::arg("capacity"))
+        .def("set_capacity",
+             [](Solver& self, const Ints& place, const Ints& capacity) {
+                 self.set_capacity(view(place), view(capacity));
+             },
+             nb::arg("place"), nb::arg("capacity"))
+        .def("solve", &solve, nb::arg("budget_s") = nb::none())
+        .def("place_of", [](const Solver& self, const Ints& ids) {
+                 return numpy(self.place_of(view(ids)));
+             },
+             nb::arg("ids"))
+        .def("leaf_of", [](const Solver& self, const Ints& ids) {
+                 return numpy(self.leaf_of(view(ids)));
+             },
+             nb::arg("ids"))
+        .def("cost_of", [](const Solver& self, const Ints& ids) {
+                 return numpy(self.cost_of(view(ids)));
+             },
+             nb::arg("ids"))
+        .def("prices", [](Solver& self) { return numpy(self.prices()); })
+        .def("_check", &Solver::check);
+}
 
 }  // namespace headgate::flow

@@ -1,0 +1,249 @@
+"""Our solver, measured: cold, and warm round after round, each round with its certificate."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from headgate.base.errors import HeadgateError
+from headgate.flow import Ints, LaminarSolver, verify_laminar
+from headgate.flow.bench.clock import medians, now_ms
+from headgate.flow.bench.laminar import Forest, Options, options
+from headgate.flow.bench.problem import Problem, Source, read_problem
+
+_LEAST_ROUNDS, _MOST_ROUNDS = 9, 99
+_OPTIONS_OF_ALL_ROUNDS = 20_000_000  # all options are checked after every round
+REFUSED = 2  # exit code for an instance that the solver does not take
+_PART = 0.01  # of the placed tasks ends in a round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ours:
+    """What was measured; times are medians. Warm times are None where no task was placed.
+
+    `cold_ms` is `build_ms` (the laminar form, by NumPy) and what the solver takes from there.
+    """
+
+    cold_ms: float
+    build_ms: float
+    warm_ms: float | None
+    warm_recomputed_ms: float | None
+    rounds: int
+    changes: int
+    cost: int
+    unplaced: int
+    violations: int
+    gap: int
+    peak_rss_mb: float
+    start_rss_mb: float
+
+
+def measure(source: Source) -> Ours:
+    """Measure our solver; in a process of its own, so that its memory is its own."""
+    problem = read_problem(source)
+    start_mb = _rss_mb()
+    places, choice = problem.build()
+    solver = LaminarSolver(places.parent, places.capacity)
+    ids = solver.add(choice.offsets, choice.place, choice.cost)
+    outcome = solver.solve()
+    memory = _Memory(peak_mb=_high_water_mb(), solver_mb=_rss_mb())
+    rng = np.random.default_rng([source.seed, 1])
+    rounds = _Rounds(problem, places, solver, ids, rng, memory)
+    rounds.check(choice)
+    warm, recomputed = [], []
+    changes = rounds.changes()
+    if changes and not outcome.unplaced:
+        count = _round_count(len(choice.place))
+        warm = [rounds.same_jobs(changes) for _ in range(count)]
+        recomputed = [rounds.any_jobs(changes) for _ in range(count)]
+    del solver, ids, choice
+    cold_ms, build_ms = medians(lambda: _cold(problem))
+    return Ours(
+        cold_ms=cold_ms,
+        build_ms=build_ms,
+        warm_ms=statistics.median(warm) if warm else None,
+        warm_recomputed_ms=statistics.median(recomputed) if recomputed else None,
+        rounds=len(warm),
+        changes=changes,
+        cost=outcome.cost,
+        unplaced=outcome.unplaced,
+        violations=rounds.violations,
+        gap=rounds.gap,
+        peak_rss_mb=memory.peak_mb,
+        start_rss_mb=start_mb,
+    )
+
+
+def _cold(problem: Problem) -> tuple[float, float]:
+    """Return how long all takes from the structure's arrays to the solution, and the building."""
+    started = now_ms()
+    places, choice = problem.build()
+    built = now_ms()
+    solver = LaminarSolver(places.parent, places.capacity)
+    solver.add(choice.offsets, choice.place, choice.cost)
+    solver.solve()
+    ended = now_ms()
+    return ended - started, built - started
+
+
+def _round_count(options_of_all: int) -> int:
+    """Return how many rounds to play: an odd number, fewer where checking them takes long."""
+    count = _OPTIONS_OF_ALL_ROUNDS // max(options_of_all, 1)
+    return min(max(count, _LEAST_ROUNDS), _MOST_ROUNDS) | 1
+
+
+class _Rounds:
+    """Tasks that end and arrive, round after round, in a solver that stays warm.
+
+    A task that arrives takes the place of one that ended, and accepts the classes that that one
+    accepted. `_row[u]` is the row of unit u in `_known`: the first tasks, then the arrivals.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        places: Forest,
+        solver: LaminarSolver,
+        ids: Ints,
+        rng: np.random.Generator,
+        memory: _Memory,
+    ) -> None:
+        structure = problem.structure
+        self.violations = self.gap = 0
+        self._problem, self._places, self._solver = problem, places, solver
+        self._rng, self._memory = rng, memory
+        self._ids = np.array(ids)
+        self._capacity = places.capacity.copy()
+        self._pools = np.arange(places.pools, len(places.parent))
+        self._free = problem.classes.free(structure)
+        self._known = structure.tasks.followed_by(structure.arrivals)
+        self._row = np.arange(len(ids))
+        # Arrivals by job, and which of them comes next.
+        first = len(structure.tasks)
+        self._arrival = first + np.argsort(structure.arrivals.job, kind="stable")
+        self._of_job = np.bincount(structure.arrivals.job, minlength=structure.jobs)
+        self._before_job = np.cumsum(self._of_job) - self._of_job
+        self._next = np.zeros(structure.jobs, np.int64)
+
+    def changes(self) -> int:
+        """Return how many tasks end in a round: 1 % of those placed, at least one."""
+        placed = len(self._placed())
+        return min(placed, max(1, round(_PART * placed)))
+
+    def same_jobs(self, changes: int) -> float:
+        """Play a round in which tasks of the same jobs arrive; return its milliseconds."""
+        ended = self._rng.choice(self._placed(), changes, replace=False)
+        ended = ended[np.argsort(self._job()[ended], kind="stable")]
+        job = self._job()[ended]
+        nth = np.arange(changes) - np.searchsorted(job, job) + self._next[job]
+        np.add.at(self._next, job, 1)
+        some = self._of_job[job] > 0
+        rows = self._row[ended]  # where no task of the job arrives ever, its like comes again
+        cycle = nth[some] % self._of_job[job[some]]
+        rows[some] = self._arrival[self._before_job[job[some]] + cycle]
+        return self._play(ended, rows, recompute=False)
+
+    def any_jobs(self, changes: int) -> float:
+        """Play a round in which any tasks arrive and all shares are set anew."""
+        ended = self._rng.choice(self._placed(), changes, replace=False)
+        rows = self._rng.choice(self._arrival, changes)
+        return self._play(ended, rows, recompute=True)
+
+    def _play(self, ended: Ints, rows: Ints, *, recompute: bool) -> float:
+        problem, solver = self._problem, self._solver
+        self._row[ended] = rows
+        if recompute:
+            self._capacity[self._pools] = problem.classes.unscheduled_capacity(
+                self._free, problem.structure.jobs, self._job(), problem.wants.home
+            )
+        capacity = self._capacity[self._pools]
+        new = self._options(ended)
+        gone = self._ids[ended]
+        before_mb = _rss_mb()
+        started = now_ms()
+        solver.remove(gone)
+        if recompute:
+            solver.set_capacity(self._pools, capacity)
+        ids = solver.add(new.offsets, new.place, new.cost)
+        solver.solve()
+        solver.place_of(ids)
+        solver.leaf_of(ids)
+        taken = now_ms() - started
+        self._memory.grew(_rss_mb() - before_mb)
+        self._ids[ended] = ids
+        self.check(self._options(np.arange(len(self._row))))
+        return taken
+
+    def check(self, choice: Options) -> None:
+        """Check the certificate of the plan over all options of all units."""
+        certificate = verify_laminar(
+            self._places.parent,
+            self._capacity,
+            choice.offsets,
+            choice.place,
+            choice.cost,
+            self._solver.place_of(self._ids),
+            self._solver.leaf_of(self._ids),
+            self._solver.prices(),
+        )
+        self.violations += certificate.violations
+        self.gap = max(self.gap, certificate.gap)
+
+    def _options(self, units: Ints) -> Options:
+        tasks, wants = self._known.take(self._row[units]), self._problem.wants.take(units)
+        return options(self._places, self._problem.classes, tasks, wants)
+
+    def _job(self) -> Ints:
+        return self._known.job[self._row].astype(np.int64)
+
+    def _placed(self) -> Ints:
+        at = self._solver.place_of(self._ids)
+        return np.flatnonzero((at >= 0) & (at < self._places.pools))
+
+
+# ---------------------------------------------------------------- memory
+
+
+@dataclass(slots=True, kw_only=True)
+class _Memory:
+    """The most memory the process held while it built and solved, not while it checked.
+
+    `solver_mb` is what it held after the cold solve, and what warm rounds have added.
+    """
+
+    peak_mb: float
+    solver_mb: float
+
+    def grew(self, more_mb: float) -> None:
+        self.solver_mb += more_mb
+        self.peak_mb = max(self.peak_mb, self.solver_mb)
+
+
+def _rss_mb() -> float:
+    """Return what the process holds now."""
+    return float(psutil.Process().memory_info().rss) / (1 << 20)
+
+
+def _high_water_mb() -> float:
+    """Return the most the process ever held; where no kernel tells, what it holds now."""
+    # Not `ru_maxrss`: that of a new process begins with what its parent held.
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    return _rss_mb()
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(asdict(measure(Source.from_arguments(sys.argv[1:])))))
+    except HeadgateError as error:
+        print(error, file=sys.stderr)
+        sys.exit(REFUSED)

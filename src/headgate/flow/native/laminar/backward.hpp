@@ -1,0 +1,128 @@
+// The search from its other end: which zones could send a unit on towards a hole, and how far it is.
+//
+// Dijkstra's algorithm against the direction of moves, from some holes. Who could come to a zone is
+// known from the lists of those who have options there; for wide zones there are none, and all units
+// are read through, which is worth it only when a search has become long.
+#pragma once
+
+#include <vector>
+
+#include "heap.hpp"
+#include "zones.hpp"
+
+namespace headgate::flow::laminar {
+
+// One step towards a hole: a unit moves to an option, or (kNowhere) a zone within takes over.
+struct Step {
+    Unit unit = kNowhere;
+    Place place = kNowhere;  // of the option; or the zone within
+    Cost cost = 0;           // of the option
+};
+
+class Backward {
+public:
+    struct Label {
+        Cost distance = 0;
+        std::uint32_t seen = 0, done = 0;
+        Step step;
+    };
+
+    explicit Backward(Zones& zones) : zones_(zones), labels_(zones.forest.size() + 1) {}
+
+    void resize() { labels_.assign(zones_.forest.size() + 1, {}); }
+    void begin();
+    void add_source(Place zone) { reach(zone, 0, kFar, Step{}); }
+
+    bool idle() const { return queue_.empty(); }
+    std::size_t waiting() const { return queue_.size(); }
+    // No zone that is not settled is nearer to a hole than this.
+    Cost radius() const { return queue_.empty() ? kFar : queue_.top().key; }
+    // The zone that `step` would settle next.
+    Place next() const { return queue_.top().what; }
+
+    // About so many options are read to settle a zone, beyond what a narrow one takes.
+    std::int64_t work(Place zone) const {
+        return zones_.forest.is_listed(zone) ? 0 : zones_.units.alive() / 4;
+    }
+
+    // Settles the next zone and calls `meet(zone, distance)` for all that it gives a label; none
+    // that is further away than `most` gets one.
+    template <class Meet>
+    void step(Cost most, Meet meet);
+
+    bool knows(Place zone) const { return labels_[zone].seen == round_; }
+    const Label& label(Place zone) const { return labels_[zone]; }
+
+    // Lowers prices: each zone's by what it is nearer than `radius`.
+    void lower_prices(Cost radius);
+
+    // The cheapest way from the sink to one hole; prices are lowered so that it is free. Returns the
+    // root where it starts, or the sink; kNowhere, changing nothing, where it may lead through a wide
+    // zone.
+    Place find_sink(Place hole);
+
+    std::int64_t options_read() const { return read_; }
+
+private:
+    bool reach(Place zone, Cost distance, Cost most, const Step& step);
+    template <class See>
+    void read_back(Place zone, See see);
+
+    Zones& zones_;
+    std::vector<Label> labels_;
+    std::vector<Place> settled_;
+    Heap queue_;
+    std::uint32_t round_ = 0;
+    std::int64_t read_ = 0;
+};
+
+template <class Meet>
+void Backward::step(Cost most, Meet meet) {
+    const auto [distance, zone] = queue_.top();
+    queue_.pop();
+    Label& label = labels_[zone];
+    if (label.done == round_ || distance != label.distance) return;
+    label.done = round_;
+    settled_.push_back(zone);
+    read_back(zone, [&](Place from, Cost further, const Step& step) {
+        if (reach(from, distance + further, most, step)) meet(from, distance + further);
+    });
+}
+
+// Calls `see(from, length, step)` for each way that leads to this zone.
+template <class See>
+void Backward::read_back(Place zone, See see) {
+    const auto& vertex = zones_.vertex;
+    const auto& forest = zones_.forest;
+    if (zone == forest.sink()) {  // roots with room send units there
+        for (const Place root : forest.roots()) {
+            if (zones_.has_room(root)) see(root, 0, Step{});
+        }
+        return;
+    }
+    const Cost base = vertex[zone].price;
+    if (!forest.is_listed(zone)) {
+        read_ += zones_.units.alive() / 4;
+        zones_.each_with_wide_option(zone, [&](Unit t, Cost cost) {
+            const Place from = zones_.zone_of_unit(t);
+            if (from != zone) {
+                see(from, base + cost - zones_.units[t].paid - vertex[from].price, {t, zone, cost});
+            }
+        });
+    }
+    zones_.read_zone(
+        zone,
+        [&](Place x) {
+            read_ += zones_.units.each_listed(x, [&](Unit t, Cost cost) {
+                const auto& unit = zones_.units[t];
+                if (unit.at == kNowhere) return;
+                const Place from = vertex[unit.at].zone;
+                if (from != zone) see(from, base + cost - unit.paid - vertex[from].price, {t, x, cost});
+            });
+        },
+        [](Place) {});
+    const Place above = zones_.above(zone);
+    see(above, base - vertex[above].price, Step{kNowhere, zone, 0});
+}
+
+}  // namespace headgate::flow::laminar

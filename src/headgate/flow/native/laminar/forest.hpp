@@ -1,0 +1,47 @@
+// The forest of places in preorder, so that what lies below a place is a range of numbers.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "types.hpp"
+
+namespace headgate::flow::laminar {
+
+class Forest {
+public:
+    // `parent[v]` is -1 for a root, else another place. Throws BadInput for circles.
+    explicit Forest(std::span<const std::int64_t> parent);
+
+    Place size() const { return static_cast<Place>(parent_.size()); }
+    Place sink() const { return size(); }
+
+    Place parent(Place v) const { return parent_[v]; }  // kNowhere for a root
+    Place end(Place v) const { return end_[v]; }        // below v are the places [v, end(v))
+    bool is_root(Place v) const { return parent_[v] == kNowhere; }
+    bool is_leaf(Place v) const { return end_[v] == v + 1; }
+    // Units that wait do so in pools: roots without places below.
+    bool is_pool(Place v) const { return is_root(v) && is_leaf(v); }
+    bool contains(Place v, Place x) const { return v <= x && x < end_[v]; }
+
+    // Places with so much below them keep lists of their units' cheapest moves; others are read
+    // through when needed.
+    bool is_wide(Place v) const { return is_root(v) || end_[v] - v > kWide; }
+    // Units that have an option here are listed, so that a path may be found from its end.
+    bool is_listed(Place v) const { return !is_wide(v) || is_leaf(v); }
+
+    const std::vector<Place>& roots() const { return roots_; }
+    const std::vector<Place>& trees() const { return trees_; }  // roots with places below
+
+    Place inner(std::int64_t outer) const { return inner_[outer]; }
+    std::int64_t outer(Place inner) const { return outer_[inner]; }
+
+private:
+    static constexpr Place kWide = 256;
+
+    std::vector<Place> parent_, end_, inner_;
+    std::vector<std::int64_t> outer_;
+    std::vector<Place> roots_, trees_;
+};
+
+}  // namespace headgate::flow::laminar

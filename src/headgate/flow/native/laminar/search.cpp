@@ -1,0 +1,408 @@
+#include "search.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+namespace headgate::flow::laminar {
+
+// So many zones are read from one end before the other end is tried as well, from so many holes.
+constexpr std::size_t kAlone = 8;
+constexpr std::size_t kSources = 256;
+// Searches reach so many times as far as they usually must.
+constexpr Cost kSpread = 4;
+// The number of the option that every unit has: the sink itself.
+constexpr std::int32_t kOutside = -1;
+
+Search::Search(Zones& zones)
+    : zones_(zones), backward_(zones), arrival_(zones.forest.size() + 1) {}
+
+void Search::resize() {
+    arrival_.assign(zones_.forest.size() + 1, {});
+    backward_.resize();
+}
+
+void Search::begin(Cost radius, bool from_sink) {
+    if (++round_ == 0) {  // the numbers have gone round
+        for (auto& v : zones_.vertex) v.seen = v.done = 0;
+        round_ = 1;
+    }
+    from_sink_ = from_sink;
+    both_ways_ = met_ = false;
+    began_ = read_;
+    bound_ = radius;
+    goal_ = kNowhere;
+    at_ = 0;
+    outside_ = zones_.outside + zones_.sink_price();
+    floor_ = kFar;
+    for (const Place tree : zones_.forest.trees()) {
+        floor_ = std::min(floor_, zones_.vertex[tree].price);
+    }
+    queue_.clear();
+    settled_.clear();
+    pulled_.clear();
+    read_zones_.clear();
+}
+
+// Where units had no place, prices may still tell of it: then the sink's must not fall.
+void Search::begin_round() {
+    scarce_ = false;
+    for (Place v = 0; v < zones_.forest.size() && !scarce_; ++v) {
+        scarce_ = !zones_.is_closed(v) &&
+                  zones_.vertex[v].price - zones_.sink_price() > zones_.outside / 2;
+    }
+}
+
+void Search::place(Unit t) {
+    const auto& vertex = zones_.vertex;
+    const auto options = zones_.units.options(t);
+    const Place sink = zones_.forest.sink();
+    Cost best = zones_.outside + zones_.sink_price();
+    for (const Option& option : options) {
+        best = std::min(best, option.cost() + vertex[vertex[option.what].zone].price);
+    }
+    // A search that is not to go far has less to remember; one that finds nothing is repeated.
+    for (Cost radius = std::max(kSpread * typical_, Cost{1024});; radius *= 16) {
+        radius = std::min(radius, kFar / 16);
+        read_ += static_cast<std::int64_t>(options.size());
+        begin(radius, false);
+        for (std::size_t i = 0; i < options.size(); ++i) {
+            const Place zone = vertex[options[i].what].zone;
+            const Cost length = options[i].cost() + vertex[zone].price - best;
+            reach(zone, length, t, static_cast<std::int32_t>(i), kNowhere);
+        }
+        reach(sink, outside_ - best, t, kOutside, kNowhere);
+        if (run()) {
+            if (zones_.unplaced() > 0) scarce_ = true;
+            typical_ += (std::min(bound_, zones_.outside) - typical_) / 16;
+            return;
+        }
+        assert(radius < kFar / 16);
+    }
+}
+
+void Search::fill(Place hole) {
+    // Where the trees have a price of their own, the sink is not near to the holes in them.
+    bool near = true;
+    for (const Place tree : zones_.forest.trees()) {
+        near = near && zones_.vertex[tree].price == zones_.sink_price();
+    }
+    goal_ = near ? backward_.find_sink(hole) : kNowhere;
+    if (goal_ == kNowhere) {
+        fill_nearest();
+        return;
+    }
+    met_ = true;
+    ++round_;
+    arrival_[goal_] = {kNowhere, 0, kNowhere};
+    apply();
+}
+
+void Search::fill_nearest() {
+    const Place sink = zones_.forest.sink();
+    begin(kFar, true);
+    reach(sink, 0, kNowhere, 0, kNowhere);
+    run();
+}
+
+bool Search::run() {
+    while (!queue_.empty() && queue_.top().key < bound_) {
+        if (!both_ways_ && settled_.size() == kAlone && !scarce_) start_backward();
+        if (both_ways_) {
+            const bool enough = goal_ == kNowhere || met_;
+            const Cost ahead = std::min(backward_.radius(), zones_.outside);
+            if (enough && queue_.top().key + ahead >= bound_) break;
+            if (backward_is_due()) {
+                step_backward();
+                continue;
+            }
+        }
+        step();
+    }
+    restore_keys();
+    if (goal_ == kNowhere) return false;
+    change_prices();
+    apply();
+    return true;
+}
+
+void Search::step() {
+    const auto [distance, code] = queue_.top();
+    const Place zone = code >> 2;
+    at_ = distance;
+    queue_.pop();
+    if ((code & 3) == kUnits) {
+        read_units(zone);
+    } else if ((code & 3) == kZones) {
+        read_zones(zone);
+    } else if (auto& v = zones_.vertex[zone]; v.done != round_ && v.distance == distance) {
+        v.done = round_;
+        settled_.push_back(zone);
+        expand(zone);
+    }
+}
+
+// From some holes: any will do, since the shortest way to these is as good as to all. Roots with room
+// are ends, too; if these are few, they are reached by way of the sink.
+void Search::start_backward() {
+    std::size_t roots = 0;
+    if (!from_sink_) {
+        for (const Place root : zones_.forest.roots()) {
+            if (zones_.count(root) >= zones_.capacity(root)) continue;
+            if (!zones_.forest.is_listed(root)) return;
+            ++roots;
+        }
+    }
+    const auto& holes = zones_.places_with_holes();
+    if (holes.empty() && roots == 0) return;
+    both_ways_ = true;
+    back_began_ = backward_.options_read();
+    backward_.begin();
+    for (std::size_t n = std::min(holes.size(), kSources); n > 0; --n) {
+        if (++rotation_ >= holes.size()) rotation_ = 0;
+        backward_.add_source(holes[rotation_]);
+    }
+    if (0 < roots && roots <= kSources) backward_.add_source(zones_.forest.sink());
+}
+
+// Each half gets as much work as the other; reading through a wide zone's units is much at once.
+bool Search::backward_is_due() const {
+    if (backward_.idle()) return false;
+    const Place next = backward_.next();
+    if (next == zones_.forest.sink()) return !from_sink_;
+    return backward_.options_read() - back_began_ + backward_.work(next) <= read_ - began_;
+}
+
+void Search::step_backward() {
+    backward_.step(bound_, [&](Place zone, Cost distance) {
+        const auto& v = zones_.vertex[zone];
+        if (v.seen == round_ && v.distance + distance < bound_) {
+            bound_ = v.distance + distance;
+            goal_ = zone;
+            met_ = true;
+        }
+    });
+}
+
+void Search::reach(Place zone, Cost distance, Unit t, std::int32_t option, Place from) {
+    if (distance >= bound_) return;
+    auto& v = zones_.vertex[zone];
+    if (v.seen == round_ && distance >= v.distance) return;
+    v.seen = round_;
+    v.distance = distance;
+    arrival_[zone] = {t, option, from};
+    if (both_ways_ && backward_.knows(zone)) {
+        if (const Cost whole = distance + backward_.label(zone).distance; whole < bound_) {
+            bound_ = whole;
+            goal_ = zone;
+            met_ = true;
+        }
+    }
+    const bool room = zone == zones_.forest.sink() || zones_.has_room(zone);
+    if (zones_.holes(zone) > 0 || (!from_sink_ && room)) {
+        if (distance < bound_) {
+            bound_ = distance;
+            goal_ = zone;
+            met_ = false;
+        }
+        return;  // whatever lies beyond is further away
+    }
+    queue_.push(distance, 4 * zone + kZone);
+}
+
+void Search::read_unit(Unit t, Place zone, Cost base) {
+    const auto& vertex = zones_.vertex;
+    const auto& unit = zones_.units[t];
+    const Option* option = zones_.units.option_data() + unit.first;
+    const Cost from = base - unit.paid;
+    read_ += unit.size;
+    if (from + outside_ < bound_ && !from_sink_) {
+        reach(zones_.forest.sink(), from + outside_, t, kOutside, zone);
+    }
+    std::int32_t i = 0;
+    for (; i < unit.wide; ++i) {
+        const Place to = vertex[option[i].what].zone;
+        if (to != zone) reach(to, from + option[i].cost() + vertex[to].price, t, i, zone);
+    }
+    const Cost least = from + floor_;
+    for (; i < unit.size; ++i) {
+        const Cost cost = option[i].cost();
+        if (least + cost >= bound_) break;  // those that follow cost no less
+        const Place to = vertex[option[i].what].zone;
+        if (to != zone) reach(to, from + cost + vertex[to].price, t, i, zone);
+    }
+}
+
+void Search::expand(Place zone) {
+    const auto& forest = zones_.forest;
+    if (zone == forest.sink()) {
+        for (const Place root : forest.roots()) {
+            if (zones_.count(root) > 0) {
+                reach(root, at_ + zones_.vertex[root].price - zones_.sink_price(), kNowhere, 0, zone);
+            }
+        }
+        const Cost base = at_ - zones_.sink_price();
+        for (const Unit t : zones_.units.members(zone)) read_unit(t, zone, base);
+        return;
+    }
+    if (forest.is_wide(zone)) {
+        read_units(zone);
+        if (!forest.is_leaf(zone)) read_zones(zone);
+        return;
+    }
+    const Cost base = at_ - zones_.vertex[zone].price;
+    zones_.read_zone(
+        zone,
+        [&](Place x) {
+            for (const Unit t : zones_.units.members(x)) read_unit(t, zone, base);
+        },
+        [&](Place x) {
+            if (zones_.count(x) > 0) {
+                reach(x, base + zones_.vertex[x].price, kNowhere, 0, zone);
+            }
+        });
+}
+
+// Reads the units of a wide zone whose cheapest move is within reach, and comes back for the others.
+void Search::read_units(Place wide_zone) {
+    Heap& keys = zones_.keys(wide_zone);
+    const Cost base = zones_.vertex[wide_zone].distance - zones_.vertex[wide_zone].price;
+    while (!keys.empty()) {
+        const auto [key, t] = keys.top();
+        auto& unit = zones_.units[t];
+        if (key != unit.key || unit.at == kNowhere || zones_.zone_of_unit(t) != wide_zone) {
+            keys.pop();
+            continue;
+        }
+        if (base + key >= bound_) return;
+        if (base + key > at_) {
+            queue_.push(base + key, 4 * wide_zone + kUnits);
+            return;
+        }
+        keys.pop();
+        const Cost exact = zones_.cheapest_move(t);
+        read_ += unit.size;
+        if (base + exact > at_) {  // the key was out of date
+            unit.key = exact;
+            keys.push(exact, t);
+            continue;
+        }
+        unit.key = kNoKey;
+        pulled_.push_back({t, exact});
+        read_unit(t, wide_zone, base);
+    }
+}
+
+// The same for the zones within a wide zone.
+void Search::read_zones(Place wide_zone) {
+    Heap& zones = zones_.zones(wide_zone);
+    const Cost base = zones_.vertex[wide_zone].distance - zones_.vertex[wide_zone].price;
+    while (!zones.empty()) {
+        const auto [key, zone] = zones.top();
+        if (key != zones_.zone_key(zone) || zones_.zone_of(zone) != zone ||
+            zones_.above(zone) != wide_zone || zones_.count(zone) == 0) {
+            zones.pop();
+            continue;
+        }
+        if (base + key >= bound_) return;
+        if (base + key > at_) {
+            queue_.push(base + key, 4 * wide_zone + kZones);
+            return;
+        }
+        zones.pop();
+        const Cost price = zones_.vertex[zone].price;
+        if (price > key) {
+            zones_.zone_key(zone) = price;
+            zones.push(price, zone);
+            continue;
+        }
+        zones_.zone_key(zone) = kNoKey;
+        read_zones_.push_back(zone);
+        ++read_;
+        reach(zone, base + price, kNowhere, 0, wide_zone);
+    }
+}
+
+// Before prices rise: keys may lie below the truth, never above.
+void Search::restore_keys() {
+    for (const auto& [t, key] : pulled_) zones_.set_key(t, key);
+    for (const Place zone : read_zones_) zones_.set_zone_key(zone);
+}
+
+// Prices rise around the start, and fall around the hole where the other search came from there; in
+// the middle both meet, and all of the way is free.
+void Search::change_prices() {
+    auto& vertex = zones_.vertex;
+    Cost risen = bound_;
+    if (met_ && !queue_.empty()) risen = std::min(risen, queue_.top().key);
+    for (const Place zone : settled_) {
+        if (vertex[zone].distance < risen) vertex[zone].price += risen - vertex[zone].distance;
+    }
+    if (from_sink_ && risen > 0) {
+        for (const Place root : zones_.forest.roots()) {  // those that are empty were not reached
+            if (zones_.count(root) < zones_.capacity(root)) {
+                vertex[root].price = zones_.sink_price();
+            }
+        }
+    }
+    if (met_ && risen < bound_) backward_.lower_prices(bound_ - risen);
+}
+
+void Search::move(Unit t, Place to, Cost cost) {
+    if (const Place at = zones_.units[t].at; at != kNowhere) {
+        touched_.push_back(at);
+        zones_.take(t);
+    }
+    zones_.put(t, to, cost);
+    touched_.push_back(to);
+    moved_.push_back(t);
+}
+
+// Where the two halves of the way share a zone, what lies between is a circle of length 0: cut off.
+void Search::cut_circles() {
+    for (Place zone = goal_; zone != kNowhere; zone = arrival_[zone].from) {
+        arrival_[zone].way = round_;
+    }
+    for (Place zone = goal_; zone != kNowhere; zone = after(zone)) {
+        if (arrival_[zone].way == round_) goal_ = zone;
+    }
+}
+
+// Where the backward half of the way leads from a zone; kNowhere from a hole.
+Place Search::after(Place zone) const {
+    const Step& step = backward_.label(zone).step;
+    return step.unit == kNowhere ? step.place : zones_.zone_of(step.place);
+}
+
+void Search::apply() {
+    touched_.clear();
+    moved_.clear();
+    if (met_) cut_circles();
+    Place end = goal_;
+    for (Place next = end; met_ && (next = after(end)) != kNowhere; end = next) {
+        steps_.push_back(backward_.label(end).step);
+    }
+    for (const Step& step : steps_) {
+        if (step.unit != kNowhere) move(step.unit, step.place, step.cost);
+    }
+    steps_.clear();
+    if (zones_.holes(end) > 0) {
+        zones_.drop_holes(end, 1);
+        touched_.push_back(end);
+    }
+    for (Place zone = goal_; zone != kNowhere;) {
+        const auto [t, option, from, way] = arrival_[zone];
+        if (t != kNowhere && option == kOutside) {
+            move(t, zones_.forest.sink(), zones_.outside);
+        } else if (t != kNowhere) {
+            const Option& chosen = zones_.units.options(t)[option];
+            move(t, chosen.what, chosen.cost());
+        }
+        if (from == kNowhere) touched_.push_back(zone);
+        zone = from;
+    }
+    std::erase_if(touched_, [&](Place v) { return v == zones_.forest.sink(); });
+    zones_.settle(touched_);
+    for (const Unit t : moved_) zones_.index(t);
+}
+
+}  // namespace headgate::flow::laminar

@@ -1,0 +1,88 @@
+// Placing units in a laminar family of capacities at least cost, and keeping it so under changes.
+//
+// Successive shortest paths over zones (zones.hpp, search.hpp), from both ends (backward.hpp).
+// Source: Ford and Fulkerson's successive shortest paths with potentials; the contraction of a
+// laminar family to its full places, and holes that keep prices valid, are Headgate's own.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "forest.hpp"
+#include "leaves.hpp"
+#include "search.hpp"
+#include "units.hpp"
+#include "zones.hpp"
+
+namespace headgate::flow::laminar {
+
+using Numbers = std::span<const std::int64_t>;
+
+struct Outcome {
+    Cost cost = 0;              // of the options taken
+    std::int64_t unplaced = 0;  // units without a place
+    Cost gap = 0;               // the plan is at most so much above the optimum
+};
+
+class Solver {
+public:
+    Solver(Numbers parent, Numbers capacity);
+    Solver(const Solver&) = delete;
+
+    // All of these check what they are given first, throw BadInput, and then change nothing.
+    std::vector<std::int64_t> add(Numbers offsets, Numbers place, Numbers cost);
+    void remove(Numbers units);
+    void replace(Numbers units, Numbers offsets, Numbers place, Numbers cost);
+    std::vector<std::int64_t> add_places(Numbers parent, Numbers capacity);
+    void set_capacity(Numbers place, Numbers capacity);
+
+    Outcome solve(std::optional<double> budget_s);
+
+    // By outer numbers; -1 for none.
+    std::vector<std::int64_t> place_of(Numbers units) const;
+    std::vector<std::int64_t> leaf_of(Numbers units) const;
+    std::vector<std::int64_t> cost_of(Numbers units) const;
+    std::vector<std::int64_t> prices();
+
+    std::int64_t options_read() const { return search_.options_read(); }
+    void check() { zones_.check(); }
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    void check_units(Numbers units) const;
+    void check_each_once(Numbers units) const;
+    void check_options(Numbers offsets, Numbers place, Numbers cost) const;
+    void note_costs(Numbers cost);
+    void check_places(Numbers parent, Numbers capacity) const;
+    bool is_placed(std::int64_t unit) const;
+
+    void postpone(Unit t);
+    void leave(Unit t);
+    void raise_capacity(Place leaf, Count by);
+    void cut_capacity(Place leaf, Count by);
+    void widen_outside();
+    void start_over();
+    bool place_if_free(Unit t);
+    bool place_all();
+    bool fill_holes();
+    void place_in_a_hurry();
+    void undo_hurry();
+    Cost gap() const;
+    bool is_late() const { return deadline_ && Clock::now() >= *deadline_; }
+
+    std::vector<std::int64_t> parent_;  // outer numbers
+    Forest forest_;
+    Units units_;
+    Zones zones_;
+    Search search_;
+    Leaves leaves_;
+    std::vector<Unit> pending_;  // units to be placed; those removed since are dropped when met
+    std::vector<Unit> hurried_;  // units placed out of time, where there was room
+    Cost largest_cost_ = 0;
+    std::optional<Clock::time_point> deadline_;
+};
+
+}  // namespace headgate::flow::laminar

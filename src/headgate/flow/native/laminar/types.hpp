@@ -1,0 +1,44 @@
+// What the laminar solver's parts share: numbers, options, and the limits that keep sums exact.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+namespace headgate::flow::laminar {
+
+using Cost = std::int64_t;   // whole units of cost; microseconds in Headgate
+using Count = std::int64_t;  // units of flow
+__extension__ typedef __int128 Wide;  // for sums of products
+using Place = std::int32_t;  // a vertex of the forest, in preorder; `Forest::sink()` is one more
+using Unit = std::int32_t;   // one unit of flow that is to be placed
+
+constexpr Place kNowhere = -1;
+
+// No sum of costs along a way comes near these: `Solver::add` refuses costs that are too large.
+constexpr Cost kFar = Cost{1} << 62;
+constexpr Cost kClosed = Cost{1} << 61;  // the price of a place without capacity
+constexpr Cost kMostOutside = Cost{1} << 59;
+constexpr Count kEndless = Count{1} << 40;  // more room than that is no limit
+constexpr Cost kNoKey = std::numeric_limits<Cost>::min();
+
+// A 64-bit cost beside a 32-bit number without padding: these fill most of the memory there is.
+struct Priced {
+    std::int32_t what;
+    std::uint32_t halves[2];
+
+    Priced() = default;
+    Priced(std::int32_t what_, Cost cost) : what(what_) { std::memcpy(halves, &cost, sizeof cost); }
+
+    Cost cost() const {
+        Cost cost;
+        std::memcpy(&cost, halves, sizeof cost);
+        return cost;
+    }
+};
+static_assert(sizeof(Priced) == 12);
+
+using Option = Priced;  // of a unit: `what` is a place
+using Listed = Priced;  // at a place: `what` is a unit that has an option there
+
+}  // namespace headgate::flow::laminar

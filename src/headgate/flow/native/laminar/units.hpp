@@ -1,0 +1,112 @@
+// The units, their options, where they are, and who is where.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "forest.hpp"
+#include "types.hpp"
+
+namespace headgate::flow::laminar {
+
+class Units {
+public:
+    struct Record {
+        std::int64_t first = 0;   // its options: [first, first + size)
+        std::int32_t size = 0;
+        std::int32_t wide = 0;    // the first ones are at wide places; the others follow by cost
+        Place at = kNowhere;      // the place of its chosen option; the sink if it fits nowhere;
+                                  // kNowhere while it is to be placed
+        std::int32_t slot = 0;    // its position in `members(at)`
+        Cost paid = 0;            // the cost of its chosen option
+        Cost key = kNoKey;        // its key in the heap of its zone (see zones.hpp)
+        bool alive = false;
+        bool pending = false;     // whether the next plan is to find its place
+    };
+
+    explicit Units(const Forest& forest)
+        : forest_(forest), members_(forest.size() + 1), listed_(forest.size()) {}
+
+    Unit size() const { return static_cast<Unit>(records_.size()); }
+    std::int64_t alive() const { return alive_; }
+    bool is_alive(std::int64_t unit) const {
+        return unit >= 0 && unit < size() && records_[unit].alive;
+    }
+    Record& operator[](Unit t) { return records_[t]; }
+    const Record& operator[](Unit t) const { return records_[t]; }
+    std::span<const Option> options(Unit t) const {
+        return {options_.data() + records_[t].first, static_cast<std::size_t>(records_[t].size)};
+    }
+    const Option* option_data() const { return options_.data(); }
+
+    const std::vector<Unit>& members(Place v) const { return members_[v]; }
+
+    // Takes options as given (CSR, places by their outer numbers), unplaced; returns the units.
+    std::vector<Unit> add(std::span<const std::int64_t> offsets,
+                          std::span<const std::int64_t> place,
+                          std::span<const std::int64_t> cost);
+    // Gives an unplaced unit other options. O(all that is listed where it had options).
+    void replace(Unit t, std::span<const std::int64_t> place, std::span<const std::int64_t> cost);
+    // Forgets an unplaced unit. Lists still name it until they are next read or compacted.
+    void remove(Unit t);
+
+    // Calls `see(unit, cost)` for whoever has an option at v; drops those that are gone. Returns how
+    // many there are.
+    template <class See>
+    std::int64_t each_listed(Place v, See see) {
+        auto& list = listed_[v];
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            const Listed each = list[i];
+            if (dead_ > 0) {
+                if (!records_[each.what].alive) continue;
+                list[kept] = each;
+            }
+            ++kept;
+            see(each.what, each.cost());
+        }
+        list.resize(kept);
+        return static_cast<std::int64_t>(kept);
+    }
+
+    void put(Unit t, Place v, Cost cost) {
+        auto& unit = records_[t];
+        unit.at = v;
+        unit.paid = cost;
+        unit.slot = static_cast<std::int32_t>(members_[v].size());
+        members_[v].push_back(t);
+    }
+    void take(Unit t) {
+        auto& unit = records_[t];
+        auto& members = members_[unit.at];
+        const Unit last = members.back();
+        members[unit.slot] = last;
+        records_[last].slot = unit.slot;
+        members.pop_back();
+        unit.at = kNowhere;
+    }
+
+    // The places have other numbers: `now[v]` for what was v. Lists are made anew.
+    void renumber(const std::vector<Place>& now);
+
+    // Frees what removed units still hold, once that is as much as what is in use.
+    void compact_if_due();
+
+private:
+    void take_options(Unit t, std::span<const std::int64_t> place,
+                      std::span<const std::int64_t> cost, std::int64_t first);
+    void sort_options(Record& unit);
+    void list(std::span<const Unit> units);
+
+    const Forest& forest_;
+    std::vector<Record> records_;
+    std::vector<Option> options_;
+    std::vector<std::vector<Unit>> members_;
+    std::vector<std::vector<Listed>> listed_;
+    std::vector<Unit> free_;  // numbers to be used again: no list names them
+    std::vector<Unit> gone_;  // numbers that lists may still name
+    std::int64_t alive_ = 0, dead_ = 0;
+    std::int64_t used_ = 0;  // options of units that are alive
+};
+
+}  // namespace headgate::flow::laminar

@@ -1,0 +1,380 @@
+#include "zones.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <stdexcept>
+#include <string>
+
+namespace headgate::flow::laminar {
+
+Zones::Zones(const Forest& forest_, Units& units_)
+    : forest(forest_),
+      units(units_),
+      vertex(forest_.size() + 1),
+      capacity_(forest_.size() + 1),
+      count_(forest_.size() + 1),
+      holes_(forest_.size() + 1),
+      hot_(forest_.size() + 1),
+      hole_slot_(forest_.size() + 1),
+      keys_(forest_.size()),
+      zones_(forest_.size()),
+      zone_key_(forest_.size(), kNoKey) {
+    rebuild();
+}
+
+void Zones::put(Unit t, Place v, Cost cost) {
+    units.put(t, v, cost);
+    bump(v, 1);
+    if (v != forest.sink()) cost_ += cost;
+    note(t);
+}
+
+void Zones::take(Unit t) {
+    const auto& unit = units[t];
+    if (unit.at != forest.sink()) cost_ -= unit.paid;
+    bump(unit.at, -1);
+    units.take(t);
+    units[t].key = kNoKey;
+    note(t);
+}
+
+void Zones::note(Unit t) {
+    if (has_moved.size() <= static_cast<std::size_t>(t)) has_moved.resize(units.size());
+    if (has_moved[t]) return;
+    has_moved[t] = true;
+    moved.push_back(t);
+}
+
+void Zones::add_holes(Place v, Count holes) {
+    if (holes_[v] == 0) {
+        hole_slot_[v] = static_cast<std::int32_t>(with_holes_.size());
+        with_holes_.push_back(v);
+    }
+    holes_[v] += holes;
+    all_holes_ += holes;
+    bump(v, holes);
+}
+
+void Zones::drop_holes(Place v, Count holes) {
+    assert(holes_[v] >= holes && holes > 0);
+    holes_[v] -= holes;
+    all_holes_ -= holes;
+    bump(v, -holes);
+    if (holes_[v] > 0) return;
+    const Place last = with_holes_.back();
+    with_holes_[hole_slot_[v]] = last;
+    hole_slot_[last] = hole_slot_[v];
+    with_holes_.pop_back();
+}
+
+void Zones::drop_holes_at_sink_price() {
+    std::vector<Place> touched;
+    for (const Place v : with_holes_) {
+        if (vertex[v].price == sink_price()) touched.push_back(v);
+    }
+    for (const Place v : touched) drop_holes(v, holes_[v]);
+    settle(touched);
+}
+
+void Zones::settle(const std::vector<Place>& touched) {
+    for (const Place first : touched) {
+        for (Place v = first; v != kNowhere; v = forest.parent(v)) settle_one(v);
+    }
+}
+
+void Zones::settle_one(Place v) {
+    const bool hot = count_[v] >= capacity_[v];
+    if (hot != static_cast<bool>(hot_[v])) {
+        hot_[v] = hot;
+        if (forest.is_root(v)) {
+            assert(hot || vertex[v].price == sink_price());
+        } else if (hot) {
+            become_hot(v);
+        } else {
+            become_cold(v);
+        }
+    }
+    if (hot && capacity_[v] == 0 && count_[v] == 0 && forest.is_listed(v)) {
+        vertex[v].price = kClosed;
+    }
+}
+
+void Zones::become_hot(Place v) {
+    const Place from = vertex[v].zone;
+    vertex[v].price = vertex[from].price;
+    for (Place x = v, end = forest.end(v); x < end;) {
+        if (vertex[x].zone == from) {
+            vertex[x].zone = v;
+            ++x;
+        } else {
+            x = forest.end(x);
+        }
+    }
+    if (forest.is_wide(v)) {
+        read_zone(
+            v,
+            [&](Place x) {
+                for (const Unit t : units.members(x)) set_key(t, cheapest_move(t));
+            },
+            [&](Place x) { set_zone_key(x); });
+    } else if (forest.is_wide(from)) {
+        read_zone(
+            v,
+            [&](Place x) {
+                for (const Unit t : units.members(x)) units[t].key = kNoKey;
+            },
+            [](Place) {});
+    }
+    if (forest.is_wide(from)) {
+        split_keys(v, from);
+        set_zone_key(v);
+    }
+}
+
+// What was a move within a zone is now one out of it.
+void Zones::split_keys(Place v, Place from) {
+    if (!forest.is_listed(v)) {
+        read_zone(
+            from,
+            [&](Place x) {
+                for (const Unit t : units.members(x)) offer_key(t, cheapest_move(t));
+            },
+            [](Place) {});
+        return;
+    }
+    const Cost price = vertex[v].price;
+    read_zone(
+        v,
+        [&](Place x) {
+            units.each_listed(x, [&](Unit t, Cost cost) {
+                const auto& unit = units[t];
+                if (unit.at != kNowhere && vertex[unit.at].zone == from) {
+                    offer_key(t, cost + price - unit.paid);
+                }
+            });
+        },
+        [](Place) {});
+}
+
+void Zones::become_cold(Place v) {
+    const Place into = vertex[forest.parent(v)].zone;
+    assert(vertex[v].price == vertex[into].price);
+    for (Place x = v, end = forest.end(v); x < end;) {
+        if (vertex[x].zone == v) {
+            vertex[x].zone = into;
+            ++x;
+        } else {
+            if (forest.is_wide(into)) {
+                zone_key_[x] = vertex[x].price;
+                zones_[into].push(vertex[x].price, x);
+            }
+            x = forest.end(x);
+        }
+    }
+    if (const Count holes = holes_[v]; holes > 0) {
+        drop_holes(v, holes);
+        add_holes(into, holes);
+    }
+    for (Place x = v, end = forest.end(v); x < end;) {
+        if (vertex[x].zone == into) {
+            for (const Unit t : units.members(x)) index(t);
+            ++x;
+        } else {
+            x = forest.end(x);
+        }
+    }
+}
+
+void Zones::index(Unit t) {
+    const Place zone = vertex[units[t].at].zone;
+    if (zone != forest.sink() && forest.is_wide(zone)) {
+        set_key(t, cheapest_move(t));
+    } else {
+        units[t].key = kNoKey;
+    }
+}
+
+Cost Zones::cheapest_move(Unit t) const {
+    const Place zone = vertex[units[t].at].zone;
+    // Less than the truth, so that keys stay below it though the sink's price may fall.
+    Cost cheapest = outside / 2 + sink_price();
+    for (const Option& option : units.options(t)) {
+        const Place to = vertex[option.what].zone;
+        if (to != zone) cheapest = std::min(cheapest, option.cost() + vertex[to].price);
+    }
+    return cheapest - units[t].paid;
+}
+
+Unit Zones::readiest(Place zone) {
+    Unit readiest = kNowhere;
+    Cost shortest = std::numeric_limits<Cost>::max();
+    for (Heap& keys = keys_[zone]; !keys.empty(); keys.pop()) {
+        const auto [key, t] = keys.top();
+        if (key == units[t].key && units[t].at != kNowhere && zone_of_unit(t) == zone) return t;
+    }
+    read_zone(
+        zone,
+        [&](Place x) {
+            for (const Unit t : units.members(x)) {
+                if (const Cost length = cheapest_move(t); length < shortest) {
+                    shortest = length;
+                    readiest = t;
+                }
+            }
+        },
+        [](Place) {});
+    assert(readiest != kNowhere);
+    return readiest;
+}
+
+void Zones::price_fell(Place zone) {
+    set_zone_key(zone);
+    const Cost price = vertex[zone].price;
+    if (!forest.is_listed(zone)) {
+        each_with_wide_option(zone, [&](Unit t, Cost cost) {
+            if (vertex[units[t].at].zone != zone) offer_key(t, cost + price - units[t].paid);
+        });
+    }
+    read_zone(
+        zone,
+        [&](Place x) {
+            units.each_listed(x, [&](Unit t, Cost cost) {
+                const auto& unit = units[t];
+                if (unit.at != kNowhere && vertex[unit.at].zone != zone) {
+                    offer_key(t, cost + price - unit.paid);
+                }
+            });
+        },
+        [](Place) {});
+}
+
+void Zones::change_capacity(Place leaf, Count by) {
+    for (Place v = leaf; v != kNowhere; v = forest.parent(v)) capacity_[v] += by;
+}
+
+Cost Zones::least_price(Place v) {
+    Cost price = vertex[above(v)].price;
+    units.each_listed(v, [&](Unit t, Cost cost) {
+        const auto& unit = units[t];
+        if (unit.at != kNowhere) {
+            price = std::max(price, unit.paid + vertex[vertex[unit.at].zone].price - cost);
+        }
+    });
+    return price;
+}
+
+void Zones::open(Place leaf) {
+    std::vector<Place> empty;
+    for (Place v = leaf; v != kNowhere && capacity_[v] == 0; v = forest.parent(v)) {
+        empty.push_back(v);
+    }
+    while (!empty.empty()) {  // from above: a place is worth no less than what is around it
+        const Place v = empty.back();
+        empty.pop_back();
+        if (is_closed(v)) {
+            vertex[v].price = least_price(v);
+            price_fell(v);
+        } else {
+            vertex[v].price = std::max(vertex[v].price, vertex[above(v)].price);
+        }
+    }
+}
+
+void Zones::rebuild() {
+    sink_price_of_keys_ = sink_price();
+    for (Place v = 0; v < forest.size(); ++v) {
+        hot_[v] = count_[v] >= capacity_[v];
+        const bool closed = capacity_[v] == 0 && count_[v] == 0 && forest.is_listed(v);
+        vertex[v].zone =
+            hot_[v] || forest.is_root(v) ? v : vertex[forest.parent(v)].zone;
+        if (closed) vertex[v].price = kClosed;
+        keys_[v].clear();
+        zones_[v].clear();
+        zone_key_[v] = kNoKey;
+    }
+    vertex[forest.sink()].zone = forest.sink();
+    std::vector<std::vector<Entry>> keys(forest.size());
+    for (Unit t = 0; t < units.size(); ++t) {
+        if (!units[t].alive || units[t].at == kNowhere) continue;
+        const Place zone = vertex[units[t].at].zone;
+        units[t].key = kNoKey;
+        if (zone == forest.sink() || !forest.is_wide(zone)) continue;
+        units[t].key = cheapest_move(t);
+        keys[zone].push_back({units[t].key, t});
+    }
+    for (Place v = 0; v < forest.size(); ++v) {
+        if (!keys[v].empty()) keys_[v].assign(std::move(keys[v]));
+        if (vertex[v].zone == v) set_zone_key(v);
+    }
+}
+
+void Zones::renumber(const std::vector<Place>& now) {
+    const auto places = static_cast<std::size_t>(forest.size());
+    auto carry = [&](auto& values) {
+        std::remove_reference_t<decltype(values)> carried(places + 1);
+        for (std::size_t v = 0; v < now.size(); ++v) carried[now[v]] = std::move(values[v]);
+        values = std::move(carried);
+    };
+    carry(vertex);
+    carry(capacity_);
+    carry(count_);
+    carry(holes_);
+    carry(hot_);
+    carry(hole_slot_);
+    for (Place& v : with_holes_) v = now[v];
+    keys_.assign(places, {});
+    zones_.assign(places, {});
+    zone_key_.assign(places, kNoKey);
+    for (auto& v : vertex) v.seen = v.done = 0;
+    rebuild();
+    // Where units are listed no longer, there is no way to tell a price later: it is told now.
+    bool told = false;
+    for (Place v = 0; v < forest.size(); ++v) {
+        if (!is_closed(v) || forest.is_listed(v)) continue;
+        Cost least = vertex[above(v)].price;
+        each_with_wide_option(v, [&](Unit t, Cost cost) {
+            least = std::max(least, units[t].paid + price(units[t].at) - cost);
+        });
+        vertex[v].price = least;
+        told = true;
+    }
+    if (told) rebuild();
+}
+
+void Zones::check() {
+    auto must = [](bool holds, const char* what, std::int64_t where) {
+        if (!holds) throw std::logic_error(what + (" at " + std::to_string(where)));
+    };
+    const Cost sink = sink_price();
+    for (Place v = 0; v < forest.size(); ++v) {
+        Count count = holes_[v] + static_cast<Count>(units.members(v).size());
+        for (Place x = v + 1; x < forest.end(v); x = forest.end(x)) count += count_[x];
+        must(count == count_[v], "count", v);
+        must(hot_[v] == (count_[v] >= capacity_[v]), "hot", v);
+        must((vertex[v].zone == v) == (hot_[v] || forest.is_root(v)), "zone", v);
+        if (is_closed(v)) continue;
+        must(forest.is_root(v) || price(v) >= price(forest.parent(v)), "price", v);
+        must(price(v) >= sink || capacity_[v] == 0, "price below the sink's", v);
+        must(!forest.is_root(v) || count_[v] >= capacity_[v] || price(v) == sink, "room", v);
+        if (vertex[v].zone == v && !forest.is_root(v) && forest.is_wide(above(v)) && count_[v]) {
+            must(zone_key_[v] != kNoKey && zone_key_[v] <= vertex[v].price, "zone key", v);
+        }
+    }
+    for (Unit t = 0; t < units.size(); ++t) {
+        if (!units[t].alive || units[t].at == kNowhere) continue;
+        const Place zone = zone_of_unit(t);
+        const Cost pays = units[t].paid + vertex[zone].price;
+        must(pays <= outside + sink, "better off nowhere", t);
+        Cost move = outside + sink - units[t].paid;
+        for (const Option& option : units.options(t)) {
+            const Cost cost = option.cost() + price(option.what);
+            must(cost >= pays, "a cheaper option", t);
+            if (zone_of(option.what) != zone) move = std::min(move, cost - units[t].paid);
+        }
+        if (zone != forest.sink() && forest.is_wide(zone)) {
+            must(units[t].key != kNoKey && units[t].key <= move, "key", t);
+        }
+    }
+}
+
+}  // namespace headgate::flow::laminar
