@@ -163,7 +163,7 @@ def worth(round_: Round, placed: Placed) -> tuple[int, int]:
     return len(placed.task) + int(waits.sum()), cost
 
 
-@settings(max_examples=600)
+@settings(max_examples=400)
 @given(rounds())
 def test_the_laminar_optimum_is_the_dense_one(round_: Round) -> None:
     placed = LaminarRound(round_).placed()
@@ -171,7 +171,7 @@ def test_the_laminar_optimum_is_the_dense_one(round_: Round) -> None:
     assert worth(round_, placed) == optimum(round_)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(rounds())
 def test_prices_prove_the_plan_and_add_up(round_: Round) -> None:
     solved = LaminarRound(round_)
