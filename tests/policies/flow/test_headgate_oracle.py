@@ -1,4 +1,4 @@
-"""headgate's parts against others that are written plainly: dense networks, loops, all ways."""
+"""headgate's parts against others that are written plainly: loops, and waits counted by hand."""
 
 from __future__ import annotations
 
