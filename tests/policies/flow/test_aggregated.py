@@ -1,8 +1,9 @@
-"""The aggregated network against the paper's dense one, and against trying everything."""
+"""A round solved as a laminar problem, against the paper's dense network and trying everything."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 from tests.flow.ortools_oracle import OrToolsSolver
 
 from headgate.decision.costs import PRICE_LIMIT, prices_per_byte, shard_prices
-from headgate.flow import Ints, Network
+from headgate.flow import Ints, Network, verify_laminar
 from headgate.model import Bandwidth
-from headgate.policies.flow.aggregated import CLASS_PRICE, Aggregated, Round, options
+from headgate.policies.flow.aggregated import Placed, Round, options
+from headgate.policies.flow.laminar import CLASS_PRICE, LaminarRound
 from headgate.policies.flow.prices import wait_prices
 
 
@@ -21,8 +23,12 @@ def ints(values: list[int]) -> Ints:
 
 
 @st.composite
-def rounds(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6) -> Round:
-    """GPUs of several sizes, some busy; tasks of several shards, with and without replicas."""
+def rounds(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, later: int = 6) -> Round:
+    """GPUs of several sizes, some held; tasks of several shards, with and without replicas.
+
+    Some groups may place none of their tasks, or fewer than wait, some more than are offered; some
+    must place one, some all, some none.
+    """
 
     def numbers(low: int, high: int, count: int) -> list[int]:
         return draw(st.lists(st.integers(low, high), min_size=count, max_size=count))
@@ -40,7 +46,10 @@ def rounds(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6) -> Round:
         for _ in range(shard_count)
     ]
     waiting = [task_job.count(j) for j in range(job_count)]
-    most = [draw(st.integers(0, n)) for n in waiting]
+    most = [draw(st.integers(0, n + 1)) for n in waiting]
+    least = [draw(st.sampled_from([0, min(1, n), n // 2, n])) for n in most]
+    later_count = draw(st.integers(0, later))
+    later_prices = st.sampled_from([0, 1, 1000, 3 * 10**6, 2 * 10**7])
     bandwidth = Bandwidth(
         disk_bytes_per_s=draw(st.sampled_from([2e9, 1e8, 1e7])),  # the last: slower than networks
         rack_bytes_per_s=1.25e8,
@@ -65,8 +74,11 @@ def rounds(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6) -> Round:
         replica_first=ints([0, *itertools.accumulate(map(len, replicas))]),
         replica_node=ints(list(itertools.chain(*replicas))),
         most=ints(most),
-        least=ints([draw(st.integers(0, min(1, n))) for n in most]),
+        least=ints(least),
         wait_price=ints(draw(st.lists(prices(), min_size=job_count, max_size=job_count))),
+        later_node=ints(numbers(0, node_count - 1, later_count)),
+        later_class=ints(numbers(0, kinds - 1, later_count)),
+        later_price=ints(draw(st.lists(later_prices, min_size=later_count, max_size=later_count))),
     )
 
 
@@ -91,18 +103,20 @@ def price_on(round_: Round, task: int, node: int, kind: int) -> int:
     return min(total, PRICE_LIMIT) + CLASS_PRICE * (kind - int(round_.task_class[task]))
 
 
-def free_gpus(round_: Round) -> list[tuple[int, int]]:
-    """(node, class) of every free GPU."""
-    return [
-        (node, kind)
+def slots(round_: Round) -> list[tuple[int, int, int]]:
+    """(node, class, price of the wait) of every GPU, free or held."""
+    later = zip(round_.later_node, round_.later_class, round_.later_price, strict=True)
+    free = [
+        (node, kind, 0)
         for (node, kind), count in np.ndenumerate(round_.free)
         for _ in range(int(count))
     ]
+    return free + [(int(node), int(kind), int(price)) for node, kind, price in later]
 
 
 def dense(round_: Round) -> Network:
-    """The paper's network, section 4: an arc from every task to every free GPU that it fits."""
-    jobs, tasks, gpus = len(round_.most), len(round_.task_job), free_gpus(round_)
+    """The paper's network, section 4: an arc from every task to every GPU that it fits."""
+    jobs, tasks, gpus = len(round_.most), len(round_.task_job), slots(round_)
     source, job, wait = 0, 1, 1 + jobs
     task, gpu = 1 + 2 * jobs, 1 + 2 * jobs + tasks
     sink = gpu + len(gpus)
@@ -114,85 +128,122 @@ def dense(round_: Round) -> Network:
         arcs.append((wait + j, sink, may_wait, int(round_.wait_price[j])))
     for t in range(tasks):
         arcs.append((job + int(round_.task_job[t]), task + t, 1, 0))
-        for g, (node, kind) in enumerate(gpus):
+        for g, (node, kind, later) in enumerate(gpus):
             if kind >= round_.task_class[t]:
-                arcs.append((task + t, gpu + g, 1, price_on(round_, t, node, kind)))
+                arcs.append((task + t, gpu + g, 1, later + price_on(round_, t, node, kind)))
     arcs += [(gpu + g, sink, 1, 0) for g in range(len(gpus))]
-    tail, head, capacity, cost = ints(arcs).T
+    tail, head, capacity, cost = np.array(arcs, np.int64).reshape(-1, 4).T
     supply = np.zeros(sink + 1, np.int64)
     supply[source], supply[sink] = round_.most.sum(), -round_.most.sum()
     return Network(tail=tail, head=head, capacity=capacity, cost=cost, supply=supply)
 
 
-@settings(max_examples=300)
-@given(rounds())
-def test_the_aggregated_optimum_is_the_dense_one(round_: Round) -> None:
-    expected = OrToolsSolver().solve(dense(round_))
-    found = OrToolsSolver().solve(Aggregated(round_).network)
-    assert (found.sent, found.cost) == (expected.sent, expected.cost)
+def optimum(round_: Round) -> tuple[int, int]:
+    """What the paper's network sends (places, or lets wait), and for how much."""
+    solution = OrToolsSolver().solve(dense(round_))
+    return solution.sent, solution.cost
 
 
-@settings(max_examples=300)
-@given(rounds())
-def test_placements_are_feasible_and_cost_what_the_flow_says(round_: Round) -> None:
-    aggregated = Aggregated(round_)
-    solution = OrToolsSolver().solve(aggregated.network)
-    placed = aggregated.placed(solution)
-
-    assert placed.task.tolist() == sorted(set(placed.task.tolist()))
-    assert (placed.kind >= round_.task_class[placed.task]).all()
-    used = np.zeros_like(round_.free)
-    np.add.at(used, (placed.node, placed.kind), 1)
-    assert (used <= round_.free).all()
+def worth(round_: Round, placed: Placed) -> tuple[int, int]:
+    """How many are placed or wait, and for how much; the soonest GPUs of a node are taken."""
     won = np.bincount(round_.task_job[placed.task], minlength=len(round_.most))
     assert (won <= round_.most).all()
-
+    waits = np.minimum(round_.most - won, round_.most - round_.least)
+    cost = 2 * int((waits * round_.wait_price).sum())
     rows = zip(placed.task.tolist(), placed.node.tolist(), placed.kind.tolist(), strict=True)
-    network, tasks, jobs = aggregated.network, len(round_.task_job), len(round_.most)
-    to_wait = (network.tail >= tasks) & (network.tail < tasks + jobs) & (network.head >= tasks)
-    waits = np.zeros(jobs, np.int64)
-    np.add.at(waits, network.tail[to_wait] - tasks, solution.flow[to_wait])
-    assert solution.sent == len(placed.task) + waits.sum()
-    cost = sum(price_on(round_, *row) for row in rows)
-    assert solution.cost == cost + 2 * (waits * round_.wait_price).sum()
+    cells = []
+    for task, node, kind in rows:
+        assert kind >= round_.task_class[task]
+        cost += price_on(round_, task, node, kind)
+        cells.append((node, kind))
+    for cell in dict.fromkeys(cells):
+        there = sorted(later for node, kind, later in slots(round_) if (node, kind) == cell)
+        assert cells.count(cell) <= len(there)
+        cost += sum(there[: cells.count(cell)])
+    return len(placed.task) + int(waits.sum()), cost
+
+
+@settings(max_examples=400)
+@given(rounds())
+def test_the_laminar_optimum_is_the_dense_one(round_: Round) -> None:
+    placed = LaminarRound(round_).placed()
+    assert placed.task.tolist() == sorted(set(placed.task.tolist()))
+    assert worth(round_, placed) == optimum(round_)
+
+
+@settings(max_examples=200)
+@given(rounds())
+def test_prices_prove_the_plan_and_add_up(round_: Round) -> None:
+    solved = LaminarRound(round_)
+    problem, solver, units = solved.problem, solved.solver, solved.units
+    certificate = verify_laminar(
+        problem.parent,
+        problem.capacity,
+        problem.offsets,
+        problem.place,
+        problem.cost,
+        solver.place_of(units),
+        solver.leaf_of(units),
+        solver.prices(),
+    )
+    assert certificate.clean, str(certificate)
+    placed = solved.placed()
+    rows = zip(placed.task.tolist(), placed.node.tolist(), placed.kind.tolist(), strict=True)
+    assert placed.price.tolist() == [price_on(round_, *row) for row in rows]
 
 
 @settings(max_examples=150)
-@given(rounds(tasks=4, nodes=3))
+@given(rounds(tasks=4, nodes=3, later=2))
 def test_tiny_rounds_equal_the_best_of_all_ways(round_: Round) -> None:
-    gpus = free_gpus(round_)
-    tasks = range(len(round_.task_job))
+    gpus, tasks = slots(round_)[:6], range(len(round_.task_job))
+    if len(slots(round_)) > len(gpus):
+        return
     best = (0, 0)
     for choice in itertools.product(range(-1, len(gpus)), repeat=len(tasks)):
         taken = [g for g in choice if g >= 0]
         if len(set(taken)) < len(taken):
             continue
         runs = [(t, *gpus[g]) for t, g in zip(tasks, choice, strict=True) if g >= 0]
-        if any(kind < round_.task_class[t] for t, _, kind in runs):
+        if any(kind < round_.task_class[t] for t, _, kind, _ in runs):
             continue
-        jobs = ints([int(round_.task_job[t]) for t, _, _ in runs])
+        jobs = ints([int(round_.task_job[t]) for t, *_ in runs])
         won = np.bincount(jobs, minlength=len(round_.most))
         if (won > round_.most).any():
             continue
         waits = np.minimum(round_.most - won, round_.most - round_.least)
         sent = len(taken) + int(waits.sum())
         cost = 2 * int((waits * round_.wait_price).sum())
-        cost += sum(price_on(round_, *run) for run in runs)
+        cost += sum(price_on(round_, t, node, kind) + later for t, node, kind, later in runs)
         best = max(best, (sent, -cost))
-    solution = OrToolsSolver().solve(Aggregated(round_).network)
-    assert (solution.sent, -solution.cost) == best
+    sent, cost = worth(round_, LaminarRound(round_).placed())
+    assert (sent, -cost) == best
+
+
+@settings(max_examples=200)
+@given(rounds())
+def test_the_price_of_a_slot_is_what_is_lost_without_it(round_: Round) -> None:
+    """And the round that was solved is as it was before somebody asked."""
+    solved = LaminarRound(round_)
+    sent, cost = optimum(round_)
+    for node, kind in np.argwhere(round_.free).tolist():
+        less = round_.free.copy()
+        less[node, kind] -= 1
+        without_sent, without_cost = optimum(replace(round_, free=less))
+        price = without_cost - cost if without_sent == sent else None
+        assert solved.price_of_slot(node, kind) == price
+    assert worth(round_, solved.placed()) == (sent, cost)
 
 
 @given(rounds())
 def test_a_job_that_must_place_a_task_does_where_anything_fits(round_: Round) -> None:
     """Liveness: no price of waiting holds back the last job that has nothing running."""
-    aggregated = Aggregated(round_)
-    placed = aggregated.placed(OrToolsSolver().solve(aggregated.network))
+    placed = LaminarRound(round_).placed()
     won = np.bincount(round_.task_job[placed.task], minlength=len(round_.most))
-    left = round_.free.copy()
+    left = round_.slots
     np.subtract.at(left, (placed.node, placed.kind), 1)
     for job in np.flatnonzero(won < round_.least).tolist():
-        smallest = min(round_.task_class[round_.task_job == job], default=round_.free.shape[1])
+        waits = np.setdiff1d(np.flatnonzero(round_.task_job == job), placed.task)
+        smallest = min(round_.task_class[waits], default=round_.free.shape[1])
         assert left[:, smallest:].sum() == 0
 
 
@@ -235,10 +286,9 @@ def test_prices_follow_the_papers_worked_example() -> None:
     at_a, at_d = 100_000_000 + 1, 20_000_000 + 50_000_000  # Sc/Bs, Sc/Br + Sa/Bs
     assert price_on(round_, 0, 0, 0) == at_a
     assert price_on(round_, 0, 2, 0) == at_d
-    aggregated = Aggregated(round_)
-    solution = OrToolsSolver().solve(aggregated.network)
-    assert solution.cost == at_d
-    assert aggregated.placed(solution).node.tolist() == [2]
+    placed = LaminarRound(round_).placed()
+    assert placed.price.tolist() == [at_d]
+    assert placed.node.tolist() == [2]
 
 
 def test_huge_and_tiny_sizes_stay_exact() -> None:

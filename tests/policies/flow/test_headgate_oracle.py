@@ -1,24 +1,18 @@
-"""headgate's parts against others that are written plainly: dense networks, loops, all ways."""
+"""headgate's parts against others that are written plainly: loops, and waits counted by hand."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.flow.ortools_oracle import OrToolsSolver
-from tests.policies.flow.test_aggregated import free_gpus, ints, price_on, rounds
+from tests.policies.flow.test_aggregated import ints
 
 from headgate.base.rng import Random, stream
 from headgate.decision.standing import Standing, standing
-from headgate.flow import Network
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.flow import TimelyFlow
-from headgate.policies.flow.aggregated import Aggregated, Placed, Round
+from headgate.policies.flow.aggregated import Placed
 from headgate.policies.flow.headgate import in_turn
 from headgate.policies.flow.later import (
     RESTART_S,
@@ -32,101 +26,6 @@ from headgate.policies.flow.later import (
 from headgate.protocol import Plan
 from headgate.protocol.reasons import WaitsForLocality
 from headgate.state import JobState, Snapshot, State, TaskState, check
-
-# -------------------------------------------------------------------- one vertex per slot, dense
-
-
-@st.composite
-def rounds_ahead(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, slots: int = 8) -> Round:
-    """A round with GPUs that are held, each free after a while, some at once."""
-    round_ = draw(rounds(tasks=tasks, nodes=nodes))
-    count = draw(st.integers(0, slots))
-
-    def numbers(values: st.SearchStrategy[int]) -> list[int]:
-        return draw(st.lists(values, min_size=count, max_size=count))
-
-    nodes_, kinds = round_.free.shape
-    return replace(
-        round_,
-        later_node=ints(numbers(st.integers(0, nodes_ - 1))),
-        later_class=ints(numbers(st.integers(0, kinds - 1))),
-        later_price=ints(numbers(st.sampled_from([0, 1, 1000, 3 * 10**6, 2 * 10**7]))),
-        least=round_.most,
-    )
-
-
-def slots(round_: Round) -> list[tuple[int, int, int]]:
-    """(node, class, price of the wait) of every GPU, free or held."""
-    later = zip(round_.later_node, round_.later_class, round_.later_price, strict=True)
-    free = [(node, kind, 0) for node, kind in free_gpus(round_)]
-    return free + [(int(node), int(kind), int(price)) for node, kind, price in later]
-
-
-def dense(round_: Round) -> Network:
-    """An arc from every task to every slot that it fits, priced with the wait and the reading."""
-    jobs, tasks, all_slots = len(round_.most), len(round_.task_job), slots(round_)
-    task, slot = 1 + jobs, 1 + jobs + tasks
-    sink = slot + len(all_slots)
-    arcs = [(0, 1 + j, int(round_.most[j]), 0) for j in range(jobs)]
-    for t in range(tasks):
-        arcs.append((1 + int(round_.task_job[t]), task + t, 1, 0))
-        for s, (node, kind, wait) in enumerate(all_slots):
-            if kind >= round_.task_class[t]:
-                arcs.append((task + t, slot + s, 1, wait + price_on(round_, t, node, kind)))
-    arcs += [(slot + s, sink, 1, 0) for s in range(len(all_slots))]
-    tail, head, capacity, cost = ints(arcs).T  # type: ignore[arg-type]
-    supply = np.zeros(sink + 1, np.int64)
-    supply[0], supply[sink] = round_.most.sum(), -round_.most.sum()
-    return Network(tail=tail, head=head, capacity=capacity, cost=cost, supply=supply)
-
-
-@settings(max_examples=300)
-@given(rounds_ahead())
-def test_with_later_slots_the_aggregated_optimum_is_the_dense_one(round_: Round) -> None:
-    expected = OrToolsSolver().solve(dense(round_))
-    found = OrToolsSolver().solve(Aggregated(round_).network)
-    assert (found.sent, found.cost) == (expected.sent, expected.cost)
-
-
-@settings(max_examples=200)
-@given(rounds_ahead())
-def test_who_is_routed_where_costs_what_the_flow_says(round_: Round) -> None:
-    aggregated = Aggregated(round_)
-    solution = OrToolsSolver().solve(aggregated.network)
-    placed = aggregated.placed(solution)
-    rows = list(zip(placed.task.tolist(), placed.node.tolist(), placed.kind.tolist(), strict=True))
-    assert len({task for task, _, _ in rows}) == len(rows) == solution.sent
-    assert placed.price.tolist() == [price_on(round_, *row) for row in rows]
-    waits = 0
-    for cell in {(node, kind): None for _, node, kind in rows}:
-        there = sorted(wait for node, kind, wait in slots(round_) if (node, kind) == cell)
-        used = sum((node, kind) == cell for _, node, kind in rows)
-        assert used <= len(there)
-        waits += sum(there[:used])
-    assert solution.cost == placed.price.sum() + waits
-
-
-@settings(max_examples=100)
-@given(rounds_ahead(tasks=4, nodes=2, slots=2))
-def test_tiny_rounds_equal_the_best_of_all_ways(round_: Round) -> None:
-    all_slots, tasks = slots(round_)[:6], len(round_.task_job)
-    if len(slots(round_)) > len(all_slots):
-        return
-    best = (0, 0)
-    for choice in itertools.product(range(-1, len(all_slots)), repeat=tasks):
-        runs = [(t, *all_slots[s]) for t, s in enumerate(choice) if s >= 0]
-        jobs = [int(round_.task_job[t]) for t, *_ in runs]
-        if len({s for s in choice if s >= 0}) < len(runs):
-            continue
-        if any(kind < round_.task_class[t] for t, _, kind, _ in runs):
-            continue
-        if any(jobs.count(j) > most for j, most in enumerate(round_.most)):
-            continue
-        cost = sum(wait + price_on(round_, t, node, kind) for t, node, kind, wait in runs)
-        best = max(best, (len(runs), -cost))
-    solution = OrToolsSolver().solve(Aggregated(round_).network)
-    assert (solution.sent, -solution.cost) == best
-
 
 # ------------------------------------------------------------------------ turns, waits and cuts
 

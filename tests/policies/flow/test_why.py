@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.flow.ortools_oracle import OrToolsSolver
 from tests.policies.flow.bench import CLUSTER, DISK, GB, RACK, Bench, submitted, workloads
+from tests.policies.flow.test_aggregated import optimum
 
 from headgate.decision import Policy
 from headgate.decision.standing import standing
@@ -18,7 +18,6 @@ from headgate.decision.whatif import WhatIf
 from headgate.decision.why import IfFreed, Place, Why, why
 from headgate.model import Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, UnfairFlow
-from headgate.policies.flow.aggregated import Aggregated
 from headgate.policies.flow.rounds import FlowPolicy
 from headgate.protocol.reasons import NoFreeCpu, WaitsForLocality, WaitsForTasks
 from headgate.state import Snapshot, TaskState
@@ -140,19 +139,18 @@ def test_the_price_of_a_gpu_is_what_is_lost_without_it(data: st.DataObject) -> N
         paper.end(row_of(snapshot, f"{job}/{ordinal}"), bench.at)
     then = paper.state.freeze()
     now = standing(then)
-    _, _, aggregated, whole = policy._solved(then, now)
+    round_ = policy._solved(then, now)[-1].round
+    sent, cost = optimum(round_)
     for node, kind in np.argwhere(now.free).tolist():
         less = now.free.copy()
         less[node, kind] -= 1
-        round_ = replace(aggregated.round, free=less)
-        without = OrToolsSolver().solve(Aggregated(round_).network)
+        sent_without, cost_without = optimum(replace(round_, free=less))
         price_s = policy.slot_price_s(then, node, int(now.class_bytes[kind]))
         if price_s is None:
-            assert without.sent == whole.sent - 1
+            assert sent_without == sent - 1
         else:
-            assert without.sent == whole.sent
-            # A microsecond per class breaks ties; one class less moves a few of them.
-            assert price_s == pytest.approx((without.cost - whole.cost) / 1e6, abs=1e-5)
+            assert sent_without == sent
+            assert price_s == (cost_without - cost) / 1e6
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.integers(1, 8), st.data())

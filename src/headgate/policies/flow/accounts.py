@@ -8,8 +8,9 @@ from headgate.decision.account import Account
 from headgate.decision.costs import PRICE_LIMIT, prices_per_byte, shard_prices
 from headgate.decision.shares import NO_CEILING
 from headgate.decision.standing import Standing
-from headgate.flow import UNREACHABLE, Ints, Solution, potentials
-from headgate.policies.flow.aggregated import Aggregated, Round
+from headgate.flow import Ints
+from headgate.policies.flow.aggregated import Round
+from headgate.policies.flow.laminar import LaminarRound
 from headgate.state import Snapshot
 
 
@@ -39,18 +40,9 @@ def run_price_s(snapshot: Snapshot, task: int, node: int, *, alpha1: float, alph
 
 
 def free_gpu_price_s(
-    now: Standing, aggregated: Aggregated, solution: Solution, node: int, memory_bytes: int
+    now: Standing, solved: LaminarRound, node: int, memory_bytes: int
 ) -> float | None:
-    """Return the dual price of a free GPU: what is lost with one less; None for a task's run.
-
-    The vertex of (node, class) gives its flow to the sink alone, so what is lost is the cheapest
-    other way from it to the sink, if all its GPUs are taken, and nothing otherwise.
-    """
-    round_, network = aggregated.round, aggregated.network
+    """Return the price of a free GPU: what is lost with one less; None for a task's run."""
     kind = int(np.searchsorted(now.class_bytes, memory_bytes))
-    slots = np.flatnonzero(round_.slots)  # by node, then class
-    slot = int(np.searchsorted(slots, node * round_.free.shape[1] + kind))
-    # Vertices are tasks, jobs, one to wait at per job, then the slots.
-    vertex = len(round_.task_job) + 2 * len(round_.most) + slot
-    price = int(potentials(network, solution.flow, network.vertices - 1)[vertex])
-    return None if price > UNREACHABLE // 2 else price / 1e6
+    price = solved.price_of_slot(node, kind)
+    return None if price is None else price / 1e6

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from headgate.base.units import format_size
 from headgate.decision.standing import Standing, unplaceable
 from headgate.flow import Ints
-from headgate.policies.flow.aggregated import Aggregated, Placed
+from headgate.policies.flow.aggregated import Placed
+from headgate.policies.flow.laminar import LaminarRound
 from headgate.protocol import Reason, Refusal
 from headgate.protocol.reasons import (
     BelowShare,
@@ -42,17 +43,17 @@ def refusals(
     target: Ints,
     group: Ints,
     offered: Ints,
-    aggregated: Aggregated,
+    solved: LaminarRound,
     placed: Placed,
     wait_price: Ints,
 ) -> Iterator[Refusal]:
     """Yield why what is left waits, jobs with the same reason together.
 
-    `target` are fair shares, `group` is which job of the network stands for each one, `offered` are
-    the tasks of the network and `placed` those that run now, as indices into `now.task`;
+    `target` are fair shares, `group` is which job of the round stands for each one, `offered` are
+    the tasks of the round and `placed` those that run now, as indices into `now.task`;
     `wait_price` is what waiting costs each job.
     """
-    after = _After(snapshot, now, target, group, offered, aggregated, placed, wait_price)
+    after = _After(snapshot, now, target, group, offered, solved, placed, wait_price)
     groups: dict[Reason, list[int]] = {}
     for job in np.flatnonzero(after.left).tolist():
         groups.setdefault(after.reason(job), []).append(int(now.jobs[job]))
@@ -70,7 +71,7 @@ class _After:
         target: Ints,
         group: Ints,
         offered: Ints,
-        aggregated: Aggregated,
+        solved: LaminarRound,
         placed: Placed,
         wait_price: Ints,
     ) -> None:
@@ -97,14 +98,14 @@ class _After:
         self._largest = int(now.class_bytes[self._free > 0].max(initial=0))
         self._kinds = kinds
 
-        round_ = aggregated.round
+        round_ = solved.round
         self._wait = wait_price
         placed_group = group[now.task_job[placed.task]]
         placed_by_group = np.bincount(placed_group, minlength=len(round_.most))
         self._held_back = (placed_by_group < round_.most)[group]
         self._move = np.full(jobs, nothing)
         if self._fitting[0] and self._held_back.any():
-            self._move = _cheapest(aggregated, free, waits[offered])[group]
+            self._move = _cheapest(solved, free, waits[offered])[group]
         self._ahead = self._furthest_ahead()
 
     def _furthest_ahead(self) -> list[int]:
@@ -155,14 +156,14 @@ class _After:
         return QueueLimit(queue=spec.name, used_gpus=used, max_gpus=spec.max_gpus or 0)
 
 
-def _cheapest(aggregated: Aggregated, free: Ints, waits: NDArray[np.bool_]) -> Ints:
+def _cheapest(solved: LaminarRound, free: Ints, waits: NDArray[np.bool_]) -> Ints:
     """Return each job's cheapest price of a task that waits on a GPU that is still free."""
-    round_ = aggregated.round
+    round_ = solved.round
     in_rack = np.zeros((int(round_.node_rack.max(initial=-1)) + 1, free.shape[1]), np.int64)
     np.add.at(in_rack, round_.node_rack, free)
     price = np.full(len(round_.most), np.iinfo(np.int64).max)
     for option, left in zip(
-        aggregated.options, (free, in_rack, free.sum(axis=0, keepdims=True)), strict=True
+        solved.options, (free, in_rack, free.sum(axis=0, keepdims=True)), strict=True
     ):
         fitting = np.cumsum(left[:, ::-1], axis=1)[:, ::-1]
         open_ = (fitting[option.place, round_.task_class[option.task]] > 0) & waits[option.task]

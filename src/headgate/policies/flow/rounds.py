@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, count
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from headgate.decision.account import Account
 from headgate.decision.costs import prices_per_byte, shard_prices
 from headgate.decision.cpu_tasks import place_cpu_tasks
 from headgate.decision.standing import Standing, standing, unplaceable
-from headgate.flow import Ints, NativeSolver, Solution, Solver
+from headgate.flow import Ints
 from headgate.model import Job
 from headgate.policies.flow.accounts import free_gpu_price_s, job_accounts, run_price_s
-from headgate.policies.flow.aggregated import Aggregated, Placed, Round
+from headgate.policies.flow.aggregated import Placed, Round
+from headgate.policies.flow.laminar import LaminarRound
 from headgate.policies.flow.prices import wait_prices
 from headgate.policies.flow.refusals import refusals, strangers
 from headgate.protocol import Placement, Plan, Reason
@@ -65,7 +66,6 @@ class FlowPolicy(ABC):
     def __init__(self, *, alpha1: float, alpha2: float, alpha3: float = 1.0) -> None:
         """Take the prices; `alpha3` matters only where a demand's `least` is below its `most`."""
         self._alpha1, self._alpha2, self._alpha3 = alpha1, alpha2, alpha3
-        self._solver: Solver = NativeSolver()
 
     @abstractmethod
     def demand(self, now: Standing) -> Demand:
@@ -89,10 +89,10 @@ class FlowPolicy(ABC):
         scratch = Scratch(snapshot)
         waiting_for_cpus = place_cpu_tasks(scratch)
         now = standing(snapshot)
-        demand, offer, aggregated, solution = self._solved(snapshot, now)
-        routed = _first_come(aggregated.placed(solution), offer.kind)
+        demand, offer, solved = self._solved(snapshot, now)
+        routed = _first_come(solved.placed(), offer.kind)
         routed = replace(routed, task=offer.task[routed.task])
-        choice = self.choose(snapshot, now, demand, aggregated.round, routed)
+        choice = self.choose(snapshot, now, demand, solved.round, routed)
         return Plan(
             placements=(*scratch.placements, *_placements(snapshot, now, choice.placed)),
             preemptions=choice.preemptions,
@@ -107,7 +107,7 @@ class FlowPolicy(ABC):
                     target=demand.target,
                     group=demand.group,
                     offered=offer.task,
-                    aggregated=aggregated,
+                    solved=solved,
                     placed=choice.placed,
                     wait_price=choice.wait_price,
                 ),
@@ -129,16 +129,13 @@ class FlowPolicy(ABC):
     def slot_price_s(self, snapshot: Snapshot, node: int, memory_bytes: int) -> float | None:
         """Return what is lost, in seconds, with one free GPU of a node less; None for a run."""
         now = standing(snapshot)
-        _, _, aggregated, solution = self._solved(snapshot, now)
-        return free_gpu_price_s(now, aggregated, solution, node, memory_bytes)
+        _, _, solved = self._solved(snapshot, now)
+        return free_gpu_price_s(now, solved, node, memory_bytes)
 
-    def _solved(
-        self, snapshot: Snapshot, now: Standing
-    ) -> tuple[Demand, Offer, Aggregated, Solution]:
+    def _solved(self, snapshot: Snapshot, now: Standing) -> tuple[Demand, Offer, LaminarRound]:
         demand = self.demand(now)
         offer = _offer(snapshot, now, demand.most[demand.group], ahead=self.plans_ahead)
-        aggregated = Aggregated(self.round_of(snapshot, now, demand, offer))
-        return demand, offer, aggregated, self._solver.solve(aggregated.network)
+        return demand, offer, LaminarRound(self.round_of(snapshot, now, demand, offer))
 
     def round_of(self, snapshot: Snapshot, now: Standing, demand: Demand, offer: Offer) -> Round:
         """Price the tasks of an offer."""
@@ -147,7 +144,7 @@ class FlowPolicy(ABC):
             np.fromiter(chain.from_iterable(offer.reads), np.int64), return_inverse=True
         )
         size_bytes = snapshot.shards.size_bytes.array()[shards]
-        replicas = [snapshot.replicas(s) for s in shards.tolist()]
+        replicas = snapshot.shards.replicas.array()[shards].tolist()
         per_byte = prices_per_byte(snapshot.bandwidth, alpha1=self._alpha1, alpha2=self._alpha2)
 
         read_kind = np.repeat(np.arange(len(each)), each)
@@ -183,7 +180,7 @@ class FlowPolicy(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Offer:
-    """The tasks that go into the network, by kind: those of a kind differ in nothing but age.
+    """The tasks that go into the flow, by kind: those of a kind differ in nothing but age.
 
     Of each kind only the first ones are offered, as many as its job may place.
     """
@@ -199,22 +196,19 @@ def _offer(snapshot: Snapshot, now: Standing, most: Ints, *, ahead: bool) -> Off
     """Return the tasks that might be placed now, or, `ahead`, on any GPU that is up."""
     fits = now.task_class < len(now.class_bytes)
     able = np.flatnonzero(fits & (most[now.task_job] > 0) & (ahead or now.free.any()))
-    kinds: dict[tuple[int, int, tuple[int, ...]], int] = {}
-    columns = (now.task[able], now.task_job[able], now.task_class[able])
-    kind = np.array(
-        [
-            kinds.setdefault((job, size, snapshot.reads(task)), len(kinds))
-            for task, job, size in zip(*(c.tolist() for c in columns), strict=True)
-        ],
-        np.int64,
-    )
-    first = nth_of_equals(kind) < most[now.task_job[able]]
+    job, size = now.task_job[able], now.task_class[able]
+    reads = list(map(snapshot.reads, now.task[able].tolist()))
+    number = dict(zip(dict.fromkeys(reads), count(), strict=False))
+    read = np.fromiter(map(number.__getitem__, reads), np.int64, len(reads))
+    alike = (job * len(now.class_bytes) + size) * len(number) + read
+    kinds, example, kind = np.unique(alike, return_index=True, return_inverse=True)
+    first = nth_of_equals(kind) < most[job]
     return Offer(
         task=able[first],
         kind=kind[first],
-        kind_job=np.array([job for job, _, _ in kinds], np.int64),
+        kind_job=job[example],
         kind_count=np.bincount(kind, minlength=len(kinds)),
-        reads=[reads for _, _, reads in kinds],
+        reads=[reads[n] for n in example.tolist()],
     )
 
 
