@@ -105,7 +105,7 @@ def test_only_what_is_measured_differs_from_call_to_call() -> None:
 @pytest.mark.usefixtures("few_jobs")
 def test_for_people_and_strictly() -> None:
     """The deviation under FSU is one claim that is false of so few jobs."""
-    some = (*SMALL, "--policies", "fsu", "--out", "mine/report")
+    some = (*SMALL, "--policies", "gsd, fsu", "--out", "mine/report")
 
     code, out, err = run(*some)
 

@@ -1,0 +1,59 @@
+"""Places too large to be read through: hubs of classes with hundreds of nodes, against OR-tools."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.flow.laminar_oracle import Problem, optimum
+
+from headgate.flow import Ints, LaminarSolver, verify_laminar
+from headgate.flow.bench import instances
+from headgate.flow.bench.laminar import Options
+from headgate.flow.bench.problem import problem_of
+
+
+@pytest.mark.parametrize("classes", [1, 2, 4])
+@pytest.mark.parametrize("load", ["sat", "base", "over5"])
+def test_plans_are_optimal_cold_and_after_changes(
+    monkeypatch: pytest.MonkeyPatch, classes: int, load: str
+) -> None:
+    size = instances.Size(nodes=1200, gpus=1, nodes_in_rack=16, jobs=20, tasks_of_job=60)
+    monkeypatch.setattr(instances, "SIZES", {"S": size})
+    problem = problem_of(instances.generate("S", load, 5), classes, 5)
+    places, choice = problem.build()
+    capacity = places.capacity.copy()
+    solver = LaminarSolver(places.parent, capacity)
+    ids = solver.add(choice.offsets, choice.place, choice.cost)
+    every = np.arange(len(ids))
+    rng = np.random.default_rng(5)
+
+    _check(solver, ids, every, places.parent, capacity, choice)
+    for _ in range(2):
+        gone = rng.random(len(every)) < 0.02
+        solver.remove(ids[every[gone]])
+        every = every[~gone]
+        nodes = rng.choice(places.racks, 12, replace=False)
+        capacity[nodes] = rng.integers(0, 2, len(nodes))
+        solver.set_capacity(nodes, capacity[nodes])
+        _check(solver, ids, every, places.parent, capacity, choice)
+
+
+def _check(
+    solver: LaminarSolver, ids: Ints, every: Ints, parent: Ints, capacity: Ints, choice: Options
+) -> None:
+    offsets, place, cost = choice.offsets, choice.place, choice.cost
+    sizes = np.diff(offsets)[every]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    option = np.repeat(offsets[every] - starts[:-1], sizes) + np.arange(starts[-1])
+    problem = Problem(
+        parent=parent, capacity=capacity, offsets=starts, place=place[option], cost=cost[option]
+    )
+    outcome = solver.solve()
+    best = optimum(problem)
+    assert (outcome.unplaced, outcome.cost) == (best.unplaced, best.cost)
+    units = ids[every]
+    certificate = verify_laminar(
+        parent, capacity, starts, place[option], cost[option],
+        solver.place_of(units), solver.leaf_of(units), solver.prices(),
+    )  # fmt: skip
+    assert certificate.clean, str(certificate)
