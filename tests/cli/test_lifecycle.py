@@ -34,6 +34,11 @@ def stand_in(tmp_path: Path) -> Iterator[Any]:
     (tmp_path / "headgate").mkdir()
     (tmp_path / "headgate" / "__init__.py").touch()
     (tmp_path / "headgate" / "app.py").write_text(DEAF)
+    # An editable install finds its package before PYTHONPATH is looked at.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "sys.meta_path = [f for f in sys.meta_path if 'editable' not in type(f).__module__]\n"
+    )
     started = []
 
     def start(state: Path) -> int:

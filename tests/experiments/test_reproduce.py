@@ -232,7 +232,8 @@ def test_interrupted_it_leaves_no_process_behind(what: signal.Signals) -> None:
 
     _wait_until(lambda: _session_of(program) == [])
     assert program.returncode == (130 if what is signal.SIGINT else -what)
-    assert "Traceback" not in err
+    if what is signal.SIGINT:  # a worker that is being born complains when its parent is killed
+        assert "Traceback" not in err
 
 
 def _session_of(program: subprocess.Popen[str]) -> list[int]:
