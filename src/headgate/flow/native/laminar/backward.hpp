@@ -34,7 +34,6 @@ public:
     void add_source(Place zone) { reach(zone, 0, kFar, Step{}); }
 
     bool idle() const { return queue_.empty(); }
-    std::size_t waiting() const { return queue_.size(); }
     // No zone that is not settled is nearer to a hole than this.
     Cost radius() const { return queue_.empty() ? kFar : queue_.top().key; }
     // The zone that `step` would settle next.
@@ -112,17 +111,14 @@ void Backward::read_back(Place zone, See see) {
             }
         });
     }
-    zones_.read_zone(
-        zone,
-        [&](Place x) {
-            read_ += zones_.units.each_listed(x, [&](Unit t, Cost cost) {
-                const auto& unit = zones_.units[t];
-                if (unit.at == kNowhere) return;
-                const Place from = vertex[unit.at].zone;
-                if (from != zone) see(from, base + cost - unit.paid - vertex[from].price, {t, x, cost});
-            });
-        },
-        [](Place) {});
+    zones_.read_zone(zone, [&](Place x) {
+        read_ += zones_.units.each_listed(x, [&](Unit t, Cost cost) {
+            const auto& unit = zones_.units[t];
+            if (unit.at == kNowhere) return;
+            const Place from = vertex[unit.at].zone;
+            if (from != zone) see(from, base + cost - unit.paid - vertex[from].price, {t, x, cost});
+        });
+    });
     const Place above = zones_.above(zone);
     see(above, base - vertex[above].price, Step{kNowhere, zone, 0});
 }

@@ -13,40 +13,33 @@ std::string number(std::int64_t value) { return std::to_string(value); }
 
 }  // namespace
 
-bool Solver::is_placed(std::int64_t unit) const {
-    const Place at = units_[static_cast<Unit>(unit)].at;
+bool Solver::is_placed(Unit t) const {
+    const Place at = units_[t].at;
     return at != kNowhere && at != forest_.sink();
 }
 
-std::vector<std::int64_t> Solver::place_of(Numbers ids) const {
+template <class Of>
+std::vector<std::int64_t> Solver::read(Numbers ids, Of of) const {
     check_units(ids);
-    std::vector<std::int64_t> places;
-    places.reserve(ids.size());
-    for (const auto id : ids) {
-        places.push_back(is_placed(id) ? forest_.outer(units_[static_cast<Unit>(id)].at) : -1);
-    }
-    return places;
+    std::vector<std::int64_t> values;
+    values.reserve(ids.size());
+    for (const auto id : ids) values.push_back(of(static_cast<Unit>(id)));
+    return values;
+}
+
+std::vector<std::int64_t> Solver::place_of(Numbers ids) const {
+    return read(ids, [&](Unit t) { return is_placed(t) ? forest_.outer(units_[t].at) : -1; });
 }
 
 std::vector<std::int64_t> Solver::leaf_of(Numbers ids) const {
-    check_units(ids);
-    std::vector<std::int64_t> leaves;
-    leaves.reserve(ids.size());
-    for (const auto id : ids) {
-        const Place leaf = leaves_.leaf_of(static_cast<Unit>(id));
-        leaves.push_back(leaf == kNowhere ? -1 : forest_.outer(leaf));
-    }
-    return leaves;
+    return read(ids, [&](Unit t) {
+        const Place leaf = leaves_.leaf_of(t);
+        return leaf == kNowhere ? -1 : forest_.outer(leaf);
+    });
 }
 
 std::vector<std::int64_t> Solver::cost_of(Numbers ids) const {
-    check_units(ids);
-    std::vector<std::int64_t> costs;
-    costs.reserve(ids.size());
-    for (const auto id : ids) {
-        costs.push_back(is_placed(id) ? units_[static_cast<Unit>(id)].paid : 0);
-    }
-    return costs;
+    return read(ids, [&](Unit t) { return is_placed(t) ? units_[t].paid : 0; });
 }
 
 std::vector<std::int64_t> Solver::prices() {

@@ -175,11 +175,7 @@ bool Search::backward_is_due() const {
 void Search::step_backward() {
     backward_.step(bound_, [&](Place zone, Cost distance) {
         const auto& v = zones_.vertex[zone];
-        if (v.seen == round_ && v.distance + distance < bound_) {
-            bound_ = v.distance + distance;
-            goal_ = zone;
-            met_ = true;
-        }
+        if (v.seen == round_) end_at(zone, v.distance + distance, true);
     });
 }
 
@@ -191,22 +187,22 @@ void Search::reach(Place zone, Cost distance, Unit t, std::int32_t option, Place
     v.distance = distance;
     arrival_[zone] = {t, option, from};
     if (both_ways_ && backward_.knows(zone)) {
-        if (const Cost whole = distance + backward_.label(zone).distance; whole < bound_) {
-            bound_ = whole;
-            goal_ = zone;
-            met_ = true;
-        }
+        end_at(zone, distance + backward_.label(zone).distance, true);
     }
     const bool room = zone == zones_.forest.sink() || zones_.has_room(zone);
     if (zones_.holes(zone) > 0 || (!from_sink_ && room)) {
-        if (distance < bound_) {
-            bound_ = distance;
-            goal_ = zone;
-            met_ = false;
-        }
+        end_at(zone, distance, false);
         return;  // whatever lies beyond is further away
     }
     push(distance, zone, kZone);
+}
+
+// A way has been found: straight to this zone, or by where both halves met. Shorter ones count.
+void Search::end_at(Place zone, Cost length, bool met) {
+    if (length >= bound_) return;
+    bound_ = length;
+    goal_ = zone;
+    met_ = met;
 }
 
 void Search::read_unit(Unit t, Place zone, Cost base) {

@@ -60,6 +60,7 @@ private:
     void push(Cost distance, Place zone, Kind kind) {
         queue_.push(distance, 4 * zones_.forest.rank(zone) + kind);
     }
+    void end_at(Place zone, Cost length, bool met);
     void restore_keys();
     void change_prices();
     void cut_circles();

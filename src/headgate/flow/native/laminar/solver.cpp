@@ -240,15 +240,19 @@ bool Solver::place_if_free(Unit t) {
         }
     }
     if (best == nullptr) return false;
-    const Place place = best->what;
+    if (!zones_.has_room(zones_.zone_of(best->what))) return false;
+    put_where_room_is(t, *best);
+    return true;
+}
+
+void Solver::put_where_room_is(Unit t, const Option& option) {
+    const Place place = option.what;
     const Place zone = zones_.zone_of(place);
-    if (!zones_.has_room(zone)) return false;
     const bool filled = zones_.holes(zone) > 0;
     if (filled) zones_.drop_holes(zone, 1);
-    zones_.put(t, place, best->cost());
-    if (!filled || zone != place) zones_.settle({place});
+    zones_.put(t, place, option.cost());
+    if (!filled || zone != place) zones_.settle({place});  // else it holds as many as before
     zones_.index(t);
-    return true;
 }
 
 // Where most is new, prices of old say little: all units are placed anew.
@@ -279,12 +283,7 @@ void Solver::place_in_a_hurry() {
             }
         }
         if (best == nullptr) continue;
-        const Place place = best->what;
-        const Place zone = zones_.zone_of(place);
-        if (zones_.holes(zone) > 0) zones_.drop_holes(zone, 1);
-        zones_.put(t, place, best->cost());
-        zones_.settle({place});
-        zones_.index(t);
+        put_where_room_is(t, *best);
         hurried_.push_back(t);
     }
 }

@@ -57,7 +57,9 @@ private:
     void check_options(Numbers offsets, Numbers place, Numbers cost) const;
     void note_costs(Numbers cost);
     void check_places(Numbers parent, Numbers capacity) const;
-    bool is_placed(std::int64_t unit) const;
+    bool is_placed(Unit t) const;
+    template <class Of>
+    std::vector<std::int64_t> read(Numbers ids, Of of) const;
 
     void postpone(Unit t);
     void leave(Unit t);
@@ -66,6 +68,7 @@ private:
     void widen_outside();
     void start_over();
     bool place_if_free(Unit t);
+    void put_where_room_is(Unit t, const Option& option);
     bool place_all();
     bool fill_holes();
     void place_in_a_hurry();

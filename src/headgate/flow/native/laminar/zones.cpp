@@ -102,87 +102,36 @@ void Zones::settle_one(Place v) {
 void Zones::become_hot(Place v) {
     const Place from = vertex[v].zone;
     vertex[v].price = vertex[from].price;
-    for (Place x = v, end = forest.end(v); x < end;) {
-        if (vertex[x].zone == from) {
-            vertex[x].zone = v;
-            ++x;
-        } else {
-            x = forest.end(x);
-        }
-    }
-    if (forest.is_wide(v)) {
+    read_below(v, from, [&](Place x) { vertex[x].zone = v; }, [](Place) {});
+    if (forest.is_wide(v) || forest.is_wide(from)) {
         read_zone(
             v,
             [&](Place x) {
-                for (const Unit t : units.members(x)) set_key(t, cheapest_move(t));
+                for (const Unit t : units.members(x)) index(t);
             },
             [&](Place x) { set_zone_key(x); });
-    } else if (forest.is_wide(from)) {
-        read_zone(
-            v,
-            [&](Place x) {
-                for (const Unit t : units.members(x)) units[t].key = kNoKey;
-            },
-            [](Place) {});
     }
     if (forest.is_wide(from)) {
-        split_keys(v, from);
+        offer_moves_into(v);  // what was a move within a zone is now one out of it
         set_zone_key(v);
     }
-}
-
-// What was a move within a zone is now one out of it.
-void Zones::split_keys(Place v, Place from) {
-    if (!forest.is_listed(v)) {
-        read_zone(
-            from,
-            [&](Place x) {
-                for (const Unit t : units.members(x)) offer_key(t, cheapest_move(t));
-            },
-            [](Place) {});
-        return;
-    }
-    const Cost price = vertex[v].price;
-    read_zone(
-        v,
-        [&](Place x) {
-            units.each_listed(x, [&](Unit t, Cost cost) {
-                const auto& unit = units[t];
-                if (unit.at != kNowhere && vertex[unit.at].zone == from) {
-                    offer_key(t, cost + price - unit.paid);
-                }
-            });
-        },
-        [](Place) {});
 }
 
 void Zones::become_cold(Place v) {
     const Place into = vertex[forest.parent(v)].zone;
     assert(vertex[v].price == vertex[into].price);
-    for (Place x = v, end = forest.end(v); x < end;) {
-        if (vertex[x].zone == v) {
-            vertex[x].zone = into;
-            ++x;
-        } else {
-            if (forest.is_wide(into)) {
-                zone_key_[x] = vertex[x].price;
-                zones_[into].push(vertex[x].price, x);
-            }
-            x = forest.end(x);
-        }
-    }
+    read_zone(
+        v, [&](Place x) { vertex[x].zone = into; }, [&](Place x) { set_zone_key(x); });
     if (const Count holes = holes_[v]; holes > 0) {
         drop_holes(v, holes);
         add_holes(into, holes);
     }
-    for (Place x = v, end = forest.end(v); x < end;) {
-        if (vertex[x].zone == into) {
+    read_below(
+        v, into,
+        [&](Place x) {
             for (const Unit t : units.members(x)) index(t);
-            ++x;
-        } else {
-            x = forest.end(x);
-        }
-    }
+        },
+        [](Place) {});
 }
 
 void Zones::index(Unit t) {
@@ -212,42 +161,38 @@ Unit Zones::readiest(Place zone) {
         const auto [key, t] = keys.top();
         if (key == units[t].key && units[t].at != kNowhere && zone_of_unit(t) == zone) return t;
     }
-    read_zone(
-        zone,
-        [&](Place x) {
-            for (const Unit t : units.members(x)) {
-                if (const Cost length = cheapest_move(t); length < shortest) {
-                    shortest = length;
-                    readiest = t;
-                }
+    read_zone(zone, [&](Place x) {
+        for (const Unit t : units.members(x)) {
+            if (const Cost length = cheapest_move(t); length < shortest) {
+                shortest = length;
+                readiest = t;
             }
-        },
-        [](Place) {});
+        }
+    });
     assert(readiest != kNowhere);
     return readiest;
 }
 
 void Zones::price_fell(Place zone) {
     set_zone_key(zone);
+    offer_moves_into(zone);
+}
+
+// Keys of units elsewhere may have to follow moves into this zone.
+void Zones::offer_moves_into(Place zone) {
     const Cost price = vertex[zone].price;
+    auto offer = [&](Unit t, Cost cost) {
+        const auto& unit = units[t];
+        if (unit.at != kNowhere && vertex[unit.at].zone != zone) {
+            offer_key(t, cost + price - unit.paid);
+        }
+    };
     if (!forest.is_listed(zone)) {
         each_unlisted([&](Unit t, Place x, Cost cost) {
-            if (vertex[x].zone == zone && vertex[units[t].at].zone != zone) {
-                offer_key(t, cost + price - units[t].paid);
-            }
+            if (vertex[x].zone == zone) offer(t, cost);
         });
     }
-    read_zone(
-        zone,
-        [&](Place x) {
-            units.each_listed(x, [&](Unit t, Cost cost) {
-                const auto& unit = units[t];
-                if (unit.at != kNowhere && vertex[unit.at].zone != zone) {
-                    offer_key(t, cost + price - unit.paid);
-                }
-            });
-        },
-        [](Place) {});
+    read_zone(zone, [&](Place x) { units.each_listed(x, offer); });
 }
 
 void Zones::change_capacity(Place leaf, Count by) {
@@ -259,7 +204,7 @@ Cost Zones::least_price(Place v) {
     units.each_listed(v, [&](Unit t, Cost cost) {
         const auto& unit = units[t];
         if (unit.at != kNowhere) {
-            price = std::max(price, unit.paid + vertex[vertex[unit.at].zone].price - cost);
+            price = std::max(price, unit.paid + this->price(unit.at) - cost);
         }
     });
     return price;

@@ -55,7 +55,6 @@ public:
     // others together.
     Cost outside = 1;
     const std::vector<Place>& places_with_holes() const { return with_holes_; }
-    bool is_hot(Place v) const { return hot_[v]; }
     bool is_closed(Place v) const { return vertex[v].price == kClosed; }
     bool is_over(Place v) const { return count_[v] > capacity_[v]; }
     // Whether a unit that comes to this zone can simply stay.
@@ -132,8 +131,17 @@ public:
     // the topmost zones within it.
     template <class See, class Skip>
     void read_zone(Place zone, See see, Skip skip) const {
-        see(zone);
-        for (Place x = zone + 1, end = forest.end(zone); x < end;) {
+        read_below(zone, zone, see, skip);
+    }
+    template <class See>
+    void read_zone(Place zone, See see) const {
+        read_below(zone, zone, see, [](Place) {});
+    }
+
+    // The same for that part of a zone which lies at and below one of its places.
+    template <class See, class Skip>
+    void read_below(Place v, Place zone, See see, Skip skip) const {
+        for (Place x = v, end = forest.end(v); x < end;) {
             if (vertex[x].zone == zone) {
                 see(x);
                 ++x;
@@ -155,7 +163,7 @@ private:
     void settle_one(Place v);
     void become_hot(Place v);
     void become_cold(Place v);
-    void split_keys(Place v, Place from);
+    void offer_moves_into(Place zone);
     void note(Unit t);
     void bump(Place v, Count by) {
         if (v == forest.sink()) return;
