@@ -14,15 +14,10 @@ from typing import Protocol
 
 import numpy as np
 from tests.flow.ortools_oracle import OrToolsSolver
+from tests.flow.potentials import potentials
+from tests.flow.unit_paths import unit_paths
 
-from headgate.flow import (
-    Certificate,
-    Ints,
-    Network,
-    potentials,
-    unit_paths,
-    verify_laminar,
-)
+from headgate.flow import Certificate, Ints, Network, verify_laminar
 
 Options = list[tuple[int, int]]
 """The (place, cost) of each option of a unit."""

@@ -9,14 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.flow.ortools_oracle import OrToolsSolver
+from tests.flow.potentials import UNREACHABLE, potentials
 
-from headgate.flow import (
-    UNREACHABLE,
-    BadNetwork,
-    Ints,
-    Network,
-    potentials,
-)
+from headgate.flow import BadNetwork, Ints, Network
 
 FAR = UNREACHABLE // 2
 

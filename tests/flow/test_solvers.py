@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.flow.unit_paths import unit_paths
 
-from headgate.flow import COST_LIMIT, BadNetwork, Ints, NativeSolver, Network, unit_paths, verify
+from headgate.flow import COST_LIMIT, BadNetwork, Ints, NativeSolver, Network, verify
 
 
 def network(arcs: list[tuple[int, int, int, int]], supply: list[int]) -> Network:

@@ -19,16 +19,9 @@ from tests.flow.laminar_oracle import (
     problem_of,
 )
 from tests.flow.ortools_oracle import OrToolsSolver
+from tests.flow.potentials import potentials
 
-from headgate.flow import (
-    BadNetwork,
-    Certificate,
-    Ints,
-    Network,
-    potentials,
-    verify,
-    verify_laminar,
-)
+from headgate.flow import BadNetwork, Certificate, Ints, Network, verify, verify_laminar
 
 # -------------------------------------------------------------------------------- any network
 

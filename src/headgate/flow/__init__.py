@@ -1,4 +1,4 @@
-"""Min-cost flow: networks as arrays, solvers behind one protocol, paths, prices; knows no job."""
+"""Min-cost flow: networks as arrays, nested places, solvers, proofs; knows no job."""
 
 try:
     import headgate.flow._native  # noqa: F401  # before all that needs it
@@ -11,21 +11,20 @@ except ImportError as missing:
 from headgate.flow._native import LaminarSolver, Outcome
 from headgate.flow.network import (
     COST_LIMIT,
+    AnyInts,
     BadNetwork,
     Infeasible,
     Ints,
     Network,
     Solution,
-    Solver,
 )
-from headgate.flow.paths import unit_paths
-from headgate.flow.potentials import UNREACHABLE, potentials
+from headgate.flow.options import OptionsPart, joined_options
 from headgate.flow.solve import NativeSolver, solve
 from headgate.flow.verify import Certificate, Fault, verify, verify_laminar
 
 __all__ = [
     "COST_LIMIT",
-    "UNREACHABLE",
+    "AnyInts",
     "BadNetwork",
     "Certificate",
     "Fault",
@@ -34,12 +33,11 @@ __all__ = [
     "LaminarSolver",
     "NativeSolver",
     "Network",
+    "OptionsPart",
     "Outcome",
     "Solution",
-    "Solver",
-    "potentials",
+    "joined_options",
     "solve",
-    "unit_paths",
     "verify",
     "verify_laminar",
 ]

@@ -1,9 +1,9 @@
-"""A min-cost flow network as arrays, what solving it means, and what a solver promises."""
+"""A min-cost flow network as arrays, and what solving it means."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from headgate.base.errors import InvariantBroken
 
 Ints = NDArray[np.int64]
+AnyInts = NDArray[np.integer[Any]]
 
 COST_LIMIT = 1 << 61
 """Costs of arcs times (vertices + 3) must stay below this: scaling works with such products."""
@@ -106,14 +107,3 @@ class Solution:
     potential: Ints
     cost: int
     sent: int
-
-
-class Solver(Protocol):
-    """Finds a flow of most units sent and, among those, of least cost.
-
-    The same network gives the same flow in any process.
-    """
-
-    def solve(self, network: Network) -> Solution:
-        """Return the flow; supplies that cannot all be sent are no error."""
-        ...

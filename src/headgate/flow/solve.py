@@ -13,7 +13,7 @@ _MOST_VERTICES = 1 << 28
 
 
 class NativeSolver:
-    """The compiled solver, for flows that need not send all units (a `Solver`)."""
+    """The compiled solver, for flows that need not send all units: most first, then least cost."""
 
     def solve(self, network: Network) -> Solution:
         """Return the cheapest of the largest flows; cost and complexity as those of `solve`.

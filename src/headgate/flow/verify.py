@@ -81,7 +81,7 @@ def verify(
     """Check that `flow` is feasible and that `potential` proves it the cheapest.
 
     All arrays are int64; `supply` and `potential` have shape `[vertices]`, the others `[arcs]`.
-    With the reduced cost `cost + potential[head] - potential[tail]`, as in `potentials`:
+    With the reduced cost `cost + potential[head] - potential[tail]`, as of a `Solution`:
 
     * conservation: what leaves a vertex, less what enters it, is its supply;
     * capacity: `0 <= flow <= capacity`;

@@ -14,9 +14,9 @@ from functools import cache
 
 import numpy as np
 
-from headgate.flow import Ints
+from headgate.flow import AnyInts, Ints, OptionsPart, joined_options
 from headgate.flow.bench.classes import Classes, Wants
-from headgate.flow.bench.structure import AnyInts, Structure, Tasks
+from headgate.flow.bench.structure import Structure, Tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,41 +67,14 @@ def forest(structure: Structure, classes: Classes, unscheduled_capacity: AnyInts
 
 def options(places: Forest, classes: Classes, tasks: Tasks, wants: Wants) -> Options:
     """Return the options of tasks in such a forest. O(options x classes)."""
-    pool = _Part(None, places.pools + tasks.job, tasks.unscheduled_cost)
+    pool = OptionsPart(None, places.pools + tasks.job, tasks.unscheduled_cost)
     if classes.count == 1:
-        data = _Part(np.diff(tasks.option_offsets), tasks.option_vertex, tasks.option_cost)
-        return _joined(len(tasks), [data, _Part(None, places.root, tasks.cluster_cost), pool])
-    data = _data_by_class(places, classes, tasks, wants)
-    return _joined(len(tasks), [data, _hubs(places, classes, tasks, wants), pool])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    """Options in the order of their units: so many of each unit; one of each with None."""
-
-    counts: AnyInts | None
-    place: AnyInts | int
-    cost: AnyInts
-
-
-def _joined(units: int, parts: list[_Part]) -> Options:
-    """Return the parts' options together: those of a unit beside each other, part after part."""
-    single = sum(part.counts is None for part in parts)
-    offsets = np.zeros(units + 1, np.int64)
-    np.cumsum(sum((p.counts for p in parts if p.counts is not None), single), out=offsets[1:])
-    place, cost = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64)
-    at = offsets[:-1].copy()
-    for part in parts:
-        if part.counts is None:
-            to = at
-            at = at + 1
-        else:
-            # The k-th option of a unit goes k places after its first.
-            ahead = np.cumsum(part.counts) - part.counts
-            to = np.repeat(at - ahead, part.counts)
-            to += np.arange(len(to))
-            at = at + part.counts
-        place[to], cost[to] = part.place, part.cost
+        data = OptionsPart(np.diff(tasks.option_offsets), tasks.option_vertex, tasks.option_cost)
+        hub = OptionsPart(None, places.root, tasks.cluster_cost)
+    else:
+        data = _data_by_class(places, classes, tasks, wants)
+        hub = _hubs(places, classes, tasks, wants)
+    offsets, place, cost = joined_options(len(tasks), [data, hub, pool])
     return Options(offsets=offsets, place=place, cost=cost)
 
 
@@ -136,7 +109,7 @@ def _sets(count: int, *, whole: bool) -> _Sets:
     return _Sets(first=np.cumsum(size) - size, size=size, member=flat)
 
 
-def _data_by_class(places: Forest, classes: Classes, tasks: Tasks, wants: Wants) -> _Part:
+def _data_by_class(places: Forest, classes: Classes, tasks: Tasks, wants: Wants) -> OptionsPart:
     """Return the options at nodes and racks with a task's data, as far as it accepts them."""
     nodes, count = places.racks, classes.count
     racks = (places.hubs - nodes) // count
@@ -152,15 +125,15 @@ def _data_by_class(places: Forest, classes: Classes, tasks: Tasks, wants: Wants)
     bits = np.repeat(wants.accepts, lengths) & there[vertex]
     counts, of_class = _sets(count, whole=False).spread(bits)
     before = np.concatenate([[0], np.cumsum(counts)])[tasks.option_offsets]
-    return _Part(
+    return OptionsPart(
         np.diff(before),
         np.repeat(first[vertex], counts) + of_class,
         np.repeat(tasks.option_cost, counts),
     )
 
 
-def _hubs(places: Forest, classes: Classes, tasks: Tasks, wants: Wants) -> _Part:
+def _hubs(places: Forest, classes: Classes, tasks: Tasks, wants: Wants) -> OptionsPart:
     """Return the options at the root, or at the hubs of accepted classes."""
     # The root stands behind the hubs, as if it were that of one class more.
     counts, of_class = _sets(classes.count, whole=True).spread(wants.accepts)
-    return _Part(counts, places.hubs + of_class, np.repeat(tasks.cluster_cost, counts))
+    return OptionsPart(counts, places.hubs + of_class, np.repeat(tasks.cluster_cost, counts))

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from headgate.flow import AnyInts
 from headgate.flow.bench.classes import Classes, Wants, draw_classes, draw_wants
 from headgate.flow.bench.laminar import Forest, Options, forest, options
-from headgate.flow.bench.structure import AnyInts, Structure, load
+from headgate.flow.bench.structure import Structure, load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.base.errors import Problem, SpecError
-from headgate.flow import Ints
-
-AnyInts = NDArray[np.integer[Any]]
+from headgate.flow import AnyInts, Ints
 
 _CLUSTER = ("rack", "free", "unscheduled_capacity")
 _TASKS = (

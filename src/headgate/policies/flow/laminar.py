@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.flow import Ints, LaminarSolver
+from headgate.flow import Ints, LaminarSolver, OptionsPart, joined_options
 from headgate.policies.flow.aggregated import Options, Placed, Round, options
 
 CLASS_PRICE = 1
@@ -74,12 +74,18 @@ class LaminarRound:
         for task, _, _ in ways:
             somewhere[task] = True
         nowhere = np.flatnonzero(~somewhere)
-        offsets, place, cost = _by_unit(
-            tasks + later,
-            *ways,
+        ways += [
             (nowhere, np.full_like(nowhere, pools.closed), np.zeros_like(nowhere)),
             (held, own, np.zeros_like(held)),
             (held, np.full_like(held, pools.freed), round_.later_price),
+        ]
+        units = tasks + later
+        offsets, place, cost = joined_options(
+            units,
+            [
+                OptionsPart(np.bincount(unit, minlength=units), to, price)
+                for unit, to, price in ways
+            ],
         )
         return Problem(
             parent=np.concatenate([tree.parent, np.full(len(pools.capacity), -1)]),
@@ -186,16 +192,3 @@ def _to_gpus(option: Options, at: Ints, smallest: Ints) -> Ways:
     row, kind = np.nonzero((place >= 0) & (np.arange(at.shape[1]) >= smallest[:, None]))
     price = option.price[row] + CLASS_PRICE * (kind - smallest[row])
     return option.task[row], place[row, kind], price
-
-
-def _by_unit(units: int, *blocks: Ways) -> tuple[Ints, Ints, Ints]:
-    """Return offsets, places and costs of all units."""
-    counts = [np.bincount(unit, minlength=units) for unit, _, _ in blocks]
-    offsets = np.concatenate([[0], np.cumsum(np.sum(counts, axis=0))])
-    place, cost = np.empty((2, int(offsets[-1])), np.int64)
-    start = offsets[:-1].copy()
-    for (unit, to, price), count in zip(blocks, counts, strict=True):
-        at = (start - np.cumsum(count) + count)[unit] + np.arange(len(unit))
-        place[at], cost[at] = to, price
-        start += count
-    return offsets, place, cost
