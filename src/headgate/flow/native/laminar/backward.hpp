@@ -12,13 +12,6 @@
 
 namespace headgate::flow::laminar {
 
-// One step towards a hole: a unit moves to an option, or (kNowhere) a zone within takes over.
-struct Step {
-    Unit unit = kNowhere;
-    Place place = kNowhere;  // of the option; or the zone within
-    Cost cost = 0;           // of the option
-};
-
 class Backward {
 public:
     struct Label {
@@ -65,8 +58,6 @@ public:
 
 private:
     bool reach(Place zone, Cost distance, Cost most, const Step& step);
-    template <class See>
-    void read_back(Place zone, See see);
 
     Zones& zones_;
     std::vector<Label> labels_;
@@ -85,42 +76,9 @@ void Backward::step(Cost most, Meet meet) {
     if (label.done == round_ || distance != label.distance) return;
     label.done = round_;
     settled_.push_back(zone);
-    read_back(zone, [&](Place from, Cost further, const Step& step) {
+    read_ += zones_.each_way_into(zone, [&](Place from, Cost further, const Step& step) {
         if (reach(from, distance + further, most, step)) meet(from, distance + further);
     });
-}
-
-// Calls `see(from, length, step)` for each way that leads to this zone.
-template <class See>
-void Backward::read_back(Place zone, See see) {
-    const auto& vertex = zones_.vertex;
-    const auto& forest = zones_.forest;
-    if (zone == forest.sink()) {  // roots with room send units there
-        for (const Place root : forest.roots()) {
-            if (zones_.has_room(root)) see(root, 0, Step{});
-        }
-        return;
-    }
-    const Cost base = vertex[zone].price;
-    if (!forest.is_listed(zone)) {
-        read_ += zones_.units.alive() / 4;
-        zones_.each_unlisted([&](Unit t, Place x, Cost cost) {
-            const Place from = zones_.zone_of_unit(t);
-            if (vertex[x].zone == zone && from != zone) {
-                see(from, base + cost - zones_.units[t].paid - vertex[from].price, {t, x, cost});
-            }
-        });
-    }
-    zones_.read_zone(zone, [&](Place x) {
-        read_ += zones_.units.each_listed(x, [&](Unit t, Cost cost) {
-            const auto& unit = zones_.units[t];
-            if (unit.at == kNowhere) return;
-            const Place from = vertex[unit.at].zone;
-            if (from != zone) see(from, base + cost - unit.paid - vertex[from].price, {t, x, cost});
-        });
-    });
-    const Place above = zones_.above(zone);
-    see(above, base - vertex[above].price, Step{kNowhere, zone, 0});
 }
 
 }  // namespace headgate::flow::laminar

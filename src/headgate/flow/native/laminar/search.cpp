@@ -52,25 +52,29 @@ void Search::begin_round() {
     }
 }
 
-void Search::place(Unit t) {
+// From the options of a unit that is nowhere; the best one is at distance 0.
+void Search::set_out(Unit t) {
     const auto& vertex = zones_.vertex;
     const auto options = zones_.units.options(t);
-    const Place sink = zones_.forest.sink();
-    Cost best = zones_.outside + zones_.sink_price();
+    Cost best = outside_;
     for (const Option& option : options) {
         best = std::min(best, option.cost() + vertex[vertex[option.what].zone].price);
     }
+    read_ += static_cast<std::int64_t>(options.size());
+    for (std::size_t i = 0; i < options.size(); ++i) {
+        const Place zone = vertex[options[i].what].zone;
+        const Cost length = options[i].cost() + vertex[zone].price - best;
+        reach(zone, length, t, static_cast<std::int32_t>(i), kNowhere);
+    }
+    reach(zones_.forest.sink(), outside_ - best, t, kOutside, kNowhere);
+}
+
+void Search::place(Unit t) {
     // A search that is not to go far has less to remember; one that finds nothing is repeated.
     for (Cost radius = std::max(kSpread * typical_, Cost{1024});; radius *= 16) {
         radius = std::min(radius, kFar / 16);
-        read_ += static_cast<std::int64_t>(options.size());
         begin(radius, false);
-        for (std::size_t i = 0; i < options.size(); ++i) {
-            const Place zone = vertex[options[i].what].zone;
-            const Cost length = options[i].cost() + vertex[zone].price - best;
-            reach(zone, length, t, static_cast<std::int32_t>(i), kNowhere);
-        }
-        reach(sink, outside_ - best, t, kOutside, kNowhere);
+        set_out(t);
         if (run()) {
             if (zones_.unplaced() > 0) scarce_ = true;
             typical_ += (std::min(bound_, zones_.outside) - typical_) / 16;
@@ -78,6 +82,36 @@ void Search::place(Unit t) {
         }
         assert(radius < kFar / 16);
     }
+}
+
+std::vector<Unit> Search::raise(std::span<const Unit> units, const FreeMoves& free_moves,
+                                std::size_t enough) {
+    begin(outside_ / 2, false);
+    free_moves_ = &free_moves;
+    ends_.clear();
+    for (const Unit t : units) set_out(t);
+    std::vector<Unit> leaving;
+    Cost risen = 0;
+    for (std::size_t found = 0; found < enough && !queue_.empty();) {
+        const auto [distance, code] = queue_.top();
+        if (distance >= bound_) break;
+        if (code >= 0) {
+            step();
+            continue;
+        }
+        queue_.pop();
+        risen = distance;
+        ++found;
+        const Unit t = ends_[-1 - code];
+        if (zones_.units[t].at != kNowhere) leaving.push_back(t);
+    }
+    free_moves_ = nullptr;
+    bound_ = risen;
+    restore_keys();
+    change_prices();
+    std::sort(leaving.begin(), leaving.end());
+    leaving.erase(std::unique(leaving.begin(), leaving.end()), leaving.end());
+    return leaving;
 }
 
 void Search::fill(Place hole) {
@@ -181,6 +215,12 @@ void Search::step_backward() {
 
 void Search::reach(Place zone, Cost distance, Unit t, std::int32_t option, Place from) {
     if (distance >= bound_) return;
+    const bool outside = zone == zones_.forest.sink();
+    if (free_moves_ != nullptr && t != kNowhere && (outside || free_moves_->lead_from(zone))) {
+        queue_.push(distance, -1 - static_cast<std::int32_t>(ends_.size()));
+        ends_.push_back(t);
+        return;
+    }
     auto& v = zones_.vertex[zone];
     if (v.seen == round_ && distance >= v.distance) return;
     v.seen = round_;
@@ -190,7 +230,7 @@ void Search::reach(Place zone, Cost distance, Unit t, std::int32_t option, Place
         end_at(zone, distance + backward_.label(zone).distance, true);
     }
     const bool room = zone == zones_.forest.sink() || zones_.has_room(zone);
-    if (zones_.holes(zone) > 0 || (!from_sink_ && room)) {
+    if (free_moves_ == nullptr && (zones_.holes(zone) > 0 || (!from_sink_ && room))) {
         end_at(zone, distance, false);
         return;  // whatever lies beyond is further away
     }

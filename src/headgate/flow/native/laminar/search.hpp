@@ -7,9 +7,11 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "backward.hpp"
+#include "free_moves.hpp"
 #include "heap.hpp"
 #include "zones.hpp"
 
@@ -21,6 +23,10 @@ public:
 
     // Places a unit, if need be at the sink in place of whoever is dearest.
     void place(Unit t);
+    // Raises prices where units want to go from which no free move leads to room, until `enough` units
+    // would rather go where one does; returns those who must leave their places for that.
+    std::vector<Unit> raise(std::span<const Unit> units, const FreeMoves& free_moves,
+                            std::size_t enough);
     // Fills a hole, or gives its capacity back if that is cheapest: this one, or another one.
     void fill(Place hole);
 
@@ -45,6 +51,7 @@ private:
         Cost key;
     };
 
+    void set_out(Unit t);
     void fill_nearest();
     void begin(Cost radius, bool from_sink);
     bool run();
@@ -74,6 +81,8 @@ private:
     Heap queue_;  // key: distance; what: 4 x rank + Kind
     std::uint32_t round_ = 0;
     bool from_sink_ = false;
+    const FreeMoves* free_moves_ = nullptr;  // while `raise` is under way
+    std::vector<Unit> ends_;  // then: who could go where free moves lead to room
     bool both_ways_ = false;  // whether `backward_` is under way
     bool scarce_ = false;     // whether prices may be such that units are better off nowhere
     Cost typical_ = 0;        // a running mean of how far searches go

@@ -9,8 +9,10 @@
 
 namespace headgate::flow::laminar {
 
+constexpr std::size_t kSeveral = 16;
+
 Solver::Solver(Numbers parent, Numbers capacity)
-    : forest_({}), units_(forest_), zones_(forest_, units_), search_(zones_), leaves_(zones_) {
+    : forest_({}), units_(forest_), zones_(forest_, units_), search_(zones_), free_moves_(zones_), leaves_(zones_) {
     add_places(parent, capacity);
 }
 
@@ -185,7 +187,7 @@ Outcome Solver::solve(std::optional<double> budget_s) {
         deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                        std::chrono::duration<double>(*budget_s));
     }
-    const auto read_before = search_.options_read();
+    const auto read_before = options_read();
     undo_hurry();
     std::erase_if(pending_, [&](Unit t) { return !units_[t].alive; });
     units_.compact_if_due();
@@ -201,23 +203,53 @@ Outcome Solver::solve(std::optional<double> budget_s) {
     outcome.unplaced = zones_.unplaced() + static_cast<std::int64_t>(pending_.size()) -
                        static_cast<std::int64_t>(hurried_.size());
     if (!done) outcome.gap = gap();
-    outcome.options_read = search_.options_read() - read_before;
+    outcome.options_read = options_read() - read_before;
     return outcome;
 }
 
+// Units are searched for one by one. Whenever that has read about as much as looking for ways for all
+// that are left at once, the latter is done, for as long as it takes less for each unit.
 bool Solver::place_all() {
-    std::size_t done = 0;
-    while (done < pending_.size() && !is_late()) {
+    for (const Unit t : pending_) units_[t].pending = false;
+    std::erase_if(pending_, [&](Unit t) { return place_if_free(t); });
+    std::int64_t patience = units_.options_in_use() / 2, spent = 0, searches = 0;
+    while (!pending_.empty() && !is_late()) {
         // The clock is read once for several units.
-        for (const auto end = std::min(done + 16, pending_.size()); done < end; ++done) {
-            const Unit t = pending_[done];
-            if (!place_if_free(t)) search_.place(t);
-            units_[t].pending = false;
+        const auto several = std::min<std::size_t>(kSeveral, pending_.size());
+        const auto before = search_.options_read();
+        for (std::size_t i = 0; i < several; ++i) search_.place(pending_[i]);
+        pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(several));
+        spent += search_.options_read() - before;
+        searches += static_cast<std::int64_t>(several);
+        while (spent > patience && pending_.size() > kSeveral && !is_late()) {
+            const auto [read, placed] = place_together();
+            if (read * searches < placed * spent) continue;
+            patience = 2 * read;
+            spent = searches = 0;
         }
     }
-    pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(done));
+    for (const Unit t : pending_) units_[t].pending = true;  // there was no time for them
     zones_.drop_holes_at_sink_price();
     return pending_.empty();
+}
+
+// Places many units at once, though some others may have to be placed anew for that. Returns how many
+// options that has read, and how many units fewer are left.
+std::pair<std::int64_t, std::int64_t> Solver::place_together() {
+    const auto read_before = options_read();
+    const auto many = pending_.size();
+    free_moves_.label_zones();
+    // Who leaves for a root with room stays there, and its place may remain a hole that has to be filled
+    // later; where there is no such root, as many holes are filled as are left behind.
+    const std::size_t enough = zones_.has_root_with_room() ? many / 2 : 2 * many;
+    for (const Unit t : search_.raise(pending_, free_moves_, enough)) {
+        leave(t);
+        pending_.push_back(t);
+    }
+    zones_.drop_holes_at_sink_price();
+    free_moves_.place(pending_);
+    return {options_read() - read_before,
+            static_cast<std::int64_t>(many) - static_cast<std::int64_t>(pending_.size())};
 }
 
 bool Solver::fill_holes() {

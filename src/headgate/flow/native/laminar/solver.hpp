@@ -8,9 +8,11 @@
 #include <chrono>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "forest.hpp"
+#include "free_moves.hpp"
 #include "leaves.hpp"
 #include "search.hpp"
 #include "units.hpp"
@@ -70,6 +72,8 @@ private:
     bool place_if_free(Unit t);
     void put_where_room_is(Unit t, const Option& option);
     bool place_all();
+    std::pair<std::int64_t, std::int64_t> place_together();
+    std::int64_t options_read() const { return search_.options_read() + free_moves_.options_read(); }
     bool fill_holes();
     void place_in_a_hurry();
     void undo_hurry();
@@ -81,6 +85,7 @@ private:
     Units units_;
     Zones zones_;
     Search search_;
+    FreeMoves free_moves_;
     Leaves leaves_;
     std::vector<Unit> pending_;  // units to be placed; those removed since are dropped when met
     std::vector<Unit> hurried_;  // units placed out of time, where there was room

@@ -29,6 +29,7 @@ public:
 
     Unit size() const { return static_cast<Unit>(records_.size()); }
     std::int64_t alive() const { return alive_; }
+    std::int64_t options_in_use() const { return used_; }  // of those
     bool is_alive(std::int64_t unit) const {
         return unit >= 0 && unit < size() && records_[unit].alive;
     }

@@ -14,6 +14,7 @@
 //   - in a wide zone, a unit's key is at most the length of its cheapest move out of the zone.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "forest.hpp"
@@ -28,6 +29,13 @@ struct Vertex {
     std::uint32_t seen = 0;   // the search that set `distance`
     std::uint32_t done = 0;   // the search for which it is final
     Place zone = kNowhere;    // which zone the place belongs to
+};
+
+// One step of a way towards room: a unit moves to an option, or (kNowhere) a zone within takes over.
+struct Step {
+    Unit unit = kNowhere;
+    Place place = kNowhere;  // of the option; or the zone within
+    Cost cost = 0;           // of the option
 };
 
 class Zones {
@@ -60,6 +68,11 @@ public:
     // Whether a unit that comes to this zone can simply stay.
     bool has_room(Place zone) const {
         return holes_[zone] > 0 || (forest.is_root(zone) && count_[zone] < capacity_[zone]);
+    }
+    bool has_root_with_room() const {
+        const auto& roots = forest.roots();
+        return std::any_of(roots.begin(), roots.end(),
+                           [&](Place root) { return count_[root] < capacity_[root]; });
     }
     Place above(Place zone) const {
         return forest.is_root(zone) ? forest.sink() : vertex[forest.parent(zone)].zone;
@@ -152,6 +165,11 @@ public:
         }
     }
 
+    // Calls `see(from, length, step)` for each way that leads from elsewhere to this zone. Returns about
+    // how many options it has read.
+    template <class See>
+    std::int64_t each_way_into(Place zone, See see);
+
     Heap& keys(Place wide_zone) { return keys_[wide_zone]; }
     Heap& zones(Place wide_zone) { return zones_[wide_zone]; }
     Cost& zone_key(Place zone) { return zone_key_[zone]; }
@@ -181,5 +199,37 @@ private:
     std::vector<Heap> zones_;  // of a wide zone: the zones within it by price
     std::vector<Cost> zone_key_;
 };
+
+template <class See>
+std::int64_t Zones::each_way_into(Place zone, See see) {
+    if (zone == forest.sink()) {  // roots with room send units there
+        for (const Place root : forest.roots()) {
+            if (has_room(root)) see(root, 0, Step{});
+        }
+        return 0;
+    }
+    std::int64_t read = 0;
+    const Cost base = vertex[zone].price;
+    if (!forest.is_listed(zone)) {
+        read += units.alive() / 4;
+        each_unlisted([&](Unit t, Place x, Cost cost) {
+            const Place from = zone_of_unit(t);
+            if (vertex[x].zone == zone && from != zone) {
+                see(from, base + cost - units[t].paid - vertex[from].price, {t, x, cost});
+            }
+        });
+    }
+    read_zone(zone, [&](Place x) {
+        read += units.each_listed(x, [&](Unit t, Cost cost) {
+            const auto& unit = units[t];
+            if (unit.at == kNowhere) return;
+            const Place from = vertex[unit.at].zone;
+            if (from != zone) see(from, base + cost - unit.paid - vertex[from].price, {t, x, cost});
+        });
+    });
+    const Place around = above(zone);
+    see(around, base - vertex[around].price, Step{kNowhere, zone, 0});
+    return read;
+}
 
 }  // namespace headgate::flow::laminar
