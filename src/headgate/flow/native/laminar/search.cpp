@@ -47,9 +47,12 @@ void Search::begin(Cost radius, bool from_sink) {
 void Search::begin_round() {
     scarce_ = false;
     for (Place v = 0; v < zones_.forest.size() && !scarce_; ++v) {
-        scarce_ = !zones_.is_closed(v) &&
-                  zones_.vertex[v].price - zones_.sink_price() > zones_.outside / 2;
+        scarce_ = !zones_.is_closed(v) && is_scarce(v);
     }
+}
+
+bool Search::is_scarce(Place v) const {
+    return zones_.vertex[v].price - zones_.sink_price() > zones_.outside / 2;
 }
 
 // From the options of a unit that is nowhere; the best one is at distance 0.
@@ -109,6 +112,7 @@ std::vector<Unit> Search::raise(std::span<const Unit> units, const FreeMoves& fr
     bound_ = risen;
     restore_keys();
     change_prices();
+    for (const Place zone : settled_) scarce_ = scarce_ || is_scarce(zone);
     std::sort(leaving.begin(), leaving.end());
     leaving.erase(std::unique(leaving.begin(), leaving.end()), leaving.end());
     return leaving;
@@ -142,7 +146,8 @@ bool Search::run() {
     while (!queue_.empty() && queue_.top().key < bound_) {
         if (!both_ways_ && settled_.size() == kAlone && !scarce_) start_backward();
         if (both_ways_) {
-            const bool enough = goal_ == kNowhere || met_;
+            // Ways by which a unit ends nowhere are not seen from the other end.
+            const bool enough = (goal_ == kNowhere || met_) && bound_ < zones_.outside / 4;
             const Cost ahead = std::min(backward_.radius(), zones_.outside);
             if (enough && queue_.top().key + ahead >= bound_) break;
             if (backward_is_due()) {

@@ -51,6 +51,7 @@ private:
         Cost key;
     };
 
+    bool is_scarce(Place v) const;
     void set_out(Unit t);
     void fill_nearest();
     void begin(Cost radius, bool from_sink);

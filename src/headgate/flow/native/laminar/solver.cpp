@@ -212,7 +212,7 @@ Outcome Solver::solve(std::optional<double> budget_s) {
 bool Solver::place_all() {
     for (const Unit t : pending_) units_[t].pending = false;
     std::erase_if(pending_, [&](Unit t) { return place_if_free(t); });
-    std::int64_t patience = units_.options_in_use() / 2, spent = 0, searches = 0;
+    std::int64_t patience = units_.options_in_use(), spent = 0, searches = 0;
     while (!pending_.empty() && !is_late()) {
         // The clock is read once for several units.
         const auto several = std::min<std::size_t>(kSeveral, pending_.size());
