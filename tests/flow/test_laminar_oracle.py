@@ -39,11 +39,12 @@ def test_out_of_time_where_not_all_fit(case: Case) -> None:
 
 
 def test_who_is_to_be_left_out_is_told_even_by_searches_from_both_ends() -> None:
-    # A search from a hole does not see that some unit could do without a place; this one met the other
-    # half before that half had read the dearest unit of the place 0, and left out a cheaper one.
+    # A search from a hole does not see who could do without a place. This one met the other half
+    # before that had read the dearest unit of the place 0, and a cheaper one was left out.
     units = [
         [(13, 5)], [(16, 5)], [(4, 8)], [(18, 9)], [(0, 1)], [(13, 3)], [(12, 5), (5, 6)],
-        [(10, 5), (6, 3)], [(5, 3), (18, 0)], [(9, 2), (14, 1)], [(14, 0), (5, 7), (2, 4)], [(5, 8)],
+        [(10, 5), (6, 3)], [(5, 3), (18, 0)], [(9, 2), (14, 1)], [(14, 0), (5, 7), (2, 4)],
+        [(5, 8)],
     ]  # fmt: skip
     parent = [-1, -1, 6, -1, 10, -1, -1, -1, -1, 13, 12, -1, -1, 15, 11, 11, 12, 4]
     capacity = [2, 2, 1, 2, 0, 3, 0, 3, 1, 2, 0, 0, 0, 0, 1, 0, 1, 1]
