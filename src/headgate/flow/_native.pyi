@@ -50,6 +50,13 @@ class LaminarSolver:
 
         O(units with an option at the same places).
         """
+    def reprice(self, place: int, ids: Ints, cost: Ints) -> None:
+        """Let all options of units at one place cost so much; what else they may take stays.
+
+        Who has now a cheaper option elsewhere, or there, is placed anew by the next `solve`. Raises
+        BadNetwork, too, for a unit without an option at the place. O(units with an option at the
+        place + options of `ids`).
+        """
     def add_places(self, parent: Ints, capacity: Ints) -> Ints:
         """Add places below roots, old or new places (none of them a leaf that has capacity).
 
@@ -72,6 +79,11 @@ class LaminarSolver:
         """
     def cost_of(self, ids: Ints) -> Ints:
         """Return the costs of the options that units took; 0 for none."""
+    def moved(self) -> Ints:
+        """Return the units whose place or leaf may be another one since this was last asked.
+
+        Each once, those added since among them, those removed since not.
+        """
     def prices(self) -> Ints:
         """Return what one unit of capacity less below each place would cost, `[places]`.
 
