@@ -109,6 +109,51 @@ def test_a_write_copies_its_own_page_and_no_other() -> None:
     assert shared == [True, False, True]
 
 
+@settings(max_examples=200)
+@given(steps=STEPS, rows=st.lists(st.integers(0, 10**6)))
+def test_two_views_of_a_column_tell_what_was_written_between_them(
+    steps: list[tuple[Any, ...]], rows: list[int]
+) -> None:
+    column, model = Column("i8"), list[int]()
+    views = [(column.freeze(), list[int]())]
+    for step in steps:
+        if step[0] not in ("read", "pickle"):
+            do(column, model, step)
+            views.append((column.freeze(), list(model)))
+    for before, said in views:
+        for after, says in views[views.index((before, said)) :]:
+            other = [row for row, value in enumerate(says) if said[row : row + 1] != [value]]
+            assert after.changed(before).tolist() == other
+    chosen = np.array([row % len(model) for row in rows if model], np.int64)
+    assert views[-1][0].take(chosen).tolist() == [model[row] for row in chosen]
+
+
+def test_what_was_not_a_number_and_still_is_none_has_not_changed() -> None:
+    column = Column("f8")
+    column.extend(np.nan, 3)
+    before = column.freeze()
+    column[1], column[2] = 1.0, np.nan
+    assert column.freeze().changed(before).tolist() == [1]
+
+
+@given(steps=STEPS, more=STEPS)
+def test_a_thawed_column_goes_its_own_way(
+    steps: list[tuple[Any, ...]], more: list[tuple[Any, ...]]
+) -> None:
+    column, model = Column("i8"), list[int]()
+    for step in steps:
+        do(column, model, step)
+    frozen = column.freeze()
+    copy, copied, said = frozen.thaw(), list(model), list(model)
+    for step in more:
+        do(copy, copied, step)
+        do(column, model, step)
+        do(column, model, ("set", -1, 0))
+    assert copy.array().tolist() == copied
+    assert column.array().tolist() == model
+    says(frozen, said)
+
+
 def test_objects_are_kept_as_they_are() -> None:
     column = Column("O")
     column.extend(None, 2)
