@@ -73,6 +73,8 @@ def test_another_line_of_states_tells_nothing(seed: int) -> None:
     assert pickle.loads(pickle.dumps(after)).changes(before) is None
     paper = thaw(before)
     paper.version += 1
+    assert paper.freeze().on_paper
+    assert not after.on_paper
     assert paper.freeze().changes(before) is None
     assert after.changes(paper.freeze()) is None
 
@@ -81,6 +83,10 @@ def test_another_line_of_states_tells_nothing(seed: int) -> None:
 @given(seed=SEED)
 def test_tasks_that_read_the_same_share_what_they_read(seed: int) -> None:
     *_, snapshot = random_walk(seed, 3)
+    tasks, reads = snapshot.tasks, map(snapshot.reads, range(len(snapshot.tasks.job)))
+    columns = (column.array().tolist() for column in (tasks.job, tasks.gpus, tasks.memory_bytes))
+    needs = list(zip(*columns, reads, strict=True))
+    assert snapshot.tasks.alike.array().tolist() == [needs.index(need) for need in needs]
     inputs = snapshot.tasks.input.array().tolist()
     for (one, row), (other, same) in combinations(enumerate(inputs), 2):
         assert (row == same) == (snapshot.reads(one) == snapshot.reads(other))

@@ -31,6 +31,7 @@ def thaw(snapshot: Snapshot) -> State:
     state = State()
     for name in TABLES:
         setattr(state, name, thaw_table(getattr(snapshot, name)))
+    state.on_paper = True
     state.version, state.now = snapshot.version, snapshot.now
     state.bandwidth, state.datasets = snapshot.bandwidth, snapshot.datasets
     state.refusals, state.waiting_tasks = snapshot.refusals, snapshot.waiting_tasks

@@ -59,13 +59,14 @@ class State(View):
 
     __slots__ = (
         "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus", "inputs", "jobs",
-        "kinds", "log", "names", "nodes", "now", "queued_jobs", "queues", "refusals", "results",
-        "shards", "tasks", "user_rows", "version", "waiting_tasks",
+        "kinds", "log", "names", "nodes", "now", "on_paper", "queued_jobs", "queues", "refusals",
+        "results", "shards", "tasks", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.version = 0
         self.now = 0.0
+        self.on_paper = False
         self.tasks: TaskTable[Column] = empty(TaskTable)
         self.jobs: JobTable[Column] = empty(JobTable)
         self.queues: QueueTable[Column] = empty(QueueTable)
@@ -96,6 +97,7 @@ class State(View):
         return Snapshot(
             version=self.version,
             now=self.now,
+            on_paper=self.on_paper,
             tasks=freeze(self.tasks),
             jobs=freeze(self.jobs),
             queues=freeze(self.queues),
@@ -274,9 +276,12 @@ class State(View):
         tasks.checkpoint_s.extend(np.array([t.checkpoint_s for t in job.tasks], np.float64), count)
         tasks.progress_s.extend(0.0, count)
         dependents: dict[int, list[int]] = {}
+        alike: dict[tuple[int, int, int], int] = {}
         for ordinal, task in enumerate(job.tasks):
             reads = self._reads_of(task) if task.reads else ()
-            tasks.input.append(self._input(reads))
+            tasks.input.append(row := self._input(reads))
+            needs = (task.gpus, task.gpu_memory_bytes, row)
+            tasks.alike.append(alike.setdefault(needs, first + ordinal))
             tasks.kind.append(self._kind(job, task, reads))
             for before in task.after:
                 dependents.setdefault(first + before, []).append(first + ordinal)

@@ -77,6 +77,7 @@ class View:
 
     version: int
     now: float
+    on_paper: bool
     tasks: TaskTable[Any]
     jobs: JobTable[Any]
     queues: QueueTable[Any]
