@@ -15,6 +15,7 @@ from tests.flow.laminar_oracle import (
     Remove,
     Replace,
     Reprice,
+    RepriceAll,
     SetCapacity,
     Solve,
     play,
@@ -120,6 +121,9 @@ class Cases:
                 return AddPlaces(dice.numbers(few, -1, 9), [self._room() for _ in range(few)])
             case 8 if dice.chance(20):
                 return Remove(list(range(1000)))
+            case 8:
+                few = dice.number(1, some)
+                return RepriceAll(dice.numbers(few, 0, 999), [self._cost() for _ in range(few)])
             case 9 | 10:
                 many = dice.number(1, self._most_units)
                 costs = [self._cost() for _ in range(many)]

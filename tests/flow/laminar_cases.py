@@ -13,6 +13,7 @@ from tests.flow.laminar_oracle import (
     Remove,
     Replace,
     Reprice,
+    RepriceAll,
     SetCapacity,
     Solve,
     problem_of,
@@ -99,6 +100,7 @@ def cases(draw: st.DrawFn, *, all_fit: bool, budgets: bool = False) -> Case:
             numbers,
             _pairs(cost, most=9),
         ),
+        st.builds(lambda pairs: RepriceAll(*map(list, zip(*pairs, strict=True))), _pairs(cost)),
         st.builds(lambda pairs: SetCapacity(*map(list, zip(*pairs, strict=True))), _pairs(room)),
         st.builds(
             lambda pairs: AddPlaces(*map(list, zip(*pairs, strict=True))),

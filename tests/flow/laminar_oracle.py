@@ -216,6 +216,14 @@ class Reprice:
 
 
 @dataclass(frozen=True, slots=True)
+class RepriceAll:
+    """All options at leaves, the pool at place 0 among them, get other costs."""
+
+    which: list[int]
+    cost: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class SetCapacity:
     """Leaves get other capacities; the pool at place 0 is not among them."""
 
@@ -242,7 +250,7 @@ class Solve:
     hurried: bool = False
 
 
-Change = Add | Remove | Replace | Reprice | SetCapacity | AddPlaces | Solve
+Change = Add | Remove | Replace | Reprice | RepriceAll | SetCapacity | AddPlaces | Solve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +280,7 @@ class Laminar(Protocol):
     def remove(self, ids: Ints) -> None: ...
     def replace(self, ids: Ints, offsets: Ints, place: Ints, cost: Ints) -> None: ...
     def reprice(self, place: int, ids: Ints, cost: Ints) -> None: ...
+    def reprice_all(self, place: Ints, cost: Ints) -> None: ...
     def set_capacity(self, place: Ints, capacity: Ints) -> None: ...
     def add_places(self, parent: Ints, capacity: Ints) -> Ints: ...
     def solve(self, budget_s: float | None = None) -> Outcome: ...
@@ -334,13 +343,10 @@ def make(change: Change, mirror: Mirror, solver: Laminar) -> None:
             mirror.units.update(zip(ids, units, strict=True))
         case Reprice(place, which, cost):
             _reprice(place % len(mirror.parent), which, cost, mirror, solver)
+        case RepriceAll(which, cost):
+            _reprice_all(which, cost, mirror, solver)
         case SetCapacity(which, capacity):
-            leaves = mirror.leaves()[1:]
-            if leaves:
-                new = {leaves[n % len(leaves)]: c for n, c in zip(which, capacity, strict=True)}
-                solver.set_capacity(ints(list(new)), ints(list(new.values())))
-                for place, room in new.items():
-                    mirror.capacity[place] = room
+            _set_capacity(which, capacity, mirror, solver)
         case AddPlaces(above, capacity):
             _add_places(above, capacity, mirror, solver)
         case Solve(hurried):
@@ -358,6 +364,24 @@ def _reprice(
     solver.reprice(place, ints(list(new)), ints(list(new.values())))
     for unit, price in new.items():
         mirror.units[unit] = [(p, price if p == place else c) for p, c in mirror.units[unit]]
+
+
+def _reprice_all(which: list[int], cost: list[int], mirror: Mirror, solver: Laminar) -> None:
+    leaves = mirror.leaves()
+    new = {leaves[n % len(leaves)]: c for n, c in zip(which, cost, strict=True)}
+    solver.reprice_all(ints(list(new)), ints(list(new.values())))
+    for unit, options in mirror.units.items():
+        mirror.units[unit] = [(place, new.get(place, c)) for place, c in options]
+
+
+def _set_capacity(which: list[int], capacity: list[int], mirror: Mirror, solver: Laminar) -> None:
+    leaves = mirror.leaves()[1:]
+    if not leaves:
+        return
+    new = {leaves[n % len(leaves)]: c for n, c in zip(which, capacity, strict=True)}
+    solver.set_capacity(ints(list(new)), ints(list(new.values())))
+    for place, room in new.items():
+        mirror.capacity[place] = room
 
 
 def _add_places(above: list[int], capacity: list[int], mirror: Mirror, solver: Laminar) -> None:

@@ -111,6 +111,11 @@ def test_changes_to_units_that_are_not_there_are_refused(call: Call, story: str)
         (lambda s: s.reprice(-1, ints([0]), ints([5])), "place -1"),
         (lambda s: s.reprice(0, ints([0, 1]), ints([5, 2**61])), "2305843009213693952.*too large"),
         (lambda s: s.reprice(0, ints([0, 1]), ints([5, -(2**63)])), "too large"),
+        (lambda s: s.reprice_all(ints([0, 2]), ints([5])), "different lengths"),
+        (lambda s: s.reprice_all(ints([0, 4]), ints([5, 5])), "place 4"),
+        (lambda s: s.reprice_all(ints([2, -1]), ints([5, 5])), "place -1"),
+        (lambda s: s.reprice_all(ints([2, 1]), ints([5, 5])), "place 1 .*children"),
+        (lambda s: s.reprice_all(ints([0, 2]), ints([5, 2**61])), "too large"),
     ],
 )
 def test_bad_prices_are_refused(call: Call, story: str) -> None:
@@ -190,6 +195,7 @@ def test_nothing_at_all_is_a_problem_too() -> None:
     solver.remove(ints([]))
     solver.replace(ints([]), ints([0]), ints([]), ints([]))
     solver.set_capacity(ints([]), ints([]))
+    solver.reprice_all(ints([]), ints([]))
     assert solver.moved().tolist() == []
     assert solver.add_places(ints([]), ints([])).tolist() == []
     check(mirror, solver)

@@ -57,6 +57,8 @@ class LaminarSolver:
         BadNetwork, too, for a unit without an option at the place. O(units with an option at the
         place + options of `ids`).
         """
+    def reprice_all(self, place: Ints, cost: Ints) -> None:
+        """Let the options of all units at each of these leaves cost so much, as `reprice` does."""
     def add_places(self, parent: Ints, capacity: Ints) -> Ints:
         """Add places below roots, old or new places (none of them a leaf that has capacity).
 

@@ -57,6 +57,12 @@ void bind_laminar(nb::module_& m) {
                  self.reprice(place, view(ids), view(cost));
              },
              nb::arg("place"), nb::arg("ids"), nb::arg("cost"))
+        .def("reprice_all",
+             [](Solver& self, const Ints& place, const Ints& cost) {
+                 const nb::gil_scoped_release released;
+                 self.reprice_all(view(place), view(cost));
+             },
+             nb::arg("place"), nb::arg("cost"))
         .def("add_places",
              [](Solver& self, const Ints& parent, const Ints& capacity) {
                  return numpy(self.add_places(view(parent), view(capacity)));

@@ -127,6 +127,23 @@ void Solver::check_reprice(std::int64_t place, Numbers ids, Numbers cost) const 
     }
 }
 
+void Solver::check_leaves(Numbers place, Numbers values, const char* what) const {
+    if (place.size() != values.size()) {
+        throw BadInput("place and " + std::string(what) + " have different lengths: " +
+                       std::to_string(place.size()) + " and " + std::to_string(values.size()));
+    }
+    for (const auto v : place) {
+        if (v < 0 || v >= forest_.size()) {
+            throw BadInput("place " + number(v) + " is not there: there are " +
+                           number(forest_.size()) + " places");
+        }
+        if (!forest_.is_leaf(forest_.inner(v))) {
+            throw BadInput("place " + number(v) + " has children: a " + what +
+                           " is for leaves");
+        }
+    }
+}
+
 void Solver::check_places(Numbers parent, Numbers capacity) const {
     if (parent.size() != capacity.size()) {
         throw BadInput("parent and capacity have different lengths: " +

@@ -61,7 +61,22 @@ void Solver::reprice(std::int64_t place, Numbers ids, Numbers cost) {
     check_each_once(ids);
     check_reprice(place, ids, cost);
     note_costs(cost);
-    const Place v = forest_.inner(place);
+    change_costs(forest_.inner(place), ids, cost);
+}
+
+void Solver::reprice_all(Numbers place, Numbers cost) {
+    check_leaves(place, cost, "cost");
+    for (std::size_t i = 0; i < cost.size(); ++i) check_cost(static_cast<std::int64_t>(i), cost[i]);
+    note_costs(cost);
+    for (std::size_t i = 0; i < place.size(); ++i) {
+        const Place v = forest_.inner(place[i]);
+        std::vector<std::int64_t> ids;
+        units_.each_listed(v, [&](Unit t, Cost) { ids.push_back(t); });
+        change_costs(v, ids, std::vector<std::int64_t>(ids.size(), cost[i]));
+    }
+}
+
+void Solver::change_costs(Place v, Numbers ids, Numbers cost) {
     units_.reprice(v, ids, cost);
     for (std::size_t i = 0; i < ids.size(); ++i) {
         const auto t = static_cast<Unit>(ids[i]);
@@ -154,22 +169,10 @@ std::vector<std::int64_t> Solver::add_places(Numbers parent, Numbers capacity) {
 }
 
 void Solver::set_capacity(Numbers place, Numbers capacity) {
-    if (place.size() != capacity.size()) {
-        throw BadInput("place and capacity have different lengths: " +
-                       std::to_string(place.size()) + " and " + std::to_string(capacity.size()));
-    }
+    check_leaves(place, capacity, "capacity");
     for (std::size_t i = 0; i < place.size(); ++i) {
-        const auto v = place[i];
-        if (v < 0 || v >= forest_.size()) {
-            throw BadInput("place " + std::to_string(v) + " is not there: there are " +
-                           std::to_string(forest_.size()) + " places");
-        }
-        if (!forest_.is_leaf(forest_.inner(v))) {
-            throw BadInput("place " + std::to_string(v) +
-                           " has children: its capacity is theirs together");
-        }
         if (capacity[i] < 0) {
-            throw BadInput("place " + std::to_string(v) + " gets the negative capacity " +
+            throw BadInput("place " + std::to_string(place[i]) + " gets the negative capacity " +
                            std::to_string(capacity[i]));
         }
     }

@@ -37,6 +37,7 @@ public:
     void remove(Numbers units);
     void replace(Numbers units, Numbers offsets, Numbers place, Numbers cost);
     void reprice(std::int64_t place, Numbers units, Numbers cost);
+    void reprice_all(Numbers place, Numbers cost);
     std::vector<std::int64_t> add_places(Numbers parent, Numbers capacity);
     void set_capacity(Numbers place, Numbers capacity);
 
@@ -61,6 +62,7 @@ private:
     void note_costs(Numbers cost);
     void check_cost(std::int64_t option, Cost cost) const;
     void check_reprice(std::int64_t place, Numbers units, Numbers cost) const;
+    void check_leaves(Numbers place, Numbers values, const char* what) const;
     void check_places(Numbers parent, Numbers capacity) const;
     bool is_placed(Unit t) const;
     template <class Of>
@@ -68,6 +70,7 @@ private:
 
     void postpone(Unit t);
     void leave(Unit t);
+    void change_costs(Place v, Numbers units, Numbers cost);
     void pay(Unit t, Cost cost);
     void offer(Unit t, Place v, Cost cost);
     void raise_capacity(Place leaf, Count by);
