@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 _SHIFT = 10
 PAGE_ROWS = 1 << _SHIFT
 _MASK = PAGE_ROWS - 1
+_FEW = 16  # pages that are sooner put together than told apart
 
 Array = NDArray[Any]
 
@@ -60,16 +61,25 @@ class FrozenColumn:
             base = number << _SHIFT
             yield base, self._pages[number][: self._length - base]
 
-    def take(self, rows: Array) -> Array:
-        """Return the values of some rows, in their order; O(rows + pages), touched pages copied."""
+    def take(self, rows: Array | range) -> Array:
+        """Return the values of some rows, in their order; O(rows + rows of the pages they are on).
+
+        Those of a range, all of one step, are not to be written to.
+        """
+        if isinstance(rows, range):
+            return self.span(rows.start, rows.stop)
+        taken: Array
+        if len(self._pages) <= _FEW:
+            taken = self.array()[rows]
+            return taken
         touched = np.zeros(len(self._pages), bool)
         touched[rows >> _SHIFT] = True
-        numbers = np.flatnonzero(touched)
-        if not len(numbers):
+        numbers = np.flatnonzero(touched).tolist()
+        if not numbers:
             return np.empty(0, self._dtype)
-        values = np.concatenate([self._pages[number] for number in numbers.tolist()])
-        nth = np.cumsum(touched) - 1
-        taken: Array = values[(nth[rows >> _SHIFT] << _SHIFT) + (rows & _MASK)]
+        values = np.concatenate([self._pages[number] for number in numbers])
+        first = (np.cumsum(touched) - 1) << _SHIFT
+        taken = values[first[rows >> _SHIFT] + (rows & _MASK)]
         return taken
 
     def changed(self, before: FrozenColumn) -> Array:
@@ -78,17 +88,22 @@ class FrozenColumn:
         `before` is an earlier view of the same column. Objects count as changed when they are other
         objects. O(pages), and O(rows) of the pages that were written to.
         """
+        new = np.arange(before._length, self._length)
+        if self is before:
+            return new
         pairs = zip(self._pages, before._pages, strict=False)
         numbers = [number for number, (one, other) in enumerate(pairs) if one is not other]
-        new = np.arange(before._length, self._length)
         if not numbers:
             return new
-        differs = _differs(
-            np.concatenate([self._pages[number] for number in numbers]),
-            np.concatenate([before._pages[number] for number in numbers]),
-        )
-        page, row = np.divmod(np.flatnonzero(differs), PAGE_ROWS)
-        rows = (np.array(numbers)[page] << _SHIFT) + row
+        if len(numbers) == 1:
+            differs = _differs(self._pages[numbers[0]], before._pages[numbers[0]])
+        else:
+            differs = _differs(
+                np.concatenate([self._pages[number] for number in numbers]),
+                np.concatenate([before._pages[number] for number in numbers]),
+            )
+        found = np.flatnonzero(differs)
+        rows = (np.array(numbers)[found >> _SHIFT] << _SHIFT) + (found & _MASK)
         return np.concatenate([rows[: np.searchsorted(rows, before._length)], new])
 
     def thaw(self) -> Column:

@@ -48,27 +48,52 @@ class Entitlement:
         return self.share + self.extra
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Levels:
+    """Jobs sorted into queues, users of a queue and priorities of a user, numbered each."""
+
+    queue: Ints  # [queues] row
+    queue_of_user: Ints  # [users]
+    user_of_tier: Ints  # [tiers]
+    queue_of_job: Ints  # [jobs]
+    user_of_job: Ints
+    tier_of_job: Ints
+
+
+def _levels(queue: Ints, user: Ints, priority: Ints) -> Levels:
+    queues, queue_of_job = _by_arrival(queue)
+    users, user_of_job = _by_arrival(queue_of_job, user)
+    tiers, tier_of_job = _by_value(user_of_job, -priority)
+    return Levels(
+        queue=queue[queues],
+        queue_of_user=queue_of_job[users],
+        user_of_tier=user_of_job[tiers],
+        queue_of_job=queue_of_job,
+        user_of_job=user_of_job,
+        tier_of_job=tier_of_job,
+    )
+
+
 class Hierarchy:
     """Jobs in order of arrival, each with its queue, user and priority; deals GPUs to them."""
 
     def __init__(
-        self, *, queue: Ints, user: Ints, priority: Ints, weight: Floats, max_gpus: Ints
+        self,
+        *,
+        queue: Ints,
+        user: Ints,
+        priority: Ints,
+        weight: Floats,
+        max_gpus: Ints,
+        levels: Levels | None = None,
     ) -> None:
-        """Sort jobs into queues, users of a queue and priorities of a user.
+        """Sort jobs, or take them as the `levels` of a hierarchy of the same jobs has them.
 
         `queue, user, priority` have one value per job; `queue` is a row of `weight` and `max_gpus`.
         """
         self.jobs = len(queue)
-        queues, queue_of_job = _by_arrival(queue)
-        users, user_of_job = _by_arrival(queue_of_job, user)
-        tiers, tier_of_job = _by_value(user_of_job, -priority)
-        self._queue_of_user = queue_of_job[users]
-        self._user_of_tier = user_of_job[tiers]
-        self._tier_of_job = tier_of_job
-        self._weight = weight[queue[queues]]
-        self._max_gpus = max_gpus[queue[queues]]
-        self._queue_of_job = queue_of_job
-        self._user_of_job = user_of_job
+        self.levels = _levels(queue, user, priority) if levels is None else levels
+        self._weight, self._max_gpus = weight[self.levels.queue], max_gpus[self.levels.queue]
 
     def deal(self, *, held: Ints, room: Ints, gpus: int) -> Ints:
         """Return how many of `gpus` alike each job wins, on top of what it holds, up to `room`."""
@@ -111,32 +136,31 @@ class Hierarchy:
 
     def under_ceilings(self, *, held: Ints, wanted: Ints, otherwise: Ints) -> Ints:
         """Return `wanted`, but `otherwise` for jobs of queues that it would lift over a ceiling."""
-        total = _sum(held + wanted, self._queue_of_job, len(self._max_gpus))
-        return np.where((total > self._max_gpus)[self._queue_of_job], otherwise, wanted)
+        total = _sum(held + wanted, self.levels.queue_of_job, len(self._max_gpus))
+        return np.where((total > self._max_gpus)[self.levels.queue_of_job], otherwise, wanted)
 
     def _dealer(self, held: Ints, room: Ints) -> Callable[[int], Ints]:
         """Return the deal as a function of the number of GPUs, all alike."""
-        tiers, users, queues = (
-            len(self._user_of_tier), len(self._queue_of_user), len(self._weight),
-        )  # fmt: skip
-        tier_room = _sum(room, self._tier_of_job, tiers)
-        user_room = _sum(tier_room, self._user_of_tier, users)
-        user_held = _sum(held, self._user_of_job, users)
-        queue_held = _sum(user_held, self._queue_of_user, queues)
+        at = self.levels
+        tiers, users, queues = len(at.user_of_tier), len(at.queue_of_user), len(at.queue)
+        tier_room = _sum(room, at.tier_of_job, tiers)
+        user_room = _sum(tier_room, at.user_of_tier, users)
+        user_held = _sum(held, at.user_of_job, users)
+        queue_held = _sum(user_held, at.queue_of_user, queues)
         queue_room = np.minimum(
-            _sum(user_room, self._queue_of_user, queues),
+            _sum(user_room, at.queue_of_user, queues),
             np.maximum(self._max_gpus - queue_held, 0),
         )
-        job_pool = _Pool(held, room, self._tier_of_job, tiers)
-        user_pool = _Pool(user_held, user_room, self._queue_of_user, queues)
+        job_pool = _Pool(held, room, at.tier_of_job, tiers)
+        user_pool = _Pool(user_held, user_room, at.queue_of_user, queues)
         queue_pool = _WeightedPool(queue_held, queue_room, self._weight)
         # Room of the same user's tiers of higher priority: tiers are sorted by user, then priority.
         ahead = np.cumsum(tier_room) - tier_room
-        ahead -= ahead[np.searchsorted(self._user_of_tier, self._user_of_tier)]
+        ahead -= ahead[np.searchsorted(at.user_of_tier, at.user_of_tier)]
 
         def deal(gpus: int) -> Ints:
             by_user = user_pool.fill(queue_pool.fill(gpus))
-            by_tier = np.clip(by_user[self._user_of_tier] - ahead, 0, tier_room)
+            by_tier = np.clip(by_user[at.user_of_tier] - ahead, 0, tier_room)
             return job_pool.fill(by_tier)
 
         return deal

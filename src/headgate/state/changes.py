@@ -6,8 +6,8 @@ not written to between them, so only the other pages are compared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,50 +17,67 @@ if TYPE_CHECKING:
     from headgate.state.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Changes:
     """Rows of each table, ascending, that are new or of which something has changed.
 
-    What counts: `_COLUMNS`. Shards written to and back again between the two may be among them.
+    Each is found out when it is asked for: O(pages), and O(rows) of the pages written to.
     """
 
-    tasks: Ints
-    jobs: Ints
-    queues: Ints
-    nodes: Ints
-    gpus: Ints
-    shards: Ints
-    kinds: Ints
+    def __init__(self, before: Snapshot, after: Snapshot) -> None:
+        """Compare two snapshots of one line, the earlier one first."""
+        self._before, self._after = before, after
 
+    @cached_property
+    def tasks(self) -> Ints:
+        """Tasks in another state than they were, or in another run.
 
-_COLUMNS: dict[str, tuple[str, ...]] = {
-    # What a task holds, and since when, changes with its attempts or its state alone.
-    "tasks": ("state", "attempts", "started_at", "read_s", "progress_s"),
-    "jobs": ("state", "waiting", "unfinished", "held_gpus"),
-    "queues": ("spec", "held_gpus"),
-    "nodes": ("alive", "rack", "first_gpu"),
-    "gpus": ("task",),
-    "shards": ("size_bytes", "replicas"),
-    "kinds": ("compute_s", "held_s"),
-}
+        Nothing else about a task that a plan is made of changes without one of these.
+        """
+        return self._rows("tasks", "state", "attempts")
+
+    @cached_property
+    def jobs(self) -> Ints:
+        """Jobs in another state, or that hold or have other tasks left than they did."""
+        return self._rows("jobs", "state", "waiting", "unfinished", "held_gpus")
+
+    @cached_property
+    def queues(self) -> Ints:
+        """Queues that were changed, even to what they are already, or that hold other GPUs."""
+        return self._rows("queues", "spec", "held_gpus")
+
+    @cached_property
+    def nodes(self) -> Ints:
+        """Nodes that came, went, or came back with other GPUs."""
+        return self._rows("nodes", "alive", "rack", "first_gpu")
+
+    @cached_property
+    def gpus(self) -> Ints:
+        """GPUs that came, went, or are held by another task, or none."""
+        return self._rows("gpus", "task")
+
+    @cached_property
+    def shards(self) -> Ints:
+        """Shards of another size, or that came to or went from nodes, even if they are back."""
+        return self._rows("shards", "size_bytes", "replicas")
+
+    @cached_property
+    def kinds(self) -> Ints:
+        """Kinds of tasks of which a run has been learnt from."""
+        return self._rows("kinds", "compute_s", "held_s")
+
+    def _rows(self, table: str, *columns: str) -> Ints:
+        before, after = getattr(self._before, table), getattr(self._after, table)
+        parts = [getattr(after, name).changed(getattr(before, name)) for name in columns]
+        some = [rows for rows in parts if len(rows)] or parts[:1]
+        found: Ints = some[0] if len(some) == 1 else np.unique(np.concatenate(some))
+        return found
 
 
 def changes_between(before: Snapshot, after: Snapshot) -> Changes | None:
     """Return what differs from `before` on; None unless that is an earlier one of the same line.
 
     A state on paper begins a line of its own, as does what was read back from bytes.
-    O(pages), and O(rows) of the pages that were written to.
     """
     if before.names is not after.names or before.version > after.version:
         return None
-    return Changes(
-        **{
-            table: _changed(getattr(before, table), getattr(after, table), columns)
-            for table, columns in _COLUMNS.items()
-        }
-    )
-
-
-def _changed(before: Any, after: Any, columns: tuple[str, ...]) -> Ints:
-    parts = [getattr(after, name).changed(getattr(before, name)) for name in columns]
-    return np.unique(np.concatenate(parts))
+    return Changes(before, after)

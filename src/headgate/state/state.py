@@ -237,7 +237,8 @@ class State(View):
         jobs = self.jobs
         for column, value in (
             (jobs.state, JobState.QUEUED), (jobs.queue, queue), (jobs.user, user),
-            (jobs.priority, job.priority), (jobs.first_task, first), (jobs.task_count, count),
+            (jobs.priority, job.priority), (jobs.gang, job.gang and count > 1),
+            (jobs.first_task, first), (jobs.task_count, count),
             (jobs.waiting, 0), (jobs.waiting_cpu, 0), (jobs.running, 0), (jobs.running_cpu, 0),
             (jobs.unfinished, count), (jobs.held_gpus, 0), (jobs.peak_gpus, 0),
             (jobs.submitted_at, self.now), (jobs.started_at, math.nan), (jobs.ended_at, math.nan),

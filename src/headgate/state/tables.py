@@ -50,6 +50,7 @@ class JobTable(Generic[C]):
     queue: C  # row
     user: C  # row
     priority: C
+    gang: C  # 1 where its tasks, several, start together or not at all
     first_task: C  # row
     task_count: C
     waiting: C  # WAITING tasks that need GPUs
@@ -131,7 +132,8 @@ class KindTable(Generic[C]):
 GPU_FREE, GPU_GONE = -1, -2
 
 _DTYPES: dict[str, str] = {
-    "state": "u1", "alive": "u1", "memory_bytes": "i8", "size_bytes": "i8", "launch": "i8",
+    "state": "u1", "alive": "u1", "gang": "u1",
+    "memory_bytes": "i8", "size_bytes": "i8", "launch": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "lost_gpu_s": "f8", "missed_gpu_s": "f8", "missed_at": "f8", "compute_s": "f8", "held_s": "f8",

@@ -5,7 +5,6 @@ Sizes are small and numbers few, so that ties, ceilings and full nodes are commo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 
 from headgate.base.rng import Random, stream
@@ -148,11 +147,7 @@ def _submit(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
 def _learn(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
     del accepts
     if running := _in(state, TaskState.RUNNING):
-        task = rng.choice(running)
-        if math.isnan(state.tasks.started_at[task]):
-            state.tasks.started_at[task] = state.now
-        else:
-            state.learn(task)
+        state.learn(rng.choice(running))
 
 
 def _copy(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
@@ -225,6 +220,7 @@ def _advance(state: State, rng: Random) -> None:
     task = rng.choice(held)
     job, at = state.tasks.job[task], state.tasks.state[task]
     if at == TaskState.STARTING:
+        state.tasks.started_at[task] = state.now
         state.move_task(task, TaskState.RUNNING)
     elif at == TaskState.STOPPING:
         ending = state.jobs.state[job] == JobState.STOPPING
