@@ -22,14 +22,18 @@ class Round:
     """What is free, what waits, and what each thing costs; int64 arrays, prices in microseconds.
 
     A job (or several that are limited together, as one) places at most `most` of its tasks, and at
-    least `least` where GPUs allow; one that it might place but does not costs twice `wait_price`.
-    A GPU that is free later, one of `later_node` and `later_class`, costs `later_price` besides.
-    `shard_price` has a column per `Locality`; the replicas of shard s are
-    `replica_node[replica_first[s]:replica_first[s + 1]]`.
+    least `least` where GPUs allow (always `most` unless `may_wait`); one that it might place but
+    does not costs twice `wait_price`. A GPU that is free later, one of `later_node` and
+    `later_class`, costs `later_price` besides. `shard_price` has a column per `Locality`; the
+    replicas of shard s are `replica_node[replica_first[s]:replica_first[s + 1]]`.
+
+    Rows name tasks, jobs and GPUs from round to round. A round that follows another one has only
+    those of the tasks that are new to it or have other prices; of all else it has everything.
     """
 
     node_rack: Ints  # [nodes]
     free: Ints  # [nodes, classes] free GPUs, classes by growing memory
+    task: Ints  # [tasks] rows, ascending
     task_job: Ints  # [tasks]
     task_class: Ints  # [tasks] smallest class that the task fits
     read_task: Ints  # [reads] who reads, one row per shard it reads
@@ -37,9 +41,12 @@ class Round:
     shard_price: Ints  # [shards, 3]
     replica_first: Ints  # [shards + 1]
     replica_node: Ints  # [replicas]
+    job: Ints  # [jobs] rows
     most: Ints  # [jobs]
     least: Ints  # [jobs]
     wait_price: Ints  # [jobs]
+    may_wait: bool
+    later_gpu: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # [later] rows, growing
     later_node: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # [later]
     later_class: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # [later]
     later_price: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # [later]
@@ -47,8 +54,9 @@ class Round:
     @property
     def slots(self) -> Ints:
         """GPUs that are free now or later, `[nodes, classes]`."""
-        slots = self.free.copy()
-        np.add.at(slots, (self.later_node, self.later_class), 1)
+        cells, classes = self.free.size, self.free.shape[1]
+        later = np.bincount(self.later_node * classes + self.later_class, minlength=cells)
+        slots: Ints = self.free + later.reshape(self.free.shape)
         return slots
 
 
@@ -114,6 +122,30 @@ def options(round_: Round) -> tuple[Options, Options, Options]:
         _options(rack_task[by_rack], rack[by_rack], in_rack[by_rack]),
         _options(tasks, np.zeros_like(tasks), anywhere),
     )
+
+
+def cheapest_free(round_: Round, free: Ints) -> Ints:
+    """Return each job's cheapest price of a task of the round on a GPU that is free.
+
+    `free` is by node and class; the largest number there is stands for none. O(options).
+    """
+    in_rack = np.zeros((int(round_.node_rack.max(initial=-1)) + 1, free.shape[1]), np.int64)
+    np.add.at(in_rack, round_.node_rack, free)
+    price = np.full(len(round_.most), np.iinfo(np.int64).max)
+    everywhere = free.sum(axis=0, keepdims=True)
+    for option, left in zip(options(round_), (free, in_rack, everywhere), strict=True):
+        fitting = np.cumsum(left[:, ::-1], axis=1)[:, ::-1]
+        open_ = fitting[option.place, round_.task_class[option.task]] > 0
+        np.minimum.at(price, round_.task_job[option.task[open_]], option.price[open_])
+    return price
+
+
+def nth_of_equals(values: Ints) -> Ints:
+    """Return how many equal values come before each one."""
+    order = np.argsort(values, kind="stable")
+    nth = np.empty_like(order)
+    nth[order] = np.arange(len(order)) - np.searchsorted(values[order], values[order])
+    return nth
 
 
 def _options(task: Ints, place: Ints, price: Ints) -> Options:

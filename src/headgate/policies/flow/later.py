@@ -12,9 +12,8 @@ from headgate.decision.costs import PRICE_LIMIT
 from headgate.decision.shares import Floats
 from headgate.decision.standing import Standing
 from headgate.flow import Ints
-from headgate.policies.flow.aggregated import Placed
+from headgate.policies.flow.aggregated import Placed, nth_of_equals
 from headgate.policies.flow.preemption import Runs, runs_now
-from headgate.policies.flow.rounds import nth_of_equals
 from headgate.state import Snapshot, saved_s
 
 RESTART_S = 1.0
@@ -57,6 +56,16 @@ def later_gpus(snapshot: Snapshot, now: Standing) -> Later:
     computed_s = snapshot.now - tasks.started_at.array()[runs.task] - read_s
     kept_s = saved_s(computed_s, tasks.checkpoint_s.array()[runs.task])
     return Later(runs=runs, wait_s=wait_s, lost_s=run_s - kept_s)
+
+
+def none_later() -> Later:
+    """Return no GPUs at all."""
+    nothing, none = np.zeros(0, np.int64), np.zeros(0)
+    runs = Runs(
+        gpu=nothing, task=nothing, job=nothing, node=nothing, kind=nothing,
+        stopping=np.zeros(0, bool), launched_at=none,
+    )  # fmt: skip
+    return Later(runs=runs, wait_s=none, lost_s=none)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

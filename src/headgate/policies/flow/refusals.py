@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headgate.base.units import format_size
 from headgate.decision.standing import Standing, unplaceable
 from headgate.flow import Ints
 from headgate.policies.flow.aggregated import Placed
-from headgate.policies.flow.laminar import LaminarRound
 from headgate.protocol import Reason, Refusal
 from headgate.protocol.reasons import (
     BelowShare,
@@ -26,6 +24,9 @@ from headgate.protocol.reasons import (
 from headgate.state import Snapshot
 
 _NOBODY = -1
+
+Cheapest = Callable[[Ints, Ints], Ints]
+"""From tasks (indices into `Standing.task`) and free GPUs to the least price per job."""
 
 
 def strangers(policy: str, snapshot: Snapshot, now: Standing) -> Iterator[Refusal]:
@@ -42,18 +43,18 @@ def refusals(
     *,
     target: Ints,
     group: Ints,
-    offered: Ints,
-    solved: LaminarRound,
+    most: Ints,
     placed: Placed,
     wait_price: Ints,
+    cheapest: Cheapest,
 ) -> Iterator[Refusal]:
     """Yield why what is left waits, jobs with the same reason together.
 
-    `target` are fair shares, `group` is which job of the round stands for each one, `offered` are
-    the tasks of the round and `placed` those that run now, as indices into `now.task`;
-    `wait_price` is what waiting costs each job.
+    `target` are fair shares; of the jobs of a `group` together at most `most` tasks are placed;
+    `placed` are those that run now, as indices into `now.task`; `wait_price` is what waiting costs
+    each job; `cheapest` tells what some tasks would cost on GPUs that are still free.
     """
-    after = _After(snapshot, now, target, group, offered, solved, placed, wait_price)
+    after = _After(snapshot, now, target, group, most, placed, wait_price, cheapest)
     groups: dict[Reason, list[int]] = {}
     for job in np.flatnonzero(after.left).tolist():
         groups.setdefault(after.reason(job), []).append(int(now.jobs[job]))
@@ -70,10 +71,10 @@ class _After:
         now: Standing,
         target: Ints,
         group: Ints,
-        offered: Ints,
-        solved: LaminarRound,
+        most: Ints,
         placed: Placed,
         wait_price: Ints,
+        cheapest: Cheapest,
     ) -> None:
         self._snapshot, self._now, self._target = snapshot, now, target
         jobs, kinds = len(now.jobs), len(now.class_bytes)
@@ -89,7 +90,7 @@ class _After:
 
         nothing = np.iinfo(np.int64).max
         self._need_bytes = np.full(jobs, nothing)
-        np.minimum.at(self._need_bytes, job, now.task_bytes[waits])
+        np.minimum.at(self._need_bytes, job, now.bytes_of(waits))
         self._kind = np.searchsorted(now.class_bytes, self._need_bytes)
         free = now.free.copy()
         np.subtract.at(free, (placed.node, placed.kind), 1)
@@ -98,14 +99,12 @@ class _After:
         self._largest = int(now.class_bytes[self._free > 0].max(initial=0))
         self._kinds = kinds
 
-        round_ = solved.round
         self._wait = wait_price
-        placed_group = group[now.task_job[placed.task]]
-        placed_by_group = np.bincount(placed_group, minlength=len(round_.most))
-        self._held_back = (placed_by_group < round_.most)[group]
+        placed_by_group = np.bincount(group[now.task_job[placed.task]], minlength=len(most))
+        self._held_back = (placed_by_group < most)[group]
         self._move = np.full(jobs, nothing)
         if self._fitting[0] and self._held_back.any():
-            self._move = _cheapest(solved, free, waits[offered])[group]
+            self._move = cheapest(np.flatnonzero(waits & self._held_back[now.task_job]), free)
         self._ahead = self._furthest_ahead()
 
     def _furthest_ahead(self) -> list[int]:
@@ -154,18 +153,3 @@ class _After:
         spec = self._snapshot.queue(queue)
         used = self._snapshot.queues.held_gpus[queue] + int(self._queue_won[queue])
         return QueueLimit(queue=spec.name, used_gpus=used, max_gpus=spec.max_gpus or 0)
-
-
-def _cheapest(solved: LaminarRound, free: Ints, waits: NDArray[np.bool_]) -> Ints:
-    """Return each job's cheapest price of a task that waits on a GPU that is still free."""
-    round_ = solved.round
-    in_rack = np.zeros((int(round_.node_rack.max(initial=-1)) + 1, free.shape[1]), np.int64)
-    np.add.at(in_rack, round_.node_rack, free)
-    price = np.full(len(round_.most), np.iinfo(np.int64).max)
-    for option, left in zip(
-        solved.options, (free, in_rack, free.sum(axis=0, keepdims=True)), strict=True
-    ):
-        fitting = np.cumsum(left[:, ::-1], axis=1)[:, ::-1]
-        open_ = (fitting[option.place, round_.task_class[option.task]] > 0) & waits[option.task]
-        np.minimum.at(price, round_.task_job[option.task[open_]], option.price[open_])
-    return price
