@@ -23,6 +23,38 @@ def ints(values: list[int]) -> Ints:
 
 
 @st.composite
+def reads_of(draw: st.DrawFn, tasks: int, nodes: int, shards: int) -> dict[str, Ints]:
+    """What each task reads, what that costs, and where it lies."""
+    reads = [
+        draw(st.lists(st.integers(0, shards - 1), max_size=3)) if shards else []
+        for _ in range(tasks)
+    ]
+    replicas = [
+        draw(st.lists(st.integers(0, nodes - 1), max_size=3, unique=True)) for _ in range(shards)
+    ]
+    bandwidth = Bandwidth(
+        disk_bytes_per_s=draw(st.sampled_from([2e9, 1e8, 1e7])),  # the last: slower than networks
+        rack_bytes_per_s=1.25e8,
+        cluster_bytes_per_s=draw(st.sampled_from([2.5e7, 1.25e8])),
+    )
+    per_byte = prices_per_byte(bandwidth, alpha1=1.5, alpha2=draw(st.sampled_from([1.01, 2.0])))
+    sizes = draw(
+        st.lists(
+            st.sampled_from([0, 1, 1000, 3 * 10**8, 10**9]),
+            min_size=shards,
+            max_size=shards,
+        )
+    )
+    return {
+        "read_task": ints([t for t, read in enumerate(reads) for _ in read]),
+        "read_shard": ints(list(itertools.chain(*reads))),
+        "shard_price": shard_prices(ints(sizes), per_byte),
+        "replica_first": ints([0, *itertools.accumulate(map(len, replicas))]),
+        "replica_node": ints(list(itertools.chain(*replicas))),
+    }
+
+
+@st.composite
 def rounds(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, later: int = 6) -> Round:
     """GPUs of several sizes, some held; tasks of several shards, with and without replicas.
 
@@ -37,43 +69,19 @@ def rounds(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, later: int = 6) -
     job_count, shard_count = draw(st.integers(1, 3)), draw(st.integers(0, 5))
     kinds = draw(st.integers(1, 3))
     task_job = numbers(0, job_count - 1, task_count)
-    reads = [
-        draw(st.lists(st.integers(0, shard_count - 1), max_size=3)) if shard_count else []
-        for _ in range(task_count)
-    ]
-    replicas = [
-        draw(st.lists(st.integers(0, node_count - 1), max_size=3, unique=True))
-        for _ in range(shard_count)
-    ]
+    data = draw(reads_of(task_count, node_count, shard_count))
     waiting = [task_job.count(j) for j in range(job_count)]
     most = [draw(st.integers(0, n + 1)) for n in waiting]
     least = [draw(st.sampled_from([0, min(1, n), n // 2, n])) for n in most]
     later_count = draw(st.integers(0, later))
     later_prices = st.sampled_from([0, 1, 1000, 3 * 10**6, 2 * 10**7])
-    bandwidth = Bandwidth(
-        disk_bytes_per_s=draw(st.sampled_from([2e9, 1e8, 1e7])),  # the last: slower than networks
-        rack_bytes_per_s=1.25e8,
-        cluster_bytes_per_s=draw(st.sampled_from([2.5e7, 1.25e8])),
-    )
-    per_byte = prices_per_byte(bandwidth, alpha1=1.5, alpha2=draw(st.sampled_from([1.01, 2.0])))
-    sizes = draw(
-        st.lists(
-            st.sampled_from([0, 1, 1000, 3 * 10**8, 10**9]),
-            min_size=shard_count,
-            max_size=shard_count,
-        )
-    )
     return Round(
         node_rack=ints(numbers(0, 2, node_count)),
         free=ints(numbers(0, 2, node_count * kinds)).reshape(node_count, kinds),
         task=np.arange(task_count),
         task_job=ints(task_job),
         task_class=ints(numbers(0, kinds - 1, task_count)),
-        read_task=ints([t for t, shards in enumerate(reads) for _ in shards]),
-        read_shard=ints(list(itertools.chain(*reads))),
-        shard_price=shard_prices(ints(sizes), per_byte),
-        replica_first=ints([0, *itertools.accumulate(map(len, replicas))]),
-        replica_node=ints(list(itertools.chain(*replicas))),
+        **data,
         job=np.arange(job_count),
         most=ints(most),
         least=ints(least),
