@@ -25,7 +25,7 @@ UNSEEN = {
         "running", "started_at", "ended_at", "peak_gpus",
     },
     "queues": {"in_flight", "queued"},
-    "nodes": {"free_gpus", "free_cpus", "spec", "gpu_count"},
+    "nodes": {"free_gpus", "free_cpus", "spec"},
 }  # fmt: skip
 
 

@@ -62,9 +62,9 @@ class FrozenColumn:
             yield base, self._pages[number][: self._length - base]
 
     def take(self, rows: Array | range) -> Array:
-        """Return the values of some rows, in their order; O(rows + rows of the pages they are on).
+        """Return the values of some rows, in their order; those of a range are not to be written to.
 
-        Those of a range, all of one step, are not to be written to.
+        O(rows + pages) where rows ascend; else the pages that they are on are copied.
         """
         if isinstance(rows, range):
             return self.span(rows.start, rows.stop)
@@ -72,15 +72,22 @@ class FrozenColumn:
         if len(self._pages) <= _FEW:
             taken = self.array()[rows]
             return taken
-        touched = np.zeros(len(self._pages), bool)
-        touched[rows >> _SHIFT] = True
-        numbers = np.flatnonzero(touched).tolist()
-        if not numbers:
-            return np.empty(0, self._dtype)
-        values = np.concatenate([self._pages[number] for number in numbers])
-        first = (np.cumsum(touched) - 1) << _SHIFT
-        taken = values[first[rows >> _SHIFT] + (rows & _MASK)]
-        return taken
+        number, within = rows >> _SHIFT, rows & _MASK
+        if (number[1:] < number[:-1]).any():
+            touched = np.zeros(len(self._pages), bool)
+            touched[number] = True
+            some = np.flatnonzero(touched).tolist()
+            values = np.concatenate([self._pages[page] for page in some])
+            taken = values[((np.cumsum(touched) - 1) << _SHIFT)[number] + within]
+            return taken
+        ends = [*(np.flatnonzero(number[1:] != number[:-1]) + 1).tolist(), len(rows)]
+        begins = [0, *ends[:-1]]
+        pages = number[begins].tolist() if len(rows) else []
+        parts = [
+            self._pages[page][within[begin:end]]
+            for page, begin, end in zip(pages, begins, ends, strict=True)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, self._dtype)
 
     def changed(self, before: FrozenColumn) -> Array:
         """Return the rows, ascending, whose bits are not what they were, or that are new.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from headgate.base.column import FrozenColumn
 from headgate.decision.census import Bools, Census, Moves, index_of, moved_in, moved_since, nobody
 from headgate.decision.shares import NO_CEILING, Hierarchy, Ints
 from headgate.model import Job
-from headgate.state import JobState, Snapshot
+from headgate.state import Changes, JobState, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
 
@@ -48,6 +48,7 @@ class Standing:
     """
 
     snapshot: Snapshot
+    changes: Changes | None  # since the standing that this one was made from
     hardware: Hardware
     census: Census
     jobs: Ints  # [jobs] rows, in order of arrival
@@ -63,6 +64,12 @@ class Standing:
     queue: Ints  # [jobs] rows
     ceiling: Ints  # [queues] GPUs that these jobs may hold
     hierarchy: Hierarchy
+
+    def changes_since(self, before: Snapshot) -> Changes | None:
+        """Return what has changed since an earlier snapshot, None if it is of another line."""
+        if self.changes is not None and self.changes.before is before:
+            return self.changes
+        return self.snapshot.changes(before)
 
     @property
     def class_bytes(self) -> Ints:
@@ -113,7 +120,8 @@ def standing(snapshot: Snapshot, before: Standing | None = None) -> Standing:
     if before is not None and _turned(before, active, strange):
         return standing(snapshot)  # all its tasks come in, or leave, and have not moved
     ours = ~strange & census.unfinished.any(axis=1)
-    return _stands(snapshot, hardware, census, active[ours], active[strange], moved, before)
+    stands = _stands(snapshot, hardware, census, active[ours], active[strange], moved, before)
+    return stands if changes is None else replace(stands, changes=changes)
 
 
 def _since(snapshot: Snapshot, active: Ints) -> range:
@@ -158,6 +166,7 @@ def _stands(
     ceiling = _ceilings(snapshot, held, queue)
     return Standing(
         snapshot=snapshot,
+        changes=None,
         hardware=hardware,
         census=census,
         jobs=jobs,

@@ -25,7 +25,7 @@ class Changes:
 
     def __init__(self, before: Snapshot, after: Snapshot) -> None:
         """Compare two snapshots of one line, the earlier one first."""
-        self._before, self._after = before, after
+        self.before, self._after = before, after
 
     @cached_property
     def tasks(self) -> Ints:
@@ -48,7 +48,7 @@ class Changes:
     @cached_property
     def nodes(self) -> Ints:
         """Nodes that came, went, or came back with other GPUs."""
-        return self._rows("nodes", "alive", "rack", "first_gpu")
+        return self._rows("nodes", "alive", "rack", "first_gpu", "gpu_count")
 
     @cached_property
     def gpus(self) -> Ints:
@@ -66,7 +66,7 @@ class Changes:
         return self._rows("kinds", "compute_s", "held_s")
 
     def _rows(self, table: str, *columns: str) -> Ints:
-        before, after = getattr(self._before, table), getattr(self._after, table)
+        before, after = getattr(self.before, table), getattr(self._after, table)
         parts = [getattr(after, name).changed(getattr(before, name)) for name in columns]
         some = [rows for rows in parts if len(rows)] or parts[:1]
         found: Ints = some[0] if len(some) == 1 else np.unique(np.concatenate(some))

@@ -118,14 +118,17 @@ def random_walk(
 ) -> Iterator[Snapshot]:
     """Yield snapshots of one random state as it goes on, some steps apart, where jobs still come.
 
-    In between a kind of tasks may learn from a run, replicas come and go, and queues change.
+    In between a kind of tasks may learn from a run, one may give back what it holds and keep what
+    it has saved, replicas come and go, and queues change.
     """
     rng, state = stream(seed, "random walk"), random_state(seed, accepts)
+    for task in range(len(state.tasks.state)):
+        state.tasks.checkpoint_s[task] = rng.choice((0.0, 0.5))
     for _ in range(steps):
         yield state.freeze()
         for _ in range(rng.choice((1, 1, 2, 5))):
             _step(state, range(len(state.names.jobs)), rng)
-        for change in (_submit, _learn, _copy, _reform):
+        for change in (_submit, _learn, _give_back, _copy, _reform):
             if rng.random() < 0.3:
                 change(state, rng, accepts)
 
@@ -139,7 +142,7 @@ def _step(state: State, jobs: Iterable[int], rng: Random) -> None:
 
 
 def _submit(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
-    job = random_job(rng, f"j{len(state.names.jobs)}", random_shards(rng))
+    job = random_job(rng, f"j{len(state.names.jobs)}", rng.choice(((), random_shards(rng))))
     if accepts(job):
         state.add_job(job)
 
@@ -148,6 +151,17 @@ def _learn(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
     del accepts
     if running := _in(state, TaskState.RUNNING):
         state.learn(rng.choice(running))
+
+
+def _give_back(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+    del accepts
+    saved = [
+        task
+        for task in _in(state, TaskState.RUNNING)
+        if not state.job(state.tasks.job[task]).gang and state.gained_s(task, state.now)
+    ]
+    if saved:
+        state.release(rng.choice(saved), TaskState.WAITING)
 
 
 def _copy(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:

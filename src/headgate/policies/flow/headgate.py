@@ -11,6 +11,7 @@ from headgate.decision.costs import FLOW_PAPER
 from headgate.decision.debts import changed_debts, missed_gpu_s, remaining_gpu_s
 from headgate.decision.shares import Floats, Ints, fair_shares
 from headgate.decision.standing import Standing
+from headgate.decision.work import Backlog, Holders
 from headgate.policies.flow.aggregated import Placed, Round, nth_of_equals
 from headgate.policies.flow.later import (
     Claims,
@@ -94,7 +95,7 @@ class TimelyFlow(FlowPolicy):
         del round_
         snapshot, now, later, demand = scene.snapshot, scene.now, scene.later, scene.demand
         owed = missed_gpu_s(snapshot, now, memory_s=self._memory_s)
-        left_s = remaining_gpu_s(snapshot, now)
+        left_s = remaining_gpu_s(now, Holders(snapshot), Backlog(snapshot))
         first = _overlooked(now, demand.target, owed, self._memory_s)
         turn = np.lexsort(((left_s - owed) / np.maximum(demand.target, 1), ~first))
         placed, left = in_turn(now, routed, np.argsort(turn))
