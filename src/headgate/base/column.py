@@ -62,7 +62,7 @@ class FrozenColumn:
             yield base, self._pages[number][: self._length - base]
 
     def take(self, rows: Array | range) -> Array:
-        """Return the values of some rows, in their order; those of a range are not to be written to.
+        """Return the values of some rows, in their order; a range's are not to be written to.
 
         O(rows + pages) where rows ascend; else the pages that they are on are copied.
         """
