@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.column import PAGE_ROWS, Column, FrozenColumn
+from headgate.base.rng import Random
 
 NUMBER = st.integers(-1000, 1000)
 # Lengths around the ends of pages, where mistakes live.
@@ -126,6 +127,17 @@ def test_two_views_of_a_column_tell_what_was_written_between_them(
             assert after.changed(before).tolist() == other
     chosen = np.array([row % len(model) for row in rows if model], np.int64)
     assert views[-1][0].take(chosen).tolist() == [model[row] for row in chosen]
+
+
+@given(seed=st.integers(0, 10**6), count=st.sampled_from((0, 1, 7, 500)), ascending=st.booleans())
+def test_rows_are_taken_from_near_and_far(seed: int, count: int, ascending: bool) -> None:
+    for pages in (1, 40):
+        column, rows = Column("i4"), Random(seed).choices(range(pages * PAGE_ROWS), k=count)
+        column.extend(np.arange(pages * PAGE_ROWS) * 3, pages * PAGE_ROWS)
+        chosen = sorted(rows) if ascending else rows
+        taken = column.freeze().take(np.array(chosen, np.int64))
+        assert (taken.dtype, taken.tolist()) == (np.int32, [3 * row for row in chosen])
+    assert column.freeze().take(range(5, 9)).tolist() == [15, 18, 21, 24]
 
 
 def test_what_was_not_a_number_and_still_is_none_has_not_changed() -> None:

@@ -69,6 +69,8 @@ class FrozenColumn:
         if isinstance(rows, range):
             return self.span(rows.start, rows.stop)
         taken: Array
+        if not len(rows):
+            return np.empty(0, self._dtype)
         if len(self._pages) <= _FEW:
             taken = self.array()[rows]
             return taken
@@ -82,12 +84,10 @@ class FrozenColumn:
             return taken
         ends = [*(np.flatnonzero(number[1:] != number[:-1]) + 1).tolist(), len(rows)]
         begins = [0, *ends[:-1]]
-        pages = number[begins].tolist() if len(rows) else []
-        parts = [
+        return np.concatenate([
             self._pages[page][within[begin:end]]
-            for page, begin, end in zip(pages, begins, ends, strict=True)
-        ]
-        return np.concatenate(parts) if parts else np.empty(0, self._dtype)
+            for page, begin, end in zip(number[begins].tolist(), begins, ends, strict=True)
+        ])  # fmt: skip
 
     def changed(self, before: FrozenColumn) -> Array:
         """Return the rows, ascending, whose bits are not what they were, or that are new.
