@@ -142,7 +142,7 @@ def _step(state: State, jobs: Iterable[int], rng: Random) -> None:
 
 
 def _submit(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
-    job = random_job(rng, f"j{len(state.names.jobs)}", rng.choice(((), random_shards(rng))))
+    job = random_job(rng, f"late{len(state.names.jobs)}", rng.choice(((), random_shards(rng))))
     if accepts(job):
         state.add_job(job)
 
