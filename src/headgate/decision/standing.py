@@ -81,13 +81,8 @@ class Standing:
         """The GPUs of each class, held or free."""
         return self.hardware.gpus
 
-    @property
-    def task_bytes(self) -> Ints:
-        """The GPU memory that each task needs, `[tasks]`."""
-        return self.bytes_of(np.arange(len(self.task)))
-
     def bytes_of(self, tasks: Ints) -> Ints:
-        """Return the GPU memory that some tasks need, by their index."""
+        """Return the GPU memory that some tasks need: indices, or which of all."""
         return self.snapshot.tasks.memory_bytes.take(self.task[tasks])
 
 
