@@ -13,7 +13,7 @@ from headgate.decision.outlook import choose, outlook
 from headgate.decision.standing import standing
 from headgate.decision.work import Backlog, Holders
 from headgate.model import Task
-from headgate.policies.flow.later import Later, later_gpus
+from headgate.policies.flow.later import Later, Work, later_gpus
 from headgate.protocol import FailureKind, TaskFailed, TaskFinished, TaskStarted, Usage
 
 READ = Usage(read_bytes=(2 * GB, 0, 0), read_s=2.0)
@@ -28,7 +28,7 @@ def begun(bench: Bench, job: str, ordinal: int) -> int:
 
 def later(bench: Bench) -> Later:
     snapshot = bench.engine.snapshot()
-    return later_gpus(snapshot, standing(snapshot))
+    return later_gpus(now := standing(snapshot), Work(now))
 
 
 def test_a_cut_costs_less_right_after_a_checkpoint_and_the_next_run_is_shorter() -> None:

@@ -8,14 +8,16 @@ from numpy.typing import NDArray
 
 from headgate.decision import Parameter, Policy, PolicyInfo
 from headgate.decision.costs import FLOW_PAPER
-from headgate.decision.debts import changed_debts, missed_gpu_s, remaining_gpu_s
+from headgate.decision.debts import changed_debts, missed_gpu_s
 from headgate.decision.shares import Floats, Ints, fair_shares
 from headgate.decision.standing import Standing
-from headgate.decision.work import Backlog, Holders
-from headgate.policies.flow.aggregated import Placed, Round, nth_of_equals
+from headgate.policies.flow.aggregated import Placed, Round, in_order, nth_of_equals
 from headgate.policies.flow.later import (
     Claims,
+    Later,
+    Work,
     ask_again_at,
+    later_gpus,
     waiting_for,
     worth_cutting,
 )
@@ -90,12 +92,19 @@ class TimelyFlow(FlowPolicy):
             target=target, group=np.arange(len(now.jobs)), row=now.jobs, most=most, least=most
         )
 
+    def later(self, now: Standing, before: Later | None) -> Later:
+        """Return the GPUs that are held, each to be had at the wait until it is free."""
+        work = Work(now) if before is None else before.work
+        work.follow(now)
+        return later_gpus(now, work)
+
     def choose(self, scene: Scene, round_: Round, routed: Placed) -> Choice:
         """Place what is due now, in turn, and cut runs short where that is worth its price."""
         del round_
         snapshot, now, later, demand = scene.snapshot, scene.now, scene.later, scene.demand
+        assert later is not None
         owed = missed_gpu_s(snapshot, now, memory_s=self._memory_s)
-        left_s = remaining_gpu_s(now, Holders(snapshot), Backlog(snapshot))
+        left_s = later.work.left_s(now)
         first = _overlooked(now, demand.target, owed, self._memory_s)
         turn = np.lexsort(((left_s - owed) / np.maximum(demand.target, 1), ~first))
         placed, left = in_turn(now, routed, np.argsort(turn))
@@ -134,9 +143,12 @@ def in_turn(now: Standing, routed: Placed, turn: Ints) -> tuple[Placed, Placed]:
 
     `turn` is each job's place in the order of jobs.
     """
-    order = np.lexsort((routed.task, turn[now.task_job[routed.task]]))
+    order = in_order(turn[now.task_job[routed.task]])
     cell = (routed.node * now.free.shape[1] + routed.kind)[order]
-    first = nth_of_equals(cell) < now.free.ravel()[cell]
+    free = now.free.ravel()[cell]
+    some = np.flatnonzero(free)
+    first = np.zeros(len(order), bool)
+    first[some] = nth_of_equals(cell[some]) < free[some]
     return routed.only(np.sort(order[first])), routed.only(order[~first])
 
 

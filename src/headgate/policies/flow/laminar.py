@@ -47,8 +47,6 @@ Flags = NDArray[np.bool_]
 Ways = tuple[Ints, Ints, Ints]
 """Unit, place and cost of some options; units ascend."""
 
-NONE: Ints = np.zeros(0, np.int64)
-
 
 class LaminarRound:
     """A round, solved, and the next one, and so on, while the same GPUs are up.
@@ -69,7 +67,7 @@ class LaminarRound:
         self._task = RowMap()  # of a unit; -1 for a held GPU
         self._held = np.zeros(0, bool)  # by GPU, and its unit, and the wait that it costs
         self._held_unit, self._held_price = RowMap(), RowMap()
-        self.next(round_, NONE)
+        self.next(round_, np.zeros(0, np.int64))
 
     @property
     def units(self) -> int:

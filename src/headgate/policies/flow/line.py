@@ -6,9 +6,9 @@ import numpy as np
 
 from headgate.flow import Certificate, Ints
 from headgate.policies.flow.aggregated import Placed, Round, cheapest_free
-from headgate.policies.flow.laminar import NONE, LaminarRound
+from headgate.policies.flow.laminar import LaminarRound
 from headgate.policies.flow.offers import Offers, first_come
-from headgate.policies.flow.scene import Scene
+from headgate.policies.flow.scene import NONE, Scene
 from headgate.state import Snapshot, TaskState
 from headgate.state.changes import Changes
 

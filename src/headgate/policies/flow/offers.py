@@ -21,7 +21,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Waiting:
+class Candidates:
     """The tasks of a `Standing`, one value each; `able` are those that might be placed now."""
 
     row: Ints
@@ -30,13 +30,13 @@ class Waiting:
     able: Flags
 
 
-def waiting(now: Standing, kind: Ints, most: Ints, *, ahead: bool) -> Waiting:
+def candidates(now: Standing, kind: Ints, most: Ints, *, ahead: bool) -> Candidates:
     """Return who waits, and might be placed now, or, `ahead`, on any GPU that is up."""
     fits = now.task_class < len(now.class_bytes)
     able = fits & (most > 0)[now.task_job]
     if not (ahead or now.free.any()):
         able[:] = False
-    return Waiting(row=now.task, job=now.task_job, kind=kind, able=able)
+    return Candidates(row=now.task, job=now.task_job, kind=kind, able=able)
 
 
 class Offers:
@@ -46,7 +46,7 @@ class Offers:
         """Begin with none."""
         self._count, self._bytes = RowMap(0), RowMap(0)
 
-    def new(self, tasks: Waiting, most: Ints, offered: Flags) -> Ints:
+    def new(self, tasks: Candidates, most: Ints, offered: Flags) -> Ints:
         """Return which tasks to offer besides those `offered`, as indices; `most` is by job."""
         room = most[tasks.job] - self._count[tasks.kind]
         able = np.flatnonzero(tasks.able & ~offered & (room > 0))
@@ -60,7 +60,7 @@ class Offers:
         """Count tasks that are offered from now on, or no longer."""
         self._count.add(kind, step)
 
-    def waiting_bytes(self, tasks: Waiting, group: Ints, groups: int) -> Floats:
+    def waiting_bytes(self, tasks: Candidates, group: Ints, groups: int) -> Floats:
         """Return what the able tasks of each group read together; `group` is by job."""
         able = np.flatnonzero(tasks.able)
         each = self._bytes[tasks.kind[able]]

@@ -19,9 +19,9 @@ from headgate.flow import Ints
 from headgate.model import Job
 from headgate.policies.flow.accounts import free_gpu_price_s, job_accounts, run_price_s
 from headgate.policies.flow.aggregated import Placed, Round, nth_of_equals
-from headgate.policies.flow.later import later_gpus, none_later
+from headgate.policies.flow.later import Later
 from headgate.policies.flow.line import Line, first_round
-from headgate.policies.flow.offers import Offers, waiting
+from headgate.policies.flow.offers import Offers, candidates
 from headgate.policies.flow.refusals import refusals, strangers
 from headgate.policies.flow.scene import Demand, Prices, Scene
 from headgate.protocol import Placement, Plan, Reason
@@ -45,7 +45,7 @@ class Choice:
     again_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Certified:
     """How many rounds that followed others were proven optimal, or found not to be."""
 
@@ -72,6 +72,14 @@ class FlowPolicy(ABC):
     def __getstate__(self) -> dict[str, object]:
         """Leave what has been solved out of copies."""
         return self.__dict__ | {"_kept": []}
+
+    def later(self, now: Standing, before: Later | None) -> Later | None:
+        """Return the GPUs held now that tasks may be given, too; here none.
+
+        `before` are those of an earlier snapshot, which are not used again.
+        """
+        del now, before
+        return None
 
     @abstractmethod
     def demand(self, now: Standing) -> Demand:
@@ -129,7 +137,7 @@ class FlowPolicy(ABC):
         if last is not None and last.knows(snapshot):
             self._kept[:] = [last]
             return Line(self._scene(snapshot))
-        scene = self._scene(snapshot)
+        scene = self._scene(snapshot, last)
         line = last if last is not None and last.next(scene) else Line(scene)
         if line.followed % _PROVEN_EVERY == 1:
             line = self._proven(line)
@@ -147,17 +155,19 @@ class FlowPolicy(ABC):
         )
         return line if certificate.clean else Line(line.scene)
 
-    def _scene(self, snapshot: Snapshot) -> Scene:
-        now = standing(snapshot)
+    def _scene(self, snapshot: Snapshot, last: Line | None = None) -> Scene:
+        """Return what is known before a round is solved, and what was known of the last one."""
+        before = None if last is None else last.scene
+        now = standing(snapshot, None if before is None else before.now)
         demand = self.demand(now)
         kind = snapshot.tasks.alike.take(now.task).astype(np.int64)
         most = demand.most[demand.group]
         return Scene(
             snapshot=snapshot,
             now=now,
-            later=later_gpus(snapshot, now) if self.plans_ahead else none_later(),
+            later=self.later(now, None if before is None else before.later),
             demand=demand,
-            tasks=waiting(now, kind, most, ahead=self.plans_ahead),
+            tasks=candidates(now, kind, most, ahead=self.plans_ahead),
             prices=self._prices,
         )
 

@@ -11,10 +11,11 @@ from headgate.decision.standing import Standing
 from headgate.flow import Ints
 from headgate.policies.flow.aggregated import Round
 from headgate.policies.flow.later import Later
-from headgate.policies.flow.offers import Offers, Waiting
+from headgate.policies.flow.offers import Candidates, Offers
 from headgate.policies.flow.prices import wait_prices
 from headgate.state import Snapshot
-from headgate.state.tables import GPU_GONE
+
+NONE: Ints = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,9 +52,9 @@ class Scene:
 
     snapshot: Snapshot
     now: Standing
-    later: Later  # GPUs held now that the round may give to tasks
+    later: Later | None  # GPUs held now that the round may give to tasks
     demand: Demand
-    tasks: Waiting
+    tasks: Candidates
     prices: Prices
 
     @property
@@ -63,11 +64,8 @@ class Scene:
 
     def up(self) -> Ints:
         """Return the GPUs that are up, `[nodes, classes]`."""
-        gpus, classes = self.snapshot.gpus, self.now.class_bytes
-        there = np.flatnonzero(gpus.task.array() != GPU_GONE)
-        kind = np.searchsorted(classes, gpus.memory_bytes.array()[there])
-        cell = gpus.node.array()[there].astype(np.int64) * len(classes) + kind
-        return np.bincount(cell, minlength=self.now.free.size).reshape(self.now.free.shape)
+        free = self.now.free
+        return np.bincount(self.now.hardware.cell, minlength=free.size).reshape(free.shape)
 
     def round_of(self, tasks: Ints, offers: Offers) -> Round:
         """Return the round with some of its tasks (indices); `offers` takes note of what they read.
@@ -75,7 +73,7 @@ class Scene:
         O(reads and replicas of these tasks + GPUs + jobs + tasks that wait).
         """
         snapshot, now, demand, prices = self.snapshot, self.now, self.demand, self.prices
-        row = now.task[tasks]
+        later, row = self.later, now.task[tasks]
         read = snapshot.tasks.input.take(row).astype(np.int64)
         offsets, shard = snapshot.inputs.shards.flat(read)
         size_bytes = snapshot.shards.size_bytes.take(shard)
@@ -100,10 +98,10 @@ class Scene:
             least=demand.least,
             wait_price=self._wait_price(offers),
             may_wait=prices.may_wait,
-            later_gpu=self.later.runs.gpu,
-            later_node=self.later.runs.node,
-            later_class=self.later.runs.kind,
-            later_price=self.later.price,
+            later_gpu=NONE if later is None else later.runs.gpu,
+            later_node=NONE if later is None else later.runs.node,
+            later_class=NONE if later is None else later.runs.kind,
+            later_price=NONE if later is None else later.price,
         )
 
     def _wait_price(self, offers: Offers) -> Ints:
