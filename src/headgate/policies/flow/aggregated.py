@@ -152,8 +152,9 @@ def in_order(values: Ints) -> Ints:
 def nth_of_equals(values: Ints) -> Ints:
     """Return how many equal values come before each one; none of them is negative."""
     order = in_order(values)
+    first = np.flatnonzero(np.diff(values[order], prepend=-1))
     nth = np.empty_like(order)
-    nth[order] = np.arange(len(order)) - np.searchsorted(values[order], values[order])
+    nth[order] = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
     return nth
 
 

@@ -111,7 +111,7 @@ def waiting_for(now: Standing, later: Later, left: Placed) -> Waiting:
     """
     kinds = now.free.shape[1]
     cell, sought = later.runs.node * kinds + later.runs.kind, left.node * kinds + left.kind
-    soonest = np.argsort(later.wait_s, kind="stable")
+    soonest = in_order(later.price)
     soonest = soonest[in_order(cell[soonest])]
     held = np.bincount(cell, minlength=now.free.size)
     first = np.cumsum(held) - held

@@ -48,9 +48,10 @@ class Offers:
 
     def new(self, tasks: Candidates, most: Ints, offered: Flags) -> Ints:
         """Return which tasks to offer besides those `offered`, as indices; `most` is by job."""
-        room = most[tasks.job] - self._count[tasks.kind]
-        able = np.flatnonzero(tasks.able & ~offered & (room > 0))
-        return able[nth_of_equals(tasks.kind[able]) < room[able]]
+        able = np.flatnonzero(tasks.able & ~offered)
+        room = most[tasks.job[able]] - self._count[tasks.kind[able]]
+        able, room = able[room > 0], room[room > 0]
+        return able[nth_of_equals(tasks.kind[able]) < room]
 
     def note(self, kind: Ints, read_bytes: Ints) -> None:
         """Take note of what tasks of some kinds read."""
