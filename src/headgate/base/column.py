@@ -8,6 +8,7 @@ tuple, and a round over 100,000 rows copies only the pages it changes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from operator import is_not
 from typing import Any
 
@@ -20,6 +21,31 @@ _MASK = PAGE_ROWS - 1
 _FEW = 16  # pages that are sooner put together than told apart
 
 Array = NDArray[Any]
+
+
+class Rows:
+    """Rows to take from several columns of one table: sorted by page no more than once."""
+
+    def __init__(self, rows: Array) -> None:
+        self.rows = rows
+
+    @cached_property
+    def order(self) -> Array | None:
+        """Their places when sorted by page; None where they are."""
+        page = self.rows >> _SHIFT
+        return page.argsort(kind="stable") if (page[1:] < page[:-1]).any() else None
+
+    @cached_property
+    def pages(self) -> list[tuple[int, Array]]:
+        """The pages that they are on, and where there."""
+        rows = self.rows if self.order is None else self.rows[self.order]
+        page, within = rows >> _SHIFT, rows & _MASK
+        ends = [*(np.flatnonzero(page[1:] != page[:-1]) + 1).tolist(), len(rows)]
+        begins = [0, *ends[:-1]] if len(rows) else []
+        return [
+            (number, within[begin:end])
+            for number, begin, end in zip(page[begins].tolist(), begins, ends, strict=False)
+        ]
 
 
 class FrozenColumn:
@@ -61,33 +87,25 @@ class FrozenColumn:
             base = number << _SHIFT
             yield base, self._pages[number][: self._length - base]
 
-    def take(self, rows: Array | range) -> Array:
+    def take(self, rows: Array | range | Rows) -> Array:
         """Return the values of some rows, in their order; a range's are not to be written to.
 
-        O(rows + pages) where rows ascend; else the pages that they are on are copied.
+        O(rows + pages that they are on).
         """
         if isinstance(rows, range):
             return self.span(rows.start, rows.stop)
         taken: Array
-        if not len(rows):
-            return np.empty(0, self._dtype)
         if len(self._pages) <= _FEW:
-            taken = self.array()[rows]
+            taken = self.array()[rows.rows if isinstance(rows, Rows) else rows]
             return taken
-        number, within = rows >> _SHIFT, rows & _MASK
-        if (number[1:] < number[:-1]).any():
-            touched = np.zeros(len(self._pages), bool)
-            touched[number] = True
-            some = np.flatnonzero(touched).tolist()
-            values = np.concatenate([self._pages[page] for page in some])
-            taken = values[((np.cumsum(touched) - 1) << _SHIFT)[number] + within]
-            return taken
-        ends = [*(np.flatnonzero(number[1:] != number[:-1]) + 1).tolist(), len(rows)]
-        begins = [0, *ends[:-1]]
-        return np.concatenate([
-            self._pages[page][within[begin:end]]
-            for page, begin, end in zip(number[begins].tolist(), begins, ends, strict=True)
-        ])  # fmt: skip
+        chosen = rows if isinstance(rows, Rows) else Rows(rows)
+        parts = [self._pages[page][within] for page, within in chosen.pages]
+        values = np.concatenate(parts) if parts else np.empty(0, self._dtype)
+        if chosen.order is None:
+            return values
+        taken = np.empty_like(values)
+        taken[chosen.order] = values
+        return taken
 
     def changed(self, before: FrozenColumn) -> Array:
         """Return the rows, ascending, whose bits are not what they were, or that are new.

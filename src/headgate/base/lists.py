@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.base.column import Array, Column, FrozenColumn
+from headgate.base.column import Array, Column, FrozenColumn, Rows
 
 Ints = NDArray[np.int64]
 
@@ -45,10 +45,11 @@ class FrozenLists:
 
         O(numbers returned + numbers on the pages where they lie).
         """
-        count = self._count.take(rows).astype(np.int64)
+        those = Rows(rows)
+        count = self._count.take(those).astype(np.int64)
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(count, out=offsets[1:])
-        at = np.arange(offsets[-1]) + np.repeat(self._first.take(rows) - offsets[:-1], count)
+        at = np.arange(offsets[-1]) + np.repeat(self._first.take(those) - offsets[:-1], count)
         return offsets, self._numbers.take(at).astype(np.int64)
 
     def changed(self, before: FrozenLists) -> Array:

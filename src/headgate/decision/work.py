@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.base.column import Array
+from headgate.base.column import Array, Rows
 from headgate.decision.census import Bools
 from headgate.decision.shares import Ints
 from headgate.decision.standing import Standing
@@ -59,10 +59,10 @@ class Holders:
         task = snapshot.gpus.task.take(gpus).astype(np.int64)
         self.task[gpus] = task
         held = np.argsort(task, kind="stable")[np.count_nonzero(task < 0) :]
-        gpus, task = gpus[held], task[held]  # columns are read fastest in order
-        self.stopping[gpus] = snapshot.tasks.state.take(task) == TaskState.STOPPING
+        gpus, rows = gpus[held], Rows(task[held])  # columns are read fastest in order
+        self.stopping[gpus] = snapshot.tasks.state.take(rows) == TaskState.STOPPING
         for name in _OF_HOLDERS:
-            getattr(self, name)[gpus] = getattr(snapshot.tasks, name).take(task)
+            getattr(self, name)[gpus] = getattr(snapshot.tasks, name).take(rows)
 
 
 _IDLE = np.isin(
@@ -109,20 +109,22 @@ class Backlog:
             return
         rows = changes.tasks
         known = rows[: np.searchsorted(rows, len(before.tasks.state))]
+        those = Rows(known)
         idle, saved = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
-        idle[: len(known)] = _IDLE[before.tasks.state.take(known)]
-        saved[: len(known)] = before.tasks.progress_s.take(known) > 0
+        idle[: len(known)] = _IDLE[before.tasks.state.take(those)]
+        saved[: len(known)] = before.tasks.progress_s.take(those) > 0
         self._write(now.snapshot, rows, idle, saved)
 
     def _write(self, snapshot: Snapshot, rows: Ints, was_idle: Bools, had_saved: Bools) -> None:
         """Take note of tasks that have changed, by what they were."""
-        self._seen, tasks = snapshot, snapshot.tasks
-        on_gpus = tasks.gpus.take(rows) > 0
-        idle = on_gpus & _IDLE[tasks.state.take(rows)]
-        saved = tasks.progress_s.take(rows) > 0
+        self._seen, tasks, those = snapshot, snapshot.tasks, Rows(rows)
+        on_gpus = tasks.gpus.take(those) > 0
+        idle = on_gpus & _IDLE[tasks.state.take(those)]
+        saved = tasks.progress_s.take(those) > 0
         step = (idle & ~saved).view(np.int8) - (on_gpus & was_idle & ~had_saved)
         some = np.flatnonzero(step)
-        key = tasks.job.take(rows[some]).astype(np.int64) * _KINDS + tasks.kind.take(rows[some])
+        moved = Rows(rows[some])
+        key = tasks.job.take(moved).astype(np.int64) * _KINDS + tasks.kind.take(moved)
         keys, counts = _summed(key, step[some].astype(np.int64))
         keys, counts = _summed(*_sorted(np.append(self._key, keys), np.append(self.count, counts)))
         self._key, self.count = keys[counts > 0], counts[counts > 0]
