@@ -60,8 +60,9 @@ def refusals(
     groups: dict[Reason, list[int]] = {}
     for jobs in after.alike():
         groups.setdefault(after.reason(jobs[0]), []).extend(jobs)
+    rows = now.jobs.tolist()
     for reason, jobs in groups.items():
-        yield Refusal(reason=reason, jobs=tuple(now.jobs[jobs].tolist()))
+        yield Refusal(reason=reason, jobs=tuple(rows[job] for job in jobs))
 
 
 class _After:
@@ -119,39 +120,39 @@ class _After:
             others = np.arange(len(now.jobs)) != job
             led |= others
             over[others] = self._holds[job] > self._target[job]
-        return np.select(
-            [
-                self._kind == len(now.class_bytes),
-                (self._queue_holds >= now.ceiling)[now.queue],
-                self._held_back & fits,
-                ~fits & some,
-                (self._holds >= self._target) & led,
-                over & (not some),
-            ],
-            range(_BUSY),
-            _BUSY,
-        )
+        bound = np.full(len(now.jobs), _BUSY)
+        if not some:
+            bound[over] = _BELOW
+        bound[(self._holds >= self._target) & led] = _SHARE
+        if some:
+            bound[~fits] = _MEMORY
+            bound[self._held_back & fits] = _LOCALITY
+        bound[(self._queue_holds >= now.ceiling)[now.queue]] = _CEILING
+        bound[self._kind == len(now.class_bytes)] = _NO_SUCH_GPU
+        return bound
 
     def alike(self) -> list[list[int]]:
         """Return the jobs that have tasks left waiting, those together that are told the same."""
         jobs = np.flatnonzero(self._left)
         case = self._cases[jobs]
-        of_share, of_need = (case == _SHARE) | (case == _BELOW), (case == _NO_SUCH_GPU)
-        need = np.zeros(len(jobs), np.int64)
-        for nth in np.flatnonzero(of_need | (case == _MEMORY)).tolist():
-            need[nth] = self._need_bytes(int(jobs[nth]))
-        apart = [case == _CEILING, case == _LOCALITY, of_share]
-        told = (
-            case,
-            np.select(apart, [self._now.queue[jobs], self._move[jobs], self._holds[jobs]], need),
-            np.select(apart[1:], [self._wait[jobs], self._target[jobs]], 0),
-            of_share & np.isin(jobs, self._ahead[:1]),
-        )
-        order = np.lexsort(told)  # stable: jobs told the same ascend
+        first, second = np.zeros((2, len(jobs)), np.int64)  # the numbers that it is told
+        of_others = (case == _SHARE) | (case == _BELOW)
+        for which, of_first, of_second in (
+            (of_others, self._holds, self._target),
+            (case == _LOCALITY, self._move, self._wait),
+            (case == _CEILING, self._now.queue, self._now.queue),
+        ):
+            first[which], second[which] = of_first[jobs[which]], of_second[jobs[which]]
+        for nth in np.flatnonzero((case == _NO_SUCH_GPU) | (case == _MEMORY)).tolist():
+            first[nth] = self._need_bytes(int(jobs[nth]))
+        for job in self._ahead[:1]:
+            case[of_others & (jobs == job)] += _BUSY + 1  # another one is ahead of it
+        order = np.lexsort((second, first, case))  # stable: jobs told the same ascend
         other = np.zeros(len(jobs), bool)
         other[:1] = True
-        for column in told:
-            other[1:] |= np.diff(column[order]) != 0
+        for column in (first, second, case):
+            ranked = column[order]
+            other[1:] |= ranked[1:] != ranked[:-1]
         begins, members = [*np.flatnonzero(other).tolist(), len(jobs)], jobs[order].tolist()
         return sorted(members[begin:end] for begin, end in pairwise(begins))
 
