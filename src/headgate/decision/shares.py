@@ -214,6 +214,8 @@ def entitle(
     """
     room = np.clip(target - held, 0, waiting.sum(axis=1))
     share = hierarchy.deal(held=held, room=room, gpus=int(room.sum()))
+    if len(free) == 1 and share.sum() >= free[0]:  # all that is free is taken, whoever gets it
+        return Entitlement(share=share, extra=np.zeros_like(share))
     counted = np.minimum(np.cumsum(waiting, axis=1), share[:, None])
     placeable = hierarchy.deal_classes(
         held=held, tasks=np.diff(counted, axis=1, prepend=0), gpus=free
