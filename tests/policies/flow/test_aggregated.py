@@ -291,6 +291,10 @@ def test_prices_follow_the_papers_worked_example() -> None:
         least=ints([1]),
         wait_price=ints([1]),
         may_wait=True,
+        later_gpu=ints([]),
+        later_node=ints([]),
+        later_class=ints([]),
+        later_price=ints([]),
     )
     at_a, at_d = 100_000_000 + 1, 20_000_000 + 50_000_000  # Sc/Bs, Sc/Br + Sa/Bs
     assert price_on(round_, 0, 0, 0) == at_a
