@@ -45,12 +45,13 @@ def reads_of(draw: st.DrawFn, tasks: int, nodes: int, shards: int) -> dict[str, 
             max_size=shards,
         )
     )
+    read = list(itertools.chain(*reads))
+    near = [replicas[shard] for shard in read]
     return {
-        "read_task": ints([t for t, read in enumerate(reads) for _ in read]),
-        "read_shard": ints(list(itertools.chain(*reads))),
-        "shard_price": shard_prices(ints(sizes), per_byte),
-        "replica_first": ints([0, *itertools.accumulate(map(len, replicas))]),
-        "replica_node": ints(list(itertools.chain(*replicas))),
+        "read_task": ints([t for t, each in enumerate(reads) for _ in each]),
+        "read_price": shard_prices(ints([sizes[shard] for shard in read]), per_byte),
+        "replica_first": ints([0, *itertools.accumulate(map(len, near))]),
+        "replica_node": ints(list(itertools.chain(*near))),
     }
 
 
@@ -101,17 +102,15 @@ def prices() -> st.SearchStrategy[int]:
 def price_on(round_: Round, task: int, node: int, kind: int) -> int:
     """The price of a task on a GPU, straight from the paper's section 3."""
     total = 0
-    for reader, shard in zip(round_.read_task, round_.read_shard, strict=True):
-        if reader != task:
-            continue
-        first, end = round_.replica_first[shard : shard + 2]
+    for read in np.flatnonzero(round_.read_task == task).tolist():
+        first, end = round_.replica_first[read : read + 2]
         holders = round_.replica_node[first:end].tolist()
         if node in holders:
-            total += int(round_.shard_price[shard, 0])
+            total += int(round_.read_price[read, 0])
         elif round_.node_rack[node] in [round_.node_rack[n] for n in holders]:
-            total += int(round_.shard_price[shard, 1])
+            total += int(round_.read_price[read, 1])
         else:
-            total += int(round_.shard_price[shard, 2])
+            total += int(round_.read_price[read, 2])
     return min(total, PRICE_LIMIT) + CLASS_PRICE * (kind - int(round_.task_class[task]))
 
 
@@ -280,8 +279,7 @@ def test_prices_follow_the_papers_worked_example() -> None:
         task_job=ints([0]),
         task_class=ints([0]),
         read_task=ints([0, 0]),
-        read_shard=ints([0, 1]),
-        shard_price=shard_prices(
+        read_price=shard_prices(
             ints([10**9, 2 * 10**9]), prices_per_byte(bandwidth, alpha1=1, alpha2=1)
         ),
         replica_first=ints([0, 1, 2]),

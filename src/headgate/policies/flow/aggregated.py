@@ -24,8 +24,8 @@ class Round:
     A job (or several that are limited together, as one) places at most `most` of its tasks, and at
     least `least` where GPUs allow (always `most` unless `may_wait`); one that it might place but
     does not costs twice `wait_price`. A GPU that is free later, one of `later_node` and
-    `later_class`, costs `later_price` besides. `shard_price` has a column per `Locality`; the
-    replicas of shard s are `replica_node[replica_first[s]:replica_first[s + 1]]`.
+    `later_class`, costs `later_price` besides. `read_price` has a column per `Locality`; of what
+    read r reads there are replicas on `replica_node[replica_first[r]:replica_first[r + 1]]`.
 
     Rows name tasks, jobs and GPUs from round to round. A round that follows another one has only
     those of the tasks that are new to it or have other prices; of all else it has everything.
@@ -36,10 +36,9 @@ class Round:
     task: Ints  # [tasks] rows, ascending
     task_job: Ints  # [tasks]
     task_class: Ints  # [tasks] smallest class that the task fits
-    read_task: Ints  # [reads] who reads, one row per shard it reads
-    read_shard: Ints  # [reads]
-    shard_price: Ints  # [shards, 3]
-    replica_first: Ints  # [shards + 1]
+    read_task: Ints  # [reads] who reads, ascending, one row per shard it reads
+    read_price: Ints  # [reads, 3]
+    replica_first: Ints  # [reads + 1]
     replica_node: Ints  # [replicas]
     job: Ints  # [jobs] rows
     most: Ints  # [jobs]
@@ -97,31 +96,69 @@ def options(round_: Round) -> tuple[Options, Options, Options]:
     Nodes and racks are listed only where they are cheaper than the place around them.
     O(replicas read x log).
     """
-    tasks = np.arange(len(round_.task_job))
-    racks = int(round_.node_rack.max(initial=-1)) + 1
-    price = round_.shard_price[round_.read_shard]
-    anywhere = _sum(price[:, Locality.CLUSTER], round_.read_task, len(tasks))
+    tasks, price, node_rack = np.arange(len(round_.task_job)), round_.read_price, round_.node_rack
+    node = round_.replica_node
+    read = np.repeat(np.arange(len(round_.read_task)), np.diff(round_.replica_first))
+    near = _Near(round_.read_task, len(tasks), read)
+    anywhere = near.total(price[:, Locality.CLUSTER])
 
-    copies = np.diff(round_.replica_first)[round_.read_shard]
-    read = np.repeat(np.arange(len(round_.read_task)), copies)
-    nth = np.arange(len(read)) - np.repeat(np.cumsum(copies) - copies, copies)
-    node = round_.replica_node[round_.replica_first[round_.read_shard[read]] + nth]
-
-    # A read saves once per rack with a replica, and once more per node with one.
+    # A read saves once per rack with a replica, and once more per node with one. Nodes are looked
+    # at rack by rack, so that both go through a task's racks in the same order.
     saved = price[:, Locality.CLUSTER] - price[:, Locality.RACK]
-    rack_task, rack, rack_saved = _savings(round_.read_task, read, round_.node_rack[node], saved)
+    rack_task, rack, rack_saved = near.savings(node_rack[node], saved)
     in_rack = anywhere[rack_task] - rack_saved
     saved = price[:, Locality.RACK] - price[:, Locality.NODE]
-    node_task, node, node_saved = _savings(round_.read_task, read, node, saved)
-    around = np.searchsorted(rack_task * racks + rack, node_task * racks + round_.node_rack[node])
-    on_node = in_rack[around] - node_saved
+    by_rack = np.argsort(node_rack, kind="stable")
+    rank = np.empty_like(by_rack)
+    rank[by_rack] = np.arange(len(by_rack))
+    node_task, ranked, node_saved = near.savings(rank[node], saved)
+    node = by_rack[ranked]
+    other = (np.diff(node_task, prepend=-1) != 0) | (np.diff(node_rack[node], prepend=-1) != 0)
+    on_node = in_rack[np.cumsum(other) - 1] - node_saved
 
-    by_node, by_rack = node_saved > 0, rack_saved > 0
+    cheap_node, cheap_rack = np.flatnonzero(node_saved), np.flatnonzero(rack_saved)
     return (
-        _options(node_task[by_node], node[by_node], on_node[by_node]),
-        _options(rack_task[by_rack], rack[by_rack], in_rack[by_rack]),
+        _options(node_task[cheap_node], node[cheap_node], on_node[cheap_node]),
+        _options(rack_task[cheap_rack], rack[cheap_rack], in_rack[cheap_rack]),
         _options(tasks, np.zeros_like(tasks), anywhere),
     )
+
+
+class _Near:
+    """Reads and the places near to which there are replicas; `read` has one value per replica."""
+
+    def __init__(self, read_task: Ints, tasks: int, read: Ints) -> None:
+        each = np.bincount(read_task, minlength=tasks)
+        self._first = np.cumsum(each) - each
+        self._task = read_task[read]
+        self._nth = read - self._first[self._task]  # of its task's reads
+        self._nth_bits = int(each.max(initial=0)).bit_length()
+        self._each = each
+
+    def total(self, values: Ints) -> Ints:
+        """Return the sum over each task's reads."""
+        total = np.zeros(len(self._each), np.int64)
+        some = np.flatnonzero(self._each)
+        if len(some):
+            total[some] = np.add.reduceat(values, self._first[some])
+        return total
+
+    def savings(self, place: Ints, saved: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return (task, place, saved), ascending; a read saves once per place that it is near to.
+
+        `place` is that of each replica, `saved` what each read saves there.
+        """
+        place_bits, nth_bits = int(place.max(initial=0)).bit_length(), self._nth_bits
+        # One number each, so that they are sorted fast: room for 2^24 tasks and places, and 2^15
+        # shards that one task reads.
+        key = np.sort((self._task << place_bits | place) << nth_bits | self._nth)
+        key = key[np.diff(key, prepend=-1) > 0]
+        pair = key >> nth_bits
+        first = np.flatnonzero(np.diff(pair, prepend=-1))
+        task = pair >> place_bits
+        each = saved[self._first[task] + (key & ((1 << nth_bits) - 1))]
+        total = np.add.reduceat(each, first) if len(first) else each
+        return task[first], pair[first] & ((1 << place_bits) - 1), total
 
 
 def cheapest_free(round_: Round, free: Ints) -> Ints:
@@ -160,22 +197,3 @@ def nth_of_equals(values: Ints) -> Ints:
 
 def _options(task: Ints, place: Ints, price: Ints) -> Options:
     return Options(task=task, place=place, price=np.minimum(price, PRICE_LIMIT))
-
-
-def _savings(read_task: Ints, read: Ints, place: Ints, saved: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return (task, place, saved), ascending; a read saves once per place that it is near to."""
-    places = max(int(place.max(initial=-1)) + 1, 1)
-    once = np.sort(read * places + place)
-    read, place = np.divmod(once[np.diff(once, prepend=-1) > 0], places)
-    pair = read_task[read] * places + place
-    order = np.argsort(pair, kind="stable")
-    pair, saved = pair[order], saved[read[order]]
-    first = np.flatnonzero(np.diff(pair, prepend=-1))
-    task, place = np.divmod(pair[first], places)
-    return task, place, np.add.reduceat(saved, first) if len(first) else saved
-
-
-def _sum(values: Ints, group: Ints, groups: int) -> Ints:
-    total = np.zeros(groups, np.int64)
-    np.add.at(total, group, values)
-    return total

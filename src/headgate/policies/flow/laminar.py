@@ -15,7 +15,7 @@ tasks that went or came, GPUs that were taken or freed, capacities, prices of wa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,8 +176,9 @@ class LaminarRound:
         own = tree.at[0][round_.later_node[held], round_.later_class[held]]
         ways = [
             *(
-                _to_gpus(option, at, round_.task_class[option.task])
+                way
                 for option, at in zip(options(round_), tree.at, strict=True)
+                for way in _to_gpus(option, at, round_.task_class[option.task])
             ),
             (every, pools.beyond(slot), np.full(tasks, _NOT_ASKED)),
             (gpu, own, np.zeros(len(held), np.int64)),
@@ -368,12 +369,13 @@ class _Pools:
         self._slot[new], self._owner[slot] = slot, new
 
 
-def _to_gpus(option: Options, at: Ints, smallest: Ints) -> Ways:
-    """Return those to every class that a task fits and that is there."""
-    place = at[option.place]
-    row, kind = np.nonzero((place >= 0) & (np.arange(at.shape[1]) >= smallest[:, None]))
-    price = option.price[row] + CLASS_PRICE * (kind - smallest[row])
-    return option.task[row], place[row, kind], price
+def _to_gpus(option: Options, at: Ints, smallest: Ints) -> Iterator[Ways]:
+    """Yield those to each class that a task fits and that is there."""
+    for kind in range(at.shape[1]):
+        place = at[:, kind][option.place]
+        row = np.flatnonzero((place >= 0) & (smallest <= kind))
+        price = option.price[row] + CLASS_PRICE * (kind - smallest[row])
+        yield option.task[row], place[row], price
 
 
 def _some(offsets: Ints, place: Ints, cost: Ints, units: Ints) -> tuple[Ints, Ints, Ints]:
