@@ -33,7 +33,9 @@ class Rows:
     def order(self) -> Array | None:
         """Their places when sorted by page; None where they are."""
         page = self.rows >> _SHIFT
-        return page.argsort(kind="stable") if (page[1:] < page[:-1]).any() else None
+        if not (page[1:] < page[:-1]).any():
+            return None
+        return page.argsort(kind="stable")
 
     @cached_property
     def pages(self) -> list[tuple[int, Array]]:
@@ -90,15 +92,15 @@ class FrozenColumn:
     def take(self, rows: Array | range | Rows) -> Array:
         """Return the values of some rows, in their order; a range's are not to be written to.
 
-        O(rows + pages that they are on).
+        O(rows x log + pages that they are on).
         """
         if isinstance(rows, range):
             return self.span(rows.start, rows.stop)
         taken: Array
-        if len(self._pages) <= _FEW:
-            taken = self.array()[rows.rows if isinstance(rows, Rows) else rows]
-            return taken
         chosen = rows if isinstance(rows, Rows) else Rows(rows)
+        if len(self._pages) <= _FEW or len(chosen.rows) > self._length >> 3:
+            taken = self.array()[chosen.rows]
+            return taken
         parts = [self._pages[page][within] for page, within in chosen.pages]
         values = np.concatenate(parts) if parts else np.empty(0, self._dtype)
         if chosen.order is None:
