@@ -27,7 +27,7 @@ class Line:
 
     def next(self, scene: Scene) -> bool:
         """Solve the round of a later snapshot of the line; False where that is to begin anew."""
-        changes = scene.snapshot.changes(self.scene.snapshot)
+        changes = scene.now.changes_since(self.scene.snapshot)
         if changes is None or len(changes.nodes) or not self._is_alike(scene):
             return False
         tasks, solved = scene.tasks, self.solved
