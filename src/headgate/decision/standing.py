@@ -94,6 +94,11 @@ class _Waiting:
     job: Ints
     kind: Ints
 
+    def in_order(self) -> _Waiting:
+        """Return the same by ascending row."""
+        order = self.task.argsort(kind="stable")
+        return _Waiting(task=self.task[order], job=self.job[order], kind=self.kind[order])
+
 
 def standing(snapshot: Snapshot, before: Standing | None = None) -> Standing:
     """Return where a snapshot stands; `before`, if known, is where an earlier one stood.
@@ -185,26 +190,31 @@ def _waiting(jobs: Ints, count: int, moved: Moves, before: Standing | None) -> _
     index = index_of(jobs, count)
     came = np.flatnonzero(moved.waits & moved.single & (index[moved.job] >= 0))
     new = _Waiting(task=moved.row[came], job=index[moved.job[came]], kind=moved.kind[came])
-    if before is None:
+    if before is None or not len(before.task):
         return new
-    old_job = before.task_job
-    if not np.array_equal(jobs, before.jobs):
-        old_job = index[before.jobs][old_job]  # who waited in jobs that are gone has moved
     gone = moved.row[moved.waited]
     place = np.searchsorted(before.task, gone)
-    place = place[before.task.take(place, mode="clip") == gone] if len(before.task) else place[:0]
-    stays = np.delete(np.arange(len(before.task)), place)
-    at = np.searchsorted(before.task[stays], new.task)
-    order = np.insert(stays, at, len(before.task) + np.arange(len(new.task)))
+    stays = np.ones(len(before.task), bool)
+    stays[place[before.task.take(place, mode="clip") == gone]] = False
+    old = np.flatnonzero(stays)
+    job = before.task_job
+    if not np.array_equal(jobs[: len(before.jobs)], before.jobs):
+        job = index[before.jobs][job]  # who waited in jobs that are gone has moved
 
-    def merged(old: Ints, more: Ints) -> Ints:
-        return np.concatenate([old, more])[order]
+    def joined(then: Ints, more: Ints) -> Ints:
+        values = np.empty(len(old) + len(more), np.int64)
+        np.take(then, old, out=values[: len(old)], mode="clip")  # "raise" would copy once more
+        values[len(old) :] = more
+        return values
 
-    return _Waiting(
-        task=merged(before.task, new.task),
-        job=merged(old_job, new.job),
-        kind=merged(before.task_class, new.kind),
+    both = _Waiting(
+        task=joined(before.task, new.task),
+        job=joined(job, new.job),
+        kind=joined(before.task_class, new.kind),
     )
+    if len(old) and len(came) and both.task[len(old) - 1] > new.task[0]:
+        return both.in_order()
+    return both
 
 
 def _hierarchy(
