@@ -69,8 +69,12 @@ class Changes:
         before, after = getattr(self.before, table), getattr(self._after, table)
         parts = [getattr(after, name).changed(getattr(before, name)) for name in columns]
         some = [rows for rows in parts if len(rows)] or parts[:1]
-        found: Ints = some[0] if len(some) == 1 else np.unique(np.concatenate(some))
-        return found
+        if len(some) == 1:
+            return some[0]
+        rows = np.sort(np.concatenate(some))
+        first = np.ones(len(rows), bool)
+        np.not_equal(rows[1:], rows[:-1], out=first[1:])
+        return rows[first]
 
 
 def changes_between(before: Snapshot, after: Snapshot) -> Changes | None:
