@@ -67,7 +67,9 @@ class Changes:
 
     def _rows(self, table: str, *columns: str) -> Ints:
         before, after = getattr(self.before, table), getattr(self._after, table)
-        parts = [getattr(after, name).changed(getattr(before, name)) for name in columns]
+        parts: list[Ints] = [
+            getattr(after, name).changed(getattr(before, name)) for name in columns
+        ]
         some = [rows for rows in parts if len(rows)] or parts[:1]
         if len(some) == 1:
             return some[0]
