@@ -56,10 +56,13 @@ def remaining_gpu_s(now: Standing, holders: Holders, backlog: Backlog) -> Floats
     done_s = np.concatenate([np.zeros(len(backlog.count)), saved_s, runs_s])
 
     at = index_of(now.jobs, len(snapshot.jobs.state))[job]
-    ours = np.flatnonzero(at >= 0)
-    takes_s, count = snapshot.kinds.held_s.array()[kind[ours]], count[ours]
-    unknown = np.isnan(takes_s)
-    learnt = count * ~unknown
-    mean_s = np.nansum(takes_s * learnt) / learnt.sum() if learnt.any() else 1.0
-    left_s = np.maximum(np.where(unknown, mean_s, takes_s) - done_s[ours], 0.0)
-    return np.bincount(at[ours], left_s * count, len(now.jobs)).astype(np.float64)
+    if (at < 0).any():  # of a job that is no longer in flight, or a stranger
+        ours = np.flatnonzero(at >= 0)
+        at, kind, count, done_s = at[ours], kind[ours], count[ours], done_s[ours]
+    takes_s = snapshot.kinds.held_s.array()
+    known = ~np.isnan(takes_s)
+    tasks_known = np.bincount(kind, count, len(takes_s))[known]
+    known_s, learnt = (takes_s[known] * tasks_known).sum(), tasks_known.sum()
+    mean_s = known_s / learnt if learnt else 1.0
+    left_s = np.maximum(np.where(known, takes_s, mean_s)[kind] - done_s, 0.0)
+    return np.bincount(at, left_s * count, len(now.jobs)).astype(np.float64)
