@@ -146,8 +146,10 @@ class Hierarchy:
 
         dealt = 0
         while True:
-            deal = self._dealer(held + won, room)
             most = min(total, int(room.sum()))
+            if not most:
+                return won
+            deal = self._dealer(held + won, room)
             more = deal(most)
             if not too_many(more).any():
                 return won + more
@@ -162,6 +164,15 @@ class Hierarchy:
                     dealt = middle
             exhausted = int(too_many(deal(beyond)).argmax())
             room = np.minimum(room, np.maximum(deal(dealt), below[:, exhausted] - won))
+
+    def count_dealt(self, *, held: Ints, tasks: Ints, gpus: Ints) -> int:
+        """Return how many GPUs `deal_classes` would deal to all jobs together."""
+        if len(gpus) > 1:
+            return int(self.deal_classes(held=held, tasks=tasks, gpus=gpus).sum())
+        queue, queues = self.levels.queue_of_job, len(self._max_gpus)
+        left = np.maximum(self._max_gpus - np.bincount(queue, held, queues), 0)
+        room = np.minimum(np.bincount(queue, tasks.sum(axis=1), queues), left)
+        return min(int(gpus.sum()), int(room.sum()))
 
     def under_ceilings(self, *, held: Ints, wanted: Ints, otherwise: Ints) -> Ints:
         """Return `wanted`, but `otherwise` for jobs of queues that it would lift over a ceiling."""

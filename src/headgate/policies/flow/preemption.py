@@ -46,7 +46,7 @@ def victims(
     np.add.at(supply, runs.kind[runs.stopping], 1)
 
     def served() -> int:
-        return int(now.hierarchy.deal_classes(held=held, tasks=short, gpus=supply).sum())
+        return now.hierarchy.count_dealt(held=held, tasks=short, gpus=supply)
 
     chosen: list[int] = []
     useless: set[tuple[int, int]] = set()  # queue, class: what one more of them does not help
