@@ -2,6 +2,19 @@
 
 from headgate.flow.network import Ints
 
+def fetch_prices(
+    first: Ints, price: Ints, copy_first: Ints, copies: Ints, region: Ints
+) -> tuple[tuple[Ints, Ints, Ints], tuple[Ints, Ints, Ints], Ints]:
+    """Return (unit, leaf, price) and (unit, region, price) where units pay less than around, and
+    what each of them pays elsewhere.
+
+    Unit u fetches the items `[first[u], first[u + 1])`. Item i costs `price[3 * i]` on a leaf with
+    a copy, `price[3 * i + 1]` in a region with one, `price[3 * i + 2]` elsewhere: growing, from 0
+    to 2^40. Its copies are on the leaves `copies[copy_first[i]:copy_first[i + 1]]`, none twice, and
+    `region` tells where each leaf is. Units ascend, of each one regions, in these leaves. All
+    arrays are int64; raises BadNetwork. O(copies x log(copies of a unit) + leaves x log).
+    """
+
 def min_cost_flow(
     tail: Ints, head: Ints, capacity: Ints, cost: Ints, supply: Ints
 ) -> tuple[Ints, Ints, int, int]:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.decision.costs import PRICE_LIMIT
-from headgate.flow import Ints
-from headgate.model import Locality
+from headgate.flow import Ints, fetch_prices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,71 +93,22 @@ def options(round_: Round) -> tuple[Options, Options, Options]:
     """Return the tasks' prices by node, by rack and anywhere (one place, 0).
 
     Nodes and racks are listed only where they are cheaper than the place around them.
-    O(replicas read x log).
+    O(replicas read x log(replicas that a task reads)).
     """
-    tasks, price, node_rack = np.arange(len(round_.task_job)), round_.read_price, round_.node_rack
-    node = round_.replica_node
-    read = np.repeat(np.arange(len(round_.read_task)), np.diff(round_.replica_first))
-    near = _Near(round_.read_task, len(tasks), read)
-    anywhere = near.total(price[:, Locality.CLUSTER])
-
-    # A read saves once per rack with a replica, and once more per node with one. Nodes are looked
-    # at rack by rack, so that both go through a task's racks in the same order.
-    saved = price[:, Locality.CLUSTER] - price[:, Locality.RACK]
-    rack_task, rack, rack_saved = near.savings(node_rack[node], saved)
-    in_rack = anywhere[rack_task] - rack_saved
-    saved = price[:, Locality.RACK] - price[:, Locality.NODE]
-    by_rack = np.argsort(node_rack, kind="stable")
-    rank = np.empty_like(by_rack)
-    rank[by_rack] = np.arange(len(by_rack))
-    node_task, ranked, node_saved = near.savings(rank[node], saved)
-    node = by_rack[ranked]
-    other = (np.diff(node_task, prepend=-1) != 0) | (np.diff(node_rack[node], prepend=-1) != 0)
-    on_node = in_rack[np.cumsum(other) - 1] - node_saved
-
-    cheap_node, cheap_rack = np.flatnonzero(node_saved), np.flatnonzero(rack_saved)
+    tasks = np.arange(len(round_.task_job))
+    reads = np.bincount(round_.read_task, minlength=len(tasks))
+    on_node, in_rack, anywhere = fetch_prices(
+        np.append(0, reads.cumsum()),
+        round_.read_price.ravel(),
+        round_.replica_first,
+        round_.replica_node,
+        round_.node_rack,
+    )
     return (
-        _options(node_task[cheap_node], node[cheap_node], on_node[cheap_node]),
-        _options(rack_task[cheap_rack], rack[cheap_rack], in_rack[cheap_rack]),
+        _options(*on_node),
+        _options(*in_rack),
         _options(tasks, np.zeros_like(tasks), anywhere),
     )
-
-
-class _Near:
-    """Reads and the places near to which there are replicas; `read` has one value per replica."""
-
-    def __init__(self, read_task: Ints, tasks: int, read: Ints) -> None:
-        each = np.bincount(read_task, minlength=tasks)
-        self._first = np.cumsum(each) - each
-        self._task = read_task[read]
-        self._nth = read - self._first[self._task]  # of its task's reads
-        self._nth_bits = int(each.max(initial=0)).bit_length()
-        self._each = each
-
-    def total(self, values: Ints) -> Ints:
-        """Return the sum over each task's reads."""
-        total = np.zeros(len(self._each), np.int64)
-        some = np.flatnonzero(self._each)
-        if len(some):
-            total[some] = np.add.reduceat(values, self._first[some])
-        return total
-
-    def savings(self, place: Ints, saved: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return (task, place, saved), ascending; a read saves once per place that it is near to.
-
-        `place` is that of each replica, `saved` what each read saves there.
-        """
-        place_bits, nth_bits = int(place.max(initial=0)).bit_length(), self._nth_bits
-        # One number each, so that they are sorted fast: room for 2^24 tasks and places, and 2^15
-        # shards that one task reads.
-        key = np.sort((self._task << place_bits | place) << nth_bits | self._nth)
-        key = key[np.diff(key, prepend=-1) > 0]
-        pair = key >> nth_bits
-        first = np.flatnonzero(np.diff(pair, prepend=-1))
-        task = pair >> place_bits
-        each = saved[self._first[task] + (key & ((1 << nth_bits) - 1))]
-        total = np.add.reduceat(each, first) if len(first) else each
-        return task[first], pair[first] & ((1 << place_bits) - 1), total
 
 
 def cheapest_free(round_: Round, free: Ints) -> Ints:
