@@ -1,12 +1,9 @@
-"""The laminar form of rounds against the paper's dense network, and how long decisions take.
+"""The laminar form of rounds against the paper's dense network.
 
-First: same optimum, how much faster? Random rounds (seeded) of 2-GPU nodes in racks of 16, as many
+Same optimum, how much faster? Random rounds (seeded) of 2-GPU nodes in racks of 16, as many
 waiting tasks as GPUs, one shard of 1 GB with 3 replicas each, a third of the GPUs free. Both come
 from the same arrays and are solved by the compiled solvers, one after the other; times are medians,
 build included.
-
-Then: decisions of `fs` and `headgate`, all GPUs free and twice as many tasks waiting; and, once
-these GPUs have been taken, when a tenth of the runs has ended.
 """
 
 from __future__ import annotations
@@ -18,18 +15,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from headgate.app import POLICIES
-from headgate.base.rng import stream
-from headgate.decision import make_policy
 from headgate.decision.costs import prices_per_byte, shard_prices
-from headgate.decision.whatif import WhatIf
-from headgate.experiments.flow_overhead import large_round
 from headgate.flow import Ints, NativeSolver, Network
 from headgate.model import Bandwidth
 from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.laminar import LaminarRound
 from headgate.policies.flow.prices import wait_prices
-from headgate.state import Snapshot
+from headgate.policies.flow.scene import NONE
 
 Result = TypeVar("Result")
 
@@ -50,16 +42,22 @@ def random_round(gpus: int, seed: int) -> Round:
     return Round(
         node_rack=np.arange(nodes) // 16,
         free=free,
+        task=np.arange(tasks),
         task_job=task_job,
         task_class=np.zeros(tasks, np.int64),
         read_task=np.arange(tasks),
-        read_shard=np.arange(tasks),
-        shard_price=shard_prices(sizes, per_byte),
+        read_price=shard_prices(sizes, per_byte),
         replica_first=np.arange(tasks + 1) * 3,
         replica_node=np.concatenate([rng.choice(nodes, 3, replace=False) for _ in range(tasks)]),
+        job=np.arange(jobs),
         most=share,
         least=np.minimum(share, 1),
         wait_price=wait_prices(np.full(jobs, 1e9), BANDWIDTH, alpha3=2.0, least=1),
+        may_wait=True,
+        later_gpu=NONE,
+        later_node=NONE,
+        later_class=NONE,
+        later_price=NONE,
     )
 
 
@@ -73,7 +71,7 @@ def dense(round_: Round) -> Network:
     far = np.full((tasks, len(gpu_node)), 2)
     far[(round_.node_rack[holder][:, :, None] == round_.node_rack[gpu_node]).any(axis=1)] = 1
     far[(holder[:, :, None] == gpu_node).any(axis=1)] = 0
-    price = np.take_along_axis(round_.shard_price, far, axis=1)
+    price = np.take_along_axis(round_.read_price, far, axis=1)
     may_wait = round_.most - round_.least
     every, one = np.arange(jobs), np.ones
     parts: list[tuple[Ints, Ints, Ints, Ints]] = [
@@ -111,35 +109,6 @@ def timed(call: Callable[[], Result], times: int) -> tuple[float, Result]:
     return statistics.median(taken), result
 
 
-def taken(snapshot: Snapshot) -> Snapshot:
-    """Return a cluster whose free GPUs have been taken, and where a tenth of the runs has ended."""
-    paper = WhatIf(snapshot, make_policy(POLICIES, "fs"), 0.0)
-    for number, placement in enumerate(paper.round().placements):
-        if number % 10 == 0:
-            paper.end(placement.task, 12.0)
-    return paper.state.freeze()
-
-
-def main() -> None:
-    """Print one row per size and seed, then one per size and policy."""
-    networks()
-    decisions()
-
-
-def decisions() -> None:
-    """Print how long policies take to decide."""
-    print(f"\n{'GPUs':>6} {'jobs':>4} policy   {'all free, ms':>12} {'a tenth free, ms':>16}")
-    for gpus, jobs in ((30, 6), (2_000, 100), (12_500, 200)):
-        _, free = large_round(gpus // 2, jobs)
-        busy = taken(free)
-        for name in ("fs", "headgate"):
-            policy = make_policy(POLICIES, name)
-            free_s, busy_s = (
-                timed(lambda s=s, p=policy: p.decide(s, stream(1)), 5)[0] for s in (free, busy)
-            )
-            print(f"{gpus:>6} {jobs:>4} {name:<8} {1e3 * free_s:>12.1f} {1e3 * busy_s:>16.1f}")
-
-
 def worth(round_: Round, placed: Placed) -> tuple[int, int]:
     """Return how many tasks are placed or wait, and for how much."""
     won = np.bincount(round_.task_job[placed.task], minlength=len(round_.most))
@@ -148,21 +117,19 @@ def worth(round_: Round, placed: Placed) -> tuple[int, int]:
     return len(placed.task) + int(waits.sum()), cost
 
 
-def networks() -> None:
-    """Compare the laminar form with the dense network."""
+def main() -> None:
+    """Print one row per size and seed."""
     solver = NativeSolver()
-    print(
-        f"{'GPUs':>6} {'seed':>4} {'options':>9} {'dense arcs':>10} {'ms':>8} {'dense ms':>9} ratio"
-    )
+    print(f"{'GPUs':>6} {'seed':>4} {'dense arcs':>10} {'ms':>8} {'dense ms':>9} ratio")
     for gpus in (30, 300, 1000, 2000):
         for seed in SEEDS:
             round_ = random_round(gpus, seed)
-            mine_s, mine = timed(lambda r=round_: LaminarRound(r), 5)
+            mine_s, mine = timed(lambda r=round_: LaminarRound(r, r.free), 5)
             theirs_s, theirs = timed(lambda r=round_: solver.solve(dense(r)), 3)
             optimum = theirs.sent, theirs.cost
-            assert worth(round_, mine.placed()) == optimum, "the optima differ"
+            assert worth(round_, mine.placed(round_.task)) == optimum, "the optima differ"
             print(
-                f"{gpus:>6} {seed:>4} {len(mine.problem.place):>9} {len(dense(round_).tail):>10} "
+                f"{gpus:>6} {seed:>4} {len(dense(round_).tail):>10} "
                 f"{1e3 * mine_s:>8.2f} {1e3 * theirs_s:>9.2f} {theirs_s / mine_s:>5.1f}"
             )
 

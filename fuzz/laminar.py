@@ -14,6 +14,8 @@ from tests.flow.laminar_oracle import (
     Options,
     Remove,
     Replace,
+    Reprice,
+    RepriceAll,
     SetCapacity,
     Solve,
     play,
@@ -103,7 +105,7 @@ class Cases:
 
     def _change(self) -> Change:
         dice, some = self._dice, 3 + self._most_units // 10
-        match dice.number(0, 11):
+        match dice.number(0, 13):
             case 0 | 1:
                 return Add(self._units(some))
             case 2:
@@ -119,6 +121,13 @@ class Cases:
                 return AddPlaces(dice.numbers(few, -1, 9), [self._room() for _ in range(few)])
             case 8 if dice.chance(20):
                 return Remove(list(range(1000)))
+            case 8:
+                few = dice.number(1, some)
+                return RepriceAll(dice.numbers(few, 0, 999), [self._cost() for _ in range(few)])
+            case 9 | 10:
+                many = dice.number(1, self._most_units)
+                costs = [self._cost() for _ in range(many)]
+                return Reprice(dice.number(0, self._places), dice.numbers(many, 0, 999), costs)
         return Solve(hurried=self._hurried and dice.chance(50))
 
 

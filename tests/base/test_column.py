@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.column import PAGE_ROWS, Column, FrozenColumn
+from headgate.base.rng import Random
 
 NUMBER = st.integers(-1000, 1000)
 # Lengths around the ends of pages, where mistakes live.
@@ -107,6 +108,62 @@ def test_a_write_copies_its_own_page_and_no_other() -> None:
     after = [page for _, page in column.freeze().pages()]
     shared = [np.shares_memory(a, b) for a, b in zip(before, after, strict=True)]
     assert shared == [True, False, True]
+
+
+@settings(max_examples=200)
+@given(steps=STEPS, rows=st.lists(st.integers(0, 10**6)))
+def test_two_views_of_a_column_tell_what_was_written_between_them(
+    steps: list[tuple[Any, ...]], rows: list[int]
+) -> None:
+    column, model = Column("i8"), list[int]()
+    views = [(column.freeze(), list[int]())]
+    for step in steps:
+        if step[0] not in ("read", "pickle"):
+            do(column, model, step)
+            views.append((column.freeze(), list(model)))
+    for before, said in views:
+        for after, says in views[views.index((before, said)) :]:
+            other = [row for row, value in enumerate(says) if said[row : row + 1] != [value]]
+            assert after.changed(before).tolist() == other
+    chosen = np.array([row % len(model) for row in rows if model], np.int64)
+    assert views[-1][0].take(chosen).tolist() == [model[row] for row in chosen]
+
+
+@given(seed=st.integers(0, 10**6), count=st.sampled_from((0, 1, 7, 500)), ascending=st.booleans())
+def test_rows_are_taken_from_near_and_far(seed: int, count: int, ascending: bool) -> None:
+    for pages in (1, 40):
+        column, rows = Column("i4"), Random(seed).choices(range(pages * PAGE_ROWS), k=count)
+        column.extend(np.arange(pages * PAGE_ROWS) * 3, pages * PAGE_ROWS)
+        chosen = sorted(rows) if ascending else rows
+        taken = column.freeze().take(np.array(chosen, np.int64))
+        assert (taken.dtype, taken.tolist()) == (np.int32, [3 * row for row in chosen])
+    assert column.freeze().take(range(5, 9)).tolist() == [15, 18, 21, 24]
+
+
+def test_what_was_not_a_number_and_still_is_none_has_not_changed() -> None:
+    column = Column("f8")
+    column.extend(np.nan, 3)
+    before = column.freeze()
+    column[1], column[2] = 1.0, np.nan
+    assert column.freeze().changed(before).tolist() == [1]
+
+
+@given(steps=STEPS, more=STEPS)
+def test_a_thawed_column_goes_its_own_way(
+    steps: list[tuple[Any, ...]], more: list[tuple[Any, ...]]
+) -> None:
+    column, model = Column("i8"), list[int]()
+    for step in steps:
+        do(column, model, step)
+    frozen = column.freeze()
+    copy, copied, said = frozen.thaw(), list(model), list(model)
+    for step in more:
+        do(copy, copied, step)
+        do(column, model, step)
+        do(column, model, ("set", -1, 0))
+    assert copy.array().tolist() == copied
+    assert column.array().tolist() == model
+    says(frozen, said)
 
 
 def test_objects_are_kept_as_they_are() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headgate.base.rng import Random, stream
 from headgate.decision.debts import changed_debts, missed_gpu_s, remaining_gpu_s
 from headgate.decision.standing import Standing, standing
+from headgate.decision.work import Backlog, Holders
 from headgate.protocol import Plan
 from headgate.state import Snapshot, State, TaskState
 from headgate.testing.random_worlds import random_state
@@ -132,6 +133,7 @@ def test_what_is_left_is_what_tasks_take_less_what_they_have_run_and_saved() -> 
         snapshot = state.freeze()
         now = standing(snapshot)
         expected = naive_remaining(snapshot, now)
-        assert remaining_gpu_s(snapshot, now).tolist() == pytest.approx(expected), seed
+        left_s = remaining_gpu_s(now, Holders(snapshot), Backlog(snapshot))
+        assert left_s.tolist() == pytest.approx(expected), seed
         unfinished += len(expected)
     assert unfinished > 200

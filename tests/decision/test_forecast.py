@@ -11,6 +11,7 @@ from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
 from headgate.decision import make_policy
 from headgate.decision.forecast import Forecast, forecast
+from headgate.decision.whatif import thaw
 from headgate.engine import Engine
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
 from headgate.protocol import (
@@ -58,7 +59,8 @@ class Clockwork:
     def answer(self, command: Command) -> list[Event]:
         state = self.engine.state
         if isinstance(command, Decide):
-            plan = self.policy.decide(self.engine.snapshot(), Random(0))
+            # On paper, as in a forecast: there no tie hangs on the rounds before.
+            plan = self.policy.decide(thaw(self.engine.snapshot()).freeze(), Random(0))
             return [PlanReady(at=self.at, cause=command.id, seen=command.seen, plan=plan)]
         if isinstance(command, StopTask):
             self.stopped.add(command.launch)

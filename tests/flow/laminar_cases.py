@@ -12,6 +12,8 @@ from tests.flow.laminar_oracle import (
     Problem,
     Remove,
     Replace,
+    Reprice,
+    RepriceAll,
     SetCapacity,
     Solve,
     problem_of,
@@ -93,6 +95,12 @@ def cases(draw: st.DrawFn, *, all_fit: bool, budgets: bool = False) -> Case:
         st.builds(Remove, st.lists(numbers, max_size=3)),
         st.builds(Remove, st.just(list(range(100)))),
         st.builds(lambda pairs: Replace(*map(list, zip(*pairs, strict=True))), _pairs(unit)),
+        st.builds(
+            lambda place, pairs: Reprice(place, *map(list, zip(*pairs, strict=True))),
+            numbers,
+            _pairs(cost, most=9),
+        ),
+        st.builds(lambda pairs: RepriceAll(*map(list, zip(*pairs, strict=True))), _pairs(cost)),
         st.builds(lambda pairs: SetCapacity(*map(list, zip(*pairs, strict=True))), _pairs(room)),
         st.builds(
             lambda pairs: AddPlaces(*map(list, zip(*pairs, strict=True))),
@@ -106,5 +114,7 @@ def cases(draw: st.DrawFn, *, all_fit: bool, budgets: bool = False) -> Case:
     )
 
 
-def _pairs(second: st.SearchStrategy[object]) -> st.SearchStrategy[list[tuple[int, object]]]:
-    return st.lists(st.tuples(st.integers(0, 100), second), min_size=1, max_size=3)
+def _pairs(
+    second: st.SearchStrategy[object], *, most: int = 3
+) -> st.SearchStrategy[list[tuple[int, object]]]:
+    return st.lists(st.tuples(st.integers(0, 100), second), min_size=1, max_size=most)

@@ -207,6 +207,23 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
+class Reprice:
+    """All options of units at one place get other costs; units without one there are left out."""
+
+    place: int
+    which: list[int]
+    cost: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class RepriceAll:
+    """All options at leaves, the pool at place 0 among them, get other costs."""
+
+    which: list[int]
+    cost: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class SetCapacity:
     """Leaves get other capacities; the pool at place 0 is not among them."""
 
@@ -233,7 +250,7 @@ class Solve:
     hurried: bool = False
 
 
-Change = Add | Remove | Replace | SetCapacity | AddPlaces | Solve
+Change = Add | Remove | Replace | Reprice | RepriceAll | SetCapacity | AddPlaces | Solve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,12 +279,15 @@ class Laminar(Protocol):
     def add(self, offsets: Ints, place: Ints, cost: Ints) -> Ints: ...
     def remove(self, ids: Ints) -> None: ...
     def replace(self, ids: Ints, offsets: Ints, place: Ints, cost: Ints) -> None: ...
+    def reprice(self, place: int, ids: Ints, cost: Ints) -> None: ...
+    def reprice_all(self, place: Ints, cost: Ints) -> None: ...
     def set_capacity(self, place: Ints, capacity: Ints) -> None: ...
     def add_places(self, parent: Ints, capacity: Ints) -> Ints: ...
     def solve(self, budget_s: float | None = None) -> Outcome: ...
     def place_of(self, ids: Ints) -> Ints: ...
     def leaf_of(self, ids: Ints) -> Ints: ...
     def cost_of(self, ids: Ints) -> Ints: ...
+    def moved(self) -> Ints: ...
     def prices(self) -> Ints: ...
 
 
@@ -278,6 +298,8 @@ class Mirror:
     parent: list[int]
     capacity: list[int]
     units: dict[int, Options] = field(default_factory=dict)
+    shown: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Place and leaf of each unit after the last solve."""
 
     def problem(self) -> Problem:
         return problem_of(self.parent, self.capacity, list(self.units.values()))
@@ -319,17 +341,47 @@ def make(change: Change, mirror: Mirror, solver: Laminar) -> None:
             units = mirror.known(units[: len(ids)])
             solver.replace(ints(ids), *options_as_arrays(units))
             mirror.units.update(zip(ids, units, strict=True))
+        case Reprice(place, which, cost):
+            _reprice(place % len(mirror.parent), which, cost, mirror, solver)
+        case RepriceAll(which, cost):
+            _reprice_all(which, cost, mirror, solver)
         case SetCapacity(which, capacity):
-            leaves = mirror.leaves()[1:]
-            if leaves:
-                new = {leaves[n % len(leaves)]: c for n, c in zip(which, capacity, strict=True)}
-                solver.set_capacity(ints(list(new)), ints(list(new.values())))
-                for place, room in new.items():
-                    mirror.capacity[place] = room
+            _set_capacity(which, capacity, mirror, solver)
         case AddPlaces(above, capacity):
             _add_places(above, capacity, mirror, solver)
         case Solve(hurried):
             check(mirror, solver, hurried=hurried)
+
+
+def _reprice(
+    place: int, which: list[int], cost: list[int], mirror: Mirror, solver: Laminar
+) -> None:
+    new = {
+        unit: price
+        for unit, price in zip(mirror.chosen(which), cost, strict=False)
+        if place in dict(mirror.units[unit])
+    }
+    solver.reprice(place, ints(list(new)), ints(list(new.values())))
+    for unit, price in new.items():
+        mirror.units[unit] = [(p, price if p == place else c) for p, c in mirror.units[unit]]
+
+
+def _reprice_all(which: list[int], cost: list[int], mirror: Mirror, solver: Laminar) -> None:
+    leaves = mirror.leaves()
+    new = {leaves[n % len(leaves)]: c for n, c in zip(which, cost, strict=True)}
+    solver.reprice_all(ints(list(new)), ints(list(new.values())))
+    for unit, options in mirror.units.items():
+        mirror.units[unit] = [(place, new.get(place, c)) for place, c in options]
+
+
+def _set_capacity(which: list[int], capacity: list[int], mirror: Mirror, solver: Laminar) -> None:
+    leaves = mirror.leaves()[1:]
+    if not leaves:
+        return
+    new = {leaves[n % len(leaves)]: c for n, c in zip(which, capacity, strict=True)}
+    solver.set_capacity(ints(list(new)), ints(list(new.values())))
+    for place, room in new.items():
+        mirror.capacity[place] = room
 
 
 def _add_places(above: list[int], capacity: list[int], mirror: Mirror, solver: Laminar) -> None:
@@ -362,6 +414,7 @@ def check(mirror: Mirror, solver: Laminar, *, hurried: bool = False) -> None:
             assert (place, cost) in options
             paid += cost
     assert outcome.cost == paid
+    _check_moved(mirror, solver, plan)
     if not hurried:
         assert (outcome.unplaced, outcome.cost) == (best.unplaced, best.cost)
         assert outcome.gap == 0
@@ -375,6 +428,17 @@ def check(mirror: Mirror, solver: Laminar, *, hurried: bool = False) -> None:
         assert best.cost <= outcome.cost <= best.cost + outcome.gap
     else:
         assert outcome.gap > 0
+
+
+def _check_moved(mirror: Mirror, solver: Laminar, plan: Plan) -> None:
+    """Who is elsewhere than after the last solve, or was not there, is among those that moved."""
+    where = list(zip(plan.chosen_place.tolist(), plan.leaf.tolist(), strict=True))
+    shown = dict(zip(mirror.units, where, strict=True))
+    elsewhere = {unit for unit, at in shown.items() if mirror.shown.get(unit, (-1, -1)) != at}
+    moved = solver.moved().tolist()
+    assert len(set(moved)) == len(moved)
+    assert elsewhere <= set(moved) <= shown.keys()
+    mirror.shown = shown
 
 
 def play(case: Case, solver: type[Laminar]) -> None:

@@ -103,6 +103,28 @@ def test_changes_to_units_that_are_not_there_are_refused(call: Call, story: str)
 @pytest.mark.parametrize(
     ("call", "story"),
     [
+        (lambda s: s.reprice(0, ints([0, 1]), ints([5])), "different lengths: 2 and 1"),
+        (lambda s: s.reprice(0, ints([0, 3]), ints([5, 5])), "unit 3 .*not there"),
+        (lambda s: s.reprice(0, ints([1, 0, 1]), ints([5, 5, 5])), "unit 1 .*twice"),
+        (lambda s: s.reprice(2, ints([1, 2]), ints([5, 5])), "unit 2 .*no option at place 2"),
+        (lambda s: s.reprice(4, ints([0]), ints([5])), "place 4"),
+        (lambda s: s.reprice(-1, ints([0]), ints([5])), "place -1"),
+        (lambda s: s.reprice(0, ints([0, 1]), ints([5, 2**61])), "2305843009213693952.*too large"),
+        (lambda s: s.reprice(0, ints([0, 1]), ints([5, -(2**63)])), "too large"),
+        (lambda s: s.reprice_all(ints([0, 2]), ints([5])), "different lengths"),
+        (lambda s: s.reprice_all(ints([0, 4]), ints([5, 5])), "place 4"),
+        (lambda s: s.reprice_all(ints([2, -1]), ints([5, 5])), "place -1"),
+        (lambda s: s.reprice_all(ints([2, 1]), ints([5, 5])), "place 1 .*children"),
+        (lambda s: s.reprice_all(ints([0, 2]), ints([5, 2**61])), "too large"),
+    ],
+)
+def test_bad_prices_are_refused(call: Call, story: str) -> None:
+    refused_and_unharmed(call, story)
+
+
+@pytest.mark.parametrize(
+    ("call", "story"),
+    [
         (lambda s: s.place_of(ints([0, 3])), "unit 3 .*not there"),
         (lambda s: s.leaf_of(ints([0, 99])), "unit 99 .*not there"),
         (lambda s: s.cost_of(ints([0, -1])), "unit -1 .*not there"),
@@ -173,6 +195,8 @@ def test_nothing_at_all_is_a_problem_too() -> None:
     solver.remove(ints([]))
     solver.replace(ints([]), ints([0]), ints([]), ints([]))
     solver.set_capacity(ints([]), ints([]))
+    solver.reprice_all(ints([]), ints([]))
+    assert solver.moved().tolist() == []
     assert solver.add_places(ints([]), ints([])).tolist() == []
     check(mirror, solver)
     with pytest.raises(BadNetwork, match="place 0"):

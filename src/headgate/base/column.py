@@ -7,7 +7,9 @@ tuple, and a round over 100,000 rows copies only the pages it changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from operator import is_not
 from typing import Any
 
 import numpy as np
@@ -16,16 +18,45 @@ from numpy.typing import DTypeLike, NDArray
 _SHIFT = 10
 PAGE_ROWS = 1 << _SHIFT
 _MASK = PAGE_ROWS - 1
+_FEW = 16  # pages that are sooner put together than told apart
 
 Array = NDArray[Any]
+
+
+class Rows:
+    """Rows to take from several columns of one table: sorted by page no more than once."""
+
+    def __init__(self, rows: Array) -> None:
+        self.rows = rows
+
+    @cached_property
+    def order(self) -> Array | None:
+        """Their places when sorted by page; None where they are."""
+        page = self.rows >> _SHIFT
+        if not (page[1:] < page[:-1]).any():
+            return None
+        return page.argsort(kind="stable")
+
+    @cached_property
+    def pages(self) -> list[tuple[int, Array]]:
+        """The pages that they are on, and where there."""
+        rows = self.rows if self.order is None else self.rows[self.order]
+        page, within = rows >> _SHIFT, rows & _MASK
+        ends = [*(np.flatnonzero(page[1:] != page[:-1]) + 1).tolist(), len(rows)]
+        begins = [0, *ends[:-1]] if len(rows) else []
+        return [
+            (number, within[begin:end])
+            for number, begin, end in zip(page[begins].tolist(), begins, ends, strict=False)
+        ]
 
 
 class FrozenColumn:
     """An immutable column: what the writer's column held when it was frozen."""
 
-    __slots__ = ("_length", "_pages")
+    __slots__ = ("_dtype", "_length", "_pages")
 
-    def __init__(self, pages: tuple[Array, ...], length: int) -> None:
+    def __init__(self, dtype: np.dtype[Any], pages: tuple[Array, ...], length: int) -> None:
+        self._dtype = dtype
         self._pages = pages
         self._length = length
 
@@ -39,7 +70,7 @@ class FrozenColumn:
     def span(self, start: int, stop: int) -> Array:
         """Return rows `[start, stop)` as an array not to be written to; a view within one page."""
         if start >= stop:
-            return self._pages[0][:0] if self._pages else np.empty(0, np.int64)
+            return np.empty(0, self._dtype)
         first, last = start >> _SHIFT, (stop - 1) >> _SHIFT
         if first == last:
             base = first << _SHIFT
@@ -58,17 +89,74 @@ class FrozenColumn:
             base = number << _SHIFT
             yield base, self._pages[number][: self._length - base]
 
+    def take(self, rows: Array | range | Rows) -> Array:
+        """Return the values of some rows, in their order; a range's are not to be written to.
+
+        O(rows x log + pages that they are on).
+        """
+        if isinstance(rows, range):
+            return self.span(rows.start, rows.stop)
+        taken: Array
+        chosen = rows if isinstance(rows, Rows) else Rows(rows)
+        if len(self._pages) <= _FEW or len(chosen.rows) > self._length >> 3:
+            taken = self.array()[chosen.rows]
+            return taken
+        parts = [self._pages[page][within] for page, within in chosen.pages]
+        values = np.concatenate(parts) if parts else np.empty(0, self._dtype)
+        if chosen.order is None:
+            return values
+        taken = np.empty_like(values)
+        taken[chosen.order] = values
+        return taken
+
+    def changed(self, before: FrozenColumn) -> Array:
+        """Return the rows, ascending, whose bits are not what they were, or that are new.
+
+        `before` is an earlier view of the same column. Objects count as changed when they are other
+        objects. O(pages), and O(rows) of the pages that were written to.
+        """
+        new = np.arange(before._length, self._length)
+        if self is before:
+            return new
+        pairs = zip(self._pages, before._pages, strict=False)
+        numbers = [number for number, (one, other) in enumerate(pairs) if one is not other]
+        if not numbers:
+            return new
+        if len(numbers) == 1:
+            differs = _differs(self._pages[numbers[0]], before._pages[numbers[0]])
+        else:
+            differs = _differs(
+                np.concatenate([self._pages[number] for number in numbers]),
+                np.concatenate([before._pages[number] for number in numbers]),
+            )
+        found = np.flatnonzero(differs)
+        rows = (np.array(numbers)[found >> _SHIFT] << _SHIFT) + (found & _MASK)
+        return np.concatenate([rows[: np.searchsorted(rows, before._length)], new])
+
+    def thaw(self) -> Column:
+        """Return a column of its own that says the same, in O(pages); writing copies pages."""
+        return Column(self._dtype, self._pages, self._length)
+
+
+def _differs(values: Array, others: Array) -> Array:
+    if values.dtype == object:
+        return np.fromiter(map(is_not, values, others), bool, len(values))
+    bits = f"u{values.itemsize}"  # NaN is what it was, too
+    differs: Array = values.view(bits) != others.view(bits)
+    return differs
+
 
 class Column:
     """A growing column with one writer; `freeze()` shares it without copying."""
 
     __slots__ = ("_dtype", "_frozen", "_length", "_owned", "_pages")
 
-    def __init__(self, dtype: DTypeLike) -> None:
+    def __init__(self, dtype: DTypeLike, pages: Sequence[Array] = (), length: int = 0) -> None:
+        """Begin without rows, or with `length` rows on pages that others read too."""
         self._dtype = np.dtype(dtype)
-        self._pages: list[Array] = []
+        self._pages = list(pages)
         self._owned: set[int] = set()
-        self._length = 0
+        self._length = length
         self._frozen: FrozenColumn | None = None
 
     def __len__(self) -> int:
@@ -119,5 +207,5 @@ class Column:
         """Return the column as it is now, in O(pages), or O(1) when nothing was written since."""
         if self._frozen is None:
             self._owned.clear()
-            self._frozen = FrozenColumn(tuple(self._pages), self._length)
+            self._frozen = FrozenColumn(self._dtype, tuple(self._pages), self._length)
         return self._frozen

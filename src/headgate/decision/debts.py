@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from headgate.decision.census import index_of
 from headgate.decision.shares import Floats, Ints
 from headgate.decision.standing import Standing
-from headgate.state import Snapshot, TaskState
-from headgate.state.life import HOLDING
-
-_UNFINISHED = (TaskState.BLOCKED, TaskState.WAITING, *HOLDING)
-_RUNS = (TaskState.STARTING, TaskState.RUNNING)  # one that is being stopped starts anew
+from headgate.decision.work import Backlog, Holders
+from headgate.state import Snapshot
 
 
 def missed_gpu_s(snapshot: Snapshot, now: Standing, *, memory_s: float) -> Floats:
@@ -42,26 +40,29 @@ def changed_debts(
     return tuple(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def remaining_gpu_s(snapshot: Snapshot, now: Standing) -> Floats:
+def remaining_gpu_s(now: Standing, holders: Holders, backlog: Backlog) -> Floats:
     """Return the GPU seconds that the unfinished tasks of each job of `now.jobs` will still take.
 
     Each as long as runs of its kind took so far, less what it has saved and what it has run
-    already; one of a kind without any, as long as the others in the mean. O(tasks since the first
-    job in flight).
+    already; one of a kind without any, as long as the others in the mean. O(GPUs + jobs x kinds).
     """
-    if not len(now.jobs):
-        return np.zeros(0)
-    tasks = snapshot.tasks
-    first, end = snapshot.jobs.first_task[int(now.jobs[0])], len(tasks.state)
-    state, job = tasks.state.span(first, end), tasks.job.span(first, end)
-    ours = np.isin(job, now.jobs) & (tasks.gpus.span(first, end) > 0)
-    found = np.flatnonzero(ours & np.isin(state, _UNFINISHED))
-    takes_s = snapshot.kinds.held_s.array()[tasks.kind.span(first, end)[found]]
-    known = takes_s[~np.isnan(takes_s)]
-    takes_s = np.where(np.isnan(takes_s), known.mean() if len(known) else 1.0, takes_s)
-    takes_s = np.maximum(takes_s - tasks.progress_s.span(first, end)[found], 0.0)
-    run_s = snapshot.now - tasks.launched_at.span(first, end)[found]
-    runs = np.isin(state[found], _RUNS)
-    left_s = np.where(runs, np.maximum(takes_s - run_s, 0.0), takes_s)
-    per_job = np.bincount(job[found], left_s, len(snapshot.jobs.state)).astype(np.float64)
-    return per_job[now.jobs]
+    snapshot, tasks = now.snapshot, now.snapshot.tasks
+    runs = np.flatnonzero((holders.task >= 0) & ~holders.stopping)
+    runs_s = snapshot.now - holders.launched_at[runs] + holders.progress_s[runs]
+    saved_s, begun = tasks.progress_s.take(backlog.begun), np.ones(len(backlog.begun), np.int64)
+    job = np.concatenate([backlog.job, tasks.job.take(backlog.begun), holders.job[runs]])
+    kind = np.concatenate([backlog.kind, tasks.kind.take(backlog.begun), holders.kind[runs]])
+    count = np.concatenate([backlog.count, begun, np.ones_like(runs)])
+    done_s = np.concatenate([np.zeros(len(backlog.count)), saved_s, runs_s])
+
+    at = index_of(now.jobs, len(snapshot.jobs.state))[job]
+    if (at < 0).any():  # of a job that is no longer in flight, or a stranger
+        ours = np.flatnonzero(at >= 0)
+        at, kind, count, done_s = at[ours], kind[ours], count[ours], done_s[ours]
+    takes_s = snapshot.kinds.held_s.array()
+    known = ~np.isnan(takes_s)
+    tasks_known = np.bincount(kind, count, len(takes_s))[known]
+    known_s, learnt = (takes_s[known] * tasks_known).sum(), tasks_known.sum()
+    mean_s = known_s / learnt if learnt else 1.0
+    left_s = np.maximum(np.where(known, takes_s, mean_s)[kind] - done_s, 0.0)
+    return np.bincount(at, left_s * count, len(now.jobs)).astype(np.float64)

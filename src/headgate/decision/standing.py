@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headgate.base.column import FrozenColumn
+from headgate.decision.census import Bools, Census, Moves, index_of, moved_in, moved_since, nobody
 from headgate.decision.shares import NO_CEILING, Hierarchy, Ints
 from headgate.model import Job
-from headgate.state import JobState, Snapshot, TaskState
+from headgate.state import Changes, JobState, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE
-
-_UNFINISHED = (
-    TaskState.BLOCKED,
-    TaskState.WAITING,
-    TaskState.STARTING,
-    TaskState.RUNNING,
-    TaskState.STOPPING,  # of a job in flight: it will wait again
-)
 
 
 def unplaceable(job: Job) -> str | None:
@@ -33,14 +26,31 @@ def _is_gang(job: Job) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Hardware:
+    """What GPUs there are; it stays as it is while no node comes or goes. int64 arrays.
+
+    Memory classes are the distinct GPU memories of nodes that are up, ascending.
+    """
+
+    class_bytes: Ints  # [classes]
+    gpus: Ints  # [classes] GPUs, held or free
+    kind: Ints  # [GPU rows] class, -1 when its node is gone
+    row: Ints  # rows of GPUs that are there, by node, class, row
+    cell: Ints  # [GPUs that are there] node x classes + class, ascending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Standing:
     """A snapshot in int64 arrays; `jobs` are those in flight with unfinished tasks on one GPU.
 
-    Memory classes are the distinct GPU memories of nodes that are up, `class_bytes`, ascending. A
-    task that needs more than any GPU has is of the class beyond the last one, which `unfinished`
-    and `waiting` leave out.
+    A task that needs more memory than any GPU has is of the class beyond the last one, which
+    `unfinished` and `waiting` leave out.
     """
 
+    snapshot: Snapshot
+    changes: Changes | None  # since the standing that this one was made from
+    hardware: Hardware
+    census: Census
     jobs: Ints  # [jobs] rows, in order of arrival
     strangers: Ints  # rows of jobs in flight with gangs or tasks of several GPUs
     held: Ints  # [jobs] GPUs
@@ -49,96 +59,176 @@ class Standing:
     task: Ints  # [tasks] rows of WAITING tasks of these jobs, ascending
     task_job: Ints  # [tasks] index into `jobs`
     task_class: Ints  # [tasks]
-    task_bytes: Ints  # [tasks] GPU memory that it needs
-    class_bytes: Ints  # [classes]
-    gpus: Ints  # [classes] GPUs, held or free
     free: Ints  # [nodes, classes] free GPUs
     free_gpu: Ints  # rows of free GPUs, by node, class, row
     queue: Ints  # [jobs] rows
     ceiling: Ints  # [queues] GPUs that these jobs may hold
     hierarchy: Hierarchy
 
+    def changes_since(self, before: Snapshot) -> Changes | None:
+        """Return what has changed since an earlier snapshot, None if it is of another line."""
+        if self.changes is not None and self.changes.before is before:
+            return self.changes
+        return self.snapshot.changes(before)
+
+    @property
+    def class_bytes(self) -> Ints:
+        """The GPU memory of each class."""
+        return self.hardware.class_bytes
+
+    @property
+    def gpus(self) -> Ints:
+        """The GPUs of each class, held or free."""
+        return self.hardware.gpus
+
+    def bytes_of(self, tasks: Ints) -> Ints:
+        """Return the GPU memory that some tasks need: indices, or which of all."""
+        return self.snapshot.tasks.memory_bytes.take(self.task[tasks])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Tasks:
-    """Unfinished tasks that need GPUs: rows, the jobs' rows, and what each one needs."""
+class _Waiting:
+    """Tasks of one GPU that wait, by row; the index of their job, and their class."""
 
-    row: Ints
+    task: Ints
     job: Ints
-    gpus: Ints
-    need_bytes: Ints
-    waits: Ints  # 1 when it is WAITING
+    kind: Ints
+
+    def in_order(self) -> _Waiting:
+        """Return the same by ascending row."""
+        order = self.task.argsort(kind="stable")
+        return _Waiting(task=self.task[order], job=self.job[order], kind=self.kind[order])
 
 
-def standing(snapshot: Snapshot) -> Standing:
-    """Return where a snapshot stands; O((GPUs + tasks since the first job in flight) x log)."""
-    active = np.flatnonzero(_ints(snapshot.jobs.state) == JobState.ACTIVE)
-    tasks = _tasks(snapshot, active)
-    strange = np.zeros(len(snapshot.jobs.state), bool)
-    strange[[j for j in active.tolist() if _is_gang(snapshot.job(j))]] = True
-    strange[tasks.job[tasks.gpus > 1]] = True
-    ours = ~strange[tasks.job]
-    row, job_row, waits = tasks.row[ours], tasks.job[ours], tasks.waits[ours]
-    jobs, job = np.unique(job_row, return_inverse=True)
+def standing(snapshot: Snapshot, before: Standing | None = None) -> Standing:
+    """Return where a snapshot stands; `before`, if known, is where an earlier one stood.
 
-    memory, holder = _ints(snapshot.gpus.memory_bytes), _ints(snapshot.gpus.task)
-    class_bytes, gpus = np.unique(memory[holder != GPU_GONE], return_counts=True)
-    kinds = len(class_bytes)
-    kind = np.searchsorted(class_bytes, tasks.need_bytes[ours])
-    unfinished = _table(job, kind, len(jobs), kinds + 1)
-    waiting = _table(job, kind, len(jobs), kinds + 1, waits)
+    O(GPUs + tasks since the first job in flight). After one of the same line, unless nodes have
+    come or gone, O(GPUs + tasks that wait + changes x log), all but the changes in plain copies.
+    """
+    active = np.flatnonzero(snapshot.jobs.state.array() == JobState.ACTIVE)
+    changes = None if before is None else snapshot.changes(before.snapshot)
+    if before is None or changes is None or len(changes.nodes):
+        before, hardware = None, _hardware(snapshot)
+        census = nobody(len(hardware.class_bytes) + 1)
+        moved = moved_in(snapshot, _since(snapshot, active), hardware.class_bytes)
+    else:
+        hardware, census = before.hardware, before.census
+        moved = moved_since(before.snapshot, snapshot, changes.tasks, hardware.class_bytes)
+    census = census.after(moved, active, len(snapshot.jobs.state))
+    strange = (snapshot.jobs.gang.take(active) > 0) | (census.several > 0)
+    if before is not None and _turned(before, active, strange):
+        return standing(snapshot)  # all its tasks come in, or leave, and have not moved
+    ours = ~strange & census.unfinished.any(axis=1)
+    stands = _stands(snapshot, hardware, census, active[ours], active[strange], moved, before)
+    return stands if changes is None else replace(stands, changes=changes)
 
-    free_gpu = np.flatnonzero(holder == GPU_FREE)
-    node, gpu_kind = (
-        _ints(snapshot.gpus.node)[free_gpu],
-        np.searchsorted(class_bytes, memory[free_gpu]),
-    )
+
+def _since(snapshot: Snapshot, active: Ints) -> range:
+    """Return the rows of all tasks since the first of some jobs."""
+    end = len(snapshot.tasks.state)
+    return range(snapshot.jobs.first_task[int(active[0])] if len(active) else end, end)
+
+
+def _turned(before: Standing, active: Ints, strange: Bools) -> bool:
+    """Say whether a job that was in flight already has become a stranger, or is none any more."""
+    if not len(before.strangers) and not strange.any():
+        return False
+    known = np.isin(active, before.census.job)
+    return bool((known & (np.isin(active, before.strangers) != strange)).any())
+
+
+def _hardware(snapshot: Snapshot) -> Hardware:
+    memory_bytes = snapshot.gpus.memory_bytes.array()
+    there = snapshot.gpus.task.array() != GPU_GONE
+    class_bytes, gpus = np.unique(memory_bytes[there], return_counts=True)
+    kind = np.where(there, np.searchsorted(class_bytes, memory_bytes), -1)
+    row = np.flatnonzero(there)
+    cell = _ints(snapshot.gpus.node)[row] * len(class_bytes) + kind[row]
+    order = np.argsort(cell, kind="stable")
+    return Hardware(class_bytes=class_bytes, gpus=gpus, kind=kind, row=row[order], cell=cell[order])
+
+
+def _stands(
+    snapshot: Snapshot,
+    hardware: Hardware,
+    census: Census,
+    jobs: Ints,
+    strangers: Ints,
+    moved: Moves,
+    before: Standing | None,
+) -> Standing:
+    waiting = _waiting(jobs, len(snapshot.jobs.state), moved, before)
+    classes, at = len(hardware.class_bytes), np.searchsorted(census.job, jobs)
+    free = np.flatnonzero(snapshot.gpus.task.array()[hardware.row] == GPU_FREE)
+    nodes = len(snapshot.nodes.alive)
     held, queue = _ints(snapshot.jobs.held_gpus)[jobs], _ints(snapshot.jobs.queue)[jobs]
     ceiling = _ceilings(snapshot, held, queue)
     return Standing(
+        snapshot=snapshot,
+        changes=None,
+        hardware=hardware,
+        census=census,
         jobs=jobs,
-        strangers=np.flatnonzero(strange),
+        strangers=strangers,
         held=held,
-        unfinished=unfinished[:, :kinds],
-        waiting=waiting[:, :kinds],
-        task=row[waits > 0],
-        task_job=job[waits > 0],
-        task_class=kind[waits > 0],
-        task_bytes=tasks.need_bytes[ours][waits > 0],
-        class_bytes=class_bytes,
-        gpus=gpus,
-        free=_table(node, gpu_kind, len(snapshot.nodes.alive), kinds),
-        free_gpu=free_gpu[np.lexsort((free_gpu, gpu_kind, node))],
+        unfinished=census.unfinished[at, :classes],
+        waiting=census.waiting[at, :classes],
+        task=waiting.task,
+        task_job=waiting.job,
+        task_class=waiting.kind,
+        free=np.bincount(hardware.cell[free], minlength=nodes * classes).reshape(nodes, classes),
+        free_gpu=hardware.row[free],
         queue=queue,
         ceiling=ceiling,
-        hierarchy=Hierarchy(
-            queue=queue,
-            user=_ints(snapshot.jobs.user)[jobs],
-            priority=_ints(snapshot.jobs.priority)[jobs],
-            weight=np.array([q.weight for q in snapshot.queues.spec.array()], np.float64),
-            max_gpus=ceiling,
-        ),
+        hierarchy=_hierarchy(snapshot, jobs, queue, ceiling, before),
     )
 
 
-def _tasks(snapshot: Snapshot, active: Ints) -> _Tasks:
-    """Return the unfinished tasks that need GPUs of the jobs whose rows are `active`."""
-    if not len(active):
-        none = np.zeros(0, np.int64)
-        return _Tasks(row=none, job=none, gpus=none, need_bytes=none, waits=none)
-    table, first = snapshot.tasks, snapshot.jobs.first_task[int(active[0])]
-    end = len(table.state)
-    job, gpus = table.job.span(first, end), table.gpus.span(first, end)
-    state = table.state.span(first, end)
-    is_active = np.zeros(len(snapshot.jobs.state), bool)
-    is_active[active] = True
-    found = np.flatnonzero(is_active[job] & (gpus > 0) & np.isin(state, _UNFINISHED))
-    return _Tasks(
-        row=found + first,
-        job=job[found].astype(np.int64),
-        gpus=gpus[found].astype(np.int64),
-        need_bytes=table.memory_bytes.span(first, end)[found],
-        waits=(state[found] == TaskState.WAITING).astype(np.int64),
+def _waiting(jobs: Ints, count: int, moved: Moves, before: Standing | None) -> _Waiting:
+    """Return who waits: of those who waited `before`, and have not moved, and those who came."""
+    index = index_of(jobs, count)
+    came = np.flatnonzero(moved.waits & moved.single & (index[moved.job] >= 0))
+    new = _Waiting(task=moved.row[came], job=index[moved.job[came]], kind=moved.kind[came])
+    if before is None or not len(before.task):
+        return new
+    gone = moved.row[moved.waited]
+    place = np.searchsorted(before.task, gone)
+    stays = np.ones(len(before.task), bool)
+    stays[place[before.task.take(place, mode="clip") == gone]] = False
+    old = np.flatnonzero(stays)
+    job = before.task_job
+    if not np.array_equal(jobs[: len(before.jobs)], before.jobs):
+        job = index[before.jobs][job]  # who waited in jobs that are gone has moved
+
+    def joined(then: Ints, more: Ints) -> Ints:
+        values = np.empty(len(old) + len(more), np.int64)
+        np.take(then, old, out=values[: len(old)], mode="clip")  # "raise" would copy once more
+        values[len(old) :] = more
+        return values
+
+    both = _Waiting(
+        task=joined(before.task, new.task),
+        job=joined(job, new.job),
+        kind=joined(before.task_class, new.kind),
+    )
+    if len(old) and len(came) and both.task[len(old) - 1] > new.task[0]:
+        return both.in_order()
+    return both
+
+
+def _hierarchy(
+    snapshot: Snapshot, jobs: Ints, queue: Ints, ceiling: Ints, before: Standing | None
+) -> Hierarchy:
+    """Return who shares with whom, sorted anew only where other jobs are in flight."""
+    others = before is None or not np.array_equal(jobs, before.jobs)
+    return Hierarchy(
+        queue=queue,
+        user=_ints(snapshot.jobs.user)[jobs],
+        priority=_ints(snapshot.jobs.priority)[jobs],
+        weight=np.array([q.weight for q in snapshot.queues.spec.array()], np.float64),
+        max_gpus=ceiling,
+        levels=None if before is None or others else before.hierarchy.levels,
     )
 
 
@@ -154,9 +244,3 @@ def _ceilings(snapshot: Snapshot, held: Ints, queue: Ints) -> Ints:
 
 def _ints(column: FrozenColumn) -> Ints:
     return column.array().astype(np.int64)
-
-
-def _table(row: Ints, kind: Ints, rows: int, kinds: int, count: Ints | int = 1) -> Ints:
-    table = np.zeros((rows, kinds), np.int64)
-    np.add.at(table, (row, kind), count)
-    return table

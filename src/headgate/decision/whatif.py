@@ -6,7 +6,7 @@ the engine does at a run's end is done here alike (a test holds the two together
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,18 +17,21 @@ from headgate.model import Node, part_sizes
 from headgate.protocol import Plan
 from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.state.life import ENDED
-from headgate.state.tables import empty
+from headgate.state.tables import TABLES, thaw_table
 from headgate.state.view import Names
 
-_TABLES = ("tasks", "jobs", "queues", "nodes", "gpus", "shards", "kinds")
 _RUNS = (TaskState.STARTING, TaskState.RUNNING)
 
 
 def thaw(snapshot: Snapshot) -> State:
-    """Return a state of its own that says what a snapshot says; O(rows)."""
+    """Return a state of its own that says what a snapshot says.
+
+    O(names + tasks of unfinished jobs); pages of tables are copied where they are written to.
+    """
     state = State()
-    for name in _TABLES:
-        setattr(state, name, _thawed(getattr(snapshot, name)))
+    for name in TABLES:
+        setattr(state, name, thaw_table(getattr(snapshot, name)))
+    state.on_paper = True
     state.version, state.now = snapshot.version, snapshot.now
     state.bandwidth, state.datasets = snapshot.bandwidth, snapshot.datasets
     state.refusals, state.waiting_tasks = snapshot.refusals, snapshot.waiting_tasks
@@ -44,14 +47,6 @@ def thaw(snapshot: Snapshot) -> State:
     return state
 
 
-def _thawed(table: Any) -> Any:
-    made = empty(type(table))
-    for field in fields(table):
-        column = getattr(table, field.name)
-        getattr(made, field.name).extend(column.array(), len(column))
-    return made
-
-
 def _names(snapshot: Snapshot) -> Names:
     """Copy the names of what a snapshot has; the writer may have added more by now."""
     names = snapshot.names
@@ -65,13 +60,13 @@ def _names(snapshot: Snapshot) -> Names:
         names,
         jobs=names.jobs[:jobs],
         job_rows=known(names.job_rows, jobs),
-        task_reads=names.task_reads[: len(snapshot.tasks.state)],
         node_rows=known(names.node_rows, nodes),
         racks=names.racks[:],
         users=names.users[:],
         queue_rows=known(names.queue_rows, queues),
         shards=names.shards[:shards],
         shard_rows=known(names.shard_rows, shards),
+        input_rows=known(names.input_rows, len(snapshot.inputs.shards)),
         kind_rows=known(names.kind_rows, len(snapshot.kinds.compute_s)),
     )
 

@@ -15,7 +15,7 @@ def groups(state: State, plan: Plan) -> list[Group]:
     """
     found: dict[tuple[str, int], list[Placement]] = {}
     for number, placement in enumerate(plan.placements):
-        known = 0 <= placement.task < len(state.names.task_reads)
+        known = 0 <= placement.task < len(state.tasks.state)
         job = state.tasks.job[placement.task] if known else -1
         gang = known and state.job(job).gang
         found.setdefault(("gang", job) if gang else ("one", number), []).append(placement)
@@ -52,7 +52,7 @@ def fault(state: State, group: Group) -> str | None:
 
 def preemption_fault(state: State, task: int) -> str | None:
     """Return why a run cannot be cut short as the state is now, or None."""
-    if not 0 <= task < len(state.names.task_reads):
+    if not 0 <= task < len(state.tasks.state):
         return f"there is no task {task}"
     if state.tasks.state[task] not in (TaskState.STARTING, TaskState.RUNNING):
         return f"task {task} does not run"
@@ -60,7 +60,7 @@ def preemption_fault(state: State, task: int) -> str | None:
 
 
 def _placement_fault(state: State, p: Placement) -> str | None:
-    if not 0 <= p.task < len(state.names.task_reads):
+    if not 0 <= p.task < len(state.tasks.state):
         return f"there is no task {p.task}"
     if state.tasks.state[p.task] != TaskState.WAITING:
         return f"task {p.task} does not wait"

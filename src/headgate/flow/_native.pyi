@@ -2,6 +2,19 @@
 
 from headgate.flow.network import Ints
 
+def fetch_prices(
+    first: Ints, price: Ints, copy_first: Ints, copies: Ints, region: Ints
+) -> tuple[tuple[Ints, Ints, Ints], tuple[Ints, Ints, Ints], Ints]:
+    """Return (unit, leaf, price) and (unit, region, price) where units pay less than around, and
+    what each of them pays elsewhere.
+
+    Unit u fetches the items `[first[u], first[u + 1])`. Item i costs `price[3 * i]` on a leaf with
+    a copy, `price[3 * i + 1]` in a region with one, `price[3 * i + 2]` elsewhere: growing, from 0
+    to 2^40. Its copies are on the leaves `copies[copy_first[i]:copy_first[i + 1]]`, none twice, and
+    `region` tells where each leaf is. Units ascend, of each one regions, in these leaves. All
+    arrays are int64; raises BadNetwork. O(copies x log(copies of a unit) + leaves x log).
+    """
+
 def min_cost_flow(
     tail: Ints, head: Ints, capacity: Ints, cost: Ints, supply: Ints
 ) -> tuple[Ints, Ints, int, int]:
@@ -50,6 +63,15 @@ class LaminarSolver:
 
         O(units with an option at the same places).
         """
+    def reprice(self, place: int, ids: Ints, cost: Ints) -> None:
+        """Let all options of units at one place cost so much; what else they may take stays.
+
+        Who has now a cheaper option elsewhere, or there, is placed anew by the next `solve`. Raises
+        BadNetwork, too, for a unit without an option at the place. O(units with an option at the
+        place + options of `ids`).
+        """
+    def reprice_all(self, place: Ints, cost: Ints) -> None:
+        """Let the options of all units at each of these leaves cost so much, as `reprice` does."""
     def add_places(self, parent: Ints, capacity: Ints) -> Ints:
         """Add places below roots, old or new places (none of them a leaf that has capacity).
 
@@ -72,6 +94,11 @@ class LaminarSolver:
         """
     def cost_of(self, ids: Ints) -> Ints:
         """Return the costs of the options that units took; 0 for none."""
+    def moved(self) -> Ints:
+        """Return the units whose place or leaf may be another one since this was last asked.
+
+        Each once, those added since among them, those removed since not.
+        """
     def prices(self) -> Ints:
         """Return what one unit of capacity less below each place would cost, `[places]`.
 

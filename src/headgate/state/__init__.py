@@ -1,5 +1,6 @@
 """The scheduler's state: columns, transition tables, frozen snapshots, what-if, and its laws."""
 
+from headgate.state.changes import Changes
 from headgate.state.check import check
 from headgate.state.life import JobState, TaskState
 from headgate.state.scratch import Scratch
@@ -7,4 +8,4 @@ from headgate.state.snapshot import Snapshot
 from headgate.state.state import State
 from headgate.state.view import saved_s
 
-__all__ = ["JobState", "Scratch", "Snapshot", "State", "TaskState", "check", "saved_s"]
+__all__ = ["Changes", "JobState", "Scratch", "Snapshot", "State", "TaskState", "check", "saved_s"]

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.base.column import FrozenColumn
+from headgate.base.lists import FrozenLists
 from headgate.model import Bandwidth, Dataset
 from headgate.protocol import Refusal
+from headgate.state.changes import Changes, changes_between
 from headgate.state.tables import (
     GpuTable,
+    InputTable,
     JobTable,
     KindTable,
     NodeTable,
@@ -27,16 +30,19 @@ class Snapshot(View):
     """What a policy sees; see `headgate.state.tables` for the columns.
 
     `waiting_tasks` counts WAITING tasks of all jobs; no job before `first_waiting_job` has any.
+    `on_paper` says that it is of a copy, on which something is tried.
     """
 
     version: int
     now: float
+    on_paper: bool
     tasks: TaskTable[FrozenColumn]
     jobs: JobTable[FrozenColumn]
     queues: QueueTable[FrozenColumn]
     nodes: NodeTable[FrozenColumn]
     gpus: GpuTable[FrozenColumn]
-    shards: ShardTable[FrozenColumn]
+    shards: ShardTable[FrozenColumn, FrozenLists]
+    inputs: InputTable[FrozenLists]
     kinds: KindTable[FrozenColumn]
     names: Names
     bandwidth: Bandwidth
@@ -44,6 +50,13 @@ class Snapshot(View):
     datasets: Mapping[str, Dataset]
     waiting_tasks: int
     first_waiting_job: int
+
+    def changes(self, before: Snapshot) -> Changes | None:
+        """Return what has changed since an earlier snapshot of the same line of states, or None.
+
+        None, too, when `before` is of another line: of a state on paper, or read back from bytes.
+        """
+        return changes_between(before, self)
 
     def waiting_jobs(self) -> Iterator[int]:
         """Yield the rows of jobs with WAITING tasks in order of arrival, lazily, page by page."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from headgate.base.column import Column
 from headgate.base.errors import InvariantBroken
+from headgate.base.lists import Lists
 from headgate.model import (
     Bandwidth,
     Dataset,
@@ -33,6 +34,7 @@ from headgate.state.tables import (
     GPU_FREE,
     GPU_GONE,
     GpuTable,
+    InputTable,
     JobTable,
     KindTable,
     NodeTable,
@@ -56,24 +58,26 @@ class State(View):
     """Tables, names and counters; see `headgate.state.tables` for the columns."""
 
     __slots__ = (
-        "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus", "jobs", "kinds", "log",
-        "names", "nodes", "now", "queued_jobs", "queues", "refusals", "results", "shards", "tasks",
-        "user_rows", "version", "waiting_tasks",
+        "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus", "inputs", "jobs",
+        "kinds", "log", "names", "nodes", "now", "on_paper", "queued_jobs", "queues", "refusals",
+        "results", "shards", "tasks", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.version = 0
         self.now = 0.0
+        self.on_paper = False
         self.tasks: TaskTable[Column] = empty(TaskTable)
         self.jobs: JobTable[Column] = empty(JobTable)
         self.queues: QueueTable[Column] = empty(QueueTable)
         self.nodes: NodeTable[Column] = empty(NodeTable)
         self.gpus: GpuTable[Column] = empty(GpuTable)
-        self.shards: ShardTable[Column] = empty(ShardTable)
+        self.shards: ShardTable[Column, Lists] = empty(ShardTable)
+        self.inputs: InputTable[Lists] = empty(InputTable)
         self.kinds: KindTable[Column] = empty(KindTable)
         self.names = Names(
-            jobs=[], job_rows={}, task_reads=[], node_rows={}, racks=[], users=[], queue_rows={},
-            shards=[], shard_rows={}, kind_rows={},
+            jobs=[], job_rows={}, node_rows={}, racks=[], users=[], queue_rows={}, shards=[],
+            shard_rows={}, input_rows={}, kind_rows={},
         )  # fmt: skip
         self.bandwidth = _UNKNOWN_BANDWIDTH
         self.refusals: tuple[Refusal, ...] = ()
@@ -93,12 +97,14 @@ class State(View):
         return Snapshot(
             version=self.version,
             now=self.now,
+            on_paper=self.on_paper,
             tasks=freeze(self.tasks),
             jobs=freeze(self.jobs),
             queues=freeze(self.queues),
             nodes=freeze(self.nodes),
             gpus=freeze(self.gpus),
             shards=freeze(self.shards),
+            inputs=freeze(self.inputs),
             kinds=freeze(self.kinds),
             names=self.names,
             bandwidth=self.bandwidth,
@@ -227,11 +233,12 @@ class State(View):
         if user == len(self.names.users):
             self.names.users.append(job.user)
         queue = self.names.queue_rows[job.queue]
-        first, count = len(self.names.task_reads), len(job.tasks)
+        first, count = len(self.tasks.state), len(job.tasks)
         jobs = self.jobs
         for column, value in (
             (jobs.state, JobState.QUEUED), (jobs.queue, queue), (jobs.user, user),
-            (jobs.priority, job.priority), (jobs.first_task, first), (jobs.task_count, count),
+            (jobs.priority, job.priority), (jobs.gang, job.gang and count > 1),
+            (jobs.first_task, first), (jobs.task_count, count),
             (jobs.waiting, 0), (jobs.waiting_cpu, 0), (jobs.running, 0), (jobs.running_cpu, 0),
             (jobs.unfinished, count), (jobs.held_gpus, 0), (jobs.peak_gpus, 0),
             (jobs.submitted_at, self.now), (jobs.started_at, math.nan), (jobs.ended_at, math.nan),
@@ -270,9 +277,13 @@ class State(View):
         tasks.checkpoint_s.extend(np.array([t.checkpoint_s for t in job.tasks], np.float64), count)
         tasks.progress_s.extend(0.0, count)
         dependents: dict[int, list[int]] = {}
+        alike: dict[tuple[int, int, int], int] = {}
         for ordinal, task in enumerate(job.tasks):
-            self.names.task_reads.append(self._reads_of(task) if task.reads else ())
-            tasks.kind.append(self._kind(job, task, self.names.task_reads[-1]))
+            reads = self._reads_of(task) if task.reads else ()
+            tasks.input.append(row := self._input(reads))
+            needs = (task.gpus, task.gpu_memory_bytes, row)
+            tasks.alike.append(alike.setdefault(needs, first + ordinal))
+            tasks.kind.append(self._kind(job, task, reads))
             for before in task.after:
                 dependents.setdefault(first + before, []).append(first + ordinal)
         for before, after in dependents.items():
@@ -287,6 +298,13 @@ class State(View):
         return tuple(
             rows[s] if s in rows else self.shard(Shard(id=s, size_bytes=0)) for s in task.reads
         )
+
+    def _input(self, reads: tuple[int, ...]) -> int:
+        """Return the row of what a task reads."""
+        row = self.names.input_rows.setdefault(reads, len(self.names.input_rows))
+        if row == len(self.inputs.shards):
+            self.inputs.shards.append(reads)
+        return row
 
     def _kind(self, job: Job, task: Task, reads: tuple[int, ...]) -> int:
         """Return the row of a task's kind: its job's kind, its place in it, and how much it reads.

@@ -10,8 +10,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
 from headgate.base.column import Column, FrozenColumn
+from headgate.base.lists import FrozenLists, Lists
 
 C = TypeVar("C", Column, FrozenColumn)
+L = TypeVar("L", Lists, FrozenLists)
 
 
 @dataclass(slots=True)
@@ -36,6 +38,8 @@ class TaskTable(Generic[C]):
     checkpoint_s: C  # it saves what it has done every so many seconds of computing; 0: never
     progress_s: C  # seconds of computing saved when its next run starts, or its last one started
     kind: C  # row
+    input: C  # row of what it reads
+    alike: C  # row of the first task of its job that needs the same GPUs and reads the same
 
 
 @dataclass(slots=True)
@@ -46,6 +50,7 @@ class JobTable(Generic[C]):
     queue: C  # row
     user: C  # row
     priority: C
+    gang: C  # 1 where its tasks, several, start together or not at all
     first_task: C  # row
     task_count: C
     waiting: C  # WAITING tasks that need GPUs
@@ -102,11 +107,18 @@ class GpuTable(Generic[C]):
 
 
 @dataclass(slots=True)
-class ShardTable(Generic[C]):
-    """Shards, results among them; `replicas` is a tuple of node rows in ascending order."""
+class ShardTable(Generic[C, L]):
+    """Shards, results among them."""
 
     size_bytes: C
-    replicas: C
+    replicas: L  # rows of nodes, ascending
+
+
+@dataclass(slots=True)
+class InputTable(Generic[L]):
+    """What tasks read: one row for all tasks that read the same shards in the same order."""
+
+    shards: L  # rows
 
 
 @dataclass(slots=True)
@@ -120,31 +132,46 @@ class KindTable(Generic[C]):
 GPU_FREE, GPU_GONE = -1, -2
 
 _DTYPES: dict[str, str] = {
-    "state": "u1", "alive": "u1", "memory_bytes": "i8", "size_bytes": "i8", "launch": "i8",
+    "state": "u1", "alive": "u1", "gang": "u1",
+    "memory_bytes": "i8", "size_bytes": "i8", "launch": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "lost_gpu_s": "f8", "missed_gpu_s": "f8", "missed_at": "f8", "compute_s": "f8", "held_s": "f8",
     "checkpoint_s": "f8", "progress_s": "f8",
-    "held": "O", "message": "O", "spec": "O", "replicas": "O",
+    "held": "O", "message": "O", "spec": "O",
 }  # fmt: skip
 
 Table = TypeVar("Table", TaskTable[Column], JobTable[Column], QueueTable[Column],
-                NodeTable[Column], GpuTable[Column], ShardTable[Column],
-                KindTable[Column])  # fmt: skip
+                NodeTable[Column], GpuTable[Column], ShardTable[Column, Lists],
+                InputTable[Lists], KindTable[Column])  # fmt: skip
+
+TABLES: dict[str, type] = {
+    "tasks": TaskTable, "jobs": JobTable, "queues": QueueTable, "nodes": NodeTable,
+    "gpus": GpuTable, "shards": ShardTable, "inputs": InputTable, "kinds": KindTable,
+}  # fmt: skip
+"""All tables, by what a state calls them."""
+
+_NAMES: dict[type, tuple[str, ...]] = {
+    table: tuple(f.name for f in fields(table)) for table in TABLES.values()
+}
+_LISTS = ("replicas", "shards")
 
 
 def empty(table: type[Table]) -> Table:
     """Return a table without rows; columns not named in `_DTYPES` are 4-byte integers."""
-    return table(*[Column(_DTYPES.get(f.name, "i4")) for f in fields(table)])
-
-
-_NAMES: dict[type, tuple[str, ...]] = {
-    t: tuple(f.name for f in fields(t))
-    for t in (TaskTable, JobTable, QueueTable, NodeTable, GpuTable, ShardTable, KindTable)
-}
+    columns: list[Any] = [
+        Lists() if name in _LISTS else Column(_DTYPES.get(name, "i4")) for name in _NAMES[table]
+    ]
+    return table(*columns)
 
 
 def freeze(table: Any) -> Any:
     """Return the same table with frozen columns."""
     kind = type(table)
     return kind(*[getattr(table, name).freeze() for name in _NAMES[kind]])
+
+
+def thaw_table(table: Any) -> Any:
+    """Return a table of its own that says what a frozen one says, in O(pages)."""
+    kind = type(table)
+    return kind(*[getattr(table, name).thaw() for name in _NAMES[kind]])

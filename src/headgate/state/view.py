@@ -27,6 +27,7 @@ from headgate.state.life import TaskState
 from headgate.state.tables import (
     GPU_FREE,
     GpuTable,
+    InputTable,
     JobTable,
     KindTable,
     NodeTable,
@@ -45,13 +46,13 @@ class Names:
 
     jobs: list[Job]
     job_rows: dict[str, int]
-    task_reads: list[tuple[int, ...]]
     node_rows: dict[str, int]
     racks: list[str]
     users: list[str]
     queue_rows: dict[str, int]
     shards: list[str]
     shard_rows: dict[str, int]
+    input_rows: dict[tuple[int, ...], int]
     kind_rows: dict[tuple[object, ...], int]
 
 
@@ -76,12 +77,14 @@ class View:
 
     version: int
     now: float
+    on_paper: bool
     tasks: TaskTable[Any]
     jobs: JobTable[Any]
     queues: QueueTable[Any]
     nodes: NodeTable[Any]
     gpus: GpuTable[Any]
-    shards: ShardTable[Any]
+    shards: ShardTable[Any, Any]
+    inputs: InputTable[Any]
     kinds: KindTable[Any]
     names: Names
     bandwidth: Bandwidth
@@ -148,7 +151,8 @@ class View:
 
     def reads(self, task: int) -> tuple[int, ...]:
         """Return the rows of the shards that a task reads, in order."""
-        return self.names.task_reads[task]
+        shards: tuple[int, ...] = self.inputs.shards[self.tasks.input[task]]
+        return shards
 
     def replicas(self, shard: int) -> tuple[int, ...]:
         """Return the rows of the nodes that are up and hold a shard, ascending."""

@@ -6,10 +6,10 @@ import hashlib
 from dataclasses import fields
 
 from headgate.base.column import Column, FrozenColumn
+from headgate.base.lists import FrozenLists, Lists
 from headgate.state import State
+from headgate.state.tables import TABLES
 from headgate.state.view import View
-
-_TABLES = ("tasks", "jobs", "queues", "nodes", "gpus", "shards", "kinds")
 
 
 def digest(view: View) -> str:
@@ -19,7 +19,7 @@ def digest(view: View) -> str:
     the first waiting job stands.
     """
     found = hashlib.blake2b(digest_size=16)
-    for name in _TABLES:
+    for name in TABLES:
         table = getattr(view, name)
         for field in fields(table):
             found.update(f"{name}.{field.name}".encode())
@@ -28,7 +28,7 @@ def digest(view: View) -> str:
     return found.hexdigest()
 
 
-def _column(column: Column | FrozenColumn) -> bytes:
+def _column(column: Column | FrozenColumn | Lists | FrozenLists) -> bytes:
     values = column.array()
     return repr(values.tolist()).encode() if values.dtype == object else values.tobytes()
 
@@ -38,7 +38,6 @@ def _names(view: View) -> str:
     told: list[object] = [
         view.version, view.now, view.bandwidth, sorted(view.datasets.items()),
         names.jobs[: len(view.jobs.state)],
-        names.task_reads[: len(view.tasks.state)],
         names.shards[: len(view.shards.size_bytes)],
         sorted(names.node_rows.items())[: len(view.nodes.alive)],
         sorted(names.queue_rows.items())[: len(view.queues.spec)],

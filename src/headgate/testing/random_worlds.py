@@ -5,11 +5,11 @@ Sizes are small and numbers few, so that ties, ceilings and full nodes are commo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from headgate.base.rng import Random, stream
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task, result_id
-from headgate.state import JobState, State, TaskState
+from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.state.life import HOLDING
 
 GIB = 1 << 30
@@ -109,12 +109,72 @@ def random_state(seed: int, accepts: Callable[[Job], bool] = lambda job: True) -
     submitted = (random_job(rng, f"j{n}", shards) for n in range(rng.randint(1, 10)))
     jobs = [state.add_job(job) for job in submitted if accepts(job)]
     for _ in range(rng.randint(0, 30)):
-        state.now += 1.0
-        state.version += 1
-        for job in jobs:
-            _activate(state, job)
-        rng.choice((_launch, _launch, _launch, _advance, _advance, _interrupt, _lose))(state, rng)
+        _step(state, jobs, rng)
     return state
+
+
+def random_walk(
+    seed: int, steps: int, accepts: Callable[[Job], bool] = lambda job: True
+) -> Iterator[Snapshot]:
+    """Yield snapshots of one random state as it goes on, some steps apart, where jobs still come.
+
+    In between a kind of tasks may learn from a run, one may give back what it holds and keep what
+    it has saved, replicas come and go, and queues change.
+    """
+    rng, state = stream(seed, "random walk"), random_state(seed, accepts)
+    for task in range(len(state.tasks.state)):
+        state.tasks.checkpoint_s[task] = rng.choice((0.0, 0.5))
+    for _ in range(steps):
+        yield state.freeze()
+        for _ in range(rng.choice((1, 1, 2, 5))):
+            _step(state, range(len(state.names.jobs)), rng)
+        for change in (_submit, _learn, _give_back, _copy, _reform):
+            if rng.random() < 0.3:
+                change(state, rng, accepts)
+
+
+def _step(state: State, jobs: Iterable[int], rng: Random) -> None:
+    state.now += 1.0
+    state.version += 1
+    for job in jobs:
+        _activate(state, job)
+    rng.choice((_launch, _launch, _launch, _advance, _advance, _interrupt, _lose))(state, rng)
+
+
+def _submit(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+    job = random_job(rng, f"late{len(state.names.jobs)}", rng.choice(((), random_shards(rng))))
+    if accepts(job):
+        state.add_job(job)
+
+
+def _learn(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+    del accepts
+    if running := _in(state, TaskState.RUNNING):
+        state.learn(rng.choice(running))
+
+
+def _give_back(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+    del accepts
+    saved = [
+        task
+        for task in _in(state, TaskState.RUNNING)
+        if not state.job(state.tasks.job[task]).gang and state.gained_s(task, state.now)
+    ]
+    if saved:
+        state.release(rng.choice(saved), TaskState.WAITING)
+
+
+def _copy(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+    del accepts
+    nodes = state.live_nodes()
+    if nodes and state.names.shards:
+        change = rng.choice((state.add_replica, state.remove_replica))
+        change(rng.randrange(len(state.names.shards)), rng.choice(nodes))
+
+
+def _reform(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+    del accepts
+    state.set_queue(rng.choice(random_queues(rng)))
 
 
 def _activate(state: State, job: int) -> None:
@@ -174,6 +234,7 @@ def _advance(state: State, rng: Random) -> None:
     task = rng.choice(held)
     job, at = state.tasks.job[task], state.tasks.state[task]
     if at == TaskState.STARTING:
+        state.tasks.started_at[task] = state.now
         state.move_task(task, TaskState.RUNNING)
     elif at == TaskState.STOPPING:
         ending = state.jobs.state[job] == JobState.STOPPING

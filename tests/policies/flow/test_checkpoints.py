@@ -11,8 +11,9 @@ from headgate.app import POLICIES
 from headgate.decision.debts import remaining_gpu_s
 from headgate.decision.outlook import choose, outlook
 from headgate.decision.standing import standing
+from headgate.decision.work import Backlog, Holders
 from headgate.model import Task
-from headgate.policies.flow.later import Later, later_gpus
+from headgate.policies.flow.later import Later, Work, later_gpus
 from headgate.protocol import FailureKind, TaskFailed, TaskFinished, TaskStarted, Usage
 
 READ = Usage(read_bytes=(2 * GB, 0, 0), read_s=2.0)
@@ -27,7 +28,7 @@ def begun(bench: Bench, job: str, ordinal: int) -> int:
 
 def later(bench: Bench) -> Later:
     snapshot = bench.engine.snapshot()
-    return later_gpus(snapshot, standing(snapshot))
+    return later_gpus(now := standing(snapshot), Work(now))
 
 
 def test_a_cut_costs_less_right_after_a_checkpoint_and_the_next_run_is_shorter() -> None:
@@ -49,7 +50,7 @@ def test_a_cut_costs_less_right_after_a_checkpoint_and_the_next_run_is_shorter()
     assert bench.runs["j", 1].progress_s == 20
     assert later(bench).wait_s.tolist() == pytest.approx([2.0 + 30.0])
     snapshot = bench.engine.snapshot()
-    left = remaining_gpu_s(snapshot, standing(snapshot))
+    left = remaining_gpu_s(standing(snapshot), Holders(snapshot), Backlog(snapshot))
     assert left.tolist() == pytest.approx([32.0 + 52.0])
 
 

@@ -19,6 +19,7 @@ from headgate.policies.flow.later import (
     Claims,
     Later,
     Waiting,
+    Work,
     later_gpus,
     waiting_for,
     worth_cutting,
@@ -183,7 +184,7 @@ def test_turns_waits_and_cuts_are_those_of_plain_loops() -> None:
     for seed in range(400):
         snapshot, rng = mid_life(seed)
         now = standing(snapshot)
-        later = later_gpus(snapshot, now)
+        later = later_gpus(now, Work(now))
         routed = routes(now, later, rng)
         jobs = len(now.jobs)
         left_s = np.array([rng.choice((5.0, 20.0, 80.0)) for _ in range(jobs)])
@@ -228,7 +229,7 @@ def test_gpus_are_expected_to_be_free_when_their_runs_end() -> None:
     seen = 0
     for seed in range(150):
         snapshot, _ = mid_life(seed)
-        later = later_gpus(snapshot, standing(snapshot))
+        later = later_gpus(now := standing(snapshot), Work(now))
         for task, wait_s in zip(later.runs.task.tolist(), later.wait_s.tolist(), strict=True):
             assert wait_s == pytest.approx(naive_wait_s(snapshot, task), abs=0.002), seed
             seen += 1

@@ -186,6 +186,17 @@ def test_no_queue_wins_beyond_its_ceiling_and_no_fitting_gpu_is_left(
             assert _most_placed(case, most + 100 * (np.arange(jobs) == job)) == reached
 
 
+@given(cases(), st.data())
+def test_what_is_dealt_to_all_together_is_counted_as_it_is_dealt(
+    case: Case, data: st.DataObject
+) -> None:
+    jobs = len(case.queue)
+    held = ints(*data.draw(st.lists(st.integers(0, 6), min_size=jobs, max_size=jobs)))
+    dealt = case.hierarchy.deal_classes(held=held, tasks=case.tasks, gpus=case.gpus)
+    counted = case.hierarchy.count_dealt(held=held, tasks=case.tasks, gpus=case.gpus)
+    assert counted == dealt.sum()
+
+
 def _most_placed(case: Case, most: Ints) -> int:
     """The most tasks that can hold the GPUs at once when each job may win so many."""
     bound = np.minimum(most, case.tasks.sum(axis=1))

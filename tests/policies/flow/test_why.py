@@ -13,11 +13,12 @@ from tests.policies.flow.bench import CLUSTER, DISK, GB, RACK, Bench, submitted,
 from tests.policies.flow.test_aggregated import optimum
 
 from headgate.decision import Policy
-from headgate.decision.standing import standing
 from headgate.decision.whatif import WhatIf
 from headgate.decision.why import IfFreed, Place, Why, why
 from headgate.model import Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, UnfairFlow
+from headgate.policies.flow.line import first_round
+from headgate.policies.flow.offers import Offers
 from headgate.policies.flow.rounds import FlowPolicy
 from headgate.protocol.reasons import NoFreeCpu, WaitsForLocality, WaitsForTasks
 from headgate.state import Snapshot, TaskState
@@ -138,8 +139,8 @@ def test_the_price_of_a_gpu_is_what_is_lost_without_it(data: st.DataObject) -> N
     for job, ordinal in data.draw(st.permutations(sorted(bench.runs)))[:4]:
         paper.end(row_of(snapshot, f"{job}/{ordinal}"), bench.at)
     then = paper.state.freeze()
-    now = standing(then)
-    round_ = policy._solved(then, now)[-1].round
+    scene = policy._scene(then)
+    now, round_ = scene.now, first_round(scene, Offers())
     sent, cost = optimum(round_)
     for node, kind in np.argwhere(now.free).tolist():
         less = now.free.copy()

@@ -51,6 +51,18 @@ void bind_laminar(nb::module_& m) {
                  self.replace(view(ids), view(offsets), view(place), view(cost));
              },
              nb::arg("ids"), nb::arg("offsets"), nb::arg("place"), nb::arg("cost"))
+        .def("reprice",
+             [](Solver& self, std::int64_t place, const Ints& ids, const Ints& cost) {
+                 const nb::gil_scoped_release released;
+                 self.reprice(place, view(ids), view(cost));
+             },
+             nb::arg("place"), nb::arg("ids"), nb::arg("cost"))
+        .def("reprice_all",
+             [](Solver& self, const Ints& place, const Ints& cost) {
+                 const nb::gil_scoped_release released;
+                 self.reprice_all(view(place), view(cost));
+             },
+             nb::arg("place"), nb::arg("cost"))
         .def("add_places",
              [](Solver& self, const Ints& parent, const Ints& capacity) {
                  return numpy(self.add_places(view(parent), view(capacity)));
@@ -74,6 +86,7 @@ void bind_laminar(nb::module_& m) {
                  return numpy(self.cost_of(view(ids)));
              },
              nb::arg("ids"))
+        .def("moved", [](Solver& self) { return numpy(self.moved()); })
         .def("prices", [](Solver& self) { return numpy(self.prices()); })
         .def("_check", &Solver::check);
 }

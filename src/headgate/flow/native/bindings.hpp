@@ -5,6 +5,7 @@
 
 namespace headgate::flow {
 
+void bind_fetch(nanobind::module_& m);
 void bind_general(nanobind::module_& m);
 void bind_laminar(nanobind::module_& m);
 

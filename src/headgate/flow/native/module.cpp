@@ -24,6 +24,7 @@ void raise_bad_network(const std::exception_ptr& thrown, void*) {
 
 NB_MODULE(_native, m) {
     nb::register_exception_translator(headgate::flow::raise_bad_network);
+    headgate::flow::bind_fetch(m);
     headgate::flow::bind_general(m);
     headgate::flow::bind_laminar(m);
 }

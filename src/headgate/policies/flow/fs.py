@@ -11,7 +11,8 @@ from headgate.decision import Parameter, Policy, PolicyInfo
 from headgate.decision.costs import DISTANCE, FLOW_PAPER
 from headgate.decision.shares import entitle, fair_shares
 from headgate.decision.standing import Standing
-from headgate.policies.flow.rounds import Demand, FlowPolicy
+from headgate.policies.flow.rounds import FlowPolicy
+from headgate.policies.flow.scene import Demand
 
 _DEFAULTS = {"alpha1": 3.0, "alpha2": 4.0}
 
@@ -43,6 +44,7 @@ class FlowSharing(FlowPolicy):
     """
 
     name = "fs"
+    may_wait = True
 
     def __init__(self, *, alpha1: float = 3.0, alpha2: float = 4.0, alpha3: float = 1.1) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2, alpha3=alpha3)
@@ -60,6 +62,7 @@ class FlowSharing(FlowPolicy):
         return Demand(
             target=target,
             group=np.arange(len(now.jobs)),
+            row=now.jobs,
             most=won.most,
             least=((now.held == 0) & (won.share > 0)).astype(np.int64),
         )

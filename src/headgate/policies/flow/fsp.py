@@ -12,8 +12,8 @@ from headgate.decision.shares import fair_shares
 from headgate.decision.standing import Standing
 from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.preemption import due, victims
-from headgate.policies.flow.rounds import Choice, Demand, FlowPolicy
-from headgate.state import Snapshot
+from headgate.policies.flow.rounds import Choice, FlowPolicy
+from headgate.policies.flow.scene import Demand, Scene
 
 PARAMETERS = (
     *DISTANCE,
@@ -54,21 +54,21 @@ class PreemptiveFlowSharing(FlowPolicy):
         short = due(target, now.held, now.waiting)
         share = now.hierarchy.deal_classes(held=now.held, tasks=short, gpus=free)
         most = now.hierarchy.deal_classes(held=now.held, tasks=now.waiting, gpus=free, won=share)
-        return Demand(target=target, group=np.arange(len(now.jobs)), most=most, least=most)
+        return Demand(
+            target=target, group=np.arange(len(now.jobs)), row=now.jobs, most=most, least=most
+        )
 
-    def choose(
-        self, snapshot: Snapshot, now: Standing, demand: Demand, round_: Round, routed: Placed
-    ) -> Choice:
+    def choose(self, scene: Scene, round_: Round, routed: Placed) -> Choice:
         """Cut runs of jobs far above their share short that jobs below theirs have use for."""
         cut = victims(
-            snapshot,
-            now,
-            target=demand.target,
+            scene.snapshot,
+            scene.now,
+            target=scene.demand.target,
             slack=self._slack,
             task=routed.task,
             kind=routed.kind,
         )
-        return replace(super().choose(snapshot, now, demand, round_, routed), preemptions=cut)
+        return replace(super().choose(scene, round_, routed), preemptions=cut)
 
 
 def _make(**parameters: float) -> Policy:

@@ -8,7 +8,8 @@ from headgate.decision import Policy, PolicyInfo
 from headgate.decision.costs import DISTANCE, FLOW_PAPER
 from headgate.decision.shares import NO_CEILING
 from headgate.decision.standing import Standing
-from headgate.policies.flow.rounds import Demand, FlowPolicy
+from headgate.policies.flow.rounds import FlowPolicy
+from headgate.policies.flow.scene import Demand
 
 PARAMETERS = DISTANCE
 
@@ -32,7 +33,9 @@ class UnfairFlow(FlowPolicy):
         waiting = np.bincount(now.queue, now.waiting.sum(axis=1), minlength=queues)
         most = np.clip(now.ceiling - held, 0, waiting).astype(np.int64)
         no_share = np.full(len(now.jobs), NO_CEILING)
-        return Demand(target=no_share, group=now.queue, most=most, least=most)
+        return Demand(
+            target=no_share, group=now.queue, row=np.arange(queues), most=most, least=most
+        )
 
 
 def _make(**parameters: float) -> Policy:

@@ -3,26 +3,26 @@ jobs in the order in which fair sharing would finish them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.decision import Parameter, Policy, PolicyInfo
 from headgate.decision.costs import FLOW_PAPER
-from headgate.decision.debts import changed_debts, missed_gpu_s, remaining_gpu_s
+from headgate.decision.debts import changed_debts, missed_gpu_s
 from headgate.decision.shares import Floats, Ints, fair_shares
 from headgate.decision.standing import Standing
-from headgate.policies.flow.aggregated import Placed, Round
+from headgate.policies.flow.aggregated import Placed, Round, in_order, nth_of_equals
 from headgate.policies.flow.later import (
     Claims,
+    Later,
+    Work,
     ask_again_at,
     later_gpus,
     waiting_for,
     worth_cutting,
 )
-from headgate.policies.flow.rounds import Choice, Demand, FlowPolicy, Offer, nth_of_equals
-from headgate.state import Snapshot
+from headgate.policies.flow.rounds import Choice, FlowPolicy
+from headgate.policies.flow.scene import Demand, Scene
 
 PARAMETERS = (
     Parameter(
@@ -74,7 +74,7 @@ class TimelyFlow(FlowPolicy):
     plans_ahead = True
 
     def __init__(self, *, memory_s: float = 600.0, slack: float = 0.25) -> None:
-        super().__init__(alpha1=1.0, alpha2=1.0)
+        super().__init__(alpha1=1.0, alpha2=1.0, alpha3=None)
         self._memory_s, self._slack = memory_s, slack
 
     def demand(self, now: Standing) -> Demand:
@@ -88,32 +88,29 @@ class TimelyFlow(FlowPolicy):
         most = now.hierarchy.deal_classes(
             held=np.where(bound, now.held, 0), tasks=now.waiting, gpus=now.gpus
         )
-        return Demand(target=target, group=np.arange(len(now.jobs)), most=most, least=most)
-
-    def round_of(self, snapshot: Snapshot, now: Standing, demand: Demand, offer: Offer) -> Round:
-        """Add to a round the GPUs that are held now, each at the wait until it is free."""
-        later = later_gpus(snapshot, now)
-        return replace(
-            super().round_of(snapshot, now, demand, offer),
-            later_node=later.runs.node,
-            later_class=later.runs.kind,
-            later_price=later.price,
+        return Demand(
+            target=target, group=np.arange(len(now.jobs)), row=now.jobs, most=most, least=most
         )
 
-    def choose(
-        self, snapshot: Snapshot, now: Standing, demand: Demand, round_: Round, routed: Placed
-    ) -> Choice:
+    def later(self, now: Standing, before: Later | None) -> Later:
+        """Return the GPUs that are held, each to be had at the wait until it is free."""
+        work = Work(now) if before is None else before.work
+        work.follow(now)
+        return later_gpus(now, work)
+
+    def choose(self, scene: Scene, round_: Round, routed: Placed) -> Choice:
         """Place what is due now, in turn, and cut runs short where that is worth its price."""
         del round_
+        snapshot, now, later, demand = scene.snapshot, scene.now, scene.later, scene.demand
+        assert later is not None
         owed = missed_gpu_s(snapshot, now, memory_s=self._memory_s)
-        left_s = remaining_gpu_s(snapshot, now)
+        left_s = later.work.left_s(now)
         first = _overlooked(now, demand.target, owed, self._memory_s)
         turn = np.lexsort(((left_s - owed) / np.maximum(demand.target, 1), ~first))
         placed, left = in_turn(now, routed, np.argsort(turn))
         won = np.bincount(now.task_job[placed.task], minlength=len(now.jobs))
         held = now.held + won
         useful = np.minimum(demand.target, held + now.waiting.sum(axis=1) - won)
-        later = later_gpus(snapshot, now)
         waiting = waiting_for(now, later, left)
         claims = Claims(target=demand.target, held=held, left_s=left_s, owed=owed)
         cuts = worth_cutting(
@@ -146,9 +143,12 @@ def in_turn(now: Standing, routed: Placed, turn: Ints) -> tuple[Placed, Placed]:
 
     `turn` is each job's place in the order of jobs.
     """
-    order = np.lexsort((routed.task, turn[now.task_job[routed.task]]))
+    order = in_order(turn[now.task_job[routed.task]])
     cell = (routed.node * now.free.shape[1] + routed.kind)[order]
-    first = nth_of_equals(cell) < now.free.ravel()[cell]
+    free = now.free.ravel()[cell]
+    some = np.flatnonzero(free)
+    first = np.zeros(len(order), bool)
+    first[some] = nth_of_equals(cell[some]) < free[some]
     return routed.only(np.sort(order[first])), routed.only(order[~first])
 
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.decision.census import index_of
 from headgate.decision.costs import PRICE_LIMIT
+from headgate.decision.debts import remaining_gpu_s
 from headgate.decision.shares import Floats
 from headgate.decision.standing import Standing
+from headgate.decision.work import Backlog, Holders
 from headgate.flow import Ints
-from headgate.policies.flow.aggregated import Placed
-from headgate.policies.flow.preemption import Runs, runs_now
-from headgate.policies.flow.rounds import nth_of_equals
+from headgate.policies.flow.aggregated import Placed, in_order, nth_of_equals
+from headgate.policies.flow.preemption import Runs
 from headgate.state import Snapshot, saved_s
 
 RESTART_S = 1.0
@@ -24,39 +26,66 @@ _PAUSE_S = 1.0  # nobody asks to be asked again sooner than this
 _SOONEST_S = 0.001  # a GPU that is free now is nearer than any that is held
 
 
+class Work:
+    """The work in flight, followed from round to round by who keeps it."""
+
+    def __init__(self, now: Standing) -> None:
+        """Begin with what a snapshot says."""
+        self.holders, self.backlog = Holders(now.snapshot), Backlog(now.snapshot)
+
+    def follow(self, now: Standing) -> None:
+        """Say what the snapshot of a standing says."""
+        self.holders.follow(now)
+        self.backlog.follow(now)
+
+    def left_s(self, now: Standing) -> Floats:
+        """Return the GPU seconds that each job will still take."""
+        return remaining_gpu_s(now, self.holders, self.backlog)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Later:
     """GPUs that are held, one value per GPU."""
 
+    work: Work
     runs: Runs
     wait_s: Floats  # until the run is expected to end
     lost_s: Floats  # if it ended now: reading, and work since the last checkpoint
-
-    @property
-    def price(self) -> Ints:
-        """The wait in whole microseconds."""
-        exact = np.minimum(self.wait_s * 1e6, PRICE_LIMIT)
-        return np.rint(exact).astype(np.int64)
+    price: Ints  # the wait in whole microseconds
 
 
-def later_gpus(snapshot: Snapshot, now: Standing) -> Later:
+def later_gpus(now: Standing, work: Work) -> Later:
     """Return the GPUs that are held; `View.expected_end` tells when one is expected to be free.
 
     A run of a kind of which none has ended yet is expected to compute as long as it reads. What
     a checkpoint holds already is not computed again.
     """
-    runs = runs_now(snapshot, now)
-    tasks = snapshot.tasks
-    read_s = tasks.read_s.array()[runs.task]
-    compute_s = snapshot.kinds.compute_s.array()[tasks.kind.array()[runs.task]]
-    progress_s = tasks.progress_s.array()[runs.task]
-    left_s = np.where(np.isnan(compute_s), read_s, np.maximum(compute_s - progress_s, 0.0))
-    takes_s = read_s + left_s
-    run_s = snapshot.now - runs.launched_at
-    wait_s = np.maximum(np.where(runs.stopping, 0.0, np.abs(takes_s - run_s)), _SOONEST_S)
-    computed_s = snapshot.now - tasks.started_at.array()[runs.task] - read_s
-    kept_s = saved_s(computed_s, tasks.checkpoint_s.array()[runs.task])
-    return Later(runs=runs, wait_s=wait_s, lost_s=run_s - kept_s)
+    snapshot, held = now.snapshot, work.holders
+    gpu = np.flatnonzero(held.task >= 0)
+    read_s, launched_at, stopping = held.read_s[gpu], held.launched_at[gpu], held.stopping[gpu]
+    compute_s = snapshot.kinds.compute_s.array()[held.kind[gpu]]
+    left_s = np.maximum(compute_s - held.progress_s[gpu], 0.0)
+    takes_s = read_s + np.where(np.isnan(compute_s), read_s, left_s)
+    run_s = snapshot.now - launched_at
+    wait_s = np.maximum(np.where(stopping, 0.0, np.abs(takes_s - run_s)), _SOONEST_S)
+    computed_s = snapshot.now - held.started_at[gpu] - read_s
+    kept_s = saved_s(computed_s, held.checkpoint_s[gpu])
+    runs = Runs(
+        gpu=gpu,
+        task=held.task[gpu],
+        job=index_of(now.jobs, len(snapshot.jobs.state))[held.job[gpu]],
+        node=snapshot.gpus.node.array()[gpu].astype(np.int64),
+        kind=now.hardware.kind[gpu],
+        stopping=stopping,
+        launched_at=launched_at,
+    )
+    return Later(
+        work=work,
+        runs=runs,
+        wait_s=wait_s,
+        lost_s=run_s - kept_s,
+        price=np.rint(np.minimum(wait_s * 1e6, PRICE_LIMIT)).astype(np.int64),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,8 +111,11 @@ def waiting_for(now: Standing, later: Later, left: Placed) -> Waiting:
     """
     kinds = now.free.shape[1]
     cell, sought = later.runs.node * kinds + later.runs.kind, left.node * kinds + left.kind
-    soonest = np.lexsort((later.wait_s, cell))
-    run = soonest[np.searchsorted(cell[soonest], sought) + nth_of_equals(sought)]
+    soonest = in_order(later.price)
+    soonest = soonest[in_order(cell[soonest])]
+    held = np.bincount(cell, minlength=now.free.size)
+    first = np.cumsum(held) - held
+    run = soonest[first[sought] + nth_of_equals(sought)]
     return Waiting(
         task=left.task,
         job=now.task_job[left.task],
@@ -139,32 +171,56 @@ def worth_cutting(
     stops = np.bincount(runs.job[runs.stopping & (runs.job >= 0)], minlength=len(target))
     keeps = now.held - stops
     spare = np.where(keeps > (1 + slack) * target, np.minimum(keeps - target, keeps - 1), 0)
-    cut, next_s = [], math.inf
+    nobody = Cuts(task=(), paid=np.zeros(len(owed)), next_s=math.inf)
     if not (spare > 0).any():
-        return Cuts(task=(), paid=np.zeros(len(owed)), next_s=next_s)
-    free_s = _soonest_last(later, now.free.shape[1])
-    for i in np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job]).tolist():
-        job, run = int(waiting.job[i]), int(waiting.run[i])
-        # Some have been taken by those before, perhaps all that are large enough but its own.
-        fitting = [each for each in free_s[int(now.task_class[waiting.task[i]]) :] if each]
-        soonest = min(fitting, key=lambda each: each[-1], default=[float(later.wait_s[run])])
-        loser, price_s, gained_s = int(runs.job[run]), later.lost_s[run] + RESTART_S, soonest.pop()
-        if runs.stopping[run] or loser < 0 or spare[loser] <= 0:
+        return nobody
+    # Nothing gets easier as runs are cut: who could have none cut now, first of all, has none.
+    sought = np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job])
+    job, run = waiting.job[sought], waiting.run[sought]
+    loser, price_s = runs.job[run], later.lost_s[run] + RESTART_S
+    worse = (claims.left_s - owed) / share
+    turn = (claims.left_s[job] - np.maximum(0.0, owed[job] - price_s)) / share[job]
+    may = ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0) & (turn < worse[loser])
+    if not may.any():
+        return nobody
+    gained = _gained_s(now, later, waiting, sought)
+    cut, next_s = [], math.inf
+    for i in np.flatnonzero(may).tolist():
+        winner, from_job, price, soonest = int(job[i]), int(loser[i]), price_s[i], gained[i]
+        if spare[from_job] <= 0:
             continue
-        turn = (claims.left_s[job] - max(0.0, owed[job] - price_s)) / share[job]
-        if turn >= (claims.left_s[loser] - owed[loser]) / share[loser]:
+        its_turn = (claims.left_s[winner] - max(0.0, owed[winner] - price)) / share[winner]
+        if its_turn >= worse[from_job]:
             continue  # it would take its GPU back
-        if price_s < min(gained_s, owed[job]):
-            spare[loser] -= 1
-            owed[job] -= price_s
-            cut.append(int(runs.task[run]))
+        if price < min(soonest, owed[winner]):
+            spare[from_job] -= 1
+            owed[winner] -= price
+            cut.append(int(runs.task[run[i]]))
             continue
         # From now on the price grows by a second each second, and what is gained shrinks.
-        grows = short[job] - owed[job] / memory_s - 1
-        soon_s = max(0.0, price_s - owed[job]) / grows if grows > 0 else math.inf
-        if price_s + soon_s < gained_s - soon_s:
+        grows = short[winner] - owed[winner] / memory_s - 1
+        soon_s = max(0.0, price - owed[winner]) / grows if grows > 0 else math.inf
+        if price + soon_s < soonest - soon_s:
             next_s = min(next_s, soon_s)
     return Cuts(task=tuple(cut), paid=claims.owed - owed, next_s=next_s)
+
+
+def _gained_s(now: Standing, later: Later, waiting: Waiting, sought: Ints) -> Floats:
+    """Return after how long each of those that seek a GPU would get one that comes free by itself.
+
+    Each takes the soonest that is left and fits; its own, where there is none.
+    """
+    free_s = _soonest_last(later, now.free.shape[1])
+    if len(free_s) == 1:
+        soonest = np.array(free_s[0])[::-1][: len(sought)]
+        return np.append(soonest, later.wait_s[waiting.run[sought[len(soonest) :]]])
+    gained = np.empty(len(sought))
+    for n, i in enumerate(sought.tolist()):
+        # Some have been taken by those before, perhaps all that are large enough but its own.
+        fitting = [each for each in free_s[int(now.task_class[waiting.task[i]]) :] if each]
+        own = [float(later.wait_s[waiting.run[i]])]
+        gained[n] = min(fitting, key=lambda each: each[-1], default=own).pop()
+    return gained
 
 
 def _soonest_last(later: Later, kinds: int) -> list[list[float]]:

@@ -46,7 +46,7 @@ def victims(
     np.add.at(supply, runs.kind[runs.stopping], 1)
 
     def served() -> int:
-        return int(now.hierarchy.deal_classes(held=held, tasks=short, gpus=supply).sum())
+        return now.hierarchy.count_dealt(held=held, tasks=short, gpus=supply)
 
     chosen: list[int] = []
     useless: set[tuple[int, int]] = set()  # queue, class: what one more of them does not help
@@ -73,6 +73,7 @@ def victims(
 class Runs:
     """GPUs that are held; one value per GPU."""
 
+    gpu: Ints  # rows, ascending
     task: Ints  # rows
     job: Ints  # indices into `Standing.jobs`, -1 for jobs that are not there
     node: Ints  # rows
@@ -96,6 +97,7 @@ def runs_now(snapshot: Snapshot, now: Standing) -> Runs:
     index = np.full(len(snapshot.jobs.state), -1)
     index[now.jobs] = np.arange(len(now.jobs))
     return Runs(
+        gpu=gpu,
         task=task,
         node=snapshot.gpus.node.array()[gpu].astype(np.int64),
         job=index[snapshot.tasks.job.array()[task]],

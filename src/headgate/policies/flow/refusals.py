@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headgate.base.units import format_size
 from headgate.decision.standing import Standing, unplaceable
 from headgate.flow import Ints
 from headgate.policies.flow.aggregated import Placed
-from headgate.policies.flow.laminar import LaminarRound
 from headgate.protocol import Reason, Refusal
 from headgate.protocol.reasons import (
     BelowShare,
@@ -25,7 +24,11 @@ from headgate.protocol.reasons import (
 )
 from headgate.state import Snapshot
 
-_NOBODY = -1
+# What binds a job, the first of these that holds.
+_NO_SUCH_GPU, _CEILING, _LOCALITY, _MEMORY, _SHARE, _BELOW, _BUSY = range(7)
+
+Cheapest = Callable[[Ints, Ints], Ints]
+"""From tasks (indices into `Standing.task`) and free GPUs to the least price per job."""
 
 
 def strangers(policy: str, snapshot: Snapshot, now: Standing) -> Iterator[Refusal]:
@@ -42,23 +45,24 @@ def refusals(
     *,
     target: Ints,
     group: Ints,
-    offered: Ints,
-    solved: LaminarRound,
+    most: Ints,
     placed: Placed,
     wait_price: Ints,
+    cheapest: Cheapest,
 ) -> Iterator[Refusal]:
     """Yield why what is left waits, jobs with the same reason together.
 
-    `target` are fair shares, `group` is which job of the round stands for each one, `offered` are
-    the tasks of the round and `placed` those that run now, as indices into `now.task`;
-    `wait_price` is what waiting costs each job.
+    `target` are fair shares; of the jobs of a `group` together at most `most` tasks are placed;
+    `placed` are those that run now, as indices into `now.task`; `wait_price` is what waiting costs
+    each job; `cheapest` tells what some tasks would cost on GPUs that are still free.
     """
-    after = _After(snapshot, now, target, group, offered, solved, placed, wait_price)
+    after = _After(snapshot, now, target, group, most, placed, wait_price, cheapest)
     groups: dict[Reason, list[int]] = {}
-    for job in np.flatnonzero(after.left).tolist():
-        groups.setdefault(after.reason(job), []).append(int(now.jobs[job]))
+    for jobs in after.alike():
+        groups.setdefault(after.reason(jobs[0]), []).extend(jobs)
+    rows = now.jobs.tolist()
     for reason, jobs in groups.items():
-        yield Refusal(reason=reason, jobs=tuple(jobs))
+        yield Refusal(reason=reason, jobs=tuple(rows[job] for job in jobs))
 
 
 class _After:
@@ -70,43 +74,36 @@ class _After:
         now: Standing,
         target: Ints,
         group: Ints,
-        offered: Ints,
-        solved: LaminarRound,
+        most: Ints,
         placed: Placed,
         wait_price: Ints,
+        cheapest: Cheapest,
     ) -> None:
         self._snapshot, self._now, self._target = snapshot, now, target
+        self._placed, self._wait = placed.task, wait_price
         jobs, kinds = len(now.jobs), len(now.class_bytes)
-        waits = np.ones(len(now.task), bool)
-        waits[placed.task] = False
-        job = now.task_job[waits]
-        self.left = np.bincount(job, minlength=jobs)
-        won = np.bincount(now.task_job[~waits], minlength=jobs)
+        cell = now.task_job[placed.task] * (kinds + 1) + now.task_class[placed.task]
+        gone = np.bincount(cell, minlength=jobs * (kinds + 1)).reshape(jobs, kinds + 1)
+        left = now.census.waiting[np.searchsorted(now.census.job, now.jobs)] - gone
+        self._left, self._kind = left.any(axis=1), (left > 0).argmax(axis=1)
+        won, queues = gone.sum(axis=1), len(now.ceiling)
         self._holds = now.held + won
-        queues = len(now.ceiling)
         self._queue_holds = np.bincount(now.queue, self._holds, queues).astype(np.int64)
         self._queue_won = np.bincount(now.queue, won, queues).astype(np.int64)
 
-        nothing = np.iinfo(np.int64).max
-        self._need_bytes = np.full(jobs, nothing)
-        np.minimum.at(self._need_bytes, job, now.task_bytes[waits])
-        self._kind = np.searchsorted(now.class_bytes, self._need_bytes)
-        free = now.free.copy()
-        np.subtract.at(free, (placed.node, placed.kind), 1)
+        taken = np.bincount(placed.node * kinds + placed.kind, minlength=now.free.size)
+        free = now.free - taken.reshape(now.free.shape)
         self._free = free.sum(axis=0)
         self._fitting = np.append(np.cumsum(self._free[::-1])[::-1], 0)
-        self._largest = int(now.class_bytes[self._free > 0].max(initial=0))
-        self._kinds = kinds
-
-        round_ = solved.round
-        self._wait = wait_price
-        placed_group = group[now.task_job[placed.task]]
-        placed_by_group = np.bincount(placed_group, minlength=len(round_.most))
-        self._held_back = (placed_by_group < round_.most)[group]
-        self._move = np.full(jobs, nothing)
+        won_by_group = np.bincount(group, won, len(most))
+        self._held_back = (won_by_group < most)[group]
+        self._move = np.full(jobs, np.iinfo(np.int64).max)
         if self._fitting[0] and self._held_back.any():
-            self._move = _cheapest(solved, free, waits[offered])[group]
+            waits = self._held_back[now.task_job]
+            waits[placed.task] = False
+            self._move = cheapest(np.flatnonzero(waits), free)
         self._ahead = self._furthest_ahead()
+        self._cases = self._bound_by()
 
     def _furthest_ahead(self) -> list[int]:
         """Return the two jobs that hold most above, or at, their share, furthest first."""
@@ -115,57 +112,91 @@ class _After:
         furthest: list[int] = rows[np.lexsort((-self._holds[rows], -over[rows]))][:2].tolist()
         return furthest
 
+    def _bound_by(self) -> Ints:
+        """Return what binds each job."""
+        now, fits, some = self._now, self._fitting[self._kind] > 0, bool(self._fitting[0])
+        led, over = np.full(len(now.jobs), False), np.full(len(now.jobs), False)
+        for job in self._ahead[::-1]:
+            others = np.arange(len(now.jobs)) != job
+            led |= others
+            over[others] = self._holds[job] > self._target[job]
+        bound = np.full(len(now.jobs), _BUSY)
+        if not some:
+            bound[over] = _BELOW
+        bound[(self._holds >= self._target) & led] = _SHARE
+        if some:
+            bound[~fits] = _MEMORY
+            bound[self._held_back & fits] = _LOCALITY
+        bound[(self._queue_holds >= now.ceiling)[now.queue]] = _CEILING
+        bound[self._kind == len(now.class_bytes)] = _NO_SUCH_GPU
+        return bound
+
+    def alike(self) -> list[list[int]]:
+        """Return the jobs that have tasks left waiting, those together that are told the same."""
+        jobs = np.flatnonzero(self._left)
+        case = self._cases[jobs]
+        first, second = np.zeros((2, len(jobs)), np.int64)  # the numbers that it is told
+        of_others = (case == _SHARE) | (case == _BELOW)
+        for which, of_first, of_second in (
+            (of_others, self._holds, self._target),
+            (case == _LOCALITY, self._move, self._wait),
+            (case == _CEILING, self._now.queue, self._now.queue),
+        ):
+            first[which], second[which] = of_first[jobs[which]], of_second[jobs[which]]
+        for nth in np.flatnonzero((case == _NO_SUCH_GPU) | (case == _MEMORY)).tolist():
+            first[nth] = self._need_bytes(int(jobs[nth]))
+        for job in self._ahead[:1]:
+            case[of_others & (jobs == job)] += _BUSY + 1  # another one is ahead of it
+        order = np.lexsort((second, first, case))  # stable: jobs told the same ascend
+        other = np.zeros(len(jobs), bool)
+        other[:1] = True
+        for column in (first, second, case):
+            ranked = column[order]
+            other[1:] |= ranked[1:] != ranked[:-1]
+        begins, members = [*np.flatnonzero(other).tolist(), len(jobs)], jobs[order].tolist()
+        return sorted(members[begin:end] for begin, end in pairwise(begins))
+
+    def _need_bytes(self, job: int) -> int:
+        """Return the least GPU memory that a task of a job needs that is left waiting."""
+        now = self._now
+        first, end = np.searchsorted(now.task_job, (job, job + 1)).tolist()
+        left = np.setdiff1d(np.arange(first, end), self._placed)
+        return int(now.bytes_of(left).min())
+
     def reason(self, job: int) -> Reason:
         """Return what binds a job that has tasks left waiting."""
-        now, kind = self._now, int(self._kind[job])
-        if kind == self._kinds:
-            need = format_size(int(self._need_bytes[job]))
-            return NothingFits(need=f"a GPU of {need}" if self._need_bytes[job] else "a GPU")
-        queue = int(now.queue[job])
-        if self._queue_holds[queue] >= now.ceiling[queue]:
-            return self._queue_limit(queue)
-        if self._held_back[job] and self._fitting[kind]:
+        now, case = self._now, int(self._cases[job])
+        if case == _NO_SUCH_GPU:
+            need_bytes = self._need_bytes(job)
+            return NothingFits(
+                need=f"a GPU of {format_size(need_bytes)}" if need_bytes else "a GPU"
+            )
+        if case == _CEILING:
+            return self._queue_limit(int(now.queue[job]))
+        if case == _LOCALITY:
             move, wait = int(self._move[job]), int(self._wait[job])
             return WaitsForLocality(move_s=move / 1e6, wait_s=wait / 1e6)
-        if self._fitting[0] and not self._fitting[kind]:
-            return GpuMemory(
-                needed_bytes=int(self._need_bytes[job]), largest_free_bytes=self._largest
-            )
-        ahead = next((j for j in self._ahead if j != job), _NOBODY)
-        if self._holds[job] >= self._target[job] and ahead != _NOBODY:
-            return ShareLimit(
-                running_gpus=int(self._holds[job]),
-                share_gpus=int(self._target[job]),
-                ahead=self._snapshot.job(int(now.jobs[ahead])).id,
-            )
-        over = 0 if ahead == _NOBODY else int(self._holds[ahead] - self._target[ahead])
-        if not self._free.sum() and over > 0:
-            return BelowShare(
-                running_gpus=int(self._holds[job]),
-                share_gpus=int(self._target[job]),
-                ahead=self._snapshot.job(int(now.jobs[ahead])).id,
-                ahead_over_gpus=over,
-            )
-        return NoFreeGpu(
-            free_gpus=int(self._free.sum()), needed_gpus=1, total_gpus=int(now.gpus.sum())
-        )
+        if case == _MEMORY:
+            largest = int(now.class_bytes[self._free > 0].max())
+            return GpuMemory(needed_bytes=self._need_bytes(job), largest_free_bytes=largest)
+        if case == _BUSY:
+            free, total = int(self._free.sum()), int(now.gpus.sum())
+            return NoFreeGpu(free_gpus=free, needed_gpus=1, total_gpus=total)
+        return self._less_than_others(job)
+
+    def _less_than_others(self, job: int) -> Reason:
+        holds, target, furthest = self._holds, self._target, self._furthest_but(job)
+        ahead = self._snapshot.job(int(self._now.jobs[furthest])).id
+        running, share = int(holds[job]), int(target[job])
+        if self._cases[job] == _SHARE:
+            return ShareLimit(running_gpus=running, share_gpus=share, ahead=ahead)
+        over = int(holds[furthest] - target[furthest])
+        return BelowShare(running_gpus=running, share_gpus=share, ahead=ahead, ahead_over_gpus=over)
+
+    def _furthest_but(self, job: int) -> int:
+        return next(other for other in self._ahead if other != job)
 
     def _queue_limit(self, queue: int) -> Reason:
         spec = self._snapshot.queue(queue)
         used = self._snapshot.queues.held_gpus[queue] + int(self._queue_won[queue])
         return QueueLimit(queue=spec.name, used_gpus=used, max_gpus=spec.max_gpus or 0)
-
-
-def _cheapest(solved: LaminarRound, free: Ints, waits: NDArray[np.bool_]) -> Ints:
-    """Return each job's cheapest price of a task that waits on a GPU that is still free."""
-    round_ = solved.round
-    in_rack = np.zeros((int(round_.node_rack.max(initial=-1)) + 1, free.shape[1]), np.int64)
-    np.add.at(in_rack, round_.node_rack, free)
-    price = np.full(len(round_.most), np.iinfo(np.int64).max)
-    for option, left in zip(
-        solved.options, (free, in_rack, free.sum(axis=0, keepdims=True)), strict=True
-    ):
-        fitting = np.cumsum(left[:, ::-1], axis=1)[:, ::-1]
-        open_ = (fitting[option.place, round_.task_class[option.task]] > 0) & waits[option.task]
-        np.minimum.at(price, round_.task_job[option.task[open_]], option.price[open_])
-    return price

@@ -1,45 +1,34 @@
 """What the flow policies share: a round is one min-cost flow over all jobs.
 
-A policy says how many tasks may and must be placed (`Demand`), and whose runs are cut short.
+A policy says how many tasks may and must be placed (`Demand`), and whose runs are cut short. Round
+after round of one line of states, only what has changed is told to the solver (`Line`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from itertools import chain, count
+from dataclasses import dataclass
 
 import numpy as np
 
 from headgate.base.rng import Random
 from headgate.decision.account import Account
-from headgate.decision.costs import prices_per_byte, shard_prices
 from headgate.decision.cpu_tasks import place_cpu_tasks
 from headgate.decision.standing import Standing, standing, unplaceable
 from headgate.flow import Ints
 from headgate.model import Job
 from headgate.policies.flow.accounts import free_gpu_price_s, job_accounts, run_price_s
-from headgate.policies.flow.aggregated import Placed, Round
-from headgate.policies.flow.laminar import LaminarRound
-from headgate.policies.flow.prices import wait_prices
+from headgate.policies.flow.aggregated import Placed, Round, nth_of_equals
+from headgate.policies.flow.later import Later
+from headgate.policies.flow.line import Line, first_round
+from headgate.policies.flow.offers import Offers, candidates
 from headgate.policies.flow.refusals import refusals, strangers
+from headgate.policies.flow.scene import Demand, Prices, Scene
 from headgate.protocol import Placement, Plan, Reason
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Demand:
-    """What a policy asks of a round; int64 arrays.
-
-    Jobs are limited in groups: each job alone, or several together. Of a group at most `most` tasks
-    are placed, and at least `least` where GPUs allow. `target` are the jobs' fair shares.
-    """
-
-    target: Ints  # [jobs]
-    group: Ints  # [jobs]
-    most: Ints  # [groups]
-    least: Ints  # [groups]
+_PROVEN_EVERY = 64  # of so many rounds that follow another one, one is proven
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,27 +45,49 @@ class Choice:
     again_at: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certified:
+    """How many rounds that followed others were proven optimal, or found not to be."""
+
+    rounds: int = 0
+    violations: int = 0
+    last_gap: int = 0
+
+
 class FlowPolicy(ABC):
     """A round of a flow policy, but for what it demands and what it makes of the flow."""
 
     name: str
     plans_ahead = False
-    """Whether a round is of use when no GPU is free."""
+    """Whether GPUs that are held now are given to tasks, too, which then wait for them."""
+    may_wait = False
+    """Whether a demand's `least` may be below its `most`."""
 
-    def __init__(self, *, alpha1: float, alpha2: float, alpha3: float = 1.0) -> None:
-        """Take the prices; `alpha3` matters only where a demand's `least` is below its `most`."""
-        self._alpha1, self._alpha2, self._alpha3 = alpha1, alpha2, alpha3
+    def __init__(self, *, alpha1: float, alpha2: float, alpha3: float | None = 1.0) -> None:
+        """Take the prices; without `alpha3`, nobody asks what waiting costs."""
+        self._prices = Prices(alpha1=alpha1, alpha2=alpha2, alpha3=alpha3, may_wait=self.may_wait)
+        self._kept: list[Line] = []  # the line that was decided last, while nobody works on it
+        self.certified = Certified()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave what has been solved out of copies."""
+        return self.__dict__ | {"_kept": []}
+
+    def later(self, now: Standing, before: Later | None) -> Later | None:
+        """Return the GPUs held now that tasks may be given, too; here none.
+
+        `before` are those of an earlier snapshot, which are not used again.
+        """
+        del now, before
+        return None
 
     @abstractmethod
     def demand(self, now: Standing) -> Demand:
         """Return how many tasks may and must be placed."""
 
-    def choose(
-        self, snapshot: Snapshot, now: Standing, demand: Demand, round_: Round, routed: Placed
-    ) -> Choice:
+    def choose(self, scene: Scene, round_: Round, routed: Placed) -> Choice:
         """Return what of a flow is done now; `routed` are indices into `now.task`. Here: all."""
-        del snapshot, now
-        return Choice(placed=routed, wait_price=2 * round_.wait_price[demand.group])
+        return Choice(placed=routed, wait_price=2 * round_.wait_price[scene.demand.group])
 
     def refuses(self, job: Job) -> Reason | None:
         """Refuse gangs and tasks of several GPUs, which a unit of flow cannot stand for."""
@@ -84,15 +95,19 @@ class FlowPolicy(ABC):
         return None if what is None else PolicyRefuses(policy=self.name, what=what)
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
-        """Place what one optimal flow of the round places; ties fall the same way each time."""
+        """Place what one optimal flow of the round places.
+
+        On a snapshot that follows the one decided last, the flow is kept optimal rather than found
+        anew: it costs as much, while ties between equal flows may fall otherwise. States on paper,
+        and what was decided before, are solved apart from that.
+        """
         del rng
         scratch = Scratch(snapshot)
         waiting_for_cpus = place_cpu_tasks(scratch)
-        now = standing(snapshot)
-        demand, offer, solved = self._solved(snapshot, now)
-        routed = _first_come(solved.placed(), offer.kind)
-        routed = replace(routed, task=offer.task[routed.task])
-        choice = self.choose(snapshot, now, demand, solved.round, routed)
+        line = self._line(snapshot)
+        scene = line.scene
+        now, demand = scene.now, scene.demand
+        choice = self.choose(scene, line.solved.round, line.placed())
         return Plan(
             placements=(*scratch.placements, *_placements(snapshot, now, choice.placed)),
             preemptions=choice.preemptions,
@@ -106,133 +121,71 @@ class FlowPolicy(ABC):
                     now,
                     target=demand.target,
                     group=demand.group,
-                    offered=offer.task,
-                    solved=solved,
+                    most=demand.most,
                     placed=choice.placed,
                     wait_price=choice.wait_price,
+                    cheapest=line.cheapest,
                 ),
             ),
         )
 
+    def _line(self, snapshot: Snapshot) -> Line:
+        """Return the line of a snapshot, its round solved."""
+        if snapshot.on_paper:
+            return Line(self._scene(snapshot))
+        last = self._kept.pop() if self._kept else None
+        if last is not None and last.knows(snapshot):
+            self._kept[:] = [last]
+            return Line(self._scene(snapshot))
+        scene = self._scene(snapshot, last)
+        line = last if last is not None and last.next(scene) else Line(scene)
+        if line.followed % _PROVEN_EVERY == 1:
+            line = self._proven(line)
+        self._kept[:] = [line]
+        return line
+
+    def _proven(self, line: Line) -> Line:
+        """Return a line whose plan is proven optimal: this one, or where it is not, a new one."""
+        certificate = line.certificate()
+        known = self.certified
+        self.certified = Certified(
+            rounds=known.rounds + 1,
+            violations=known.violations + (not certificate.clean),
+            last_gap=certificate.gap,
+        )
+        return line if certificate.clean else Line(line.scene)
+
+    def _scene(self, snapshot: Snapshot, last: Line | None = None) -> Scene:
+        """Return what is known before a round is solved, and what was known of the last one."""
+        before = None if last is None else last.scene
+        now = standing(snapshot, None if before is None else before.now)
+        demand = self.demand(now)
+        kind = snapshot.tasks.alike.take(now.task).astype(np.int64)
+        most = demand.most[demand.group]
+        return Scene(
+            snapshot=snapshot,
+            now=now,
+            later=self.later(now, None if before is None else before.later),
+            demand=demand,
+            tasks=candidates(now, kind, most, ahead=self.plans_ahead),
+            prices=self._prices,
+        )
+
     def accounts(self, snapshot: Snapshot) -> dict[int, Account]:
         """Return how each job stands in the round of a snapshot, by its row."""
-        now = standing(snapshot)
-        demand = self.demand(now)
-        offer = _offer(snapshot, now, demand.most[demand.group], ahead=self.plans_ahead)
-        round_ = self.round_of(snapshot, now, demand, offer)
-        return job_accounts(now, demand.target, demand.group, round_)
+        scene = self._scene(snapshot)
+        demand, round_ = scene.demand, first_round(scene, Offers())
+        return job_accounts(scene.now, demand.target, demand.group, round_)
 
     def cost_s(self, snapshot: Snapshot, task: int, node: int) -> float:
         """Return the price of running a task on a node, in seconds."""
-        return run_price_s(snapshot, task, node, alpha1=self._alpha1, alpha2=self._alpha2)
+        prices = self._prices
+        return run_price_s(snapshot, task, node, alpha1=prices.alpha1, alpha2=prices.alpha2)
 
     def slot_price_s(self, snapshot: Snapshot, node: int, memory_bytes: int) -> float | None:
         """Return what is lost, in seconds, with one free GPU of a node less; None for a run."""
-        now = standing(snapshot)
-        _, _, solved = self._solved(snapshot, now)
-        return free_gpu_price_s(now, solved, node, memory_bytes)
-
-    def _solved(self, snapshot: Snapshot, now: Standing) -> tuple[Demand, Offer, LaminarRound]:
-        demand = self.demand(now)
-        offer = _offer(snapshot, now, demand.most[demand.group], ahead=self.plans_ahead)
-        return demand, offer, LaminarRound(self.round_of(snapshot, now, demand, offer))
-
-    def round_of(self, snapshot: Snapshot, now: Standing, demand: Demand, offer: Offer) -> Round:
-        """Price the tasks of an offer."""
-        each = np.array([len(r) for r in offer.reads], np.int64)  # reads per kind
-        shards, shard = np.unique(
-            np.fromiter(chain.from_iterable(offer.reads), np.int64), return_inverse=True
-        )
-        size_bytes = snapshot.shards.size_bytes.array()[shards]
-        replicas = snapshot.shards.replicas.array()[shards].tolist()
-        per_byte = prices_per_byte(snapshot.bandwidth, alpha1=self._alpha1, alpha2=self._alpha2)
-
-        read_kind = np.repeat(np.arange(len(each)), each)
-        waiting_bytes = np.bincount(
-            demand.group[offer.kind_job[read_kind]],
-            offer.kind_count[read_kind] * size_bytes[shard],
-            minlength=len(demand.most),
-        )
-        waiting = np.bincount(demand.group, now.waiting.sum(axis=1), minlength=len(demand.most))
-        mean_bytes = waiting_bytes / np.maximum(waiting, 1)
-
-        reads = each[offer.kind]  # per task
-        read_task = np.repeat(np.arange(len(reads)), reads)
-        nth = np.arange(len(read_task)) - np.repeat(np.cumsum(reads) - reads, reads)
-        first = np.cumsum(each) - each
-        return Round(
-            node_rack=snapshot.nodes.rack.array().astype(np.int64),
-            free=now.free,
-            task_job=demand.group[now.task_job[offer.task]],
-            task_class=now.task_class[offer.task],
-            read_task=read_task,
-            read_shard=shard[first[offer.kind[read_task]] + nth],
-            shard_price=shard_prices(size_bytes, per_byte),
-            replica_first=np.cumsum([0, *map(len, replicas)]),
-            replica_node=np.fromiter(chain.from_iterable(replicas), np.int64),
-            most=demand.most,
-            least=demand.least,
-            wait_price=wait_prices(
-                mean_bytes, snapshot.bandwidth, alpha3=self._alpha3, least=now.free.shape[1]
-            ),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Offer:
-    """The tasks that go into the flow, by kind: those of a kind differ in nothing but age.
-
-    Of each kind only the first ones are offered, as many as its job may place.
-    """
-
-    task: Ints  # [tasks] indices into `Standing.task`, ascending
-    kind: Ints  # [tasks]
-    kind_job: Ints  # [kinds] index into `Standing.jobs`
-    kind_count: Ints  # [kinds] tasks that wait, offered or not
-    reads: list[tuple[int, ...]]  # [kinds] rows of shards
-
-
-def _offer(snapshot: Snapshot, now: Standing, most: Ints, *, ahead: bool) -> Offer:
-    """Return the tasks that might be placed now, or, `ahead`, on any GPU that is up."""
-    fits = now.task_class < len(now.class_bytes)
-    able = np.flatnonzero(fits & (most[now.task_job] > 0) & (ahead or now.free.any()))
-    job, size = now.task_job[able], now.task_class[able]
-    reads = list(map(snapshot.reads, now.task[able].tolist()))
-    number = dict(zip(dict.fromkeys(reads), count(), strict=False))
-    read = np.fromiter(map(number.__getitem__, reads), np.int64, len(reads))
-    alike = (job * len(now.class_bytes) + size) * len(number) + read
-    kinds, example, kind = np.unique(alike, return_index=True, return_inverse=True)
-    first = nth_of_equals(kind) < most[job]
-    return Offer(
-        task=able[first],
-        kind=kind[first],
-        kind_job=job[example],
-        kind_count=np.bincount(kind, minlength=len(kinds)),
-        reads=[reads[n] for n in example.tolist()],
-    )
-
-
-def _first_come(placed: Placed, kind: Ints) -> Placed:
-    """Let the first tasks of each kind run, since which of them do is all the same to the flow."""
-    members = np.argsort(kind, kind="stable")
-    wanted = np.sort(kind[placed.task])
-    task = members[np.searchsorted(kind[members], wanted) + nth_of_equals(wanted)]
-    by_kind = np.argsort(kind[placed.task], kind="stable")
-    order = np.argsort(task)
-    return Placed(
-        task=task[order],
-        node=placed.node[by_kind][order],
-        kind=placed.kind[by_kind][order],
-        price=placed.price[by_kind][order],
-    )
-
-
-def nth_of_equals(values: Ints) -> Ints:
-    """Return how many equal values come before each one."""
-    order = np.argsort(values, kind="stable")
-    nth = np.empty_like(order)
-    nth[order] = np.arange(len(order)) - np.searchsorted(values[order], values[order])
-    return nth
+        scene = self._scene(snapshot)
+        return free_gpu_price_s(scene.now, Line(scene).solved, node, memory_bytes)
 
 
 def _placements(snapshot: Snapshot, now: Standing, placed: Placed) -> list[Placement]:

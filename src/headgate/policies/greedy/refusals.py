@@ -87,7 +87,7 @@ class _After:
     def _nothing_fits(self, job: int) -> Reason:
         now = self._deal.now
         beyond = (now.task_job == job) & (now.task_class == len(now.class_bytes))
-        need_bytes = int(now.task_bytes[beyond].min())
+        need_bytes = int(now.bytes_of(beyond).min())
         return NothingFits(need=f"a GPU of {format_size(need_bytes)}" if need_bytes else "a GPU")
 
     def _queue_limit(self, queue: int) -> Reason:
@@ -112,5 +112,5 @@ class _After:
         of_size = (now.task_job == job) & (now.task_class == size)
         largest = now.class_bytes[np.flatnonzero(self._free)[-1]]
         return GpuMemory(
-            needed_bytes=int(now.task_bytes[of_size].min()), largest_free_bytes=int(largest)
+            needed_bytes=int(now.bytes_of(of_size).min()), largest_free_bytes=int(largest)
         )

@@ -17,8 +17,10 @@ void Leaves::update() {
     const Place sink = zones_.forest.sink();
     auto moved = std::move(zones_.moved);
     zones_.moved.clear();
+    is_told_.resize(leaf_.size());
     for (const Unit t : moved) {
         zones_.has_moved[t] = false;
+        tell(t);
         if (leaf_[t] != kNowhere) rise(t);
     }
     for (const Unit t : moved) {
@@ -61,6 +63,23 @@ void Leaves::rise(Unit t) {
     leaf_[t] = kNowhere;
     --load_[leaf];
     mark(leaf);
+    tell(t);
+}
+
+void Leaves::tell(Unit t) {
+    if (is_told_[t]) return;
+    is_told_[t] = true;
+    told_.push_back(t);
+}
+
+std::vector<std::int64_t> Leaves::moved() {
+    std::vector<std::int64_t> moved;
+    for (const Unit t : told_) {
+        is_told_[t] = false;
+        if (zones_.units[t].alive) moved.push_back(t);
+    }
+    told_.clear();
+    return moved;
 }
 
 // Guests give way to units that must be here, and to less capacity.

@@ -20,6 +20,8 @@ public:
     void update();
     void capacity_changed(Place leaf) { changed_.push_back(leaf); }
     void renumber(const std::vector<Place>& now);
+    // Whose leaf or place may be another one since this was last asked; not those removed since.
+    std::vector<std::int64_t> moved();
 
     Place leaf_of(Unit t) const {
         return static_cast<std::size_t>(t) < leaf_.size() ? leaf_[t] : kNowhere;
@@ -33,6 +35,7 @@ private:
     void mark(Place leaf);
     Place leaf_with_room(Place place) const;
     Place leaf_with_guest_from_above(Place place) const;
+    void tell(Unit t);
     bool is_guest(Unit t) const { return zones_.units[t].at != leaf_[t]; }
 
     Zones& zones_;
@@ -42,6 +45,8 @@ private:
     std::vector<std::uint64_t> room_;     // a bit for each leaf with capacity left
     std::vector<Place> changed_;
     std::vector<Unit> waiting_;           // guests without a leaf
+    std::vector<Unit> told_;              // who has moved, for `moved`
+    std::vector<std::uint8_t> is_told_;   // by unit
 };
 
 }  // namespace headgate::flow::laminar

@@ -64,10 +64,12 @@ void Solver::check_units(Numbers ids) const {
 }
 
 void Solver::check_each_once(Numbers ids) const {
-    std::vector<std::int64_t> sorted(ids.begin(), ids.end());
-    std::sort(sorted.begin(), sorted.end());
-    const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-    if (twice != sorted.end()) throw BadInput("unit " + number(*twice) + " is named twice");
+    std::vector<std::uint8_t> named(static_cast<std::size_t>(units_.size()));
+    for (const auto id : ids) {
+        if (named[static_cast<std::size_t>(id)]++) {
+            throw BadInput("unit " + number(id) + " is named twice");
+        }
+    }
 }
 
 void Solver::check_options(Numbers offsets, Numbers place, Numbers cost) const {
@@ -88,16 +90,56 @@ void Solver::check_options(Numbers offsets, Numbers place, Numbers cost) const {
             throw BadInput("unit " + std::to_string(i - 1) + " has no option");
         }
     }
-    const Cost most = kMostOutside / (2 * (static_cast<Cost>(forest_.size()) + 2)) - 1;
     for (std::size_t i = 0; i < place.size(); ++i) {
         if (place[i] < 0 || place[i] >= forest_.size()) {
             throw BadInput("option " + std::to_string(i) + " is at place " + number(place[i]) +
                            ", but there are " + number(forest_.size()) + " places");
         }
-        if (cost[i] > most || cost[i] < -most) {
-            throw BadInput("option " + std::to_string(i) + " costs " + number(cost[i]) +
-                           ": too large to be exact with " + number(forest_.size()) +
-                           " places (at most " + number(most) + ")");
+        check_cost(static_cast<std::int64_t>(i), cost[i]);
+    }
+}
+
+void Solver::check_cost(std::int64_t option, Cost cost) const {
+    const Cost most = kMostOutside / (2 * (static_cast<Cost>(forest_.size()) + 2)) - 1;
+    if (cost > most || cost < -most) {
+        throw BadInput("option " + number(option) + " costs " + number(cost) +
+                       ": too large to be exact with " + number(forest_.size()) +
+                       " places (at most " + number(most) + ")");
+    }
+}
+
+void Solver::check_reprice(std::int64_t place, Numbers ids, Numbers cost) const {
+    if (ids.size() != cost.size()) {
+        throw BadInput("units and cost have different lengths: " + std::to_string(ids.size()) +
+                       " and " + std::to_string(cost.size()));
+    }
+    if (place < 0 || place >= forest_.size()) {
+        throw BadInput("place " + number(place) + " is not there: there are " +
+                       number(forest_.size()) + " places");
+    }
+    const Place v = forest_.inner(place);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        const auto options = units_.options(static_cast<Unit>(ids[i]));
+        if (std::none_of(options.begin(), options.end(), [&](auto& o) { return o.what == v; })) {
+            throw BadInput("unit " + number(ids[i]) + " has no option at place " + number(place));
+        }
+        check_cost(static_cast<std::int64_t>(i), cost[i]);
+    }
+}
+
+void Solver::check_leaves(Numbers place, Numbers values, const char* what) const {
+    if (place.size() != values.size()) {
+        throw BadInput("place and " + std::string(what) + " have different lengths: " +
+                       std::to_string(place.size()) + " and " + std::to_string(values.size()));
+    }
+    for (const auto v : place) {
+        if (v < 0 || v >= forest_.size()) {
+            throw BadInput("place " + number(v) + " is not there: there are " +
+                           number(forest_.size()) + " places");
+        }
+        if (!forest_.is_leaf(forest_.inner(v))) {
+            throw BadInput("place " + number(v) + " has children: a " + what +
+                           " is for leaves");
         }
     }
 }

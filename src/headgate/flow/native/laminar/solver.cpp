@@ -58,6 +58,70 @@ void Solver::replace(Numbers ids, Numbers offsets, Numbers place, Numbers cost) 
     }
 }
 
+void Solver::reprice(std::int64_t place, Numbers ids, Numbers cost) {
+    check_units(ids);
+    check_each_once(ids);
+    check_reprice(place, ids, cost);
+    note_costs(cost);
+    change_costs(forest_.inner(place), ids, cost);
+}
+
+void Solver::reprice_all(Numbers place, Numbers cost) {
+    check_leaves(place, cost, "cost");
+    for (std::size_t i = 0; i < cost.size(); ++i) check_cost(static_cast<std::int64_t>(i), cost[i]);
+    note_costs(cost);
+    for (std::size_t i = 0; i < place.size(); ++i) {
+        const Place v = forest_.inner(place[i]);
+        std::vector<std::int64_t> ids;
+        units_.each_listed(v, [&](Unit t, Cost) { ids.push_back(t); });
+        change_costs(v, ids, std::vector<std::int64_t>(ids.size(), cost[i]));
+    }
+}
+
+void Solver::change_costs(Place v, Numbers ids, Numbers cost) {
+    units_.reprice(v, ids, cost);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        const auto t = static_cast<Unit>(ids[i]);
+        if (units_[t].at == v) {
+            pay(t, cost[i]);
+        } else if (units_[t].at != kNowhere) {
+            offer(t, v, cost[i]);
+        }
+    }
+}
+
+// Its own option costs a unit something else now. If that is more, it may be better off elsewhere.
+void Solver::pay(Unit t, Cost cost) {
+    const Cost more = cost - units_[t].paid;
+    units_[t].paid = cost;
+    paid_more_ += more;
+    if (more <= 0) return;
+    Cost least = zones_.outside + zones_.sink_price();
+    for (const Option& option : units_.options(t)) {
+        least = std::min(least, option.cost() + zones_.price(option.what));
+    }
+    if (least < cost + zones_.price(units_[t].at)) {
+        leave(t);
+        postpone(t);
+    } else {
+        zones_.index(t);
+        ++keys_set_;
+    }
+}
+
+// Another option costs a unit something else now.
+void Solver::offer(Unit t, Place v, Cost cost) {
+    const Cost paid = units_[t].paid;
+    const Cost length = cost + zones_.price(v) - paid;
+    if (length < zones_.price(units_[t].at)) {
+        leave(t);
+        postpone(t);
+    } else if (zones_.zone_of(v) != zones_.zone_of_unit(t)) {
+        zones_.offer_key(t, length);
+        ++keys_set_;
+    }
+}
+
 void Solver::note_costs(Numbers cost) {
     for (const Cost each : cost) largest_cost_ = std::max(largest_cost_, each < 0 ? -each : each);
     widen_outside();
@@ -107,22 +171,10 @@ std::vector<std::int64_t> Solver::add_places(Numbers parent, Numbers capacity) {
 }
 
 void Solver::set_capacity(Numbers place, Numbers capacity) {
-    if (place.size() != capacity.size()) {
-        throw BadInput("place and capacity have different lengths: " +
-                       std::to_string(place.size()) + " and " + std::to_string(capacity.size()));
-    }
+    check_leaves(place, capacity, "capacity");
     for (std::size_t i = 0; i < place.size(); ++i) {
-        const auto v = place[i];
-        if (v < 0 || v >= forest_.size()) {
-            throw BadInput("place " + std::to_string(v) + " is not there: there are " +
-                           std::to_string(forest_.size()) + " places");
-        }
-        if (!forest_.is_leaf(forest_.inner(v))) {
-            throw BadInput("place " + std::to_string(v) +
-                           " has children: its capacity is theirs together");
-        }
         if (capacity[i] < 0) {
-            throw BadInput("place " + std::to_string(v) + " gets the negative capacity " +
+            throw BadInput("place " + std::to_string(place[i]) + " gets the negative capacity " +
                            std::to_string(capacity[i]));
         }
     }
@@ -193,13 +245,16 @@ Outcome Solver::solve(std::optional<double> budget_s) {
     units_.compact_if_due();
     zones_.drop_holes_at_sink_price();
     if (2 * static_cast<std::int64_t>(pending_.size()) > units_.alive()) start_over();
-    if (zones_.keys_are_old()) zones_.rebuild();
+    if (zones_.keys_are_old() || keys_set_ > units_.alive()) {
+        zones_.rebuild();  // keys of old are gone, too
+        keys_set_ = 0;
+    }
     search_.begin_round();
     const bool done = place_all() && fill_holes();
     if (!done) place_in_a_hurry();
     leaves_.update();
     Outcome outcome;
-    outcome.cost = zones_.cost();
+    outcome.cost = zones_.cost() + paid_more_;
     outcome.unplaced = zones_.unplaced() + static_cast<std::int64_t>(pending_.size()) -
                        static_cast<std::int64_t>(hurried_.size());
     if (!done) outcome.gap = gap();
@@ -330,7 +385,7 @@ void Solver::undo_hurry() {
 // The plan's cost less the value of the dual: what all units pay at least at these prices, less what
 // all capacity is worth at them. Units without a place count with what that costs.
 Cost Solver::gap() const {
-    Wide gap = zones_.cost();
+    Wide gap = zones_.cost() + paid_more_;
     const Cost sink = zones_.sink_price();
     for (Unit t = 0; t < units_.size(); ++t) {
         if (!units_[t].alive) continue;

@@ -38,6 +38,8 @@ public:
     std::vector<std::int64_t> add(Numbers offsets, Numbers place, Numbers cost);
     void remove(Numbers units);
     void replace(Numbers units, Numbers offsets, Numbers place, Numbers cost);
+    void reprice(std::int64_t place, Numbers units, Numbers cost);
+    void reprice_all(Numbers place, Numbers cost);
     std::vector<std::int64_t> add_places(Numbers parent, Numbers capacity);
     void set_capacity(Numbers place, Numbers capacity);
 
@@ -48,6 +50,8 @@ public:
     std::vector<std::int64_t> leaf_of(Numbers units) const;
     std::vector<std::int64_t> cost_of(Numbers units) const;
     std::vector<std::int64_t> prices();
+    // Whose place or leaf may be another one since this was last asked.
+    std::vector<std::int64_t> moved() { return leaves_.moved(); }
 
     void check() { zones_.check(); }
 
@@ -58,6 +62,9 @@ private:
     void check_each_once(Numbers units) const;
     void check_options(Numbers offsets, Numbers place, Numbers cost) const;
     void note_costs(Numbers cost);
+    void check_cost(std::int64_t option, Cost cost) const;
+    void check_reprice(std::int64_t place, Numbers units, Numbers cost) const;
+    void check_leaves(Numbers place, Numbers values, const char* what) const;
     void check_places(Numbers parent, Numbers capacity) const;
     bool is_placed(Unit t) const;
     template <class Of>
@@ -65,6 +72,9 @@ private:
 
     void postpone(Unit t);
     void leave(Unit t);
+    void change_costs(Place v, Numbers units, Numbers cost);
+    void pay(Unit t, Cost cost);
+    void offer(Unit t, Place v, Cost cost);
     void raise_capacity(Place leaf, Count by);
     void cut_capacity(Place leaf, Count by);
     void widen_outside();
@@ -90,6 +100,8 @@ private:
     std::vector<Unit> pending_;  // units to be placed; those removed since are dropped when met
     std::vector<Unit> hurried_;  // units placed out of time, where there was room
     Cost largest_cost_ = 0;
+    Cost paid_more_ = 0;         // what placed units pay more than when `zones_` was told
+    std::int64_t keys_set_ = 0;  // by `reprice`, since they were last made anew
     std::optional<Clock::time_point> deadline_;
 };
 

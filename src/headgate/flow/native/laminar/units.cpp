@@ -44,6 +44,24 @@ void Units::replace(Unit t, std::span<const std::int64_t> place,
     list({&t, 1});
 }
 
+void Units::reprice(Place v, std::span<const std::int64_t> units,
+                    std::span<const std::int64_t> cost) {
+    for (std::size_t i = 0; i < units.size(); ++i) {
+        auto& unit = records_[units[i]];
+        for (auto n = unit.first; n < unit.first + unit.size; ++n) {
+            if (options_[n].what == v) options_[n] = Option(v, cost[i]);
+        }
+        if (!forest_.is_wide(v)) sort_options(unit);
+    }
+    if (!forest_.is_listed(v)) return;
+    costs_.resize(records_.size(), kNoKey);
+    for (std::size_t i = 0; i < units.size(); ++i) costs_[units[i]] = cost[i];
+    for (Listed& each : listed_[v]) {
+        if (costs_[each.what] != kNoKey) each = Listed(each.what, costs_[each.what]);
+    }
+    for (const auto t : units) costs_[t] = kNoKey;
+}
+
 void Units::take_options(Unit t, std::span<const std::int64_t> place,
                          std::span<const std::int64_t> cost, std::int64_t first) {
     auto& unit = records_[t];

@@ -49,6 +49,8 @@ public:
                           std::span<const std::int64_t> cost);
     // Gives an unplaced unit other options. O(all that is listed where it had options).
     void replace(Unit t, std::span<const std::int64_t> place, std::span<const std::int64_t> cost);
+    // All options of these units at v now cost so much. O(all that is listed there + their options).
+    void reprice(Place v, std::span<const std::int64_t> units, std::span<const std::int64_t> cost);
     // Forgets an unplaced unit. Lists still name it until they are next read or compacted.
     void remove(Unit t);
 
@@ -107,6 +109,7 @@ private:
     std::vector<std::vector<Listed>> listed_;
     std::vector<Unit> free_;  // numbers to be used again: no list names them
     std::vector<Unit> gone_;  // numbers that lists may still name
+    std::vector<Cost> costs_;  // by unit, while `reprice` is under way; kNoKey for the others
     std::int64_t alive_ = 0, dead_ = 0;
     std::int64_t used_ = 0;  // options of units that are alive
 };

@@ -1,0 +1,206 @@
+"""How long the flow policies take from a snapshot to the plan, and how much of it the solver takes.
+
+    python bench/flow_decision.py [--size M L XL] [--policy fs headgate] [--seed 1] [--rounds 9]
+
+A cluster of nodes of 8 GPUs in racks of 16, and jobs that keep as many tasks waiting as it has
+GPUs, or more. Every task reads one to three shards of 100 MB to 3 GB with three replicas each, two
+of them in one rack. The first decision is cold, all GPUs free. Then the cluster is full, and in
+each round 1 % of the runs end and as many tasks arrive, in a new job; of these rounds the medians
+are told, warm, and with the line of rounds forgotten, cold. One JSON object on stdout; `goal_ms` is
+the solver's own time + 1 ms + 2 us for every task and GPU that has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+
+from headgate.app import POLICIES
+from headgate.base.rng import stream
+from headgate.decision import Policy, make_policy
+from headgate.flow import LaminarSolver
+from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.policies.flow import laminar
+from headgate.protocol import Plan
+from headgate.state import JobState, Snapshot, State, TaskState
+
+SIZES = {"S": (15, 6, 40), "M": (250, 100, 40), "L": (1562, 500, 50), "XL": (12_500, 1_000, 300)}
+"""Nodes, jobs, and tasks of each job."""
+GPUS_PER_NODE, NODES_IN_RACK = 8, 16
+GB = 10**9
+ENDS, RUN_S = 0.01, 600.0
+BANDWIDTH = Bandwidth(disk_bytes_per_s=2e9, rack_bytes_per_s=1.25e9, cluster_bytes_per_s=2.5e8)
+
+
+class Meter:
+    """A solver that adds up what its methods take."""
+
+    total_s = 0.0
+
+    def __init__(self, *args: Any) -> None:
+        self._inner = self._timed(LaminarSolver, *args)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        return lambda *args: self._timed(method, *args)
+
+    @staticmethod
+    def _timed(method: Any, *args: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return method(*args)
+        finally:
+            Meter.total_s += time.perf_counter() - started
+
+
+class Cluster:
+    """A state that goes on from round to round."""
+
+    def __init__(self, size: str, seed: int) -> None:
+        self.nodes, jobs, self._tasks = SIZES[size]
+        self._rng = np.random.default_rng(seed)
+        self.state, self._jobs = State(), 0
+        self.state.bandwidth = BANDWIDTH
+        self.state.set_queue(Queue(name="default"))
+        gpus = (Gpu(memory_bytes=80 * GB),) * GPUS_PER_NODE
+        for n in range(self.nodes):
+            self.state.add_node(Node(id=f"n{n}", rack=f"r{n // NODES_IN_RACK}", gpus=gpus))
+        for _ in range(jobs):
+            self.submit(self._tasks)
+
+    def submit(self, tasks: int) -> None:
+        """Let a job arrive, with data of its own."""
+        state, name, rng = self.state, f"j{self._jobs}", self._rng
+        self._jobs += 1
+        made = []
+        for t in range(tasks):
+            reads = tuple(f"{name}/{t}/{n}" for n in range(rng.integers(1, 4)))
+            for shard in reads:
+                size_bytes = int(10 ** rng.uniform(8, 9.5))
+                row = state.shard(Shard(id=shard, size_bytes=size_bytes))
+                first, other = rng.integers(0, self.nodes, 2).tolist()
+                rack = first - first % NODES_IN_RACK
+                near = rack + int(rng.integers(0, min(NODES_IN_RACK, self.nodes - rack)))
+                for node in sorted({first, near, other}):
+                    state.add_replica(row, node)
+            made.append(Task(reads=reads, gpus=1))
+        job = state.add_job(
+            Job(
+                id=name,
+                name=name,
+                user=f"u{self._jobs % 20}",
+                queue="default",
+                tasks=tuple(made),
+                kind="one",
+            )
+        )
+        state.move_job(job, JobState.ACTIVE)
+        for task in state.tasks_of(job):
+            state.move_task(task, TaskState.WAITING)
+
+    def carry_out(self, plan: Plan) -> None:
+        """Launch what a plan places; what it cuts short waits again."""
+        state = self.state
+        state.version += 1
+        for task in plan.preemptions:
+            state.release(task, TaskState.WAITING)
+        for p in plan.placements:
+            state.launch(p.task, p.node, p.gpus, launch=1)
+            state.move_task(p.task, TaskState.RUNNING)
+            state.tasks.started_at[p.task] = state.now
+        state.note_counts(plan)
+
+    def spread_ages(self) -> None:
+        """Let runs look as if they had begun one after the other; each is to take RUN_S."""
+        state = self.state
+        for task in np.flatnonzero(state.tasks.state.array() == TaskState.RUNNING).tolist():
+            state.tasks.launched_at[task] = state.tasks.started_at[task] = -self._rng.uniform(
+                0, RUN_S
+            )
+        for kind in range(len(state.kinds.compute_s)):
+            state.kinds.compute_s[kind] = RUN_S
+
+    def go_on(self) -> None:
+        """Let some runs end and as many tasks arrive."""
+        state = self.state
+        state.version += 1
+        state.now += ENDS * RUN_S
+        running = np.flatnonzero(state.tasks.state.array() == TaskState.RUNNING)
+        ended = self._rng.choice(running, max(1, int(ENDS * len(running))), replace=False)
+        for task in ended.tolist():
+            state.learn(task)
+            state.release(task, TaskState.FINISHED)
+            job = state.tasks.job[task]
+            if not state.jobs.unfinished[job]:
+                state.move_job(job, JobState.FINISHED)
+        self.submit(len(ended))
+
+
+def decision(policy: Policy, snapshot: Snapshot) -> tuple[Plan, float, float]:
+    """Return a plan, the milliseconds that it took, and those of its solver."""
+    Meter.total_s = 0.0
+    started = time.perf_counter()
+    plan = policy.decide(snapshot, stream(1))
+    took_s = time.perf_counter() - started
+    return plan, 1e3 * took_s, 1e3 * Meter.total_s
+
+
+def measure(size: str, name: str, seed: int, rounds: int) -> dict[str, Any]:
+    """Return the row of one size and policy."""
+    cluster, policy = Cluster(size, seed), make_policy(POLICIES, name)
+    before = cluster.state.freeze()
+    plan, empty_ms, empty_solver_ms = decision(policy, before)
+    cluster.carry_out(plan)
+    cluster.spread_ages()
+    warm, cold = [], []
+    for _ in range(rounds):
+        cluster.go_on()
+        snapshot = cluster.state.freeze()
+        changes = snapshot.changes(before)
+        changed = 0 if changes is None else len(changes.tasks) + len(changes.gpus)
+        plan, took_ms, solver_ms = decision(policy, snapshot)
+        warm.append((took_ms, solver_ms, changed, solver_ms + 1 + 2e-3 * changed))
+        cold.append(decision(make_policy(POLICIES, name), snapshot)[1:])
+        before = snapshot
+        cluster.carry_out(plan)
+    names = ("warm_ms", "warm_solver_ms", "changes", "warm_goal_ms")
+    medians = dict(zip(names, map(statistics.median, zip(*warm, strict=True)), strict=True))
+    names = ("cold_ms", "cold_solver_ms")
+    medians |= dict(zip(names, map(statistics.median, zip(*cold, strict=True)), strict=True))
+    return {
+        "size": size,
+        "policy": name,
+        "gpus": cluster.nodes * GPUS_PER_NODE,
+        "waiting": cluster.state.waiting_tasks,
+        "empty_ms": round(empty_ms, 3),
+        "empty_solver_ms": round(empty_solver_ms, 3),
+        **{key: round(value, 3) for key, value in medians.items()},
+        "warm_over_goal": round(medians["warm_ms"] / medians["warm_goal_ms"], 2),
+        "cold_over_solver": round(medians["cold_ms"] / medians["cold_solver_ms"], 2),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="how long decisions of the flow policies take")
+    parser.add_argument("--size", nargs="+", default=["M"], choices=SIZES)
+    parser.add_argument("--policy", nargs="+", default=["fs", "headgate"])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=9)
+    given = parser.parse_args()
+    laminar.LaminarSolver = Meter  # type: ignore[misc, assignment]
+    rows = [
+        measure(size, name, given.seed, given.rounds)
+        for size in given.size
+        for name in given.policy
+    ]
+    print(json.dumps({"decisions": rows}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

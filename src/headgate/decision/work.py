@@ -1,0 +1,143 @@
+"""The work in flight: what each GPU is held by, and which tasks are left; kept up round by round.
+
+Both are written to as they follow from one snapshot to the next, so whoever keeps one shows it to
+nobody else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headgate.base.column import Array, Rows
+from headgate.decision.census import Bools
+from headgate.decision.shares import Ints
+from headgate.decision.standing import Standing
+from headgate.state import JobState, Snapshot, TaskState
+from headgate.state.tables import GPU_GONE
+
+_OF_HOLDERS = ("job", "kind", "launched_at", "started_at", "read_s", "checkpoint_s", "progress_s")
+
+
+class Holders:
+    """GPUs by row, and of the task that holds each one what its columns say.
+
+    `task` is its row, negative where a GPU is free or gone; everything else means something only
+    where it is not. `job` and `kind` are rows, the rest is as in `TaskTable`.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Read a snapshot; O(GPUs x log)."""
+        self._read(snapshot)
+
+    def _read(self, snapshot: Snapshot) -> None:
+        gpus = len(snapshot.gpus.task)
+        self.task: Ints = np.full(gpus, GPU_GONE)
+        self.stopping = np.zeros(gpus, bool)
+        self.job, self.kind = np.zeros(gpus, np.int64), np.zeros(gpus, np.int64)
+        self.launched_at, self.started_at = np.zeros(gpus), np.zeros(gpus)
+        self.read_s, self.checkpoint_s = np.zeros(gpus), np.zeros(gpus)
+        self.progress_s = np.zeros(gpus)
+        self._write(snapshot, np.arange(gpus))
+
+    def follow(self, now: Standing) -> None:
+        """Say what the snapshot of a standing says.
+
+        O(GPUs + changes x log), unless GPUs have come or the line of states is another one.
+        """
+        snapshot, changes = now.snapshot, now.changes_since(self._seen)
+        if changes is None or len(self.task) != len(snapshot.gpus.task):
+            self._read(snapshot)
+            return
+        moved = np.zeros(len(snapshot.tasks.state) + 1, bool)  # the last one: of no task
+        moved[changes.tasks] = True
+        touched = moved[np.maximum(self.task, -1)]
+        touched[changes.gpus] = True
+        self._write(snapshot, np.flatnonzero(touched))
+
+    def _write(self, snapshot: Snapshot, gpus: Array) -> None:
+        self._seen = snapshot
+        task = snapshot.gpus.task.take(gpus).astype(np.int64)
+        self.task[gpus] = task
+        held = np.argsort(task, kind="stable")[np.count_nonzero(task < 0) :]
+        gpus, rows = gpus[held], Rows(task[held])  # columns are read fastest in order
+        self.stopping[gpus] = snapshot.tasks.state.take(rows) == TaskState.STOPPING
+        for name in _OF_HOLDERS:
+            getattr(self, name)[gpus] = getattr(snapshot.tasks, name).take(rows)
+
+
+_IDLE = np.isin(
+    np.arange(len(TaskState)), (TaskState.BLOCKED, TaskState.WAITING, TaskState.STOPPING)
+)
+_KINDS = 1 << 32  # more than there are
+
+
+class Backlog:
+    """Unfinished tasks on GPUs that do not run, or are being stopped: so they will start anew.
+
+    Those that start from nothing are counted by job and kind: `count[i]` of the job in row `job[i]`
+    and of the kind in row `kind[i]`. The others, that have saved some work, are rows: `begun`.
+    Jobs no longer in flight may be among them.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Read a snapshot; O(tasks since the first job in flight)."""
+        self._read(snapshot)
+
+    @property
+    def job(self) -> Ints:
+        """Rows of jobs."""
+        return self._key // _KINDS
+
+    @property
+    def kind(self) -> Ints:
+        """Rows of kinds."""
+        return self._key % _KINDS
+
+    def _read(self, snapshot: Snapshot) -> None:
+        self._key = self.count = self.begun = np.zeros(0, np.int64)
+        active = np.flatnonzero(snapshot.jobs.state.array() == JobState.ACTIVE)
+        end = len(snapshot.tasks.state)
+        first = snapshot.jobs.first_task[int(active[0])] if len(active) else end
+        rows = np.arange(first, end)
+        self._write(snapshot, rows, np.zeros(len(rows), bool), np.zeros(len(rows), bool))
+
+    def follow(self, now: Standing) -> None:
+        """Say what the snapshot of a standing says; O(jobs x kinds + changes x log)."""
+        before, changes = self._seen, now.changes_since(self._seen)
+        if changes is None:
+            self._read(now.snapshot)
+            return
+        rows = changes.tasks
+        known = rows[: np.searchsorted(rows, len(before.tasks.state))]
+        those = Rows(known)
+        idle, saved = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
+        idle[: len(known)] = _IDLE[before.tasks.state.take(those)]
+        saved[: len(known)] = before.tasks.progress_s.take(those) > 0
+        self._write(now.snapshot, rows, idle, saved)
+
+    def _write(self, snapshot: Snapshot, rows: Ints, was_idle: Bools, had_saved: Bools) -> None:
+        """Take note of tasks that have changed, by what they were."""
+        self._seen, tasks, those = snapshot, snapshot.tasks, Rows(rows)
+        on_gpus = tasks.gpus.take(those) > 0
+        idle = on_gpus & _IDLE[tasks.state.take(those)]
+        saved = tasks.progress_s.take(those) > 0
+        step = (idle & ~saved).view(np.int8) - (on_gpus & was_idle & ~had_saved)
+        some = np.flatnonzero(step)
+        moved = Rows(rows[some])
+        key = tasks.job.take(moved).astype(np.int64) * _KINDS + tasks.kind.take(moved)
+        keys, counts = _summed(key, step[some].astype(np.int64))
+        keys, counts = _summed(*_sorted(np.append(self._key, keys), np.append(self.count, counts)))
+        self._key, self.count = keys[counts > 0], counts[counts > 0]
+        if len(self.begun) or saved.any():
+            self.begun = np.union1d(np.setdiff1d(self.begun, rows), rows[idle & saved])
+
+
+def _sorted(keys: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    order = np.argsort(keys, kind="stable")
+    return keys[order], counts[order]
+
+
+def _summed(keys: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Return neighbours of one key as one."""
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    return keys[first], np.add.reduceat(counts, first) if len(first) else counts

@@ -1,0 +1,89 @@
+"""What differs between two snapshots of one line of states: rows, table by table.
+
+Nothing is written down for it as the state moves: two views of a column share every page that was
+not written to between them, so only the other pages are compared.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headgate.base.lists import Ints
+
+if TYPE_CHECKING:
+    from headgate.state.snapshot import Snapshot
+
+
+class Changes:
+    """Rows of each table, ascending, that are new or of which something has changed.
+
+    Each is found out when it is asked for: O(pages), and O(rows) of the pages written to.
+    """
+
+    def __init__(self, before: Snapshot, after: Snapshot) -> None:
+        """Compare two snapshots of one line, the earlier one first."""
+        self.before, self._after = before, after
+
+    @cached_property
+    def tasks(self) -> Ints:
+        """Tasks in another state than they were, or in another run.
+
+        Nothing else about a task that a plan is made of changes without one of these.
+        """
+        return self._rows("tasks", "state", "attempts")
+
+    @cached_property
+    def jobs(self) -> Ints:
+        """Jobs in another state, or that hold or have other tasks left than they did."""
+        return self._rows("jobs", "state", "waiting", "unfinished", "held_gpus")
+
+    @cached_property
+    def queues(self) -> Ints:
+        """Queues that were changed, even to what they are already, or that hold other GPUs."""
+        return self._rows("queues", "spec", "held_gpus")
+
+    @cached_property
+    def nodes(self) -> Ints:
+        """Nodes that came, went, or came back with other GPUs."""
+        return self._rows("nodes", "alive", "rack", "first_gpu", "gpu_count")
+
+    @cached_property
+    def gpus(self) -> Ints:
+        """GPUs that came, went, or are held by another task, or none."""
+        return self._rows("gpus", "task")
+
+    @cached_property
+    def shards(self) -> Ints:
+        """Shards of another size, or that came to or went from nodes, even if they are back."""
+        return self._rows("shards", "size_bytes", "replicas")
+
+    @cached_property
+    def kinds(self) -> Ints:
+        """Kinds of tasks of which a run has been learnt from."""
+        return self._rows("kinds", "compute_s", "held_s")
+
+    def _rows(self, table: str, *columns: str) -> Ints:
+        before, after = getattr(self.before, table), getattr(self._after, table)
+        parts: list[Ints] = [
+            getattr(after, name).changed(getattr(before, name)) for name in columns
+        ]
+        some = [rows for rows in parts if len(rows)] or parts[:1]
+        if len(some) == 1:
+            return some[0]
+        rows = np.sort(np.concatenate(some))
+        first = np.ones(len(rows), bool)
+        np.not_equal(rows[1:], rows[:-1], out=first[1:])
+        return rows[first]
+
+
+def changes_between(before: Snapshot, after: Snapshot) -> Changes | None:
+    """Return what differs from `before` on; None unless that is an earlier one of the same line.
+
+    A state on paper begins a line of its own, as does what was read back from bytes.
+    """
+    if before.names is not after.names or before.version > after.version:
+        return None
+    return Changes(before, after)

@@ -1,0 +1,59 @@
+"""Columns of lists against plain lists of tuples."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.base.lists import FrozenLists, Lists
+
+Rows = list[tuple[int, ...]]
+LIST = st.lists(st.integers(0, 9), max_size=3).map(tuple)
+WRITES = st.lists(st.tuples(st.integers(0, 12), LIST), max_size=20)
+
+
+def write(lists: Lists, model: Rows, writes: list[tuple[int, tuple[int, ...]]]) -> None:
+    for row, numbers in writes:
+        if row < len(model):
+            lists[row] = model[row] = numbers
+        else:
+            lists.append(numbers)
+            model.append(numbers)
+
+
+def says(frozen: FrozenLists, model: Rows, rows: list[int]) -> None:
+    assert (len(frozen), frozen.array().tolist()) == (len(model), model)
+    chosen = [model[row] for row in rows]
+    assert [frozen[row] for row in rows] == chosen
+    offsets, numbers = frozen.flat(np.array(rows, np.int64))
+    assert offsets.tolist() == np.cumsum([0, *map(len, chosen)]).tolist()
+    assert numbers.tolist() == list(chain.from_iterable(chosen))
+
+
+@given(first=WRITES, then=WRITES, copied=WRITES, seed=st.integers(0, 10**6))
+def test_lists_say_what_was_written_and_views_and_copies_keep_to_themselves(
+    first: list[tuple[int, tuple[int, ...]]],
+    then: list[tuple[int, tuple[int, ...]]],
+    copied: list[tuple[int, tuple[int, ...]]],
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    lists, model = Lists(), Rows()
+    write(lists, model, first)
+    before, said = lists.freeze(), list(model)
+    copy, own = before.thaw(), list(model)
+    write(lists, model, then)
+    write(copy, own, copied)
+    after = lists.freeze()
+    for frozen, expected in ((before, said), (after, model), (copy.freeze(), own)):
+        says(frozen, expected, rng.integers(0, max(len(expected), 1), 5 * bool(expected)).tolist())
+
+    changed = after.changed(before).tolist()
+    differs = [row for row, numbers in enumerate(model) if said[row : row + 1] != [numbers]]
+    assert set(differs) <= set(changed)
+    assert changed == sorted(set(changed))
+    written = {min(row, len(said) + n) for n, (row, _) in enumerate(then)}
+    assert set(changed) <= written | set(range(len(said), len(model)))

@@ -1,0 +1,97 @@
+"""Two snapshots of one line of states tell what differs between them, and nothing else."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.decision.whatif import thaw
+from headgate.state import Snapshot
+from headgate.testing.random_worlds import random_state, random_walk
+
+SEED = st.integers(0, 10**6)
+
+TABLES = ("tasks", "jobs", "queues", "nodes", "gpus", "shards", "kinds")
+# What of a thing may change without that it counts as a change of it.
+UNSEEN = {
+    "tasks": {"blockers", "failures", "launch"},
+    "jobs": {
+        "skips", "missed_gpu_s", "missed_at", "missing_gpus", "message", "read_node_bytes",
+        "read_rack_bytes", "read_cluster_bytes", "lost_gpu_s", "waiting_cpu", "running_cpu",
+        "running", "started_at", "ended_at", "peak_gpus",
+    },
+    "queues": {"in_flight", "queued"},
+    "nodes": {"free_gpus", "free_cpus", "spec"},
+}  # fmt: skip
+
+
+def rows_of(snapshot: Snapshot, table: str) -> list[str]:
+    """Return what a table says, row by row, but for what need not be told."""
+    columns = getattr(snapshot, table)
+    seen = [name for name in columns.__slots__ if name not in UNSEEN.get(table, ())]
+    return [
+        repr(row)
+        for row in zip(*(getattr(columns, name).array().tolist() for name in seen), strict=True)
+    ]
+
+
+@settings(max_examples=60)
+@given(seed=SEED)
+def test_changes_are_the_rows_that_differ(seed: int) -> None:
+    for before, after in combinations(random_walk(seed, 5), 2):
+        changes = after.changes(before)
+        assert changes is not None
+        for table in TABLES:
+            said, says = rows_of(before, table), rows_of(after, table)
+            differs = [row for row, values in enumerate(says) if said[row : row + 1] != [values]]
+            told = getattr(changes, table).tolist()
+            if table in ("shards", "queues"):  # set anew to what they were
+                assert set(differs) <= set(told)
+                assert told == sorted(set(told))
+            else:
+                assert told == differs
+
+
+@settings(max_examples=20)
+@given(seed=SEED)
+def test_nothing_changes_where_nothing_is_done(seed: int) -> None:
+    state = random_state(seed)
+    before = state.freeze()
+    state.version += 1
+    changes = state.freeze().changes(before)
+    assert changes is not None
+    assert [len(getattr(changes, table)) for table in TABLES] == [0] * len(TABLES)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_another_line_of_states_tells_nothing(seed: int) -> None:
+    before, after = random_walk(seed, 2)
+    assert before.changes(after) is None
+    assert pickle.loads(pickle.dumps(after)).changes(before) is None
+    paper = thaw(before)
+    paper.version += 1
+    assert paper.freeze().on_paper
+    assert not after.on_paper
+    assert paper.freeze().changes(before) is None
+    assert after.changes(paper.freeze()) is None
+
+
+@settings(max_examples=30)
+@given(seed=SEED)
+def test_tasks_that_read_the_same_share_what_they_read(seed: int) -> None:
+    *_, snapshot = random_walk(seed, 3)
+    tasks, reads = snapshot.tasks, map(snapshot.reads, range(len(snapshot.tasks.job)))
+    columns = (column.array().tolist() for column in (tasks.job, tasks.gpus, tasks.memory_bytes))
+    needs = list(zip(*columns, reads, strict=True))
+    assert snapshot.tasks.alike.array().tolist() == [needs.index(need) for need in needs]
+    inputs = snapshot.tasks.input.array().tolist()
+    for (one, row), (other, same) in combinations(enumerate(inputs), 2):
+        assert (row == same) == (snapshot.reads(one) == snapshot.reads(other))
+    for task in range(len(inputs)):
+        job = snapshot.job(snapshot.tasks.job[task])
+        named = job.tasks[snapshot.ordinal(task)].reads
+        assert tuple(snapshot.names.shards[shard] for shard in snapshot.reads(task)) == named
