@@ -7,14 +7,11 @@ not written to between them, so only the other pages are compared.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headgate.base.lists import Ints
-
-if TYPE_CHECKING:
-    from headgate.state.snapshot import Snapshot
+from headgate.state.view import View
 
 
 class Changes:
@@ -23,7 +20,7 @@ class Changes:
     Each is found out when it is asked for: O(pages), and O(rows) of the pages written to.
     """
 
-    def __init__(self, before: Snapshot, after: Snapshot) -> None:
+    def __init__(self, before: View, after: View) -> None:
         """Compare two snapshots of one line, the earlier one first."""
         self.before, self._after = before, after
 
@@ -77,13 +74,3 @@ class Changes:
         first = np.ones(len(rows), bool)
         np.not_equal(rows[1:], rows[:-1], out=first[1:])
         return rows[first]
-
-
-def changes_between(before: Snapshot, after: Snapshot) -> Changes | None:
-    """Return what differs from `before` on; None unless that is an earlier one of the same line.
-
-    A state on paper begins a line of its own, as does what was read back from bytes.
-    """
-    if before.names is not after.names or before.version > after.version:
-        return None
-    return Changes(before, after)

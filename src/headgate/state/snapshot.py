@@ -11,7 +11,7 @@ from headgate.base.column import FrozenColumn
 from headgate.base.lists import FrozenLists
 from headgate.model import Bandwidth, Dataset
 from headgate.protocol import Refusal
-from headgate.state.changes import Changes, changes_between
+from headgate.state.changes import Changes
 from headgate.state.tables import (
     GpuTable,
     InputTable,
@@ -56,7 +56,9 @@ class Snapshot(View):
 
         None, too, when `before` is of another line: of a state on paper, or read back from bytes.
         """
-        return changes_between(before, self)
+        if before.names is not self.names or before.version > self.version:
+            return None
+        return Changes(before, self)
 
     def waiting_jobs(self) -> Iterator[int]:
         """Yield the rows of jobs with WAITING tasks in order of arrival, lazily, page by page."""
