@@ -11,6 +11,7 @@ from typing import Any
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
 from headgate.decision import Policy
+from headgate.decision.certified import Certified
 from headgate.decision.door import refuse
 from headgate.decision.outlook import choose
 from headgate.decision.world import decide
@@ -58,6 +59,7 @@ class ScriptedController:
         self.changed = threading.Condition(self.lock)
         self.engine = Engine()
         self.policy_name = "fifo"
+        self.proven: Certified | None = None
         self.clock = 1_000_000.0
         self.launches: dict[tuple[str, int], LaunchTask] = {}
         self.logs: dict[tuple[str, int, int], str] = {}
@@ -125,6 +127,9 @@ class ScriptedController:
 
     def policy(self, text: str | None) -> Policy:
         return choose(POLICIES, self.policy_name, {}, text)
+
+    def certified(self) -> Certified | None:
+        return self.proven
 
     def snapshot(self) -> Snapshot:
         with self.lock:

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from headgate.api import datasets, events, explanations, routes
+from headgate.api import datasets, events, explanations, metrics, routes
 from headgate.api.controller import Controller
 from headgate.api.deps import VERSION
 from headgate.api.errors import error_body, status_of
@@ -39,7 +39,13 @@ def make_app(controller: Controller) -> FastAPI:
     app.state.thinking = threading.Lock()
     # Watchers have threads of their own, so that they never take those that answer requests.
     app.state.watchers = CapacityLimiter(_WATCHERS_MAX)
-    for router in (routes.router, explanations.router, datasets.router, events.router):
+    for router in (
+        routes.router,
+        explanations.router,
+        datasets.router,
+        events.router,
+        metrics.router,
+    ):
         app.include_router(router, prefix=ROOT)
     app.add_exception_handler(HeadgateError, _told)
     app.add_exception_handler(RequestValidationError, _invalid)

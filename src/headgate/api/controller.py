@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from headgate.decision import Policy
+from headgate.decision.certified import Certified
 from headgate.model import Dataset, LogPiece
 from headgate.state import Snapshot
 
@@ -35,6 +36,10 @@ class Controller(Protocol):
 
         SpecError for a policy or parameter that is not known.
         """
+        ...
+
+    def certified(self) -> Certified | None:
+        """Return what was proven of the plans made; None where the policy has nothing proven."""
         ...
 
     def wait_for_change(self, version: int, timeout_s: float) -> int:

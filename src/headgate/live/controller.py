@@ -22,6 +22,7 @@ import numpy as np
 
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.decision import Policy
+from headgate.decision.certified import Certified, Certifying
 from headgate.decision.door import refuse
 from headgate.decision.lookup import dataset_of, job_row, task_row
 from headgate.engine import drive
@@ -204,6 +205,11 @@ class Controller:
     def policy(self, text: str | None) -> Policy:
         """Return a policy for one answer, never the one at work, which another thread uses."""
         return self._policies(text)
+
+    def certified(self) -> Certified | None:
+        """Return what was proven of the plans made; None where the policy has nothing proven."""
+        policy = self.world.policy
+        return policy.certified if isinstance(policy, Certifying) else None
 
     def wait_for_change(self, version: int, timeout_s: float) -> int:
         """Return the version as soon as it is above `version`, or when the time is over."""
