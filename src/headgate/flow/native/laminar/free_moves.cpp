@@ -145,6 +145,7 @@ bool FreeMoves::next_of(const std::vector<Unit>& units, std::uint32_t& next, Pla
     for (bool all = next == 0;; all = true, next = 0) {
         for (; next < units.size(); ++next) {
             const Unit t = units[next];
+            if (next + 4 < units.size()) zones_.units.fetch(units[next + 4]);
             if (zones_.zone_of_unit(t) == zone && move_of(t, zone, found)) return true;
         }
         if (all) return false;

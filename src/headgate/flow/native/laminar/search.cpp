@@ -294,7 +294,7 @@ void Search::expand(Place zone) {
     zones_.read_zone(
         zone,
         [&](Place x) {
-            for (const Unit t : zones_.units.members(x)) read_unit(t, zone, base);
+            zones_.units.each_member(x, [&](Unit t) { read_unit(t, zone, base); });
         },
         [&](Place x) {
             if (zones_.count(x) > 0) {

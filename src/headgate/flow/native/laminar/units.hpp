@@ -62,6 +62,7 @@ public:
         std::size_t kept = 0;
         for (std::size_t i = 0; i < list.size(); ++i) {
             const Listed each = list[i];
+            if (i + kAhead < list.size()) __builtin_prefetch(&records_[list[i + kAhead].what].at);
             if (dead_ > 0) {
                 if (!records_[each.what].alive) continue;
                 list[kept] = each;
@@ -72,6 +73,17 @@ public:
         list.resize(kept);
         return static_cast<std::int64_t>(kept);
     }
+
+    // Calls `see(unit)` for whoever is at v; what is read of them is fetched ahead.
+    template <class See>
+    void each_member(Place v, See see) const {
+        const auto& members = members_[v];
+        for (const Unit t : members) __builtin_prefetch(&records_[t]);
+        for (const Unit t : members) __builtin_prefetch(options_.data() + records_[t].first);
+        for (const Unit t : members) see(t);
+    }
+
+    void fetch(Unit t) const { __builtin_prefetch(&records_[t]); }
 
     void put(Unit t, Place v, Cost cost) {
         auto& unit = records_[t];
@@ -97,6 +109,8 @@ public:
     void compact_if_due();
 
 private:
+    static constexpr std::size_t kAhead = 8;  // of a list, so many are fetched before they are read
+
     void take_options(Unit t, std::span<const std::int64_t> place,
                       std::span<const std::int64_t> cost, std::int64_t first);
     void sort_options(Record& unit);
