@@ -35,7 +35,26 @@ def test_plans_are_optimal_cold_and_after_changes(
         nodes = rng.choice(places.racks, 12, replace=False)
         capacity[nodes] = rng.integers(0, 2, len(nodes))
         solver.set_capacity(nodes, capacity[nodes])
+        for wanted in np.argsort(np.bincount(choice.place))[-3:].tolist():  # hubs, and a pool
+            _reprice(solver, ids, every, wanted, choice, rng)
         _check(solver, ids, every, places.parent, capacity, choice)
+
+
+def _reprice(
+    solver: LaminarSolver,
+    ids: Ints,
+    every: Ints,
+    place: int,
+    choice: Options,
+    rng: np.random.Generator,
+) -> None:
+    """Let what costs so much at a place cost more or less, for some."""
+    unit = np.repeat(np.arange(len(ids)), np.diff(choice.offsets))
+    option = np.flatnonzero((choice.place == place) & np.isin(unit, every))
+    option = option[rng.random(len(option)) < 0.5]
+    spread = int(np.ptp(choice.cost)) // 20
+    choice.cost[option] += rng.integers(-spread, spread, len(option))
+    solver.reprice(place, ids[unit[option]], choice.cost[option])
 
 
 def _check(
