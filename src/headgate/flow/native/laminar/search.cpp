@@ -119,12 +119,7 @@ std::vector<Unit> Search::raise(std::span<const Unit> units, const FreeMoves& fr
 }
 
 void Search::fill(Place hole) {
-    // Where the trees have a price of their own, the sink is not near to the holes in them.
-    bool near = true;
-    for (const Place tree : zones_.forest.trees()) {
-        near = near && zones_.vertex[tree].price == zones_.sink_price();
-    }
-    goal_ = near ? backward_.find_sink(hole) : kNowhere;
+    goal_ = backward_.find_sink(hole);
     if (goal_ == kNowhere) {
         fill_nearest();
         return;
