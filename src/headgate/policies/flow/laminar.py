@@ -150,35 +150,37 @@ class LaminarRound:
         """Add tasks and held GPUs that are new; give tasks that are known their new options."""
         price = self._pools.price[self._pools.slot_of(round_.job)]
         offsets, place, cost = self._options(round_, new_gpus, price)
-        tasks = len(round_.task)
+        gpus = len(new_gpus)
         if len(known):
-            self.solver.replace(self._unit[round_.task[known]], *_some(offsets, place, cost, known))
-            new = np.concatenate([fresh, tasks + np.arange(len(new_gpus))])
+            of_known = _some(offsets, place, cost, gpus + known)
+            self.solver.replace(self._unit[round_.task[known]], *of_known)
+            new = np.concatenate([np.arange(gpus), gpus + fresh])
             offsets, place, cost = _some(offsets, place, cost, new)
         units = self.solver.add(offsets, place, cost)
         task = round_.task[fresh]
-        self._unit[task] = units[: len(fresh)]
+        self._unit[task] = units[gpus:]
         self._leaf[task] = -1
-        self._task[units[: len(fresh)]] = task
-        self._task[units[len(fresh) :]] = -1
-        self._held_unit[round_.later_gpu[new_gpus]] = units[len(fresh) :]
+        self._task[units[gpus:]] = task
+        self._task[units[:gpus]] = -1
+        self._held_unit[round_.later_gpu[new_gpus]] = units[:gpus]
         self._pools.note(task, round_.job[round_.task_job[fresh]])
 
     def _options(self, round_: Round, held: Ints, wait_price: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return the options of all tasks of a round and some of its held GPUs, in this order.
+        """Return the options of some held GPUs of a round and of all its tasks, in this order.
 
+        So GPUs find their nodes empty, and tasks find them there: several times less to search.
         `wait_price` is by group; a pool that is closed keeps the price that it had last.
         """
         tree, pools = self._tree, self._pools
-        tasks, units = len(round_.task), len(round_.task) + len(held)
-        every, gpu = np.arange(tasks), tasks + np.arange(len(held))
+        tasks, units = len(round_.task), len(held) + len(round_.task)
+        gpu, every = np.arange(len(held)), len(held) + np.arange(tasks)
         slot = pools.slot_of(round_.job)[round_.task_job]
         own = tree.at[0][round_.later_node[held], round_.later_class[held]]
         ways = [
             *(
                 way
                 for option, at in zip(options(round_), tree.at, strict=True)
-                for way in _to_gpus(option, at, round_.task_class[option.task])
+                for way in _to_gpus(option, at, round_.task_class[option.task], len(held))
             ),
             (every, pools.beyond(slot), np.full(tasks, _NOT_ASKED)),
             (gpu, own, np.zeros(len(held), np.int64)),
@@ -245,7 +247,7 @@ class LaminarRound:
         slot = pools.slot_of(whole.job)
         is_open = capacity[pools.waits(slot)] > 0
         wait_price = np.where(is_open, whole.wait_price, pools.price[slot])
-        units = np.concatenate([self._unit[whole.task], self._held_unit[whole.later_gpu]])
+        units = np.concatenate([self._held_unit[whole.later_gpu], self._unit[whole.task]])
         return verify_laminar(
             self._parent,
             capacity,
@@ -369,13 +371,13 @@ class _Pools:
         self._slot[new], self._owner[slot] = slot, new
 
 
-def _to_gpus(option: Options, at: Ints, smallest: Ints) -> Iterator[Ways]:
-    """Yield those to each class that a task fits and that is there."""
+def _to_gpus(option: Options, at: Ints, smallest: Ints, first: int) -> Iterator[Ways]:
+    """Yield those to each class that a task fits and that is there; `first` is the first task."""
     for kind in range(at.shape[1]):
         place = at[:, kind][option.place]
         row = np.flatnonzero((place >= 0) & (smallest <= kind))
         price = option.price[row] + CLASS_PRICE * (kind - smallest[row])
-        yield option.task[row], place[row], price
+        yield first + option.task[row], place[row], price
 
 
 def _some(offsets: Ints, place: Ints, cost: Ints, units: Ints) -> tuple[Ints, Ints, Ints]:
