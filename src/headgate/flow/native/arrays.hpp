@@ -12,10 +12,13 @@
 namespace headgate::flow {
 
 using Ints =
-    nanobind::ndarray<const std::int64_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+    nanobind::ndarray<const std::int64_t, nanobind::ndim<1>, nanobind::c_contig,
+                      nanobind::device::cpu>;
 using NumPyInts = nanobind::ndarray<nanobind::numpy, std::int64_t, nanobind::ndim<1>>;
 
-inline std::span<const std::int64_t> view(const Ints& array) { return {array.data(), array.size()}; }
+inline std::span<const std::int64_t> view(const Ints& array) {
+    return {array.data(), array.size()};
+}
 
 inline NumPyInts numpy(std::vector<std::int64_t>&& values) {
     auto* kept = new std::vector<std::int64_t>(std::move(values));

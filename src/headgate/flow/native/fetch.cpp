@@ -92,7 +92,9 @@ class Fetching {
         return fetch_.price[3 * at(item) + where];
     }
 
-    std::int64_t region(const Copy& copy) const { return fetch_.region[at(by_rank_[at(copy.rank)])]; }
+    std::int64_t region(const Copy& copy) const {
+        return fetch_.region[at(by_rank_[at(copy.rank)])];
+    }
 
     void gather(std::size_t unit) {
         copies_.clear();

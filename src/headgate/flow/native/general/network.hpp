@@ -5,11 +5,12 @@
 #include <span>
 #include <vector>
 
+#include "wide.hpp"
+
 namespace headgate::flow {
 
 using Number = std::int64_t;  // costs, capacities, amounts of flow
 using Index = std::int32_t;   // vertices, positions of arcs
-__extension__ typedef __int128 Wide;
 
 // Arc a leads from tail[a] to head[a] and carries up to capacity[a] units at cost[a] each;
 // supply[v] units enter at vertex v (leave, where negative). Whoever makes one has checked that all

@@ -1,8 +1,9 @@
-// The search from its other end: which zones could send a unit on towards a hole, and how far it is.
+// The search from its other end: which zones could send a unit on towards a hole, and how far it
+// is.
 //
 // Dijkstra's algorithm against the direction of moves, from some holes. Who could come to a zone is
-// known from the lists of those who have options there; for wide zones there are none, and all units
-// are read through, which is worth it only when a search has become long.
+// known from the lists of those who have options there; for wide zones there are none, and all
+// units are read through, which is worth it only when a search has become long.
 #pragma once
 
 #include <vector>
@@ -49,9 +50,9 @@ public:
     // Lowers prices: each zone's by what it is nearer than `radius`.
     void lower_prices(Cost radius);
 
-    // The cheapest way from the sink to one hole; prices are lowered so that it is free. Returns the
-    // root where it starts, or the sink; kNowhere, changing nothing, where it may lead through a wide
-    // zone.
+    // The cheapest way from the sink to one hole; prices are lowered so that it is free. Returns
+    // the root where it starts, or the sink; kNowhere, changing nothing, where it may lead through
+    // a wide zone.
     Place find_sink(Place hole);
 
     std::int64_t options_read() const { return read_; }

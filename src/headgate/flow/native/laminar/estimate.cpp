@@ -159,7 +159,8 @@ private:
         return wish.pool == kNowhere || wish.gain() >= std::min(price_, last_[wish.pool]);
     }
 
-    // Makes a block so much dearer that of those who are placed no more want it than it has room for.
+    // Makes a block so much dearer that of those who are placed no more want it than it has room
+    // for.
     void balance(int block) {
         margins_.clear();
         for (const Wish& wish : wishes_) {
@@ -214,6 +215,8 @@ private:
 
 }  // namespace
 
-void estimate_prices(Zones& zones, std::span<const Unit> pending) { Estimate(zones, pending).run(); }
+void estimate_prices(Zones& zones, std::span<const Unit> pending) {
+    Estimate(zones, pending).run();
+}
 
 }  // namespace headgate::flow::laminar

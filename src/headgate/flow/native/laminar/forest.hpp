@@ -33,8 +33,8 @@ public:
     const std::vector<Place>& roots() const { return roots_; }
     const std::vector<Place>& trees() const { return trees_; }  // roots with places below
 
-    // The order in which places of the same distance are searched: by growing size, from the largest
-    // rank to the smallest. Large ones lead everywhere, and have much to be read.
+    // The order in which places of the same distance are searched: by growing size, from the
+    // largest rank to the smallest. Large ones lead everywhere, and have much to be read.
     Place rank(Place v) const { return rank_[v]; }  // of the sink, too
     Place of_rank(Place rank) const { return of_rank_[rank]; }
 

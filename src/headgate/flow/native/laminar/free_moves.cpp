@@ -4,8 +4,8 @@
 
 namespace headgate::flow::laminar {
 
-// Ways may become so much longer than the longest of the shortest ways at the start. Where there is no
-// way left, labels grow up to there, each time reading all moves.
+// Ways may become so much longer than the longest of the shortest ways at the start. Where there is
+// no way left, labels grow up to there, each time reading all moves.
 constexpr std::int32_t kDetour = 2;
 
 void FreeMoves::place(std::vector<Unit>& units) {
@@ -52,7 +52,9 @@ void FreeMoves::label_zones() {
 bool FreeMoves::place_one(Unit t) {
     const auto options = zones_.units.options(t);
     Cost best = zones_.outside + zones_.sink_price();
-    for (const Option& option : options) best = std::min(best, option.cost() + zones_.price(option.what));
+    for (const Option& option : options) {
+        best = std::min(best, option.cost() + zones_.price(option.what));
+    }
     while (true) {
         Move start{t, kNowhere, 0, kNowhere};
         for (const Option& option : options) {
@@ -109,7 +111,7 @@ bool FreeMoves::move_of(Unit t, Place zone, Move& found) {
     const auto options = zones_.units.options(t);
     for (std::int32_t i = 0; i < unit.size; ++i) {
         const Option& option = options[i];
-        if (i >= unit.wide && option.cost() + floor_ > pays) break;  // those that follow cost no less
+        if (i >= unit.wide && option.cost() + floor_ > pays) break;  // as do those that follow
         ++read_;
         const Place to = zones_.zone_of(option.what);
         if (to == zone || option.cost() + zones_.vertex[to].price != pays) continue;
@@ -141,7 +143,8 @@ bool FreeMoves::next_of_narrow(Place zone, Move& found) {
 }
 
 // Goes on where it stopped; but for a new label all units count, those passed over among them.
-bool FreeMoves::next_of(const std::vector<Unit>& units, std::uint32_t& next, Place zone, Move& found) {
+bool FreeMoves::next_of(const std::vector<Unit>& units, std::uint32_t& next, Place zone,
+                        Move& found) {
     for (bool all = next == 0;; all = true, next = 0) {
         for (; next < units.size(); ++next) {
             const Unit t = units[next];
@@ -187,7 +190,8 @@ void FreeMoves::find_wide(Place zone, Wide& wide) {
     for (Heap& zones = zones_.zones(zone); !zones.empty() && zones.top().key <= price;) {
         const auto [key, x] = zones.top();
         zones.pop();
-        if (key != zones_.zone_key(x) || zones_.zone_of(x) != x || zones_.above(x) != zone) continue;
+        const bool is_there = zones_.zone_of(x) == x && zones_.above(x) == zone;
+        if (key != zones_.zone_key(x) || !is_there) continue;
         if (zones_.vertex[x].price > price) {
             zones_.set_zone_key(x);
         } else {

@@ -1,13 +1,13 @@
-// Placing many units by moves that cost nothing: one after the other on a shortest way to room, with
-// labels that remember what earlier ones have learnt.
+// Placing many units by moves that cost nothing: one after the other on a shortest way to room,
+// with labels that remember what earlier ones have learnt.
 //
-// Where prices are such that many moves are free, as after a first guess of them, searches for one unit
-// after the other read the same zones again and again. A zone's label says how many free moves lie at
-// least between it and room; it grows when no free move leads to a lower label.
+// Where prices are such that many moves are free, as after a first guess of them, searches for one
+// unit after the other read the same zones again and again. A zone's label says how many free moves
+// lie at least between it and room; it grows when no free move leads to a lower label.
 //
-// Source: Ahuja and Orlin, Distance-directed augmenting path algorithms for maximum flow, Naval Research
-// Logistics 38 (1991). Deviates in that zones merge and part while units move, so that labels are only
-// nearly right: some units may be left over that a free way exists for.
+// Source: Ahuja and Orlin, Distance-directed augmenting path algorithms for maximum flow, Naval
+// Research Logistics 38 (1991). Deviates in that zones merge and part while units move, so that
+// labels are only nearly right: some units may be left over that a free way exists for.
 #pragma once
 
 #include <limits>
@@ -26,9 +26,9 @@ public:
     // Whether they do so from this one; as of `label_zones`.
     bool lead_from(Place zone) const { return label_[zone] <= most_; }
 
-    // Places those of the units for whom free moves make room, and takes them off the list; the others
-    // keep their order. No price changes. Zones must have been labelled; since then prices may only have
-    // risen where no free moves led to room.
+    // Places those of the units for whom free moves make room, and takes them off the list; the
+    // others keep their order. No price changes. Zones must have been labelled; since then prices
+    // may only have risen where no free moves led to room.
     void place(std::vector<Unit>& units);
 
     std::int64_t options_read() const { return read_; }
@@ -66,15 +66,15 @@ private:
     void go(const Move& move);
 
     Zones& zones_;
-    std::vector<Label> label_;     // by zone
+    std::vector<Label> label_;         // by zone
     std::vector<std::uint32_t> next_;  // by zone: units before it have no move to a lower label
-    Label most_ = 0;               // from zones with higher labels there is no way
-    Label nearest_ = 0;            // the lowest label that the zone's moves lead to, while they are read
-    Cost floor_ = 0;               // no place below a root has a lower price
-    std::vector<Place> order_;     // in which zones got their labels
-    std::vector<Wide> wide_;       // by zone
+    Label most_ = 0;                   // from zones with higher labels there is no way
+    Label nearest_ = 0;                // the lowest label to which a zone's moves lead
+    Cost floor_ = 0;                   // no place below a root has a lower price
+    std::vector<Place> order_;         // in which zones got their labels
+    std::vector<Wide> wide_;           // by zone
     std::vector<Place> wide_known_;
-    std::vector<Move> way_;        // from the unit's own option on
+    std::vector<Move> way_;            // from the unit's own option on
     std::vector<Place> touched_;
     std::vector<Unit> moved_;
     std::int64_t read_ = 0;

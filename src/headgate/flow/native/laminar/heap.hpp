@@ -1,5 +1,5 @@
-// A binary heap of (key, number) pairs, least key first, of equal keys the largest number first: the
-// same order everywhere.
+// A binary heap of (key, number) pairs, least key first, of equal keys the largest number first:
+// the same order everywhere.
 #pragma once
 
 #include <algorithm>

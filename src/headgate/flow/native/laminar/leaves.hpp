@@ -1,8 +1,9 @@
 // The leaf where each unit is: that of its option, or any with capacity left below its place.
 //
-// Kept from round to round: only units that moved, and those whom others push aside, get new leaves.
-// A unit whose place is no leaf (a guest) finds a leaf below it with room, or takes that of a guest
-// whose place lies further up; that one always finds another, since no place holds too many.
+// Kept from round to round: only units that moved, and those whom others push aside, get new
+// leaves. A unit whose place is no leaf (a guest) finds a leaf below it with room, or takes that of
+// a guest whose place lies further up; that one always finds another, since no place holds too
+// many.
 #pragma once
 
 #include <vector>

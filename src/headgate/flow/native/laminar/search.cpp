@@ -175,8 +175,8 @@ void Search::step() {
     }
 }
 
-// From some holes: any will do, since the shortest way to these is as good as to all. Roots with room
-// are ends, too; if these are few, they are reached by way of the sink.
+// From some holes: any will do, since the shortest way to these is as good as to all. Roots with
+// room are ends, too; if these are few, they are reached by way of the sink.
 void Search::start_backward() {
     std::size_t roots = 0;
     if (!from_sink_) {
@@ -273,7 +273,8 @@ void Search::expand(Place zone) {
     if (zone == forest.sink()) {
         for (const Place root : forest.roots()) {
             if (zones_.count(root) > 0) {
-                reach(root, at_ + zones_.vertex[root].price - zones_.sink_price(), kNowhere, 0, zone);
+                const Cost length = zones_.vertex[root].price - zones_.sink_price();
+                reach(root, at_ + length, kNowhere, 0, zone);
             }
         }
         const Cost base = at_ - zones_.sink_price();
@@ -298,7 +299,8 @@ void Search::expand(Place zone) {
         });
 }
 
-// Reads the units of a wide zone whose cheapest move is within reach, and comes back for the others.
+// Reads the units of a wide zone whose cheapest move is within reach, and comes back for the
+// others.
 void Search::read_units(Place wide_zone) {
     Heap& keys = zones_.keys(wide_zone);
     const Cost base = zones_.vertex[wide_zone].distance - zones_.vertex[wide_zone].price;

@@ -1,9 +1,9 @@
 // The cheapest way to make room: Dijkstra's algorithm over zones, never over units.
 //
-// A unit that comes to a full zone pushes another one out, which goes to an option of its own, and so
-// on, until a hole takes the last one, or a root with capacity left. Lengths are costs with prices,
-// never negative. From one zone to another leads the move of any unit of it; from a zone to one
-// within it a way of length price - price, since whoever leaves that one leaves room in both.
+// A unit that comes to a full zone pushes another one out, which goes to an option of its own, and
+// so on, until a hole takes the last one, or a root with capacity left. Lengths are costs with
+// prices, never negative. From one zone to another leads the move of any unit of it; from a zone to
+// one within it a way of length price - price, since whoever leaves that one leaves room in both.
 #pragma once
 
 #include <optional>
@@ -23,8 +23,8 @@ public:
 
     // Places a unit, if need be at the sink in place of whoever is dearest.
     void place(Unit t);
-    // Raises prices where units want to go from which no free move leads to room, until `enough` units
-    // would rather go where one does; returns those who must leave their places for that.
+    // Raises prices where units want to go from which no free move leads to room, until `enough`
+    // units would rather go where one does; returns those who must leave their places for that.
     std::vector<Unit> raise(std::span<const Unit> units, const FreeMoves& free_moves,
                             std::size_t enough);
     // Fills a hole, or gives its capacity back if that is cheapest: this one, or another one.

@@ -12,7 +12,12 @@ namespace headgate::flow::laminar {
 constexpr std::size_t kSeveral = 16;
 
 Solver::Solver(Numbers parent, Numbers capacity)
-    : forest_({}), units_(forest_), zones_(forest_, units_), search_(zones_), free_moves_(zones_), leaves_(zones_) {
+    : forest_({}),
+      units_(forest_),
+      zones_(forest_, units_),
+      search_(zones_),
+      free_moves_(zones_),
+      leaves_(zones_) {
     add_places(parent, capacity);
 }
 
@@ -262,8 +267,8 @@ Outcome Solver::solve(std::optional<double> budget_s) {
     return outcome;
 }
 
-// Units are searched for one by one. Whenever that has read about as much as looking for ways for all
-// that are left at once, the latter is done, for as long as it takes less for each unit.
+// Units are searched for one by one. Whenever that has read about as much as looking for ways for
+// all that are left at once, the latter is done, for as long as it takes less for each unit.
 bool Solver::place_all() {
     for (const Unit t : pending_) units_[t].pending = false;
     std::erase_if(pending_, [&](Unit t) { return place_if_free(t); });
@@ -288,14 +293,14 @@ bool Solver::place_all() {
     return pending_.empty();
 }
 
-// Places many units at once, though some others may have to be placed anew for that. Returns how many
-// options that has read, and how many units fewer are left.
+// Places many units at once, though some others may have to be placed anew for that. Returns how
+// many options that has read, and how many units fewer are left.
 std::pair<std::int64_t, std::int64_t> Solver::place_together() {
     const auto read_before = options_read();
     const auto many = pending_.size();
     free_moves_.label_zones();
-    // Who leaves for a root with room stays there, and its place may remain a hole that has to be filled
-    // later; where there is no such root, as many holes are filled as are left behind.
+    // Who leaves for a root with room stays there, and its place may remain a hole that has to be
+    // filled later; where there is no such root, as many holes are filled as are left behind.
     const std::size_t enough = zones_.has_root_with_room() ? many / 2 : 2 * many;
     for (const Unit t : search_.raise(pending_, free_moves_, enough)) {
         leave(t);
@@ -382,8 +387,8 @@ void Solver::undo_hurry() {
     hurried_.clear();
 }
 
-// The plan's cost less the value of the dual: what all units pay at least at these prices, less what
-// all capacity is worth at them. Units without a place count with what that costs.
+// The plan's cost less the value of the dual: what all units pay at least at these prices, less
+// what all capacity is worth at them. Units without a place count with what that costs.
 Cost Solver::gap() const {
     Wide gap = zones_.cost() + paid_more_;
     const Cost sink = zones_.sink_price();

@@ -83,7 +83,9 @@ private:
     void put_where_room_is(Unit t, const Option& option);
     bool place_all();
     std::pair<std::int64_t, std::int64_t> place_together();
-    std::int64_t options_read() const { return search_.options_read() + free_moves_.options_read(); }
+    std::int64_t options_read() const {
+        return search_.options_read() + free_moves_.options_read();
+    }
     bool fill_holes();
     void place_in_a_hurry();
     void undo_hurry();

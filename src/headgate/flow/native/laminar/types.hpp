@@ -5,11 +5,12 @@
 #include <cstring>
 #include <limits>
 
+#include "wide.hpp"
+
 namespace headgate::flow::laminar {
 
 using Cost = std::int64_t;   // whole units of cost; microseconds in Headgate
 using Count = std::int64_t;  // units of flow
-__extension__ typedef __int128 Wide;  // for sums of products
 using Place = std::int32_t;  // a vertex of the forest, in preorder; `Forest::sink()` is one more
 using Unit = std::int32_t;   // one unit of flow that is to be placed
 

@@ -49,13 +49,14 @@ public:
                           std::span<const std::int64_t> cost);
     // Gives an unplaced unit other options. O(all that is listed where it had options).
     void replace(Unit t, std::span<const std::int64_t> place, std::span<const std::int64_t> cost);
-    // All options of these units at v now cost so much. O(all that is listed there + their options).
+    // All options of these units at v now cost so much. O(all that is listed there + their
+    // options).
     void reprice(Place v, std::span<const std::int64_t> units, std::span<const std::int64_t> cost);
     // Forgets an unplaced unit. Lists still name it until they are next read or compacted.
     void remove(Unit t);
 
-    // Calls `see(unit, cost)` for whoever has an option at v; drops those that are gone. Returns how
-    // many there are.
+    // Calls `see(unit, cost)` for whoever has an option at v; drops those that are gone. Returns
+    // how many there are.
     template <class See>
     std::int64_t each_listed(Place v, See see) {
         auto& list = listed_[v];

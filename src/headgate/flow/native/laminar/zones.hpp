@@ -1,12 +1,12 @@
 // Capacities, who fills them, and the prices that follow.
 //
-// A place is *hot* when all its capacity is taken; only then can it have a price of its own. What is
-// cold belongs to the *zone* of the nearest hot place above it, or of its root: units are
+// A place is *hot* when all its capacity is taken; only then can it have a price of its own. What
+// is cold belongs to the *zone* of the nearest hot place above it, or of its root: units are
 // interchangeable there, so a zone is one vertex of the search, with one price.
 //
-// Capacity that is taken by nobody, while prices say that somebody would want it, is held by *holes*
-// (deficits of flow): what a unit leaves behind when it goes. With holes counted as units, prices
-// stay valid whatever ends; a search for a new unit's place ends at a hole.
+// Capacity that is taken by nobody, while prices say that somebody would want it, is held by
+// *holes* (deficits of flow): what a unit leaves behind when it goes. With holes counted as units,
+// prices stay valid whatever ends; a search for a new unit's place ends at a hole.
 //
 // Invariants, when no search is under way (`check` proves them):
 //   - price(place) >= price(zone above) >= price(sink); a root with capacity left has the sink's;
@@ -31,7 +31,8 @@ struct Vertex {
     Place zone = kNowhere;    // which zone the place belongs to
 };
 
-// One step of a way towards room: a unit moves to an option, or (kNowhere) a zone within takes over.
+// One step of a way towards room: a unit moves to an option, or (kNowhere) a zone within takes
+// over.
 struct Step {
     Unit unit = kNowhere;
     Place place = kNowhere;  // of the option; or the zone within
@@ -165,8 +166,8 @@ public:
         }
     }
 
-    // Calls `see(from, length, step)` for each way that leads from elsewhere to this zone. Returns about
-    // how many options it has read.
+    // Calls `see(from, length, step)` for each way that leads from elsewhere to this zone. Returns
+    // about how many options it has read.
     template <class See>
     std::int64_t each_way_into(Place zone, See see);
 
