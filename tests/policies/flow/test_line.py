@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from tests.policies.flow.bench import GB, Bench, check_optimum, submitted
 
+from headgate.decision.certified import Certified, Certifying
 from headgate.decision.whatif import thaw
 from headgate.flow import Certificate
 from headgate.model import Task
@@ -20,7 +21,7 @@ from headgate.policies.flow import (
     UnfairFlow,
 )
 from headgate.policies.flow.line import Line
-from headgate.policies.flow.rounds import Certified, FlowPolicy
+from headgate.policies.flow.rounds import FlowPolicy
 from headgate.protocol import TaskFinished
 from headgate.testing.policy_laws import Paper
 from headgate.testing.random_worlds import random_walk
@@ -100,6 +101,7 @@ def test_rounds_are_proven_now_and_then_and_one_that_is_not_is_solved_anew(
     bench = busy()
     policy = bench.policy
     assert isinstance(policy, FlowPolicy)
+    assert isinstance(policy, Certifying)
     assert (policy.certified.rounds, policy.certified.violations) == (1, 0)
     [line] = policy._kept
     line.followed = 64

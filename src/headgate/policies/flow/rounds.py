@@ -13,6 +13,7 @@ import numpy as np
 
 from headgate.base.rng import Random
 from headgate.decision.account import Account
+from headgate.decision.certified import Certified
 from headgate.decision.cpu_tasks import place_cpu_tasks
 from headgate.decision.standing import Standing, standing, unplaceable
 from headgate.flow import Ints
@@ -43,15 +44,6 @@ class Choice:
     preemptions: tuple[int, ...] = ()
     missed: tuple[tuple[int, float, int], ...] = ()
     again_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certified:
-    """How many rounds that followed others were proven optimal, or found not to be."""
-
-    rounds: int = 0
-    violations: int = 0
-    last_gap: int = 0
 
 
 class FlowPolicy(ABC):
