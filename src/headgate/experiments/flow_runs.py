@@ -329,10 +329,16 @@ def _pool(known: Policies, workers: int) -> Iterator[ProcessPoolExecutor]:
 def _no_interrupts() -> Iterator[None]:
     """Hold SIGINT back: a terminal sends it to all processes, and the first one acts for all."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    # Any other thread may be given it, and would have it handled here all the same.
+    held: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
     try:
         yield
     finally:
+        signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _start_worker(known: Policies) -> None:
