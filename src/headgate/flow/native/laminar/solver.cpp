@@ -98,8 +98,7 @@ void Solver::change_costs(Place v, Numbers ids, Numbers cost) {
 // Its own option costs a unit something else now. If that is more, it may be better off elsewhere.
 void Solver::pay(Unit t, Cost cost) {
     const Cost more = cost - units_[t].paid;
-    units_[t].paid = cost;
-    paid_more_ += more;
+    zones_.pay(t, cost);
     if (more <= 0) return;
     Cost least = zones_.outside + zones_.sink_price();
     for (const Option& option : units_.options(t)) {
@@ -259,7 +258,7 @@ Outcome Solver::solve(std::optional<double> budget_s) {
     if (!done) place_in_a_hurry();
     leaves_.update();
     Outcome outcome;
-    outcome.cost = zones_.cost() + paid_more_;
+    outcome.cost = zones_.cost();
     outcome.unplaced = zones_.unplaced() + static_cast<std::int64_t>(pending_.size()) -
                        static_cast<std::int64_t>(hurried_.size());
     if (!done) outcome.gap = gap();
@@ -390,7 +389,7 @@ void Solver::undo_hurry() {
 // The plan's cost less the value of the dual: what all units pay at least at these prices, less
 // what all capacity is worth at them. Units without a place count with what that costs.
 Cost Solver::gap() const {
-    Wide gap = zones_.cost() + paid_more_;
+    Wide gap = zones_.cost();
     const Cost sink = zones_.sink_price();
     for (Unit t = 0; t < units_.size(); ++t) {
         if (!units_[t].alive) continue;

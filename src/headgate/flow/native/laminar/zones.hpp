@@ -82,6 +82,11 @@ public:
     // Where units go. Callers `settle` afterwards the places they touched.
     void put(Unit t, Place v, Cost cost);
     void take(Unit t);
+    // What a placed unit pays where it is. Its key is the caller's to see to.
+    void pay(Unit t, Cost cost) {
+        cost_ += cost - units[t].paid;
+        units[t].paid = cost;
+    }
     void add_holes(Place v, Count holes);
     void drop_holes(Place v, Count holes);
     void drop_holes_at_sink_price();
