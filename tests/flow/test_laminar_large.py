@@ -68,6 +68,7 @@ def _check(
         parent=parent, capacity=capacity, offsets=starts, place=place[option], cost=cost[option]
     )
     outcome = solver.solve()
+    solver._check()
     best = optimum(problem)
     assert (outcome.unplaced, outcome.cost) == (best.unplaced, best.cost)
     units = ids[every]

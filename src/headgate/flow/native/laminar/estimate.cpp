@@ -178,7 +178,7 @@ private:
         }
         const auto nth = margins_.begin() + static_cast<std::ptrdiff_t>(room);
         std::nth_element(margins_.begin(), nth, margins_.end(), std::greater<>{});
-        dearer_[block] = *nth < kFar / 4 ? *nth : 0;
+        dearer_[block] = *nth < kFar / 4 ? std::max<Cost>(*nth, 0) : 0;
     }
 
     // Prices, and holes in all that is wanted at them.
