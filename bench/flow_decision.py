@@ -17,6 +17,7 @@ import json
 import statistics
 import time
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -193,12 +194,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
     given = parser.parse_args()
-    laminar.LaminarSolver = Meter  # type: ignore[misc, assignment]
-    rows = [
-        measure(size, name, given.seed, given.rounds)
-        for size in given.size
-        for name in given.policy
-    ]
+    with patch.object(laminar, "LaminarSolver", Meter):
+        rows = [
+            measure(size, name, given.seed, given.rounds)
+            for size in given.size
+            for name in given.policy
+        ]
     print(json.dumps({"decisions": rows}, indent=2))
 
 

@@ -18,7 +18,7 @@ from headgate.flow.network import (
     Network,
     Solution,
 )
-from headgate.flow.options import OptionsPart, joined_options
+from headgate.flow.options import OptionsPart, joined_options, options_of
 from headgate.flow.solve import NativeSolver, solve
 from headgate.flow.verify import Certificate, Fault, verify, verify_laminar
 
@@ -38,6 +38,7 @@ __all__ = [
     "Solution",
     "fetch_prices",
     "joined_options",
+    "options_of",
     "solve",
     "verify",
     "verify_laminar",

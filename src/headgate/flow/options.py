@@ -10,6 +10,17 @@ import numpy as np
 from headgate.flow.network import AnyInts, Ints
 
 
+def options_of(offsets: AnyInts, units: Ints) -> tuple[Ints, Ints]:
+    """Return the options of some units: offsets, `[units + 1]`, and where each option stands now.
+
+    Units may be in any order, and named several times. O(options of these).
+    """
+    counts = np.diff(offsets)[units]
+    chosen = np.zeros(len(units) + 1, np.int64)
+    np.cumsum(counts, out=chosen[1:])
+    return chosen, np.arange(chosen[-1]) + np.repeat(offsets[units] - chosen[:-1], counts)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class OptionsPart:
     """Options in the order of their units: so many of each unit; one of each with None."""

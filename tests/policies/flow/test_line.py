@@ -13,7 +13,7 @@ from tests.policies.flow.bench import GB, Bench, check_optimum, submitted
 from headgate.decision.certified import Certified, Certifying
 from headgate.decision.whatif import thaw
 from headgate.flow import Certificate
-from headgate.model import Task
+from headgate.model import Job, Task
 from headgate.policies.flow import (
     FlowSharing,
     PreemptiveFlowSharing,
@@ -42,8 +42,11 @@ def test_every_round_of_a_walk_is_an_optimum_and_fits(make: Callable[[], FlowPol
     followed = 0
     for seed in range(40):
         policy = make()
-        walk = random_walk(seed, MOST, lambda job, p=policy: p.refuses(job) is None)  # type: ignore[misc]
-        for snapshot in walk:
+
+        def accepts(job: Job, policy: FlowPolicy = policy) -> bool:
+            return policy.refuses(job) is None
+
+        for snapshot in random_walk(seed, MOST, accepts):
             plan = policy.decide(snapshot, Random(1))
             check_optimum(policy)
             paper = Paper(snapshot)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.base.errors import Problem, SpecError
-from headgate.flow import AnyInts, Ints
+from headgate.flow import AnyInts, Ints, options_of
 
 _CLUSTER = ("rack", "free", "unscheduled_capacity")
 _TASKS = (
@@ -50,11 +50,7 @@ class Tasks:
 
     def take(self, rows: Ints) -> Tasks:
         """Return these tasks, in this order, as often as they are named."""
-        lengths = np.diff(self.option_offsets)[rows]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        options = np.arange(offsets[-1]) + np.repeat(
-            self.option_offsets[:-1][rows] - offsets[:-1], lengths
-        )
+        offsets, options = options_of(self.option_offsets, rows)
         return Tasks(
             job=self.job[rows],
             unscheduled_cost=self.unscheduled_cost[rows],

@@ -26,6 +26,7 @@ from headgate.flow import (
     LaminarSolver,
     OptionsPart,
     joined_options,
+    options_of,
     verify_laminar,
 )
 from headgate.policies.flow.aggregated import Options, Placed, Round, options
@@ -382,8 +383,5 @@ def _to_gpus(option: Options, at: Ints, smallest: Ints, first: int) -> Iterator[
 
 def _some(offsets: Ints, place: Ints, cost: Ints, units: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the options of some units."""
-    count = np.diff(offsets)[units]
-    chosen = np.zeros(len(units) + 1, np.int64)
-    np.cumsum(count, out=chosen[1:])
-    at = np.arange(chosen[-1]) + np.repeat(offsets[units] - chosen[:-1], count)
+    chosen, at = options_of(offsets, units)
     return chosen, place[at], cost[at]

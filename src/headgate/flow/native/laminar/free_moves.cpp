@@ -13,10 +13,7 @@ void FreeMoves::place(std::vector<Unit>& units) {
     for (Place v = 0; v < zones_.forest.size(); ++v) {
         if (label_[v] == kNever) label_[v] = zones_.has_room(v) ? 0 : 1;
     }
-    floor_ = kFar;
-    for (const Place tree : zones_.forest.trees()) {
-        floor_ = std::min(floor_, zones_.vertex[tree].price);
-    }
+    floor_ = zones_.floor_price();
     wide_.resize(zones_.forest.size() + 1);
     std::erase_if(units, [&](Unit t) { return place_one(t); });
     restore_keys();
@@ -51,10 +48,7 @@ void FreeMoves::label_zones() {
 
 bool FreeMoves::place_one(Unit t) {
     const auto options = zones_.units.options(t);
-    Cost best = zones_.outside + zones_.sink_price();
-    for (const Option& option : options) {
-        best = std::min(best, option.cost() + zones_.price(option.what));
-    }
+    const Cost best = zones_.least_cost(t);
     while (true) {
         Move start{t, kNowhere, 0, kNowhere};
         for (const Option& option : options) {
@@ -172,26 +166,25 @@ void FreeMoves::find_wide(Place zone, Wide& wide) {
     wide.known = true;
     wide_known_.push_back(zone);
     const Cost price = zones_.vertex[zone].price;
-    for (Heap& keys = zones_.keys(zone); !keys.empty() && keys.top().key <= price;) {
-        const auto [key, t] = keys.top();
+    Heap& keys = zones_.keys(zone);
+    for (auto* first = zones_.first_unit(zone); first && first->key <= price;
+         first = zones_.first_unit(zone)) {
+        const Unit t = first->what;
         keys.pop();
-        auto& unit = zones_.units[t];
-        if (key != unit.key || unit.at == kNowhere || zones_.zone_of_unit(t) != zone) continue;
         const Cost exact = zones_.cheapest_move(t);
-        read_ += unit.size;
+        read_ += zones_.units[t].size;
         if (exact > price) {
             zones_.set_key(t, exact);
         } else {
-            unit.key = kNoKey;
+            zones_.units[t].key = kNoKey;
             wide.units.push_back(t);
         }
     }
-    if (zones_.forest.is_leaf(zone)) return;
-    for (Heap& zones = zones_.zones(zone); !zones.empty() && zones.top().key <= price;) {
-        const auto [key, x] = zones.top();
+    Heap& zones = zones_.zones(zone);
+    for (auto* first = zones_.first_zone(zone); first && first->key <= price;
+         first = zones_.first_zone(zone)) {
+        const Place x = first->what;
         zones.pop();
-        const bool is_there = zones_.zone_of(x) == x && zones_.above(x) == zone;
-        if (key != zones_.zone_key(x) || !is_there) continue;
         if (zones_.vertex[x].price > price) {
             zones_.set_zone_key(x);
         } else {
@@ -215,31 +208,15 @@ void FreeMoves::restore_keys() {
     wide_known_.clear();
 }
 
-void FreeMoves::go(const Move& move) {
-    if (move.unit == kNowhere) return;
-    if (const Place at = zones_.units[move.unit].at; at != kNowhere) {
-        touched_.push_back(at);
-        zones_.take(move.unit);
-    }
-    zones_.put(move.unit, move.place, move.cost);
-    touched_.push_back(move.place);
-    moved_.push_back(move.unit);
-}
-
 void FreeMoves::apply(Place end) {
-    touched_.clear();
-    moved_.clear();
-    if (zones_.holes(end) > 0) {
-        zones_.drop_holes(end, 1);
-        touched_.push_back(end);
+    moves_.fill(end);
+    for (auto move = way_.rbegin(); move != way_.rend(); ++move) {
+        if (move->unit != kNowhere) moves_.move(move->unit, move->place, move->cost);
     }
-    for (auto move = way_.rbegin(); move != way_.rend(); ++move) go(*move);
-    zones_.settle(touched_);
-    for (const Unit t : moved_) {
-        zones_.index(t);
+    moves_.finish([&](Unit t) {
         Wide& wide = wide_[zones_.zone_of_unit(t)];
         if (wide.known) wide.units.push_back(t);
-    }
+    });
 }
 
 }  // namespace headgate::flow::laminar

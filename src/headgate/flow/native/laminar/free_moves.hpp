@@ -13,13 +13,14 @@
 #include <limits>
 #include <vector>
 
+#include "moves.hpp"
 #include "zones.hpp"
 
 namespace headgate::flow::laminar {
 
 class FreeMoves {
 public:
-    explicit FreeMoves(Zones& zones) : zones_(zones) {}
+    explicit FreeMoves(Zones& zones) : zones_(zones), moves_(zones) {}
 
     // Finds out from which zones free moves lead to room.
     void label_zones();
@@ -63,9 +64,9 @@ private:
     void find_wide(Place zone, Wide& wide);
     void restore_keys();
     void apply(Place end);
-    void go(const Move& move);
 
     Zones& zones_;
+    Moves moves_;
     std::vector<Label> label_;         // by zone
     std::vector<std::uint32_t> next_;  // by zone: units before it have no move to a lower label
     Label most_ = 0;                   // from zones with higher labels there is no way
@@ -75,8 +76,6 @@ private:
     std::vector<Wide> wide_;           // by zone
     std::vector<Place> wide_known_;
     std::vector<Move> way_;            // from the unit's own option on
-    std::vector<Place> touched_;
-    std::vector<Unit> moved_;
     std::int64_t read_ = 0;
 };
 

@@ -108,15 +108,18 @@ void Solver::check_cost(std::int64_t option, Cost cost) const {
     }
 }
 
+void Solver::check_place(std::int64_t place) const {
+    if (place >= 0 && place < forest_.size()) return;
+    throw BadInput("place " + number(place) + " is not there: there are " +
+                   number(forest_.size()) + " places");
+}
+
 void Solver::check_reprice(std::int64_t place, Numbers ids, Numbers cost) const {
     if (ids.size() != cost.size()) {
         throw BadInput("units and cost have different lengths: " + std::to_string(ids.size()) +
                        " and " + std::to_string(cost.size()));
     }
-    if (place < 0 || place >= forest_.size()) {
-        throw BadInput("place " + number(place) + " is not there: there are " +
-                       number(forest_.size()) + " places");
-    }
+    check_place(place);
     const Place v = forest_.inner(place);
     for (std::size_t i = 0; i < ids.size(); ++i) {
         const auto options = units_.options(static_cast<Unit>(ids[i]));
@@ -133,10 +136,7 @@ void Solver::check_leaves(Numbers place, Numbers values, const char* what) const
                        std::to_string(place.size()) + " and " + std::to_string(values.size()));
     }
     for (const auto v : place) {
-        if (v < 0 || v >= forest_.size()) {
-            throw BadInput("place " + number(v) + " is not there: there are " +
-                           number(forest_.size()) + " places");
-        }
+        check_place(v);
         if (!forest_.is_leaf(forest_.inner(v))) {
             throw BadInput("place " + number(v) + " has children: a " + what +
                            " is for leaves");

@@ -14,7 +14,7 @@ constexpr Cost kSpread = 4;
 constexpr std::int32_t kOutside = -1;
 
 Search::Search(Zones& zones)
-    : zones_(zones), backward_(zones), arrival_(zones.forest.size() + 1) {}
+    : zones_(zones), backward_(zones), moves_(zones), arrival_(zones.forest.size() + 1) {}
 
 void Search::resize() {
     arrival_.assign(zones_.forest.size() + 1, {});
@@ -33,10 +33,7 @@ void Search::begin(Cost radius, bool from_sink) {
     goal_ = kNowhere;
     at_ = 0;
     outside_ = zones_.outside + zones_.sink_price();
-    floor_ = kFar;
-    for (const Place tree : zones_.forest.trees()) {
-        floor_ = std::min(floor_, zones_.vertex[tree].price);
-    }
+    floor_ = zones_.floor_price();
     queue_.clear();
     settled_.clear();
     pulled_.clear();
@@ -59,10 +56,7 @@ bool Search::is_scarce(Place v) const {
 void Search::set_out(Unit t) {
     const auto& vertex = zones_.vertex;
     const auto options = zones_.units.options(t);
-    Cost best = outside_;
-    for (const Option& option : options) {
-        best = std::min(best, option.cost() + vertex[vertex[option.what].zone].price);
-    }
+    const Cost best = zones_.least_cost(t);
     read_ += static_cast<std::int64_t>(options.size());
     for (std::size_t i = 0; i < options.size(); ++i) {
         const Place zone = vertex[options[i].what].zone;
@@ -304,13 +298,9 @@ void Search::expand(Place zone) {
 void Search::read_units(Place wide_zone) {
     Heap& keys = zones_.keys(wide_zone);
     const Cost base = zones_.vertex[wide_zone].distance - zones_.vertex[wide_zone].price;
-    while (!keys.empty()) {
-        const auto [key, t] = keys.top();
+    while (const Entry* first = zones_.first_unit(wide_zone)) {
+        const auto [key, t] = *first;
         auto& unit = zones_.units[t];
-        if (key != unit.key || unit.at == kNowhere || zones_.zone_of_unit(t) != wide_zone) {
-            keys.pop();
-            continue;
-        }
         if (base + key >= bound_) return;
         if (base + key > at_) {
             push(base + key, wide_zone, kUnits);
@@ -334,13 +324,8 @@ void Search::read_units(Place wide_zone) {
 void Search::read_zones(Place wide_zone) {
     Heap& zones = zones_.zones(wide_zone);
     const Cost base = zones_.vertex[wide_zone].distance - zones_.vertex[wide_zone].price;
-    while (!zones.empty()) {
-        const auto [key, zone] = zones.top();
-        if (key != zones_.zone_key(zone) || zones_.zone_of(zone) != zone ||
-            zones_.above(zone) != wide_zone || zones_.count(zone) == 0) {
-            zones.pop();
-            continue;
-        }
+    while (const Entry* first = zones_.first_zone(wide_zone)) {
+        const auto [key, zone] = *first;
         if (base + key >= bound_) return;
         if (base + key > at_) {
             push(base + key, wide_zone, kZones);
@@ -385,16 +370,6 @@ void Search::change_prices() {
     if (met_ && risen < bound_) backward_.lower_prices(bound_ - risen);
 }
 
-void Search::move(Unit t, Place to, Cost cost) {
-    if (const Place at = zones_.units[t].at; at != kNowhere) {
-        touched_.push_back(at);
-        zones_.take(t);
-    }
-    zones_.put(t, to, cost);
-    touched_.push_back(to);
-    moved_.push_back(t);
-}
-
 // Where the two halves of the way share a zone, what lies between is a circle of length 0: cut off.
 void Search::cut_circles() {
     for (Place zone = goal_; zone != kNowhere; zone = arrival_[zone].from) {
@@ -412,35 +387,28 @@ Place Search::after(Place zone) const {
 }
 
 void Search::apply() {
-    touched_.clear();
-    moved_.clear();
     if (met_) cut_circles();
     Place end = goal_;
     for (Place next = end; met_ && (next = after(end)) != kNowhere; end = next) {
         steps_.push_back(backward_.label(end).step);
     }
     for (const Step& step : steps_) {
-        if (step.unit != kNowhere) move(step.unit, step.place, step.cost);
+        if (step.unit != kNowhere) moves_.move(step.unit, step.place, step.cost);
     }
     steps_.clear();
-    if (zones_.holes(end) > 0) {
-        zones_.drop_holes(end, 1);
-        touched_.push_back(end);
-    }
+    moves_.fill(end);
     for (Place zone = goal_; zone != kNowhere;) {
         const auto [t, option, from, way] = arrival_[zone];
         if (t != kNowhere && option == kOutside) {
-            move(t, zones_.forest.sink(), zones_.outside);
+            moves_.move(t, zones_.forest.sink(), zones_.outside);
         } else if (t != kNowhere) {
             const Option& chosen = zones_.units.options(t)[option];
-            move(t, chosen.what, chosen.cost());
+            moves_.move(t, chosen.what, chosen.cost());
         }
-        if (from == kNowhere) touched_.push_back(zone);
+        if (from == kNowhere) moves_.touch(zone);
         zone = from;
     }
-    std::erase_if(touched_, [&](Place v) { return v == zones_.forest.sink(); });
-    zones_.settle(touched_);
-    for (const Unit t : moved_) zones_.index(t);
+    moves_.finish([](Unit) {});
 }
 
 }  // namespace headgate::flow::laminar

@@ -13,6 +13,7 @@
 #include "backward.hpp"
 #include "free_moves.hpp"
 #include "heap.hpp"
+#include "moves.hpp"
 #include "zones.hpp"
 
 namespace headgate::flow::laminar {
@@ -74,10 +75,10 @@ private:
     void cut_circles();
     Place after(Place zone) const;
     void apply();
-    void move(Unit t, Place to, Cost cost);
 
     Zones& zones_;
     Backward backward_;
+    Moves moves_;
     std::vector<Arrival> arrival_;
     Heap queue_;  // key: distance; what: 4 x rank + Kind
     std::uint32_t round_ = 0;
@@ -95,8 +96,7 @@ private:
     bool met_ = false;        // which of both
     std::size_t rotation_ = 0;
     std::int64_t read_ = 0, began_ = 0, back_began_ = 0;
-    std::vector<Place> settled_, touched_, read_zones_;
-    std::vector<Unit> moved_;
+    std::vector<Place> settled_, read_zones_;
     std::vector<Step> steps_;
     std::vector<Pulled> pulled_;
 };

@@ -100,11 +100,7 @@ void Solver::pay(Unit t, Cost cost) {
     const Cost more = cost - units_[t].paid;
     zones_.pay(t, cost);
     if (more <= 0) return;
-    Cost least = zones_.outside + zones_.sink_price();
-    for (const Option& option : units_.options(t)) {
-        least = std::min(least, option.cost() + zones_.price(option.what));
-    }
-    if (least < cost + zones_.price(units_[t].at)) {
+    if (zones_.least_cost(t) < cost + zones_.price(units_[t].at)) {
         leave(t);
         postpone(t);
     } else {
@@ -394,11 +390,7 @@ Cost Solver::gap() const {
     for (Unit t = 0; t < units_.size(); ++t) {
         if (!units_[t].alive) continue;
         if (units_[t].at == kNowhere || units_[t].at == forest_.sink()) gap += zones_.outside;
-        Cost pays = zones_.outside;
-        for (const Option& option : units_.options(t)) {
-            pays = std::min(pays, option.cost() + zones_.price(option.what) - sink);
-        }
-        gap -= pays;
+        gap -= zones_.least_cost(t) - sink;
     }
     for (Place v = 0; v < forest_.size(); ++v) {
         if (forest_.is_leaf(v) && zones_.capacity(v) > 0) {

@@ -63,6 +63,7 @@ private:
     void check_options(Numbers offsets, Numbers place, Numbers cost) const;
     void note_costs(Numbers cost);
     void check_cost(std::int64_t option, Cost cost) const;
+    void check_place(std::int64_t place) const;
     void check_reprice(std::int64_t place, Numbers units, Numbers cost) const;
     void check_leaves(Numbers place, Numbers values, const char* what) const;
     void check_places(Numbers parent, Numbers capacity) const;

@@ -154,13 +154,28 @@ Cost Zones::cheapest_move(Unit t) const {
     return cheapest - units[t].paid;
 }
 
+const Entry* Zones::first_unit(Place wide_zone) {
+    for (Heap& keys = keys_[wide_zone]; !keys.empty(); keys.pop()) {
+        const auto& [key, t] = keys.top();
+        const bool is_there = units[t].at != kNowhere && zone_of_unit(t) == wide_zone;
+        if (key == units[t].key && is_there) return &keys.top();
+    }
+    return nullptr;
+}
+
+const Entry* Zones::first_zone(Place wide_zone) {
+    for (Heap& zones = zones_[wide_zone]; !zones.empty(); zones.pop()) {
+        const auto& [key, zone] = zones.top();
+        const bool is_there = zone_of(zone) == zone && above(zone) == wide_zone && count_[zone] > 0;
+        if (key == zone_key_[zone] && is_there) return &zones.top();
+    }
+    return nullptr;
+}
+
 Unit Zones::readiest(Place zone) {
+    if (const Entry* first = first_unit(zone)) return first->what;
     Unit readiest = kNowhere;
     Cost shortest = std::numeric_limits<Cost>::max();
-    for (Heap& keys = keys_[zone]; !keys.empty(); keys.pop()) {
-        const auto [key, t] = keys.top();
-        if (key == units[t].key && units[t].at != kNowhere && zone_of_unit(t) == zone) return t;
-    }
     read_zone(zone, [&](Place x) {
         for (const Unit t : units.members(x)) {
             if (const Cost length = cheapest_move(t); length < shortest) {

@@ -70,6 +70,20 @@ public:
     bool has_room(Place zone) const {
         return holes_[zone] > 0 || (forest.is_root(zone) && count_[zone] < capacity_[zone]);
     }
+    // What a unit would pay at least, price included: at its best option, or nowhere.
+    Cost least_cost(Unit t) const {
+        Cost least = outside + sink_price();
+        for (const Option& option : units.options(t)) {
+            least = std::min(least, option.cost() + price(option.what));
+        }
+        return least;
+    }
+    // No place below a root has a lower price.
+    Cost floor_price() const {
+        Cost floor = kFar;
+        for (const Place tree : forest.trees()) floor = std::min(floor, vertex[tree].price);
+        return floor;
+    }
     bool has_root_with_room() const {
         const auto& roots = forest.roots();
         return std::any_of(roots.begin(), roots.end(),
@@ -176,6 +190,10 @@ public:
     template <class See>
     std::int64_t each_way_into(Place zone, See see);
 
+    // By key, the first unit of a wide zone, and the first zone within it; null for none. Whoever
+    // is found there is there; entries that are out of date are dropped.
+    const Entry* first_unit(Place wide_zone);
+    const Entry* first_zone(Place wide_zone);
     Heap& keys(Place wide_zone) { return keys_[wide_zone]; }
     Heap& zones(Place wide_zone) { return zones_[wide_zone]; }
     Cost& zone_key(Place zone) { return zone_key_[zone]; }
