@@ -102,6 +102,7 @@ bool FreeMoves::lower(Place zone, const Move& move, Move& found) {
 bool FreeMoves::move_of(Unit t, Place zone, Move& found) {
     const auto& unit = zones_.units[t];
     const Cost pays = unit.paid + zones_.vertex[zone].price;
+    if (unit.key > zones_.vertex[zone].price) return false;
     const auto options = zones_.units.options(t);
     for (std::int32_t i = 0; i < unit.size; ++i) {
         const Option& option = options[i];

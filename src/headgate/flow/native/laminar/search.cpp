@@ -6,8 +6,11 @@
 namespace headgate::flow::laminar {
 
 // So many zones are read from one end before the other end is tried as well, from so many holes.
-constexpr std::size_t kAlone = 8;
+constexpr std::size_t kAlone = 16;
 constexpr std::size_t kSources = 256;
+// What is read from the other end takes so many times as long: all of a list is read there, and once
+// more when prices fall.
+constexpr std::int64_t kBackward = 3;
 // Searches reach so many times as far as they usually must.
 constexpr Cost kSpread = 4;
 // The number of the option that every unit has: the sink itself.
@@ -24,6 +27,7 @@ void Search::resize() {
 void Search::begin(Cost radius, bool from_sink) {
     if (++round_ == 0) {  // the numbers have gone round
         for (auto& v : zones_.vertex) v.seen = v.done = 0;
+        for (Unit t = 0; t < zones_.units.size(); ++t) zones_.units[t].read = 0;
         round_ = 1;
     }
     from_sink_ = from_sink;
@@ -159,7 +163,11 @@ void Search::step() {
     at_ = distance;
     queue_.pop();
     if ((code & 3) == kUnits) {
-        read_units(zone);
+        if (zones_.forest.is_wide(zone)) {
+            read_units(zone);
+        } else {
+            read_narrow(zone);
+        }
     } else if ((code & 3) == kZones) {
         read_zones(zone);
     } else if (auto& v = zones_.vertex[zone]; v.done != round_ && v.distance == distance) {
@@ -192,12 +200,13 @@ void Search::start_backward() {
     if (0 < roots && roots <= kSources) backward_.add_source(zones_.forest.sink());
 }
 
-// Each half gets as much work as the other; reading through a wide zone's units is much at once.
+// Each half gets as much time as the other; reading through a wide zone's units is much at once.
 bool Search::backward_is_due() const {
     if (backward_.idle()) return false;
     const Place next = backward_.next();
     if (next == zones_.forest.sink()) return !from_sink_;
-    return backward_.options_read() - back_began_ + backward_.work(next) <= read_ - began_;
+    const auto read = backward_.options_read() - back_began_;
+    return kBackward * (read + backward_.work(next)) <= read_ - began_;
 }
 
 void Search::step_backward() {
@@ -239,7 +248,8 @@ void Search::end_at(Place zone, Cost length, bool met) {
     met_ = met;
 }
 
-void Search::read_unit(Unit t, Place zone, Cost base) {
+// Returns how far it is at least to the nearest zone that the unit could go to.
+Cost Search::read_unit(Unit t, Place zone, Cost base) {
     const auto& vertex = zones_.vertex;
     const auto& unit = zones_.units[t];
     const Option* option = zones_.units.option_data() + unit.first;
@@ -248,18 +258,23 @@ void Search::read_unit(Unit t, Place zone, Cost base) {
     if (from + outside_ < bound_ && !from_sink_) {
         reach(zones_.forest.sink(), from + outside_, t, kOutside, zone);
     }
-    std::int32_t i = 0;
-    for (; i < unit.wide; ++i) {
+    Cost nearest = from + zones_.outside / 2 + zones_.sink_price();
+    auto see = [&](std::int32_t i) {
         const Place to = vertex[option[i].what].zone;
-        if (to != zone) reach(to, from + option[i].cost() + vertex[to].price, t, i, zone);
-    }
+        if (to == zone) return;
+        const Cost length = from + option[i].cost() + vertex[to].price;
+        nearest = std::min(nearest, length);
+        reach(to, length, t, i, zone);
+    };
+    std::int32_t i = 0;
+    for (; i < unit.wide; ++i) see(i);
     const Cost least = from + floor_;
     for (; i < unit.size; ++i) {
-        const Cost cost = option[i].cost();
-        if (least + cost >= bound_) break;  // those that follow cost no less
-        const Place to = vertex[option[i].what].zone;
-        if (to != zone) reach(to, from + cost + vertex[to].price, t, i, zone);
+        const Cost length = least + option[i].cost();
+        if (length >= bound_) return std::min(nearest, length);  // those that follow cost no less
+        see(i);
     }
+    return nearest;
 }
 
 void Search::expand(Place zone) {
@@ -280,17 +295,33 @@ void Search::expand(Place zone) {
         if (!forest.is_leaf(zone)) read_zones(zone);
         return;
     }
-    const Cost base = at_ - zones_.vertex[zone].price;
     zones_.read_zone(
-        zone,
+        zone, [](Place) {},
         [&](Place x) {
-            zones_.units.each_member(x, [&](Unit t) { read_unit(t, zone, base); });
-        },
-        [&](Place x) {
-            if (zones_.count(x) > 0) {
-                reach(x, base + zones_.vertex[x].price, kNowhere, 0, zone);
-            }
+            const Cost length = at_ - zones_.vertex[zone].price + zones_.vertex[x].price;
+            if (zones_.count(x) > 0) reach(x, length, kNowhere, 0, zone);
         });
+    read_narrow(zone);
+}
+
+// Reads the units of a narrow zone whose cheapest move may be within reach, and comes back for the
+// others.
+void Search::read_narrow(Place zone) {
+    const Cost base = zones_.vertex[zone].distance - zones_.vertex[zone].price;
+    Cost next = kFar;
+    zones_.read_zone(zone, [&](Place x) {
+        zones_.units.each_member(x, [&](Unit t) {
+            auto& unit = zones_.units[t];
+            if (unit.read == round_) return;
+            if (unit.key != kNoKey && base + unit.key > at_) {
+                next = std::min(next, base + unit.key);
+                return;
+            }
+            unit.read = round_;
+            unit.key = read_unit(t, zone, base) - base;
+        });
+    });
+    if (next < bound_) push(next, zone, kUnits);
 }
 
 // Reads the units of a wide zone whose cheapest move is within reach, and comes back for the

@@ -64,7 +64,8 @@ private:
     void expand(Place zone);
     void read_units(Place wide_zone);
     void read_zones(Place wide_zone);
-    void read_unit(Unit t, Place zone, Cost base);
+    void read_narrow(Place zone);
+    Cost read_unit(Unit t, Place zone, Cost base);
     void reach(Place zone, Cost distance, Unit t, std::int32_t option, Place from);
     void push(Cost distance, Place zone, Kind kind) {
         queue_.push(distance, 4 * zones_.forest.rank(zone) + kind);

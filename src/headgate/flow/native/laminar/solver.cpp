@@ -10,6 +10,8 @@
 namespace headgate::flow::laminar {
 
 constexpr std::size_t kSeveral = 16;
+// Units are a few if there are so many times as many in all.
+constexpr std::int64_t kFew = 8;
 
 Solver::Solver(Numbers parent, Numbers capacity)
     : forest_({}),
@@ -267,7 +269,7 @@ Outcome Solver::solve(std::optional<double> budget_s) {
 bool Solver::place_all() {
     for (const Unit t : pending_) units_[t].pending = false;
     std::erase_if(pending_, [&](Unit t) { return place_if_free(t); });
-    std::int64_t patience = units_.options_in_use(), spent = 0, searches = 0;
+    std::int64_t patience = first_patience(), spent = 0, searches = 0;
     while (!pending_.empty() && !is_late()) {
         // The clock is read once for several units.
         const auto several = std::min<std::size_t>(kSeveral, pending_.size());
@@ -286,6 +288,12 @@ bool Solver::place_all() {
     for (const Unit t : pending_) units_[t].pending = true;  // there was no time for them
     zones_.drop_holes_at_sink_price();
     return pending_.empty();
+}
+
+// Where few are new, the prices of all others are right, and each search finds room nearby.
+std::int64_t Solver::first_patience() const {
+    const auto many = std::max<std::int64_t>(1, static_cast<std::int64_t>(pending_.size()));
+    return units_.options_in_use() * std::max<std::int64_t>(1, units_.alive() / (kFew * many));
 }
 
 // Places many units at once, though some others may have to be placed anew for that. Returns how

@@ -83,6 +83,7 @@ private:
     bool place_if_free(Unit t);
     void put_where_room_is(Unit t, const Option& option);
     bool place_all();
+    std::int64_t first_patience() const;
     std::pair<std::int64_t, std::int64_t> place_together();
     std::int64_t options_read() const {
         return search_.options_read() + free_moves_.options_read();

@@ -19,7 +19,8 @@ public:
                                   // kNowhere while it is to be placed
         std::int32_t slot = 0;    // its position in `members(at)`
         Cost paid = 0;            // the cost of its chosen option
-        Cost key = kNoKey;        // its key in the heap of its zone (see zones.hpp)
+        Cost key = kNoKey;        // what its cheapest move costs at least (see zones.hpp)
+        std::uint32_t read = 0;   // the search that read its options
         bool alive = false;
         bool pending = false;     // whether the next plan is to find its place
     };
@@ -80,7 +81,6 @@ public:
     void each_member(Place v, See see) const {
         const auto& members = members_[v];
         for (const Unit t : members) __builtin_prefetch(&records_[t]);
-        for (const Unit t : members) __builtin_prefetch(options_.data() + records_[t].first);
         for (const Unit t : members) see(t);
     }
 

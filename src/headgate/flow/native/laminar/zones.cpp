@@ -103,17 +103,16 @@ void Zones::become_hot(Place v) {
     const Place from = vertex[v].zone;
     vertex[v].price = vertex[from].price;
     read_below(v, from, [&](Place x) { vertex[x].zone = v; }, [](Place) {});
-    if (forest.is_wide(v) || forest.is_wide(from)) {
-        read_zone(
-            v,
-            [&](Place x) {
-                for (const Unit t : units.members(x)) index(t);
-            },
-            [&](Place x) { set_zone_key(x); });
-    }
+    auto index_all = [&](Place x) {
+        for (const Unit t : units.members(x)) index(t);
+    };
+    read_zone(v, index_all, [&](Place x) { set_zone_key(x); });
+    // What was a move within a zone is now one out of it.
     if (forest.is_wide(from)) {
-        offer_moves_into(v);  // what was a move within a zone is now one out of it
+        offer_moves_into(v);
         set_zone_key(v);
+    } else {
+        read_zone(from, index_all);
     }
 }
 
@@ -333,8 +332,9 @@ void Zones::check() {
             must(cost >= pays, "a cheaper option", t);
             if (zone_of(option.what) != zone) move = std::min(move, cost - units[t].paid);
         }
+        must(units[t].key <= move, "key", t);  // kNoKey is least of all
         if (zone != forest.sink() && forest.is_wide(zone)) {
-            must(units[t].key != kNoKey && units[t].key <= move, "key", t);
+            must(units[t].key != kNoKey, "no key", t);
         }
     }
 }

@@ -11,7 +11,8 @@
 // Invariants, when no search is under way (`check` proves them):
 //   - price(place) >= price(zone above) >= price(sink); a root with capacity left has the sink's;
 //   - every placed unit t: cost + price is least at its own option, over all its options;
-//   - in a wide zone, a unit's key is at most the length of its cheapest move out of the zone.
+//   - a unit's key, if it has one, is at most the length of its cheapest move out of its zone; in a
+//     wide zone each has one.
 #pragma once
 
 #include <algorithm>
@@ -136,7 +137,8 @@ public:
     }
     void set_key(Unit t, Cost key) {
         units[t].key = key;
-        keys_[vertex[units[t].at].zone].push(key, t);
+        const Place zone = zone_of_unit(t);
+        if (zone != forest.sink() && forest.is_wide(zone)) keys_[zone].push(key, t);
     }
     void set_zone_key(Place zone) {
         const Place around = above(zone);
