@@ -36,9 +36,10 @@ void Backward::lower_prices(Cost radius) {
     }
 }
 
-Place Backward::find_sink(Place hole) {
+Place Backward::find_sink(Place hole, std::int64_t most_read) {
     const auto& forest = zones_.forest;
     const Place sink = forest.sink();
+    const std::int64_t most = read_ + most_read;
     begin();
     add_source(hole);
     Cost shortest = kFar;
@@ -53,7 +54,7 @@ Place Backward::find_sink(Place hole) {
     };
     meet(hole, 0);
     while (radius() < shortest) {
-        if (next() != sink && !forest.is_listed(next())) return kNowhere;
+        if (read_ > most || (next() != sink && !forest.is_listed(next()))) return kNowhere;
         step(shortest, meet);
     }
     if (start != kNowhere) lower_prices(shortest);

@@ -52,8 +52,8 @@ public:
 
     // The cheapest way from the sink to one hole; prices are lowered so that it is free. Returns
     // the root where it starts, or the sink; kNowhere, changing nothing, where it may lead through
-    // a wide zone.
-    Place find_sink(Place hole);
+    // a wide zone, or so many options have been read in vain.
+    Place find_sink(Place hole, std::int64_t most_read);
 
     std::int64_t options_read() const { return read_; }
 

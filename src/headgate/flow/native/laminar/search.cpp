@@ -11,6 +11,9 @@ constexpr std::size_t kSources = 256;
 // What is read from the other end takes so many times as long: all of a list is read there, and once
 // more when prices fall.
 constexpr std::int64_t kBackward = 3;
+// Who fills a hole is looked for from there, until so many options have been read; then from both
+// ends.
+constexpr std::int64_t kNearby = 16'384;
 // Searches reach so many times as far as they usually must.
 constexpr Cost kSpread = 4;
 // The number of the option that every unit has: the sink itself.
@@ -117,7 +120,7 @@ std::vector<Unit> Search::raise(std::span<const Unit> units, const FreeMoves& fr
 }
 
 void Search::fill(Place hole) {
-    goal_ = backward_.find_sink(hole);
+    goal_ = backward_.find_sink(hole, kNearby);
     if (goal_ == kNowhere) {
         fill_nearest();
         return;
