@@ -6,11 +6,11 @@
 namespace headgate::flow::laminar {
 
 // So many zones are read from one end before the other end is tried as well, from so many holes.
-constexpr std::size_t kAlone = 16;
+constexpr std::size_t kAlone = 8;
 constexpr std::size_t kSources = 256;
 // What is read from the other end takes so many times as long: all of a list is read there, and once
 // more when prices fall.
-constexpr std::int64_t kBackward = 3;
+constexpr std::int64_t kBackward = 2;
 // Who fills a hole is looked for from there, until so many options have been read; then from both
 // ends.
 constexpr std::int64_t kNearby = 16'384;
@@ -312,18 +312,25 @@ void Search::expand(Place zone) {
 void Search::read_narrow(Place zone) {
     const Cost base = zones_.vertex[zone].distance - zones_.vertex[zone].price;
     Cost next = kFar;
+    due_.clear();
     zones_.read_zone(zone, [&](Place x) {
-        zones_.units.each_member(x, [&](Unit t) {
-            auto& unit = zones_.units[t];
-            if (unit.read == round_) return;
-            if (unit.key != kNoKey && base + unit.key > at_) {
+        const auto& members = zones_.units.members(x);
+        for (const Unit t : members) zones_.units.fetch(t);
+        for (const Unit t : members) {
+            const auto& unit = zones_.units[t];
+            if (unit.read == round_) continue;
+            if (unit.key == kNoKey || base + unit.key <= at_) {
+                zones_.units.fetch_options(t);
+                due_.push_back(t);
+            } else {
                 next = std::min(next, base + unit.key);
-                return;
             }
-            unit.read = round_;
-            unit.key = read_unit(t, zone, base) - base;
-        });
+        }
     });
+    for (const Unit t : due_) {
+        zones_.units[t].read = round_;
+        zones_.units[t].key = read_unit(t, zone, base) - base;
+    }
     if (next < bound_) push(next, zone, kUnits);
 }
 

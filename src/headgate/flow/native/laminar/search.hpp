@@ -100,6 +100,7 @@ private:
     std::vector<Place> settled_, read_zones_;
     std::vector<Step> steps_;
     std::vector<Pulled> pulled_;
+    std::vector<Unit> due_;  // in the zone that is read
 };
 
 }  // namespace headgate::flow::laminar

@@ -119,8 +119,7 @@ void Solver::offer(Unit t, Place v, Cost cost) {
         leave(t);
         postpone(t);
     } else if (zones_.zone_of(v) != zones_.zone_of_unit(t)) {
-        zones_.offer_key(t, length);
-        ++keys_set_;
+        if (zones_.offer_key(t, length)) ++keys_set_;
     }
 }
 

@@ -104,7 +104,7 @@ private:
     std::vector<Unit> pending_;  // units to be placed; those removed since are dropped when met
     std::vector<Unit> hurried_;  // units placed out of time, where there was room
     Cost largest_cost_ = 0;
-    std::int64_t keys_set_ = 0;  // by `reprice`, since they were last made anew
+    std::int64_t keys_set_ = 0;  // in heaps, by `reprice`, since they were last made anew
     std::optional<Clock::time_point> deadline_;
 };
 

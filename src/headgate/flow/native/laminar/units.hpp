@@ -76,15 +76,11 @@ public:
         return static_cast<std::int64_t>(kept);
     }
 
-    // Calls `see(unit)` for whoever is at v; what is read of them is fetched ahead.
-    template <class See>
-    void each_member(Place v, See see) const {
-        const auto& members = members_[v];
-        for (const Unit t : members) __builtin_prefetch(&records_[t]);
-        for (const Unit t : members) see(t);
-    }
-
+    // From memory, ahead of their being read: a unit, and its options.
     void fetch(Unit t) const { __builtin_prefetch(&records_[t]); }
+    void fetch_options(Unit t) const {
+        __builtin_prefetch(options_.data() + records_[t].first);
+    }
 
     void put(Unit t, Place v, Cost cost) {
         auto& unit = records_[t];

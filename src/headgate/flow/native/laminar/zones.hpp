@@ -132,13 +132,16 @@ public:
 
     // The cheapest cost + price at any option outside the unit's zone, less what it pays now.
     Cost cheapest_move(Unit t) const;
-    void offer_key(Unit t, Cost key) {
-        if (units[t].key != kNoKey && key < units[t].key) set_key(t, key);
+    // Lowers a key; returns whether a heap has grown by that.
+    bool offer_key(Unit t, Cost key) {
+        return units[t].key != kNoKey && key < units[t].key && set_key(t, key);
     }
-    void set_key(Unit t, Cost key) {
+    bool set_key(Unit t, Cost key) {
         units[t].key = key;
         const Place zone = zone_of_unit(t);
-        if (zone != forest.sink() && forest.is_wide(zone)) keys_[zone].push(key, t);
+        if (zone == forest.sink() || !forest.is_wide(zone)) return false;
+        keys_[zone].push(key, t);
+        return true;
     }
     void set_zone_key(Place zone) {
         const Place around = above(zone);
