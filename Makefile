@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo test bench sanitize fuzz fmt
+.PHONY: help install demo test .test-rest .test-live bench sanitize fuzz fmt
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -85,7 +85,16 @@ test: install
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/pytest
+	@echo "Tests on real Ray nodes, which mostly wait, run beside all others and are told at their end."
+	@$(MAKE) --no-print-directory --keep-going -j2 .test-rest .test-live
+
+.test-rest:
+	@$(BIN)/pytest -m "not live"
+
+.test-live:
+	@mkdir -p build
+	@$(BIN)/pytest -m live >build/test-live.log 2>&1 && told=0 || told=$$?; \
+	cat build/test-live.log; exit $$told
 
 bench: install
 	@shopt -s nullglob; for script in bench/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done

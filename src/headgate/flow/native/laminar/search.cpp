@@ -27,12 +27,16 @@ void Search::resize() {
     backward_.resize();
 }
 
+void Search::next_round() {
+    if (++round_ != 0) return;
+    round_ = 1;  // the numbers have gone round
+    for (auto& v : zones_.vertex) v.seen = v.done = 0;
+    for (auto& arrival : arrival_) arrival.way = 0;
+    for (Unit t = 0; t < zones_.units.size(); ++t) zones_.units[t].read = 0;
+}
+
 void Search::begin(Cost radius, bool from_sink) {
-    if (++round_ == 0) {  // the numbers have gone round
-        for (auto& v : zones_.vertex) v.seen = v.done = 0;
-        for (Unit t = 0; t < zones_.units.size(); ++t) zones_.units[t].read = 0;
-        round_ = 1;
-    }
+    next_round();
     from_sink_ = from_sink;
     both_ways_ = met_ = false;
     began_ = read_;
@@ -126,7 +130,7 @@ void Search::fill(Place hole) {
         return;
     }
     met_ = true;
-    ++round_;
+    next_round();
     arrival_[goal_] = {kNowhere, 0, kNowhere};
     apply();
 }

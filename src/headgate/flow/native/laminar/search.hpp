@@ -55,6 +55,7 @@ private:
     bool is_scarce(Place v) const;
     void set_out(Unit t);
     void fill_nearest();
+    void next_round();
     void begin(Cost radius, bool from_sink);
     bool run();
     void step();

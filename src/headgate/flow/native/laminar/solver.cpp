@@ -10,7 +10,7 @@
 namespace headgate::flow::laminar {
 
 constexpr std::size_t kSeveral = 16;
-// Units are a few if there are so many times as many in all.
+// New units are few if there are at least so many times as many in all.
 constexpr std::int64_t kFew = 8;
 
 Solver::Solver(Numbers parent, Numbers capacity)
