@@ -265,7 +265,7 @@ Cost Search::read_unit(Unit t, Place zone, Cost base) {
     if (from + outside_ < bound_ && !from_sink_) {
         reach(zones_.forest.sink(), from + outside_, t, kOutside, zone);
     }
-    Cost nearest = from + zones_.outside / 2 + zones_.sink_price();
+    Cost nearest = from + zones_.least_outside();
     auto see = [&](std::int32_t i) {
         const Place to = vertex[option[i].what].zone;
         if (to == zone) return;

@@ -144,8 +144,7 @@ void Zones::index(Unit t) {
 
 Cost Zones::cheapest_move(Unit t) const {
     const Place zone = vertex[units[t].at].zone;
-    // Less than the truth, so that keys stay below it though the sink's price may fall.
-    Cost cheapest = outside / 2 + sink_price();
+    Cost cheapest = least_outside();
     for (const Option& option : units.options(t)) {
         const Place to = vertex[option.what].zone;
         if (to != zone) cheapest = std::min(cheapest, option.cost() + vertex[to].price);

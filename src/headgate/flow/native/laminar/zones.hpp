@@ -64,6 +64,8 @@ public:
     // What a unit pays that fits nowhere, at the sink itself: more than its place could cost all
     // others together.
     Cost outside = 1;
+    // Less than that, price included: keys stay below the truth though the sink's price may fall.
+    Cost least_outside() const { return outside / 2 + sink_price(); }
     const std::vector<Place>& places_with_holes() const { return with_holes_; }
     bool is_closed(Place v) const { return vertex[v].price == kClosed; }
     bool is_over(Place v) const { return count_[v] > capacity_[v]; }
