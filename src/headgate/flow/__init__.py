@@ -8,7 +8,7 @@ except ImportError as missing:
         " checkout, or `pip install .` with a C++20 compiler such as g++"
     ) from missing
 
-from headgate.flow._native import LaminarSolver, Outcome, fetch_prices
+from headgate.flow._native import LaminarSolver, Outcome, fetch_options
 from headgate.flow.network import (
     COST_LIMIT,
     AnyInts,
@@ -36,7 +36,7 @@ __all__ = [
     "OptionsPart",
     "Outcome",
     "Solution",
-    "fetch_prices",
+    "fetch_options",
     "joined_options",
     "options_of",
     "solve",

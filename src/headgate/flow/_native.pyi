@@ -2,17 +2,35 @@
 
 from headgate.flow.network import Ints
 
-def fetch_prices(
-    first: Ints, price: Ints, copy_first: Ints, copies: Ints, region: Ints
-) -> tuple[tuple[Ints, Ints, Ints], tuple[Ints, Ints, Ints], Ints]:
-    """Return (unit, leaf, price) and (unit, region, price) where units pay less than around, and
-    what each of them pays elsewhere.
+def fetch_options(
+    first: Ints,
+    price: Ints,
+    copy_first: Ints,
+    copies: Ints,
+    region: Ints,
+    *,
+    smallest: Ints,
+    at: Ints,
+    dearer: int,
+    most: int,
+    own_place: Ints,
+    own_cost: Ints,
+) -> tuple[Ints, Ints, Ints]:
+    """Return the options of units that fetch items: offsets `[units + 1]`, places and costs.
 
     Unit u fetches the items `[first[u], first[u + 1])`. Item i costs `price[3 * i]` on a leaf with
     a copy, `price[3 * i + 1]` in a region with one, `price[3 * i + 2]` elsewhere: growing, from 0
     to 2^40. Its copies are on the leaves `copies[copy_first[i]:copy_first[i + 1]]`, none twice, and
-    `region` tells where each leaf is. Units ascend, of each one regions, in these leaves. All
-    arrays are int64; raises BadNetwork. O(copies x log(copies of a unit) + leaves x log).
+    `region` tells where each leaf is.
+
+    `at` (`[leaves + regions + 1, classes]`) numbers the places of each class on leaves, in regions
+    and anywhere; negative ones are not there. A unit may go to its class `smallest[u]` and to
+    those above, each for `dearer` more than the one below; what it fetches counts for `most` at
+    most. Besides, it has the options `own_place[u]` for `own_cost[u]`, both `[units, so many]`.
+
+    The options of a unit are those on leaves, in regions (each where that is cheaper than around),
+    anywhere, and its own. All arrays are int64; raises BadNetwork. O(copies x log(copies of a unit)
+    + options).
     """
 
 def min_cost_flow(

@@ -13,7 +13,7 @@ from tests.flow.ortools_oracle import OrToolsSolver
 from headgate.decision.costs import PRICE_LIMIT, prices_per_byte, shard_prices
 from headgate.flow import Ints, Network
 from headgate.model import Bandwidth
-from headgate.policies.flow.aggregated import Placed, Round, options
+from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.laminar import CLASS_PRICE, LaminarRound
 from headgate.policies.flow.prices import wait_prices
 
@@ -250,23 +250,6 @@ def test_a_job_that_must_place_a_task_does_where_anything_fits(round_: Round) ->
         waits = np.setdiff1d(np.flatnonzero(round_.task_job == job), placed.task)
         smallest = min(round_.task_class[waits], default=round_.free.shape[1])
         assert left[:, smallest:].sum() == 0
-
-
-@given(rounds())
-def test_options_are_listed_only_where_they_save(round_: Round) -> None:
-    by_node, by_rack, anywhere = options(round_)
-    rack = {
-        (t, r): p
-        for t, r, p in zip(
-            by_rack.task.tolist(), by_rack.place.tolist(), by_rack.price.tolist(), strict=True
-        )
-    }
-    assert all(price < anywhere.price[t] for (t, _), price in rack.items())
-    for t, n, p in zip(
-        by_node.task.tolist(), by_node.place.tolist(), by_node.price.tolist(), strict=True
-    ):
-        around = rack.get((t, int(round_.node_rack[n])), int(anywhere.price[t]))
-        assert p < around
 
 
 def test_prices_follow_the_papers_worked_example() -> None:

@@ -14,10 +14,17 @@ namespace headgate::flow {
 using Ints =
     nanobind::ndarray<const std::int64_t, nanobind::ndim<1>, nanobind::c_contig,
                       nanobind::device::cpu>;
+using IntTable =
+    nanobind::ndarray<const std::int64_t, nanobind::ndim<2>, nanobind::c_contig,
+                      nanobind::device::cpu>;
 using NumPyInts = nanobind::ndarray<nanobind::numpy, std::int64_t, nanobind::ndim<1>>;
 
 inline std::span<const std::int64_t> view(const Ints& array) {
     return {array.data(), array.size()};
+}
+
+inline std::span<const std::int64_t> view(const IntTable& table) {
+    return {table.data(), table.size()};
 }
 
 inline NumPyInts numpy(std::vector<std::int64_t>&& values) {

@@ -1,4 +1,4 @@
-// Prices of fetching, as Python sees them.
+// Options of who fetches, as Python sees them.
 #include <utility>
 
 #include "arrays.hpp"
@@ -10,26 +10,29 @@ namespace nb = nanobind;
 namespace headgate::flow {
 namespace {
 
-nb::tuple fetch_prices(const Ints& first, const Ints& price, const Ints& copy_first,
-                       const Ints& copies, const Ints& region) {
-    Fetched found;
+nb::tuple options(const Ints& first, const Ints& price, const Ints& copy_first, const Ints& copies,
+                  const Ints& region, const Ints& smallest, const IntTable& at, std::int64_t dearer,
+                  std::int64_t most, const IntTable& own_place, const IntTable& own_cost) {
+    FetchOptions found;
     {
         const nb::gil_scoped_release released;
-        found = fetched({view(first), view(price), view(copy_first), view(copies), view(region)});
+        const auto rows = static_cast<std::int64_t>(at.shape(0));
+        const auto classes = static_cast<std::int64_t>(at.shape(1));
+        found = fetch_options(
+            {view(first), view(price), view(copy_first), view(copies), view(region)},
+            {view(smallest), view(at), rows, classes, dearer, most, own_place.shape(1), view(own_place),
+             view(own_cost)});
     }
-    return nb::make_tuple(
-        nb::make_tuple(numpy(std::move(found.leaf_unit)), numpy(std::move(found.leaf)),
-                       numpy(std::move(found.leaf_price))),
-        nb::make_tuple(numpy(std::move(found.region_unit)), numpy(std::move(found.region)),
-                       numpy(std::move(found.region_price))),
-        numpy(std::move(found.anywhere)));
+    return nb::make_tuple(numpy(std::move(found.offsets)), numpy(std::move(found.place)),
+                          numpy(std::move(found.cost)));
 }
 
 }  // namespace
 
 void bind_fetch(nb::module_& m) {
-    m.def("fetch_prices", &fetch_prices, nb::arg("first"), nb::arg("price"), nb::arg("copy_first"),
-          nb::arg("copies"), nb::arg("region"));
+    m.def("fetch_options", &options, nb::arg("first"), nb::arg("price"), nb::arg("copy_first"),
+          nb::arg("copies"), nb::arg("region"), nb::kw_only(), nb::arg("smallest"), nb::arg("at"),
+          nb::arg("dearer"), nb::arg("most"), nb::arg("own_place"), nb::arg("own_cost"));
 }
 
 }  // namespace headgate::flow

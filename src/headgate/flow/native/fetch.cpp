@@ -23,7 +23,25 @@ void check_offsets(NumbersIn offsets, std::size_t end, const char* what) {
             what);
 }
 
-void check(const Fetch& fetch) {
+void check(const Where& where, std::size_t units, NumbersIn region) {
+    require(where.dearer >= 0 &&
+                (where.classes == 0 || where.dearer <= kMostPrice / where.classes),
+            "a class is not to cost less than one below it, nor 2^40 more than the first");
+    const auto regions = where.rows - static_cast<std::int64_t>(region.size()) - 1;
+    require(regions >= 0, "`at` has not a row for each leaf, each region, and all there is");
+    for (const std::int64_t each : region) {
+        require(each >= 0 && each < regions, "a leaf is in no region of `at`");
+    }
+    require(where.smallest.size() == units, "a smallest class for each unit");
+    for (const std::int64_t smallest : where.smallest) {
+        require(smallest >= 0, "a smallest class is negative");
+    }
+    require(where.own_place.size() == where.own_cost.size() &&
+                where.own_place.size() == units * where.own,
+            "not as many places as costs of its own for each unit");
+}
+
+void check(const Fetch& fetch, const Where& where) {
     require(fetch.price.size() % 3 == 0, "three prices per item");
     const std::size_t items = fetch.price.size() / 3;
     check_offsets(fetch.first, items, "`first` is not that of units of these items");
@@ -32,9 +50,6 @@ void check(const Fetch& fetch) {
     const auto leaves = static_cast<std::int64_t>(fetch.region.size());
     for (const std::int64_t leaf : fetch.copies) {
         require(leaf >= 0 && leaf < leaves, "a copy is on no leaf");
-    }
-    for (const std::int64_t region : fetch.region) {
-        require(region >= 0, "a leaf is in no region");
     }
     for (std::size_t i = 0; i < items; ++i) {
         const std::int64_t* price = &fetch.price[3 * i];
@@ -45,42 +60,30 @@ void check(const Fetch& fetch) {
     for (std::size_t u = 0; u + 1 < fetch.first.size(); ++u) {
         require(fetch.first[u + 1] - fetch.first[u] < kMostItems, "a unit fetches 2^20 items");
     }
+    check(where, fetch.first.size() - 1, fetch.region);
 }
 
 // A copy of an item that a unit fetches: leaves in order of their regions, then the unit's items.
 struct Copy {
-    std::int64_t rank;
-    std::int64_t item;
+    std::int64_t region, leaf, item;
 
-    bool operator<(const Copy& other) const {
-        return rank != other.rank ? rank < other.rank : item < other.item;
-    }
+    auto operator<=>(const Copy& other) const = default;
 };
 
 class Fetching {
    public:
-    explicit Fetching(const Fetch& fetch) : fetch_(fetch), by_rank_(fetch.region.size()) {
-        for (std::size_t leaf = 0; leaf < by_rank_.size(); ++leaf) {
-            by_rank_[leaf] = static_cast<std::int64_t>(leaf);
-        }
-        std::stable_sort(by_rank_.begin(), by_rank_.end(), [&](std::int64_t a, std::int64_t b) {
-            return fetch.region[at(a)] < fetch.region[at(b)];
-        });
-        rank_.resize(by_rank_.size());
-        for (std::size_t rank = 0; rank < by_rank_.size(); ++rank) {
-            rank_[at(by_rank_[rank])] = static_cast<std::int64_t>(rank);
-        }
+    Fetching(const Fetch& fetch, const Where& where)
+        : fetch_(fetch), where_(where), units_(fetch.first.size() - 1) {
         counted_.assign(fetch.price.size() / 3, -1);
     }
 
-    Fetched all() {
-        const std::size_t units = fetch_.first.size() - 1;
-        found_.anywhere.reserve(units);
-        for (std::size_t unit = 0; unit < units; ++unit) {
+    FetchOptions all() {
+        found_.offsets.reserve(units_ + 1);
+        found_.offsets.push_back(0);
+        for (std::size_t unit = 0; unit < units_; ++unit) {
             gather(unit);
-            for (Copies from = copies_.cbegin(); from != copies_.cend();) {
-                from = in_region(static_cast<std::int64_t>(unit), from);
-            }
+            for (Copies from = copies_.cbegin(); from != copies_.cend();) from = in_region(from);
+            write(unit);
         }
         return std::move(found_);
     }
@@ -88,70 +91,94 @@ class Fetching {
    private:
     using Copies = std::vector<Copy>::const_iterator;
 
+    struct Offer {
+        std::int64_t row, price;
+    };
+
     std::int64_t price(std::int64_t item, std::size_t where) const {
         return fetch_.price[3 * at(item) + where];
     }
 
-    std::int64_t region(const Copy& copy) const {
-        return fetch_.region[at(by_rank_[at(copy.rank)])];
-    }
-
     void gather(std::size_t unit) {
         copies_.clear();
-        std::int64_t anywhere = 0;
+        on_leaf_.clear();
+        in_region_.clear();
+        anywhere_ = 0;
         for (std::int64_t item = fetch_.first[unit]; item < fetch_.first[unit + 1]; ++item) {
-            anywhere += price(item, 2);
+            anywhere_ += price(item, 2);
             for (std::int64_t c = fetch_.copy_first[at(item)]; c < fetch_.copy_first[at(item) + 1];
                  ++c) {
-                copies_.push_back({rank_[at(fetch_.copies[at(c)])], item});
+                const std::int64_t leaf = fetch_.copies[at(c)];
+                copies_.push_back({fetch_.region[at(leaf)], leaf, item});
             }
         }
         std::sort(copies_.begin(), copies_.end());
-        found_.anywhere.push_back(anywhere);
     }
 
-    // Write down the region of a copy and its leaves, where they are cheaper; return what follows.
-    Copies in_region(std::int64_t unit, Copies from) {
-        const std::int64_t here = region(*from);
+    // Note the region of a copy and its leaves, where they are cheaper; return what follows.
+    Copies in_region(Copies from) {
+        const std::int64_t here = from->region;
         std::int64_t saved = 0;
         Copies end = from;
-        for (; end != copies_.end() && region(*end) == here; ++end) {
+        for (; end != copies_.end() && end->region == here; ++end) {
             if (counted_[at(end->item)] != here) saved += price(end->item, 2) - price(end->item, 1);
             counted_[at(end->item)] = here;  // an item saves once in a region
         }
-        const std::int64_t around = found_.anywhere.back() - saved;
-        if (saved > 0) {
-            found_.region_unit.push_back(unit);
-            found_.region.push_back(here);
-            found_.region_price.push_back(around);
-        }
+        const std::int64_t around = anywhere_ - saved;
+        const auto leaves = static_cast<std::int64_t>(fetch_.region.size());
+        if (saved > 0) in_region_.push_back({leaves + here, around});
         while (from != end) {
-            const std::int64_t rank = from->rank;
-            std::int64_t on_leaf = around;
-            for (; from != end && from->rank == rank; ++from) {
-                on_leaf -= price(from->item, 1) - price(from->item, 0);
+            const std::int64_t leaf = from->leaf;
+            std::int64_t here_too = around;
+            for (; from != end && from->leaf == leaf; ++from) {
+                here_too -= price(from->item, 1) - price(from->item, 0);
             }
-            if (on_leaf < around) {
-                found_.leaf_unit.push_back(unit);
-                found_.leaf.push_back(by_rank_[at(rank)]);
-                found_.leaf_price.push_back(on_leaf);
-            }
+            if (here_too < around) on_leaf_.push_back({leaf, here_too});
         }
         return end;
     }
 
+    void write(std::size_t unit) {
+        offer(unit, on_leaf_);
+        offer(unit, in_region_);
+        const Offer anywhere{where_.rows - 1, anywhere_};
+        offer(unit, {&anywhere, 1});
+        for (std::size_t n = unit * where_.own; n < (unit + 1) * where_.own; ++n) {
+            found_.place.push_back(where_.own_place[n]);
+            found_.cost.push_back(where_.own_cost[n]);
+        }
+        found_.offsets.push_back(static_cast<std::int64_t>(found_.place.size()));
+    }
+
+    // Offer places of each class that the unit fits, class by class.
+    void offer(std::size_t unit, std::span<const Offer> offers) {
+        const std::int64_t smallest = where_.smallest[unit];
+        for (std::int64_t kind = smallest; kind < where_.classes; ++kind) {
+            for (const Offer& each : offers) {
+                const std::int64_t place = where_.at[at(each.row * where_.classes + kind)];
+                if (place < 0) continue;
+                found_.place.push_back(place);
+                found_.cost.push_back(std::min(each.price, where_.most) +
+                                      where_.dearer * (kind - smallest));
+            }
+        }
+    }
+
     const Fetch& fetch_;
-    Numbers by_rank_, rank_;  // leaves, region after region
-    Numbers counted_;         // by item: the last region where it was counted
+    const Where& where_;
+    std::size_t units_;
+    Numbers counted_;  // by item: the last region where it was counted
     std::vector<Copy> copies_;
-    Fetched found_;
+    std::vector<Offer> on_leaf_, in_region_;  // of the unit that is being written down
+    std::int64_t anywhere_ = 0;
+    FetchOptions found_;
 };
 
 }  // namespace
 
-Fetched fetched(const Fetch& fetch) {
-    check(fetch);
-    return Fetching(fetch).all();
+FetchOptions fetch_options(const Fetch& fetch, const Where& where) {
+    check(fetch, where);
+    return Fetching(fetch, where).all();
 }
 
 }  // namespace headgate::flow

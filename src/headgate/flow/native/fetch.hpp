@@ -1,6 +1,7 @@
-// What units would pay for fetching items, of which there are copies on leaves of regions.
+// What units may take that fetch items, of which there are copies on leaves of regions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,14 +18,24 @@ struct Fetch {
     NumbersIn first, price, copy_first, copies, region;
 };
 
-// Where units pay less than around: leaves by region, and regions, both in the order of units.
-struct Fetched {
-    Numbers leaf_unit, leaf, leaf_price;
-    Numbers region_unit, region, region_price;
-    Numbers anywhere;  // what each unit pays elsewhere
+// Where units may go. In the table `at`, of so many rows and classes, the leaves come first, then the
+// regions, then all there is: the number of each one's place for a class, or a negative one. A unit
+// needs its smallest class; each above it costs `dearer` more. No sum of prices counts for more
+// than `most`. Besides, each unit has so many options of its `own`, one unit's after another's.
+struct Where {
+    NumbersIn smallest, at;
+    std::int64_t rows, classes, dearer, most;
+    std::size_t own;
+    NumbersIn own_place, own_cost;
 };
 
-// O(copies x log(copies of a unit) + leaves). Throws BadInput.
-Fetched fetched(const Fetch& fetch);
+// The options of unit u are [offsets[u], offsets[u + 1]): on leaves, in regions, anywhere, its own.
+struct FetchOptions {
+    Numbers offsets, place, cost;
+};
+
+// Leaves and regions only where they are cheaper than what is around them. O(copies x log(copies of
+// a unit) x classes). Throws BadInput.
+FetchOptions fetch_options(const Fetch& fetch, const Where& where);
 
 }  // namespace headgate::flow

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.decision.costs import PRICE_LIMIT
-from headgate.flow import Ints, fetch_prices
+from headgate.flow import Ints, fetch_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,15 +59,6 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Options:
-    """Where tasks may be cheaper than elsewhere: `task[i]` in `place[i]` for `price[i]`."""
-
-    task: Ints
-    place: Ints
-    price: Ints
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placed:
     """Tasks (ascending), the node and class of the GPU that each one won, and what its way costs.
 
@@ -89,26 +80,38 @@ class Placed:
         )
 
 
-def options(round_: Round) -> tuple[Options, Options, Options]:
-    """Return the tasks' prices by node, by rack and anywhere (one place, 0).
+def options(
+    round_: Round, at: Ints, dearer: int, own_place: Ints, own_cost: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Return what each task may take: offsets `[tasks + 1]`, and places and costs.
 
-    Nodes and racks are listed only where they are cheaper than the place around them.
-    O(replicas read x log(replicas that a task reads)).
+    `at` numbers the places of nodes, racks and the whole cluster, in this order, by class, negative
+    where there is none. Each class above the smallest that a task fits costs `dearer` more. Nodes
+    and racks are offered only where they are cheaper than the place around them. Besides, a task
+    has the options `own_place` for `own_cost`, `[tasks, so many]`.
+    O(replicas read x log(replicas that a task reads) + options).
     """
-    tasks = np.arange(len(round_.task_job))
-    reads = np.bincount(round_.read_task, minlength=len(tasks))
-    on_node, in_rack, anywhere = fetch_prices(
+    reads = np.bincount(round_.read_task, minlength=len(round_.task_job))
+    return fetch_options(
         np.append(0, reads.cumsum()),
         round_.read_price.ravel(),
         round_.replica_first,
         round_.replica_node,
         round_.node_rack,
+        smallest=round_.task_class,
+        at=at,
+        dearer=dearer,
+        most=PRICE_LIMIT,
+        own_place=own_place,
+        own_cost=own_cost,
     )
-    return (
-        _options(*on_node),
-        _options(*in_rack),
-        _options(tasks, np.zeros_like(tasks), anywhere),
-    )
+
+
+def around(by_node: Ints, node_rack: Ints) -> Ints:
+    """Return what nodes, racks and the whole cluster have of each class, in this order."""
+    in_rack = np.zeros((int(node_rack.max(initial=-1)) + 1, by_node.shape[1]), np.int64)
+    np.add.at(in_rack, node_rack, by_node)
+    return np.concatenate([by_node, in_rack, in_rack.sum(axis=0, keepdims=True)])
 
 
 def cheapest_free(round_: Round, free: Ints) -> Ints:
@@ -116,14 +119,11 @@ def cheapest_free(round_: Round, free: Ints) -> Ints:
 
     `free` is by node and class; the largest number there is stands for none. O(options).
     """
-    in_rack = np.zeros((int(round_.node_rack.max(initial=-1)) + 1, free.shape[1]), np.int64)
-    np.add.at(in_rack, round_.node_rack, free)
+    at = np.where(around(free, round_.node_rack) > 0, 0, -1)
+    nothing = np.zeros((len(round_.task_job), 0), np.int64)
+    offsets, _, cost = options(round_, at, 0, nothing, nothing)
     price = np.full(len(round_.most), np.iinfo(np.int64).max)
-    everywhere = free.sum(axis=0, keepdims=True)
-    for option, left in zip(options(round_), (free, in_rack, everywhere), strict=True):
-        fitting = np.cumsum(left[:, ::-1], axis=1)[:, ::-1]
-        open_ = fitting[option.place, round_.task_class[option.task]] > 0
-        np.minimum.at(price, round_.task_job[option.task[open_]], option.price[open_])
+    np.minimum.at(price, np.repeat(round_.task_job, np.diff(offsets)), cost)
     return price
 
 
@@ -143,7 +143,3 @@ def nth_of_equals(values: Ints) -> Ints:
     nth = np.empty_like(order)
     nth[order] = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
     return nth
-
-
-def _options(task: Ints, place: Ints, price: Ints) -> Options:
-    return Options(task=task, place=place, price=np.minimum(price, PRICE_LIMIT))

@@ -15,7 +15,7 @@ tasks that went or came, GPUs that were taken or freed, capacities, prices of wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,10 @@ from headgate.flow import (
     Certificate,
     Ints,
     LaminarSolver,
-    OptionsPart,
-    joined_options,
     options_of,
     verify_laminar,
 )
-from headgate.policies.flow.aggregated import Options, Placed, Round, options
+from headgate.policies.flow.aggregated import Placed, Round, around, options
 from headgate.policies.flow.rowmap import RowMap
 
 CLASS_PRICE = 1
@@ -46,7 +44,7 @@ _SPARE = 16
 Flags = NDArray[np.bool_]
 
 Ways = tuple[Ints, Ints, Ints]
-"""Unit, place and cost of some options; units ascend."""
+"""Offsets `[units + 1]`, places and costs of options: what some units may take."""
 
 
 class LaminarRound:
@@ -148,54 +146,44 @@ class LaminarRound:
         return np.flatnonzero(~known)
 
     def _add(self, round_: Round, fresh: Ints, known: Ints, new_gpus: Ints) -> None:
-        """Add tasks and held GPUs that are new; give tasks that are known their new options."""
-        price = self._pools.price[self._pools.slot_of(round_.job)]
-        offsets, place, cost = self._options(round_, new_gpus, price)
-        gpus = len(new_gpus)
+        """Add held GPUs and tasks that are new; give tasks that are known their new options.
+
+        GPUs first: so they find their nodes empty, and tasks find them there, which is several
+        times less to search.
+        """
+        held = self.solver.add(*self._options_of_gpus(round_, new_gpus))
+        self._task[held] = -1
+        self._held_unit[round_.later_gpu[new_gpus]] = held
+        ways = self._options(round_, self._pools.price[self._pools.slot_of(round_.job)])
         if len(known):
-            of_known = _some(offsets, place, cost, gpus + known)
-            self.solver.replace(self._unit[round_.task[known]], *of_known)
-            new = np.concatenate([np.arange(gpus), gpus + fresh])
-            offsets, place, cost = _some(offsets, place, cost, new)
-        units = self.solver.add(offsets, place, cost)
+            self.solver.replace(self._unit[round_.task[known]], *_some(ways, known))
+            ways = _some(ways, fresh)
+        units = self.solver.add(*ways)
         task = round_.task[fresh]
-        self._unit[task] = units[gpus:]
+        self._unit[task] = units
         self._leaf[task] = -1
-        self._task[units[gpus:]] = task
-        self._task[units[:gpus]] = -1
-        self._held_unit[round_.later_gpu[new_gpus]] = units[:gpus]
+        self._task[units] = task
         self._pools.note(task, round_.job[round_.task_job[fresh]])
 
-    def _options(self, round_: Round, held: Ints, wait_price: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return the options of some held GPUs of a round and of all its tasks, in this order.
+    def _options_of_gpus(self, round_: Round, held: Ints) -> Ways:
+        """Return the options of some held GPUs of a round: to stay, or to give way."""
+        own = self._tree.at[round_.later_node[held], round_.later_class[held]]
+        place, cost = np.full((len(held), 2), self._pools.freed), np.zeros((len(held), 2), np.int64)
+        place[:, 0], cost[:, 1] = own, round_.later_price[held]
+        return 2 * np.arange(len(held) + 1), place.ravel(), cost.ravel()
 
-        So GPUs find their nodes empty, and tasks find them there: several times less to search.
+    def _options(self, round_: Round, wait_price: Ints) -> Ways:
+        """Return the options of all tasks of a round.
+
         `wait_price` is by group; a pool that is closed keeps the price that it had last.
         """
-        tree, pools = self._tree, self._pools
-        tasks, units = len(round_.task), len(held) + len(round_.task)
-        gpu, every = np.arange(len(held)), len(held) + np.arange(tasks)
+        pools, wide = self._pools, 1 + round_.may_wait
         slot = pools.slot_of(round_.job)[round_.task_job]
-        own = tree.at[0][round_.later_node[held], round_.later_class[held]]
-        ways = [
-            *(
-                way
-                for option, at in zip(options(round_), tree.at, strict=True)
-                for way in _to_gpus(option, at, round_.task_class[option.task], len(held))
-            ),
-            (every, pools.beyond(slot), np.full(tasks, _NOT_ASKED)),
-            (gpu, own, np.zeros(len(held), np.int64)),
-            (gpu, np.full(len(held), pools.freed), round_.later_price[held]),
-        ]
+        place, cost = np.empty((2, len(slot), wide), np.int64)
+        place[:, 0], cost[:, 0] = pools.beyond(slot), _NOT_ASKED
         if round_.may_wait:
-            ways.append((every, pools.waits(slot), 2 * wait_price[round_.task_job]))
-        return joined_options(
-            units,
-            [
-                OptionsPart(np.bincount(unit, minlength=units), to, price)
-                for unit, to, price in ways
-            ],
-        )
+            place[:, 1], cost[:, 1] = pools.waits(slot), 2 * wait_price[round_.task_job]
+        return options(round_, self._tree.at, CLASS_PRICE, place, cost)
 
     def _add_pools(self, count: int) -> None:
         added = np.full(count, -1)
@@ -249,10 +237,14 @@ class LaminarRound:
         is_open = capacity[pools.waits(slot)] > 0
         wait_price = np.where(is_open, whole.wait_price, pools.price[slot])
         units = np.concatenate([self._held_unit[whole.later_gpu], self._unit[whole.task]])
+        gpus, tasks = self._options_of_gpus(whole, held), self._options(whole, wait_price)
+        offsets = np.concatenate([gpus[0], gpus[0][-1] + tasks[0][1:]])
         return verify_laminar(
             self._parent,
             capacity,
-            *self._options(whole, held, wait_price),
+            offsets,
+            np.concatenate([gpus[1], tasks[1]]),
+            np.concatenate([gpus[2], tasks[2]]),
             self.solver.place_of(units),
             self.solver.leaf_of(units),
             self.solver.prices(),
@@ -263,7 +255,7 @@ class LaminarRound:
 
         The price of the leaf need not be it: where the optimum is degenerate, several are true.
         """
-        leaf = self._tree.at[0][node, kind, None]
+        leaf = self._tree.at[node, kind, None]
         room = self._capacity[leaf]
         self.solver.set_capacity(leaf, room - 1)
         without = self.solver.solve()
@@ -278,31 +270,23 @@ class LaminarRound:
 class _Tree:
     """The places that have GPUs: nodes, then racks, then the whole cluster.
 
-    `at` has a table of numbers per level, `[places of the level, classes]`, -1 where there is no
-    GPU of the class; `node` and `kind` tell what a leaf is.
+    `at` numbers them, `[nodes + racks + 1, classes]`, -1 where there is no GPU of the class; `node`
+    and `kind` tell what a leaf is.
     """
 
     def __init__(self, node_rack: Ints, up: Ints) -> None:
-        in_rack = np.zeros((int(node_rack.max(initial=-1)) + 1, up.shape[1]), np.int64)
-        np.add.at(in_rack, node_rack, up)
-        in_all = in_rack.sum(axis=0, keepdims=True)
-        self.node, self.kind = np.nonzero(up)
-        _, rack_kind = np.nonzero(in_rack)
-        nodes = _numbered(up, 0)
-        racks = _numbered(in_rack, len(self.node))
-        hubs = _numbered(in_all, len(self.node) + len(rack_kind))
-        self.at = (nodes, racks, hubs)
+        nodes, there = len(up), around(up, node_rack) > 0
+        row, kind = np.nonzero(there)
+        self.at = np.full(there.shape, -1)
+        self.at[row, kind] = np.arange(len(row))
+        leaves, roots = np.searchsorted(row, (nodes, len(there) - 1))
+        self.node, self.kind = row[:leaves], kind[:leaves]
+        inner = self.at[-1, kind[leaves:roots]]
         self.parent = np.concatenate([
-            racks[node_rack[self.node], self.kind],
-            hubs[0, rack_kind],
-            np.full(np.count_nonzero(in_all), -1),
+            self.at[nodes + node_rack[self.node], self.kind],
+            inner,
+            np.full(len(row) - roots, -1),
         ])  # fmt: skip
-
-
-def _numbered(gpus: Ints, first: int) -> Ints:
-    table = np.full(gpus.shape, -1, np.int64)
-    table[gpus > 0] = first + np.arange(np.count_nonzero(gpus))
-    return table
 
 
 class _Pools:
@@ -372,16 +356,8 @@ class _Pools:
         self._slot[new], self._owner[slot] = slot, new
 
 
-def _to_gpus(option: Options, at: Ints, smallest: Ints, first: int) -> Iterator[Ways]:
-    """Yield those to each class that a task fits and that is there; `first` is the first task."""
-    for kind in range(at.shape[1]):
-        place = at[:, kind][option.place]
-        row = np.flatnonzero((place >= 0) & (smallest <= kind))
-        price = option.price[row] + CLASS_PRICE * (kind - smallest[row])
-        yield first + option.task[row], place[row], price
-
-
-def _some(offsets: Ints, place: Ints, cost: Ints, units: Ints) -> tuple[Ints, Ints, Ints]:
+def _some(ways: Ways, units: Ints) -> Ways:
     """Return the options of some units."""
+    offsets, place, cost = ways
     chosen, at = options_of(offsets, units)
     return chosen, place[at], cost[at]
