@@ -9,7 +9,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 NATIVE := build/native
 NATIVE_STAMP := $(NATIVE)/.installed
-NATIVE_SOURCES := CMakeLists.txt $(shell find src/headgate/flow/native)
+NATIVE_SOURCES := CMakeLists.txt $(shell find src/headgate/*/native)
 SANITIZED := build/sanitize
 PIP := $(BIN)/pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
 
@@ -18,7 +18,7 @@ help:
 	@echo "make demo      several jobs on a small local cluster, then the same in the simulator"
 	@echo "make test      all checks and tests"
 	@echo "make bench     the measurements in bench/"
-	@echo "make sanitize  the tests of the flow core, its compiled part with assertions and sanitizers"
+	@echo "make sanitize  the tests of what is compiled, with assertions and sanitizers"
 	@echo "make fuzz      the flow core against other solvers, on many random networks"
 	@echo "make fmt       format the code"
 
@@ -44,13 +44,13 @@ $(BIN)/cmake --install $(2) --prefix $(3) >/dev/null
 endef
 
 $(NATIVE_STAMP): $(STAMP) $(NATIVE_SOURCES)
-	@echo "Compiling the flow core"
+	@echo "Compiling"
 	@mkdir -p $(NATIVE)
 	@touch $(NATIVE)/.started
 	@$(call compile,Release,$(NATIVE),src)
 	@mv $(NATIVE)/.started $@
 
-ifeq ($(wildcard src/headgate/flow/_native.*.so),)
+ifneq ($(words $(wildcard src/headgate/*/_native.*.so)),2)
 .PHONY: $(NATIVE_STAMP)
 endif
 
@@ -108,7 +108,7 @@ sanitize: install
 	@libraries=$$(for name in libasan.so libstdc++.so; do $${CXX:-c++} -print-file-name=$$name; done); \
 	packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))'); \
 	LD_PRELOAD=$$(echo $$libraries) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-	  PYTHONPATH=$(abspath $(SANITIZED)/site):$$packages $(BIN)/python -S -m pytest tests/flow
+	  PYTHONPATH=$(abspath $(SANITIZED)/site):$$packages $(BIN)/python -S -m pytest tests/base tests/flow
 
 fuzz: install
 	@$(BIN)/python fuzz/run.py

@@ -6,6 +6,7 @@ import pickle
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -138,6 +139,25 @@ def test_rows_are_taken_from_near_and_far(seed: int, count: int, ascending: bool
         taken = column.freeze().take(np.array(chosen, np.int64))
         assert (taken.dtype, taken.tolist()) == (np.int32, [3 * row for row in chosen])
     assert column.freeze().take(range(5, 9)).tolist() == [15, 18, 21, 24]
+
+
+@pytest.mark.parametrize("row", [-1, 3, PAGE_ROWS, 1 << 62])
+def test_nobody_takes_what_is_not_there(row: int) -> None:
+    column = Column("f8")
+    column.extend(1.0, 3)
+    with pytest.raises(IndexError):
+        column.freeze().take(np.array([0, row]))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "bool", "i4", "i8", "f8", "O"])
+def test_columns_of_every_kind_of_number_tell_the_same(dtype: str) -> None:
+    column = Column(dtype)
+    column.extend(0, 2 * PAGE_ROWS)
+    before, rows = column.freeze(), np.array([1, PAGE_ROWS + 1, 2 * PAGE_ROWS - 1])
+    column[PAGE_ROWS + 1] = 1
+    assert column.freeze().take(rows).tolist() == [0, 1, 0]
+    assert before.take(rows).tolist() == [0, 0, 0]
+    assert column.freeze().changed(before).tolist() == [PAGE_ROWS + 1]
 
 
 def test_what_was_not_a_number_and_still_is_none_has_not_changed() -> None:

@@ -8,46 +8,18 @@ tuple, and a round over 100,000 rows copies only the pages it changes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
-from operator import is_not
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from headgate.base import _native
+
 _SHIFT = 10
 PAGE_ROWS = 1 << _SHIFT
 _MASK = PAGE_ROWS - 1
-_FEW = 16  # pages that are sooner put together than told apart
 
 Array = NDArray[Any]
-
-
-class Rows:
-    """Rows to take from several columns of one table: sorted by page no more than once."""
-
-    def __init__(self, rows: Array) -> None:
-        self.rows = rows
-
-    @cached_property
-    def order(self) -> Array | None:
-        """Their places when sorted by page; None where they are."""
-        page = self.rows >> _SHIFT
-        if not (page[1:] < page[:-1]).any():
-            return None
-        return page.argsort(kind="stable")
-
-    @cached_property
-    def pages(self) -> list[tuple[int, Array]]:
-        """The pages that they are on, and where there."""
-        rows = self.rows if self.order is None else self.rows[self.order]
-        page, within = rows >> _SHIFT, rows & _MASK
-        ends = [*(np.flatnonzero(page[1:] != page[:-1]) + 1).tolist(), len(rows)]
-        begins = [0, *ends[:-1]] if len(rows) else []
-        return [
-            (number, within[begin:end])
-            for number, begin, end in zip(page[begins].tolist(), begins, ends, strict=False)
-        ]
 
 
 class FrozenColumn:
@@ -89,24 +61,18 @@ class FrozenColumn:
             base = number << _SHIFT
             yield base, self._pages[number][: self._length - base]
 
-    def take(self, rows: Array | range | Rows) -> Array:
+    def take(self, rows: Array | range) -> Array:
         """Return the values of some rows, in their order; a range's are not to be written to.
 
-        O(rows x log + pages that they are on).
+        O(rows + pages).
         """
         if isinstance(rows, range):
             return self.span(rows.start, rows.stop)
-        taken: Array
-        chosen = rows if isinstance(rows, Rows) else Rows(rows)
-        if len(self._pages) <= _FEW or len(chosen.rows) > self._length >> 3:
-            taken = self.array()[chosen.rows]
-            return taken
-        parts = [self._pages[page][within] for page, within in chosen.pages]
-        values = np.concatenate(parts) if parts else np.empty(0, self._dtype)
-        if chosen.order is None:
-            return values
-        taken = np.empty_like(values)
-        taken[chosen.order] = values
+        if self._dtype.hasobject:
+            objects: Array = self.array()[rows]
+            return objects
+        taken = np.empty(len(rows), self._dtype)
+        _native.take(self._pages, rows, self._length, _SHIFT, taken)
         return taken
 
     def changed(self, before: FrozenColumn) -> Array:
@@ -118,32 +84,15 @@ class FrozenColumn:
         new = np.arange(before._length, self._length)
         if self is before:
             return new
-        pairs = zip(self._pages, before._pages, strict=False)
-        numbers = [number for number, (one, other) in enumerate(pairs) if one is not other]
-        if not numbers:
-            return new
-        if len(numbers) == 1:
-            differs = _differs(self._pages[numbers[0]], before._pages[numbers[0]])
-        else:
-            differs = _differs(
-                np.concatenate([self._pages[number] for number in numbers]),
-                np.concatenate([before._pages[number] for number in numbers]),
-            )
-        found = np.flatnonzero(differs)
-        rows = (np.array(numbers)[found >> _SHIFT] << _SHIFT) + (found & _MASK)
-        return np.concatenate([rows[: np.searchsorted(rows, before._length)], new])
+        pages, others, item_bytes = self._pages, before._pages, self._dtype.itemsize
+        rows = _native.differing(pages, others, before._length, _SHIFT, item_bytes)
+        if not len(new):
+            return rows
+        return np.concatenate([rows, new])
 
     def thaw(self) -> Column:
         """Return a column of its own that says the same, in O(pages); writing copies pages."""
         return Column(self._dtype, self._pages, self._length)
-
-
-def _differs(values: Array, others: Array) -> Array:
-    if values.dtype == object:
-        return np.fromiter(map(is_not, values, others), bool, len(values))
-    bits = f"u{values.itemsize}"  # NaN is what it was, too
-    differs: Array = values.view(bits) != others.view(bits)
-    return differs
 
 
 class Column:

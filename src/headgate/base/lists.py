@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.base.column import Array, Column, FrozenColumn, Rows
+from headgate.base.column import Array, Column, FrozenColumn
 
 Ints = NDArray[np.int64]
 
@@ -43,13 +43,12 @@ class FrozenLists:
     def flat(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the lists of some rows: offsets `[rows + 1]`, and the numbers, list after list.
 
-        O(numbers returned + numbers on the pages where they lie).
+        O(rows + numbers returned + pages).
         """
-        those = Rows(rows)
-        count = self._count.take(those).astype(np.int64)
+        count = self._count.take(rows).astype(np.int64)
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(count, out=offsets[1:])
-        at = np.arange(offsets[-1]) + np.repeat(self._first.take(those) - offsets[:-1], count)
+        at = np.arange(offsets[-1]) + np.repeat(self._first.take(rows) - offsets[:-1], count)
         return offsets, self._numbers.take(at).astype(np.int64)
 
     def changed(self, before: FrozenLists) -> Array:

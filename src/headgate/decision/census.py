@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.base.column import Rows
 from headgate.decision.shares import Ints
 from headgate.state import Snapshot, TaskState
 
@@ -58,14 +57,14 @@ def moved_in(snapshot: Snapshot, rows: range, class_bytes: Ints) -> Moves:
 def _moves(
     snapshot: Snapshot, rows: range | Ints, then: NDArray[np.uint8], class_bytes: Ints
 ) -> Moves:
-    tasks, those = snapshot.tasks, rows if isinstance(rows, range) else Rows(rows)
-    state, gpus = tasks.state.take(those), tasks.gpus.take(those)
+    tasks = snapshot.tasks
+    state, gpus = tasks.state.take(rows), tasks.gpus.take(rows)
     unfinished, was_unfinished = _UNFINISHED[state], _UNFINISHED[then]
     found = np.flatnonzero((gpus > 0) & (unfinished | was_unfinished))
     return Moves(
         row=found + rows.start if isinstance(rows, range) else rows[found],
-        job=tasks.job.take(those)[found].astype(np.int64),
-        kind=np.searchsorted(class_bytes, tasks.memory_bytes.take(those)[found]),
+        job=tasks.job.take(rows)[found].astype(np.int64),
+        kind=np.searchsorted(class_bytes, tasks.memory_bytes.take(rows)[found]),
         single=gpus[found] == 1,
         unfinished=unfinished[found],
         was_unfinished=was_unfinished[found],

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.base.column import Array, Rows
+from headgate.base.column import Array
+from headgate.base.order import in_order
 from headgate.decision.census import Bools
 from headgate.decision.shares import Ints
 from headgate.decision.standing import Standing
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.tables import GPU_GONE
 
-_GPU_BITS = 31  # rows of tables are 32-bit integers
 _OF_HOLDERS = ("job", "kind", "launched_at", "started_at", "read_s", "checkpoint_s", "progress_s")
 
 
@@ -60,9 +60,8 @@ class Holders:
         task = snapshot.gpus.task.take(gpus).astype(np.int64)
         self.task[gpus] = task
         held = np.flatnonzero(task >= 0)
-        # Columns are read fastest in order; numbers are sorted faster than their indices.
-        by_task = np.sort(task[held] << _GPU_BITS | gpus[held])
-        gpus, rows = by_task & ((1 << _GPU_BITS) - 1), Rows(by_task >> _GPU_BITS)
+        held = held[in_order(task[held])]  # columns are read fastest in order
+        gpus, rows = gpus[held], task[held]
         self.stopping[gpus] = snapshot.tasks.state.take(rows) == TaskState.STOPPING
         for name in _OF_HOLDERS:
             getattr(self, name)[gpus] = getattr(snapshot.tasks, name).take(rows)
@@ -101,8 +100,8 @@ class Backlog:
         active = np.flatnonzero(snapshot.jobs.state.array() == JobState.ACTIVE)
         end = len(snapshot.tasks.state)
         first = snapshot.jobs.first_task[int(active[0])] if len(active) else end
-        rows = range(first, end)
-        self._write(snapshot, np.arange(first, end), rows, np.zeros(len(rows), bool))
+        rows = np.arange(first, end)
+        self._write(snapshot, rows, np.zeros(len(rows), bool))
 
     def follow(self, now: Standing) -> None:
         """Say what the snapshot of a standing says; O(jobs x kinds + changes x log)."""
@@ -112,20 +111,20 @@ class Backlog:
             return
         rows = changes.tasks
         known = rows[: np.searchsorted(rows, len(before.tasks.state))]
-        those, fresh = Rows(known), np.zeros(len(rows), bool)
-        idle = _IDLE[before.tasks.state.take(those)]
-        fresh[: len(known)] = idle & (before.tasks.progress_s.take(those) == 0)
-        self._write(now.snapshot, rows, Rows(rows), fresh)
+        fresh = np.zeros(len(rows), bool)
+        idle = _IDLE[before.tasks.state.take(known)]
+        fresh[: len(known)] = idle & (before.tasks.progress_s.take(known) == 0)
+        self._write(now.snapshot, rows, fresh)
 
-    def _write(self, snapshot: Snapshot, rows: Ints, those: range | Rows, was_fresh: Bools) -> None:
+    def _write(self, snapshot: Snapshot, rows: Ints, was_fresh: Bools) -> None:
         """Take note of tasks that have changed: which of them were idle with nothing saved."""
         self._seen, tasks = snapshot, snapshot.tasks
-        on_gpus = tasks.gpus.take(those) > 0
-        idle = on_gpus & _IDLE[tasks.state.take(those)]
-        saved = tasks.progress_s.take(those) > 0
+        on_gpus = tasks.gpus.take(rows) > 0
+        idle = on_gpus & _IDLE[tasks.state.take(rows)]
+        saved = tasks.progress_s.take(rows) > 0
         step = (idle & ~saved).view(np.int8) - (on_gpus & was_fresh)
         some = np.flatnonzero(step)
-        key = tasks.job.take(those)[some] * _KINDS + tasks.kind.take(those)[some]
+        key = tasks.job.take(rows)[some] * _KINDS + tasks.kind.take(rows)[some]
         keys, counts = _summed(key, step[some].astype(np.int64))
         keys, counts = _summed(*_sorted(np.append(self._key, keys), np.append(self.count, counts)))
         self._key, self.count = keys[counts > 0], counts[counts > 0]

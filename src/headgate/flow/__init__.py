@@ -1,12 +1,11 @@
 """Min-cost flow: networks as arrays, nested places, solvers, proofs; knows no job."""
 
+from headgate.base import not_built
+
 try:
     import headgate.flow._native  # noqa: F401  # before all that needs it
 except ImportError as missing:
-    raise ImportError(
-        f"headgate.flow cannot load its compiled part ({missing}); build it: `make install` in a"
-        " checkout, or `pip install .` with a C++20 compiler such as g++"
-    ) from missing
+    raise not_built("headgate.flow", missing) from missing
 
 from headgate.flow._native import LaminarSolver, Outcome, fetch_options
 from headgate.flow.network import (

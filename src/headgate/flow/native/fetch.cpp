@@ -78,6 +78,11 @@ class Fetching {
     }
 
     FetchOptions all() {
+        // Memory that is not needed after all is never touched.
+        const std::size_t most =
+            (2 * fetch_.copies.size() + units_) * at(where_.classes) + where_.own_place.size();
+        found_.place.reserve(most);
+        found_.cost.reserve(most);
         found_.offsets.reserve(units_ + 1);
         found_.offsets.push_back(0);
         for (std::size_t unit = 0; unit < units_; ++unit) {

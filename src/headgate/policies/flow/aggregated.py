@@ -125,21 +125,3 @@ def cheapest_free(round_: Round, free: Ints) -> Ints:
     price = np.full(len(round_.most), np.iinfo(np.int64).max)
     np.minimum.at(price, np.repeat(round_.task_job, np.diff(offsets)), cost)
     return price
-
-
-def in_order(values: Ints) -> Ints:
-    """Return the indices of whole numbers, none negative, by growing value; of equals, as given."""
-    many = len(values)
-    if int(values.max(initial=0)) >= (1 << 62) // max(many, 1):
-        return np.argsort(values, kind="stable")
-    order: Ints = np.sort(values * many + np.arange(many)) % max(many, 1)  # several times as fast
-    return order
-
-
-def nth_of_equals(values: Ints) -> Ints:
-    """Return how many equal values come before each one; none of them is negative."""
-    order = in_order(values)
-    first = np.flatnonzero(np.diff(values[order], prepend=-1))
-    nth = np.empty_like(order)
-    nth[order] = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
-    return nth

@@ -6,12 +6,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.order import in_order, nth_of_equals
 from headgate.decision import Parameter, Policy, PolicyInfo
 from headgate.decision.costs import FLOW_PAPER
 from headgate.decision.debts import changed_debts, missed_gpu_s
 from headgate.decision.shares import Floats, Ints, fair_shares
 from headgate.decision.standing import Standing
-from headgate.policies.flow.aggregated import Placed, Round, in_order, nth_of_equals
+from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.later import (
     Claims,
     Later,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.order import in_order, nth_of_equals
 from headgate.decision.census import index_of
 from headgate.decision.costs import PRICE_LIMIT
 from headgate.decision.debts import remaining_gpu_s
@@ -15,7 +16,7 @@ from headgate.decision.shares import Floats
 from headgate.decision.standing import Standing
 from headgate.decision.work import Backlog, Holders
 from headgate.flow import Ints
-from headgate.policies.flow.aggregated import Placed, in_order, nth_of_equals
+from headgate.policies.flow.aggregated import Placed
 from headgate.policies.flow.preemption import Runs
 from headgate.state import Snapshot, saved_s
 
@@ -99,8 +100,12 @@ class Waiting:
 
     def price_by_job(self, jobs: int) -> Ints:
         """Return what waiting costs each job's task that waits least."""
+        order = in_order(self.job)
+        job = self.job[order]
+        first = np.flatnonzero(np.diff(job, prepend=-1))
         price = np.full(jobs, PRICE_LIMIT)
-        np.minimum.at(price, self.job, self.price)
+        if len(first):
+            price[job[first]] = np.minimum.reduceat(self.price[order], first)
         return price
 
 
@@ -210,22 +215,20 @@ def _gained_s(now: Standing, later: Later, waiting: Waiting, sought: Ints) -> Fl
 
     Each takes the soonest that is left and fits; its own, where there is none.
     """
-    free_s = _soonest_last(later, now.free.shape[1])
-    if len(free_s) == 1:
-        soonest = np.array(free_s[0])[::-1][: len(sought)]
-        return np.append(soonest, later.wait_s[waiting.run[sought[len(soonest) :]]])
+    own_s, kinds = later.wait_s[waiting.run[sought]], now.free.shape[1]
+    if kinds == 1:
+        gained, many = own_s, min(len(sought), len(later.wait_s))
+        gained[:many] = np.sort(np.partition(later.wait_s, many - 1)[:many])
+        return gained
+    # When GPUs of each class come free by themselves, the soonest last.
+    free_s = [np.sort(later.wait_s[later.runs.kind == k])[::-1].tolist() for k in range(kinds)]
     gained = np.empty(len(sought))
     for n, i in enumerate(sought.tolist()):
         # Some have been taken by those before, perhaps all that are large enough but its own.
         fitting = [each for each in free_s[int(now.task_class[waiting.task[i]]) :] if each]
-        own = [float(later.wait_s[waiting.run[i]])]
+        own = [float(own_s[n])]
         gained[n] = min(fitting, key=lambda each: each[-1], default=own).pop()
     return gained
-
-
-def _soonest_last(later: Later, kinds: int) -> list[list[float]]:
-    """Return when GPUs of each class come free by themselves."""
-    return [np.sort(later.wait_s[later.runs.kind == k])[::-1].tolist() for k in range(kinds)]
 
 
 def ask_again_at(

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.order import nth_of_equals
 from headgate.decision.shares import Floats
 from headgate.decision.standing import Standing
 from headgate.flow import Ints
-from headgate.policies.flow.aggregated import Placed, nth_of_equals
+from headgate.policies.flow.aggregated import Placed
 from headgate.policies.flow.rowmap import RowMap
 
 Flags = NDArray[np.bool_]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.order import nth_of_equals
 from headgate.base.rng import Random
 from headgate.decision.account import Account
 from headgate.decision.certified import Certified
@@ -19,7 +20,7 @@ from headgate.decision.standing import Standing, standing, unplaceable
 from headgate.flow import Ints
 from headgate.model import Job
 from headgate.policies.flow.accounts import free_gpu_price_s, job_accounts, run_price_s
-from headgate.policies.flow.aggregated import Placed, Round, nth_of_equals
+from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.later import Later
 from headgate.policies.flow.line import Line, first_round
 from headgate.policies.flow.offers import Offers, candidates

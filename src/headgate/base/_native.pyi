@@ -1,0 +1,37 @@
+"""The compiled part of what everything stands on; its sources are in `native/`."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+def take(
+    pages: tuple[NDArray[Any], ...], rows: Ints, length: int, shift: int, taken: NDArray[Any]
+) -> None:
+    """Read some of `length` rows on pages of `2^shift` into `taken`; raises IndexError.
+
+    Items are of 1, 4 or 8 bytes. O(rows + pages).
+    """
+
+def differing(
+    pages: tuple[NDArray[Any], ...],
+    others: tuple[NDArray[Any], ...],
+    length: int,
+    shift: int,
+    item_bytes: int,
+) -> Ints:
+    """Return those of the first `length` rows that differ in their bits, ascending.
+
+    Items are of 1, 4 or 8 bytes. O(pages + rows of those that are not the same object).
+    """
+
+def in_order(values: Ints) -> Ints:
+    """Return the indices of whole numbers by growing value; of equals, as given.
+
+    A radix sort: several times as fast as a stable sort that compares.
+    """
+
+def nth_of_equals(values: Ints) -> Ints:
+    """Return how many equal values come before each one."""

@@ -1,0 +1,70 @@
+#include "order.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+
+namespace headgate::base {
+namespace {
+
+constexpr int kDigitBits = 11;
+constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
+
+struct Keyed {
+    std::uint64_t key;
+    std::int64_t index;
+};
+
+std::uint64_t above(std::int64_t value, std::int64_t least) {
+    return static_cast<std::uint64_t>(value) - static_cast<std::uint64_t>(least);
+}
+
+// Sort by one digit, stably.
+void pass(const std::vector<Keyed>& from, std::vector<Keyed>& to, int shift) {
+    std::array<std::size_t, kDigits> begin{};
+    for (const Keyed& each : from) ++begin[(each.key >> shift) % kDigits];
+    std::size_t sum = 0;
+    for (std::size_t& each : begin) sum += std::exchange(each, sum);
+    for (const Keyed& each : from) to[begin[(each.key >> shift) % kDigits]++] = each;
+}
+
+// Values less the least of them, in order: a radix sort, as many passes as they have digits.
+std::vector<Keyed> sorted(Numbers values) {
+    if (values.empty()) return {};
+    const auto [least, most] = std::minmax_element(values.begin(), values.end());
+    const std::uint64_t range = above(*most, *least);
+    std::vector<Keyed> keyed(values.size()), other(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        keyed[i] = {above(values[i], *least), static_cast<std::int64_t>(i)};
+    }
+    for (int shift = 0; shift < 64 && range >> shift != 0; shift += kDigitBits) {
+        pass(keyed, other, shift);
+        keyed.swap(other);
+    }
+    return keyed;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> in_order(Numbers values) {
+    std::vector<std::int64_t> order;
+    order.reserve(values.size());
+    for (const Keyed& each : sorted(values)) order.push_back(each.index);
+    return order;
+}
+
+std::vector<std::int64_t> nth_of_equals(Numbers values) {
+    std::vector<std::int64_t> nth(values.size());
+    std::int64_t before = 0;
+    const Keyed* last = nullptr;
+    const std::vector<Keyed> order = sorted(values);
+    for (const Keyed& each : order) {
+        before = last != nullptr && last->key == each.key ? before + 1 : 0;
+        nth[static_cast<std::size_t>(each.index)] = before;
+        last = &each;
+    }
+    return nth;
+}
+
+}  // namespace headgate::base
