@@ -177,7 +177,7 @@ void FreeMoves::find_wide(Place zone, Wide& wide) {
         if (exact > price) {
             zones_.set_key(t, exact);
         } else {
-            zones_.units[t].key = kNoKey;
+            zones_.forget_key(t);
             wide.units.push_back(t);
         }
     }

@@ -30,7 +30,7 @@ void Search::resize() {
 void Search::next_round() {
     if (++round_ != 0) return;
     round_ = 1;  // the numbers have gone round
-    for (auto& v : zones_.vertex) v.seen = v.done = 0;
+    for (auto& v : zones_.vertex) v.seen = 0;
     for (auto& arrival : arrival_) arrival.way = 0;
     for (Unit t = 0; t < zones_.units.size(); ++t) zones_.units[t].read = 0;
 }
@@ -46,7 +46,8 @@ void Search::begin(Cost radius, bool from_sink) {
     outside_ = zones_.outside + zones_.sink_price();
     floor_ = zones_.floor_price();
     queue_.clear();
-    settled_.clear();
+    reached_.clear();
+    expanded_ = 0;
     pulled_.clear();
     read_zones_.clear();
 }
@@ -117,7 +118,7 @@ std::vector<Unit> Search::raise(std::span<const Unit> units, const FreeMoves& fr
     bound_ = risen;
     restore_keys();
     change_prices();
-    for (const Place zone : settled_) scarce_ = scarce_ || is_scarce(zone);
+    for (const Place zone : reached_) scarce_ = scarce_ || is_scarce(zone);
     std::sort(leaving.begin(), leaving.end());
     leaving.erase(std::unique(leaving.begin(), leaving.end()), leaving.end());
     return leaving;
@@ -144,7 +145,7 @@ void Search::fill_nearest() {
 
 bool Search::run() {
     while (!queue_.empty() && queue_.top().key < bound_) {
-        if (!both_ways_ && settled_.size() == kAlone && !scarce_) start_backward();
+        if (!both_ways_ && expanded_ == kAlone && !scarce_) start_backward();
         if (both_ways_) {
             // Ways by which a unit ends nowhere are not seen from the other end.
             const bool enough = (goal_ == kNowhere || met_) && bound_ < zones_.outside / 4;
@@ -169,6 +170,7 @@ void Search::step() {
     const Place zone = zones_.forest.of_rank(code >> 2);
     at_ = distance;
     queue_.pop();
+    fetch_next();
     if ((code & 3) == kUnits) {
         if (zones_.forest.is_wide(zone)) {
             read_units(zone);
@@ -177,10 +179,18 @@ void Search::step() {
         }
     } else if ((code & 3) == kZones) {
         read_zones(zone);
-    } else if (auto& v = zones_.vertex[zone]; v.done != round_ && v.distance == distance) {
-        v.done = round_;
-        settled_.push_back(zone);
+    } else if (distance == zones_.vertex[zone].distance + delay(zone)) {
+        ++expanded_;
         expand(zone);
+    }
+}
+
+// The options that are read next, most likely.
+void Search::fetch_next() const {
+    if (queue_.empty() || queue_.top().what < 0 || (queue_.top().what & 3) != kZone) return;
+    const Place zone = zones_.forest.of_rank(queue_.top().what >> 2);
+    if (const Unit t = zones_.units.only_member(zone); t != kNowhere) {
+        zones_.units.fetch_options(t);
     }
 }
 
@@ -233,6 +243,7 @@ void Search::reach(Place zone, Cost distance, Unit t, std::int32_t option, Place
     }
     auto& v = zones_.vertex[zone];
     if (v.seen == round_ && distance >= v.distance) return;
+    const bool first = v.seen != round_;
     v.seen = round_;
     v.distance = distance;
     arrival_[zone] = {t, option, from};
@@ -244,7 +255,19 @@ void Search::reach(Place zone, Cost distance, Unit t, std::int32_t option, Place
         end_at(zone, distance, false);
         return;  // whatever lies beyond is further away
     }
-    push(distance, zone, kZone);
+    if (first) reached_.push_back(zone);
+    const Cost due = distance + delay(zone);
+    if (due >= bound_) return;
+    push(due, zone, kZone);
+    if (const Unit there = zones_.units.only_member(zone); there != kNowhere) {
+        zones_.units.fetch(there);
+    }
+}
+
+// How far it is at least from a zone to the next one.
+Cost Search::delay(Place zone) const {
+    const auto& v = zones_.vertex[zone];
+    return v.key == kNoKey ? 0 : std::max(Cost{0}, v.key - v.price);
 }
 
 // A way has been found: straight to this zone, or by where both halves met. Shorter ones count.
@@ -314,28 +337,39 @@ void Search::expand(Place zone) {
 // Reads the units of a narrow zone whose cheapest move may be within reach, and comes back for the
 // others.
 void Search::read_narrow(Place zone) {
-    const Cost base = zones_.vertex[zone].distance - zones_.vertex[zone].price;
-    Cost next = kFar;
+    auto& units = zones_.units;
+    auto& vertex = zones_.vertex[zone];
+    const Cost base = vertex.distance - vertex.price;
+    Cost least = kFar, next = kFar;  // keys of those that are read; of those that are not
     due_.clear();
-    zones_.read_zone(zone, [&](Place x) {
-        const auto& members = zones_.units.members(x);
-        for (const Unit t : members) zones_.units.fetch(t);
-        for (const Unit t : members) {
-            const auto& unit = zones_.units[t];
-            if (unit.read == round_) continue;
-            if (unit.key == kNoKey || base + unit.key <= at_) {
-                zones_.units.fetch_options(t);
-                due_.push_back(t);
-            } else {
-                next = std::min(next, base + unit.key);
-            }
+    auto look = [&](Unit t) {
+        const auto& unit = units[t];
+        if (unit.read == round_) {
+            least = std::min(least, unit.key);
+        } else if (unit.key == kNoKey || base + unit.key <= at_) {
+            units.fetch_options(t);
+            due_.push_back(t);
+        } else {
+            next = std::min(next, unit.key);
         }
-    });
-    for (const Unit t : due_) {
-        zones_.units[t].read = round_;
-        zones_.units[t].key = read_unit(t, zone, base) - base;
+    };
+    const bool is_leaf = zones_.forest.is_leaf(zone);
+    if (const Unit only = units.only_member(zone); is_leaf && only != kNowhere) {
+        look(only);
+    } else {
+        zones_.read_zone(zone, [&](Place x) {
+            const auto& members = units.members(x);
+            for (const Unit t : members) units.fetch(t);
+            for (const Unit t : members) look(t);
+        });
     }
-    if (next < bound_) push(next, zone, kUnits);
+    for (const Unit t : due_) {
+        units[t].read = round_;
+        units[t].key = read_unit(t, zone, base) - base;
+        least = std::min(least, units[t].key);
+    }
+    if (is_leaf) vertex.key = std::min(least, next);
+    if (next < kFar && base + next < bound_) push(base + next, zone, kUnits);
 }
 
 // Reads the units of a wide zone whose cheapest move is within reach, and comes back for the
@@ -402,7 +436,7 @@ void Search::change_prices() {
     auto& vertex = zones_.vertex;
     Cost risen = bound_;
     if (met_ && !queue_.empty()) risen = std::min(risen, queue_.top().key);
-    for (const Place zone : settled_) {
+    for (const Place zone : reached_) {
         if (vertex[zone].distance < risen) vertex[zone].price += risen - vertex[zone].distance;
     }
     if (from_sink_ && risen > 0) {

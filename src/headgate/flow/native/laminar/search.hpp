@@ -59,6 +59,7 @@ private:
     void begin(Cost radius, bool from_sink);
     bool run();
     void step();
+    void fetch_next() const;
     void start_backward();
     bool backward_is_due() const;
     void step_backward();
@@ -67,6 +68,7 @@ private:
     void read_zones(Place wide_zone);
     void read_narrow(Place zone);
     Cost read_unit(Unit t, Place zone, Cost base);
+    Cost delay(Place zone) const;
     void reach(Place zone, Cost distance, Unit t, std::int32_t option, Place from);
     void push(Cost distance, Place zone, Kind kind) {
         queue_.push(distance, 4 * zones_.forest.rank(zone) + kind);
@@ -98,7 +100,8 @@ private:
     bool met_ = false;        // which of both
     std::size_t rotation_ = 0;
     std::int64_t read_ = 0, began_ = 0, back_began_ = 0;
-    std::vector<Place> settled_, read_zones_;
+    std::size_t expanded_ = 0;  // so many zones have been
+    std::vector<Place> reached_, read_zones_;
     std::vector<Step> steps_;
     std::vector<Pulled> pulled_;
     std::vector<Unit> due_;  // in the zone that is read

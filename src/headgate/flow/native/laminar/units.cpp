@@ -114,6 +114,10 @@ void Units::renumber(const std::vector<Place>& now) {
     std::vector<std::vector<Unit>> members(forest_.size() + 1);
     for (std::size_t v = 0; v < now.size(); ++v) members[now[v]] = std::move(members_[v]);
     members_ = std::move(members);
+    only_member_.assign(members_.size(), kNowhere);
+    for (std::size_t v = 0; v < members_.size(); ++v) {
+        if (members_[v].size() == 1) only_member_[v] = members_[v].front();
+    }
     for (Option& option : options_) option.what = now[option.what];
     std::vector<Unit> alive;
     for (Unit t = 0; t < size(); ++t) {

@@ -26,7 +26,10 @@ public:
     };
 
     explicit Units(const Forest& forest)
-        : forest_(forest), members_(forest.size() + 1), listed_(forest.size()) {}
+        : forest_(forest),
+          members_(forest.size() + 1),
+          only_member_(forest.size() + 1, kNowhere),
+          listed_(forest.size()) {}
 
     Unit size() const { return static_cast<Unit>(records_.size()); }
     std::int64_t alive() const { return alive_; }
@@ -43,6 +46,8 @@ public:
 
     std::int64_t listed_at(Place v) const { return static_cast<std::int64_t>(listed_[v].size()); }
     const std::vector<Unit>& members(Place v) const { return members_[v]; }
+    // Who is alone there; kNowhere where nobody is, or several.
+    Unit only_member(Place v) const { return only_member_[v]; }
 
     // Takes options as given (CSR, places by their outer numbers), unplaced; returns the units.
     std::vector<Unit> add(std::span<const std::int64_t> offsets,
@@ -88,6 +93,7 @@ public:
         unit.paid = cost;
         unit.slot = static_cast<std::int32_t>(members_[v].size());
         members_[v].push_back(t);
+        only_member_[v] = unit.slot == 0 ? t : kNowhere;
     }
     void take(Unit t) {
         auto& unit = records_[t];
@@ -96,6 +102,7 @@ public:
         members[unit.slot] = last;
         records_[last].slot = unit.slot;
         members.pop_back();
+        only_member_[unit.at] = members.size() == 1 ? members[0] : kNowhere;
         unit.at = kNowhere;
     }
 
@@ -117,6 +124,7 @@ private:
     std::vector<Record> records_;
     std::vector<Option> options_;
     std::vector<std::vector<Unit>> members_;
+    std::vector<Unit> only_member_;
     std::vector<std::vector<Listed>> listed_;
     std::vector<Unit> free_;  // numbers to be used again: no list names them
     std::vector<Unit> gone_;  // numbers that lists may still name

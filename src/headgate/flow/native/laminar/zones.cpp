@@ -25,6 +25,7 @@ Zones::Zones(const Forest& forest_, Units& units_)
 void Zones::put(Unit t, Place v, Cost cost) {
     units.put(t, v, cost);
     bump(v, 1);
+    vertex[v].key = kNoKey;
     if (v != forest.sink()) cost_ += cost;
     note(t);
 }
@@ -138,7 +139,7 @@ void Zones::index(Unit t) {
     if (zone != forest.sink() && forest.is_wide(zone)) {
         set_key(t, cheapest_move(t));
     } else {
-        units[t].key = kNoKey;
+        forget_key(t);
     }
 }
 
@@ -250,7 +251,7 @@ void Zones::rebuild() {
         if (closed) vertex[v].price = kClosed;
         keys_[v].clear();
         zones_[v].clear();
-        zone_key_[v] = kNoKey;
+        vertex[v].key = zone_key_[v] = kNoKey;
     }
     vertex[forest.sink()].zone = forest.sink();
     std::vector<std::vector<Entry>> keys(forest.size());
@@ -285,7 +286,7 @@ void Zones::renumber(const std::vector<Place>& now) {
     keys_.assign(places, {});
     zones_.assign(places, {});
     zone_key_.assign(places, kNoKey);
-    for (auto& v : vertex) v.seen = v.done = 0;
+    for (auto& v : vertex) v.seen = 0;
     rebuild();
     // Where units are listed no longer, there is no way to tell a price later: it is told now.
     bool told = false;
@@ -332,6 +333,7 @@ void Zones::check() {
             if (zone_of(option.what) != zone) move = std::min(move, cost - units[t].paid);
         }
         must(units[t].key <= move, "key", t);  // kNoKey is least of all
+        must(!forest.is_leaf(zone) || vertex[zone].key <= move, "key of a leaf", t);
         if (zone != forest.sink() && forest.is_wide(zone)) {
             must(units[t].key != kNoKey, "no key", t);
         }

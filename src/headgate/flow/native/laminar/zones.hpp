@@ -12,7 +12,7 @@
 //   - price(place) >= price(zone above) >= price(sink); a root with capacity left has the sink's;
 //   - every placed unit t: cost + price is least at its own option, over all its options;
 //   - a unit's key, if it has one, is at most the length of its cheapest move out of its zone; in a
-//     wide zone each has one.
+//     wide zone each has one. A leaf's key, if it has one, is at most that of any unit there.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ namespace headgate::flow::laminar {
 struct Vertex {
     Cost price = 0;           // of the zone, where this is one
     Cost distance = 0;        // of the search under way
+    Cost key = kNoKey;        // of a leaf, from its units'
     std::uint32_t seen = 0;   // the search that set `distance`
-    std::uint32_t done = 0;   // the search for which it is final
     Place zone = kNowhere;    // which zone the place belongs to
 };
 
@@ -138,8 +138,12 @@ public:
     bool offer_key(Unit t, Cost key) {
         return units[t].key != kNoKey && key < units[t].key && set_key(t, key);
     }
+    // Of a unit in a narrow zone, until it is read.
+    void forget_key(Unit t) { units[t].key = vertex[units[t].at].key = kNoKey; }
     bool set_key(Unit t, Cost key) {
         units[t].key = key;
+        Cost& least = vertex[units[t].at].key;
+        least = std::min(least, key);
         const Place zone = zone_of_unit(t);
         if (zone == forest.sink() || !forest.is_wide(zone)) return false;
         keys_[zone].push(key, t);
