@@ -40,6 +40,21 @@ def test_plans_are_optimal_cold_and_after_changes(
         _check(solver, ids, every, places.parent, capacity, choice)
 
 
+def test_a_hole_is_filled_that_more_units_would_fill_than_are_read_near_it() -> None:
+    many, rng = 20_000, np.random.default_rng(5)
+    parent, capacity = np.array([-1, -1]), np.array([1, many])
+    cost = rng.integers([0, 5000], [1000, 6000], (many + 2, 2))
+    place = np.tile([0, 1], many + 2)
+    choice = Options(offsets=2 * np.arange(many + 3), place=place, cost=cost.ravel())
+    solver = LaminarSolver(parent, capacity)
+    ids = solver.add(choice.offsets, choice.place, choice.cost)
+    every = np.arange(many + 2)
+    _check(solver, ids, every, parent, capacity, choice)
+    alone = solver.place_of(ids) == 0
+    solver.remove(ids[alone])
+    _check(solver, ids, every[~alone], parent, capacity, choice)
+
+
 def _reprice(
     solver: LaminarSolver,
     ids: Ints,

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headgate.decision.census import Bools
 from headgate.flow import (
     Certificate,
     Ints,
@@ -40,8 +40,6 @@ _ENDLESS = 1 << 40  # room for all GPUs that give way
 
 _SPARE = 16
 """Pools for so many groups are there before they are needed: places join at a price."""
-
-Flags = NDArray[np.bool_]
 
 Ways = tuple[Ints, Ints, Ints]
 """Offsets `[units + 1]`, places and costs of options: what some units may take."""
@@ -73,9 +71,9 @@ class LaminarRound:
         """How many tasks are units."""
         return int(self._pools.offered.sum())
 
-    def has(self, tasks: Ints) -> Flags:
+    def has(self, tasks: Ints) -> Bools:
         """Return whether tasks (rows) are units."""
-        has: Flags = self._unit[tasks] >= 0
+        has: Bools = self._unit[tasks] >= 0
         return has
 
     def next(self, round_: Round, gone: Ints) -> None:

@@ -21,8 +21,6 @@ class Line:
         self.scene, self.followed = scene, 0
         self._offers = Offers()
         round_ = first_round(scene, self._offers)
-        self._is_read = np.zeros(0, bool)  # by shard: whether a task read it that was offered
-        self._note_reads(scene, round_.task)
         self.solved = LaminarRound(round_, scene.up())
 
     def next(self, scene: Scene) -> bool:
@@ -43,7 +41,6 @@ class Line:
             return False
         round_ = scene.round_of(np.sort(np.concatenate([new, other])), self._offers)
         self._offers.count(tasks.kind[new], 1)
-        self._note_reads(scene, tasks.row[new])
         solved.next(round_, gone)
         self.scene, self.followed = scene, self.followed + 1
         return True
@@ -55,22 +52,12 @@ class Line:
             before.now.class_bytes, scene.now.class_bytes
         )
 
-    def _note_reads(self, scene: Scene, rows: Ints) -> None:
-        inputs = scene.snapshot.tasks.input.take(rows).astype(np.int64)
-        _, shard = scene.snapshot.inputs.shards.flat(inputs)
-        shards = len(scene.snapshot.shards.size_bytes)
-        self._is_read = np.concatenate([
-            self._is_read, np.zeros(shards - len(self._is_read), bool),
-        ])  # fmt: skip
-        self._is_read[shard] = True
-
     def _with_other_reads(self, scene: Scene, changes: Changes, offered: Ints) -> Ints:
         """Return which of the tasks offered read shards of other sizes or on other nodes now."""
-        known = changes.shards[changes.shards < len(self._is_read)]
-        known = known[self._is_read[known]]
+        known = self._offers.read_among(changes.shards)
         if not len(known):
             return NONE
-        changed = np.zeros(len(self._is_read), bool)
+        changed = np.zeros(len(scene.snapshot.shards.size_bytes), bool)
         changed[known] = True
         inputs = scene.snapshot.tasks.input.take(scene.tasks.row[offered]).astype(np.int64)
         offsets, shard = scene.snapshot.inputs.shards.flat(inputs)

@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headgate.base.order import nth_of_equals
+from headgate.decision.census import Bools
 from headgate.decision.shares import Floats
 from headgate.decision.standing import Standing
 from headgate.flow import Ints
 from headgate.policies.flow.aggregated import Placed
 from headgate.policies.flow.rowmap import RowMap
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,7 +26,7 @@ class Candidates:
     row: Ints
     job: Ints  # index into `Standing.jobs`
     kind: Ints  # row of the first task of its kind
-    able: Flags
+    able: Bools
 
 
 def candidates(now: Standing, kind: Ints, most: Ints, *, ahead: bool) -> Candidates:
@@ -41,22 +39,32 @@ def candidates(now: Standing, kind: Ints, most: Ints, *, ahead: bool) -> Candida
 
 
 class Offers:
-    """How many tasks of each kind are offered, and what one reads."""
+    """How many tasks of each kind are offered, what one reads, and which shards are read at all."""
 
     def __init__(self) -> None:
         """Begin with none."""
         self._count, self._bytes = RowMap(0), RowMap(0)
+        self._is_read = np.zeros(0, bool)  # by shard
 
-    def new(self, tasks: Candidates, most: Ints, offered: Flags) -> Ints:
+    def new(self, tasks: Candidates, most: Ints, offered: Bools) -> Ints:
         """Return which tasks to offer besides those `offered`, as indices; `most` is by job."""
         able = np.flatnonzero(tasks.able & ~offered)
         room = most[tasks.job[able]] - self._count[tasks.kind[able]]
         able, room = able[room > 0], room[room > 0]
         return able[nth_of_equals(tasks.kind[able]) < room]
 
-    def note(self, kind: Ints, read_bytes: Ints) -> None:
-        """Take note of what tasks of some kinds read."""
+    def note(self, kind: Ints, read_bytes: Ints, shards: Ints) -> None:
+        """Take note of what tasks of some kinds read, and of the shards that it is."""
         self._bytes[kind] = read_bytes
+        new = int(shards.max(initial=-1)) + 1 - len(self._is_read)
+        if new > 0:
+            self._is_read = np.concatenate([self._is_read, np.zeros(new, bool)])
+        self._is_read[shards] = True
+
+    def read_among(self, shards: Ints) -> Ints:
+        """Return which of some shards, ascending, a task read that is or was offered."""
+        known = shards[: np.searchsorted(shards, len(self._is_read))]
+        return known[self._is_read[known]]
 
     def count(self, kind: Ints, step: int) -> None:
         """Count tasks that are offered from now on, or no longer."""

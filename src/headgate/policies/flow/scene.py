@@ -80,7 +80,7 @@ class Scene:
         replica_first, replica_node = snapshot.shards.replicas.flat(shard)
         read_task = np.repeat(np.arange(len(row)), np.diff(offsets))
         read_bytes = np.bincount(read_task, size_bytes, minlength=len(row)).astype(np.int64)
-        offers.note(self.tasks.kind[tasks], read_bytes)
+        offers.note(self.tasks.kind[tasks], read_bytes, shard)
         per_byte = prices_per_byte(snapshot.bandwidth, alpha1=prices.alpha1, alpha2=prices.alpha2)
         return Round(
             node_rack=snapshot.nodes.rack.array().astype(np.int64),
