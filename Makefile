@@ -50,7 +50,7 @@ $(NATIVE_STAMP): $(STAMP) $(NATIVE_SOURCES)
 	@$(call compile,Release,$(NATIVE),src)
 	@mv $(NATIVE)/.started $@
 
-ifneq ($(words $(wildcard src/headgate/*/_native.*.so)),2)
+ifeq ($(and $(wildcard src/headgate/base/_native.*.so),$(wildcard src/headgate/flow/_native.*.so)),)
 .PHONY: $(NATIVE_STAMP)
 endif
 

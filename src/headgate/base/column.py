@@ -101,7 +101,10 @@ class Column:
     __slots__ = ("_dtype", "_frozen", "_length", "_owned", "_pages")
 
     def __init__(self, dtype: DTypeLike, pages: Sequence[Array] = (), length: int = 0) -> None:
-        """Begin without rows, or with `length` rows on pages that others read too."""
+        """Begin without rows, or with `length` rows on pages that others read too.
+
+        Rows are numbers of 1, 4 or 8 bytes, or objects.
+        """
         self._dtype = np.dtype(dtype)
         self._pages = list(pages)
         self._owned: set[int] = set()

@@ -2,7 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
 #include "order.hpp"

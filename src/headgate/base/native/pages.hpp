@@ -4,7 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
-#include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace headgate::base {

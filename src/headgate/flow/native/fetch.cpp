@@ -78,9 +78,10 @@ class Fetching {
     }
 
     FetchOptions all() {
-        // Memory that is not needed after all is never touched.
+        // For some classes at once; memory that is not needed after all is never touched.
+        const std::size_t classes = std::min<std::size_t>(4, at(where_.classes));
         const std::size_t most =
-            (2 * fetch_.copies.size() + units_) * at(where_.classes) + where_.own_place.size();
+            (2 * fetch_.copies.size() + units_) * classes + where_.own_place.size();
         found_.place.reserve(most);
         found_.cost.reserve(most);
         found_.offsets.reserve(units_ + 1);
