@@ -100,7 +100,7 @@ class Backlog:
         active = np.flatnonzero(snapshot.jobs.state.array() == JobState.ACTIVE)
         end = len(snapshot.tasks.state)
         first = snapshot.jobs.first_task[int(active[0])] if len(active) else end
-        rows = np.arange(first, end)
+        rows = range(first, end)
         self._write(snapshot, rows, np.zeros(len(rows), bool))
 
     def follow(self, now: Standing) -> None:
@@ -116,7 +116,7 @@ class Backlog:
         fresh[: len(known)] = idle & (before.tasks.progress_s.take(known) == 0)
         self._write(now.snapshot, rows, fresh)
 
-    def _write(self, snapshot: Snapshot, rows: Ints, was_fresh: Bools) -> None:
+    def _write(self, snapshot: Snapshot, rows: range | Ints, was_fresh: Bools) -> None:
         """Take note of tasks that have changed: which of them were idle with nothing saved."""
         self._seen, tasks = snapshot, snapshot.tasks
         on_gpus = tasks.gpus.take(rows) > 0
@@ -129,7 +129,8 @@ class Backlog:
         keys, counts = _summed(*_sorted(np.append(self._key, keys), np.append(self.count, counts)))
         self._key, self.count = keys[counts > 0], counts[counts > 0]
         if len(self.begun) or saved.any():
-            self.begun = np.union1d(np.setdiff1d(self.begun, rows), rows[idle & saved])
+            those = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
+            self.begun = np.union1d(np.setdiff1d(self.begun, those), those[idle & saved])
 
 
 def _sorted(keys: Ints, counts: Ints) -> tuple[Ints, Ints]:
