@@ -45,7 +45,7 @@ def random_round(gpus: int, seed: int) -> Round:
         task=np.arange(tasks),
         task_job=task_job,
         task_class=np.zeros(tasks, np.int64),
-        read_task=np.arange(tasks),
+        read_first=np.arange(tasks + 1),
         read_price=shard_prices(sizes, per_byte),
         replica_first=np.arange(tasks + 1) * 3,
         replica_node=np.concatenate([rng.choice(nodes, 3, replace=False) for _ in range(tasks)]),

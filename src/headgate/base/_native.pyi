@@ -1,23 +1,17 @@
 """The compiled part of what everything stands on; its sources are in `native/`."""
 
-from typing import Any
+from headgate.base.column import Array
+from headgate.base.lists import Ints
 
-import numpy as np
-from numpy.typing import NDArray
-
-Ints = NDArray[np.int64]
-
-def take(
-    pages: tuple[NDArray[Any], ...], rows: Ints, length: int, shift: int, taken: NDArray[Any]
-) -> None:
+def take(pages: tuple[Array, ...], rows: Ints, length: int, shift: int, taken: Array) -> None:
     """Read some of `length` rows on pages of `2^shift` into `taken`; raises IndexError.
 
     Items are of 1, 4 or 8 bytes. O(rows + pages).
     """
 
 def differing(
-    pages: tuple[NDArray[Any], ...],
-    others: tuple[NDArray[Any], ...],
+    pages: tuple[Array, ...],
+    others: tuple[Array, ...],
     length: int,
     shift: int,
     item_bytes: int,

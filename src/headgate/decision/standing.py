@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headgate.base.column import FrozenColumn
+from headgate.base.order import in_order
 from headgate.decision.census import Bools, Census, Moves, index_of, moved_in, moved_since, nobody
 from headgate.decision.shares import NO_CEILING, Hierarchy, Ints
 from headgate.model import Job
@@ -96,7 +97,7 @@ class _Waiting:
 
     def in_order(self) -> _Waiting:
         """Return the same by ascending row."""
-        order = self.task.argsort(kind="stable")
+        order = in_order(self.task)
         return _Waiting(task=self.task[order], job=self.job[order], kind=self.kind[order])
 
 
@@ -145,7 +146,7 @@ def _hardware(snapshot: Snapshot) -> Hardware:
     kind = np.where(there, np.searchsorted(class_bytes, memory_bytes), -1)
     row = np.flatnonzero(there)
     cell = _ints(snapshot.gpus.node)[row] * len(class_bytes) + kind[row]
-    order = np.argsort(cell, kind="stable")
+    order = in_order(cell)
     return Hardware(class_bytes=class_bytes, gpus=gpus, kind=kind, row=row[order], cell=cell[order])
 
 

@@ -134,7 +134,7 @@ class Backlog:
 
 
 def _sorted(keys: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    order = np.argsort(keys, kind="stable")
+    order = in_order(keys)
     return keys[order], counts[order]
 
 

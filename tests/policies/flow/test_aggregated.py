@@ -48,7 +48,7 @@ def reads_of(draw: st.DrawFn, tasks: int, nodes: int, shards: int) -> dict[str, 
     read = list(itertools.chain(*reads))
     near = [replicas[shard] for shard in read]
     return {
-        "read_task": ints([t for t, each in enumerate(reads) for _ in each]),
+        "read_first": ints([0, *itertools.accumulate(map(len, reads))]),
         "read_price": shard_prices(ints([sizes[shard] for shard in read]), per_byte),
         "replica_first": ints([0, *itertools.accumulate(map(len, near))]),
         "replica_node": ints(list(itertools.chain(*near))),
@@ -102,7 +102,7 @@ def prices() -> st.SearchStrategy[int]:
 def price_on(round_: Round, task: int, node: int, kind: int) -> int:
     """The price of a task on a GPU, straight from the paper's section 3."""
     total = 0
-    for read in np.flatnonzero(round_.read_task == task).tolist():
+    for read in range(*round_.read_first[task : task + 2].tolist()):
         first, end = round_.replica_first[read : read + 2]
         holders = round_.replica_node[first:end].tolist()
         if node in holders:
@@ -261,7 +261,7 @@ def test_prices_follow_the_papers_worked_example() -> None:
         task=ints([0]),
         task_job=ints([0]),
         task_class=ints([0]),
-        read_task=ints([0, 0]),
+        read_first=ints([0, 2]),
         read_price=shard_prices(
             ints([10**9, 2 * 10**9]), prices_per_byte(bandwidth, alpha1=1, alpha2=1)
         ),

@@ -1,10 +1,12 @@
 // The Python module headgate.base._native: reading columns, and orders of whole numbers.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
+#include "arrays.hpp"
 #include "order.hpp"
 #include "pages.hpp"
 
@@ -13,15 +15,15 @@ namespace nb = nanobind;
 namespace headgate::base {
 namespace {
 
-using Ints = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using NumPyInts = nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>>;
-
-NumPyInts numpy(std::vector<std::int64_t>&& values) {
-    auto* kept = new std::vector<std::int64_t>(std::move(values));
-    const nb::capsule owner(kept, [](void* p) noexcept {
-        delete static_cast<std::vector<std::int64_t>*>(p);
-    });
-    return NumPyInts(kept->data(), {kept->size()}, owner);
+// Call `act` with a number of so many bytes.
+template <class Act>
+void with_item(std::size_t bytes, Act act) {
+    switch (bytes) {
+        case 1: return act(std::uint8_t{});
+        case 4: return act(std::uint32_t{});
+        case 8: return act(std::uint64_t{});
+        default: throw nb::value_error("items are of 1, 4 or 8 bytes");
+    }
 }
 
 // `data` are the pages, those opened that hold `rows`.
@@ -43,13 +45,10 @@ void take(nb::tuple pages, const Ints& rows, std::int64_t length, int shift, nb:
         if (row < 0 || row >= length) throw nb::index_error("a row is not of this column");
         read.open(static_cast<std::size_t>(row >> shift));
     }
-    const std::size_t item = rows.size() == 0 ? 1 : out.size() / rows.size();
-    switch (item) {
-        case 1: return gather<std::uint8_t>(read.data(), rows, shift, out.data());
-        case 4: return gather<std::uint32_t>(read.data(), rows, shift, out.data());
-        case 8: return gather<std::uint64_t>(read.data(), rows, shift, out.data());
-        default: throw nb::value_error("items are of 1, 4 or 8 bytes");
-    }
+    if (rows.size() == 0) return;
+    with_item(out.size() / rows.size(), [&](auto item) {
+        gather<decltype(item)>(read.data(), rows, shift, out.data());
+    });
 }
 
 template <class Item>
@@ -63,7 +62,7 @@ void compare(const char* one, const char* other, std::size_t items, std::int64_t
 }
 
 NumPyInts differing(nb::tuple pages, nb::tuple others, std::int64_t length, int shift,
-                    std::size_t item) {
+                    std::size_t item_bytes) {
     Pages here(std::move(pages)), there(std::move(others));
     std::vector<std::int64_t> differ;
     for (std::size_t page = 0; static_cast<std::int64_t>(page) << shift < length; ++page) {
@@ -74,12 +73,9 @@ NumPyInts differing(nb::tuple pages, nb::tuple others, std::int64_t length, int 
         here.open(page);
         there.open(page);
         const char *one = here.data()[page], *other = there.data()[page];
-        switch (item) {
-            case 1: compare<std::uint8_t>(one, other, items, first, differ); break;
-            case 4: compare<std::uint32_t>(one, other, items, first, differ); break;
-            case 8: compare<std::uint64_t>(one, other, items, first, differ); break;
-            default: throw nb::value_error("items are of 1, 4 or 8 bytes");
-        }
+        with_item(item_bytes, [&](auto item) {
+            compare<decltype(item)>(one, other, items, first, differ);
+        });
     }
     return numpy(std::move(differ));
 }
@@ -88,15 +84,16 @@ NumPyInts differing(nb::tuple pages, nb::tuple others, std::int64_t length, int 
 }  // namespace headgate::base
 
 NB_MODULE(_native, m) {
+    using namespace headgate;
     using namespace headgate::base;
     m.def("take", &take, nb::arg("pages"), nb::arg("rows"), nb::arg("length"), nb::arg("shift"),
           nb::arg("taken"));
     m.def("differing", &differing, nb::arg("pages"), nb::arg("others"), nb::arg("length"),
           nb::arg("shift"), nb::arg("item_bytes"));
     m.def("in_order", [](const Ints& values) {
-        return numpy(in_order({values.data(), values.size()}));
+        return numpy(in_order(view(values)));
     }, nb::arg("values"));
     m.def("nth_of_equals", [](const Ints& values) {
-        return numpy(nth_of_equals({values.data(), values.size()}));
+        return numpy(nth_of_equals(view(values)));
     }, nb::arg("values"));
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.order import in_order
 from headgate.decision.costs import PRICE_LIMIT
 from headgate.flow import Ints, fetch_options
 
@@ -35,7 +36,7 @@ class Round:
     task: Ints  # [tasks] rows, ascending
     task_job: Ints  # [tasks]
     task_class: Ints  # [tasks] smallest class that the task fits
-    read_task: Ints  # [reads] who reads, ascending, one row per shard it reads
+    read_first: Ints  # [tasks + 1] where what each task reads begins: one row per shard
     read_price: Ints  # [reads, 3]
     replica_first: Ints  # [reads + 1]
     replica_node: Ints  # [replicas]
@@ -91,9 +92,8 @@ def options(
     has the options `own_place` for `own_cost`, `[tasks, so many]`.
     O(replicas read x log(replicas that a task reads) + options).
     """
-    reads = np.bincount(round_.read_task, minlength=len(round_.task_job))
     return fetch_options(
-        np.append(0, reads.cumsum()),
+        round_.read_first,
         round_.read_price.ravel(),
         round_.replica_first,
         round_.replica_node,
@@ -122,6 +122,16 @@ def cheapest_free(round_: Round, free: Ints) -> Ints:
     at = np.where(around(free, round_.node_rack) > 0, 0, -1)
     nothing = np.zeros((len(round_.task_job), 0), np.int64)
     offsets, _, cost = options(round_, at, 0, nothing, nothing)
-    price = np.full(len(round_.most), np.iinfo(np.int64).max)
-    np.minimum.at(price, np.repeat(round_.task_job, np.diff(offsets)), cost)
-    return price
+    job = np.repeat(round_.task_job, np.diff(offsets))
+    return least_of_each(job, cost, len(round_.most), np.iinfo(np.int64).max)
+
+
+def least_of_each(group: Ints, value: Ints, groups: int, otherwise: int) -> Ints:
+    """Return the least value of each group, `[groups]`; `otherwise` where it has none."""
+    order = in_order(group)
+    ranked = group[order]
+    first = np.flatnonzero(np.diff(ranked, prepend=-1))
+    least = np.full(groups, otherwise)
+    if len(first):
+        least[ranked[first]] = np.minimum.reduceat(value[order], first)
+    return least

@@ -16,7 +16,7 @@ from headgate.decision.shares import Floats
 from headgate.decision.standing import Standing
 from headgate.decision.work import Backlog, Holders
 from headgate.flow import Ints
-from headgate.policies.flow.aggregated import Placed
+from headgate.policies.flow.aggregated import Placed, least_of_each
 from headgate.policies.flow.preemption import Runs
 from headgate.state import Snapshot, saved_s
 
@@ -100,13 +100,7 @@ class Waiting:
 
     def price_by_job(self, jobs: int) -> Ints:
         """Return what waiting costs each job's task that waits least."""
-        order = in_order(self.job)
-        job = self.job[order]
-        first = np.flatnonzero(np.diff(job, prepend=-1))
-        price = np.full(jobs, PRICE_LIMIT)
-        if len(first):
-            price[job[first]] = np.minimum.reduceat(self.price[order], first)
-        return price
+        return least_of_each(self.job, self.price, jobs, PRICE_LIMIT)
 
 
 def waiting_for(now: Standing, later: Later, left: Placed) -> Waiting:

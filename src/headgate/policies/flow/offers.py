@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headgate.base.order import nth_of_equals
+from headgate.base.order import in_order, nth_of_equals
 from headgate.decision.census import Bools
 from headgate.decision.shares import Floats
 from headgate.decision.standing import Standing
@@ -93,8 +93,8 @@ def first_come(placed: Placed, kind: Ints) -> Placed:
     wanted = np.zeros(len(alike), bool)
     wanted[kind[placed.task[several]]] = True
     members = np.flatnonzero(wanted[kind])
-    members = members[np.argsort(kind[members], kind="stable")]
-    by_kind = several[np.argsort(kind[placed.task[several]], kind="stable")]
+    members = members[in_order(kind[members])]
+    by_kind = several[in_order(kind[placed.task[several]])]
     sought = kind[placed.task[by_kind]]
     task = placed.task.copy()
     task[by_kind] = members[np.searchsorted(kind[members], sought) + nth_of_equals(sought)]

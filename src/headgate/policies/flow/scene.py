@@ -78,8 +78,7 @@ class Scene:
         offsets, shard = snapshot.inputs.shards.flat(read)
         size_bytes = snapshot.shards.size_bytes.take(shard)
         replica_first, replica_node = snapshot.shards.replicas.flat(shard)
-        read_task = np.repeat(np.arange(len(row)), np.diff(offsets))
-        read_bytes = np.bincount(read_task, size_bytes, minlength=len(row)).astype(np.int64)
+        read_bytes = np.diff(np.append(0, np.cumsum(size_bytes))[offsets])
         offers.note(self.tasks.kind[tasks], read_bytes, shard)
         per_byte = prices_per_byte(snapshot.bandwidth, alpha1=prices.alpha1, alpha2=prices.alpha2)
         return Round(
@@ -88,7 +87,7 @@ class Scene:
             task=row,
             task_job=demand.group[now.task_job[tasks]],
             task_class=now.task_class[tasks],
-            read_task=read_task,
+            read_first=offsets,
             read_price=shard_prices(size_bytes, per_byte),
             replica_first=replica_first,
             replica_node=replica_node,

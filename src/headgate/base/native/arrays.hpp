@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace headgate::flow {
+namespace headgate {
 
 using Ints =
     nanobind::ndarray<const std::int64_t, nanobind::ndim<1>, nanobind::c_contig,
@@ -35,4 +35,4 @@ inline NumPyInts numpy(std::vector<std::int64_t>&& values) {
     return NumPyInts(kept->data(), {kept->size()}, owner);
 }
 
-}  // namespace headgate::flow
+}  // namespace headgate
