@@ -333,10 +333,9 @@ void Zones::check() {
             if (zone_of(option.what) != zone) move = std::min(move, cost - units[t].paid);
         }
         must(units[t].key <= move, "key", t);  // kNoKey is least of all
+        if (zone == forest.sink()) continue;
         must(!forest.is_leaf(zone) || vertex[zone].key <= move, "key of a leaf", t);
-        if (zone != forest.sink() && forest.is_wide(zone)) {
-            must(units[t].key != kNoKey, "no key", t);
-        }
+        must(!forest.is_wide(zone) || units[t].key != kNoKey, "no key", t);
     }
 }
 
