@@ -96,7 +96,8 @@ class TimelyFlow(FlowPolicy):
     def later(self, now: Standing, before: Later | None) -> Later:
         """Return the GPUs that are held, each to be had at the wait until it is free."""
         work = Work(now) if before is None else before.work
-        work.follow(now)
+        if before is not None:
+            work.follow(now)
         return later_gpus(now, work)
 
     def choose(self, scene: Scene, round_: Round, routed: Placed) -> Choice:

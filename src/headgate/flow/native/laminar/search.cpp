@@ -386,16 +386,8 @@ void Search::read_units(Place wide_zone) {
             return;
         }
         keys.pop();
-        const Cost exact = zones_.cheapest_move(t);
-        read_ += unit.size;
-        if (base + exact > at_) {  // the key was out of date
-            unit.key = exact;
-            keys.push(exact, t);
-            continue;
-        }
         unit.key = kNoKey;
-        pulled_.push_back({t, exact});
-        read_unit(t, wide_zone, base);
+        pulled_.push_back({t, read_unit(t, wide_zone, base) - base});
     }
 }
 
