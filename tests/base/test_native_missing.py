@@ -11,11 +11,11 @@ import pytest
 WITHOUT_NATIVE = """
 import sys
 sys.modules["{package}._native"] = None
-import headgate.flow
+import {package}
 """
 
 
-@pytest.mark.parametrize("package", ["headgate.base", "headgate.flow"])
+@pytest.mark.parametrize("package", ["headgate.base", "headgate.decision", "headgate.flow"])
 def test_the_import_says_how_to_build(package: str) -> None:
     code = WITHOUT_NATIVE.format(package=package)
     process = subprocess.run(

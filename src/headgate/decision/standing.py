@@ -182,7 +182,7 @@ def _stands(
         free_gpu=hardware.row[free],
         queue=queue,
         ceiling=ceiling,
-        hierarchy=_hierarchy(snapshot, jobs, queue, ceiling, before),
+        hierarchy=_hierarchy(snapshot, jobs, queue, ceiling),
     )
 
 
@@ -218,18 +218,14 @@ def _waiting(jobs: Ints, count: int, moved: Moves, before: Standing | None) -> _
     return both
 
 
-def _hierarchy(
-    snapshot: Snapshot, jobs: Ints, queue: Ints, ceiling: Ints, before: Standing | None
-) -> Hierarchy:
-    """Return who shares with whom, sorted anew only where other jobs are in flight."""
-    others = before is None or not np.array_equal(jobs, before.jobs)
+def _hierarchy(snapshot: Snapshot, jobs: Ints, queue: Ints, ceiling: Ints) -> Hierarchy:
+    """Return who shares with whom."""
     return Hierarchy(
         queue=queue,
         user=_ints(snapshot.jobs.user)[jobs],
         priority=_ints(snapshot.jobs.priority)[jobs],
         weight=np.array([q.weight for q in snapshot.queues.spec.array()], np.float64),
         max_gpus=ceiling,
-        levels=None if before is None or others else before.hierarchy.levels,
     )
 
 

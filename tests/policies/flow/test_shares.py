@@ -314,3 +314,35 @@ def test_nobody_asks_and_nothing_is_there() -> None:
     )
     won = entitle(one, target=ints(0), held=ints(0), waiting=ints(4)[:, None], free=ints(0))
     assert won.most.tolist() == [0]
+
+
+def test_columns_that_do_not_match_are_refused() -> None:
+    one, two, weight = ints(0), ints(0, 0), np.ones(1)
+    with pytest.raises(ValueError, match="one value per job"):
+        Hierarchy(queue=one, user=two, priority=one, weight=weight, max_gpus=one)
+    with pytest.raises(ValueError, match="there is no queue 1"):
+        Hierarchy(queue=ints(1), user=one, priority=one, weight=weight, max_gpus=ints(5))
+    hierarchy = Hierarchy(queue=one, user=one, priority=one, weight=weight, max_gpus=ints(5))
+    with pytest.raises(ValueError, match="1 jobs with 1 values each, but 2 values"):
+        hierarchy.deal(held=two, room=one, gpus=1)
+    with pytest.raises(ValueError, match="1 jobs with 2 values each, but 3 values"):
+        hierarchy.deal_classes(held=one, tasks=ints(1, 2, 3).reshape(1, 3), gpus=two)
+
+
+def test_many_queues_get_what_their_weights_say() -> None:
+    """So many that the deal is mostly done in bulk."""
+    rng = np.random.default_rng(5)
+    weight, held = rng.uniform(0.1, 9.0, 60), rng.integers(0, 400, 60)
+    one_each, room = np.arange(60), rng.integers(0, 500, 60)
+    hierarchy = Hierarchy(
+        queue=one_each,
+        user=one_each,
+        priority=np.zeros(60, np.int64),
+        weight=weight,
+        max_gpus=np.full(60, NO_CEILING),
+    )
+    won = hierarchy.deal(held=held, room=room, gpus=5000)
+    assert won.sum() == 5000
+    last = (held + won - 1) / weight  # what each held for its weight before its last GPU
+    next_ = (held + won) / weight
+    assert last[won > 0].max() <= next_[won < room].min()
