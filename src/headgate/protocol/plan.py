@@ -6,12 +6,12 @@ Tasks, nodes and jobs are named by their rows in the snapshot; rows never change
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headgate.protocol.reasons import Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(NamedTuple):  # a plan may have as many as there are GPUs: made in bulk
     """Run this task on these GPUs of this node; without GPUs, on its CPU slots."""
 
     task: int

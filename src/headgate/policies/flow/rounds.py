@@ -190,12 +190,7 @@ def _placements(snapshot: Snapshot, now: Standing, placed: Placed) -> list[Place
         now.free_gpu[first[cell] + nth_of_equals(cell)]
         - snapshot.nodes.first_gpu.array()[placed.node]
     )
-    return [
-        Placement(task=task, node=node, gpus=(index,))
-        for task, node, index in zip(
-            now.task[placed.task].tolist(),
-            placed.node.tolist(),
-            gpu.tolist(),
-            strict=True,
-        )
-    ]
+    one = [(index,) for index in range(int(gpu.max(initial=-1)) + 1)]
+    gpus = map(one.__getitem__, gpu.tolist())
+    rows = zip(now.task[placed.task].tolist(), placed.node.tolist(), gpus, strict=True)
+    return list(map(Placement._make, rows))
