@@ -146,7 +146,11 @@ Deal::Deal(Numbers queue, Numbers user, Numbers priority, std::span<const double
         const bool new_tier = new_user || priority[before] != priority[job];
         const auto users = static_cast<std::int64_t>(users_.size());
         const auto tiers = static_cast<std::int64_t>(tiers_.size());
-        if (new_queue) queues_.push_back({{users, users}, weight[queue[job]], max_gpus[queue[job]]});
+        if (new_queue) {
+            queues_.push_back({users, users});
+            weight_.push_back(weight[queue[job]]);
+            max_gpus_.push_back(max_gpus[queue[job]]);
+        }
         if (new_user) users_.push_back({tiers, tiers});
         if (new_tier) tiers_.push_back({i, i});
         queues_.back().end = static_cast<std::int64_t>(users_.size());
@@ -169,20 +173,16 @@ Counts Deal::alike(Numbers held, Numbers room, std::int64_t gpus) const {
             }
         }
     };
-    const std::vector<Group> by_queue(queues_.begin(), queues_.end());
     add_up(tiers_, jobs, tiers);
     add_up(users_, tiers, users);
-    add_up(by_queue, users, queues);
-    std::vector<double> weight(queues.size());
-    for (std::size_t i = 0; i < queues.size(); ++i) {
-        weight[i] = queues_[i].weight;
-        queues[i].room = std::clamp<std::int64_t>(queues_[i].max_gpus - queues[i].held, 0,
-                                                  queues[i].room);
+    add_up(queues_, users, queues);
+    for (std::size_t q = 0; q < queues.size(); ++q) {
+        queues[q].room = std::clamp(max_gpus_[q] - queues[q].held, std::int64_t{0}, queues[q].room);
     }
     auto part = [](std::vector<Share>& shares, const Group& group) {
         return Shares(shares).subspan(group.first, group.end - group.first);
     };
-    fill(queues, weight, gpus);
+    fill(queues, weight_, gpus);
     for (std::size_t q = 0; q < queues.size(); ++q) fill(part(users, queues_[q]), queues[q].won);
     for (std::size_t u = 0; u < users.size(); ++u) {
         auto left = users[u].won;

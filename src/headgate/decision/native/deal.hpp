@@ -27,17 +27,14 @@ private:
     struct Group {
         std::int64_t first, end;
     };
-    struct Queue : Group {  // of users
-        double weight;
-        std::int64_t max_gpus;
-    };
-
     void check(Numbers values, std::size_t each = 1) const;
 
     std::vector<std::int64_t> job_;  // in the order in which they are told here
-    std::vector<Queue> queues_;      // in order of arrival
+    std::vector<Group> queues_;      // of users; in order of arrival
     std::vector<Group> users_;       // of tiers; those of a queue in order of arrival
     std::vector<Group> tiers_;       // of jobs; those of a user by falling priority
+    std::vector<double> weight_;     // by queue
+    Counts max_gpus_;
 };
 
 }  // namespace headgate::decision
