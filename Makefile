@@ -108,7 +108,8 @@ sanitize: install
 	@libraries=$$(for name in libasan.so libstdc++.so; do $${CXX:-c++} -print-file-name=$$name; done); \
 	packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))'); \
 	LD_PRELOAD=$$(echo $$libraries) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-	  PYTHONPATH=$(abspath $(SANITIZED)/site):$$packages $(BIN)/python -S -m pytest tests/base tests/flow tests/policies/flow/test_shares.py
+	  PYTHONPATH=$(abspath $(SANITIZED)/site):$$packages $(BIN)/python -S -m pytest \
+	  tests/base tests/flow tests/policies/flow/test_shares.py
 
 fuzz: install
 	@$(BIN)/python fuzz/run.py

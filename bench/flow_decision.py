@@ -172,7 +172,7 @@ class Cluster:
 
 def decision(policy: Policy, snapshot: Snapshot) -> tuple[Plan, float, float]:
     """Return a plan, the milliseconds that it took, and those of its solver."""
-    Meter.total_s, Meter.told = 0.0, 0
+    Meter.total_s, Meter.told, MeteredRound.total_s = 0.0, 0, 0.0
     started = time.perf_counter()
     plan = policy.decide(snapshot, stream(1))
     took_s = time.perf_counter() - started
@@ -200,7 +200,6 @@ def measure(size: str, name: str, seed: int, rounds: int) -> dict[str, Any]:
         plan, took_ms, solver_ms = decision(policy, snapshot)
         by_changes, by_told = (took_ms / (solver_ms + 1 + 2e-3 * n) for n in (changed, Meter.told))
         warm.append((took_ms, solver_ms, changed, Meter.told, by_changes, by_told))
-        MeteredRound.total_s = 0.0
         took_ms, solver_ms = decision(make_policy(POLICIES, name), snapshot)[1:]
         cold.append((took_ms, solver_ms, 1e3 * MeteredRound.total_s))
         before = snapshot

@@ -13,7 +13,7 @@ namespace headgate::decision {
 
 namespace {
 
-constexpr int kHalvings = 64;  // more than a double has bits
+constexpr int kHalvings = 64;  // more than the fraction of a double has bits
 
 // What somebody holds, and may take besides; then what is won.
 struct Share {
@@ -24,18 +24,18 @@ struct Share {
 };
 using Shares = std::span<Share>;
 
-std::int64_t room_of(Shares shares) {
-    return std::accumulate(shares.begin(), shares.end(), std::int64_t{0},
-                           [](std::int64_t sum, const Share& share) { return sum + share.room; });
+// Gives everyone all that they may take, if there is so much; returns whether there is.
+bool all_fit(Shares shares, std::int64_t units) {
+    for (const Share& share : shares) units -= share.room;
+    if (units < 0) return false;
+    for (Share& share : shares) share.won = share.room;
+    return true;
 }
 
 // Deals units one at a time, each to who holds least, of equals to the first: all up to a level, and
 // one more to the first ones. O(shares x log(what they hold)).
 void fill(Shares shares, std::int64_t units) {
-    if (shares.empty() || units >= room_of(shares)) {
-        for (Share& share : shares) share.won = share.room;
-        return;
-    }
+    if (all_fit(shares, units)) return;
     auto dealt = [&](std::int64_t level) {
         std::int64_t sum = 0;
         for (const Share& share : shares) sum += share.up_to(level);
@@ -63,10 +63,7 @@ void fill(Shares shares, std::int64_t units) {
 // The same, each to who holds least for its weight. So everyone gets a first one before anyone gets
 // a second one, if they hold nothing yet.
 void fill(Shares shares, std::span<const double> weight, std::int64_t units) {
-    if (units >= room_of(shares)) {
-        for (Share& share : shares) share.won = share.room;
-        return;
-    }
+    if (all_fit(shares, units)) return;
     // At level t somebody has got whatever goes to who holds h of h / weight < t: ceil(t x weight) in
     // all. In bulk up to a level where that is too few even with errors of rounding, then one by one.
     auto holds = [&](std::size_t i, double bound) {

@@ -95,10 +95,10 @@ class TimelyFlow(FlowPolicy):
 
     def later(self, now: Standing, before: Later | None) -> Later:
         """Return the GPUs that are held, each to be had at the wait until it is free."""
-        work = Work(now) if before is None else before.work
-        if before is not None:
-            work.follow(now)
-        return later_gpus(now, work)
+        if before is None:
+            return later_gpus(now, Work(now))
+        before.work.follow(now)
+        return later_gpus(now, before.work)
 
     def choose(self, scene: Scene, round_: Round, routed: Placed) -> Choice:
         """Place what is due now, in turn, and cut runs short where that is worth its price."""

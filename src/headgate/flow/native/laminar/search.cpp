@@ -372,21 +372,20 @@ void Search::read_narrow(Place zone) {
     if (next < kFar && base + next < bound_) push(base + next, zone, kUnits);
 }
 
-// Reads the units of a wide zone whose cheapest move is within reach, and comes back for the
+// Reads the units of a wide zone whose cheapest move may be within reach, and comes back for the
 // others.
 void Search::read_units(Place wide_zone) {
     Heap& keys = zones_.keys(wide_zone);
     const Cost base = zones_.vertex[wide_zone].distance - zones_.vertex[wide_zone].price;
     while (const Entry* first = zones_.first_unit(wide_zone)) {
         const auto [key, t] = *first;
-        auto& unit = zones_.units[t];
         if (base + key >= bound_) return;
         if (base + key > at_) {
             push(base + key, wide_zone, kUnits);
             return;
         }
         keys.pop();
-        unit.key = kNoKey;
+        zones_.units[t].key = kNoKey;
         pulled_.push_back({t, read_unit(t, wide_zone, base) - base});
     }
 }
