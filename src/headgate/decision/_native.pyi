@@ -1,6 +1,13 @@
 """The compiled part of decisions; its sources are in `native/`."""
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headgate.decision.shares import Floats, Ints
+
+Bools = NDArray[np.bool_]
+Bytes = NDArray[np.uint8]
+Int32s = NDArray[np.int32]
 
 class Deal:
     """The deal that `headgate.decision.shares` tells of, to jobs in order of arrival."""
@@ -25,3 +32,45 @@ class Deal:
         `tasks`, `[jobs, classes]`, are those to serve, `gpus`, `[classes]`, those to deal. O(a deal
         of GPUs alike) where all tasks fit all GPUs, else O(classes x log(GPUs)) times that.
         """
+
+def recount(
+    row: Ints,
+    state: Bytes,
+    then: Bytes,
+    gpus: Int32s,
+    memory_bytes: Ints,
+    job: Int32s,
+    *,
+    meaning: Bytes,
+    class_bytes: Ints,
+    at: Ints,
+    table: Ints,
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Count tasks that moved from `then` to `state` in the table of a `Census`, in place.
+
+    Of each task its row, ascending, the GPUs that it needs, the memory on each, and the row of its
+    job. `meaning`, by state, is 1 for unfinished, and 2 besides for waiting; `at` is the row in the
+    table of each job, negative where that is not in flight. Returns what a `Waits` tells.
+    Raises ValueError where arrays do not match or name what is not there. O(tasks x log(classes)).
+    """
+
+def recount_idle(
+    key: Ints,
+    count: Ints,
+    row: Ints,
+    state: Bytes,
+    gpus: Int32s,
+    job: Int32s,
+    kind: Int32s,
+    progress_s: Floats,
+    *,
+    was_fresh: Bools,
+    idle: Bools,
+    kinds: int,
+) -> tuple[Ints, Ints, Ints]:
+    """Return the keys, ascending, and counts of a `Backlog`, and rows of tasks with work saved.
+
+    `key` is that of a job and a kind, `job x kinds + kind`. Of each task its row, state, the GPUs
+    that it needs, its job, its kind, and what it has saved; whether it was idle with nothing saved;
+    and by state, whether that is idle. Raises ValueError. O(tasks + keys x log).
+    """

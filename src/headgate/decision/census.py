@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.decision._native import recount
 from headgate.decision.shares import Ints
 from headgate.state import Snapshot, TaskState
 
 Bools = NDArray[np.bool_]
 
 _STATES = np.arange(len(TaskState))
-_WAITING = _STATES == TaskState.WAITING
 _UNFINISHED = np.isin(
     _STATES,
     (
@@ -24,53 +24,40 @@ _UNFINISHED = np.isin(
         TaskState.STOPPING,  # of a job in flight: it will wait again
     ),
 )
+_MEANING = (_UNFINISHED + 2 * (_STATES == TaskState.WAITING)).astype(np.uint8)
+"""By state: 1 for unfinished, and 2 for waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Moves:
-    """Tasks that need GPUs and are unfinished, or were: what they are now, and what they were."""
+class Moved:
+    """Tasks of a snapshot that may have moved, and the states in which they were before."""
 
-    row: Ints  # ascending
-    job: Ints  # rows
-    kind: Ints  # class, one beyond the last where no GPU is large enough
-    single: Bools  # needs one GPU
-    unfinished: Bools
-    was_unfinished: Bools
-    waits: Bools
-    waited: Bools
+    snapshot: Snapshot
+    rows: range | Ints  # ascending
+    then: NDArray[np.uint8]
 
 
-def moved_since(before: Snapshot, snapshot: Snapshot, rows: Ints, class_bytes: Ints) -> Moves:
+def moved_since(before: Snapshot, snapshot: Snapshot, rows: Ints) -> Moved:
     """Return how the tasks of some rows, ascending, moved from one snapshot to another."""
     known = rows[: np.searchsorted(rows, len(before.tasks.state))]
     then = np.full(len(rows), TaskState.HELD, np.uint8)
     then[: len(known)] = before.tasks.state.take(known)
-    return _moves(snapshot, rows, then, class_bytes)
+    return Moved(snapshot=snapshot, rows=rows, then=then)
 
 
-def moved_in(snapshot: Snapshot, rows: range, class_bytes: Ints) -> Moves:
+def moved_in(snapshot: Snapshot, rows: range) -> Moved:
     """Return how the tasks of some rows moved since none of them was there."""
-    then = np.full(len(rows), TaskState.HELD, np.uint8)
-    return _moves(snapshot, rows, then, class_bytes)
+    return Moved(snapshot=snapshot, rows=rows, then=np.full(len(rows), TaskState.HELD, np.uint8))
 
 
-def _moves(
-    snapshot: Snapshot, rows: range | Ints, then: NDArray[np.uint8], class_bytes: Ints
-) -> Moves:
-    tasks = snapshot.tasks
-    state, gpus = tasks.state.take(rows), tasks.gpus.take(rows)
-    unfinished, was_unfinished = _UNFINISHED[state], _UNFINISHED[then]
-    found = np.flatnonzero((gpus > 0) & (unfinished | was_unfinished))
-    return Moves(
-        row=found + rows.start if isinstance(rows, range) else rows[found],
-        job=tasks.job.take(rows)[found].astype(np.int64),
-        kind=np.searchsorted(class_bytes, tasks.memory_bytes.take(rows)[found]),
-        single=gpus[found] == 1,
-        unfinished=unfinished[found],
-        was_unfinished=was_unfinished[found],
-        waits=_WAITING[state[found]],
-        waited=_WAITING[then[found]],
-    )
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Waits:
+    """Of moved tasks on one GPU: who waits now, in a job in flight; and who waited before."""
+
+    row: Ints  # ascending, of those who wait
+    job: Ints  # rows
+    kind: Ints  # class, one beyond the last where no GPU is large enough
+    waited: Ints  # rows, ascending
 
 
 def index_of(rows: Ints, count: int) -> Ints:
@@ -108,30 +95,33 @@ class Census:
         """Unfinished tasks of several GPUs, `[jobs]`."""
         return self.table[:, -1]
 
-    def after(self, moved: Moves, job: Ints, jobs: int) -> Census:
-        """Return the census once tasks have moved and, of all `jobs` there are, `job` in flight.
+    def after(self, moved: Moved, class_bytes: Ints, job: Ints) -> tuple[Census, Waits]:
+        """Return the census once tasks have moved and `job` are those in flight; and who waits.
 
         No task was unfinished before its job came into flight. O(moves + jobs x classes).
         """
-        width = self.table.shape[1]
-        table = self.table
-        if not np.array_equal(job, self.job):
+        tasks, rows, jobs = moved.snapshot.tasks, moved.rows, len(moved.snapshot.jobs.state)
+        if np.array_equal(job, self.job):
+            table = self.table.copy()
+        else:
             stays = index_of(self.job, jobs)[job]  # -1: the row of nobody, at the end
-            table = np.concatenate([table, np.zeros((1, width), np.int64)])[stays]
-        at = index_of(job, jobs)[moved.job]
-        unfinished = moved.unfinished.view(np.int8) - moved.was_unfinished
-        waits = moved.waits.view(np.int8) - moved.waited
-        cell = at * width + np.where(moved.single, moved.kind, width - 1)
-        count = np.flatnonzero((unfinished != 0) & (at >= 0))
-        wait = np.flatnonzero((waits != 0) & (at >= 0) & moved.single)
-        cells = np.concatenate([cell[count], cell[wait] + self.classes])
-        steps = np.concatenate([unfinished[count], waits[wait]])
-        counted = np.bincount(cells, steps, table.size)
-        return Census(
-            job=job,
-            classes=self.classes,
-            table=table + counted.astype(np.int64).reshape(table.shape),
+            nobody = np.zeros((1, self.table.shape[1]), np.int64)
+            table = np.concatenate([self.table, nobody])[stays]
+        waits = recount(
+            np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows,
+            tasks.state.take(rows),
+            moved.then,
+            tasks.gpus.take(rows),
+            tasks.memory_bytes.take(rows),
+            tasks.job.take(rows),
+            meaning=_MEANING,
+            class_bytes=class_bytes,
+            at=index_of(job, jobs),
+            table=table,
         )
+        row, of_job, kind, waited = waits
+        census = Census(job=job, classes=self.classes, table=table)
+        return census, Waits(row=row, job=of_job, kind=kind, waited=waited)
 
 
 def nobody(classes: int) -> Census:

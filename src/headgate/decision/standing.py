@@ -8,7 +8,7 @@ import numpy as np
 
 from headgate.base.column import FrozenColumn
 from headgate.base.order import in_order
-from headgate.decision.census import Bools, Census, Moves, index_of, moved_in, moved_since, nobody
+from headgate.decision.census import Bools, Census, Waits, index_of, moved_in, moved_since, nobody
 from headgate.decision.shares import NO_CEILING, Hierarchy, Ints
 from headgate.model import Job
 from headgate.state import Changes, JobState, Snapshot
@@ -95,10 +95,9 @@ class _Waiting:
     job: Ints
     kind: Ints
 
-    def in_order(self) -> _Waiting:
-        """Return the same by ascending row."""
-        order = in_order(self.task)
-        return _Waiting(task=self.task[order], job=self.job[order], kind=self.kind[order])
+    def only(self, chosen: Ints) -> _Waiting:
+        """Return some of them, in this order."""
+        return _Waiting(task=self.task[chosen], job=self.job[chosen], kind=self.kind[chosen])
 
 
 def standing(snapshot: Snapshot, before: Standing | None = None) -> Standing:
@@ -112,16 +111,16 @@ def standing(snapshot: Snapshot, before: Standing | None = None) -> Standing:
     if before is None or changes is None or len(changes.nodes):
         before, hardware = None, _hardware(snapshot)
         census = nobody(len(hardware.class_bytes) + 1)
-        moved = moved_in(snapshot, _since(snapshot, active), hardware.class_bytes)
+        moved = moved_in(snapshot, _since(snapshot, active))
     else:
         hardware, census = before.hardware, before.census
-        moved = moved_since(before.snapshot, snapshot, changes.tasks, hardware.class_bytes)
-    census = census.after(moved, active, len(snapshot.jobs.state))
+        moved = moved_since(before.snapshot, snapshot, changes.tasks)
+    census, waits = census.after(moved, hardware.class_bytes, active)
     strange = (snapshot.jobs.gang.take(active) > 0) | (census.several > 0)
     if before is not None and _turned(before, active, strange):
         return standing(snapshot)  # all its tasks come in, or leave, and have not moved
     ours = ~strange & census.unfinished.any(axis=1)
-    stands = _stands(snapshot, hardware, census, active[ours], active[strange], moved, before)
+    stands = _stands(snapshot, hardware, census, active[ours], active[strange], waits, before)
     return stands if changes is None else replace(stands, changes=changes)
 
 
@@ -156,10 +155,10 @@ def _stands(
     census: Census,
     jobs: Ints,
     strangers: Ints,
-    moved: Moves,
+    waits: Waits,
     before: Standing | None,
 ) -> Standing:
-    waiting = _waiting(jobs, len(snapshot.jobs.state), moved, before)
+    waiting = _waiting(jobs, len(snapshot.jobs.state), waits, before)
     classes, at = len(hardware.class_bytes), np.searchsorted(census.job, jobs)
     free = np.flatnonzero(snapshot.gpus.task.array()[hardware.row] == GPU_FREE)
     nodes = len(snapshot.nodes.alive)
@@ -186,14 +185,15 @@ def _stands(
     )
 
 
-def _waiting(jobs: Ints, count: int, moved: Moves, before: Standing | None) -> _Waiting:
+def _waiting(jobs: Ints, count: int, waits: Waits, before: Standing | None) -> _Waiting:
     """Return who waits: of those who waited `before`, and have not moved, and those who came."""
     index = index_of(jobs, count)
-    came = np.flatnonzero(moved.waits & moved.single & (index[moved.job] >= 0))
-    new = _Waiting(task=moved.row[came], job=index[moved.job[came]], kind=moved.kind[came])
+    new = _Waiting(task=waits.row, job=index[waits.job], kind=waits.kind)
+    if len(new.job) and new.job.min() < 0:  # strangers
+        new = new.only(np.flatnonzero(new.job >= 0))
     if before is None or not len(before.task):
         return new
-    gone = moved.row[moved.waited]
+    gone = waits.waited
     place = np.searchsorted(before.task, gone)
     stays = np.ones(len(before.task), bool)
     stays[place[before.task.take(place, mode="clip") == gone]] = False
@@ -213,8 +213,8 @@ def _waiting(jobs: Ints, count: int, moved: Moves, before: Standing | None) -> _
         job=joined(job, new.job),
         kind=joined(before.task_class, new.kind),
     )
-    if len(old) and len(came) and both.task[len(old) - 1] > new.task[0]:
-        return both.in_order()
+    if len(old) and len(new.task) and both.task[len(old) - 1] > new.task[0]:
+        return both.only(in_order(both.task))
     return both
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from headgate.base.column import Array
 from headgate.base.order import in_order
+from headgate.decision._native import recount_idle
 from headgate.decision.census import Bools
 from headgate.decision.shares import Ints
 from headgate.decision.standing import Standing
@@ -70,7 +71,7 @@ class Holders:
 _IDLE = np.isin(
     np.arange(len(TaskState)), (TaskState.BLOCKED, TaskState.WAITING, TaskState.STOPPING)
 )
-_KINDS = np.int64(1 << 32)  # more than there are
+_KINDS = 1 << 32  # more than there are
 
 
 class Backlog:
@@ -119,26 +120,19 @@ class Backlog:
     def _write(self, snapshot: Snapshot, rows: range | Ints, was_fresh: Bools) -> None:
         """Take note of tasks that have changed: which of them were idle with nothing saved."""
         self._seen, tasks = snapshot, snapshot.tasks
-        on_gpus = tasks.gpus.take(rows) > 0
-        idle = on_gpus & _IDLE[tasks.state.take(rows)]
-        saved = tasks.progress_s.take(rows) > 0
-        step = (idle & ~saved).view(np.int8) - (on_gpus & was_fresh)
-        some = np.flatnonzero(step)
-        key = tasks.job.take(rows)[some] * _KINDS + tasks.kind.take(rows)[some]
-        keys, counts = _summed(key, step[some].astype(np.int64))
-        keys, counts = _summed(*_sorted(np.append(self._key, keys), np.append(self.count, counts)))
-        self._key, self.count = keys[counts > 0], counts[counts > 0]
-        if len(self.begun) or saved.any():
-            those = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
-            self.begun = np.union1d(np.setdiff1d(self.begun, those), those[idle & saved])
-
-
-def _sorted(keys: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    order = in_order(keys)
-    return keys[order], counts[order]
-
-
-def _summed(keys: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Return neighbours of one key as one."""
-    first = np.flatnonzero(np.diff(keys, prepend=-1))
-    return keys[first], np.add.reduceat(counts, first) if len(first) else counts
+        those = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
+        self._key, self.count, begun = recount_idle(
+            self._key,
+            self.count,
+            those,
+            tasks.state.take(rows),
+            tasks.gpus.take(rows),
+            tasks.job.take(rows),
+            tasks.kind.take(rows),
+            tasks.progress_s.take(rows),
+            was_fresh=was_fresh,
+            idle=_IDLE,
+            kinds=_KINDS,
+        )
+        if len(self.begun) or len(begun):
+            self.begun = np.union1d(np.setdiff1d(self.begun, those), begun)

@@ -1,0 +1,115 @@
+#include "census.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace headgate::decision {
+
+namespace {
+
+std::size_t at_index(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+void require(bool holds, const char* what) {
+    if (!holds) throw std::invalid_argument(what);
+}
+
+template <class... Columns>
+void check(const Tasks& tasks, std::size_t states, std::size_t jobs, const Columns&... columns) {
+    const std::size_t count = tasks.row.size();
+    require(((columns.size() == count) && ... &&
+             (tasks.state.size() == count && tasks.gpus.size() == count &&
+              tasks.job.size() == count)),
+            "not one value for each task");
+    for (const std::uint8_t state : tasks.state) require(state < states, "no such state");
+    for (const std::int32_t job : tasks.job) {
+        require(job >= 0 && at_index(job) < jobs, "no such job");
+    }
+}
+
+// One row of the table, and the classes that it tells of.
+class Row {
+public:
+    Row(std::int64_t* first, std::size_t classes) : first_(first), classes_(classes) {}
+
+    void count(bool single, std::size_t kind, bool unfinished, bool waits, std::int64_t step) {
+        if (unfinished) first_[single ? kind : 2 * classes_] += step;
+        if (waits && single) first_[classes_ + kind] += step;
+    }
+
+private:
+    std::int64_t* first_;
+    std::size_t classes_;
+};
+
+struct Counted {
+    std::int64_t key, count;
+};
+
+// Those of one key as one; keys that come one after the other need no order yet.
+void add(std::vector<Counted>& counted, std::int64_t key, std::int64_t step) {
+    if (counted.empty() || counted.back().key != key) counted.push_back({key, 0});
+    counted.back().count += step;
+}
+
+}  // namespace
+
+Waits recount(const Tasks& tasks, std::span<const std::uint8_t> then, Numbers memory_bytes,
+              std::span<const std::uint8_t> meaning, Numbers class_bytes, Numbers at,
+              std::span<std::int64_t> table) {
+    check(tasks, meaning.size(), at.size(), then, memory_bytes);
+    for (const std::uint8_t state : then) require(state < meaning.size(), "no such state");
+    const std::size_t classes = class_bytes.size() + 1, width = 2 * classes + 1;
+    const auto rows = static_cast<std::int64_t>(table.size() / width);
+    for (const std::int64_t row : at) require(row < rows, "a job is not in the table");
+    Waits waits;
+    for (std::size_t i = 0; i < tasks.row.size(); ++i) {
+        const std::uint8_t is = meaning[tasks.state[i]], was = meaning[then[i]];
+        if (tasks.gpus[i] == 0 || (is | was) == 0) continue;
+        const auto fitting =
+            std::lower_bound(class_bytes.begin(), class_bytes.end(), memory_bytes[i]);
+        const auto kind = static_cast<std::size_t>(fitting - class_bytes.begin());
+        const bool single = tasks.gpus[i] == 1;
+        if (single && (was & kWaiting) != 0) waits.waited.push_back(tasks.row[i]);
+        const std::int64_t row = at[at_index(tasks.job[i])];
+        if (row < 0) continue;
+        Row counts(&table[at_index(row) * width], classes);
+        counts.count(single, kind, (was & kUnfinished) != 0, (was & kWaiting) != 0, -1);
+        counts.count(single, kind, (is & kUnfinished) != 0, (is & kWaiting) != 0, 1);
+        if (!single || (is & kWaiting) == 0) continue;
+        waits.row.push_back(tasks.row[i]);
+        waits.job.push_back(tasks.job[i]);
+        waits.kind.push_back(static_cast<std::int64_t>(kind));
+    }
+    return waits;
+}
+
+Idle recount_idle(Numbers key, Numbers count, const Tasks& tasks,
+                  std::span<const std::int32_t> kind, std::span<const double> progress_s,
+                  std::span<const bool> was_fresh, std::span<const bool> idle, std::int64_t kinds) {
+    constexpr std::size_t kAnyJob = std::size_t{1} << 31;
+    check(tasks, idle.size(), kAnyJob, kind, progress_s, was_fresh);
+    require(key.size() == count.size(), "not one count for each key");
+    std::vector<Counted> counted;
+    for (std::size_t i = 0; i < key.size(); ++i) counted.push_back({key[i], count[i]});
+    Idle found;
+    for (std::size_t i = 0; i < tasks.row.size(); ++i) {
+        if (tasks.gpus[i] == 0) continue;
+        const bool is_idle = idle[tasks.state[i]], has_begun = progress_s[i] > 0;
+        if (is_idle && has_begun) found.begun.push_back(tasks.row[i]);
+        const int step = (is_idle && !has_begun) - was_fresh[i];
+        if (step != 0) add(counted, tasks.job[i] * kinds + kind[i], step);
+    }
+    std::sort(counted.begin(), counted.end(),
+              [](const Counted& a, const Counted& b) { return a.key < b.key; });
+    std::vector<Counted> summed;
+    for (const Counted& each : counted) add(summed, each.key, each.count);
+    for (const Counted& each : summed) {
+        if (each.count <= 0) continue;
+        found.key.push_back(each.key);
+        found.count.push_back(each.count);
+    }
+    return found;
+}
+
+}  // namespace headgate::decision
