@@ -29,3 +29,22 @@ def in_order(values: Ints) -> Ints:
 
 def nth_of_equals(values: Ints) -> Ints:
     """Return how many equal values come before each one."""
+
+class RowMap:
+    """Numbers by row; `nothing` for rows that were given none. Memory follows the range of rows.
+
+    Writing raises ValueError, and changes nothing, where a row is negative or where there is
+    neither one number for all rows nor one for each. It is O(rows), and now and then O(range).
+    """
+
+    def __init__(self, nothing: int = -1) -> None:
+        """Begin with no numbers."""
+
+    def __getitem__(self, rows: Ints) -> Ints:
+        """Return the numbers of rows, in any order; rows may be any whole numbers. O(rows)."""
+
+    def __setitem__(self, rows: Ints, numbers: Ints | int) -> None:
+        """Give rows numbers; of equal rows the last one wins."""
+
+    def add(self, rows: Ints, numbers: Ints | int) -> None:
+        """Add to the numbers of rows, `nothing` at first; a row may be named several times."""

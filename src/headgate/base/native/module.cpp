@@ -1,4 +1,5 @@
-// The Python module headgate.base._native: reading columns, and orders of whole numbers.
+// The Python module headgate.base._native: reading columns, orders of whole numbers,
+// numbers by row.
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "arrays.hpp"
 #include "order.hpp"
 #include "pages.hpp"
+#include "rows.hpp"
 
 namespace nb = nanobind;
 
@@ -80,6 +82,34 @@ NumPyInts differing(nb::tuple pages, nb::tuple others, std::int64_t length, int 
     return numpy(std::move(differ));
 }
 
+void bind_rows(nb::module_& m) {
+    nb::class_<RowMap>(m, "RowMap")
+        .def(nb::init<std::int64_t>(), nb::arg("nothing") = -1)
+        .def("__getitem__",
+             [](const RowMap& self, const Ints& rows) { return numpy(self.get(view(rows))); },
+             nb::arg("rows"))
+        .def("__setitem__",
+             [](RowMap& self, const Ints& rows, std::int64_t number) {
+                 self.set(view(rows), number);
+             },
+             nb::arg("rows"), nb::arg("numbers"))
+        .def("__setitem__",
+             [](RowMap& self, const Ints& rows, const Ints& numbers) {
+                 self.set(view(rows), view(numbers));
+             },
+             nb::arg("rows"), nb::arg("numbers"))
+        .def("add",
+             [](RowMap& self, const Ints& rows, std::int64_t number) {
+                 self.add(view(rows), number);
+             },
+             nb::arg("rows"), nb::arg("numbers"))
+        .def("add",
+             [](RowMap& self, const Ints& rows, const Ints& numbers) {
+                 self.add(view(rows), view(numbers));
+             },
+             nb::arg("rows"), nb::arg("numbers"));
+}
+
 }  // namespace
 }  // namespace headgate::base
 
@@ -96,4 +126,5 @@ NB_MODULE(_native, m) {
     m.def("nth_of_equals", [](const Ints& values) {
         return numpy(nth_of_equals(view(values)));
     }, nb::arg("values"));
+    bind_rows(m);
 }

@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from headgate.base.rows import RowMap
 from headgate.decision.census import Bools
 from headgate.flow import (
     Certificate,
@@ -28,7 +29,6 @@ from headgate.flow import (
     verify_laminar,
 )
 from headgate.policies.flow.aggregated import Placed, Round, around, options
-from headgate.policies.flow.rowmap import RowMap
 
 CLASS_PRICE = 1
 """Microseconds per class that a GPU is larger than needed: breaks ties, keeps large ones free."""

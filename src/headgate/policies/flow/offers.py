@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headgate.base.order import in_order, nth_of_equals
+from headgate.base.rows import RowMap
 from headgate.decision.census import Bools
 from headgate.decision.shares import Floats
 from headgate.decision.standing import Standing
 from headgate.flow import Ints
 from headgate.policies.flow.aggregated import Placed
-from headgate.policies.flow.rowmap import RowMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
