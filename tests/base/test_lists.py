@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import chain
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.base.column import PAGE_ROWS, Column
 from headgate.base.lists import FrozenLists, Lists
 
 Rows = list[tuple[int, ...]]
@@ -57,3 +59,40 @@ def test_lists_say_what_was_written_and_views_and_copies_keep_to_themselves(
     assert changed == sorted(set(changed))
     written = {min(row, len(said) + n) for n, (row, _) in enumerate(then)}
     assert set(changed) <= written | set(range(len(said), len(model)))
+
+
+def lists_on_pages() -> tuple[FrozenLists, Rows]:
+    """Return lists of 0 to 4 numbers on several pages, some of which reach from one to the next."""
+    lists, model = Lists(), Rows()
+    for row in range(2 * PAGE_ROWS + 10):
+        model.append(tuple(range(row, row + row % 5)))
+        lists.append(model[-1])
+    return lists.freeze(), model
+
+
+def test_lists_are_read_across_pages_in_any_order_and_again() -> None:
+    frozen, model = lists_on_pages()
+    rng = np.random.default_rng(1)
+    says(frozen, model, [])
+    says(frozen, model, list(range(len(model))))
+    says(frozen, model, rng.permutation(len(model)).tolist())
+    says(frozen, model, [PAGE_ROWS, 7, PAGE_ROWS, PAGE_ROWS - 1, 7, 0, 0, len(model) - 1])
+
+
+@pytest.mark.parametrize("row", [-1, 2 * PAGE_ROWS + 10, 1 << 62, -(1 << 63)])
+def test_rows_that_are_not_there_have_no_list(row: int) -> None:
+    frozen, _ = lists_on_pages()
+    with pytest.raises(IndexError, match="a row is not of this column"):
+        frozen.flat(np.array([3, row]))
+
+
+@pytest.mark.parametrize(
+    ("first", "count"), [(2, 2), (4, 0), (-1, 1), (0, -1), ((1 << 63) - 1, 1), (0, (1 << 31) - 1)]
+)
+def test_a_list_whose_numbers_are_not_there_is_not_read(first: int, count: int) -> None:
+    held, firsts, counts = Column("i4"), Column("i8"), Column("i4")
+    held.extend(np.arange(3), 3)
+    firsts.append(first)
+    counts.append(count)
+    with pytest.raises(IndexError, match="a list is not of this column"):
+        held.freeze().lists(firsts.freeze(), counts.freeze(), np.array([0]))

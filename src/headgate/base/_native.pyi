@@ -21,6 +21,21 @@ def differing(
     Items are of 1, 4 or 8 bytes. O(pages + rows of those that are not the same object).
     """
 
+def lists(
+    first: tuple[Array, ...],
+    count: tuple[Array, ...],
+    length: int,
+    numbers: tuple[Array, ...],
+    held: int,
+    rows: Ints,
+    shift: int,
+) -> tuple[Ints, Ints]:
+    """Return offsets `[rows + 1]` and numbers, list after list; raises IndexError.
+
+    The list of a row is `count` (i4) of the `held` numbers (i4) from `first` (i8) on.
+    O(rows + numbers returned + pages).
+    """
+
 def in_order(values: Ints) -> Ints:
     """Return the indices of whole numbers by growing value; of equals, as given.
 

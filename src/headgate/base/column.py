@@ -75,6 +75,14 @@ class FrozenColumn:
         _native.take(self._pages, rows, self._length, _SHIFT, taken)
         return taken
 
+    def lists(self, first: FrozenColumn, count: FrozenColumn, rows: Array) -> tuple[Array, Array]:
+        """Return parts of this column: offsets `[rows + 1]`, and the numbers, part after part.
+
+        That of a row is `count` (i4) numbers (i4) from `first` (i8) on. O(rows + numbers + pages).
+        """
+        length, held = min(len(first), len(count)), len(self)
+        return _native.lists(first._pages, count._pages, length, self._pages, held, rows, _SHIFT)
+
     def changed(self, before: FrozenColumn) -> Array:
         """Return the rows, ascending, whose bits are not what they were, or that are new.
 

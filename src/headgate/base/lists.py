@@ -45,11 +45,7 @@ class FrozenLists:
 
         O(rows + numbers returned + pages).
         """
-        count = self._count.take(rows).astype(np.int64)
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(count, out=offsets[1:])
-        at = np.arange(offsets[-1]) + np.repeat(self._first.take(rows) - offsets[:-1], count)
-        return offsets, self._numbers.take(at).astype(np.int64)
+        return self._numbers.lists(self._first, self._count, rows)
 
     def changed(self, before: FrozenLists) -> Array:
         """Return the rows, ascending, that were written since `before`, or that are new."""
