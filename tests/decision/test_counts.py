@@ -66,6 +66,8 @@ def test_moved_tasks_that_do_not_match_are_refused(name: str, bad: Any, why: str
     ("name", "bad", "why"),
     [
         ("kind", np.array([1], np.int32), EACH),
+        ("kind", np.array([1, 10], np.int32), "no such kind"),
+        ("kind", np.array([-1, 1], np.int32), "no such kind"),
         ("was_fresh", np.zeros(3, bool), EACH),
         ("idle", np.array([True]), STATE),
         ("job", np.array([0, -1], np.int32), JOB),

@@ -46,11 +46,44 @@ struct Counted {
     std::int64_t key, count;
 };
 
-// Those of one key as one; keys that come one after the other need no order yet.
-void add(std::vector<Counted>& counted, std::int64_t key, std::int64_t step) {
-    if (counted.empty() || counted.back().key != key) counted.push_back({key, 0});
-    counted.back().count += step;
-}
+// Counts tasks by key. They come job by job: what a kind was counted as last is mostly its key now.
+class Tally {
+public:
+    explicit Tally(std::int64_t kinds) : kinds_(kinds) {}
+
+    void add(std::int64_t job, std::int32_t kind, std::int64_t step) {
+        const std::size_t index = at_index(kind);
+        if (index >= last_.size()) last_.resize(index + 1, 0);
+        std::size_t& last = last_[index];
+        const std::int64_t key = job * kinds_ + kind;
+        if (last >= counted_.size() || counted_[last].key != key) {
+            last = counted_.size();
+            counted_.push_back({key, 0});
+        }
+        counted_[last].count += step;
+    }
+
+    void add(std::int64_t key, std::int64_t count) { counted_.push_back({key, count}); }
+
+    // Writes down the counts above 0, keys ascending.
+    void write(Counts& key, Counts& count) {
+        std::sort(counted_.begin(), counted_.end(),
+                  [](const Counted& a, const Counted& b) { return a.key < b.key; });
+        for (auto each = counted_.cbegin(); each != counted_.cend();) {
+            const std::int64_t of = each->key;
+            std::int64_t sum = 0;
+            for (; each != counted_.cend() && each->key == of; ++each) sum += each->count;
+            if (sum <= 0) continue;
+            key.push_back(of);
+            count.push_back(sum);
+        }
+    }
+
+private:
+    std::int64_t kinds_;
+    std::vector<Counted> counted_;
+    std::vector<std::size_t> last_;  // by kind
+};
 
 }  // namespace
 
@@ -90,25 +123,18 @@ Idle recount_idle(Numbers key, Numbers count, const Tasks& tasks,
     constexpr std::size_t kAnyJob = std::size_t{1} << 31;
     check(tasks, idle.size(), kAnyJob, kind, progress_s, was_fresh);
     require(key.size() == count.size(), "not one count for each key");
-    std::vector<Counted> counted;
-    for (std::size_t i = 0; i < key.size(); ++i) counted.push_back({key[i], count[i]});
+    for (const std::int32_t each : kind) require(each >= 0 && each < kinds, "no such kind");
+    Tally tally(kinds);
+    for (std::size_t i = 0; i < key.size(); ++i) tally.add(key[i], count[i]);
     Idle found;
     for (std::size_t i = 0; i < tasks.row.size(); ++i) {
         if (tasks.gpus[i] == 0) continue;
         const bool is_idle = idle[tasks.state[i]], has_begun = progress_s[i] > 0;
         if (is_idle && has_begun) found.begun.push_back(tasks.row[i]);
         const int step = (is_idle && !has_begun) - was_fresh[i];
-        if (step != 0) add(counted, tasks.job[i] * kinds + kind[i], step);
+        if (step != 0) tally.add(tasks.job[i], kind[i], step);
     }
-    std::sort(counted.begin(), counted.end(),
-              [](const Counted& a, const Counted& b) { return a.key < b.key; });
-    std::vector<Counted> summed;
-    for (const Counted& each : counted) add(summed, each.key, each.count);
-    for (const Counted& each : summed) {
-        if (each.count <= 0) continue;
-        found.key.push_back(each.key);
-        found.count.push_back(each.count);
-    }
+    tally.write(found.key, found.count);
     return found;
 }
 
