@@ -1,12 +1,13 @@
-"""Orders of whole numbers against Python's own stable sort."""
+"""Orders of whole numbers against Python's own stable sort, and the least against `min`."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.base.order import in_order, nth_of_equals
+from headgate.base.order import in_order, least_of_each, nth_of_equals
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 VALUES = st.one_of(
@@ -27,3 +28,21 @@ def test_values_grow_and_equals_stay_as_given(values: list[int]) -> None:
 def test_every_value_is_told_how_many_equals_come_before(values: list[int]) -> None:
     nth = nth_of_equals(np.array(values, np.int64))
     assert nth.tolist() == [values[:n].count(value) for n, value in enumerate(values)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.one_of(st.integers(-3, 3), INT64))), INT64)
+def test_every_group_has_its_least_value(values: list[tuple[int, int]], otherwise: int) -> None:
+    group, value = np.array(values, np.int64).reshape(-1, 2).T
+    expected = [
+        min((value for group, value in values if group == each), default=otherwise)
+        for each in range(6)
+    ]
+    assert least_of_each(group, value, 6, otherwise).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("group", "value"), [([0, 2], [5, 5]), ([0, -1], [5, 5]), ([0], [5, 5]), ([0, 1], [5])]
+)
+def test_a_value_without_a_group_is_refused(group: list[int], value: list[int]) -> None:
+    with pytest.raises(ValueError, match="group"):
+        least_of_each(np.array(group), np.array(value), 2, 0)

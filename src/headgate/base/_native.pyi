@@ -45,6 +45,12 @@ def in_order(values: Ints) -> Ints:
 def nth_of_equals(values: Ints) -> Ints:
     """Return how many equal values come before each one."""
 
+def least_of_each(group: Ints, value: Ints, groups: int, otherwise: int) -> Ints:
+    """Return the least value of each group, `[groups]`; `otherwise` where it has none.
+
+    Raises ValueError where lengths differ or a group is none of these. O(values + groups).
+    """
+
 class RowMap:
     """Numbers by row; `nothing` for rows that were given none. Memory follows the range of rows.
 

@@ -1,5 +1,5 @@
-"""Orders of whole numbers."""
+"""Orders of whole numbers, and the least of each group of them."""
 
-from headgate.base._native import in_order, nth_of_equals
+from headgate.base._native import in_order, least_of_each, nth_of_equals
 
-__all__ = ["in_order", "nth_of_equals"]
+__all__ = ["in_order", "least_of_each", "nth_of_equals"]

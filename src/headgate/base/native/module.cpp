@@ -1,5 +1,5 @@
-// The Python module headgate.base._native: reading columns, orders of whole numbers,
-// numbers by row.
+// The Python module headgate.base._native: reading columns, orders of whole numbers, the least of
+// groups, numbers by row.
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
@@ -60,5 +60,9 @@ NB_MODULE(_native, m) {
     m.def("nth_of_equals", [](const Ints& values) {
         return numpy(nth_of_equals(view(values)));
     }, nb::arg("values"));
+    m.def("least_of_each", [](const Ints& group, const Ints& value, std::int64_t groups,
+                              std::int64_t otherwise) {
+        return numpy(least_of_each(view(group), view(value), groups, otherwise));
+    }, nb::arg("group"), nb::arg("value"), nb::arg("groups"), nb::arg("otherwise"));
     bind_rows(m);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <stdexcept>
 #include <utility>
 
 namespace headgate::base {
@@ -65,6 +66,23 @@ std::vector<std::int64_t> nth_of_equals(Numbers values) {
         last = &each;
     }
     return nth;
+}
+
+std::vector<std::int64_t> least_of_each(Numbers group, Numbers value, std::int64_t groups,
+                                        std::int64_t otherwise) {
+    if (group.size() != value.size()) throw std::invalid_argument("each value needs one group");
+    std::vector<std::int64_t> least(static_cast<std::size_t>(groups), otherwise);
+    for (std::size_t i = 0; i < group.size(); ++i) {
+        if (group[i] < 0 || group[i] >= groups) {
+            throw std::invalid_argument("there is no such group");
+        }
+        least[static_cast<std::size_t>(group[i])] = value[i];  // any one: `otherwise` may be less
+    }
+    for (std::size_t i = 0; i < group.size(); ++i) {
+        std::int64_t& held = least[static_cast<std::size_t>(group[i])];
+        held = std::min(held, value[i]);
+    }
+    return least;
 }
 
 }  // namespace headgate::base

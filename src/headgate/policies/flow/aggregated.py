@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.base.order import in_order
+from headgate.base.order import least_of_each
 from headgate.decision.costs import PRICE_LIMIT
 from headgate.flow import Ints, fetch_options
 
@@ -124,14 +124,3 @@ def cheapest_free(round_: Round, free: Ints) -> Ints:
     offsets, _, cost = options(round_, at, 0, nothing, nothing)
     job = np.repeat(round_.task_job, np.diff(offsets))
     return least_of_each(job, cost, len(round_.most), np.iinfo(np.int64).max)
-
-
-def least_of_each(group: Ints, value: Ints, groups: int, otherwise: int) -> Ints:
-    """Return the least value of each group, `[groups]`; `otherwise` where it has none."""
-    order = in_order(group)
-    ranked = group[order]
-    first = np.flatnonzero(np.diff(ranked, prepend=-1))
-    least = np.full(groups, otherwise)
-    if len(first):
-        least[ranked[first]] = np.minimum.reduceat(value[order], first)
-    return least

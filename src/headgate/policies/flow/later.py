@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.base.order import in_order, nth_of_equals
+from headgate.base.order import in_order, least_of_each, nth_of_equals
 from headgate.decision.census import index_of
 from headgate.decision.costs import PRICE_LIMIT
 from headgate.decision.debts import remaining_gpu_s
@@ -16,7 +16,7 @@ from headgate.decision.shares import Floats
 from headgate.decision.standing import Standing
 from headgate.decision.work import Backlog, Holders
 from headgate.flow import Ints
-from headgate.policies.flow.aggregated import Placed, least_of_each
+from headgate.policies.flow.aggregated import Placed
 from headgate.policies.flow.preemption import Runs
 from headgate.state import Snapshot, saved_s
 
