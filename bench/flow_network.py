@@ -46,7 +46,8 @@ def random_round(gpus: int, seed: int) -> Round:
         task_job=task_job,
         task_class=np.zeros(tasks, np.int64),
         read_first=np.arange(tasks + 1),
-        read_price=shard_prices(sizes, per_byte),
+        read_bytes=sizes,
+        per_byte=per_byte,
         replica_first=np.arange(tasks + 1) * 3,
         replica_node=np.concatenate([rng.choice(nodes, 3, replace=False) for _ in range(tasks)]),
         job=np.arange(jobs),
@@ -71,7 +72,7 @@ def dense(round_: Round) -> Network:
     far = np.full((tasks, len(gpu_node)), 2)
     far[(round_.node_rack[holder][:, :, None] == round_.node_rack[gpu_node]).any(axis=1)] = 1
     far[(holder[:, :, None] == gpu_node).any(axis=1)] = 0
-    price = np.take_along_axis(round_.read_price, far, axis=1)
+    price = np.take_along_axis(shard_prices(round_.read_bytes, round_.per_byte), far, axis=1)
     may_wait = round_.most - round_.least
     every, one = np.arange(jobs), np.ones
     parts: list[tuple[Ints, Ints, Ints, Ints]] = [

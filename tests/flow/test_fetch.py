@@ -18,18 +18,22 @@ DEARER, MOST = 2, 10
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """Items: prices (on a leaf, in a region, elsewhere) and the leaves with copies."""
+    """Items: sizes and the leaves with copies."""
 
-    items: list[tuple[tuple[int, ...], list[int]]]
+    items: list[tuple[int, list[int]]]
     smallest: int
     own: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Units, the region of each leaf, and the places of leaves, regions and all there is."""
+    """Units, prices (on a leaf, in a region, elsewhere), the region of each leaf, and places.
+
+    These are of leaves, regions and all there is.
+    """
 
     units: list[Unit]
+    price: list[float]
     region: list[int]
     at: list[list[int]]
 
@@ -37,7 +41,7 @@ class Case:
         items = [item for unit in self.units for item in unit.items]
         flat = {
             "first": np.cumsum([0, *(len(unit.items) for unit in self.units)]),
-            "price": [price for prices, _ in items for price in prices],
+            "size": [size for size, _ in items],
             "copy_first": np.cumsum([0, *(len(leaves) for _, leaves in items)]),
             "copies": [leaf for _, leaves in items for leaf in leaves],
             "region": self.region,
@@ -49,6 +53,7 @@ class Case:
         own = own.reshape(len(self.units), width, 2)
         return {
             **{name: np.array(values, np.int64) for name, values in flat.items()},
+            "price": self.price,
             "dearer": DEARER,
             "most": MOST,
             "own_place": own[:, :, 0].copy(),
@@ -61,30 +66,31 @@ def cases(draw: st.DrawFn) -> Case:
     region = draw(st.lists(st.integers(0, 3), min_size=1, max_size=7))
     rows, classes = len(region) + 4 + 1, draw(st.integers(0, 3))
     own = draw(st.integers(0, 2))
-    prices = st.tuples(*[st.integers(0, 3)] * 3).map(lambda each: tuple(np.cumsum(each).tolist()))
+    halves = st.integers(0, 3).map(lambda number: number / 2)
+    price = np.cumsum(draw(st.tuples(*[halves] * 3))).tolist()
     leaves = st.lists(st.integers(0, len(region) - 1), unique=True, max_size=5)
     unit = st.builds(
         Unit,
-        items=st.lists(st.tuples(prices, leaves), max_size=4),
+        items=st.lists(st.tuples(st.integers(0, 5), leaves), max_size=4),
         smallest=st.integers(0, classes),
         own=st.lists(st.tuples(st.integers(0, 9), st.integers(-3, 3)), min_size=own, max_size=own),
     )
     place = st.integers(0, rows * classes).map(lambda number: number - 1)
     row = st.lists(place, min_size=classes, max_size=classes)
     at = draw(st.lists(row, min_size=rows, max_size=rows))
-    return Case(units=draw(st.lists(unit, max_size=4)), region=region, at=at)
+    return Case(units=draw(st.lists(unit, max_size=4)), price=price, region=region, at=at)
 
 
 def looked_up(case: Case, unit: Unit) -> list[tuple[int, int]]:
     """Ask every item of a unit for its price at every place."""
 
     def price(*, leaf: int | None = None, region: int | None = None) -> int:
-        return sum(
-            prices[0] if leaf in leaves
-            else prices[1] if region in [case.region[each] for each in leaves]
-            else prices[2]
-            for prices, leaves in unit.items
-        )  # fmt: skip
+        total = 0
+        for size, leaves in unit.items:
+            regions = [case.region[each] for each in leaves]
+            far = 0 if leaf in leaves else 1 if region in regions else 2
+            total += round(min(size * case.price[far], MOST))
+        return total
 
     far, leaves = price(), range(len(case.region))
     near = {region: price(region=region) for region in sorted(set(case.region))}
@@ -114,7 +120,8 @@ def test_options_are_where_items_cost_less_than_around_and_anywhere(case: Case) 
 
 
 FINE = Case(
-    units=[Unit(items=[((0, 1, 2), [0]), ((1, 1, 1), [0, 1])], smallest=0, own=[(1, 1)])],
+    units=[Unit(items=[(1, [0]), (2, [0, 1])], smallest=0, own=[(1, 1)])],
+    price=[0.0, 1.0, 2.5],
     region=[0, 0],
     at=[[0, 1]] * 4,
 )
@@ -126,10 +133,14 @@ FINE = Case(
         ("first", [0, 1], "`first`"),
         ("first", [1, 2], "`first`"),
         ("first", [], "`first`"),
-        ("price", [0, 1, 2, 1, 1], "three prices"),
-        ("price", [0, 1, 2, 1, 1, 0], "grow"),
-        ("price", [-1, 1, 2, 1, 1, 1], "grow"),
-        ("price", [0, 1, 2, 1, 1, 1 << 41], "grow"),
+        ("size", [1], "`first`"),
+        ("size", [1, -1], "negative"),
+        ("price", [0.0, 2.0, 1.0], "grow"),
+        ("price", [-1.0, 1.0, 2.0], "grow"),
+        ("price", [0.0, 1.0, float("nan")], "grow"),
+        ("price", [0.0, 1.0, float("inf")], "finite"),
+        ("most", 1 << 41, "2\\^40"),
+        ("most", -1, "2\\^40"),
         ("copy_first", [0, 2, 1, 3], "`copy_first`"),
         ("copy_first", [0, 3], "`copy_first`"),
         ("copies", [0, 0, 2], "no leaf"),
@@ -148,7 +159,8 @@ FINE = Case(
 def test_what_cannot_be_is_refused(which: str, values: Any, says: str) -> None:
     arrays = FINE.arrays()
     fetch_options(**arrays)
-    arrays[which] = values if isinstance(values, int) else np.array(values, np.int64)
+    is_array = isinstance(values, list) and which != "price"
+    arrays[which] = np.array(values, np.int64) if is_array else values
     with pytest.raises(BadNetwork, match=says):
         fetch_options(**arrays)
 

@@ -1,27 +1,31 @@
 """The compiled part of the flow core; its sources are in `native/`."""
 
+from collections.abc import Sequence
+
 from headgate.flow.network import Ints
 
 def fetch_options(
+    *,
     first: Ints,
-    price: Ints,
+    size: Ints,
+    price: Sequence[float],
+    most: int,
     copy_first: Ints,
     copies: Ints,
     region: Ints,
-    *,
     smallest: Ints,
     at: Ints,
     dearer: int,
-    most: int,
     own_place: Ints,
     own_cost: Ints,
 ) -> tuple[Ints, Ints, Ints]:
     """Return the options of units that fetch items: offsets `[units + 1]`, places and costs.
 
-    Unit u fetches the items `[first[u], first[u + 1])`. Item i costs `price[3 * i]` on a leaf with
-    a copy, `price[3 * i + 1]` in a region with one, `price[3 * i + 2]` elsewhere: growing, from 0
-    to 2^40. Its copies are on the leaves `copies[copy_first[i]:copy_first[i + 1]]`, none twice, and
-    `region` tells where each leaf is.
+    Unit u fetches the items `[first[u], first[u + 1])`. Item i costs `size[i]` times one of three
+    prices, which grow: the first on a leaf with a copy, the second in a region with one, the third
+    elsewhere; rounded, halves to even, and no more than `most`, 2^40 or less. Its copies are on the
+    leaves `copies[copy_first[i]:copy_first[i + 1]]`, none twice, and `region` tells where each leaf
+    is.
 
     `at` (`[leaves + regions + 1, classes]`) numbers the places of each class on leaves, in regions
     and anywhere; negative ones are not there. A unit may go to its class `smallest[u]` and to

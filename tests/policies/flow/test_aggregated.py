@@ -49,7 +49,8 @@ def reads_of(draw: st.DrawFn, tasks: int, nodes: int, shards: int) -> dict[str, 
     near = [replicas[shard] for shard in read]
     return {
         "read_first": ints([0, *itertools.accumulate(map(len, reads))]),
-        "read_price": shard_prices(ints([sizes[shard] for shard in read]), per_byte),
+        "read_bytes": ints([sizes[shard] for shard in read]),
+        "per_byte": per_byte,
         "replica_first": ints([0, *itertools.accumulate(map(len, near))]),
         "replica_node": ints(list(itertools.chain(*near))),
     }
@@ -101,16 +102,16 @@ def prices() -> st.SearchStrategy[int]:
 
 def price_on(round_: Round, task: int, node: int, kind: int) -> int:
     """The price of a task on a GPU, straight from the paper's section 3."""
-    total = 0
+    total, price = 0, shard_prices(round_.read_bytes, round_.per_byte)
     for read in range(*round_.read_first[task : task + 2].tolist()):
         first, end = round_.replica_first[read : read + 2]
         holders = round_.replica_node[first:end].tolist()
         if node in holders:
-            total += int(round_.read_price[read, 0])
+            total += int(price[read, 0])
         elif round_.node_rack[node] in [round_.node_rack[n] for n in holders]:
-            total += int(round_.read_price[read, 1])
+            total += int(price[read, 1])
         else:
-            total += int(round_.read_price[read, 2])
+            total += int(price[read, 2])
     return min(total, PRICE_LIMIT) + CLASS_PRICE * (kind - int(round_.task_class[task]))
 
 
@@ -262,9 +263,8 @@ def test_prices_follow_the_papers_worked_example() -> None:
         task_job=ints([0]),
         task_class=ints([0]),
         read_first=ints([0, 2]),
-        read_price=shard_prices(
-            ints([10**9, 2 * 10**9]), prices_per_byte(bandwidth, alpha1=1, alpha2=1)
-        ),
+        read_bytes=ints([10**9, 2 * 10**9]),
+        per_byte=prices_per_byte(bandwidth, alpha1=1, alpha2=1),
         replica_first=ints([0, 1, 2]),
         replica_node=ints([0, 1]),
         job=ints([0]),

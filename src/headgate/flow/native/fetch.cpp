@@ -1,6 +1,7 @@
 #include "fetch.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "errors.hpp"
@@ -42,8 +43,7 @@ void check(const Where& where, std::size_t units, NumbersIn region) {
 }
 
 void check(const Fetch& fetch, const Where& where) {
-    require(fetch.price.size() % 3 == 0, "three prices per item");
-    const std::size_t items = fetch.price.size() / 3;
+    const std::size_t items = fetch.size.size();
     check_offsets(fetch.first, items, "`first` is not that of units of these items");
     check_offsets(fetch.copy_first, fetch.copies.size(), "`copy_first` is not that of the copies");
     require(fetch.copy_first.size() == items + 1, "`copy_first` is not that of these items");
@@ -51,12 +51,11 @@ void check(const Fetch& fetch, const Where& where) {
     for (const std::int64_t leaf : fetch.copies) {
         require(leaf >= 0 && leaf < leaves, "a copy is on no leaf");
     }
-    for (std::size_t i = 0; i < items; ++i) {
-        const std::int64_t* price = &fetch.price[3 * i];
-        require(price[0] >= 0 && price[0] <= price[1] && price[1] <= price[2] &&
-                    price[2] <= kMostPrice,
-                "prices are to grow with distance, from 0 to 2^40");
-    }
+    for (const std::int64_t size : fetch.size) require(size >= 0, "a size is negative");
+    require(fetch.price[0] >= 0 && fetch.price[0] <= fetch.price[1] &&
+                fetch.price[1] <= fetch.price[2] && std::isfinite(fetch.price[2]),
+            "prices are to grow with distance, from 0, and be finite");
+    require(fetch.most >= 0 && fetch.most <= kMostPrice, "the most is to be from 0 to 2^40");
     for (std::size_t u = 0; u + 1 < fetch.first.size(); ++u) {
         require(fetch.first[u + 1] - fetch.first[u] < kMostItems, "a unit fetches 2^20 items");
     }
@@ -74,7 +73,7 @@ class Fetching {
    public:
     Fetching(const Fetch& fetch, const Where& where)
         : fetch_(fetch), where_(where), units_(fetch.first.size() - 1) {
-        counted_.assign(fetch.price.size() / 3, -1);
+        counted_.assign(fetch.size.size(), -1);
     }
 
     FetchOptions all() {
@@ -101,16 +100,26 @@ class Fetching {
         std::int64_t row, price;
     };
 
+    std::int64_t priced(std::int64_t size, std::size_t where) const {
+        const double exact = static_cast<double>(size) * fetch_.price[where];
+        return std::llrint(std::min(exact, static_cast<double>(fetch_.most)));
+    }
+
+    // Of an item of the unit that is being written down.
     std::int64_t price(std::int64_t item, std::size_t where) const {
-        return fetch_.price[3 * at(item) + where];
+        return prices_[at(item - first_)][where];
     }
 
     void gather(std::size_t unit) {
         copies_.clear();
         on_leaf_.clear();
         in_region_.clear();
+        prices_.clear();
+        first_ = fetch_.first[unit];
         anywhere_ = 0;
-        for (std::int64_t item = fetch_.first[unit]; item < fetch_.first[unit + 1]; ++item) {
+        for (std::int64_t item = first_; item < fetch_.first[unit + 1]; ++item) {
+            const std::int64_t size = fetch_.size[at(item)];
+            prices_.push_back({priced(size, 0), priced(size, 1), priced(size, 2)});
             anywhere_ += price(item, 2);
             for (std::int64_t c = fetch_.copy_first[at(item)]; c < fetch_.copy_first[at(item) + 1];
                  ++c) {
@@ -164,7 +173,7 @@ class Fetching {
                 const std::int64_t place = where_.at[at(each.row * where_.classes + kind)];
                 if (place < 0) continue;
                 found_.place.push_back(place);
-                found_.cost.push_back(std::min(each.price, where_.most) +
+                found_.cost.push_back(std::min(each.price, fetch_.most) +
                                       where_.dearer * (kind - smallest));
             }
         }
@@ -174,8 +183,11 @@ class Fetching {
     const Where& where_;
     std::size_t units_;
     Numbers counted_;  // by item: the last region where it was counted
+    // Of the unit that is being written down:
+    std::int64_t first_ = 0;  // item
+    std::vector<std::array<std::int64_t, 3>> prices_;  // of its items
     std::vector<Copy> copies_;
-    std::vector<Offer> on_leaf_, in_region_;  // of the unit that is being written down
+    std::vector<Offer> on_leaf_, in_region_;
     std::int64_t anywhere_ = 0;
     FetchOptions found_;
 };

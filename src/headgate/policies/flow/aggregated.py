@@ -14,6 +14,7 @@ import numpy as np
 
 from headgate.base.order import least_of_each
 from headgate.decision.costs import PRICE_LIMIT
+from headgate.decision.shares import Floats
 from headgate.flow import Ints, fetch_options
 
 
@@ -24,8 +25,9 @@ class Round:
     A job (or several that are limited together, as one) places at most `most` of its tasks, and at
     least `least` where GPUs allow (always `most` unless `may_wait`); one that it might place but
     does not costs twice `wait_price`. A GPU that is free later, one of `later_node` and
-    `later_class`, costs `later_price` besides. `read_price` has a column per `Locality`; of what
-    read r reads there are replicas on `replica_node[replica_first[r]:replica_first[r + 1]]`.
+    `later_class`, costs `later_price` besides. A byte that is read costs `per_byte`, by `Locality`
+    (`decision.costs.shard_prices`); of what read r reads there are replicas on
+    `replica_node[replica_first[r]:replica_first[r + 1]]`.
 
     Rows name tasks, jobs and GPUs from round to round. A round that follows another one has only
     those of the tasks that are new to it or have other prices; of all else it has everything.
@@ -37,7 +39,8 @@ class Round:
     task_job: Ints  # [tasks]
     task_class: Ints  # [tasks] smallest class that the task fits
     read_first: Ints  # [tasks + 1] where what each task reads begins: one row per shard
-    read_price: Ints  # [reads, 3]
+    read_bytes: Ints  # [reads]
+    per_byte: Floats  # [3]
     replica_first: Ints  # [reads + 1]
     replica_node: Ints  # [replicas]
     job: Ints  # [jobs] rows
@@ -93,15 +96,16 @@ def options(
     O(replicas read x log(replicas that a task reads) + options).
     """
     return fetch_options(
-        round_.read_first,
-        round_.read_price.ravel(),
-        round_.replica_first,
-        round_.replica_node,
-        round_.node_rack,
+        first=round_.read_first,
+        size=round_.read_bytes,
+        price=round_.per_byte.tolist(),
+        most=PRICE_LIMIT,
+        copy_first=round_.replica_first,
+        copies=round_.replica_node,
+        region=round_.node_rack,
         smallest=round_.task_class,
         at=at,
         dearer=dearer,
-        most=PRICE_LIMIT,
         own_place=own_place,
         own_cost=own_cost,
     )

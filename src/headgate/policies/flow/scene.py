@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.decision.costs import prices_per_byte, shard_prices
+from headgate.decision.costs import prices_per_byte
 from headgate.decision.standing import Standing
 from headgate.flow import Ints
 from headgate.policies.flow.aggregated import Round
@@ -88,7 +88,8 @@ class Scene:
             task_job=demand.group[now.task_job[tasks]],
             task_class=now.task_class[tasks],
             read_first=offsets,
-            read_price=shard_prices(size_bytes, per_byte),
+            read_bytes=size_bytes,
+            per_byte=per_byte,
             replica_first=replica_first,
             replica_node=replica_node,
             job=demand.row,
