@@ -14,7 +14,7 @@ from headgate.state import JobState, Snapshot, TaskState
 from headgate.testing.random_worlds import random_walk
 
 SEED = st.integers(0, 10**6)
-COLUMNS = ("job", "kind", "launched_at", "started_at", "read_s", "checkpoint_s", "progress_s")
+COLUMNS = ("job", "kind", "launched_at", "read_s", "progress_s")
 IDLE = (TaskState.BLOCKED, TaskState.WAITING, TaskState.STOPPING)
 
 

@@ -17,7 +17,7 @@ from headgate.decision.standing import Standing
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.tables import GPU_GONE
 
-_OF_HOLDERS = ("job", "kind", "launched_at", "started_at", "read_s", "checkpoint_s", "progress_s")
+_OF_HOLDERS = ("job", "kind", "launched_at", "read_s", "progress_s")
 
 
 class Holders:
@@ -36,9 +36,7 @@ class Holders:
         self.task: Ints = np.full(gpus, GPU_GONE)
         self.stopping = np.zeros(gpus, bool)
         self.job, self.kind = np.zeros(gpus, np.int64), np.zeros(gpus, np.int64)
-        self.launched_at, self.started_at = np.zeros(gpus), np.zeros(gpus)
-        self.read_s, self.checkpoint_s = np.zeros(gpus), np.zeros(gpus)
-        self.progress_s = np.zeros(gpus)
+        self.launched_at, self.read_s, self.progress_s = np.zeros((3, gpus))
         self._write(snapshot, np.arange(gpus))
 
     def follow(self, now: Standing) -> None:

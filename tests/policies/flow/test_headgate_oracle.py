@@ -152,6 +152,7 @@ def naive_cuts(
         - sum((runs.job[r], runs.stopping[r]) == (j, True) for r in range(len(soon)))
         for j in jobs
     ]
+    lost_s = later.lost_s(now.snapshot, np.arange(len(soon))).tolist()
     may_lose = [keeps[j] > (1 + slack) * claims.target[j] for j in jobs]
     owed, served, cut = claims.owed.tolist(), [0] * len(jobs), []
     for task, job, run in zip(waiting.task, waiting.job, waiting.run, strict=True):
@@ -162,7 +163,7 @@ def naive_cuts(
         gained_s = fits[0][0] if fits else float(later.wait_s[run])
         if fits:
             soon.remove(fits[0])
-        loser, price_s = int(runs.job[run]), float(later.lost_s[run]) + RESTART_S
+        loser, price_s = int(runs.job[run]), lost_s[run] + RESTART_S
         if runs.stopping[run] or loser < 0 or not may_lose[loser]:
             continue
         if keeps[loser] <= max(1, claims.target[loser]):

@@ -27,21 +27,6 @@ void check(const Tasks& tasks, std::size_t states, std::size_t jobs, const Colum
     }
 }
 
-// One row of the table, and the classes that it tells of.
-class Row {
-public:
-    Row(std::int64_t* first, std::size_t classes) : first_(first), classes_(classes) {}
-
-    void count(bool single, std::size_t kind, bool unfinished, bool waits, std::int64_t step) {
-        if (unfinished) first_[single ? kind : 2 * classes_] += step;
-        if (waits && single) first_[classes_ + kind] += step;
-    }
-
-private:
-    std::int64_t* first_;
-    std::size_t classes_;
-};
-
 struct Counted {
     std::int64_t key, count;
 };
@@ -95,10 +80,12 @@ Waits recount(const Tasks& tasks, std::span<const std::uint8_t> then, Numbers me
     const std::size_t classes = class_bytes.size() + 1, width = 2 * classes + 1;
     const auto rows = static_cast<std::int64_t>(table.size() / width);
     for (const std::int64_t row : at) require(row < rows, "a job is not in the table");
-    Waits waits;
+    Waits waits{Counts(tasks.row.size()), Counts(tasks.row.size()), Counts(tasks.row.size()), {}};
+    std::size_t waiting = 0;
+    // Who waits and who runs is mixed: what hangs on that is added up, without branches.
     for (std::size_t i = 0; i < tasks.row.size(); ++i) {
         const std::uint8_t is = meaning[tasks.state[i]], was = meaning[then[i]];
-        if (tasks.gpus[i] == 0 || (is | was) == 0) continue;
+        if (tasks.gpus[i] == 0) continue;
         const auto fitting =
             std::lower_bound(class_bytes.begin(), class_bytes.end(), memory_bytes[i]);
         const auto kind = static_cast<std::size_t>(fitting - class_bytes.begin());
@@ -106,14 +93,17 @@ Waits recount(const Tasks& tasks, std::span<const std::uint8_t> then, Numbers me
         if (single && (was & kWaiting) != 0) waits.waited.push_back(tasks.row[i]);
         const std::int64_t row = at[at_index(tasks.job[i])];
         if (row < 0) continue;
-        Row counts(&table[at_index(row) * width], classes);
-        counts.count(single, kind, (was & kUnfinished) != 0, (was & kWaiting) != 0, -1);
-        counts.count(single, kind, (is & kUnfinished) != 0, (is & kWaiting) != 0, 1);
-        if (!single || (is & kWaiting) == 0) continue;
-        waits.row.push_back(tasks.row[i]);
-        waits.job.push_back(tasks.job[i]);
-        waits.kind.push_back(static_cast<std::int64_t>(kind));
+        std::int64_t* counts = &table[at_index(row) * width];
+        const bool waits_now = (is & kWaiting) != 0, waited = (was & kWaiting) != 0;
+        counts[single ? kind : 2 * classes] += (is & kUnfinished) - (was & kUnfinished);
+        if (!single) continue;
+        counts[classes + kind] += waits_now - waited;
+        waits.row[waiting] = tasks.row[i];
+        waits.job[waiting] = tasks.job[i];
+        waits.kind[waiting] = static_cast<std::int64_t>(kind);
+        waiting += waits_now;
     }
+    for (Counts* column : {&waits.row, &waits.job, &waits.kind}) column->resize(waiting);
     return waits;
 }
 

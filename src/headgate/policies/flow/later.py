@@ -51,8 +51,15 @@ class Later:
     work: Work
     runs: Runs
     wait_s: Floats  # until the run is expected to end
-    lost_s: Floats  # if it ended now: reading, and work since the last checkpoint
     price: Ints  # the wait in whole microseconds
+
+    def lost_s(self, snapshot: Snapshot, some: Ints) -> Floats:
+        """Return what is lost if some runs end now: reading, and work since the last checkpoint."""
+        task, tasks = self.runs.task[some], snapshot.tasks
+        computed_s = snapshot.now - tasks.started_at.take(task) - tasks.read_s.take(task)
+        kept_s = saved_s(computed_s, tasks.checkpoint_s.take(task))
+        lost_s: Floats = snapshot.now - self.runs.launched_at[some] - kept_s
+        return lost_s
 
 
 def later_gpus(now: Standing, work: Work) -> Later:
@@ -69,8 +76,6 @@ def later_gpus(now: Standing, work: Work) -> Later:
     takes_s = read_s + np.where(np.isnan(compute_s), read_s, left_s)
     run_s = snapshot.now - launched_at
     wait_s = np.maximum(np.where(stopping, 0.0, np.abs(takes_s - run_s)), _SOONEST_S)
-    computed_s = snapshot.now - held.started_at[gpu] - read_s
-    kept_s = saved_s(computed_s, held.checkpoint_s[gpu])
     runs = Runs(
         gpu=gpu,
         task=held.task[gpu],
@@ -84,7 +89,6 @@ def later_gpus(now: Standing, work: Work) -> Later:
         work=work,
         runs=runs,
         wait_s=wait_s,
-        lost_s=run_s - kept_s,
         price=np.rint(np.minimum(wait_s * 1e6, PRICE_LIMIT)).astype(np.int64),
     )
 
@@ -176,7 +180,7 @@ def worth_cutting(
     # Nothing gets easier as runs are cut: who could have none cut now, first of all, has none.
     sought = np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job])
     job, run = waiting.job[sought], waiting.run[sought]
-    loser, price_s = runs.job[run], later.lost_s[run] + RESTART_S
+    loser, price_s = runs.job[run], later.lost_s(now.snapshot, run) + RESTART_S
     worse = (claims.left_s - owed) / share
     turn = (claims.left_s[job] - np.maximum(0.0, owed[job] - price_s)) / share[job]
     may = ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0) & (turn < worse[loser])
