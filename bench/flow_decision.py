@@ -13,8 +13,8 @@ The goal is the solver's own time + 1 ms + 2 us per change, warm, and twice the 
 Changes are counted in two ways: tasks and GPUs that have changed (`changes`), and what the solver
 is told (`told`): units gone, come, or of another cost, and capacities. These are more: to
 `headgate`, a GPU that is held costs less with every second. Cold, the solver's time is counted in
-two ways, too: what its methods take (`cold_solver_ms`), and from the arrays of a round to its
-solution, building places and options included, as `headgate.flow.bench` counts (`cold_round_ms`).
+two ways, too: what its methods take (`solver_ms`), and from the arrays of a round to its solution,
+building places and options included, as `cold_ms` of `headgate.flow.bench` counts (`round_ms`).
 """
 
 from __future__ import annotations
@@ -170,13 +170,14 @@ class Cluster:
         self.submit(len(ended))
 
 
-def decision(policy: Policy, snapshot: Snapshot) -> tuple[Plan, float, float]:
-    """Return a plan, the milliseconds that it took, and those of its solver."""
+def decision(policy: Policy, snapshot: Snapshot) -> tuple[Plan, tuple[float, float, float]]:
+    """Return a plan, and the milliseconds that it, its solver and, if cold, its round took."""
     Meter.total_s, Meter.told, MeteredRound.total_s = 0.0, 0, 0.0
+    rng = stream(1)
     started = time.perf_counter()
-    plan = policy.decide(snapshot, stream(1))
+    plan = policy.decide(snapshot, rng)
     took_s = time.perf_counter() - started
-    return plan, 1e3 * took_s, 1e3 * Meter.total_s
+    return plan, (1e3 * took_s, 1e3 * Meter.total_s, 1e3 * MeteredRound.total_s)
 
 
 def measure(size: str, name: str, seed: int, rounds: int) -> dict[str, Any]:
@@ -186,9 +187,9 @@ def measure(size: str, name: str, seed: int, rounds: int) -> dict[str, Any]:
     empty = []
     for _ in range(EMPTY_ROUNDS):
         policy = make_policy(POLICIES, name)
-        plan, took_ms, solver_ms = decision(policy, before)
-        empty.append((took_ms, solver_ms))
-    first_ms, (empty_ms, empty_solver_ms) = empty[0][0], sorted(empty)[len(empty) // 2]
+        plan, took = decision(policy, before)
+        empty.append(took)
+    first_ms, (empty_ms, *of_empty_ms) = empty[0][0], sorted(empty)[len(empty) // 2]
     cluster.carry_out(plan)
     cluster.spread_ages()
     warm, cold = [], []
@@ -197,11 +198,10 @@ def measure(size: str, name: str, seed: int, rounds: int) -> dict[str, Any]:
         snapshot = cluster.state.freeze()
         changes = snapshot.changes(before)
         changed = 0 if changes is None else len(changes.tasks) + len(changes.gpus)
-        plan, took_ms, solver_ms = decision(policy, snapshot)
+        plan, (took_ms, solver_ms, _) = decision(policy, snapshot)
         by_changes, by_told = (took_ms / (solver_ms + 1 + 2e-3 * n) for n in (changed, Meter.told))
         warm.append((took_ms, solver_ms, changed, Meter.told, by_changes, by_told))
-        took_ms, solver_ms = decision(make_policy(POLICIES, name), snapshot)[1:]
-        cold.append((took_ms, solver_ms, 1e3 * MeteredRound.total_s))
+        cold.append(decision(make_policy(POLICIES, name), snapshot)[1])
         before = snapshot
         cluster.carry_out(plan)
     names = (
@@ -213,19 +213,29 @@ def measure(size: str, name: str, seed: int, rounds: int) -> dict[str, Any]:
         "warm_over_goal_told",
     )
     medians = dict(zip(names, map(statistics.median, zip(*warm, strict=True)), strict=True))
-    names = ("cold_ms", "cold_solver_ms", "cold_round_ms")
-    medians |= dict(zip(names, map(statistics.median, zip(*cold, strict=True)), strict=True))
+    cold_ms, *of_cold_ms = map(statistics.median, zip(*cold, strict=True))
     return {
         "size": size,
         "policy": name,
         "gpus": cluster.nodes * GPUS_PER_NODE,
         "waiting": cluster.state.waiting_tasks,
         "first_ms": round(first_ms, 3),
-        "empty_ms": round(empty_ms, 3),
-        "empty_solver_ms": round(empty_solver_ms, 3),
         **{key: round(value, 3) for key, value in medians.items()},
-        "cold_over_solver": round(medians["cold_ms"] / medians["cold_solver_ms"], 2),
-        "cold_over_round": round(medians["cold_ms"] / medians["cold_round_ms"], 2),
+        **against_solver("empty", empty_ms, *of_empty_ms),
+        **against_solver("cold", cold_ms, *of_cold_ms),
+    }
+
+
+def against_solver(
+    when: str, took_ms: float, solver_ms: float, round_ms: float
+) -> dict[str, float]:
+    """Return what is told of a decision from nothing, when all GPUs are free, or of a later one."""
+    return {
+        f"{when}_ms": round(took_ms, 3),
+        f"{when}_solver_ms": round(solver_ms, 3),
+        f"{when}_round_ms": round(round_ms, 3),
+        f"{when}_over_solver": round(took_ms / solver_ms, 2),
+        f"{when}_over_round": round(took_ms / round_ms, 2),
     }
 
 
