@@ -23,7 +23,7 @@ from headgate.protocol.events import (
     TimerFired,
     Usage,
 )
-from headgate.protocol.plan import Placement, Plan, Refusal
+from headgate.protocol.plan import OnDemand, Placement, Plan, Refusal
 from headgate.protocol.reasons import Reason
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "LaunchTask",
     "NodeJoined",
     "NodeLost",
+    "OnDemand",
     "Placement",
     "Plan",
     "PlanFailed",

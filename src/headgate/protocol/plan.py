@@ -5,8 +5,9 @@ Tasks, nodes and jobs are named by their rows in the snapshot; rows never change
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from headgate.protocol.reasons import Reason
 
@@ -27,6 +28,47 @@ class Refusal:
     jobs: tuple[int, ...] = ()
 
 
+class OnDemand(Sequence[Refusal]):
+    """Refusals that are worked out when they are first looked at, by any thread, or pickled.
+
+    Few rounds are ever asked why. Until then they keep alive all that `tell` needs.
+    """
+
+    __slots__ = ("_refusals", "_tell")
+
+    def __init__(self, tell: Callable[[], Iterable[Refusal]]) -> None:
+        """Take what tells the refusals, the same whenever it is asked."""
+        self._tell: Callable[[], Iterable[Refusal]] | None = tell
+        self._refusals: tuple[Refusal, ...] = ()
+
+    def _told(self) -> tuple[Refusal, ...]:
+        tell = self._tell
+        if tell is not None:
+            self._refusals = tuple(tell())
+            self._tell = None  # last: whoever finds it gone finds the refusals
+        return self._refusals
+
+    @overload
+    def __getitem__(self, index: int) -> Refusal: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Refusal, ...]: ...
+    def __getitem__(self, index: int | slice) -> Refusal | tuple[Refusal, ...]:
+        """Return one refusal, or some."""
+        return self._told()[index]
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._told())
+
+    def __repr__(self) -> str:
+        """Look like the tuple that they are."""
+        return repr(self._told())
+
+    def __reduce__(self) -> tuple[type, tuple[tuple[Refusal, ...]]]:
+        """Cross to other processes as a plain tuple."""
+        return tuple, (self._told(),)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Placements, runs to be cut short, and refusals per group that waits for one cause.
@@ -38,7 +80,8 @@ class Plan:
     keep shares over time: a job's row, the GPU seconds that it has had less than its share, and how
     many GPUs it goes on having less, where that has changed. At `again_at`, in seconds of the
     world's clock, the policy wants to be asked again even if nothing happens until then.
-    Refusals explain, they change no state; so they are not part of equality, nor journaled.
+    Refusals explain, they change no state; so they are not part of equality, nor journaled, and may
+    be told `OnDemand`.
     """
 
     placements: tuple[Placement, ...] = ()
@@ -46,4 +89,4 @@ class Plan:
     skips: tuple[tuple[int, int], ...] = ()
     missed: tuple[tuple[int, float, int], ...] = ()
     again_at: float | None = None
-    refusals: tuple[Refusal, ...] = field(default=(), compare=False)
+    refusals: Sequence[Refusal] = field(default=(), compare=False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Snapshot(View):
     kinds: KindTable[FrozenColumn]
     names: Names
     bandwidth: Bandwidth
-    refusals: tuple[Refusal, ...]
+    refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
     waiting_tasks: int
     first_waiting_job: int
@@ -59,6 +59,10 @@ class Snapshot(View):
         if before.names is not self.names or before.version > self.version:
             return None
         return Changes(before, self)
+
+    def unexplained(self) -> Snapshot:
+        """Return the same without refusals, which may keep alive what earlier ones are told by."""
+        return replace(self, refusals=())
 
     def waiting_jobs(self) -> Iterator[int]:
         """Yield the rows of jobs with WAITING tasks in order of arrival, lazily, page by page."""

@@ -80,7 +80,7 @@ class State(View):
             shard_rows={}, input_rows={}, kind_rows={},
         )  # fmt: skip
         self.bandwidth = _UNKNOWN_BANDWIDTH
-        self.refusals: tuple[Refusal, ...] = ()
+        self.refusals: Sequence[Refusal] = ()
         self.datasets: Mapping[str, Dataset] = {}  # replaced, never changed in place
         self.waiting_tasks = 0
         self.first_waiting_job = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +88,7 @@ class View:
     kinds: KindTable[Any]
     names: Names
     bandwidth: Bandwidth
-    refusals: tuple[Refusal, ...]
+    refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
 
     def job(self, row: int) -> Job:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.flow import Certificate, Ints
-from headgate.policies.flow.aggregated import Placed, Round, cheapest_free
+from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.laminar import LaminarRound
 from headgate.policies.flow.offers import Offers, first_come
 from headgate.policies.flow.scene import NONE, Scene
@@ -72,16 +72,6 @@ class Line:
         """Check the plan against the round built anew from its snapshot."""
         tasks = np.flatnonzero(self.solved.has(self.scene.tasks.row))
         return self.solved.certificate(self.scene.round_of(tasks, Offers()))
-
-    def cheapest(self, tasks: Ints, free: Ints) -> Ints:
-        """Return each job's cheapest price of one of these tasks on a GPU that is free.
-
-        Tasks are indices into `Standing.task`; `free` is by node and class; the largest number
-        there is stands for none.
-        """
-        able = tasks[self.scene.tasks.able[tasks]]
-        round_ = self.scene.round_of(able, Offers())
-        return cheapest_free(round_, free)[self.scene.demand.group]
 
     def knows(self, snapshot: Snapshot) -> bool:
         """Return whether a snapshot of the line is as old as the round, or older."""

@@ -7,6 +7,7 @@ after round of one line of states, only what has changed is told to the solver (
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -27,7 +28,7 @@ from headgate.policies.flow.line import Line, first_round
 from headgate.policies.flow.offers import Offers, candidates
 from headgate.policies.flow.refusals import refusals, strangers
 from headgate.policies.flow.scene import Demand, Prices, Scene
-from headgate.protocol import Placement, Plan, Reason
+from headgate.protocol import OnDemand, Placement, Plan, Reason, Refusal
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
 
@@ -96,31 +97,34 @@ class FlowPolicy(ABC):
         and what was decided before, are solved apart from that.
         """
         del rng
+        snapshot = snapshot.unexplained()  # else each plan would keep alive all those before it
         scratch = Scratch(snapshot)
         waiting_for_cpus = place_cpu_tasks(scratch)
         line = self._line(snapshot)
         scene = line.scene
         now, demand = scene.now, scene.demand
         choice = self.choose(scene, line.solved.round, line.placed())
+
+        def told() -> Iterator[Refusal]:
+            yield from waiting_for_cpus
+            yield from strangers(self.name, snapshot, now)
+            yield from refusals(
+                snapshot,
+                now,
+                target=demand.target,
+                group=demand.group,
+                most=demand.most,
+                placed=choice.placed,
+                wait_price=choice.wait_price,
+                cheapest=scene.cheapest,
+            )
+
         return Plan(
             placements=(*scratch.placements, *_placements(snapshot, now, choice.placed)),
             preemptions=choice.preemptions,
             missed=choice.missed,
             again_at=choice.again_at,
-            refusals=(
-                *waiting_for_cpus,
-                *strangers(self.name, snapshot, now),
-                *refusals(
-                    snapshot,
-                    now,
-                    target=demand.target,
-                    group=demand.group,
-                    most=demand.most,
-                    placed=choice.placed,
-                    wait_price=choice.wait_price,
-                    cheapest=line.cheapest,
-                ),
-            ),
+            refusals=OnDemand(told),
         )
 
     def _line(self, snapshot: Snapshot) -> Line:

@@ -9,7 +9,7 @@ import numpy as np
 from headgate.decision.costs import prices_per_byte
 from headgate.decision.standing import Standing
 from headgate.flow import Ints
-from headgate.policies.flow.aggregated import Round
+from headgate.policies.flow.aggregated import Round, cheapest_free
 from headgate.policies.flow.later import Later
 from headgate.policies.flow.offers import Candidates, Offers
 from headgate.policies.flow.prices import wait_prices
@@ -102,6 +102,15 @@ class Scene:
             later_class=NONE if later is None else later.runs.kind,
             later_price=NONE if later is None else later.price,
         )
+
+    def cheapest(self, tasks: Ints, free: Ints) -> Ints:
+        """Return each job's cheapest price of one of these tasks on a GPU that is free.
+
+        Tasks are indices into `Standing.task`; `free` is by node and class; the largest number
+        there is stands for none.
+        """
+        able = tasks[self.tasks.able[tasks]]
+        return cheapest_free(self.round_of(able, Offers()), free)[self.demand.group]
 
     def _wait_price(self, offers: Offers) -> Ints:
         """Return what waiting costs a task of each group, once on each of two arcs."""
