@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headgate.flow.network import Ints
+from headgate.flow.network import AnyInts, Ints
 
 def fetch_options(
     *,
@@ -35,6 +35,15 @@ def fetch_options(
     The options of a unit are those on leaves, in regions (each where that is cheaper than around),
     anywhere, and its own. All arrays are int64; raises BadNetwork. O(copies x log(copies of a unit)
     + options).
+    """
+
+def joined_options(
+    units: int, parts: list[tuple[AnyInts | int | None, AnyInts | int, AnyInts | int]]
+) -> tuple[Ints, Ints, Ints]:
+    """Return offsets `[units + 1]`, places and costs: those of each unit part after part.
+
+    Of each part the counts by unit (None: one of each), the places and the costs: arrays of
+    32 or 64 bits, or one number for all. Raises BadNetwork. O(options + units x parts).
     """
 
 def min_cost_flow(

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.flow import _native
 from headgate.flow.network import AnyInts, Ints
+
+_WIDTHS = (np.dtype(np.int32), np.dtype(np.int64))
 
 
 def options_of(offsets: AnyInts, units: Ints) -> tuple[Ints, Ints]:
@@ -23,32 +26,31 @@ def options_of(offsets: AnyInts, units: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OptionsPart:
-    """Options in the order of their units: so many of each unit; one of each with None."""
+    """Options in the order of their units: so many of each unit; one of each with None.
+
+    `place` and `cost` have one value for each option, or are one number for all.
+    """
 
     counts: AnyInts | None
     place: AnyInts | int
-    cost: AnyInts
+    cost: AnyInts | int
 
 
 def joined_options(units: int, parts: Sequence[OptionsPart]) -> tuple[Ints, Ints, Ints]:
     """Return offsets, places and costs: those of a unit beside each other, part after part.
 
-    `offsets` has shape `[units + 1]`. O(options + units x parts).
+    `offsets` has shape `[units + 1]`. Raises BadNetwork where a part does not match so many units.
+    O(options + units x parts).
     """
-    single = sum(part.counts is None for part in parts)
-    offsets = np.zeros(units + 1, np.int64)
-    np.cumsum(sum((p.counts for p in parts if p.counts is not None), single), out=offsets[1:])
-    place, cost = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64)
-    at = offsets[:-1].copy()
-    for part in parts:
-        if part.counts is None:
-            to = at
-            at = at + 1
-        else:
-            # The k-th option of a unit goes k places after its first.
-            ahead = np.cumsum(part.counts) - part.counts
-            to = np.repeat(at - ahead, part.counts)
-            to += np.arange(len(to))
-            at = at + part.counts
-        place[to], cost[to] = part.place, part.cost
-    return offsets, place, cost
+    told = [
+        (None if part.counts is None else _read(part.counts), _read(part.place), _read(part.cost))
+        for part in parts
+    ]
+    return _native.joined_options(units, told)
+
+
+def _read(values: AnyInts | int) -> AnyInts | int:
+    """Return whole numbers as native code reads them: 32 or 64 bits, side by side."""
+    if isinstance(values, int) or values.dtype in _WIDTHS:
+        return values if isinstance(values, int) else np.ascontiguousarray(values)
+    return np.ascontiguousarray(values, np.int64)

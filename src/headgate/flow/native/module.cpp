@@ -27,5 +27,6 @@ NB_MODULE(_native, m) {
     nb::register_exception_translator(headgate::flow::raise_bad_network);
     headgate::flow::bind_fetch(m);
     headgate::flow::bind_general(m);
+    headgate::flow::bind_joined(m);
     headgate::flow::bind_laminar(m);
 }
