@@ -5,11 +5,11 @@ Tasks, nodes and jobs are named by their rows in the snapshot; rows never change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, overload
 
-from headgate.protocol.reasons import Reason
+from headgate.protocol.reasons import PolicyBroke, Reason
 
 
 class Placement(NamedTuple):  # a plan may have as many as there are GPUs: made in bulk
@@ -31,7 +31,8 @@ class Refusal:
 class OnDemand(Sequence[Refusal]):
     """Refusals that are worked out when they are first looked at, by any thread, or pickled.
 
-    Few rounds are ever asked why. Until then they keep alive all that `tell` needs.
+    Few rounds are ever asked why. Until then they keep alive all that `tell` needs. Where that
+    breaks, they say so, as is said of a policy that breaks while it decides.
     """
 
     __slots__ = ("_refusals", "_tell")
@@ -44,7 +45,11 @@ class OnDemand(Sequence[Refusal]):
     def _told(self) -> tuple[Refusal, ...]:
         tell = self._tell
         if tell is not None:
-            self._refusals = tuple(tell())
+            try:
+                self._refusals = tuple(tell())
+            except Exception as error:  # noqa: BLE001  # anyone's policy may break in any way
+                text = f"it cannot tell why: {type(error).__name__}: {error}"
+                self._refusals = (Refusal(reason=PolicyBroke(message=text)),)
             self._tell = None  # last: whoever finds it gone finds the refusals
         return self._refusals
 
@@ -55,6 +60,10 @@ class OnDemand(Sequence[Refusal]):
     def __getitem__(self, index: int | slice) -> Refusal | tuple[Refusal, ...]:
         """Return one refusal, or some."""
         return self._told()[index]
+
+    def __iter__(self) -> Iterator[Refusal]:
+        """Yield them all: as fast as a tuple does."""
+        return iter(self._told())
 
     def __len__(self) -> int:
         """Return how many there are."""

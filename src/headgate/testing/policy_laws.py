@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from headgate.base.rng import stream
 from headgate.decision import Policy
 from headgate.protocol import Placement, Plan
+from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, TaskState, check
 from headgate.testing.digest import digest
 from headgate.testing.random_worlds import random_state
@@ -146,6 +147,7 @@ class PolicyLaws:
                 waits = set(snapshot.waiting_of(job).tolist()) - placed
                 assert not waits or covers_all or job in named, (name, job)
             for refusal in plan.refusals:
+                assert not isinstance(refusal.reason, PolicyBroke), (name, refusal.reason)
                 assert str(refusal.reason).startswith(refusal.reason.code), name
 
     def test_equal_snapshots_get_equal_plans(self) -> None:

@@ -14,7 +14,7 @@ from headgate.model import Task
 from headgate.policies.flow import FlowSharing, TimelyFlow
 from headgate.policies.flow.rounds import FlowPolicy
 from headgate.protocol import OnDemand, Refusal
-from headgate.protocol.reasons import NoFreeGpu, Undecided
+from headgate.protocol.reasons import NoFreeGpu, PolicyBroke, Undecided
 from headgate.testing.random_worlds import random_walk
 
 EACH = pytest.mark.parametrize("make", [FlowSharing, TimelyFlow])
@@ -28,6 +28,7 @@ def test_who_asks_late_is_told_what_who_asked_at_once_was(make: Callable[[], Flo
         pairs = []
         for snapshot in random_walk(seed, 12):
             now = [*at_once.decide(snapshot, Random(1)).refusals]
+            assert not [one for one in now if isinstance(one.reason, PolicyBroke)]
             pairs.append((now, late.decide(snapshot, Random(1)).refusals))
             told += len(now)
         for now, refusals in reversed(pairs):
@@ -67,3 +68,13 @@ def test_they_are_worked_out_once_and_cross_as_a_plain_tuple() -> None:
     )  # fmt: skip
     assert pickle.loads(pickle.dumps(refusals)) == told
     assert asked == 1
+
+
+def test_where_a_policy_breaks_when_asked_that_is_what_is_told() -> None:
+    def tell() -> Iterator[Refusal]:
+        yield Refusal(reason=Undecided())
+        raise KeyError("shares")
+
+    message = "it cannot tell why: KeyError: 'shares'"
+    for asked in (OnDemand(tell), pickle.loads(pickle.dumps(OnDemand(tell)))):
+        assert [*asked] == [Refusal(reason=PolicyBroke(message=message))]
