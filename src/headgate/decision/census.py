@@ -60,6 +60,11 @@ class Waits:
     waited: Ints  # rows, ascending
 
 
+def numbers_of(rows: range | Ints) -> Ints:
+    """Return the numbers of some rows, one by one."""
+    return np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
+
+
 def index_of(rows: Ints, count: int) -> Ints:
     """Return where each of `count` rows is in `rows`, -1 where it is not."""
     index = np.full(count, -1)
@@ -107,8 +112,8 @@ class Census:
             stays = index_of(self.job, jobs)[job]  # -1: the row of nobody, at the end
             nobody = np.zeros((1, self.table.shape[1]), np.int64)
             table = np.concatenate([self.table, nobody])[stays]
-        waits = recount(
-            np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows,
+        row, of_job, kind, waited = recount(
+            numbers_of(rows),
             tasks.state.take(rows),
             moved.then,
             tasks.gpus.take(rows),
@@ -119,7 +124,6 @@ class Census:
             at=index_of(job, jobs),
             table=table,
         )
-        row, of_job, kind, waited = waits
         census = Census(job=job, classes=self.classes, table=table)
         return census, Waits(row=row, job=of_job, kind=kind, waited=waited)
 

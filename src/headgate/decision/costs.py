@@ -51,7 +51,6 @@ def prices_per_byte(bandwidth: Bandwidth, *, alpha1: float, alpha2: float) -> Fl
 
 def shard_prices(size_bytes: Ints, per_byte: Floats) -> Ints:
     """Return the price of each shard at each locality, `[shards, 3]`, rounded once per shard."""
-    exact = np.multiply.outer(per_byte, size_bytes)  # rows as long as they can be: half the time
-    np.rint(np.minimum(exact, PRICE_LIMIT, out=exact), out=exact)
-    prices: Ints = exact.T.astype(np.int64, order="C")
+    exact = np.outer(size_bytes, per_byte)
+    prices: Ints = np.rint(np.minimum(exact, PRICE_LIMIT)).astype(np.int64)
     return prices

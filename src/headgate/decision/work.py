@@ -11,7 +11,7 @@ import numpy as np
 from headgate.base.column import Array
 from headgate.base.order import in_order
 from headgate.decision._native import recount_idle
-from headgate.decision.census import Bools
+from headgate.decision.census import Bools, numbers_of
 from headgate.decision.shares import Ints
 from headgate.decision.standing import Standing
 from headgate.state import JobState, Snapshot, TaskState
@@ -118,7 +118,7 @@ class Backlog:
     def _write(self, snapshot: Snapshot, rows: range | Ints, was_fresh: Bools) -> None:
         """Take note of tasks that have changed: which of them were idle with nothing saved."""
         self._seen, tasks = snapshot, snapshot.tasks
-        those = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
+        those = numbers_of(rows)
         self._key, self.count, begun = recount_idle(
             self._key,
             self.count,
