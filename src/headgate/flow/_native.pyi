@@ -38,12 +38,12 @@ def fetch_options(
     """
 
 def joined_options(
-    units: int, parts: list[tuple[AnyInts | int | None, AnyInts | int, AnyInts | int]]
+    units: int, parts: list[tuple[AnyInts | int, AnyInts | int, AnyInts | int]]
 ) -> tuple[Ints, Ints, Ints]:
     """Return offsets `[units + 1]`, places and costs: those of each unit part after part.
 
-    Of each part the counts by unit (None: one of each), the places and the costs: arrays of
-    32 or 64 bits, or one number for all. Raises BadNetwork. O(options + units x parts).
+    Of each part the counts by unit, the places and the costs: arrays of 32 or 64 bits, or one
+    number for all. Raises BadNetwork. O(options + units x parts).
     """
 
 def min_cost_flow(

@@ -28,12 +28,12 @@ def options_of(offsets: AnyInts, units: Ints) -> tuple[Ints, Ints]:
 class OptionsPart:
     """Options in the order of their units: so many of each unit; one of each with None.
 
-    `place` and `cost` have one value for each option, or are one number for all.
+    All of them are at one place where `place` is a number.
     """
 
     counts: AnyInts | None
     place: AnyInts | int
-    cost: AnyInts | int
+    cost: AnyInts
 
 
 def joined_options(units: int, parts: Sequence[OptionsPart]) -> tuple[Ints, Ints, Ints]:
@@ -43,7 +43,7 @@ def joined_options(units: int, parts: Sequence[OptionsPart]) -> tuple[Ints, Ints
     O(options + units x parts).
     """
     told = [
-        (None if part.counts is None else _read(part.counts), _read(part.place), _read(part.cost))
+        (1 if part.counts is None else _read(part.counts), _read(part.place), _read(part.cost))
         for part in parts
     ]
     return _native.joined_options(units, told)
@@ -51,6 +51,6 @@ def joined_options(units: int, parts: Sequence[OptionsPart]) -> tuple[Ints, Ints
 
 def _read(values: AnyInts | int) -> AnyInts | int:
     """Return whole numbers as native code reads them: 32 or 64 bits, side by side."""
-    if isinstance(values, int) or values.dtype in _WIDTHS:
-        return values if isinstance(values, int) else np.ascontiguousarray(values)
-    return np.ascontiguousarray(values, np.int64)
+    if isinstance(values, int):
+        return values
+    return np.ascontiguousarray(values, None if values.dtype in _WIDTHS else np.int64)

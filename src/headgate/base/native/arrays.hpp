@@ -1,4 +1,4 @@
-// NumPy arrays of 64-bit integers, in and out.
+// NumPy arrays in, and of 64-bit integers out.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,15 +11,17 @@
 
 namespace headgate {
 
-using Ints =
-    nanobind::ndarray<const std::int64_t, nanobind::ndim<1>, nanobind::c_contig,
-                      nanobind::device::cpu>;
+template <class Item>
+using Array =
+    nanobind::ndarray<const Item, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+using Ints = Array<std::int64_t>;
 using IntTable =
     nanobind::ndarray<const std::int64_t, nanobind::ndim<2>, nanobind::c_contig,
                       nanobind::device::cpu>;
 using NumPyInts = nanobind::ndarray<nanobind::numpy, std::int64_t, nanobind::ndim<1>>;
 
-inline std::span<const std::int64_t> view(const Ints& array) {
+template <class Item>
+std::span<const Item> view(const Array<Item>& array) {
     return {array.data(), array.size()};
 }
 

@@ -10,18 +10,11 @@ namespace nb = nanobind;
 namespace headgate::decision {
 namespace {
 
-template <class Item>
-using Column = nb::ndarray<const Item, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Bytes = Column<std::uint8_t>;
-using Int32s = Column<std::int32_t>;
-using Floats = Column<double>;
-using Bools = Column<bool>;
+using Bytes = Array<std::uint8_t>;
+using Int32s = Array<std::int32_t>;
+using Floats = Array<double>;
+using Bools = Array<bool>;
 using Table = nb::ndarray<std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-template <class Item>
-std::span<const Item> view(const Column<Item>& column) {
-    return {column.data(), column.size()};
-}
 
 nb::tuple counted(const Ints& row, const Bytes& state, const Bytes& then, const Int32s& gpus,
                   const Ints& memory_bytes, const Int32s& job, const Bytes& meaning,
@@ -57,7 +50,7 @@ NB_MODULE(_native, m) {
              [](Deal* self, const Ints& queue, const Ints& user, const Ints& priority,
                 const Floats& weight, const Ints& max_gpus) {
                  new (self) Deal(view(queue), view(user), view(priority),
-                                 {weight.data(), weight.size()}, view(max_gpus));
+                                 view(weight), view(max_gpus));
              },
              nb::arg("queue"), nb::arg("user"), nb::arg("priority"), nb::arg("weight"),
              nb::arg("max_gpus"))

@@ -5,9 +5,8 @@
 
 namespace headgate::flow {
 
-void bind_fetch(nanobind::module_& m);
 void bind_general(nanobind::module_& m);
-void bind_joined(nanobind::module_& m);
 void bind_laminar(nanobind::module_& m);
+void bind_options(nanobind::module_& m);
 
 }  // namespace headgate::flow

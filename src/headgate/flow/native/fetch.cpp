@@ -76,7 +76,7 @@ class Fetching {
         counted_.assign(fetch.size.size(), -1);
     }
 
-    FetchOptions all() {
+    OptionLists all() {
         // For some classes at once; memory that is not needed after all is never touched.
         const std::size_t classes = std::min<std::size_t>(4, at(where_.classes));
         const std::size_t most =
@@ -189,12 +189,12 @@ class Fetching {
     std::vector<Copy> copies_;
     std::vector<Offer> on_leaf_, in_region_;
     std::int64_t anywhere_ = 0;
-    FetchOptions found_;
+    OptionLists found_;
 };
 
 }  // namespace
 
-FetchOptions fetch_options(const Fetch& fetch, const Where& where) {
+OptionLists fetch_options(const Fetch& fetch, const Where& where) {
     check(fetch, where);
     return Fetching(fetch, where).all();
 }

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "options.hpp"
+
 namespace headgate::flow {
 
 using Numbers = std::vector<std::int64_t>;
@@ -34,13 +36,9 @@ struct Where {
     NumbersIn own_place, own_cost;
 };
 
-// The options of unit u are [offsets[u], offsets[u + 1]): on leaves, in regions, anywhere, its own.
-struct FetchOptions {
-    Numbers offsets, place, cost;
-};
-
-// Leaves and regions only where they are cheaper than what is around them. O(copies x log(copies of
-// a unit) x classes). Throws BadInput.
-FetchOptions fetch_options(const Fetch& fetch, const Where& where);
+// The options of each unit: on leaves, in regions, anywhere, its own. Leaves and regions only where
+// they are cheaper than what is around them. O(copies x log(copies of a unit) x classes). Throws
+// BadInput.
+OptionLists fetch_options(const Fetch& fetch, const Where& where);
 
 }  // namespace headgate::flow

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <variant>
-#include <vector>
+
+#include "options.hpp"
 
 namespace headgate::flow {
 
@@ -13,29 +13,13 @@ namespace headgate::flow {
 using Column =
     std::variant<std::span<const std::int32_t>, std::span<const std::int64_t>, std::int64_t>;
 
-// Options in the order of their units: so many of each unit, or one of each.
+// Options in the order of their units: so many of each one.
 struct Part {
-    std::optional<Column> counts;
-    Column place, cost;
+    Column counts, place, cost;
 };
 
-class Joined {
-   public:
-    // O(units x parts). Throws BadInput where a part does not match so many units.
-    Joined(std::int64_t units, std::vector<Part> parts);
-
-    // The options of unit u are [offsets[u], offsets[u + 1]), part after part.
-    const std::vector<std::int64_t>& offsets() const { return offsets_; }
-
-    // Writes all of them. O(options + units x parts).
-    void write(std::int64_t* place, std::int64_t* cost) const;
-
-   private:
-    using Numbers = std::vector<std::int64_t>;
-
-    std::vector<Part> parts_;
-    std::vector<Numbers> counts_;  // by part and unit
-    Numbers offsets_;
-};
+// Those of a unit part after part. O(options + units x parts). Throws BadInput where a part does not
+// match so many units.
+OptionLists joined_options(std::int64_t units, std::span<const Part> parts);
 
 }  // namespace headgate::flow

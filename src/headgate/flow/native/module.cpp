@@ -25,8 +25,7 @@ void raise_bad_network(const std::exception_ptr& thrown, void*) {
 NB_MODULE(_native, m) {
     nb::set_leak_warnings(false);  // a solver that is kept until the process ends is no leak
     nb::register_exception_translator(headgate::flow::raise_bad_network);
-    headgate::flow::bind_fetch(m);
     headgate::flow::bind_general(m);
-    headgate::flow::bind_joined(m);
     headgate::flow::bind_laminar(m);
+    headgate::flow::bind_options(m);
 }

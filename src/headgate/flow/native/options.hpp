@@ -1,0 +1,14 @@
+// Options of units, as solvers take them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace headgate::flow {
+
+// The options of unit u are [offsets[u], offsets[u + 1]).
+struct OptionLists {
+    std::vector<std::int64_t> offsets, place, cost;
+};
+
+}  // namespace headgate::flow
