@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.cli import show
-from headgate.cli.main import app
+from headgate.cli.verbs import app
 
 VERBS = {
     "up", "down", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues", "data",

@@ -112,7 +112,7 @@ def cancel(job: str, controller: Held, user: User, dry_run: DryRun = False) -> B
     return {"id": job, "was": JobState(snapshot.jobs.state[row]).name.lower(), "dry_run": dry_run}
 
 
-@router.get("/jobs/{job}/logs")
+@router.get("/jobs/{job}/logs", response_class=JSONResponse)  # a log is data: as it is
 def logs(
     job: str,
     controller: Held,

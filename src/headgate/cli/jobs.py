@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
+from headgate.base.text import indented, visible, visible_values
 from headgate.base.units import format_size
 from headgate.cli import output
 from headgate.cli.errors import CANCELLED, FAILED, OK, interrupted
@@ -59,7 +59,7 @@ def submit(
         if settings.as_json:
             output.print_json(ended)
         else:
-            reason = f": {ended['message']}" if ended["message"] else ""
+            reason = f": {indented(ended['message'])}" if ended["message"] else ""
             output.say(f"{job} {ended['state']}{reason}")
         raise typer.Exit(_OUTCOMES[ended["state"]])
 
@@ -75,7 +75,8 @@ def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
     """Return a job as it has ended, showing its tasks as they finish."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
-    text, reason = TextColumn("{task.description}"), TextColumn("{task.fields[why]}", markup=False)
+    text = TextColumn("{task.description}", markup=False)
+    reason = TextColumn("{task.fields[why]}", markup=False)
     columns = (text, BarColumn(), MofNCompleteColumn(), reason)
     with output.progress(*columns, as_json=settings.as_json) as bar:
         line = bar.add_task(job, total=None, why="")
@@ -86,7 +87,7 @@ def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
                 description=f"{job} {view['state']}",
                 total=tasks["total"],
                 completed=tasks.get("finished", 0),
-                why=view["reason"] or "",
+                why=visible(view["reason"] or ""),
             )
             if view["state"] in _OUTCOMES:
                 return view
@@ -143,7 +144,7 @@ def jobs(
 def _watch(client: Client, query: dict[str, str | int | None], settings: Settings) -> None:
     if settings.as_json:
         for _ in client.events():
-            print(json.dumps(client.jobs(**query)), flush=True)
+            output.print_json_line(visible_values(client.jobs(**query)))
         return
     from rich.live import Live
 
@@ -161,8 +162,14 @@ def _job_cells(job: dict[str, Any]) -> tuple[object, ...]:
         job["gpus"]["held"],
         output.duration(job["wait_s"]),
         output.duration(job["run_s"]),
-        job["reason"] or job["message"],
+        job["reason"] or _first_line(job["message"]),
     )
+
+
+def _first_line(message: str | None) -> str | None:
+    """Return the first line of a message, which may end with the end of a log."""
+    first, _, rest = (message or "").partition("\n")
+    return f"{first} ..." if rest else first or None
 
 
 def get(
@@ -204,7 +211,7 @@ def get(
         ("message", view["message"]),
     ):
         if value is not None:
-            output.say(f"{name:<8} {value}")
+            output.say(f"{name:<8} {indented(value)}")
     output.say("")
     output.print_table(
         ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"), map(_task_cells, tasks)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.text import visible
 from headgate.base.units import parse_size
 from headgate.cli import output, process
 from headgate.cli.cluster import DEFAULT_POLICY, Say, bring_up, config_of, take_down
@@ -110,8 +111,10 @@ def _progress(settings: Settings, text: str) -> Iterator[Say]:
     if settings.as_json:
         yield lambda _: None
     elif sys.stderr.isatty():
+        from rich.text import Text  # text would be read as markup
+
         with output.stderr().status(text) as status:
-            yield status.update
+            yield lambda line: status.update(Text(visible(line)))
     else:
         told: list[str] = []
 

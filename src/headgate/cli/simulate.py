@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,9 @@ import typer
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.rng import Random
+from headgate.base.text import visible_values
 from headgate.base.units import format_seconds, format_size
+from headgate.cli import output
 from headgate.cli.settings import FormatOption, settle
 from headgate.decision import Policy, make_policy
 from headgate.model import Job
@@ -77,6 +78,7 @@ def simulate(
     fmt: FormatOption = None,
 ) -> None:
     """Run the scheduler in virtual time on a scenario or a trace, and print the figures."""
+    as_json = settle(None, fmt).as_json
     problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency)
     problems += [p for path in (jobs_out, timings) for p in _check_writable(path)]
     if problems:
@@ -95,18 +97,18 @@ def simulate(
         simulation = sim.from_trace(
             recorded, chosen, gpus=gpus, seed=seed or 0, decision_latency_s=decision_latency or 0.0
         )
-    with _progress("Simulating", len(simulation.submissions)) as step:
+    with _progress("Simulating", len(simulation.submissions), as_json=as_json) as step:
         outcome = sim.run(simulation, chosen, observe=(_watch(step),))
     decisions_s = list(chosen.seconds)
     if recorded is None:
-        with _progress("Each job alone", len(simulation.submissions)) as step:
+        with _progress("Each job alone", len(simulation.submissions), as_json=as_json) as step:
             outcome = sim.with_fairness(simulation, chosen, outcome, step=lambda _: step(1))
         outcome.figures["placements"] = placements(outcome.starts, names)
     if jobs_out is not None:
         _write_jobs(jobs_out, jobs_table(outcome, pooled=scenario is None, trace=recorded))
     if timings is not None:
         _write_timings(timings, decisions_s, time.perf_counter() - started)
-    _print(outcome.figures, as_json=settle(None, fmt).as_json)
+    _print(outcome.figures, as_json=as_json)
 
 
 def _read_scenario(
@@ -172,16 +174,13 @@ def _watch(step: Callable[[int], None]) -> sim.Observer:
 
 
 @contextmanager
-def _progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal's stderr; hand out a function that moves it."""
-    if not sys.stderr.isatty() or not total:
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
+def _progress(title: str, total: int, *, as_json: bool) -> Iterator[Callable[[int], None]]:
+    """Show a bar; hand out a function that moves it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with output.progress(TextColumn(title), *columns, as_json=as_json) as bar:
+        task = bar.add_task("", total=total)
         pending, last = 0, 0.0
 
         def step(count: int) -> None:
@@ -223,23 +222,19 @@ def _write_timings(path: Path, decisions_s: Sequence[float], wall_s: float) -> N
 
 def _print(figures: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(figures, allow_nan=False))
+        output.print_json_line(visible_values(figures))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"policy {figures['policy']}, seed {figures['seed']}", show_header=False)
-    for name, value in _rows(figures):
-        table.add_row(name, value)
-    console = Console()
-    console.print(table)
-    if figures.get("placements"):
-        placed = Table("at", "task", "node", "locality", title="placements")
-        for p in figures["placements"][:50]:
-            placed.add_row(f"{p['at_s']:.1f} s", p["task"], p["node"], p["locality"])
-        console.print(placed)
-        if len(figures["placements"]) > 50:
-            console.print(f"... and {len(figures['placements']) - 50} more (-o json lists all)")
+    output.say(f"policy {figures['policy']}, seed {figures['seed']}\n")
+    output.print_table(("WHAT", "FIGURE"), _rows(figures))
+    placed = figures.get("placements")
+    if placed:
+        output.say("")
+        output.print_table(
+            ("AT", "TASK", "NODE", "LOCALITY"),
+            ((f"{p['at_s']:.1f} s", p["task"], p["node"], p["locality"]) for p in placed[:50]),
+        )
+        if len(placed) > 50:
+            output.say_aside(f"and {len(placed) - 50} more; -o json lists all")
 
 
 def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
