@@ -61,6 +61,7 @@ class ScriptedController:
         self.policy_name = "fifo"
         self.proven: Certified | None = None
         self.clock = 1_000_000.0
+        self.admin = ROOT_USER
         self.launches: dict[tuple[str, int], LaunchTask] = {}
         self.logs: dict[tuple[str, int, int], str] = {}
         self.results: dict[tuple[str, int], bytes] = {}
@@ -165,17 +166,18 @@ class ScriptedController:
         with self.lock:
             return self._made(text, user).id
 
-    def cancel(self, job: str, *, user: str) -> None:
+    def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
         with self.lock:
             state = self.engine.state
             row = state.names.job_rows[job]
-            if user not in (state.job(row).user, ROOT_USER):
+            if user not in (state.job(row).user, self.admin):
                 text = f"job {job} belongs to {state.job(row).user}"
                 raise SpecError([Problem(path=job, problem=text)], code="forbidden")
             if state.jobs.state[row] >= 3:
                 text = f"job {job} has ended"
                 raise SpecError([Problem(path=job, problem=text)], code="already_ended")
-            self.handle(JobCancelled(at=self.clock, job=job, by=user))
+            if not dry_run:
+                self.handle(JobCancelled(at=self.clock, job=job, by=user))
 
     def reports(self) -> Mapping[str, Mapping[str, Any]]:
         return {"n0": {"cpu_percent": 12.5, "free_disk_bytes": 10 << 30}}
@@ -231,5 +233,10 @@ class ScriptedController:
     def abandon_dataset(self, dataset: str, *, user: str) -> None:
         self.pending.pop(dataset, None)
 
-    def remove_dataset(self, dataset: str, *, user: str) -> None:
-        self.handle(DatasetRemoved(at=self.clock, name=dataset))
+    def remove_dataset(self, dataset: str, *, user: str, dry_run: bool = False) -> None:
+        owner = self.engine.state.datasets[dataset].user
+        if user not in (owner, self.admin):
+            text = f"dataset {dataset} belongs to {owner}"
+            raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
+        if not dry_run:
+            self.handle(DatasetRemoved(at=self.clock, name=dataset))

@@ -115,3 +115,15 @@ def test_removing_asks_unless_told(up: Any, numbers: str) -> None:
     assert len(up("data", "ls", "-o", "json").json["datasets"]) == 1
     assert up("data", "rm", "ints", "-y").code == 0
     assert up("data", "rm", "ints", "-y").code == 102
+
+
+@pytest.mark.parametrize("option", [[], ["-y"], ["--dry-run"]])
+def test_a_dataset_that_is_not_ours_to_remove_is_refused_without_a_question(
+    up: Any, controller: Any, option: list[str]
+) -> None:
+    controller.admin = "somebody"
+    controller.put_shard("hers", 0, iter([b"x"]), replicas=1, user="ann")
+    controller.commit_dataset("hers", shards=1, user="ann")
+    said = up("data", "rm", "hers", "-o", "json", *option)
+    assert (said.code, said.error["code"]) == (2, "forbidden")
+    assert "hers" in controller.engine.state.datasets

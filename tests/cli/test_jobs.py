@@ -208,6 +208,17 @@ def test_cancelling_somebody_else_s_job_asks(up: Any, controller: Any) -> None:
     assert up("cancel", "job-1", "-y").code == 0
 
 
+@pytest.mark.parametrize("option", [[], ["-y"], ["--dry-run"]])
+def test_a_job_that_is_not_ours_to_cancel_is_refused_without_a_question(
+    up: Any, controller: Any, option: list[str]
+) -> None:
+    controller.admin = "somebody"
+    controller.submit(PAIR, user="ann", key=None)
+    said = up("cancel", "job-1", "-o", "json", *option)
+    assert (said.code, said.error["code"]) == (2, "forbidden")
+    assert controller.engine.state.jobs.state[0] == 1
+
+
 def test_logs_show_the_task_most_worth_a_look(up: Any, pair: str, controller: Any) -> None:
     controller.logs |= {(pair, 0, 1): "zero\n", (pair, 1, 1): "one\n"}
     said = up("logs", pair)

@@ -300,3 +300,14 @@ def test_a_gang_under_fs_is_refused_with_the_reason(tmp_path: Path) -> None:
     told = told_with(104, scenario)
     assert "fifo" in told["problems"][0]["problem"]
     assert figures(scenario, "--policy", "fifo")["jobs_finished"] == 2
+
+
+def test_a_policy_is_named_with_its_parameters_everywhere(headgate: Any) -> None:
+    file = str(THREE_TASKS)
+    assert headgate("simulate", file, "--policy", "fsp,slack=0", "-o", "json").code == 0
+    trace = ("--trace", str(PHILLY), "--gpus", "8")
+    for verb in (("simulate", file), ("simulate", *trace), ("up",), ("demo",)):
+        said = headgate(*verb, "--policy", "fs,alpa1=2", "-o", "json")
+        (problem,) = said.error["problems"]
+        assert (said.code, problem["path"]) == (2, "policy.alpa1")
+        assert problem["hint"] == "did you mean 'alpha1'?"

@@ -159,9 +159,9 @@ class Client:
         """Remove what was placed of a dataset."""
         self._call("POST", f"/datasets/{_quoted(dataset)}/abandon")
 
-    def remove_dataset(self, dataset: str) -> None:
+    def remove_dataset(self, dataset: str, *, dry_run: bool = False) -> None:
         """Remove a dataset."""
-        self._call("DELETE", f"/datasets/{_quoted(dataset)}")
+        self._call("DELETE", f"/datasets/{_quoted(dataset)}", {"dry_run": dry_run})
 
     # --- the wire --------------------------------------------------------------------------------
 

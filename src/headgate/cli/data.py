@@ -158,6 +158,7 @@ def rm(
     with settings.client() as client:
         found = client.dataset(name)
         size = format_size(found["size_bytes"])
+        client.remove_dataset(name, dry_run=True)  # what cannot be is refused, not asked about
         if not dry_run:
             output.confirm(f"remove {name} of {found['user']} ({size})?", yes=yes)
             client.remove_dataset(name)

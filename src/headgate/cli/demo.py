@@ -19,8 +19,8 @@ from headgate.base.text import visible, visible_values
 from headgate.base.units import format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.cluster import DEFAULT_POLICY
-from headgate.cli.settings import FormatOption, settle
-from headgate.decision import make_policy
+from headgate.cli.settings import POLICY_FORM, FormatOption, settle
+from headgate.decision import make_policy, read_policy
 from headgate.state import State
 
 _NODES, _GPUS, _RACKS = 8, 2, 2
@@ -45,13 +45,15 @@ class _Row:
 
 
 def demo(
-    policy: Annotated[str, typer.Option(help="The policy that decides.")] = DEFAULT_POLICY,
+    policy: Annotated[
+        str, typer.Option(metavar=POLICY_FORM, help="The policy that decides.")
+    ] = DEFAULT_POLICY,
     fmt: FormatOption = None,
 ) -> None:
     """Start 8 virtual nodes, run four real jobs at once, check them, and simulate the same."""
     from rich.console import Console
 
-    make_policy(POLICIES, policy)
+    read_policy(POLICIES, policy)
     as_json = settle(None, fmt).as_json
     console = Console(stderr=as_json, markup=False)
     base = Path(tempfile.mkdtemp(prefix="headgate-demo-"))
@@ -191,7 +193,7 @@ def _compare(
     durable.journal.close()
     view = durable.engine.state
     simulation = recorded(view, seed=_SEED)
-    decider = make_policy(POLICIES, policy)
+    decider = make_policy(POLICIES, *read_policy(POLICIES, policy))
     outcome = sim.run(simulation, decider)
     ideal_s = sim.ideal_times_s(simulation, decider, outcome)
     live_s, simulated_s = run_times_s(view), run_times_s(outcome.state)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
+from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import indented, visible, visible_values
 from headgate.base.units import format_size
 from headgate.cli import output
@@ -256,16 +256,11 @@ def cancel(
     """Cancel a job."""
     settings = settle(state, fmt)
     with settings.client() as client:
-        view = client.job(job)
-        if view["state"] in _OUTCOMES:
-            raise _ended(job, view["state"])
-        if view["user"] != client.info()["you"] and not dry_run:
-            output.confirm(f"{job} is {view['user']}'s job; cancel it?", yes=yes)
-        answer = client.cancel(job, dry_run=dry_run)
+        user = client.job(job)["user"]
+        answer = client.cancel(job, dry_run=True)  # what cannot be is refused, not asked about
+        if not dry_run:
+            if user != client.info()["you"]:
+                output.confirm(f"{job} is {user}'s job; cancel it?", yes=yes)
+            answer = client.cancel(job)
     done = "would be cancelled" if dry_run else "cancelled"
     _done(settings, answer, f"{job} {done}; it was {answer['was']}")
-
-
-def _ended(job: str, state: str) -> HeadgateError:
-    text = f"job {job} is {state} already"
-    return SpecError([Problem(path=job, problem=text)], code="already_ended")

@@ -14,8 +14,10 @@ from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import visible
 from headgate.base.units import parse_size
 from headgate.cli import output, process
-from headgate.cli.cluster import DEFAULT_POLICY, Say, bring_up, config_of, take_down
+from headgate.cli.cluster import DEFAULT_POLICY, Say, bring_up, take_down
+from headgate.cli.in_force import config_of
 from headgate.cli.settings import (
+    POLICY_FORM,
     DryRunOption,
     FormatOption,
     Settings,
@@ -38,18 +40,29 @@ _ProbePeriodOption = Annotated[
 
 
 def up(
-    nodes: Annotated[int, typer.Option(min=1, max=64, help="Virtual nodes to start.")] = 8,
-    gpus: Annotated[int, typer.Option(min=0, max=64, help="Virtual GPUs of each node.")] = 2,
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="Virtual nodes to start.", show_default="8"),
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=0, max=64, help="Virtual GPUs of each node.", show_default="2"),
+    ] = None,
     racks: Annotated[
         int | None,
         typer.Option(min=1, max=64, help="Racks to spread them over.", show_default="2"),
     ] = None,
-    gpu_memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of each GPU.")] = "4GiB",
+    gpu_memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Memory of each GPU.", show_default="4GiB")
+    ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="The policy that decides.", show_default=DEFAULT_POLICY)
+        str | None,
+        typer.Option(
+            metavar=POLICY_FORM, help="The policy that decides.", show_default=DEFAULT_POLICY
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of its dice.", show_default="0")
+        int | None, typer.Option(min=0, help="Seed of its random numbers.", show_default="0")
     ] = None,
     queues: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Queues, their weights and ceilings (YAML).")
@@ -58,7 +71,18 @@ def up(
         str | None, typer.Option(help="A group of users who may use this Headgate, too.")
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Join the Ray cluster here instead of starting nodes.")
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Join the Ray cluster here instead of starting nodes."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --address: the cluster's token.",
+            show_default="as Ray finds one",
+        ),
     ] = None,
     probe_period: _ProbePeriodOption = None,
     state: StateOption = None,
@@ -71,7 +95,7 @@ def up(
     """
     settings = settle(state, fmt)
     listed = None if queues is None else load_queues(queues)
-    memory_bytes = _size(gpu_memory)
+    memory_bytes = None if gpu_memory is None else _size(gpu_memory)
     with _progress(settings, "starting") as say:
         facts = bring_up(
             settings.state,
@@ -84,6 +108,7 @@ def up(
             queues=listed,
             group=group,
             address=address,
+            token_file=token_file,
             probe_period_s=probe_period,
             say=say,
         )

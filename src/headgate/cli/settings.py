@@ -24,6 +24,8 @@ class Format(StrEnum):
     JSON = "json"
 
 
+POLICY_FORM = "NAME[,PARAMETER=NUMBER...]"
+
 StateOption = Annotated[
     Path | None,
     typer.Option("--state", metavar="DIR", help="State directory of the Headgate that is meant."),

@@ -19,8 +19,8 @@ from headgate.base.rng import Random
 from headgate.base.text import visible_values
 from headgate.base.units import format_seconds, format_size
 from headgate.cli import output
-from headgate.cli.settings import FormatOption, settle
-from headgate.decision import Policy, make_policy
+from headgate.cli.settings import POLICY_FORM, FormatOption, settle
+from headgate.decision import Policy, make_policy, read_policy
 from headgate.model import Job
 from headgate.protocol import Command, Event, Plan, Reason
 from headgate.sim import run as sim
@@ -63,7 +63,8 @@ def simulate(
     ] = None,
     gpus: Annotated[int | None, typer.Option(help="With --trace: how many GPUs.")] = None,
     policy: Annotated[
-        str | None, typer.Option(help="The policy; needed with --trace, else the file's.")
+        str | None,
+        typer.Option(metavar=POLICY_FORM, help="The policy; needed with --trace, else the file's."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all that is random.")] = None,
     decision_latency: Annotated[
@@ -92,7 +93,7 @@ def simulate(
     else:
         assert trace is not None, "checked above"
         assert gpus is not None, "checked above"
-        chosen = _Timed(make_policy(POLICIES, policy or ""))
+        chosen = _Timed(make_policy(POLICIES, *read_policy(POLICIES, policy or "")))
         recorded, names = read_trace(trace), {}
         simulation = sim.from_trace(
             recorded, chosen, gpus=gpus, seed=seed or 0, decision_latency_s=decision_latency or 0.0
@@ -116,7 +117,8 @@ def _read_scenario(
 ) -> tuple[Scenario, Trace | None]:
     """Return a scenario, changed by the options given, and its trace where it has one."""
     known = {name: [p.name for p in info.parameters] for name, info in POLICIES.items()}
-    file = load_scenario(path, known, policy=policy, seed=seed)
+    name, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
+    file = load_scenario(path, known, policy=name, parameters=parameters, seed=seed)
     if decision_latency_s is not None:
         file = replace(file, decision_latency_s=decision_latency_s)
     return file, None if file.trace is None else read_trace(file.trace)

@@ -265,7 +265,7 @@ class Controller:
             raise SpecError([Problem(path="", problem=str(reason))], code=code)
         return replace(job, submission_key=key)
 
-    def cancel(self, job: str, *, user: str) -> None:
+    def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
         """Cancel a job that has not ended; SpecError `not_found`, `forbidden`, `already_ended`."""
         view = self._published
         row = job_row(view, job)
@@ -276,7 +276,8 @@ class Controller:
         if state in (*ENDED, JobState.STOPPING):
             text = f"job {job} is {state.name.lower()} already"
             raise SpecError([Problem(path=job, problem=text)], code="already_ended")
-        self._handle([JobCancelled(at=self.world.now(), job=job, by=user)])
+        if not dry_run:
+            self._handle([JobCancelled(at=self.world.now(), job=job, by=user)])
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         """Return what a run has written from a byte offset on; the last attempt by default."""
@@ -373,7 +374,7 @@ class Controller:
         """Remove what was placed of a dataset that will not be committed."""
         self._puts.abandon(dataset, user=user)
 
-    def remove_dataset(self, dataset: str, *, user: str) -> None:
+    def remove_dataset(self, dataset: str, *, user: str, dry_run: bool = False) -> None:
         """Remove a dataset that no job in flight reads; `not_found`, `forbidden`, `in_use`."""
         view = self._published
         found = dataset_of(view, dataset)
@@ -382,6 +383,8 @@ class Controller:
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
         rows = [view.names.shard_rows[shard.id] for shard in found.shards]
         self._refuse_in_use(view, dataset, set(rows))
+        if dry_run:
+            return
         at = self.world.now()
         holders = {row: tuple(view.node(n).id for n in view.replicas(row)) for row in rows}
         events: list[Event] = [DatasetRemoved(at=at, name=dataset)]

@@ -195,12 +195,13 @@ def connect(address: str, *, token: str | None = None) -> None:
     _need_ray()
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=5).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
     except (OSError, ValueError) as error:
         raise WorldError(f"no Ray cluster answers at '{address}': {error}") from error
     os.environ.update(_DRIVER_SETTINGS)
     if token is not None:
         os.environ.update(_token_settings(token))
+        os.environ.pop("RAY_AUTH_TOKEN", None)  # Ray would prefer it
     import ray
 
     # Ray was perhaps imported before: it must read the environment again. There is no public way.
@@ -214,8 +215,8 @@ def connect(address: str, *, token: str | None = None) -> None:
         )
     except Exception as error:  # Ray raises many kinds here, even bare RuntimeError
         raise WorldError(
-            f"no Ray cluster answers at '{address}': {_first_line(error)}; "
-            "is it one of this version, and is the token right?"
+            f"no Ray cluster answers at '{address}': {_first_line(error)}; is it one of this "
+            f"version, and {'does it ask for no token' if token is None else 'is the token its'}?"
         ) from error
 
 
