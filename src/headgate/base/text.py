@@ -1,9 +1,14 @@
-"""Text of jobs and users, made harmless before it is shown."""
+"""Names that users may give, and their text made harmless before it is shown."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""What jobs, queues and datasets may be called."""
+
+NAME_FORM = "letters, digits, '.', '_' and '-', a letter or digit first, at most 100"
 
 # Controls (C0, DEL, C1), line and paragraph separators, bidirectional marks, embeddings, overrides
 # and isolates, and halves of surrogate pairs, which no encoding can write.

@@ -51,6 +51,16 @@ def asked_format(arguments: Sequence[str]) -> str | None:
     return chosen
 
 
+def need_no_empty(arguments: Sequence[str]) -> None:
+    """Raise SpecError for an empty argument, which no verb can make sense of."""
+    for position, argument in enumerate(arguments, start=1):
+        option, equals, value = argument.partition("=")
+        if not argument or (option.startswith("--") and equals and not value):
+            path = option or f"argument {position}"
+            hint = "a variable of the shell may not be set"
+            raise SpecError([Problem(path=path, problem="is empty", hint=hint)], code="usage")
+
+
 def report(error: HeadgateError, *, as_json: bool) -> int:
     """Print an error on stderr and return the exit code."""
     if as_json:
@@ -90,6 +100,9 @@ def misused(error: typer.TyperException) -> SpecError:
             (n for n in names if n.startswith("-")), parameter.metavar or names[-1]
         )
         problem = problem.removeprefix("Value error, ") or "is missing"
+        known = [name for p in context.command.params for name in p.opts] if context else []
+        if path == "--format" and "--output" in known:
+            hint = "to write the result to a file use --output FILE"
     return SpecError([Problem(path=path, problem=problem, hint=hint)], code="usage")
 
 

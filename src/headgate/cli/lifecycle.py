@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.errors import WorldError
 from headgate.base.text import visible
-from headgate.base.units import parse_size
 from headgate.cli import output, process
 from headgate.cli.cluster import DEFAULT_POLICY, Say, bring_up, take_down
 from headgate.cli.in_force import config_of
@@ -24,6 +23,7 @@ from headgate.cli.settings import (
     StateOption,
     YesOption,
     settle,
+    size_bytes,
 )
 from headgate.model import Queue
 
@@ -95,7 +95,7 @@ def up(
     """
     settings = settle(state, fmt)
     listed = None if queues is None else load_queues(queues)
-    memory_bytes = None if gpu_memory is None else _size(gpu_memory)
+    memory_bytes = None if gpu_memory is None else size_bytes(gpu_memory, "--gpu-memory")
     with _progress(settings, "starting") as say:
         facts = bring_up(
             settings.state,
@@ -120,14 +120,6 @@ def up(
         f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
     )
     output.say(f"state: {settings.state}")
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        problem, _, hint = str(error).partition("; ")
-        raise SpecError([Problem(path="--gpu-memory", problem=problem, hint=hint)]) from None
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from headgate.cli.settings import Format, settle
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; every error ends as words or JSON."""
     try:
+        errors.need_no_empty(arguments)
         from headgate.cli.verbs import app  # takes a while, in which Ctrl-C may come
 
         code = app(args=list(arguments), prog_name="headgate", standalone_mode=False)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headgate.base.errors import Problem, SpecError, nearest
+from headgate.base.units import MOST_BYTES, NotASize, parse_size
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
@@ -52,6 +53,18 @@ class Settings:
     def client(self) -> Client:
         """Return a client of the Headgate that is meant."""
         return client_of(self.state)
+
+
+def size_bytes(text: str, option: str) -> int:
+    """Return the bytes that an option says; raise SpecError for text that is no size."""
+    try:
+        found = parse_size(text)
+        if found > MOST_BYTES:
+            raise NotASize(f"'{text}' is too large")
+    except NotASize as error:
+        problem = Problem(path=option, problem=error.problem, hint=error.hint)
+        raise SpecError([problem], code="usage") from None
+    return found
 
 
 def client_of(state: Path) -> Client:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.text import NAME, NAME_FORM
 from headgate.live.flight import send
 from headgate.live.membership import Membership, dataset_shard
 from headgate.live.split import Place, choose_nodes
@@ -21,7 +21,6 @@ from headgate.state import Snapshot
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COPY_S = 600.0
 _IDLE_S = 900.0  # after that another user may take the name
 
@@ -127,9 +126,9 @@ class Puts:
                 log.warning("%s on %s was not removed: %s", shard, node, error)
 
     def _claim(self, dataset: str, user: str, view: Snapshot) -> _Put:
-        if not _NAME.fullmatch(dataset):
-            hint = "letters, digits, '.', '_' and '-', at most 100, a letter or digit first"
-            raise SpecError([Problem(path="name", problem=f"'{dataset}' is no name", hint=hint)])
+        if not NAME.fullmatch(dataset):
+            problem = f"'{dataset}' is not a name"
+            raise SpecError([Problem(path="name", problem=problem, hint=f"use {NAME_FORM}")])
         if dataset in view.datasets:
             raise SpecError(_about(dataset, "is there already", "headgate data rm"), code="exists")
         with self._lock:

@@ -36,8 +36,8 @@ def _is_shared(path: str) -> bool:
 
 def _shared_path(value: Any) -> Any:
     if isinstance(value, str) and not _is_shared(value):
-        problem = "{value} is not an absolute path; tasks run on other nodes"
-        raise PydanticCustomError("shared_path", problem, {"value": shown(value)})
+        words = {"value": shown(value), "hint": "tasks run on other nodes"}
+        raise PydanticCustomError("shared_path", "{value} is not an absolute path", words)
     return value
 
 
