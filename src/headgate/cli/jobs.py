@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.errors import Problem, SpecError, WorldError, nearest
 from headgate.base.text import indented, visible, visible_values
 from headgate.base.units import format_size
 from headgate.cli import output
@@ -42,26 +43,37 @@ def submit(
     fmt: FormatOption = None,
 ) -> None:
     """Submit a job."""
-    from headgate.spec import load_job
+    from headgate.spec import doubts, load_job
+    from headgate.spec.document import read_text
 
     settings = settle(state, fmt)
-    load_job(file)  # what is wrong with the file is wrong without a controller, too
+    text = read_text(file)
+    # What is wrong with the file is wrong without a controller, too.
+    warnings = doubts(load_job(text, name=str(file)))
+    if not settings.as_json:
+        for warning in warnings:
+            output.warn(warning)
+    told = {"warnings": [_warning(warning) for warning in warnings]}
     with settings.client() as client:
-        job = client.submit(file.read_text("utf-8-sig"), dry_run=dry_run)
+        job = client.submit(text, dry_run=dry_run)
         if not wait or dry_run:
             verb = "would be submitted as" if dry_run else "submitted"
-            _done(settings, {"id": job, "dry_run": dry_run}, f"{verb} {job}")
+            _done(settings, {"id": job, "dry_run": dry_run, **told}, f"{verb} {job}")
             return
         try:
             ended = _wait(client, job, settings)
         except KeyboardInterrupt:
             raise interrupted(f"job {job} goes on; to end it: headgate cancel {job}") from None
         if settings.as_json:
-            output.print_json(ended)
+            output.print_json({**ended, **told})
         else:
             reason = f": {indented(ended['message'])}" if ended["message"] else ""
             output.say(f"{job} {ended['state']}{reason}")
         raise typer.Exit(_OUTCOMES[ended["state"]])
+
+
+def _warning(warning: Problem) -> dict[str, str]:
+    return {"path": warning.path, "problem": warning.problem, "hint": warning.hint}
 
 
 def _done(settings: Settings, facts: dict[str, Any], text: str) -> None:
@@ -137,8 +149,20 @@ def jobs(
             output.print_json(page)
         else:
             output.print_table(_HEADINGS, map(_job_cells, page["jobs"]))
+            if not page["jobs"]:
+                _note_unknown(client, user, queue)
             if page["next"]:
                 output.say_aside(f"there are more than {limit}; see --limit")
+
+
+def _note_unknown(client: Client, user: str | None, queue: str | None) -> None:
+    """Say when nothing is listed because a name may be wrong."""
+    if user is not None and not client.jobs(user=user, limit=1)["jobs"]:
+        output.say_aside(f"no job of a user '{user}' is known")
+    if queue is not None:
+        known = [held["name"] for held in client.queues()]
+        if queue not in known:
+            output.say_aside(f"there is no queue '{queue}'; {nearest(queue, known)}")
 
 
 def _watch(client: Client, query: dict[str, str | int | None], settings: Settings) -> None:
@@ -230,19 +254,26 @@ def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _fetch(client: Client, job: str, task: int | None, target: Path) -> int:
-    """Write a result to a file, which is there whole or not at all; return its size."""
-    draft = target.with_name(f".{target.name}.part")
+    """Write a result to a file, which is there whole or not at all; return its size.
+
+    A pipe or a device is written to as the result comes.
+    """
+    place = Path(os.path.realpath(target))
+    whole = place.is_file() or not place.exists()
+    draft = place.with_name(f".{place.name}.part") if whole else place
     size_bytes = 0
     try:
         with draft.open("wb") as file:
             for piece in client.result(job, task):
                 size_bytes += file.write(piece)
-        draft.replace(target)
+        if whole:
+            draft.replace(place)
     except OSError as error:
         problem = f"cannot be written: {error.strerror}"
         raise SpecError([Problem(path=str(target), problem=problem)]) from None
     finally:
-        draft.unlink(missing_ok=True)
+        if whole:
+            draft.unlink(missing_ok=True)
     return size_bytes
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headgate.base.errors import WorldError
+from headgate.base.errors import Problem, WorldError
 from headgate.base.text import visible
 from headgate.cli import output, process
 from headgate.cli.cluster import DEFAULT_POLICY, Say, bring_up, take_down
@@ -37,30 +37,45 @@ _ProbePeriodOption = Annotated[
         show_default="15",
     ),
 ]
+_NodesOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=64, help="Virtual nodes to start.", show_default="8"),
+]
+_GpusOption = Annotated[
+    int | None,
+    typer.Option(min=0, max=64, help="Virtual GPUs of each node.", show_default="2"),
+]
+_RacksOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=64, help="Racks to spread them over.", show_default="2"),
+]
+_GpuMemoryOption = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Memory of each GPU.", show_default="4GiB")
+]
+_PolicyOption = Annotated[
+    str | None,
+    typer.Option(metavar=POLICY_FORM, help="The policy that decides.", show_default=DEFAULT_POLICY),
+]
+_AddressOption = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Join the Ray cluster here instead of starting nodes."),
+]
+_TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="With --address: the cluster's token.",
+        show_default="as Ray finds one",
+    ),
+]
 
 
 def up(
-    nodes: Annotated[
-        int | None,
-        typer.Option(min=1, max=64, help="Virtual nodes to start.", show_default="8"),
-    ] = None,
-    gpus: Annotated[
-        int | None,
-        typer.Option(min=0, max=64, help="Virtual GPUs of each node.", show_default="2"),
-    ] = None,
-    racks: Annotated[
-        int | None,
-        typer.Option(min=1, max=64, help="Racks to spread them over.", show_default="2"),
-    ] = None,
-    gpu_memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Memory of each GPU.", show_default="4GiB")
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            metavar=POLICY_FORM, help="The policy that decides.", show_default=DEFAULT_POLICY
-        ),
-    ] = None,
+    nodes: _NodesOption = None,
+    gpus: _GpusOption = None,
+    racks: _RacksOption = None,
+    gpu_memory: _GpuMemoryOption = None,
+    policy: _PolicyOption = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of its random numbers.", show_default="0")
     ] = None,
@@ -70,20 +85,8 @@ def up(
     group: Annotated[
         str | None, typer.Option(help="A group of users who may use this Headgate, too.")
     ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Join the Ray cluster here instead of starting nodes."
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="With --address: the cluster's token.",
-            show_default="as Ray finds one",
-        ),
-    ] = None,
+    address: _AddressOption = None,
+    token_file: _TokenFileOption = None,
     probe_period: _ProbePeriodOption = None,
     state: StateOption = None,
     fmt: FormatOption = None,
@@ -95,7 +98,7 @@ def up(
     """
     settings = settle(state, fmt)
     listed = None if queues is None else load_queues(queues)
-    memory_bytes = None if gpu_memory is None else size_bytes(gpu_memory, "--gpu-memory")
+    memory_bytes = None if gpu_memory is None else _memory_bytes(gpu_memory, settings)
     with _progress(settings, "starting") as say:
         facts = bring_up(
             settings.state,
@@ -120,6 +123,17 @@ def up(
         f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
     )
     output.say(f"state: {settings.state}")
+
+
+def _memory_bytes(text: str, settings: Settings) -> int:
+    """Return the memory of a GPU, with a warning where it is probably not meant."""
+    from headgate.spec.doubts import little_memory
+
+    found = size_bytes(text, "--gpu-memory")
+    odd = little_memory(found)
+    if odd is not None and not settings.as_json:
+        output.warn(Problem(path="--gpu-memory", problem=odd[0], hint=odd[1]))
+    return found
 
 
 @contextmanager

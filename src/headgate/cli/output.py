@@ -79,6 +79,11 @@ def say_aside(text: str) -> None:
     print(visible(text, lines=True), file=sys.stderr)
 
 
+def warn(problem: Problem) -> None:
+    """Print on stderr what is probably not meant."""
+    say_aside(f"warning: {problem.path}: {problem.problem}\n  {problem.hint}")
+
+
 def print_json(value: Any) -> None:
     """Print a value as one indented JSON document; see `visible_values`."""
     shown = visible_values(value)

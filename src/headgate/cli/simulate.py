@@ -201,7 +201,8 @@ def _write_jobs(path: Path, table: Any) -> None:
     try:
         pq.write_table(table, path)
     except OSError as error:
-        path.unlink(missing_ok=True)
+        if path.is_file():  # a device stays
+            path.unlink()
         raise WorldError(f"cannot write {path}: {error}", code="cannot_write") from error
 
 

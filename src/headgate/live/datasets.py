@@ -32,6 +32,7 @@ class _Put:
     user: str
     touched_s: float  # when its user last asked for something, in monotonic seconds
     shards: dict[int, tuple[StoredShard, tuple[str, ...]]] = field(default_factory=dict)
+    abandoned: bool = False
 
 
 class Puts:
@@ -64,6 +65,11 @@ class Puts:
             raise
         with self._lock:
             put.shards[index] = (stored, nodes)
+            again = dataset in self._puts
+        if put.abandoned:  # while this shard was on its way; another put of the name replaces it
+            if not again:
+                self.remove(shard, nodes)
+            raise SpecError(_about(dataset, "has been abandoned"), code="not_found")
         return {
             "shard": shard,
             "size_bytes": stored.size_bytes,
@@ -107,8 +113,10 @@ class Puts:
             if put is None or put.user != user:
                 return
             del self._puts[dataset]
+            put.abandoned = True
             self._membership.being_put.discard(dataset)
-        for index, (_, nodes) in put.shards.items():
+            placed = dict(put.shards)
+        for index, (_, nodes) in placed.items():
             self.remove(dataset_shard(dataset, index, 0).id, nodes)
 
     def remove(self, shard: str, nodes: tuple[str, ...]) -> None:

@@ -158,9 +158,12 @@ class JobFile(Shape):
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
 
 
-def load_job(source: Path | str) -> JobFile:
-    """Return the job of a file (a `Path`) or of YAML text; raise SpecError with every problem."""
-    document = read_document(source)
+def load_job(source: Path | str, *, name: str = "text") -> JobFile:
+    """Return the job of a file (a `Path`) or of YAML text; raise SpecError with every problem.
+
+    Messages about text as a whole call it `name`.
+    """
+    document = read_document(source, name=name)
     job = take(document, JobFile, document.data, ())
     if job is not None:
         _check_form(document, job)
