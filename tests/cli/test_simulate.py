@@ -311,3 +311,14 @@ def test_a_policy_is_named_with_its_parameters_everywhere(headgate: Any) -> None
         (problem,) = said.error["problems"]
         assert (said.code, problem["path"]) == (2, "policy.alpa1")
         assert problem["hint"] == "did you mean 'alpha1'?"
+
+
+def test_results_that_cannot_be_written_leave_devices_and_no_part(
+    headgate: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "full").symlink_to("/dev/full")
+    for option in ("--jobs-out", "--timings"):
+        said = headgate("simulate", str(THREE_TASKS), option, str(tmp_path / "full"), "-o", "json")
+        assert (said.code, said.error["code"]) == (1, "cannot_write")
+    assert (tmp_path / "full").is_symlink()
+    assert Path("/dev/full").is_char_device()

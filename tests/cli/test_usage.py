@@ -238,3 +238,16 @@ def test_an_output_file_given_as_the_format_is_explained(headgate: Any) -> None:
         assert said.code == 2
         assert "--output FILE" in said.err
     assert "--output" not in headgate("jobs", "-o", "x").err
+
+
+def test_a_working_directory_that_has_gone_is_no_traceback(
+    headgate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for arguments in (("jobs",), ("submit", "job.yaml"), ("jobs", "-o", "json")):
+        said = headgate(*arguments)
+        assert (said.code, len(said.err.splitlines())) == (1, 1)
+        assert "No such file or directory" in said.err

@@ -45,7 +45,7 @@ def _report(error: HeadgateError, arguments: Sequence[str]) -> int:
     if asked is None:
         try:
             asked = settle(None, None).format
-        except HeadgateError:
+        except (HeadgateError, OSError):
             asked = Format.TABLE  # what is wrong with the settings is reported as words
     try:
         return errors.report(error, as_json=asked == Format.JSON)

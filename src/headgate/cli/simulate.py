@@ -199,7 +199,8 @@ def _write_jobs(path: Path, table: Any) -> None:
     import pyarrow.parquet as pq
 
     try:
-        pq.write_table(table, path)
+        with path.open("wb") as file:  # pyarrow removes a path that it fails to write, a device too
+            pq.write_table(table, file)
     except OSError as error:
         if path.is_file():  # a device stays
             path.unlink()
