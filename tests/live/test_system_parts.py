@@ -27,6 +27,7 @@ from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.flow import FlowSharing
 from headgate.protocol import (
     DatasetAdded,
+    Decide,
     Event,
     JobCancelled,
     JobSubmitted,
