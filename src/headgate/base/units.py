@@ -12,6 +12,7 @@ _SIZE_BYTES = {
     "ki": 2**10, "kib": 2**10, "mi": 2**20, "mib": 2**20, "gi": 2**30, "gib": 2**30,
     "ti": 2**40, "tib": 2**40,
 }  # fmt: skip
+_DURATION_S = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -24,6 +25,15 @@ def parse_size(text: str | int) -> int:
     if not match or not unit_bytes or float(match[1]) == math.inf:
         raise ValueError(f"'{text}' is not a size; write bytes or a unit such as 64MiB or 2GB")
     return round(float(match[1]) * unit_bytes)
+
+
+def parse_duration(text: str) -> float:
+    """Return seconds for `90s`, `30min`, `12h`, `7d`, `2w`; raise ValueError otherwise."""
+    match = _NUMBER_AND_UNIT.fullmatch(text)
+    unit_s = match and _DURATION_S.get(match[2])
+    if not match or not unit_s or float(match[1]) == math.inf:
+        raise ValueError(f"'{text}' is not a duration; write a number and s, min, h, d or w: 12h")
+    return float(match[1]) * unit_s
 
 
 def format_size(size_bytes: float) -> str:

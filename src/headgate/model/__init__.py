@@ -2,7 +2,7 @@
 
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
 from headgate.model.data import Dataset, LogPiece, Read, Shard
-from headgate.model.job import Job, Queue, Task, part_sizes, result_id, result_ids
+from headgate.model.job import Job, Queue, Task, part_sizes, result_id, result_ids, task_of_result
 
 __all__ = [
     "Bandwidth",
@@ -19,4 +19,5 @@ __all__ = [
     "part_sizes",
     "result_id",
     "result_ids",
+    "task_of_result",
 ]
