@@ -9,10 +9,12 @@ counted in `stale` and dropped; an event that the life-cycle tables do not allow
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from headgate.engine import admission, lineage
+from headgate.model import SHARED
 from headgate.protocol import (
     BandwidthMeasured,
     Command,
@@ -33,6 +35,7 @@ from headgate.protocol import (
     Refusal,
     ReplicaAdded,
     ReplicaLost,
+    ResultsExpired,
     StopTask,
     TaskFailed,
     TaskFinished,
@@ -230,6 +233,9 @@ class Engine:
             self._dirty = True
 
     def _replica_added(self, event: ReplicaAdded) -> None:
+        if event.node == SHARED:
+            self.state.shards.shared[self.state.shard(event.shard)] = 1
+            return
         node = self.state.names.node_rows.get(event.node)
         if node is None or not self.state.nodes.alive[node]:
             self.stale += 1
@@ -240,13 +246,24 @@ class Engine:
     def _replica_lost(self, event: ReplicaLost) -> None:
         node = self.state.names.node_rows.get(event.node)
         shard = self.state.names.shard_rows.get(event.shard)
-        if node is None or shard is None:
+        if shard is None or (node is None and event.node != SHARED):
             self.stale += 1
             return
-        self.state.remove_replica(shard, node)
+        if node is None:
+            self.state.shards.shared[shard] = 0
+        else:
+            self.state.remove_replica(shard, node)
         for task in lineage.revive(self.state):
             self._disband(self.state.tasks.job[task])
         self._dirty = True
+
+    def _results_expired(self, event: ResultsExpired) -> None:
+        row = self.state.names.job_rows.get(event.job)
+        jobs = self.state.jobs
+        if row is None or jobs.state[row] not in ENDED or not math.isnan(jobs.expired_at[row]):
+            self.stale += 1
+            return
+        self.state.expire(row)
 
     def _dataset_added(self, event: DatasetAdded) -> None:
         self.state.datasets = {**self.state.datasets, event.dataset.name: event.dataset}
@@ -490,6 +507,7 @@ _APPLY: dict[type[Event], Callable[[Engine, Any], None]] = {
     BandwidthMeasured: Engine._bandwidth_measured,
     ReplicaAdded: Engine._replica_added,
     ReplicaLost: Engine._replica_lost,
+    ResultsExpired: Engine._results_expired,
     DatasetAdded: Engine._dataset_added,
     DatasetRemoved: Engine._dataset_removed,
     TaskStarted: Engine._task_started,

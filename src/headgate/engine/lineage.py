@@ -15,7 +15,7 @@ def finished(state: State, task: int, output_bytes: int, part_bytes: tuple[int, 
     if output_bytes or task in state.results:
         sizes = part_bytes or part_sizes(output_bytes, state.task(task).parts)
         for shard in state.keep_result(task, sizes):
-            state.add_replica(shard, state.tasks.node[task])
+            state.set_replica(shard, state.tasks.node[task])
     for later in dependents:
         if not state.tasks.blockers[later]:
             continue
@@ -35,7 +35,7 @@ def revive(state: State) -> list[int]:
         task
         for task, shards in state.results.items()
         if state.tasks.state[task] == TaskState.FINISHED
-        and not all(state.replicas(shard) for shard in shards)
+        and not all(state.is_kept(shard) for shard in shards)
         and state.jobs.state[state.tasks.job[task]] == JobState.ACTIVE
     ]
     revived: dict[int, None] = {}
@@ -57,7 +57,7 @@ def _needed(state: State, task: int, revived: dict[int, None]) -> bool:
     dependents = state.dependents.get(task)
     if not dependents:
         return True
-    gone = [shard for shard in state.results[task] if not state.replicas(shard)]
+    gone = [shard for shard in state.results[task] if not state.is_kept(shard)]
     return any(
         (later in revived or state.tasks.state[later] != TaskState.FINISHED)
         and any(shard in state.reads(later) for shard in gone)

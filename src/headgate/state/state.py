@@ -204,6 +204,7 @@ class State(View):
             self.names.shards.append(shard.id)
             self.shards.size_bytes.append(shard.size_bytes)
             self.shards.replicas.append(())
+            self.shards.shared.append(0)
         elif shard.size_bytes != self.shards.size_bytes[row]:
             self.shards.size_bytes[row] = shard.size_bytes
         return row
@@ -213,6 +214,11 @@ class State(View):
         held = self.shards.replicas[shard]
         if node not in held:
             self.shards.replicas[shard] = tuple(sorted((*held, node)))
+
+    def set_replica(self, shard: int, node: int) -> None:
+        """Note that a node, and nothing else, holds a shard; copies of earlier content are void."""
+        self.shards.replicas[shard] = (node,)
+        self.shards.shared[shard] = 0
 
     def remove_replica(self, shard: int, node: int) -> None:
         """Note that a node no longer holds a shard."""
@@ -242,6 +248,7 @@ class State(View):
             (jobs.waiting, 0), (jobs.waiting_cpu, 0), (jobs.running, 0), (jobs.running_cpu, 0),
             (jobs.unfinished, count), (jobs.held_gpus, 0), (jobs.peak_gpus, 0),
             (jobs.submitted_at, self.now), (jobs.started_at, math.nan), (jobs.ended_at, math.nan),
+            (jobs.expired_at, math.nan),
             (jobs.message, None), (jobs.skips, 0), (jobs.lost_gpu_s, 0.0),
             (jobs.missed_gpu_s, 0.0), (jobs.missed_at, math.nan), (jobs.missing_gpus, 0),
             (jobs.read_node_bytes, 0), (jobs.read_rack_bytes, 0), (jobs.read_cluster_bytes, 0),
@@ -342,6 +349,20 @@ class State(View):
         )
         self.results[task] = rows
         return rows
+
+    def is_kept(self, shard: int) -> bool:
+        """Say whether any node, or the job's shared path, holds a copy of a result."""
+        return bool(self.shards.replicas[shard]) or bool(self.shards.shared[shard])
+
+    def expire(self, job: int) -> None:
+        """Give up all copies of the results of a job that has ended; O(its tasks)."""
+        if self.jobs.state[job] not in ENDED:
+            raise self.broken("results of a job in flight were given up", "job", job)
+        for task in self.tasks_of(job):
+            for row in self.results.pop(task, ()):
+                self.shards.replicas[row] = ()
+                self.shards.shared[row] = 0
+        self.jobs.expired_at[job] = self.now
 
     def note_counts(self, plan: Plan) -> None:
         """Keep what a plan counts for the policy that made it."""
