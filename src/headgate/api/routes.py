@@ -86,7 +86,12 @@ async def submit(
 def one_job(job: str, controller: Held) -> Body:
     """Return one job."""
     snapshot = controller.snapshot()
-    return views.job_view(snapshot, job_row(snapshot, job), controller.now())
+    row = job_row(snapshot, job)
+    keep_s = controller.info().get("keep_results_s")
+    return {
+        **views.job_view(snapshot, row, controller.now()),
+        "results": views.results_view(snapshot, row, keep_s),
+    }
 
 
 @router.get("/jobs/{job}/tasks")
@@ -122,7 +127,9 @@ def logs(
 ) -> Body:
     """Return what a run has written from an offset on."""
     snapshot = controller.snapshot()
-    task_row(snapshot, job_row(snapshot, job), task)
+    row = job_row(snapshot, job)
+    task_row(snapshot, row, task)
+    views.need_kept(snapshot, row)
     piece = controller.log(job, task, attempt=attempt, offset=offset)
     return {"text": piece.text, "next_offset": piece.next_offset, "ended": piece.ended}
 

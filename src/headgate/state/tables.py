@@ -138,8 +138,8 @@ _DTYPES: dict[str, str] = {
     "memory_bytes": "i8", "size_bytes": "i8", "launch": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
-    "lost_gpu_s": "f8", "expired_at": "f8", "missed_gpu_s": "f8", "missed_at": "f8", "compute_s": "f8", "held_s": "f8",
-    "checkpoint_s": "f8", "progress_s": "f8",
+    "lost_gpu_s": "f8", "missed_gpu_s": "f8", "missed_at": "f8", "compute_s": "f8", "held_s": "f8",
+    "expired_at": "f8", "checkpoint_s": "f8", "progress_s": "f8",
     "held": "O", "message": "O", "spec": "O",
 }  # fmt: skip
 
