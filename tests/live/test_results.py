@@ -29,6 +29,7 @@ from headgate.protocol import (
     DatasetAdded,
     Event,
     JobSubmitted,
+    LaunchTask,
     NodeJoined,
     NodeLost,
     Placement,
@@ -39,6 +40,7 @@ from headgate.protocol import (
     TaskFinished,
     TaskStarted,
 )
+from headgate.state import TaskState
 
 RACKS = {"n0": "r0", "n1": "r0", "n2": "r1"}
 
@@ -114,21 +116,20 @@ class Bench:
         done.set_result(None)
         return done
 
-    def run_job(self, name: str, results: Sequence[bytes], node: str = "n0", **more: Any) -> None:
-        """Submit a job, and run each of its tasks to its end on one node."""
+    def run_job(
+        self, name: str, results: Sequence[bytes | None], node: str = "n0", **more: Any
+    ) -> None:
+        """Submit a job, and run each of its tasks that has a result to its end on one node."""
         tasks = tuple(Task(gpus=1) for _ in results)
         job = Job(id=name, name=name, user="ada", queue="default", tasks=tasks, **more)
         (decide,) = self.give(JobSubmitted(at=self.at, job=job))
         state = self.engine.state
-        first = state.jobs.first_task[state.names.job_rows[name]]
-        at = state.names.node_rows[node]
-        plan = Plan(
-            placements=tuple(
-                Placement(task=first + i, node=at, gpus=(i,)) for i in range(len(results))
-            )
-        )
+        first, at = len(state.tasks.state) - len(tasks), state.names.node_rows[node]
+        known = {i: content for i, content in enumerate(results) if content is not None}
+        plan = Plan(placements=tuple(Placement(task=first + i, node=at, gpus=(i,)) for i in known))
         launches = self.give(PlanReady(at=self.at, cause=decide.id, seen=decide.seen, plan=plan))
-        for launch, content in zip(launches, results, strict=True):
+        for launch in [launch for launch in launches if isinstance(launch, LaunchTask)]:
+            content = known[launch.ordinal]
             self.store(node).put(f"{name}/{launch.ordinal}", [content])
             self.give(TaskStarted(at=self.at, cause=launch.id))
             self.give(TaskFinished(at=self.at, cause=launch.id, output_bytes=len(content)))
@@ -141,7 +142,7 @@ class Bench:
 
         async def look() -> None:
             self.replicator._look()
-            while self.replicator._copying or self.replicator._ready:
+            while self.replicator._copying or self.replicator._ready or self.replicator._checks:
                 await asyncio.sleep(0.01)
                 self.replicator._look()
 
@@ -293,6 +294,22 @@ def test_shared_path_that_is_not_there_is_tried_again(bench: Bench, tmp_path: Pa
     bench.at += 61.0
     bench.replicate()
     assert (shared / "j" / "0").read_bytes() == b"a"
+
+
+def test_result_that_was_removed_from_the_shared_path_is_computed_again_when_its_node_is_lost(
+    bench: Bench, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    bench.run_job("ended", [b"a", b"b"], results_path=str(shared))
+    bench.run_job("j", [b"a", b"b", None], results_path=str(shared))
+    bench.replicate()
+    for job in ("ended", "j"):
+        (shared / job / "1").unlink()
+    bench.lose("n0")
+    bench.replicate()
+    states = [TaskState(bench.engine.state.tasks.state[row]).name for row in range(5)]
+    assert states == ["FINISHED", "FINISHED", "FINISHED", "WAITING", "WAITING"]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from headgate.base.errors import WorldError
+from headgate.base.errors import SpecError, WorldError
 from headgate.engine import Engine
-from headgate.live import durable
+from headgate.live import datasets, durable
 from headgate.live.agent import AgentReport, Leftovers
+from headgate.live.datasets import Puts
 from headgate.live.durable import DurableEngine
 from headgate.live.inbox import Inbox
 from headgate.live.link import Places
@@ -151,6 +152,20 @@ def test_a_sweep_spares_what_is_known_and_what_is_on_its_way() -> None:
 
     asyncio.run(sweep())
     assert agent.removed == ["gone:00000", "d:00009"]
+
+
+def test_put_whose_client_died_is_given_up_but_not_one_that_is_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine()
+    puts = Puts(membership := _membership(engine))
+    with puts._claimed("d", "ada", engine.snapshot()):
+        assert membership.being_put() == ("d",)
+        monkeypatch.setattr(datasets, "_IDLE_S", 0.0)
+        assert membership.being_put() == ("d",), "its shard is just coming in"
+        with pytest.raises(SpecError, match="is being put by ada"):
+            puts._claim("d", "grace", engine.snapshot())
+    assert membership.being_put() == ()
 
 
 def test_a_letter_taken_back_in_time_is_never_handled() -> None:

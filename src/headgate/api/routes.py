@@ -86,12 +86,10 @@ async def submit(
 def one_job(job: str, controller: Held) -> Body:
     """Return one job."""
     snapshot = controller.snapshot()
-    row = job_row(snapshot, job)
+    row, now = job_row(snapshot, job), controller.now()
     keep_s = controller.info().get("keep_results_s")
-    return {
-        **views.job_view(snapshot, row, controller.now()),
-        "results": views.results_view(snapshot, row, keep_s),
-    }
+    kept = views.results_view(snapshot, row, now, default_keep_s=keep_s)
+    return {**views.job_view(snapshot, row, now), "results": kept}
 
 
 @router.get("/jobs/{job}/tasks")

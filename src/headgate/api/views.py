@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError
-from headgate.base.units import format_seconds
+from headgate.base.units import format_seconds, format_time
 from headgate.decision.explain import Explanation, explain
 from headgate.decision.lookup import task_row
 from headgate.model import Dataset, result_ids
@@ -84,7 +83,7 @@ def job_view(snapshot: Snapshot, row: int, now: float) -> View:
     }
 
 
-def results_view(snapshot: Snapshot, row: int, default_keep_s: float | None) -> View:
+def results_view(snapshot: Snapshot, row: int, now: float, *, default_keep_s: float | None) -> View:
     """Return how a job's results are kept: O(its tasks) where more than one copy is wanted.
 
     `copies` is the number of nodes that have the rarest result, null where none is there yet;
@@ -93,13 +92,16 @@ def results_view(snapshot: Snapshot, row: int, default_keep_s: float | None) -> 
     job, jobs = snapshot.job(row), snapshot.jobs
     keep_s = default_keep_s if job.keep_s is None else job.keep_s
     keep_s = None if keep_s is None or math.isinf(keep_s) else keep_s
-    ended_at = _time(jobs.ended_at[row])
+    ended_at, expired_at = _time(jobs.ended_at[row]), _time(jobs.expired_at[row])
+    expires_at = None if keep_s is None or ended_at is None else ended_at + keep_s
+    ahead = expires_at is not None and expired_at is None
     view: View = {
         "replicas": job.result_replicas,
         "path": job.results_path or None,
         "keep_s": keep_s,
-        "expires_at": None if keep_s is None or ended_at is None else ended_at + keep_s,
-        "expired_at": _time(jobs.expired_at[row]),
+        "expires_at": expires_at,
+        "expires_in_s": _between(now, [expires_at]) if ahead else None,
+        "expired_at": expired_at,
     }
     if job.result_replicas > 1 or job.results_path:
         shards = list(_result_rows(snapshot, row))
@@ -125,12 +127,10 @@ def need_kept(snapshot: Snapshot, job: int) -> None:
     expired_at = snapshot.jobs.expired_at[job]
     if math.isnan(expired_at):
         return
-    name, when = snapshot.job(job).id, datetime.fromtimestamp(expired_at, UTC)
+    name = snapshot.job(job).id
     kept = format_seconds(expired_at - snapshot.jobs.ended_at[job])
-    text = (
-        f"the results and logs of job {name} expired on {when:%Y-%m-%d at %H:%M:%S} UTC,"
-        f" {kept} after its end"
-    )
+    when = f"on {format_time(expired_at)}, {kept} after its end"
+    text = f"the results and logs of job {name} expired {when}"
     hint = "submit it again, with 'keep' in the job file to keep them longer"
     raise SpecError([Problem(path=name, problem=text, hint=hint)], code="expired")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime
 
 _SIZE_BYTES = {
     "": 1, "b": 1,
@@ -44,6 +45,11 @@ def format_size(size_bytes: float) -> str:
             return f"{size:.0f} {unit}" if size == int(size) else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def format_time(at: float) -> str:
+    """Return a time, in seconds since the epoch, as `2026-08-01 at 09:30:00 UTC`."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d at %H:%M:%S} UTC"
 
 
 def format_seconds(seconds: float) -> str:

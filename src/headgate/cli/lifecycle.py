@@ -26,6 +26,10 @@ from headgate.cli.settings import (
 from headgate.model import Queue
 
 _T = TypeVar("_T")
+_RacksOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=64, help="Racks to spread them over.", show_default="2"),
+]
 _ProbePeriodOption = Annotated[
     int | None,
     typer.Option(
@@ -50,10 +54,7 @@ _KeepOption = Annotated[
 def up(
     nodes: Annotated[int, typer.Option(min=1, max=64, help="Virtual nodes to start.")] = 8,
     gpus: Annotated[int, typer.Option(min=0, max=64, help="Virtual GPUs of each node.")] = 2,
-    racks: Annotated[
-        int | None,
-        typer.Option(min=1, max=64, help="Racks to spread them over.", show_default="2"),
-    ] = None,
+    racks: _RacksOption = None,
     gpu_memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of each GPU.")] = "4GiB",
     policy: Annotated[
         str | None, typer.Option(help="The policy that decides.", show_default=DEFAULT_POLICY)

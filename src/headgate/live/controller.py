@@ -373,10 +373,11 @@ class Controller:
                 to = Path(directory.name) / str(len(paths))
                 try:
                     self._fetch(shard.id, nodes, to)
-                except WorldError:
+                except WorldError as error:
                     shared = find_shared(results_path, shard) if results_path else None
                     if shared is None:
-                        raise
+                        where = f"{error}" + (f"; nor below {results_path}" if results_path else "")
+                        raise WorldError(where, code="unreachable") from error
                     to = shared
                 paths.append(to)
         except BaseException:
@@ -393,7 +394,8 @@ class Controller:
     def _fetch(self, shard: str, nodes: Sequence[str], to: Path) -> None:
         """Fetch a shard from the first of some nodes that gives it; WorldError of the last."""
         known = self.world.places.addresses
-        failure = WorldError(f"{shard} lies on {', '.join(nodes)}: not up", code="unreachable")
+        told = f"{shard} lies on {', '.join(nodes)}: not up" if nodes else f"no node has {shard}"
+        failure = WorldError(told, code="unreachable")
         for node in nodes:
             if node in known:
                 try:

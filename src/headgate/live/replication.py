@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.live.link import Places
+from headgate.live.shared import find_shared
 from headgate.live.split import Place, choose_further
 from headgate.model import SHARED, Job, Shard, task_of_result
-from headgate.protocol import Event, ReplicaAdded
-from headgate.state import Snapshot, TaskState
+from headgate.protocol import Event, ReplicaAdded, ReplicaLost
+from headgate.state import JobState, Snapshot, TaskState
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,20 @@ def copies_of(view: Snapshot, row: int) -> Copies | None:
     )
 
 
+def _is_needed(view: Snapshot, row: int) -> bool:
+    """Say whether a shard is a result of a job in flight."""
+    found = task_of_result(view.names.shards[row])
+    job = None if found is None else view.names.job_rows.get(found[0])
+    return job is not None and view.jobs.state[job] == JobState.ACTIVE
+
+
+def _is_shared(view: Snapshot, row: int) -> bool:
+    """Say whether the file of a result is there whole below its job's shared path."""
+    shard = Shard(id=view.names.shards[row], size_bytes=view.shards.size_bytes[row])
+    job = view.job(view.names.job_rows[shard.id.rpartition("/")[0]])
+    return find_shared(job.results_path, shard) is not None
+
+
 class Replicator:
     """Has nodes copy results, about one at a time per node; runs on the loop that talks with Ray.
 
@@ -102,6 +117,7 @@ class Replicator:
         self._failed: dict[int, set[str]] = {}  # nodes where a copy failed, until it waits
         self._retry_at = 0.0
         self._up: frozenset[str] = frozenset()
+        self._checks: set[asyncio.Task[None]] = set()
         self._short: set[str] = set()  # jobs of which it was said that copies are missing
 
     async def run(self) -> None:
@@ -130,6 +146,11 @@ class Replicator:
         rows = range(len(view.shards.size_bytes)) if changes is None else changes.shards.tolist()
         self._ready.update((row, None) for row in rows if copies_of(view, row) is not None)
         self._seen = view
+        alone = [row for row in rows if view.shards.shared[row] and not view.replicas(row)]
+        if alone:
+            check = asyncio.create_task(self._check_shared(view, alone))
+            self._checks.add(check)
+            check.add_done_callback(self._checks.discard)
         up = frozenset(self._agents)
         if up != self._up or self._now() >= self._retry_at:
             self._up, self._retry_at = up, self._now() + _RETRY_S
@@ -146,7 +167,8 @@ class Replicator:
         source = next((n for n in now.holders if n in self._agents), None)
         targets = self._targets(now, self._failed.get(row, set()))
         if source is None or not targets:
-            self._say(now, "no other node with room for it is up")
+            if source is not None:  # else its node is just being lost
+                self._say(now, "no other node with room for it is up")
             self._waiting[row] = None
             self._failed.pop(row, None)
             return
@@ -201,6 +223,21 @@ class Replicator:
             copy_from = self._agents[target].copy_from
             copied = copy_from.remote(what.shard.id, *self._places.addresses[source])
         return copied
+
+    async def _check_shared(self, view: Snapshot, rows: Sequence[int]) -> None:
+        """See to it that results which only a shared path has are there while a job needs them.
+
+        A user may have removed them, or the path is gone: then their tasks run again.
+        """
+        missing = await asyncio.to_thread(
+            lambda: [row for row in rows if _is_needed(view, row) and not _is_shared(view, row)]
+        )
+        lost = [
+            ReplicaLost(at=self._now(), shard=view.names.shards[row], node=SHARED)
+            for row in missing
+        ]
+        if lost:
+            await asyncio.wrap_future(self._post(lost))
 
     def _say(self, now: Copies, problem: str) -> None:
         """Log that copies are missing, once for each job until one of its results has all."""
