@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from headgate.live.store import disk_errors
-from headgate.model import Shard
+from headgate.model import Shard, task_of_result
 
 _DRAFT = ".draft-"
 _OURS = re.compile(rf"[0-9]+(\.[0-9]+)?|{re.escape(_DRAFT)}.*")
@@ -42,6 +42,8 @@ def keep_shared(path: str, shard_id: str, source: Path) -> None:
 
 def find_shared(path: str, shard: Shard) -> Path | None:
     """Return the file of a result below a shared path, None where it cannot be read whole."""
+    if task_of_result(shard.id) is None:
+        return None
     path_of = _file(path, shard.id)
     try:
         with path_of.open("rb") as file:
