@@ -273,6 +273,21 @@ def test_look_costs_what_has_changed(bench: Bench) -> None:
     assert not bench.replicator._waiting
 
 
+def test_many_results_are_copied_without_a_look_for_each(bench: Bench) -> None:
+    for job in ("first", "second", "third"):
+        bench.run_job(job, [b"a"] * 4, result_replicas=2)
+
+    async def look_once() -> None:
+        bench.replicator._look()
+        while copying := bench.replicator._copying:
+            await asyncio.gather(*copying.values())
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(look_once(), 60))
+    names = [f"{job}/{n}" for job in ("first", "second", "third") for n in range(4)]
+    assert [bench.holders(name) for name in names] == [["n0", "n2"]] * 12
+
+
 def test_result_is_written_below_the_shared_path_too(bench: Bench, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()

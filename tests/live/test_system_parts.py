@@ -129,7 +129,7 @@ def test_a_node_that_returns_brings_its_shards_and_results_but_nothing_stale() -
 
 
 class _Agent:
-    """Stands for a node's agent and notes what it was told to remove."""
+    """Stands for a node's agent and notes what it is asked to remove."""
 
     def __init__(self) -> None:
         self.removed: list[str] = []

@@ -394,8 +394,8 @@ class Controller:
     def _fetch(self, shard: str, nodes: Sequence[str], to: Path) -> None:
         """Fetch a shard from the first of some nodes that gives it; WorldError of the last."""
         known = self.world.places.addresses
-        told = f"{shard} lies on {', '.join(nodes)}: not up" if nodes else f"no node has {shard}"
-        failure = WorldError(told, code="unreachable")
+        text = f"{shard} lies on {', '.join(nodes)}: not up" if nodes else f"no node has {shard}"
+        failure = WorldError(text, code="unreachable")
         for node in nodes:
             if node in known:
                 try:

@@ -182,7 +182,7 @@ class Membership:
 
         try:
             await self.agents[report.node].remove.remote(what, report.at_ns)
-        except (RayError, KeyError) as error:  # the next report tells what is left
+        except (RayError, KeyError) as error:  # the next report has what is left
             log.warning("leftovers on %s were not removed: %s", report.node, error)
 
     async def _refresh(self, name: str, kept: dict[str, list[str]]) -> None:

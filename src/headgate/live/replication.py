@@ -130,9 +130,12 @@ class Replicator:
             await asyncio.sleep(_LOOK_S)
 
     def _look(self) -> None:
-        view = self._snapshot()
-        self._take_up(view)
-        most = max(2, len(self._up))
+        self._take_up(self._snapshot())
+        self._fill()
+
+    def _fill(self) -> None:
+        """Start copies, as many at a time as there are nodes."""
+        view, most = self._snapshot(), max(2, len(self._up))
         for row in [row for row, _ in zip(self._ready, range(_PER_LOOK), strict=False)]:
             if len(self._copying) >= most:
                 break
@@ -198,6 +201,7 @@ class Replicator:
         finally:
             del self._copying[row]
             self._ready[row] = None  # to see what is missing now
+            asyncio.get_running_loop().call_soon(self._fill)
 
     async def _make(self, row: int, before: Copies, source: str, target: str) -> str:
         """Make one copy and post it, unless the result is another one by then; return a problem."""

@@ -1,7 +1,7 @@
 """Results on a path that all nodes see: files `PATH/JOB/TASK`, or `PATH/JOB/TASK.PART`.
 
 A file appears whole, by one rename. Which of them count is the catalog's business: a file that the
-engine has not been told of may be of another cluster, or of a run before the last.
+catalog does not know may be of another cluster, or of a run before the last.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from headgate.state.life import ENDED
 
 
 def leftovers(view: Snapshot, report: AgentReport, being_put: Collection[str]) -> Leftovers:
-    """Return what a report tells of that nothing needs any more; O(what is reported).
+    """Return what a node reports and nothing needs any more; O(what is reported).
 
     That are jobs whose results have expired, scratch of jobs that have ended, and shards of
     datasets that were removed, or put half-way by a client that is gone.
