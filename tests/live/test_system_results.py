@@ -219,7 +219,8 @@ def test_scratch_of_an_executor_that_died_goes_with_its_job(
     headgate: Headgate, gates: Gates
 ) -> None:
     job = headgate.submit(f"{{name: scratch, run: '{gates.command()}'}}")
-    (task,) = headgate.running(job, 1)
+    task = running(headgate, job, 0)
+    headgate.until(lambda: gates.seen("start") == ["0"], "its program runs")
     (scratch,) = [f for f in files_of(headgate, job) if f.parent.name == "runs"]
     assert list(scratch.iterdir())
     (executor,) = headgate.actors("Executor", task["node"])

@@ -211,7 +211,9 @@ class Replicator:
             await asyncio.wait_for(self._copy(before, source, target), _COPY_S)
         except (RayError, TimeoutError, KeyError) as error:  # KeyError: a node has just gone
             where = f"on {target}" if target else f"below {before.job.results_path}"
-            return f"{where}: {getattr(error, 'cause', None) or repr(error)}"
+            cause = getattr(error, "cause", None) or error
+            text = str(cause).partition("\n")[0] or type(cause).__name__
+            return f"{where}: {text}"
         now = copies_of(self._snapshot(), row)
         if now is not None and (now.attempt, now.shard) == (before.attempt, before.shard):
             event = ReplicaAdded(at=self._now(), shard=now.shard, node=target)
