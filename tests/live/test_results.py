@@ -231,6 +231,28 @@ def test_copy_that_fails_on_one_node_is_made_on_another_and_leaves_nothing(
     assert any("on n2" in message for message in caplog.messages)
 
 
+@pytest.mark.parametrize("lost", ["n0", "n2"])
+def test_node_that_is_lost_during_the_copy_leaves_a_result_that_can_be_copied_again(
+    bench: Bench, lost: str
+) -> None:
+    bench.run_job("j", [b"a"], result_replicas=2)
+
+    async def look() -> None:
+        bench.replicator._look()
+        assert bench.replicator._copying
+        bench.lose(lost)
+        while copying := bench.replicator._copying:
+            await asyncio.gather(*copying.values())
+
+    asyncio.run(look())
+    bench.replicate()
+    left = bench.holders("j/0")
+    assert left == (["n0", "n1"] if lost == "n2" else []), "without its only copy nothing is known"
+    bench.bring_up(lost)
+    bench.replicate()
+    assert bench.holders("j/0") == left
+
+
 def test_copy_that_lies_there_already_is_not_moved_again(bench: Bench) -> None:
     bench.run_job("j", [b"a"], result_replicas=2)
     bench.store("n2").put("j/0", [b"a"])  # made before the controller was killed, say
@@ -253,7 +275,8 @@ def test_copy_of_a_result_that_expired_meanwhile_is_not_made_known(bench: Bench)
         bench.replicator._look()
         bench.at += 2.0
         await bench.expiry.look()
-        await asyncio.gather(*bench.replicator._copying.values())
+        while copying := bench.replicator._copying:
+            await asyncio.gather(*copying.values())
 
     asyncio.run(copy_late())
     assert bench.holders("j/0") == []
@@ -281,7 +304,6 @@ def test_many_results_are_copied_without_a_look_for_each(bench: Bench) -> None:
         bench.replicator._look()
         while copying := bench.replicator._copying:
             await asyncio.gather(*copying.values())
-            await asyncio.sleep(0)
 
     asyncio.run(asyncio.wait_for(look_once(), 60))
     names = [f"{job}/{n}" for job in ("first", "second", "third") for n in range(4)]

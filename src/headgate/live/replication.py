@@ -201,7 +201,7 @@ class Replicator:
         finally:
             del self._copying[row]
             self._ready[row] = None  # to see what is missing now
-            asyncio.get_running_loop().call_soon(self._fill)
+        self._fill()  # unless cancelled
 
     async def _make(self, row: int, before: Copies, source: str, target: str) -> str:
         """Make one copy and post it, unless the result is another one by then; return a problem."""
