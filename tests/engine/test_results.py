@@ -98,7 +98,8 @@ def test_results_of_a_job_in_flight_or_expired_already_do_not_expire(bench: Benc
     stale = bench.engine.stale
     bench.give(ResultsExpired(at=bench.at, job="j"))
     assert holders(bench) == ["a"]
-    bench.finished(bench.run("j", 1, "b"), 50)
+    (launch,) = bench.plan(("j", 1, "b", (0,)))
+    bench.finished(launch, 50)
     bench.give(ResultsExpired(at=bench.at, job="j"))
     expired_at = bench.engine.state.jobs.expired_at[0]
     bench.give(ResultsExpired(at=bench.at, job="j"), ResultsExpired(at=bench.at, job="k"))

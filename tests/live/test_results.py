@@ -127,12 +127,12 @@ class Bench:
         first, at = len(state.tasks.state) - len(tasks), state.names.node_rows[node]
         known = {i: content for i, content in enumerate(results) if content is not None}
         plan = Plan(placements=tuple(Placement(task=first + i, node=at, gpus=(i,)) for i in known))
-        launches = self.give(PlanReady(at=self.at, cause=decide.id, seen=decide.seen, plan=plan))
+        launches = self.give(PlanReady(at=self.at, seen=decide.seen, plan=plan))
         for launch in [launch for launch in launches if isinstance(launch, LaunchTask)]:
-            content = known[launch.ordinal]
-            self.store(node).put(f"{name}/{launch.ordinal}", [content])
-            self.give(TaskStarted(at=self.at, cause=launch.id))
-            self.give(TaskFinished(at=self.at, cause=launch.id, output_bytes=len(content)))
+            content = known[launch.run.ordinal]
+            self.store(node).put(f"{name}/{launch.run.ordinal}", [content])
+            self.give(TaskStarted(at=self.at, run=launch.run))
+            self.give(TaskFinished(at=self.at, run=launch.run, output_bytes=len(content)))
 
     def store(self, node: str) -> Any:
         return self.agents[node].agent._store

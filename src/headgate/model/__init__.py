@@ -2,7 +2,16 @@
 
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
 from headgate.model.data import SHARED, Dataset, LogPiece, Read, Shard
-from headgate.model.job import Job, Queue, Task, part_sizes, result_id, result_ids, task_of_result
+from headgate.model.job import (
+    Job,
+    Queue,
+    RunId,
+    Task,
+    part_sizes,
+    result_id,
+    result_ids,
+    task_of_result,
+)
 
 __all__ = [
     "SHARED",
@@ -15,6 +24,7 @@ __all__ = [
     "Node",
     "Queue",
     "Read",
+    "RunId",
     "Shard",
     "Task",
     "part_sizes",
