@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from headgate.engine import Engine
 from headgate.model import SHARED, Shard, Task
 from headgate.protocol import ReplicaAdded, ReplicaLost, ResultsExpired
+from headgate.state.thaw import thaw
 
 Bench = Any  # of conftest.py
 CHAIN = [Task(output_bytes=50), Task(after=(0,), reads=("j/0",))]
@@ -91,6 +93,15 @@ def test_expired_results_have_no_copy_any_more_and_are_not_computed_again(bench:
     assert not any(state.shards.shared[row] for row in range(len(state.shards.shared)))
     bench.lose("a")
     assert bench.tasks("j") == ["finished", "finished"]
+
+
+def test_results_expire_in_a_state_that_was_restored_from_a_snapshot(bench: Bench) -> None:
+    first_done(bench)
+    bench.finished(bench.run("j", 1, "b"), 50)
+    bench.engine = Engine(thaw(bench.engine.snapshot(), on_paper=False))
+    assert (holders(bench), holders(bench, "j/1")) == (["a"], ["b"])
+    bench.give(ResultsExpired(at=bench.at, job="j"))
+    assert holders(bench) == holders(bench, "j/1") == []
 
 
 def test_results_of_a_job_in_flight_or_expired_already_do_not_expire(bench: Bench) -> None:
