@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime
 
 _SIZE_BYTES = {
     "": 1, "b": 1,
@@ -12,6 +13,7 @@ _SIZE_BYTES = {
     "ki": 2**10, "kib": 2**10, "mi": 2**20, "mib": 2**20, "gi": 2**30, "gib": 2**30,
     "ti": 2**40, "tib": 2**40,
 }  # fmt: skip
+_DURATION_S = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -19,8 +21,8 @@ MOST_BYTES = 2**60
 """The largest size that is taken for meant."""
 
 
-class NotASize(ValueError):
-    """Text that is no size: what is wrong with it and, apart from that, what to write."""
+class BadQuantity(ValueError):
+    """Text that is no size or duration: what is wrong with it and, apart from that, a hint."""
 
     def __init__(self, problem: str, hint: str = "") -> None:
         super().__init__(f"{problem}; {hint}" if hint else problem)
@@ -28,15 +30,25 @@ class NotASize(ValueError):
 
 
 def parse_size(text: str | int) -> int:
-    """Return bytes for `64MiB`, `1.5 GB`, `1048576`; raise NotASize otherwise."""
+    """Return bytes for `64MiB`, `1.5 GB`, `1048576`; raise BadQuantity otherwise."""
     if isinstance(text, int) and not isinstance(text, bool):
         return text
     match = _NUMBER_AND_UNIT.fullmatch(str(text))
     unit_bytes = match and _SIZE_BYTES.get(match[2].lower())
     size_bytes = float(match[1]) * unit_bytes if match and unit_bytes else math.inf
     if not math.isfinite(size_bytes):
-        raise NotASize(f"'{text}' is not a size", "write bytes or a unit such as 64MiB or 2GB")
+        raise BadQuantity(f"'{text}' is not a size", "write bytes or a unit such as 64MiB or 2GB")
     return round(size_bytes)
+
+
+def parse_duration(text: str) -> float:
+    """Return seconds for `90s`, `30min`, `12h`, `7d`, `2w`; raise BadQuantity otherwise."""
+    match = _NUMBER_AND_UNIT.fullmatch(text)
+    unit_s = match and _DURATION_S.get(match[2])
+    if not match or not unit_s or float(match[1]) == math.inf:
+        hint = "write a number and s, min, h, d or w: 12h"
+        raise BadQuantity(f"'{text}' is not a duration", hint)
+    return float(match[1]) * unit_s
 
 
 def format_size(size_bytes: float) -> str:
@@ -47,6 +59,11 @@ def format_size(size_bytes: float) -> str:
             return f"{size:.0f} {unit}" if size == int(size) else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def format_time(at: float) -> str:
+    """Return a time, in seconds since the epoch, as `2026-08-01 at 09:30:00 UTC`."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d at %H:%M:%S} UTC"
 
 
 def format_seconds(seconds: float) -> str:

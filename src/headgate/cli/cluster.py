@@ -39,6 +39,7 @@ def bring_up(
     address: str | None = None,
     token_file: Path | None = None,
     probe_period_s: float | None = None,
+    keep_results_s: float | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
@@ -66,6 +67,7 @@ def bring_up(
         "queues": queues,
         "group": group,
         "probe_period_s": probe_period_s,
+        "keep_results_s": keep_results_s,
     }
     given = {key: value for key, value in options.items() if value is not None}
     _make_directory(state, group)

@@ -13,7 +13,7 @@ from headgate.cli.settings import client_of
 if TYPE_CHECKING:
     from headgate.live.config import ControllerConfig
 
-_OPTIONS = {"ray_address": "--address", "token": "--token-file", "probe_period_s": "--probe-period"}
+_OPTIONS = {"ray_address": "--address", "token": "--token-file"}
 _HINT = "to apply it: headgate down, then headgate up with all options"
 
 
@@ -56,7 +56,7 @@ def _options(config: ControllerConfig, given: Mapping[str, Any]) -> Iterator[tup
         if key in ("policy", "parameters") or held == value:
             continue
         text = "others are in force" if key == "queues" else f"{_shown(held)} is in force"
-        yield _OPTIONS.get(key, f"--{key.replace('_', '-')}"), text
+        yield _OPTIONS.get(key, f"--{key.removesuffix('_s').replace('_', '-')}"), text
 
 
 def _policy(name: str, parameters: Mapping[str, float]) -> tuple[str, dict[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import typer
 
 from headgate.base.errors import Problem, WorldError
 from headgate.base.text import visible
+from headgate.base.units import BadQuantity, parse_duration
 from headgate.cli import output, process
 from headgate.cli.cluster import DEFAULT_POLICY, Say, bring_up, take_down
 from headgate.cli.in_force import config_of
@@ -22,6 +24,7 @@ from headgate.cli.settings import (
     Settings,
     StateOption,
     YesOption,
+    parsed,
     settle,
     size_bytes,
 )
@@ -69,6 +72,15 @@ _TokenFileOption = Annotated[
     ),
 ]
 
+_KeepOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Time to keep what a job left after its end, such as 30d, where it does not say.",
+        show_default="forever",
+    ),
+]
+
 
 def up(
     nodes: _NodesOption = None,
@@ -88,6 +100,7 @@ def up(
     address: _AddressOption = None,
     token_file: _TokenFileOption = None,
     probe_period: _ProbePeriodOption = None,
+    keep_results: _KeepOption = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
@@ -99,6 +112,7 @@ def up(
     settings = settle(state, fmt)
     listed = None if queues is None else load_queues(queues)
     memory_bytes = None if gpu_memory is None else _memory_bytes(gpu_memory, settings)
+    keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
     with _progress(settings, "starting") as say:
         facts = bring_up(
             settings.state,
@@ -113,6 +127,7 @@ def up(
             address=address,
             token_file=token_file,
             probe_period_s=probe_period,
+            keep_results_s=keep_s,
             say=say,
         )
     if settings.as_json:
@@ -134,6 +149,13 @@ def _memory_bytes(text: str, settings: Settings) -> int:
     if odd is not None and not settings.as_json:
         output.warn(Problem(path="--gpu-memory", problem=odd[0], hint=odd[1]))
     return found
+
+
+def _keep(text: str) -> float:
+    seconds = math.inf if text == "forever" else parse_duration(text)
+    if not seconds:
+        raise BadQuantity("must be more than 0", "write a duration such as 30d, or forever")
+    return seconds
 
 
 @contextmanager

@@ -8,6 +8,7 @@ a default to go on with, are named in `must`.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
@@ -16,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
 from headgate.base.text import NAME, NAME_FORM
-from headgate.base.units import MOST_BYTES, NotASize, parse_size
+from headgate.base.units import MOST_BYTES, BadQuantity, parse_duration, parse_size
 from headgate.spec.document import Document, Place
 
 _WRONG = {
@@ -175,7 +176,7 @@ def _size(value: Any) -> Any:
             raise PydanticCustomError("size", "must be at least 0, not {value}", {"value": value})
         try:
             return parse_size(value)
-        except NotASize as error:
+        except BadQuantity as error:
             words = {"problem": error.problem, "hint": error.hint}
             raise PydanticCustomError("size", "{problem}", words) from None
     if isinstance(value, float) and value.is_integer():  # 1e9 is a number of bytes, too
@@ -197,6 +198,18 @@ def _pairs(value: Any) -> Any:
     return value
 
 
+def _keep(value: Any) -> Any:
+    if value == "forever":
+        return math.inf
+    try:
+        if isinstance(value, str) and parse_duration(value) > 0:
+            return parse_duration(value)
+    except BadQuantity:
+        pass
+    words = {"value": shown(value), "hint": "write one such as 12h or 7d"}
+    raise PydanticCustomError("keep", "must be a duration or 'forever', not {value}", words)
+
+
 Name = Annotated[
     str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{NAME.pattern}$"})
 ]
@@ -216,6 +229,16 @@ Size = Annotated[
 ]
 Pairs = Annotated[  # which shards of several data go to one task: those of equal index, or any
     str, BeforeValidator(_pairs), WithJsonSchema({"enum": ["index", "all"]})
+]
+Keep = Annotated[  # seconds; `inf` is forever, None where a file does not say
+    Annotated[float, Field(allow_inf_nan=True)] | None,
+    BeforeValidator(_keep),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^(forever|\s*[0-9]*\.?[0-9]+([eE][0-9]+)?\s*(s|min|h|d|w)\s*)$",
+        }
+    ),
 ]
 Rate = Annotated[float, Field(ge=1, le=1e18), BeforeValidator(_size)]  # bytes per second
 Seconds = Annotated[float, Field(ge=0, le=1e12)]
