@@ -132,7 +132,7 @@ class Controller:
                 record=lambda batch: self._durable.record(self.world.inbox, batch),
                 observe=(self._observe,),
             )
-        except Exception:
+        except BaseException:  # the process ends, whatever it was
             # An engine that broke a law must not go on: the next controller starts from the
             # journal, and the log has the story.
             log.exception("the engine stopped")

@@ -83,8 +83,8 @@ class Membership:
     async def look_at(self, nodes: Iterable[str]) -> None:
         """Take in what these nodes report now, as far as they are up."""
         kept = _kept(self._snapshot())
-        known = [name for name in nodes if name in self.agents]
-        await asyncio.gather(*(self._refresh(name, kept) for name in known))
+        asked = [(name, self.agents[name]) for name in nodes if name in self.agents]
+        await asyncio.gather(*(self._refresh(name, agent, kept) for name, agent in asked))
 
     async def _look(self) -> bool:
         """Post joins and losses; say whether any node joined."""
@@ -174,9 +174,9 @@ class Membership:
             if is_dataset_shard(stored.id):
                 await agent.remove_shard.remote(stored.id)
 
-    async def _refresh(self, name: str, kept: dict[str, list[str]]) -> None:
-        report = await self._report(name, self.agents[name])
-        if report is None or name not in self.agents:
+    async def _refresh(self, name: str, agent: Any, kept: dict[str, list[str]]) -> None:
+        report = await self._report(name, agent)
+        if report is None or self.agents.get(name) is not agent:
             return  # the end of the node, if it is one, comes from Ray
         self.reports[name] = _told(report)
         self._places.addresses[name] = (report.host, report.port)

@@ -93,7 +93,8 @@ class FailureKind(StrEnum):
     """Why a run ended without a result."""
 
     ERROR = "error"  # the program's own doing: counts against the task's retries
-    LOST = "lost"  # the world's doing (its node or executor vanished): does not count
+    CRASHED = "crashed"  # its executor died on a node that stayed up
+    LOST = "lost"  # the world's doing (its node or its data vanished): does not count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
