@@ -31,7 +31,9 @@ from headgate.live.datasets import Puts
 from headgate.live.durable import DurableEngine
 from headgate.live.flight import fetch
 from headgate.live.membership import Membership
+from headgate.live.node_supervisor import NodeSupervisor
 from headgate.live.store import read_pieces
+from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
 from headgate.model import Dataset, Job, LogPiece, Queue, result_ids
 from headgate.protocol import (
@@ -74,7 +76,7 @@ class Controller:
 
         `policies(None)` makes the policy in force, `policies(text)` any other.
         """
-        self._facts, self._policies = facts, policies
+        self._state, self._facts, self._policies = state, facts, policies
         self._durable = DurableEngine(state / "journal.db")
         self._engine = self._durable.engine
         self.world = LiveWorld(
@@ -106,6 +108,7 @@ class Controller:
         self._thread.start()
         self._set_queues(view)
         self.world.start(self.membership.run())
+        self.world.start(supervise("restarting nodes", NodeSupervisor(self._state).run))
 
     def stop(self) -> None:
         """Stop scheduling and close the journal; what runs goes on running."""
