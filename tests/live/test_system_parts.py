@@ -147,6 +147,26 @@ def test_a_sweep_spares_what_is_known_and_what_is_on_its_way() -> None:
     assert agent.removed == ["gone:00000", "d:00009"]
 
 
+def test_sweep_spares_a_dataset_that_is_committed_while_it_goes_on() -> None:
+    engine = _engine()
+    membership = _membership(engine)
+    membership.being_put.add("coming")
+    part = Shard(id="coming:00000", size_bytes=4)
+
+    class Committing(_Agent):
+        """While it removes the first shard, a put is committed."""
+
+        async def remote(self, shard: str) -> None:
+            dataset = Dataset(name="coming", user="u", shards=(part,))
+            engine.handle(DatasetAdded(at=6, dataset=dataset))
+            membership.being_put.discard("coming")
+            await super().remote(shard)
+
+    agent = Committing()
+    asyncio.run(membership._sweep(agent, _report(("gone:00000", 4), (part.id, 4))))
+    assert agent.removed == ["gone:00000"]
+
+
 def test_a_letter_taken_back_in_time_is_never_handled() -> None:
     inbox = Inbox()
     facts = [NodeLost(at=float(number), node="n") for number in range(3)]

@@ -192,10 +192,20 @@ class Membership:
         view = self._snapshot()
         known = {shard.id for dataset in view.datasets.values() for shard in dataset.shards}
         for stored in report.shards:
-            if stored.id in known or stored.id.partition(":")[0] in self.being_put:
-                continue
-            if is_dataset_shard(stored.id):
+            candidate = is_dataset_shard(stored.id) and stored.id not in known
+            if candidate and not self._expected(stored.id):
                 await agent.remove_shard.remote(stored.id)
+
+    def _expected(self, shard: str) -> bool:
+        """Return whether a shard is on its way, or of a dataset that is visible now.
+
+        In this order: a dataset stays on its way until it is visible.
+        """
+        name = shard.partition(":")[0]
+        if name in self.being_put:
+            return True
+        dataset = self._snapshot().datasets.get(name)
+        return dataset is not None and any(part.id == shard for part in dataset.shards)
 
     async def _refresh(self, name: str, agent: Any, kept: dict[str, list[str]]) -> None:
         report = await self._report(name, agent)
