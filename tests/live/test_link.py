@@ -184,6 +184,41 @@ def test_link_that_meets_an_unforeseen_error_starts_again_and_loses_nothing(
     assert "KeyError" in caplog.text
 
 
+def test_master_that_hangs_is_restarted_and_told_everything_again(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setattr(link_module, "_POLL_S", 0.0)
+    monkeypatch.setattr(link_module, "_ANSWER_S", 0.05)
+    bed.meet("n0")
+    killed: list[bool] = []
+    hanging = True
+
+    async def poll(*arguments: Any) -> Batch:
+        while hanging:  # noqa: ASYNC110  # the story is bounded
+            await asyncio.sleep(0.01)
+        return await bed.master._poll(*arguments)
+
+    def kill(master: _Master, *, no_restart: bool) -> None:
+        nonlocal hanging
+        killed.append(no_restart)
+        master.launched.clear()
+        master.die()
+        hanging = False
+
+    monkeypatch.setattr(bed.master, "poll", _Method(poll))
+    monkeypatch.setattr(ray, "kill", kill)
+
+    async def story() -> None:
+        bed.link.launch([_launch(1)])
+        await _until(lambda: killed and bed.master.launched)
+
+    bed.run(story)
+    assert killed == [False]
+    assert {launch.id for launch in bed.master.launched} == {1}
+
+
 def test_launch_waits_until_a_source_of_everything_it_reads_is_known(bed: _Bed) -> None:
     bed.meet("n0")
     shards = [Shard(id=f"j/{number}", size_bytes=1) for number in range(3)]

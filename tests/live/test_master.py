@@ -179,11 +179,98 @@ def test_stop_reaches_the_executor_that_replaced_a_dead_one(bed: _Bed) -> None:
     async def story() -> OutcomeRecord:
         bed.executors[0].failures["begin"] = [ActorDiedError()]
         await bed.launch(1)
-        await bed.stop(1)  # before any executor has accepted the run
+        assert [o.kind for o in await bed.outcomes()] == [OutcomeKind.STARTED]
+        await bed.stop(1)
         return await bed.end(1)
 
     assert _run(story()).kind is OutcomeKind.STOPPED
     assert [executor.stops for executor in bed.executors] == [[], [[1]]]
+
+
+def test_run_that_is_to_be_stopped_is_not_begun_on_another_executor(bed: _Bed) -> None:
+    bed.executors.append(_Executor())
+
+    async def story() -> OutcomeRecord:
+        bed.executors[0].failures["begin"] = [ActorDiedError()]
+        await bed.launch(1)
+        await bed.stop(1)
+        return await bed.end(1)
+
+    assert _run(story()).kind is OutcomeKind.STOPPED
+    assert len(bed.started) == 1
+
+
+@pytest.mark.parametrize("hangs", ["begin", "stop"])
+def test_executor_that_hangs_is_killed_when_a_run_of_it_is_to_end(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch, hangs: str
+) -> None:
+    import ray
+
+    monkeypatch.setattr(master_module, "_STOP_S", 0.01)
+    monkeypatch.setattr(master_module, "_ANSWER_S", 0.01)
+    executor = bed.executors[0]
+    killed = asyncio.Event()
+
+    async def hang(*_: Any) -> None:
+        await killed.wait()
+        raise ActorDiedError
+
+    def kill(actor: _Executor, *, no_restart: bool) -> None:
+        assert (actor, no_restart) == (executor, True)
+        asyncio.run_coroutine_threadsafe(_set(killed), loop)
+
+    monkeypatch.setattr(ray, "kill", kill)
+    monkeypatch.setattr(executor, hangs, _Method(hang))
+    monkeypatch.setattr(executor, "__ray_ready__", _Method(hang), raising=False)
+
+    async def story() -> OutcomeRecord:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        await bed.launch(1)
+        if hangs == "stop":
+            await bed.outcomes()
+        await bed.stop(1)
+        return await bed.end(1)
+
+    loop: asyncio.AbstractEventLoop
+    assert _run(story()).kind is OutcomeKind.STOPPED
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
+
+
+def test_executor_that_lives_is_left_alone_however_long_a_run_takes_to_end(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setattr(master_module, "_STOP_S", 0.001)
+    monkeypatch.setattr(ray, "kill", lambda *_, **__: pytest.fail("killed"))
+    executor = bed.executors[0]
+    asked = 0
+
+    async def ready() -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    async def note_only(launches: list[int]) -> None:
+        executor.stops.append(launches)
+
+    monkeypatch.setattr(executor, "stop", _Method(note_only))
+    monkeypatch.setattr(executor, "__ray_ready__", _Method(ready), raising=False)
+
+    async def story() -> OutcomeRecord:
+        await bed.launch(1)
+        await bed.outcomes()
+        await bed.stop(1)
+        while asked < 5:  # noqa: ASYNC110  # the story is bounded
+            await asyncio.sleep(0.001)
+        executor.finish(1, OutcomeKind.STOPPED)
+        return await bed.end(1)
+
+    assert _run(story()).kind is OutcomeKind.STOPPED
 
 
 @pytest.mark.parametrize("launched", [True, False])

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 
 _POLL_S = 5.0
 _PAUSE_S = 0.5
+_ANSWER_S = 60.0
 _ADDRESS_S = 30.0  # after that, a source without an address is one that the run cannot read
 
 Address = tuple[str, int]
@@ -122,6 +124,7 @@ class JobLink:
 
     async def run(self) -> None:
         """Keep both directions going until cancelled, through every death of the master."""
+        import ray
         from ray.exceptions import RayError
 
         while True:
@@ -139,6 +142,9 @@ class JobLink:
             except* RayError as group:
                 told = ", ".join(type(error).__name__ for error in group.exceptions)
                 log.warning("the master of job %s does not answer: %s", self.job, told)
+            except* TimeoutError:  # it comes back without memory, which we have
+                log.error("the master of job %s hangs; it is restarted", self.job)
+                await asyncio.to_thread(partial(ray.kill, master, no_restart=False))
             await asyncio.sleep(_PAUSE_S)
 
     def _renew(self, incarnation: str) -> None:
@@ -225,7 +231,9 @@ class JobLink:
 
     async def _receive(self, master: Any) -> None:
         while True:
-            batch = await master.poll.remote(self._incarnation, self._acked, _POLL_S)
+            # not `wait_for`: before Python 3.12 it may lose a cancellation
+            async with asyncio.timeout(_POLL_S + _ANSWER_S):
+                batch = await master.poll.remote(self._incarnation, self._acked, _POLL_S)
             if batch.incarnation != self._incarnation:
                 self._renew(batch.incarnation)
                 continue

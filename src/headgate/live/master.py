@@ -16,7 +16,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,6 +37,7 @@ _TRIES = 3
 _SETTLE_S = 1.0  # when a node crashes, its processes do not all end in the same moment
 _LOOKS = 10
 _ANSWER_S = 5.0
+_STOP_S = 30.0  # after that, an executor that does not answer hangs
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,6 +47,7 @@ class _Followed:
     node: str
     ray_id: str
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)  # its end has been reported
 
 
 class JobMaster:
@@ -77,14 +79,18 @@ class JobMaster:
     async def stop(self, stops: Sequence[StopRecord]) -> str:
         """End these runs; how each ended is reported as always. Return the incarnation.
 
-        A stop is delivered until the run's executor has answered it. A run that is not known here
-        is stopped on its executor, and never launched by this incarnation.
+        A stop is delivered until the run's executor has answered it; an executor that hangs is
+        killed. A run that is not known here is stopped on its executor, and never launched by this
+        incarnation.
         """
         for stop in stops:
             if stop.launch not in self._runs:
                 run = self._runs[stop.launch] = _Followed(node=stop.node, ray_id=stop.ray_id)
                 self._work(self._follow(stop.launch, run, self._end_unknown(stop)))
-            self._runs[stop.launch].stopping.set()
+            run = self._runs[stop.launch]
+            if not run.stopping.is_set():
+                run.stopping.set()
+                self._work(self._enforce_stop(run))
         return self._incarnation
 
     async def poll(self, incarnation: str, acked: int, wait_s: float) -> Batch:
@@ -130,6 +136,20 @@ class JobMaster:
             await self._abandon(launch, run)
             message = f"the run could not be followed to its end: {type(error).__name__}: {error}"
             self._report(_failed(launch, FailureKind.ERROR, message))
+        finally:
+            run.over.set()
+
+    async def _enforce_stop(self, run: _Followed) -> None:
+        """Kill the executor of a run that is to end while it answers nothing: its runs end too."""
+        import ray
+
+        while not await _in_time(run.over.wait(), _STOP_S):
+            ray_id, executor = self._executors.get(run.node, ("", None))
+            if ray_id == run.ray_id and not await _in_time(
+                executor.__ray_ready__.remote(), _ANSWER_S
+            ):
+                log.error("the executor of job %s on %s hangs; it is killed", self._job, run.node)
+                await asyncio.to_thread(partial(ray.kill, executor, no_restart=True))
 
     async def _abandon(self, launch: int, run: _Followed) -> None:
         """End a run that cannot be followed, so that its GPUs are free when it is reported."""
@@ -148,7 +168,7 @@ class JobMaster:
 
         accepted = False
         try:
-            executor = await self._begin(launch)
+            executor = await self._begin(launch, run)
             accepted = True
             self._report(OutcomeRecord(launch=launch.id, kind=OutcomeKind.STARTED))
             return await _outcome(executor, launch.id, run)
@@ -156,10 +176,15 @@ class JobMaster:
             raise
         except RayError as error:
             self._drop(launch.node, launch.ray_id)
+            if run.stopping.is_set():  # with its executor it has ended
+                return OutcomeRecord(launch=launch.id, kind=OutcomeKind.STOPPED)
             return await self._executor_gone(launch, error, accepted)
 
-    async def _begin(self, launch: LaunchRecord) -> Any:
-        """Return the executor that has accepted the run; a dead one is replaced a few times."""
+    async def _begin(self, launch: LaunchRecord, run: _Followed) -> Any:
+        """Return the executor that has accepted the run; a dead one is replaced a few times.
+
+        But not for a run that is to be stopped.
+        """
         from ray.exceptions import ActorDiedError
 
         failures = 0
@@ -170,7 +195,7 @@ class JobMaster:
             except (ActorDiedError, ValueError):  # ValueError: a dying one still has the name
                 self._drop(launch.node, launch.ray_id)
                 failures += 1
-                if failures == _TRIES:
+                if failures == _TRIES or run.stopping.is_set():
                     raise
             else:
                 return executor
@@ -241,6 +266,20 @@ async def _outcome(executor: Any, launch: int, run: _Followed) -> OutcomeRecord:
     finally:
         stopping.cancel()
         end.cancel()
+
+
+async def _in_time(answer: Awaitable[object], limit_s: float) -> bool:
+    """Return whether there was an answer within the limit, be it an error."""
+    from ray.exceptions import RayError
+
+    with suppress(RayError):
+        done = asyncio.ensure_future(answer)
+        await asyncio.wait({done}, timeout=limit_s)
+        if not done.done():
+            done.cancel()
+            return False
+        done.result()
+    return True
 
 
 async def _forget_runs(executor: Any, launches: Sequence[int]) -> None:
