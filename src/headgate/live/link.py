@@ -231,7 +231,7 @@ class JobLink:
 
     async def _receive(self, master: Any) -> None:
         while True:
-            # not `wait_for`: before Python 3.12 it may lose a cancellation
+            # nowhere `wait_for`: before Python 3.12 it may lose a cancellation
             async with asyncio.timeout(_POLL_S + _ANSWER_S):
                 batch = await master.poll.remote(self._incarnation, self._acked, _POLL_S)
             if batch.incarnation != self._incarnation:

@@ -104,7 +104,8 @@ class JobMaster:
             if not self._outbox:
                 self._news.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), wait_s)
+                    async with asyncio.timeout(wait_s):
+                        await self._news.wait()
         return Batch(incarnation=self._incarnation, outcomes=tuple(self._outbox))
 
     def _forget(self, acked: int) -> None:
@@ -309,7 +310,8 @@ async def _stayed_up(ray_id: str) -> bool:
         find = partial(ray.get_actor, agent_name(ray_id), namespace=NAMESPACE)
         try:
             agent: Any = await asyncio.to_thread(find)
-            await asyncio.wait_for(agent.__ray_ready__.remote(), _ANSWER_S)
+            async with asyncio.timeout(_ANSWER_S):
+                await agent.__ray_ready__.remote()
         except (RayError, ValueError, TimeoutError):
             continue  # the node is ending, or the agent is being restarted
         return True

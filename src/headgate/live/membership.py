@@ -221,7 +221,8 @@ class Membership:
         from ray.exceptions import RayError
 
         try:
-            report: AgentReport = await asyncio.wait_for(agent.report.remote(), _ANSWER_S)
+            async with asyncio.timeout(_ANSWER_S):
+                report: AgentReport = await agent.report.remote()
         except (RayError, TimeoutError) as error:
             log.warning("the agent of %s does not answer: %s", name, error)
             return None
