@@ -31,22 +31,22 @@ def _record(number: int, gpus: tuple[int, ...], envs: dict[str, str]) -> LaunchR
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Callable[[Callable[[Executor], Coroutine[Any, Any, Any]]], Any]:
-    """Run a story with an executor, and close it."""
+def run(tmp_path: Path) -> Callable[[Callable[[Executor], Coroutine[Any, Any, Any]]], Any]:
+    """Run steps with an executor, and close it."""
 
-    def run(told: Callable[[Executor], Coroutine[Any, Any, Any]]) -> Any:
+    def run_steps(steps: Callable[[Executor], Coroutine[Any, Any, Any]]) -> Any:
         async def whole() -> Any:
             executor = Executor(job="j", node="n0", root=str(tmp_path), linger_s=600)
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    return await told(executor)
+                    return await steps(executor)
             finally:
                 await executor.close()
                 assert (executor._idle, executor._retiring) == ([], {})
 
         return asyncio.run(whole())
 
-    return run
+    return run_steps
 
 
 async def _outcomes(executor: Executor, *records: LaunchRecord) -> list[OutcomeRecord]:
@@ -54,8 +54,8 @@ async def _outcomes(executor: Executor, *records: LaunchRecord) -> list[OutcomeR
     return list(await asyncio.gather(*(executor.outcome(record.id) for record in records)))
 
 
-def test_run_succeeds_although_idle_workers_are_ended_while_it_clears_its_gpus(story: Any) -> None:
-    async def told(executor: Executor) -> OutcomeRecord:
+def test_run_succeeds_although_idle_workers_are_ended_while_it_clears_its_gpus(run: Any) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
         kinds = await _outcomes(executor, _record(0, (0,), {}), _record(1, (1,), {}))
         assert [outcome.kind for outcome in kinds] == [OutcomeKind.FINISHED] * 2
         first, second = executor._idle
@@ -69,34 +69,34 @@ def test_run_succeeds_although_idle_workers_are_ended_while_it_clears_its_gpus(s
         (outcome,) = await _outcomes(executor, _record(2, (0, 1), {"OTHER": "settings"}))
         return outcome
 
-    assert story(told).kind is OutcomeKind.FINISHED
+    assert run(steps).kind is OutcomeKind.FINISHED
 
 
-def test_run_starts_only_after_the_workers_that_held_its_gpus_have_ended(story: Any) -> None:
-    async def told(executor: Executor) -> list[bool]:
+def test_run_starts_only_after_the_workers_that_held_its_gpus_have_ended(run: Any) -> None:
+    async def steps(executor: Executor) -> list[bool]:
         await _outcomes(executor, _record(0, (0,), {}))
         (worker,) = executor._idle
         executor._end_idle(worker, worker.runs)
         await _outcomes(executor, _record(1, (0,), {}))
         return [worker.alive, worker in executor._retiring]
 
-    assert story(told) == [False, False]
+    assert run(steps) == [False, False]
 
 
-def test_ended_runs_are_forgotten_when_asked_and_running_ones_are_not(story: Any) -> None:
-    async def told(executor: Executor) -> list[int]:
+def test_ended_runs_are_forgotten_when_asked_and_running_ones_are_not(run: Any) -> None:
+    async def steps(executor: Executor) -> list[int]:
         await _outcomes(executor, *(_record(number, (), {}) for number in range(4)))
         await executor.begin([_record(9, (), {})])
         await executor.forget([0, 1, 2, 3, 9, 77])
         return list(executor._runs)
 
-    assert story(told) == [9]
+    assert run(steps) == [9]
 
 
-def test_run_that_was_stopped_before_its_launch_came_never_runs(story: Any) -> None:
-    async def told(executor: Executor) -> OutcomeRecord:
+def test_run_that_was_stopped_before_its_launch_came_never_runs(run: Any) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
         await executor.stop([5])
         (outcome,) = await _outcomes(executor, _record(5, (), {}))
         return outcome
 
-    assert story(told).kind is OutcomeKind.STOPPED
+    assert run(steps).kind is OutcomeKind.STOPPED

@@ -102,13 +102,13 @@ class _Bed:
         )  # fmt: skip
         self.places.addresses[name] = (name, 1)
 
-    def run(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def run(self, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def bounded() -> None:
             work = supervise("the link", self.link.run, Backoff(first_s=0))
             running = asyncio.create_task(work)
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    await story()
+                    await scenario()
             finally:
                 running.cancel()
                 await asyncio.wait({running})
@@ -117,7 +117,7 @@ class _Bed:
 
 
 async def _until(truth: Callable[[], Any]) -> None:
-    while not truth():  # noqa: ASYNC110  # the story is bounded
+    while not truth():  # noqa: ASYNC110  # the scenario is bounded
         await asyncio.sleep(0.001)
 
 
@@ -135,7 +135,7 @@ def bed(monkeypatch: pytest.MonkeyPatch) -> _Bed:
 def test_stop_is_sent_again_to_a_master_that_was_restarted(bed: _Bed) -> None:
     bed.meet("n0")
 
-    async def story() -> None:
+    async def scenario() -> None:
         bed.link.launch([_launch(1)])
         await _until(lambda: bed.master.launched)
         bed.link.stop(1)
@@ -148,7 +148,7 @@ def test_stop_is_sent_again_to_a_master_that_was_restarted(bed: _Bed) -> None:
         bed.master.report(1, OutcomeKind.STOPPED)
         await _until(lambda: bed.events)
 
-    bed.run(story)
+    bed.run(scenario)
     assert bed.master.stopped[0] == StopRecord(launch=1, node="n0", ray_id="n0-id")
     assert bed.master.launched == [], "a run that is to be stopped is not launched again"
     assert bed.events == [TaskStopped(at=1.0, cause=1)]
@@ -157,12 +157,12 @@ def test_stop_is_sent_again_to_a_master_that_was_restarted(bed: _Bed) -> None:
 def test_member_of_a_gang_is_stopped_although_another_members_node_is_gone(bed: _Bed) -> None:
     bed.meet("n0")
 
-    async def story() -> None:
+    async def scenario() -> None:
         bed.link.launch([_launch(0), _launch(1, "n1")], gang=("n0", "n1"))
         bed.link.stop(0)
         await _until(lambda: bed.master.stopped)
 
-    bed.run(story)
+    bed.run(scenario)
     assert {stop.launch for stop in bed.master.stopped} == {0}
     assert bed.master.launched == []
 
@@ -172,19 +172,19 @@ def test_link_that_meets_an_unforeseen_error_starts_again_and_loses_nothing(
 ) -> None:
     bed.meet("n0")
 
-    async def story() -> None:
+    async def scenario() -> None:
         bed.link.launch([_launch(1)])
         await _until(lambda: bed.master.launched)
         bed.fault = KeyError("n7")
         bed.master.report(1, OutcomeKind.FINISHED)
         await _until(lambda: bed.events)
 
-    bed.run(story)
+    bed.run(scenario)
     assert bed.events == [TaskFinished(at=1.0, cause=1)]
     assert "KeyError" in caplog.text
 
 
-def test_master_that_hangs_is_restarted_and_told_everything_again(
+def test_master_that_hangs_is_restarted_and_sent_everything_again(
     bed: _Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
@@ -196,7 +196,7 @@ def test_master_that_hangs_is_restarted_and_told_everything_again(
     hanging = True
 
     async def poll(*arguments: Any) -> Batch:
-        while hanging:  # noqa: ASYNC110  # the story is bounded
+        while hanging:  # noqa: ASYNC110  # the scenario is bounded
             await asyncio.sleep(0.01)
         return await bed.master._poll(*arguments)
 
@@ -210,11 +210,11 @@ def test_master_that_hangs_is_restarted_and_told_everything_again(
     monkeypatch.setattr(bed.master, "poll", _Method(poll))
     monkeypatch.setattr(ray, "kill", kill)
 
-    async def story() -> None:
+    async def scenario() -> None:
         bed.link.launch([_launch(1)])
         await _until(lambda: killed and bed.master.launched)
 
-    bed.run(story)
+    bed.run(scenario)
     assert killed == [False]
     assert {launch.id for launch in bed.master.launched} == {1}
 
@@ -228,14 +228,14 @@ def test_launch_waits_until_a_source_of_everything_it_reads_is_known(bed: _Bed) 
         Read(shard=shards[2], locality=Locality.CLUSTER, sources=()),
     )
 
-    async def story() -> None:
+    async def scenario() -> None:
         bed.link.launch([_launch(1, reads=reads), _launch(2)])
         await _until(lambda: bed.master.launched)
         assert {launch.id for launch in bed.master.launched} == {2}
         bed.meet("n2")
         await _until(lambda: bed.master.launched[-1].id == 1)
 
-    bed.run(story)
+    bed.run(scenario)
     assert bed.master.launched[-1].addresses == {"n0": ("n0", 1), "n2": ("n2", 1)}
 
 
@@ -247,17 +247,17 @@ def test_launch_is_sent_in_the_end_although_no_source_is_known(
     shard = Shard(id="j/0", size_bytes=1)
     read = Read(shard=shard, locality=Locality.CLUSTER, sources=("gone",))
 
-    async def story() -> None:
+    async def scenario() -> None:
         bed.link.launch([_launch(1, reads=(read,))])
         await _until(lambda: bed.master.launched)
 
-    bed.run(story)
+    bed.run(scenario)
 
 
 def test_link_keeps_nothing_of_runs_whose_end_was_handled(bed: _Bed) -> None:
     bed.meet("n0")
 
-    async def story() -> None:
+    async def scenario() -> None:
         bed.link.launch([_launch(number) for number in range(9)])
         for number in range(9):
             bed.link.stop(number)
@@ -266,5 +266,5 @@ def test_link_keeps_nothing_of_runs_whose_end_was_handled(bed: _Bed) -> None:
             bed.master.report(number, OutcomeKind.STOPPED)
         await _until(lambda: bed.master.acked == 9)
 
-    bed.run(story)
+    bed.run(scenario)
     assert (len(bed.link._held), len(bed.link._stops)) == (0, 0)

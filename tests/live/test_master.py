@@ -132,10 +132,10 @@ def bed(monkeypatch: pytest.MonkeyPatch) -> _Bed:
     return _Bed(monkeypatch)
 
 
-def _run(story: Coroutine[Any, Any, Any]) -> Any:
+def _run(scenario: Coroutine[Any, Any, Any]) -> Any:
     async def bounded() -> Any:
         async with asyncio.timeout(PATIENCE_S):
-            return await story
+            return await scenario
 
     return asyncio.run(bounded())
 
@@ -143,18 +143,18 @@ def _run(story: Coroutine[Any, Any, Any]) -> Any:
 @pytest.mark.parametrize("method", ["begin", "outcome"])
 @pytest.mark.parametrize(
     "error",
-    [pickle.PicklingError("no"), RayTaskError("begin", "a story", KeyError("odd"))],
+    [pickle.PicklingError("no"), RayTaskError("begin", "a scenario", KeyError("odd"))],
     ids=["unforeseen", "of the executor"],
 )
 def test_run_whose_following_fails_is_stopped_and_reported_as_failed(
     bed: _Bed, method: str, error: Exception
 ) -> None:
-    async def story() -> OutcomeRecord:
+    async def scenario() -> OutcomeRecord:
         bed.executors[0].failures[method] = [error]
         await bed.launch(1)
         return await bed.end(1)
 
-    outcome = _run(story())
+    outcome = _run(scenario())
     assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.ERROR)
     assert "could not be followed" in outcome.message
     if method == "outcome":
@@ -162,41 +162,41 @@ def test_run_whose_following_fails_is_stopped_and_reported_as_failed(
 
 
 def test_stop_is_repeated_until_the_executor_answers_it(bed: _Bed) -> None:
-    async def story() -> OutcomeRecord:
+    async def scenario() -> OutcomeRecord:
         bed.executors[0].failures["stop"] = [ActorUnavailableError("away", None) for _ in range(3)]
         await bed.launch(1)
         assert [o.kind for o in await bed.outcomes()] == [OutcomeKind.STARTED]
         await bed.stop(1)
         return await bed.end(1)
 
-    assert _run(story()).kind is OutcomeKind.STOPPED
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
     assert bed.executors[0].stops == [[1]]
 
 
 def test_stop_reaches_the_executor_that_replaced_a_dead_one(bed: _Bed) -> None:
     bed.executors.append(_Executor())
 
-    async def story() -> OutcomeRecord:
+    async def scenario() -> OutcomeRecord:
         bed.executors[0].failures["begin"] = [ActorDiedError()]
         await bed.launch(1)
         assert [o.kind for o in await bed.outcomes()] == [OutcomeKind.STARTED]
         await bed.stop(1)
         return await bed.end(1)
 
-    assert _run(story()).kind is OutcomeKind.STOPPED
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
     assert [executor.stops for executor in bed.executors] == [[], [[1]]]
 
 
 def test_run_that_is_to_be_stopped_is_not_begun_on_another_executor(bed: _Bed) -> None:
     bed.executors.append(_Executor())
 
-    async def story() -> OutcomeRecord:
+    async def scenario() -> OutcomeRecord:
         bed.executors[0].failures["begin"] = [ActorDiedError()]
         await bed.launch(1)
         await bed.stop(1)
         return await bed.end(1)
 
-    assert _run(story()).kind is OutcomeKind.STOPPED
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
     assert len(bed.started) == 1
 
 
@@ -223,7 +223,7 @@ def test_executor_that_hangs_is_killed_when_a_run_of_it_is_to_end(
     monkeypatch.setattr(executor, hangs, _Method(hang))
     monkeypatch.setattr(executor, "__ray_ready__", _Method(hang), raising=False)
 
-    async def story() -> OutcomeRecord:
+    async def scenario() -> OutcomeRecord:
         nonlocal loop
         loop = asyncio.get_running_loop()
         await bed.launch(1)
@@ -233,7 +233,7 @@ def test_executor_that_hangs_is_killed_when_a_run_of_it_is_to_end(
         return await bed.end(1)
 
     loop: asyncio.AbstractEventLoop
-    assert _run(story()).kind is OutcomeKind.STOPPED
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
 
 
 async def _set(event: asyncio.Event) -> None:
@@ -261,16 +261,16 @@ def test_executor_that_lives_is_left_alone_however_long_a_run_takes_to_end(
     monkeypatch.setattr(executor, "stop", _Method(note_only))
     monkeypatch.setattr(executor, "__ray_ready__", _Method(ready), raising=False)
 
-    async def story() -> OutcomeRecord:
+    async def scenario() -> OutcomeRecord:
         await bed.launch(1)
         await bed.outcomes()
         await bed.stop(1)
-        while asked < 5:  # noqa: ASYNC110  # the story is bounded
+        while asked < 5:  # noqa: ASYNC110  # the scenario is bounded
             await asyncio.sleep(0.001)
         executor.finish(1, OutcomeKind.STOPPED)
         return await bed.end(1)
 
-    assert _run(story()).kind is OutcomeKind.STOPPED
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
 
 
 @pytest.mark.parametrize("launched", [True, False])
@@ -288,7 +288,7 @@ def test_master_that_does_not_know_a_run_stops_it_on_its_executor(
 
     monkeypatch.setattr(ray, "get_actor", find)
 
-    async def story() -> OutcomeRecord:
+    async def scenario() -> OutcomeRecord:
         if launched:  # by an earlier incarnation
             await executor._begin([_record(1, "r0")])
         await bed.stop(1)
@@ -296,7 +296,7 @@ def test_master_that_does_not_know_a_run_stops_it_on_its_executor(
         await bed.launch(1)  # late: it must not run any more
         return outcome
 
-    assert _run(story()).kind is OutcomeKind.STOPPED
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
     assert executor.stops == ([[1]] if launched else [])
     assert bed.started == []
 
@@ -307,22 +307,22 @@ def test_executor_death_is_crashed_when_its_node_stayed_up_and_lost_when_not(
 ) -> None:
     bed.up = up
 
-    async def story() -> OutcomeRecord:
+    async def scenario() -> OutcomeRecord:
         bed.executors[0].failures["outcome"] = [ActorDiedError()]
         await bed.launch(1)
         return await bed.end(1)
 
-    outcome = _run(story())
+    outcome = _run(scenario())
     assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind(failure))
 
 
 def test_runs_are_forgotten_once_acknowledged_and_not_before(bed: _Bed) -> None:
     executor = bed.executors[0]
 
-    async def story() -> None:
+    async def scenario() -> None:
         await bed.launch(*range(100))
         for number in range(100):
-            while number not in executor.ends:  # noqa: ASYNC110  # the story is bounded
+            while number not in executor.ends:  # noqa: ASYNC110  # the scenario is bounded
                 await asyncio.sleep(0)
             executor.finish(number)
         reported = 0
@@ -340,16 +340,16 @@ def test_runs_are_forgotten_once_acknowledged_and_not_before(bed: _Bed) -> None:
         assert list(bed.master._runs) == [1000]
         assert not bed.master._outbox or bed.master._outbox[0][1].launch == 1000
 
-    _run(story())
+    _run(scenario())
 
 
 def test_a_handle_is_kept_per_node_however_often_it_returns(bed: _Bed) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         for number in range(20):
             await bed.launch(number, ray_id=f"r{number}")
-            while number not in bed.executors[0].ends:  # noqa: ASYNC110  # the story is bounded
+            while number not in bed.executors[0].ends:  # noqa: ASYNC110  # the scenario is bounded
                 await asyncio.sleep(0)
 
-    _run(story())
+    _run(scenario())
     assert len(bed.started) == 20
     assert len(bed.master._executors) == 1

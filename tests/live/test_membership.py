@@ -91,7 +91,7 @@ def test_node_that_cannot_be_met_does_not_keep_others_from_joining_once(
     bed.there = [_member("n0", "second"), _member("n9", "only")]
     bed.agents = {"n0": _Agent(late), "n9": KeyError("odd")}
 
-    async def story() -> None:
+    async def scenario() -> None:
         first = asyncio.create_task(bed.membership._look())
         await asyncio.sleep(0.05)
         assert not first.done(), "a look lasts until all meetings are over"
@@ -99,7 +99,7 @@ def test_node_that_cannot_be_met_does_not_keep_others_from_joining_once(
         await first
         await bed.membership._look()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     joins = [event.node.id for event in bed.events if isinstance(event, NodeJoined)]
     assert joins == ["n0"]
     assert "n9 could not be met" in caplog.text

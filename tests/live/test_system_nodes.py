@@ -45,6 +45,10 @@ def test_node_whose_raylet_was_stopped_for_a_while_returns_by_itself(
     gates.open(0, 1, 2)
     headgate.ends(job)
     assert "node n1 is started, attempt 1" in headgate.logged()
+    started = psutil.Process(headgate.cluster.sessions["n1"])
+    assert [f.path for f in started.open_files() if "journal" in f.path] == []
+    sockets = {connection.laddr for connection in started.net_connections("unix")}
+    assert str(headgate.state / "headgate.sock") not in sockets, "it has none of the controller's"
 
 
 def test_node_whose_processes_were_killed_returns_and_one_ended_on_purpose_does_not(

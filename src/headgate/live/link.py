@@ -140,8 +140,8 @@ class JobLink:
                     both.create_task(self._send(master))
                     both.create_task(self._receive(master))
             except* RayError as group:
-                told = ", ".join(type(error).__name__ for error in group.exceptions)
-                log.warning("the master of job %s does not answer: %s", self.job, told)
+                errors = ", ".join(type(error).__name__ for error in group.exceptions)
+                log.warning("the master of job %s does not answer: %s", self.job, errors)
             except* TimeoutError:  # it comes back without memory, which we have
                 log.error("the master of job %s hangs; it is restarted", self.job)
                 await asyncio.to_thread(partial(ray.kill, master, no_restart=False))

@@ -160,7 +160,7 @@ class JobMaster:
         try:
             await _insist(executor.stop, [launch])
             await _insist(executor.outcome, launch)
-        except Exception:  # the story of the first failure is what counts
+        except Exception:  # the first failure is the one to report
             log.exception("ending run %d of job %s failed", launch, self._job)
 
     async def _carry_out(self, launch: LaunchRecord, run: _Followed) -> OutcomeRecord:

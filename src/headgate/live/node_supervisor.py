@@ -40,7 +40,7 @@ class NodeSupervisor:
 
     A node that Ray has given up never returns by itself, even if its processes run on: Ray ends it
     as soon as they meet. Nodes that were ended on purpose, and clusters that we only joined, are
-    left alone. The head is not restarted: with it Ray loses its books, and the controller ends.
+    left alone. The head is not restarted: with it Ray loses its state, and the controller ends.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ DEADLINE_S = 60.0
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Question:
-    """One `Decide` on its way; `answered` is set by whoever may post the answer."""
+    """One `Decide` on its way; `answered` is set by the thread that posts the answer."""
 
     command: Decide
     snapshot: Snapshot

@@ -146,7 +146,7 @@ class LiveWorld:
             log.exception("the thread that talks with Ray failed")
         if not self._closing:
             # Without it no command is carried out and no end of a run comes in. The next
-            # controller starts from the journal, and the log has the story.
+            # controller starts from the journal, and the reason is logged.
             log.critical("the thread that talks with Ray ended")
             os._exit(70)
 
