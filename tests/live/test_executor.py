@@ -11,16 +11,14 @@ import pytest
 
 from headgate.live.executor import Executor
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, TaskProgram
+from headgate.model import RunId
 
 PATIENCE_S = 60.0
 
 
 def _record(number: int, gpus: tuple[int, ...], envs: dict[str, str]) -> LaunchRecord:
     return LaunchRecord(
-        id=number,
-        job="j",
-        ordinal=number,
-        attempt=1,
+        run=RunId("j", number, 1),
         node="n0",
         ray_id="r0",
         gpus=gpus,
@@ -51,7 +49,7 @@ def run(tmp_path: Path) -> Callable[[Callable[[Executor], Coroutine[Any, Any, An
 
 async def _outcomes(executor: Executor, *records: LaunchRecord) -> list[OutcomeRecord]:
     await executor.begin(records)
-    return list(await asyncio.gather(*(executor.outcome(record.id) for record in records)))
+    return list(await asyncio.gather(*(executor.outcome(record.run) for record in records)))
 
 
 def test_run_succeeds_although_idle_workers_are_ended_while_it_clears_its_gpus(run: Any) -> None:
@@ -87,15 +85,15 @@ def test_ended_runs_are_forgotten_when_asked_and_running_ones_are_not(run: Any) 
     async def steps(executor: Executor) -> list[int]:
         await _outcomes(executor, *(_record(number, (), {}) for number in range(4)))
         await executor.begin([_record(9, (), {})])
-        await executor.forget([0, 1, 2, 3, 9, 77])
-        return list(executor._runs)
+        await executor.forget([RunId("j", number, 1) for number in (0, 1, 2, 3, 9, 77)])
+        return [run.ordinal for run in executor._runs]
 
     assert run(steps) == [9]
 
 
 def test_run_that_was_stopped_before_its_launch_came_never_runs(run: Any) -> None:
     async def steps(executor: Executor) -> OutcomeRecord:
-        await executor.stop([5])
+        await executor.stop([RunId("j", 5, 1)])
         (outcome,) = await _outcomes(executor, _record(5, (), {}))
         return outcome
 

@@ -17,7 +17,7 @@ from headgate.live.link import JobLink, Places
 from headgate.live.ray_nodes import Member
 from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
 from headgate.live.supervise import Backoff, supervise
-from headgate.model import Locality, Read, Shard
+from headgate.model import Locality, Read, RunId, Shard
 from headgate.protocol import Event, LaunchTask, TaskFinished, TaskStopped
 
 PATIENCE_S = 30.0
@@ -50,7 +50,7 @@ class _Master:
 
     def report(self, launch: int, kind: OutcomeKind) -> None:
         number = len(self.outbox) + self.acked + 1
-        self.outbox.append((number, OutcomeRecord(launch=launch, kind=kind)))
+        self.outbox.append((number, OutcomeRecord(run=_run_id(launch), kind=kind)))
         self.news.set()
 
     async def _launch(self, launches: Sequence[LaunchRecord]) -> str:
@@ -122,9 +122,11 @@ async def _until(truth: Callable[[], Any]) -> None:
 
 
 def _launch(number: int, node: str = "n0", reads: tuple[Read, ...] = ()) -> LaunchTask:
-    return LaunchTask(
-        id=number, job="j", ordinal=number, attempt=1, node=node, gpus=(0,), reads=reads
-    )
+    return LaunchTask(run=_run_id(number), node=node, gpus=(0,), reads=reads)
+
+
+def _run_id(number: int) -> RunId:
+    return RunId("j", number, 1)
 
 
 @pytest.fixture
@@ -138,7 +140,7 @@ def test_stop_is_sent_again_to_a_master_that_was_restarted(bed: _Bed) -> None:
     async def scenario() -> None:
         bed.link.launch([_launch(1)])
         await _until(lambda: bed.master.launched)
-        bed.link.stop(1)
+        bed.link.stop(_run_id(1))
         await _until(lambda: bed.master.stopped)
         bed.master.stopped.clear()
         bed.master.failures.append(ActorUnavailableError("dead", None))
@@ -149,9 +151,9 @@ def test_stop_is_sent_again_to_a_master_that_was_restarted(bed: _Bed) -> None:
         await _until(lambda: bed.events)
 
     bed.run(scenario)
-    assert bed.master.stopped[0] == StopRecord(launch=1, node="n0", ray_id="n0-id")
+    assert bed.master.stopped[0] == StopRecord(run=_run_id(1), node="n0", ray_id="n0-id")
     assert bed.master.launched == [], "a run that is to be stopped is not launched again"
-    assert bed.events == [TaskStopped(at=1.0, cause=1)]
+    assert bed.events == [TaskStopped(at=1.0, run=_run_id(1))]
 
 
 def test_member_of_a_gang_is_stopped_although_another_members_node_is_gone(bed: _Bed) -> None:
@@ -159,11 +161,11 @@ def test_member_of_a_gang_is_stopped_although_another_members_node_is_gone(bed: 
 
     async def scenario() -> None:
         bed.link.launch([_launch(0), _launch(1, "n1")], gang=("n0", "n1"))
-        bed.link.stop(0)
+        bed.link.stop(_run_id(0))
         await _until(lambda: bed.master.stopped)
 
     bed.run(scenario)
-    assert {stop.launch for stop in bed.master.stopped} == {0}
+    assert {stop.run.ordinal for stop in bed.master.stopped} == {0}
     assert bed.master.launched == []
 
 
@@ -180,7 +182,7 @@ def test_link_that_meets_an_unforeseen_error_starts_again_and_loses_nothing(
         await _until(lambda: bed.events)
 
     bed.run(scenario)
-    assert bed.events == [TaskFinished(at=1.0, cause=1)]
+    assert bed.events == [TaskFinished(at=1.0, run=_run_id(1))]
     assert "KeyError" in caplog.text
 
 
@@ -216,7 +218,7 @@ def test_master_that_hangs_is_restarted_and_sent_everything_again(
 
     bed.run(scenario)
     assert killed == [False]
-    assert {launch.id for launch in bed.master.launched} == {1}
+    assert {launch.run.ordinal for launch in bed.master.launched} == {1}
 
 
 def test_launch_waits_until_a_source_of_everything_it_reads_is_known(bed: _Bed) -> None:
@@ -231,9 +233,9 @@ def test_launch_waits_until_a_source_of_everything_it_reads_is_known(bed: _Bed) 
     async def scenario() -> None:
         bed.link.launch([_launch(1, reads=reads), _launch(2)])
         await _until(lambda: bed.master.launched)
-        assert {launch.id for launch in bed.master.launched} == {2}
+        assert {launch.run.ordinal for launch in bed.master.launched} == {2}
         bed.meet("n2")
-        await _until(lambda: bed.master.launched[-1].id == 1)
+        await _until(lambda: bed.master.launched[-1].run.ordinal == 1)
 
     bed.run(scenario)
     assert bed.master.launched[-1].addresses == {"n0": ("n0", 1), "n2": ("n2", 1)}
@@ -260,8 +262,8 @@ def test_link_keeps_nothing_of_runs_whose_end_was_handled(bed: _Bed) -> None:
     async def scenario() -> None:
         bed.link.launch([_launch(number) for number in range(9)])
         for number in range(9):
-            bed.link.stop(number)
-        await _until(lambda: len({stop.launch for stop in bed.master.stopped}) == 9)
+            bed.link.stop(_run_id(number))
+        await _until(lambda: len({stop.run.ordinal for stop in bed.master.stopped}) == 9)
         for number in range(9):
             bed.master.report(number, OutcomeKind.STOPPED)
         await _until(lambda: bed.master.acked == 9)

@@ -19,6 +19,7 @@ from headgate.live.records import (
     StopRecord,
     TaskProgram,
 )
+from headgate.model import RunId
 from headgate.protocol import FailureKind
 
 PATIENCE_S = 30.0
@@ -54,23 +55,23 @@ class _Executor:
 
     async def _begin(self, launches: list[LaunchRecord]) -> None:
         for launch in launches:
-            self.ends.setdefault(launch.id, asyncio.get_running_loop().create_future())
+            self.ends.setdefault(launch.run.ordinal, asyncio.get_running_loop().create_future())
 
-    async def _outcome(self, launch: int) -> OutcomeRecord:
-        return await asyncio.shield(self.ends[launch])
+    async def _outcome(self, run: RunId) -> OutcomeRecord:
+        return await asyncio.shield(self.ends[run.ordinal])
 
-    async def _stop(self, launches: list[int]) -> None:
-        self.stops.append(launches)
-        for launch in launches:
-            self.finish(launch, OutcomeKind.STOPPED)
+    async def _stop(self, runs: list[RunId]) -> None:
+        self.stops.append([run.ordinal for run in runs])
+        for run in runs:
+            self.finish(run.ordinal, OutcomeKind.STOPPED)
 
-    async def _forget(self, launches: list[int]) -> None:
-        for launch in launches:
-            del self.ends[launch]
+    async def _forget(self, runs: list[RunId]) -> None:
+        for run in runs:
+            del self.ends[run.ordinal]
 
-    def finish(self, launch: int, kind: OutcomeKind = OutcomeKind.FINISHED) -> None:
-        if not self.ends[launch].done():
-            self.ends[launch].set_result(OutcomeRecord(launch=launch, kind=kind))
+    def finish(self, number: int, kind: OutcomeKind = OutcomeKind.FINISHED) -> None:
+        if not self.ends[number].done():
+            self.ends[number].set_result(OutcomeRecord(run=_run_id(number), kind=kind))
 
 
 class _Bed:
@@ -95,7 +96,7 @@ class _Bed:
         return await self.master.launch([_record(number, ray_id) for number in numbers])
 
     async def stop(self, number: int) -> None:
-        await self.master.stop([StopRecord(launch=number, node="n0", ray_id="r0")])
+        await self.master.stop([StopRecord(run=_run_id(number), node="n0", ray_id="r0")])
 
     async def outcomes(self, *, ack: bool = True) -> list[OutcomeRecord]:
         """Return what is reported next, acknowledging all before."""
@@ -108,16 +109,17 @@ class _Bed:
     async def end(self, number: int) -> OutcomeRecord:
         while True:
             for outcome in await self.outcomes():
-                if (outcome.launch, outcome.kind) != (number, OutcomeKind.STARTED):
+                if (outcome.run.ordinal, outcome.kind) != (number, OutcomeKind.STARTED):
                     return outcome
+
+
+def _run_id(number: int) -> RunId:
+    return RunId("j", number, 1)
 
 
 def _record(number: int, ray_id: str) -> LaunchRecord:
     return LaunchRecord(
-        id=number,
-        job="j",
-        ordinal=number,
-        attempt=1,
+        run=_run_id(number),
         node="n0",
         ray_id=ray_id,
         gpus=(0,),
@@ -255,8 +257,8 @@ def test_executor_that_lives_is_left_alone_however_long_a_run_takes_to_end(
         asked += 1
         return True
 
-    async def note_only(launches: list[int]) -> None:
-        executor.stops.append(launches)
+    async def note_only(runs: list[RunId]) -> None:
+        executor.stops.append([run.ordinal for run in runs])
 
     monkeypatch.setattr(executor, "stop", _Method(note_only))
     monkeypatch.setattr(executor, "__ray_ready__", _Method(ready), raising=False)
@@ -337,8 +339,8 @@ def test_runs_are_forgotten_once_acknowledged_and_not_before(bed: _Bed) -> None:
         await bed.launch(1000)
         while len(executor.ends) != 1:  # the acknowledgement is on its way
             await bed.outcomes()
-        assert list(bed.master._runs) == [1000]
-        assert not bed.master._outbox or bed.master._outbox[0][1].launch == 1000
+        assert list(bed.master._runs) == [_run_id(1000)]
+        assert not bed.master._outbox or bed.master._outbox[0][1].run == _run_id(1000)
 
     _run(scenario())
 

@@ -51,7 +51,7 @@ class _Bed:
         )
 
     def ask(self, number: int) -> None:
-        self.thread.decide(Decide(id=number, seen=0), Engine().snapshot())
+        self.thread.decide(Decide(seen=number), Engine().snapshot())
 
     def answer(self) -> Event:
         return self.posted.get(timeout=WAIT_S)
@@ -84,11 +84,11 @@ def test_hung_policy_fails_its_decision_and_every_other_until_it_returns(hasty: 
     hasty.ask(1)
     first = hasty.answer()
     assert isinstance(first, PlanFailed)
-    assert (first.cause, "no plan within" in first.message) == (1, True)
+    assert (first.seen, "no plan within" in first.message) == (1, True)
     hasty.ask(2)
     second = hasty.answer()
     assert isinstance(second, PlanFailed)
-    assert (second.cause, "has not returned" in second.message) == (2, True)
+    assert (second.seen, "has not returned" in second.message) == (2, True)
     assert hasty.policy.most_users == 1, "the policy is not used by a second thread"
 
     hasty.thread._deadline_s = WAIT_S
@@ -101,7 +101,7 @@ def test_hung_policy_fails_its_decision_and_every_other_until_it_returns(hasty: 
         answers.append(hasty.answer())
         if isinstance(answers[-1], PlanReady):
             break
-    assert [answer.cause for answer in answers] == list(range(3, 3 + len(answers)))
+    assert [answer.seen for answer in answers] == list(range(3, 3 + len(answers)))
     assert isinstance(answers[-1], PlanReady), "it goes on once the policy has returned"
     assert hasty.posted.empty(), "the late plan is dropped"
     assert hasty.policy.most_users == 1
@@ -138,7 +138,7 @@ class Hung:
 
 begun = threading.Event()
 thread = PolicyThread(Hung(), seed=0, post=print, now=lambda: 0.0)
-thread.decide(Decide(id=1, seen=0), Engine().snapshot())
+thread.decide(Decide(seen=1), Engine().snapshot())
 begun.wait()
 thread.close()
 """

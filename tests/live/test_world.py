@@ -15,8 +15,9 @@ from headgate.live import link
 from headgate.live.link import JobLink
 from headgate.live.supervise import Backoff
 from headgate.live.world import LiveWorld
+from headgate.model import RunId
 from headgate.policies.flow import FlowSharing
-from headgate.protocol import LaunchGang, LaunchTask, StopTask
+from headgate.protocol import StopTask
 
 WAIT_S = 30.0
 
@@ -35,43 +36,23 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveWorld]:
     world.close()
 
 
-def _member(ordinal: int, node: str) -> LaunchTask:
-    return LaunchTask(
-        id=10 + ordinal, job="j", ordinal=ordinal, attempt=1, node=node, gpus=(0,), reads=()
-    )
-
-
-def test_gang_hosts_follow_ordinals_whatever_the_order_of_the_plan(
-    world: LiveWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gangs: list[tuple[str, ...]] = []
-    done = threading.Event()
-    monkeypatch.setattr(
-        JobLink, "launch", lambda self, launches, *, gang: (gangs.append(gang), done.set())
-    )
-    members = (_member(2, "n0"), _member(0, "n1"), _member(1, "n2"))
-    world.submit([LaunchGang(id=1, members=members)], Engine().snapshot)
-    assert done.wait(WAIT_S)
-    assert gangs == [("n1", "n2", "n0")]
-
-
 def test_command_that_fails_to_be_handed_over_is_repeated(
     world: LiveWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(Backoff, "failed", lambda self, after_s: 0.0)
-    attempts: list[int] = []
+    attempts: list[RunId] = []
     done = threading.Event()
 
-    def stop(self: JobLink, launch: int) -> None:
-        attempts.append(launch)
+    def stop(self: JobLink, run: RunId) -> None:
+        attempts.append(run)
         if len(attempts) < 3:
-            raise KeyError(launch)
+            raise KeyError(run)
         done.set()
 
     monkeypatch.setattr(JobLink, "stop", stop)
-    world.submit([StopTask(id=2, launch=1, job="j", node="n0")], Engine().snapshot)
+    world.submit([StopTask(run=RunId("j", 0, 1), node="n0")], Engine().snapshot)
     assert done.wait(WAIT_S)
-    assert attempts == [1, 1, 1]
+    assert attempts == [RunId("j", 0, 1)] * 3
     assert "KeyError" in caplog.text
 
 

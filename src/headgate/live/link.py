@@ -3,7 +3,7 @@
 Both directions may be cut at any time. A link keeps every launch, and every stop, until the run's
 end has been handled, sends all of them again to a master that was restarted, and acknowledges an
 outcome only after the engine has handled it, which is after it became durable. So nothing is lost,
-and since launches are known by their ids, nothing runs twice.
+and since runs are known by their ids, nothing runs twice.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from headgate.live.records import (
     StopRecord,
     launch_record,
 )
+from headgate.model import RunId
 from headgate.protocol import (
     Event,
     FailureKind,
@@ -92,8 +93,8 @@ class JobLink:
         self._places = places
         self._post = post
         self._now = now
-        self._held: dict[int, _Held] = {}
-        self._stops: set[int] = set()  # launches to be stopped
+        self._held: dict[RunId, _Held] = {}
+        self._stops: set[RunId] = set()  # runs to be stopped
         self._incarnation = ""
         self._acked = 0
         self._wake = asyncio.Event()
@@ -105,22 +106,22 @@ class JobLink:
         """
         now_s = asyncio.get_running_loop().time()
         for launch in launches:
-            self._held[launch.id] = _Held(command=launch, gang=gang, since_s=now_s)
+            self._held[launch.run] = _Held(command=launch, gang=gang, since_s=now_s)
         self._wake.set()
 
-    def stop(self, launch: int) -> None:
+    def stop(self, run: RunId) -> None:
         """Have a run ended, whichever master knows it; how it ended comes as always."""
-        self._stops.add(launch)
+        self._stops.add(run)
         self._wake.set()
 
     def node_lost(self, node: str) -> None:
         """Forget what ran on a node: the engine has given it up."""
-        for launch in [i for i, held in self._held.items() if held.command.node == node]:
-            self._forget(launch)
+        for run in [i for i, held in self._held.items() if held.command.node == node]:
+            self._forget(run)
 
-    def _forget(self, launch: int) -> None:
-        self._held.pop(launch, None)
-        self._stops.discard(launch)
+    def _forget(self, run: RunId) -> None:
+        self._held.pop(run, None)
+        self._stops.discard(run)
 
     async def run(self) -> None:
         """Keep both directions going until cancelled, through every death of the master."""
@@ -163,15 +164,15 @@ class JobLink:
                 asyncio.get_running_loop().call_later(_PAUSE_S, self._wake.set)
             if launches and not self._same(await master.launch.remote(launches)):
                 continue
-            for held in self._still_held(launch.id for launch in launches):
+            for held in self._still_held(launch.run for launch in launches):
                 held.sent = True
             if stops and not self._same(await master.stop.remote(stops)):
                 continue
-            for held in self._still_held(stop.launch for stop in stops):
+            for held in self._still_held(stop.run for stop in stops):
                 held.stop_sent = True
 
-    def _still_held(self, launches: Iterable[int]) -> list[_Held]:
-        return [self._held[launch] for launch in launches if launch in self._held]
+    def _still_held(self, runs: Iterable[RunId]) -> list[_Held]:
+        return [self._held[run] for run in runs if run in self._held]
 
     def _same(self, incarnation: str) -> bool:
         """Return whether the master is still the one that is known; else start over with it."""
@@ -186,8 +187,8 @@ class JobLink:
         A launch that is to be stopped is not sent any more, its stop is enough.
         """
         launches, stops, complete = [], [], True
-        for launch, held in self._held.items():
-            if launch in self._stops:
+        for run, held in self._held.items():
+            if run in self._stops:
                 if held.stop_sent:
                     continue
                 stop = self._stop_record(held.command)
@@ -206,7 +207,7 @@ class JobLink:
         member = self._places.members.get(launch.node)
         if member is None:
             return None
-        return StopRecord(launch=launch.id, node=launch.node, ray_id=member.ray_id)
+        return StopRecord(run=launch.run, node=launch.node, ray_id=member.ray_id)
 
     def _launch_record(self, held: _Held) -> LaunchRecord | None:
         """Return what the master needs; None while a node or what it is to read is not known."""
@@ -244,7 +245,7 @@ class JobLink:
                 node: None
                 for _, outcome in news
                 if outcome.kind is OutcomeKind.FAILED and outcome.failure is FailureKind.LOST
-                for node in self._sources(outcome.launch)
+                for node in self._sources(outcome.run)
             }
             if doubtful:  # before the run is tried again in the same way
                 await self._places.look_at(doubtful)
@@ -253,23 +254,23 @@ class JobLink:
             for number, outcome in news:
                 self._acked = number
                 if outcome.kind is not OutcomeKind.STARTED:
-                    self._forget(outcome.launch)
+                    self._forget(outcome.run)
 
-    def _sources(self, launch: int) -> list[str]:
+    def _sources(self, run: RunId) -> list[str]:
         """Return the nodes from which a run was to read; none of one that was given up."""
-        held = self._held.get(launch)
+        held = self._held.get(run)
         reads = () if held is None else held.command.reads
         return [node for read in reads for node in read.sources]
 
     def _event(self, outcome: OutcomeRecord) -> Event:
-        at, cause = self._now(), outcome.launch
+        at, run = self._now(), outcome.run
         match outcome.kind:
             case OutcomeKind.STARTED:
-                return TaskStarted(at=at, cause=cause)
+                return TaskStarted(at=at, run=run)
             case OutcomeKind.FINISHED:
                 return TaskFinished(
                     at=at,
-                    cause=cause,
+                    run=run,
                     output_bytes=outcome.output_bytes,
                     part_bytes=outcome.part_bytes,
                     usage=outcome.usage,
@@ -277,10 +278,10 @@ class JobLink:
             case OutcomeKind.FAILED:
                 return TaskFailed(
                     at=at,
-                    cause=cause,
+                    run=run,
                     kind=outcome.failure,
                     message=outcome.message,
                     usage=outcome.usage,
                 )
             case OutcomeKind.STOPPED:
-                return TaskStopped(at=at, cause=cause, usage=outcome.usage)
+                return TaskStopped(at=at, run=run, usage=outcome.usage)

@@ -7,7 +7,8 @@ that a master knows needs to be durable.
 What may be forgotten: master and executor keep a run until its end is acknowledged, and nothing
 after that. The controller acknowledges an end once it is durable in the journal, and asks only for
 runs whose end is not. So a run that was forgotten is never asked for again, and one that may be
-asked for again is known, at least to its executor, and does not run twice.
+asked for again is known, at least to its executor, and does not run twice. Only where the end of
+the journal itself was lost, such a run may be repeated.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from headgate.live.agent import agent_name
 from headgate.live.executor import Executor
 from headgate.live.ray_nodes import NAMESPACE
 from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
+from headgate.model import RunId
 from headgate.protocol import FailureKind
 
 log = logging.getLogger(__name__)
@@ -62,7 +64,7 @@ class JobMaster:
         self._job, self._root, self._grace_s = job, root, grace_s
         self._incarnation = secrets.token_hex(4)
         self._executors: dict[str, tuple[str, Any]] = {}  # by node: its Ray id, the handle
-        self._runs: dict[int, _Followed] = {}
+        self._runs: dict[RunId, _Followed] = {}
         self._working: set[asyncio.Task[None]] = set()
         self._outbox: deque[tuple[int, OutcomeRecord]] = deque()
         self._reported = 0
@@ -71,9 +73,11 @@ class JobMaster:
     async def launch(self, launches: Sequence[LaunchRecord]) -> str:
         """Launch these runs, except those known already; return the incarnation that knows them."""
         for launch in launches:
-            if launch.id not in self._runs:
-                run = self._runs[launch.id] = _Followed(node=launch.node, ray_id=launch.ray_id)
-                self._work(self._follow(launch.id, run, self._carry_out(launch, run)))
+            if launch.run not in self._runs:
+                followed = self._runs[launch.run] = _Followed(
+                    node=launch.node, ray_id=launch.ray_id
+                )
+                self._work(self._follow(launch.run, followed, self._carry_out(launch, followed)))
         return self._incarnation
 
     async def stop(self, stops: Sequence[StopRecord]) -> str:
@@ -84,13 +88,13 @@ class JobMaster:
         incarnation.
         """
         for stop in stops:
-            if stop.launch not in self._runs:
-                run = self._runs[stop.launch] = _Followed(node=stop.node, ray_id=stop.ray_id)
-                self._work(self._follow(stop.launch, run, self._end_unknown(stop)))
-            run = self._runs[stop.launch]
-            if not run.stopping.is_set():
-                run.stopping.set()
-                self._work(self._enforce_stop(run))
+            if stop.run not in self._runs:
+                followed = self._runs[stop.run] = _Followed(node=stop.node, ray_id=stop.ray_id)
+                self._work(self._follow(stop.run, followed, self._end_unknown(stop)))
+            followed = self._runs[stop.run]
+            if not followed.stopping.is_set():
+                followed.stopping.set()
+                self._work(self._enforce_stop(followed))
         return self._incarnation
 
     async def poll(self, incarnation: str, acked: int, wait_s: float) -> Batch:
@@ -109,14 +113,14 @@ class JobMaster:
         return Batch(incarnation=self._incarnation, outcomes=tuple(self._outbox))
 
     def _forget(self, acked: int) -> None:
-        ended: dict[str, list[int]] = {}
+        ended: dict[str, list[RunId]] = {}
         while self._outbox and self._outbox[0][0] <= acked:
             _, outcome = self._outbox.popleft()
             if outcome.kind is not OutcomeKind.STARTED:
-                run = self._runs.pop(outcome.launch)
-                node, (ray_id, _) = run.node, self._executors.get(run.node, ("", None))
-                if ray_id == run.ray_id:
-                    ended.setdefault(node, []).append(outcome.launch)
+                followed = self._runs.pop(outcome.run)
+                node, (ray_id, _) = followed.node, self._executors.get(followed.node, ("", None))
+                if ray_id == followed.ray_id:
+                    ended.setdefault(node, []).append(outcome.run)
         for node, launches in ended.items():
             self._work(_forget_runs(self._executors[node][1], launches))
 
@@ -127,61 +131,63 @@ class JobMaster:
         task.add_done_callback(self._working.discard)
 
     async def _follow(
-        self, launch: int, run: _Followed, outcome: Coroutine[Any, Any, OutcomeRecord]
+        self, run: RunId, followed: _Followed, outcome: Coroutine[Any, Any, OutcomeRecord]
     ) -> None:
         """Report how a run ends; it has an outcome whatever goes wrong with following it."""
         try:
             self._report(await outcome)
         except Exception as error:
-            log.exception("following run %d of job %s failed", launch, self._job)
-            await self._abandon(launch, run)
+            log.exception("following run %s failed", run)
+            await self._abandon(run, followed)
             message = f"the run could not be followed to its end: {type(error).__name__}: {error}"
-            self._report(_failed(launch, FailureKind.ERROR, message))
+            self._report(_failed(run, FailureKind.ERROR, message))
         finally:
-            run.over.set()
+            followed.over.set()
 
-    async def _enforce_stop(self, run: _Followed) -> None:
+    async def _enforce_stop(self, followed: _Followed) -> None:
         """Kill the executor of a run that is to end while it answers nothing: its runs end too."""
         import ray
 
-        while not await _in_time(run.over.wait(), _STOP_S):
-            ray_id, executor = self._executors.get(run.node, ("", None))
-            if ray_id == run.ray_id and not await _in_time(
+        while not await _in_time(followed.over.wait(), _STOP_S):
+            ray_id, executor = self._executors.get(followed.node, ("", None))
+            if ray_id == followed.ray_id and not await _in_time(
                 executor.__ray_ready__.remote(), _ANSWER_S
             ):
-                log.error("the executor of job %s on %s hangs; it is killed", self._job, run.node)
+                log.error(
+                    "the executor of job %s on %s hangs; it is killed", self._job, followed.node
+                )
                 await asyncio.to_thread(partial(ray.kill, executor, no_restart=True))
 
-    async def _abandon(self, launch: int, run: _Followed) -> None:
+    async def _abandon(self, run: RunId, followed: _Followed) -> None:
         """End a run that cannot be followed, so that its GPUs are free when it is reported."""
-        ray_id, executor = self._executors.get(run.node, ("", None))
-        if ray_id != run.ray_id:
+        ray_id, executor = self._executors.get(followed.node, ("", None))
+        if ray_id != followed.ray_id:
             return
         try:
-            await _insist(executor.stop, [launch])
-            await _insist(executor.outcome, launch)
+            await _insist(executor.stop, [run])
+            await _insist(executor.outcome, run)
         except Exception:  # the first failure is the one to report
-            log.exception("ending run %d of job %s failed", launch, self._job)
+            log.exception("ending run %s failed", run)
 
-    async def _carry_out(self, launch: LaunchRecord, run: _Followed) -> OutcomeRecord:
+    async def _carry_out(self, launch: LaunchRecord, followed: _Followed) -> OutcomeRecord:
         """Bring a run to its executor and wait for its end; stop it there when that is asked."""
         from ray.exceptions import RayError, RayTaskError
 
         accepted = False
         try:
-            executor = await self._begin(launch, run)
+            executor = await self._begin(launch, followed)
             accepted = True
-            self._report(OutcomeRecord(launch=launch.id, kind=OutcomeKind.STARTED))
-            return await _outcome(executor, launch.id, run)
+            self._report(OutcomeRecord(run=launch.run, kind=OutcomeKind.STARTED))
+            return await _outcome(executor, launch.run, followed)
         except RayTaskError:  # the executor lives, and answered with an error of its own
             raise
         except RayError as error:
             self._drop(launch.node, launch.ray_id)
-            if run.stopping.is_set():  # with its executor it has ended
-                return OutcomeRecord(launch=launch.id, kind=OutcomeKind.STOPPED)
+            if followed.stopping.is_set():  # with its executor it has ended
+                return OutcomeRecord(run=launch.run, kind=OutcomeKind.STOPPED)
             return await self._executor_gone(launch, error, accepted)
 
-    async def _begin(self, launch: LaunchRecord, run: _Followed) -> Any:
+    async def _begin(self, launch: LaunchRecord, followed: _Followed) -> Any:
         """Return the executor that has accepted the run; a dead one is replaced a few times.
 
         But not for a run that is to be stopped.
@@ -196,7 +202,7 @@ class JobMaster:
             except (ActorDiedError, ValueError):  # ValueError: a dying one still has the name
                 self._drop(launch.node, launch.ray_id)
                 failures += 1
-                if failures == _TRIES or run.stopping.is_set():
+                if failures == _TRIES or followed.stopping.is_set():
                     raise
             else:
                 return executor
@@ -211,13 +217,13 @@ class JobMaster:
         try:
             executor = await asyncio.to_thread(partial(ray.get_actor, name, namespace=NAMESPACE))
             self._executors[stop.node] = (stop.ray_id, executor)
-            await _insist(executor.stop, [stop.launch])
-            outcome: OutcomeRecord = await _insist(executor.outcome, stop.launch)
+            await _insist(executor.stop, [stop.run])
+            outcome: OutcomeRecord = await _insist(executor.outcome, stop.run)
         except RayTaskError:
             raise
         except (RayError, ValueError):  # no executor: its runs ended with it
             self._drop(stop.node, stop.ray_id)
-            return OutcomeRecord(launch=stop.launch, kind=OutcomeKind.STOPPED)
+            return OutcomeRecord(run=stop.run, kind=OutcomeKind.STOPPED)
         else:
             return outcome
 
@@ -228,9 +234,9 @@ class JobMaster:
         message = f"the executor on node {launch.node} is gone: {error}"
         if not await _stayed_up(launch.ray_id):
             await asyncio.sleep(self._grace_s)
-            return _failed(launch.id, FailureKind.LOST, message)
+            return _failed(launch.run, FailureKind.LOST, message)
         # an executor that cannot even start on a node that is up would not start next time either
-        return _failed(launch.id, FailureKind.CRASHED if accepted else FailureKind.ERROR, message)
+        return _failed(launch.run, FailureKind.CRASHED if accepted else FailureKind.ERROR, message)
 
     def _report(self, outcome: OutcomeRecord) -> None:
         self._reported += 1
@@ -254,14 +260,14 @@ class JobMaster:
             del self._executors[node]
 
 
-async def _outcome(executor: Any, launch: int, run: _Followed) -> OutcomeRecord:
+async def _outcome(executor: Any, run: RunId, followed: _Followed) -> OutcomeRecord:
     """Wait for the end of an accepted run; deliver a stop until the executor has answered it."""
-    end = asyncio.create_task(_insist(executor.outcome, launch))
-    stopping = asyncio.create_task(run.stopping.wait())
+    end = asyncio.create_task(_insist(executor.outcome, run))
+    stopping = asyncio.create_task(followed.stopping.wait())
     try:
         await asyncio.wait((end, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not end.done():
-            await _insist(executor.stop, [launch])
+            await _insist(executor.stop, [run])
         outcome: OutcomeRecord = await end
         return outcome
     finally:
@@ -283,16 +289,16 @@ async def _in_time(answer: Awaitable[object], limit_s: float) -> bool:
     return True
 
 
-async def _forget_runs(executor: Any, launches: Sequence[int]) -> None:
+async def _forget_runs(executor: Any, runs: Sequence[RunId]) -> None:
     """Have an executor forget ended runs; one that is dead has forgotten them."""
     from ray.exceptions import RayError
 
     with suppress(RayError):
-        await _insist(executor.forget, launches)
+        await _insist(executor.forget, runs)
 
 
-def _failed(launch: int, failure: FailureKind, message: str) -> OutcomeRecord:
-    return OutcomeRecord(launch=launch, kind=OutcomeKind.FAILED, failure=failure, message=message)
+def _failed(run: RunId, failure: FailureKind, message: str) -> OutcomeRecord:
+    return OutcomeRecord(run=run, kind=OutcomeKind.FAILED, failure=failure, message=message)
 
 
 async def _stayed_up(ray_id: str) -> bool:

@@ -92,7 +92,7 @@ class PolicyThread:
         command = question.command
         try:
             plan = decide(self._policy, self._seed, command, question.snapshot)
-            return PlanReady(at=self._now(), cause=command.id, seen=command.seen, plan=plan)
+            return PlanReady(at=self._now(), seen=command.seen, plan=plan)
         except BaseException as error:  # any policy may break in any way, even exit
             log.exception("policy %s broke", self._policy.name)
             return self._failure(command, f"{type(error).__name__}: {error}")
@@ -109,7 +109,7 @@ class PolicyThread:
 
     def _failure(self, command: Decide, problem: str) -> PlanFailed:
         message = f"policy {self._policy.name}: {problem}"
-        return PlanFailed(at=self._now(), cause=command.id, message=message)
+        return PlanFailed(at=self._now(), seen=command.seen, message=message)
 
     def _answer(self, question: _Question, event: Event) -> bool:
         """Post an answer unless there was one already; say whether it was posted."""

@@ -87,10 +87,9 @@ class LiveWorld:
         for command in commands:
             match command:
                 case LaunchTask():
-                    launches.setdefault(command.job, []).append(command)
+                    launches.setdefault(command.run.job, []).append(command)
                 case LaunchGang():
-                    ranked = sorted(command.members, key=lambda member: member.ordinal)
-                    self._call(self._launch, ranked, tuple(member.node for member in ranked))
+                    self._call(self._launch, command.members, command.nodes)
                 case StopTask():
                     stops.append(command)
                 case Decide():
@@ -165,10 +164,10 @@ class LiveWorld:
             self._loop.call_later(pause_s, self._try_call, backoff, function, arguments)
 
     def _launch(self, launches: Sequence[LaunchTask], gang: tuple[str, ...]) -> None:
-        self._link(launches[0].job).launch(launches, gang=gang)
+        self._link(launches[0].run.job).launch(launches, gang=gang)
 
     def _stop(self, command: StopTask) -> None:
-        self._link(command.job).stop(command.launch)
+        self._link(command.run.job).stop(command.run)
 
     def _link(self, job: str) -> JobLink:
         if job not in self._links:
@@ -185,9 +184,11 @@ class LiveWorld:
             link.node_lost(node)
 
     def _wake_at(self, command: WakeAt) -> None:
-        event = TimerFired(at=command.at, cause=command.id)
-        delay_s = max(0.0, command.at - self.now())
-        self._loop.call_later(delay_s, lambda: self.inbox.post([event]))
+        def fire() -> None:
+            at = max(command.at, self.now())
+            self.inbox.post([TimerFired(at=at, timer=command.timer)])
+
+        self._loop.call_later(max(0.0, command.at - self.now()), fire)
 
     def _end(self, job: str) -> None:
         link = self._links.pop(job, None)
