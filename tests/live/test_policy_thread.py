@@ -6,6 +6,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -73,11 +74,11 @@ def patient() -> Iterator[_Bed]:
 
 
 def test_hung_policy_fails_its_decision_and_every_other_until_it_returns(hasty: _Bed) -> None:
-    release, returned = threading.Event(), threading.Event()
+    begun, release = threading.Event(), threading.Event()
 
     def hang() -> Plan:
+        begun.set()
         release.wait(WAIT_S)
-        returned.set()
         return Plan()
 
     hasty.policy.next = hang
@@ -85,6 +86,7 @@ def test_hung_policy_fails_its_decision_and_every_other_until_it_returns(hasty: 
     first = hasty.answer()
     assert isinstance(first, PlanFailed)
     assert (first.seen, "no plan within" in first.message) == (1, True)
+    assert begun.wait(WAIT_S)
     hasty.ask(2)
     second = hasty.answer()
     assert isinstance(second, PlanFailed)
@@ -92,15 +94,13 @@ def test_hung_policy_fails_its_decision_and_every_other_until_it_returns(hasty: 
     assert hasty.policy.most_users == 1, "the policy is not used by a second thread"
 
     hasty.thread._deadline_s = WAIT_S
-    release.set()
-    assert returned.wait(WAIT_S)
     hasty.policy.next = Plan
-    answers = []
-    for number in range(3, 1000):  # the late call takes a moment to leave the thread
-        hasty.ask(number)
+    release.set()
+    answers: list[Event] = []
+    while not answers or isinstance(answers[-1], PlanFailed):  # until the call has returned
+        hasty.ask(3 + len(answers))
         answers.append(hasty.answer())
-        if isinstance(answers[-1], PlanReady):
-            break
+        time.sleep(0.001)
     assert [answer.seen for answer in answers] == list(range(3, 3 + len(answers)))
     assert isinstance(answers[-1], PlanReady), "it goes on once the policy has returned"
     assert hasty.posted.empty(), "the late plan is dropped"
