@@ -1,4 +1,4 @@
-"""A node that Ray gives up comes back by itself."""
+"""A node that Ray gives up comes back by itself; an executor that dies again and again does not."""
 
 from __future__ import annotations
 
@@ -62,3 +62,22 @@ def test_node_whose_processes_were_killed_returns_and_one_ended_on_purpose_does_
     headgate.until(lambda: headgate.up_nodes() == {"n0", "n1"}, "one is back", patience_s=150)
     headgate.restart_node("n2")
     headgate.until(lambda: len(headgate.up_nodes()) == 3, "the other was started again")
+
+
+def test_task_whose_executor_dies_three_times_on_nodes_that_stay_up_fails(
+    headgate: Headgate,
+) -> None:
+    job = headgate.submit("{name: fatal, run: 'sleep 1000'}")
+    for attempt in (1, 2, 3):
+        headgate.until(
+            lambda attempt=attempt: (
+                headgate.tasks_in(job, "running")
+                and headgate.client.tasks(job)[0]["attempts"] == attempt
+            ),
+            f"attempt {attempt} runs",
+        )
+        headgate.until(lambda: len(headgate.actors("Executor")) == 1, "no other executor is left")
+        headgate.actors("Executor")[0].send_signal(signal.SIGKILL)
+    view = headgate.ends(job, "failed")
+    assert "ended its executor" in str(view)
+    assert len(headgate.up_nodes()) == 3
