@@ -15,7 +15,7 @@ import numpy as np
 from headgate.base.errors import Problem, SpecError
 from headgate.decision.explain import Explanation, explain
 from headgate.decision.lookup import task_row
-from headgate.model import Dataset
+from headgate.model import CPUS, Dataset, amount_of
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
@@ -66,7 +66,10 @@ def job_view(snapshot: Snapshot, row: int, now: float) -> View:
         "priority": job.priority,
         "gang": job.gang,
         "tasks": {"total": len(job.tasks), **told.counts},
-        "gpus": {"held": jobs.held_gpus[row], "peak": jobs.peak_gpus[row]},
+        "gpus": {
+            "held": amount_of(jobs.held_gpus_milli[row]),
+            "peak": amount_of(jobs.peak_gpus_milli[row]),
+        },
         "read_bytes": {
             "node": jobs.read_node_bytes[row],
             "rack": jobs.read_rack_bytes[row],
@@ -92,10 +95,10 @@ def task_view(snapshot: Snapshot, row: int) -> View:
         "needs": {
             "gpus": tasks.gpus[row],
             "gpu_memory_bytes": tasks.memory_bytes[row],
-            "cpus": tasks.cpus[row],
+            "cpus": amount_of(snapshot.demand(row).cpus_milli),
         },
         "node": None if node < 0 else snapshot.node(node).id,
-        "gpus": list(tasks.held[row] or ()),
+        "gpus": list(snapshot.held_gpus(row)),
         "attempts": tasks.attempts[row],
         "failures": tasks.failures[row],
         "started_at": _time(tasks.started_at[row]),
@@ -133,7 +136,7 @@ def node_view(snapshot: Snapshot, row: int, report: Mapping[str, Any] | None) ->
         "gpus": gpus,
         "free_gpus": snapshot.nodes.free_gpus[row],
         "cpus": node.cpus,
-        "free_cpus": snapshot.nodes.free_cpus[row],
+        "free_cpus": amount_of(snapshot.nodes.free.at(row, CPUS)),
         "report": None if report is None else dict(report),
     }
 
@@ -150,7 +153,7 @@ def queue_view(snapshot: Snapshot, row: int) -> View:
     queues = snapshot.queues
     return {
         **asdict(snapshot.queue(row)),
-        "held_gpus": queues.held_gpus[row],
+        "held_gpus": amount_of(queues.held_gpus_milli[row]),
         "in_flight": queues.in_flight[row],
         "queued": queues.queued[row],
     }

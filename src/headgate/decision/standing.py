@@ -162,7 +162,7 @@ def _stands(
     classes, at = len(hardware.class_bytes), np.searchsorted(census.job, jobs)
     free = np.flatnonzero(snapshot.gpus.task.array()[hardware.row] == GPU_FREE)
     nodes = len(snapshot.nodes.alive)
-    held, queue = _ints(snapshot.jobs.held_gpus)[jobs], _ints(snapshot.jobs.queue)[jobs]
+    held, queue = snapshot.gpus_of_jobs().astype(np.int64)[jobs], _ints(snapshot.jobs.queue)[jobs]
     ceiling = _ceilings(snapshot, held, queue)
     return Standing(
         snapshot=snapshot,
@@ -233,7 +233,7 @@ def _ceilings(snapshot: Snapshot, held: Ints, queue: Ints) -> Ints:
     """Return what each queue leaves to jobs that hold so much, its other jobs' GPUs taken off."""
     specs = snapshot.queues.spec.array()
     limits = np.array([NO_CEILING if q.max_gpus is None else q.max_gpus for q in specs], np.int64)
-    others = _ints(snapshot.queues.held_gpus)
+    others = snapshot.gpus_of_queues().astype(np.int64)
     np.subtract.at(others, queue, held)
     left: Ints = np.maximum(limits - others, 0)
     return left

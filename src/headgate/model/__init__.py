@@ -3,10 +3,17 @@
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
 from headgate.model.data import Dataset, LogPiece, Read, Shard
 from headgate.model.job import Job, Queue, RunId, Task, part_sizes, result_id, result_ids
+from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE, Demand, amount_of
 
 __all__ = [
+    "BASE_KINDS",
+    "CPUS",
+    "MEMORY",
+    "UNLIMITED",
+    "WHOLE",
     "Bandwidth",
     "Dataset",
+    "Demand",
     "Gpu",
     "Job",
     "Locality",
@@ -17,6 +24,7 @@ __all__ = [
     "RunId",
     "Shard",
     "Task",
+    "amount_of",
     "part_sizes",
     "result_id",
     "result_ids",

@@ -11,8 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
 from headgate.base.rng import stream
-from headgate.decision.fit import gang_misfit, misfit, need_of
-from headgate.model import Job, Node, Queue, Shard, Task, result_id
+from headgate.decision.fit import gang_misfit, misfit
+from headgate.model import Demand, Job, Node, Queue, Shard, Task, result_id
 from headgate.spec.document import Document, Place
 from headgate.spec.scenario_forms import FORMS, NeedShape, shards_of, take_form, tasks_of
 from headgate.spec.shape import Count, Name, Priority, Seconds, Shape, Size, shown, take
@@ -71,7 +71,7 @@ class JobsBuilder:
     replicas: dict[tuple[str, str], Shard] = field(default_factory=dict)
     _shards: dict[str, Shard] = field(default_factory=dict)
     _known: dict[str, None] = field(init=False)
-    _misfits: dict[Task, str] = field(default_factory=dict)
+    _misfits: dict[Demand, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._known = {node.id: None for node in self.nodes}
@@ -169,7 +169,7 @@ class JobsBuilder:
         )
         if shape.gpu_memory and not shape.gpus and self.document.is_clean((*place, "gpus")):
             self.document.add((*place, "gpu_memory"), "a task without a GPU needs no GPU memory")
-        need = need_of(task)
+        need = task.demand
         if need not in self._misfits:
             self._misfits[need] = misfit(need, self.nodes)
         if self._misfits[need] and self.document.is_clean(("cluster",)):

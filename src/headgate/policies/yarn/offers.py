@@ -67,10 +67,10 @@ class _Round:
         self._gpus = Gpus(snapshot)
         self._placements: list[Placement] = []
         jobs = snapshot.jobs
-        self._queue_held = dict(enumerate(snapshot.queues.held_gpus.array().tolist()))
+        self._queue_held = dict(enumerate(snapshot.gpus_of_queues().tolist()))
         self._user_held: dict[Line, int] = {}
         self._job_held: dict[int, int] = {}
-        held = jobs.held_gpus.array()
+        held = snapshot.gpus_of_jobs()
         for row in held.nonzero()[0].tolist():
             self._job_held[row] = int(held[row])
             line = jobs.queue[row], jobs.user[row]
