@@ -86,7 +86,10 @@ async def submit(
 def one_job(job: str, controller: Held) -> Body:
     """Return one job."""
     snapshot = controller.snapshot()
-    return views.job_view(snapshot, job_row(snapshot, job), controller.now())
+    row, now = job_row(snapshot, job), controller.now()
+    keep_s = controller.info().get("keep_results_s")
+    kept = views.results_view(snapshot, row, now, default_keep_s=keep_s)
+    return {**views.job_view(snapshot, row, now), "results": kept}
 
 
 @router.get("/jobs/{job}/tasks")
@@ -122,7 +125,9 @@ def logs(
 ) -> Body:
     """Return what a run has written from an offset on."""
     snapshot = controller.snapshot()
-    task_row(snapshot, job_row(snapshot, job), task)
+    row = job_row(snapshot, job)
+    task_row(snapshot, row, task)
+    views.need_kept(snapshot, row)
     piece = controller.log(job, task, attempt=attempt, offset=offset)
     return {"text": piece.text, "next_offset": piece.next_offset, "ended": piece.ended}
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headgate.live.agent import AgentReport, start_agent
+from headgate.live.agent import AgentReport, Leftovers, start_agent
 from headgate.live.config import PROBE_PERIOD_S
 from headgate.live.link import Places
 from headgate.live.prober import Prober
 from headgate.live.ray_nodes import Member, members
+from headgate.live.supervise import supervise
+from headgate.live.sweep import leftovers
 from headgate.model import Gpu, Node, Shard
 from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded, ReplicaLost
 from headgate.state import Snapshot, TaskState
@@ -47,13 +50,15 @@ class Membership:
     ) -> None:
         self.reports: dict[str, dict[str, Any]] = {}
         self.agents: dict[str, Any] = {}
-        self.being_put: set[str] = set()  # datasets on their way, which no sweep may touch
+        # datasets on their way, which no sweep may touch
+        self.being_put: Callable[[], Collection[str]] = tuple
         self._root = root
         self._places = places
         places.look_at = self.look_at
         self._post = post
         self._now = now
         self._snapshot = snapshot
+        self._sweeps: dict[str, asyncio.Task[None]] = {}
         self._prober = Prober(
             agents=self.agents,
             places=places,
@@ -65,7 +70,10 @@ class Membership:
 
     async def run(self) -> None:
         """Watch the nodes, and how fast data moves between them, until cancelled."""
-        await asyncio.gather(self._watch(), self._prober.run())
+        await asyncio.gather(
+            supervise("watching the nodes", self._watch),
+            supervise("probing bandwidth", self._prober.run),
+        )
 
     async def _watch(self) -> None:
         """Look again and again; a failed look is logged and made again."""
@@ -83,8 +91,8 @@ class Membership:
     async def look_at(self, nodes: Iterable[str]) -> None:
         """Take in what these nodes report now, as far as they are up."""
         kept = _kept(self._snapshot())
-        known = [name for name in nodes if name in self.agents]
-        await asyncio.gather(*(self._refresh(name, kept) for name in known))
+        asked = [(name, self.agents[name]) for name in nodes if name in self.agents]
+        await asyncio.gather(*(self._refresh(name, agent, kept) for name, agent in asked))
 
     async def _look(self) -> bool:
         """Post joins and losses; say whether any node joined."""
@@ -101,7 +109,7 @@ class Membership:
             for name, member in present.items()
             if self._places.members.get(name) != member or name not in self.agents
         ]
-        joined = await asyncio.gather(*(self._meet(member, believed) for member in fresh))
+        joined = await asyncio.gather(*(self._meet(member) for member in fresh))
         return any(joined)
 
     def _believed(self) -> dict[str, str]:
@@ -121,10 +129,24 @@ class Membership:
         self.reports.pop(name, None)
         self._prober.node_lost(name)
 
-    async def _meet(self, member: Member, believed: dict[str, str]) -> bool:
+    async def _meet(self, member: Member) -> bool:
+        """Take a node in and say whether it joined; a failure is its own, and it is met again."""
+        from ray.exceptions import RayError
+
+        try:
+            return await self._take_in(member)
+        except (RayError, ValueError) as error:  # ValueError: a dying agent has the name
+            log.warning("node %s could not be met: %s", member.name, error)
+        except (
+            Exception
+        ):  # the outside fails in many ways, and the other nodes are met all the same
+            log.exception("node %s could not be met", member.name)
+        return False
+
+    async def _take_in(self, member: Member) -> bool:
         """Start a node's agent and, once it answers, let the engine know; say whether it joined."""
         agent = await asyncio.to_thread(start_agent, member, self._root)
-        kept = _kept(self._snapshot())
+        before = _kept(self._snapshot())
         report = await self._report(member.name, agent)
         if report is None:
             return False  # met again at the next look
@@ -132,19 +154,24 @@ class Membership:
         self._places.addresses[member.name] = (report.host, report.port)
         self.agents[member.name] = agent
         self.reports[member.name] = _told(report)
-        joins = believed.get(member.name) != member.ray_id
+        # what the engine believes may have changed while the agent was starting
+        joins = self._believed().get(member.name) != member.ray_id
         events: list[Event] = []
-        if joins:
-            kept = {}  # what it held before does not count any more
+        if joins:  # what it held before does not count any more
             events.append(NodeJoined(at=self._now(), node=_node(member, report)))
-        events += self._found(report, kept) + self._missed(report, kept)
+            events += self._found(report, {})
+        else:
+            events += self._found(report, _kept(self._snapshot())) + self._missed(report, before)
         if events:
             await asyncio.wrap_future(self._post(events))
-        await self._sweep(agent, report)
+        self._sweep(report)
         return joins
 
     def _found(self, report: AgentReport, kept: dict[str, list[str]]) -> list[Event]:
-        """Return the shards of datasets, and the results, that were not known to lie on a node."""
+        """Return the shards of datasets, and the results, that were not known to lie on a node.
+
+        `kept` is what every node is known to hold, as of now.
+        """
         view, at = self._snapshot(), self._now()
         parts = {shard.id: shard for dataset in view.datasets.values() for shard in dataset.shards}
         known = set(kept.get(report.node, ()))
@@ -164,31 +191,40 @@ class Membership:
         missed = [shard for shard in kept.get(report.node, ()) if shard not in held]
         return [ReplicaLost(at=at, shard=shard, node=report.node) for shard in missed]
 
-    async def _sweep(self, agent: Any, report: AgentReport) -> None:
-        """Remove shards of datasets that were never committed or are no more."""
-        view = self._snapshot()
-        known = {shard.id for dataset in view.datasets.values() for shard in dataset.shards}
-        for stored in report.shards:
-            if stored.id in known or stored.id.partition(":")[0] in self.being_put:
-                continue
-            if is_dataset_shard(stored.id):
-                await agent.remove_shard.remote(stored.id)
+    def _sweep(self, report: AgentReport) -> None:
+        """Have a node remove what it reports and nothing needs, unless it is at that already."""
+        being_put = self.being_put()  # first: what is committed after this is in it still
+        what = leftovers(self._snapshot(), report, being_put)
+        if what and report.node not in self._sweeps:
+            task = asyncio.create_task(self._remove(report, what))
+            self._sweeps[report.node] = task
+            task.add_done_callback(lambda _: self._sweeps.pop(report.node, None))
 
-    async def _refresh(self, name: str, kept: dict[str, list[str]]) -> None:
-        report = await self._report(name, self.agents[name])
-        if report is None or name not in self.agents:
+    async def _remove(self, report: AgentReport, what: Leftovers) -> None:
+        from ray.exceptions import RayError
+
+        try:
+            await self.agents[report.node].remove.remote(what, report.at_ns)
+        except (RayError, KeyError) as error:  # the next report has what is left
+            log.warning("leftovers on %s were not removed: %s", report.node, error)
+
+    async def _refresh(self, name: str, agent: Any, kept: dict[str, list[str]]) -> None:
+        report = await self._report(name, agent)
+        if report is None or self.agents.get(name) is not agent:
             return  # the end of the node, if it is one, comes from Ray
         self.reports[name] = _told(report)
         self._places.addresses[name] = (report.host, report.port)
         missed = self._missed(report, kept)
         if missed:
             await asyncio.wrap_future(self._post(missed))
+        self._sweep(report)
 
     async def _report(self, name: str, agent: Any) -> AgentReport | None:
         from ray.exceptions import RayError
 
         try:
-            report: AgentReport = await asyncio.wait_for(agent.report.remote(), _ANSWER_S)
+            async with asyncio.timeout(_ANSWER_S):
+                report: AgentReport = await agent.report.remote()
         except (RayError, TimeoutError) as error:
             log.warning("the agent of %s does not answer: %s", name, error)
             return None
@@ -216,15 +252,10 @@ def _result(view: Snapshot, shard: str, node: str) -> Shard | None:
         return None
     task = view.tasks_of(job_row)[int(ordinal.partition(".")[0])]
     here = view.tasks.node[task] == view.names.node_rows.get(node)
-    if not here or view.tasks.state[task] != TaskState.FINISHED:
+    kept = math.isnan(view.jobs.expired_at[job_row])
+    if not (here and kept) or view.tasks.state[task] != TaskState.FINISHED:
         return None
     return Shard(id=shard, size_bytes=view.shards.size_bytes[row])
-
-
-def is_dataset_shard(shard: str) -> bool:
-    """Say whether a shard id names a part of a dataset (`name:00000`), not a result or a file."""
-    name, colon, number = shard.partition(":")
-    return bool(colon) and "/" not in name and number.isdigit()
 
 
 def dataset_shard(dataset: str, index: int, size_bytes: int) -> Shard:

@@ -22,7 +22,7 @@ class TaskProgram:
     """What one task runs, as a `function` or a `command`, and its place in its stage.
 
     Its result comes in `parts`. Below the directory `checkpoint` it saves what it has done, if at
-    all.
+    all. Below `results_path` the results of its job may be found, too.
     """
 
     run: str
@@ -31,6 +31,7 @@ class TaskProgram:
     count: int
     parts: int = 1
     checkpoint: str = ""
+    results_path: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     envs: Mapping[str, str] = field(default_factory=dict)
 
@@ -50,6 +51,18 @@ class LaunchRecord:
     reads: tuple[Read, ...]
     addresses: Mapping[str, tuple[str, int]]
     program: TaskProgram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRecord:
+    """A request to end a run, and where its executor is.
+
+    It suffices by itself: a master that was restarted may not know the launch.
+    """
+
+    run: RunId
+    node: str
+    ray_id: str
 
 
 class OutcomeKind(StrEnum):
@@ -100,8 +113,8 @@ def launch_record(
 ) -> LaunchRecord:
     """Build the record of a command from its job's program and the addresses of all sources.
 
-    `gang_hosts` are the addresses of a gang's members by ordinal: its processes find each other by
-    their settings HEADGATE_RANK, HEADGATE_GANG_SIZE and HEADGATE_GANG_HOSTS.
+    `gang_hosts` are the addresses of a gang's members, ordered by ordinal: its processes find each
+    other by their settings HEADGATE_RANK, HEADGATE_GANG_SIZE and HEADGATE_GANG_HOSTS.
     """
     sources = {source for read in command.reads for source in read.sources}
     task = task_program(program, command.run.ordinal)
@@ -139,6 +152,7 @@ def task_program(program: str, ordinal: int) -> TaskProgram:
                 count=stage["tasks"],
                 parts=stage.get("parts", 1),
                 checkpoint=stage.get("checkpoint", ""),
+                results_path=whole.get("results_path", ""),
                 params=stage["params"],
                 envs=whole["envs"],
             )

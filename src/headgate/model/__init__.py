@@ -1,14 +1,24 @@
 """The nouns: frozen values that every floor above speaks of."""
 
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
-from headgate.model.data import Dataset, LogPiece, Read, Shard
-from headgate.model.job import Job, Queue, RunId, Task, part_sizes, result_id, result_ids
+from headgate.model.data import SHARED, Dataset, LogPiece, Read, Shard
+from headgate.model.job import (
+    Job,
+    Queue,
+    RunId,
+    Task,
+    part_sizes,
+    result_id,
+    result_ids,
+    task_of_result,
+)
 from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE, Demand, amount_of
 
 __all__ = [
     "BASE_KINDS",
     "CPUS",
     "MEMORY",
+    "SHARED",
     "UNLIMITED",
     "WHOLE",
     "Bandwidth",
@@ -28,4 +38,5 @@ __all__ = [
     "part_sizes",
     "result_id",
     "result_ids",
+    "task_of_result",
 ]
