@@ -16,10 +16,11 @@ from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_seconds, format_time
 from headgate.decision.explain import Explanation, explain
 from headgate.decision.lookup import task_row
-from headgate.model import CPUS, Dataset, amount_of, result_ids
+from headgate.model import CPUS, UNLIMITED, WHOLE, Dataset, amount_of, result_ids
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
+from headgate.state.tables import GPU_GONE
 
 View = dict[str, Any]
 
@@ -170,27 +171,62 @@ def reason_view(reason: Reason) -> View:
 
 
 def node_view(snapshot: Snapshot, row: int, report: Mapping[str, Any] | None) -> View:
-    """Return a node, who holds its GPUs, and its last report."""
-    node, alive = snapshot.node(row), bool(snapshot.nodes.alive[row])
-    first = snapshot.nodes.first_gpu[row]
-    gpus = [
-        {
-            "index": index,
-            "memory_bytes": gpu.memory_bytes,
-            "model": gpu.model,
-            "task": _holder(snapshot, first + index),
-        }
-        for index, gpu in enumerate(node.gpus)
-    ]
+    """Return a node: what it has, what grants hold of it, what is really used, its last report."""
+    node, nodes = snapshot.node(row), snapshot.nodes
+    alive = bool(nodes.alive[row])
+    total, free = nodes.total[row], nodes.free[row]
+    granted = tuple(has - left for has, left in zip(total, free, strict=True))
+    reported = {gpu["index"]: gpu for gpu in report["gpus"]} if report is not None else {}
     return {
         "id": node.id,
         "rack": node.rack,
         "state": "up" if alive else "lost",
-        "gpus": gpus,
-        "free_gpus": snapshot.nodes.free_gpus[row],
+        "total": _vector(snapshot, total),
+        "granted": _vector(snapshot, granted),
+        "actual": None if report is None else _used(report),
+        "gpus": [
+            _gpu_view(snapshot, row, index, reported.get(index)) for index in range(len(node.gpus))
+        ],
+        "free_gpus": nodes.free_gpus[row],
         "cpus": node.cpus,
-        "free_cpus": amount_of(snapshot.nodes.free.at(row, CPUS)),
+        "free_cpus": amount_of(nodes.free.at(row, CPUS)),
         "report": None if report is None else dict(report),
+    }
+
+
+def _vector(snapshot: Snapshot, amounts: Sequence[int]) -> View:
+    """Return amounts by the names of their kinds; memory that is not counted is null."""
+    view: View = {}
+    for name, amount in zip(snapshot.names.resources, amounts, strict=False):
+        if name == "memory":
+            view["memory_bytes"] = None if amount >= UNLIMITED else amount
+        else:
+            view[name] = amount / WHOLE
+    return view
+
+
+def _used(report: Mapping[str, Any]) -> View:
+    """Return what is really used of a machine, by its last report."""
+    return {
+        "cpus": report["cpu_utilisation"] * report["cpus"],
+        "memory_bytes": report["memory_bytes"] - report["memory_free_bytes"],
+    }
+
+
+def _gpu_view(snapshot: Snapshot, row: int, index: int, seen: Mapping[str, Any] | None) -> View:
+    """Return a GPU: shares and utilisation from 0 to 1, null where nothing was reported."""
+    gpus, gpu = snapshot.gpus, snapshot.nodes.first_gpu[row] + index
+    spec, there = snapshot.node(row).gpus[index], snapshot.gpus.task[gpu] != GPU_GONE
+    size = gpus.memory_bytes[gpu]
+    return {
+        "index": index,
+        "memory_bytes": spec.memory_bytes,
+        "model": spec.model,
+        "task": _holder(snapshot, gpu),
+        "granted_share": (WHOLE - gpus.free_milli[gpu]) / WHOLE if there else 0.0,
+        "granted_memory_bytes": size - gpus.free_bytes[gpu] if there else 0,
+        "actual_memory_bytes": None if seen is None else seen["memory_used_bytes"],
+        "utilisation": None if seen is None else seen["utilisation"],
     }
 
 

@@ -16,10 +16,12 @@ from headgate.state.tables import GPU_FREE, GPU_GONE
 
 
 def unplaceable(job: Job) -> str | None:
-    """Return what it is about a job that single GPUs cannot serve, or None."""
+    """Return what it is about a job that single whole GPUs cannot serve, or None."""
     if _is_gang(job):
         return "gangs"
-    return "tasks of several GPUs" if any(t.gpus > 1 for t in job.tasks) else None
+    if any(t.gpus > 1 for t in job.tasks):
+        return "tasks of several GPUs"
+    return "tasks with part of a GPU" if any(t.demand.in_part for t in job.tasks) else None
 
 
 def _is_gang(job: Job) -> bool:

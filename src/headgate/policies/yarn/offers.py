@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from headgate.base.rng import Random
 from headgate.decision import Policy, PolicyInfo
+from headgate.decision.amounts import with_room
 from headgate.decision.cpu_tasks import place_cpu_tasks
 from headgate.decision.standing import unplaceable
 from headgate.model import Job
@@ -108,9 +109,10 @@ class _Round:
             strangers=self._strangers,
             placed=self._placements,
         )
+        placed, short = with_room(scratch, self._placements)
         return Plan(
-            placements=(*scratch.placements, *self._placements),
-            refusals=(*waiting_for_cpus, *explained),
+            placements=(*scratch.placements, *placed),
+            refusals=(*waiting_for_cpus, *short, *explained),
         )
 
     def _standing(self, line: Line, first: int) -> tuple[float, int, int, int]:
