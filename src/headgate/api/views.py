@@ -20,7 +20,7 @@ from headgate.model import CPUS, UNLIMITED, WHOLE, Dataset, amount_of, result_id
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
-from headgate.state.tables import GPU_GONE
+from headgate.state.tables import GPU_IN_PART
 
 View = dict[str, Any]
 
@@ -216,15 +216,20 @@ def _used(report: Mapping[str, Any]) -> View:
 def _gpu_view(snapshot: Snapshot, row: int, index: int, seen: Mapping[str, Any] | None) -> View:
     """Return a GPU: shares and utilisation from 0 to 1, null where nothing was reported."""
     gpus, gpu = snapshot.gpus, snapshot.nodes.first_gpu[row] + index
-    spec, there = snapshot.node(row).gpus[index], snapshot.gpus.task[gpu] != GPU_GONE
-    size = gpus.memory_bytes[gpu]
+    spec, holder = snapshot.node(row).gpus[index], gpus.task[gpu]
+    share, held_bytes = 0.0, 0
+    if holder >= 0:
+        share, held_bytes = 1.0, gpus.memory_bytes[gpu]
+    elif holder == GPU_IN_PART:
+        share = (WHOLE - gpus.free_milli[gpu]) / WHOLE
+        held_bytes = gpus.memory_bytes[gpu] - gpus.free_bytes[gpu]
     return {
         "index": index,
         "memory_bytes": spec.memory_bytes,
         "model": spec.model,
         "task": _holder(snapshot, gpu),
-        "granted_share": (WHOLE - gpus.free_milli[gpu]) / WHOLE if there else 0.0,
-        "granted_memory_bytes": size - gpus.free_bytes[gpu] if there else 0,
+        "granted_share": share,
+        "granted_memory_bytes": held_bytes,
         "actual_memory_bytes": None if seen is None else seen["memory_used_bytes"],
         "utilisation": None if seen is None else seen["utilisation"],
     }

@@ -50,7 +50,9 @@ class FrozenVectors:
 
     def changed(self, before: FrozenVectors) -> Array:
         """Return the rows, ascending, that were written since `before`, or that are new."""
+        there = len(before._kinds)
         parts = [k.changed(b) for k, b in zip(self._kinds, before._kinds, strict=False)]
+        parts += [np.flatnonzero(kind.span(0, before._length)) for kind in self._kinds[there:]]
         parts.append(np.arange(before._length, self._length))
         rows: Array = np.unique(np.concatenate(parts))
         return rows

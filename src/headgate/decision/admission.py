@@ -91,7 +91,7 @@ class _Trial:
     """A plan tried on paper, part after part; what is dropped takes nothing."""
 
     def __init__(self, view: View) -> None:
-        self._view, self._ledger = view, Ledger.on_paper(view)
+        self._view = view
         self._tasks: set[int] = set()  # placed; never iterated
         self._queues: dict[int, int] = {}  # thousandths of GPUs taken, by queue
         self.first_fault: str | None = None
@@ -104,10 +104,13 @@ class _Trial:
 
     def groups(self, plan: Plan) -> list[Group]:
         """Return the groups of placements that stand."""
-        standing = []
+        standing: list[Group] = []
+        if not plan.placements:
+            return standing
+        ledger = Ledger.on_paper(self._view)
         for group in _groups(self._view, plan):
-            with self._ledger.trial() as attempt:
-                fault = self._take(group)
+            with ledger.trial() as attempt:
+                fault = self._take(ledger, group)
                 if fault is None:
                     attempt.keep()
                     standing.append(group)
@@ -131,7 +134,7 @@ class _Trial:
                 standing.append(task)
         return standing
 
-    def _take(self, group: Group) -> str | None:
+    def _take(self, ledger: Ledger, group: Group) -> str | None:
         """Let a group stand, or return why it cannot; O(placements)."""
         view, milli = self._view, 0
         tasks: set[int] = set()
@@ -142,7 +145,7 @@ class _Trial:
             tasks.add(p.task)
             demand = view.tasks.demand[p.task]
             try:
-                self._ledger.take(p.task, demand, p.node, p.gpus, view.now)
+                ledger.take(p.task, demand, p.node, p.gpus)
             except InvariantBroken as error:
                 return f"task {p.task}: {error}"
             milli += view.names.demands[demand].gpus_milli

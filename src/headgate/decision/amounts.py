@@ -33,6 +33,6 @@ def with_room(
             if scratch.ledger.lacks(demand, node):
                 refusals.append(Refusal(reason=no_room(scratch, task), jobs=(jobs[task],)))
                 continue
-            scratch.ledger.take(task, demand, node, gpus, scratch.snapshot.now)
+            scratch.ledger.take(task, demand, node, gpus)
         standing.append(placement)
     return standing, refusals

@@ -116,7 +116,7 @@ def gang_fits(tasks: Sequence[Task], nodes: Sequence[Node]) -> bool:
         found = next(((row, gpus) for row, gpus in options if gpus is not None), None)
         if found is None:
             return False
-        ledger.take(number, demand, *found, 0.0)
+        ledger.take(number, demand, *found)
     return True
 
 

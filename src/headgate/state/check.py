@@ -57,13 +57,17 @@ def _check_gpus(state: State) -> None:
         _require("a task holds as many GPUs as it needs", len(indices) == demand.gpus, task=task)
         for gpu in (first[node] + index for index in indices):
             size = state.gpus.memory_bytes[gpu]
-            part = demand.part_bytes(size) if demand.in_part else size
+            _require("no GPU is held twice", expected[gpu] in (GPU_FREE, GPU_IN_PART), task=task)
             enough = size >= demand.gpu_memory_bytes
             _require("a held GPU has the memory that the task needs", enough, task=task)
+            if not demand.in_part:
+                _require("no GPU is held twice", expected[gpu] == GPU_FREE, task=task)
+                expected[gpu] = task
+                continue
+            expected[gpu] = GPU_IN_PART
             milli[gpu] -= demand.gpu_milli
-            bytes_left[gpu] -= part
+            bytes_left[gpu] -= demand.part_bytes(size)
             _require("no GPU is held twice", min(milli[gpu], bytes_left[gpu]) >= 0, task=task)
-            expected[gpu] = GPU_IN_PART if demand.in_part else task
     _require("GPUs know their holders", expected == holder, gpus=np.flatnonzero(expected != holder))
     for law, told, counted in (
         ("free shares of GPUs are counted", state.gpus.free_milli, milli),

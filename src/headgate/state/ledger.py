@@ -7,21 +7,32 @@ what-if keep theirs on paper, made from a snapshot, where attempts can be rolled
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from headgate.base.column import Array
+from headgate.base.column import Array, Column, FrozenColumn
 from headgate.base.errors import InvariantBroken
+from headgate.base.vectors import FrozenVectors
 from headgate.model import BASE_KINDS, UNLIMITED, WHOLE, Demand, Node
-from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART, GpuTable, GrantTable, NodeTable
+from headgate.state.tables import (
+    GPU_FREE,
+    GPU_GONE,
+    GPU_IN_PART,
+    NAMES,
+    GpuTable,
+    GrantTable,
+    NodeTable,
+)
 from headgate.state.view import Names, View
 
 Gpus = tuple[int, ...]
 """Indices of GPUs on their node; empty for a grant without GPUs."""
+
+_FROZEN = (FrozenColumn, FrozenVectors)
+_Taken = tuple[int, int, int, Gpus]  # task, demand, node, GPUs
 
 
 class Trial:
@@ -55,13 +66,20 @@ class Ledger:
         """Keep books in these tables, which hold grants already or none."""
         self._names = names
         self.nodes, self.gpus, self.grants = nodes, gpus, grants
-        self._spare: list[int] = np.flatnonzero(grants.task.array() < 0).tolist()
-        self._taken: list[int] | None = None  # grants in order, on paper
+        self._spare: list[int] = []
+        self._taken: list[_Taken] | None = None  # in order, on paper
+        if isinstance(grants.task, Column):
+            self._spare = np.flatnonzero(grants.task.array() < 0).tolist()
 
     @classmethod
     def on_paper(cls, view: View) -> Ledger:
-        """Return a ledger of its own that begins as a view's; O(columns), pages copied on write."""
-        ledger = cls(view.names, _thawed(view.nodes), _thawed(view.gpus), _thawed(view.grants))
+        """Return a ledger of its own that begins as a view's; O(pages), copied on write.
+
+        What is taken there cannot be released, but rolled back; it has no row among the grants.
+        """
+        nodes = _thawed(view.nodes, ("free", "free_gpus"))
+        gpus = _thawed(view.gpus, ("task", "free_milli", "free_bytes"))
+        ledger = cls(view.names, nodes, gpus, view.grants)
         ledger._taken = []
         return ledger
 
@@ -160,8 +178,8 @@ class Ledger:
 
     # --- writing -------------------------------------------------------------------------------
 
-    def take(self, task: int, demand: int, node: int, gpus: Gpus, now: float) -> int:
-        """Grant a task what it demands, on these GPUs, from now on; return the grant's row.
+    def take(self, task: int, demand: int, node: int, gpus: Gpus) -> int:
+        """Grant a task what it demands, on these GPUs; return the grant's row, -1 on paper.
 
         Raises InvariantBroken for what does not fit.
         """
@@ -169,17 +187,19 @@ class Ledger:
         if fault:
             raise InvariantBroken(fault)
         self._book(task, demand, node, gpus, -1)
-        values = (("task", task), ("node", node), ("demand", demand), ("gpus", gpus))
-        if self._spare:
-            row = heapq.heappop(self._spare)
-            for name, value in (*values, ("since", now)):
-                getattr(self.grants, name)[row] = value
-        else:
-            row = len(self.grants.task)
-            for name, value in (*values, ("since", now)):
-                getattr(self.grants, name).append(value)
         if self._taken is not None:
-            self._taken.append(row)
+            self._taken.append((task, demand, node, gpus))
+            return -1
+        grants = self.grants
+        if not self._spare:
+            grants.task.append(task)
+            grants.node.append(node)
+            grants.demand.append(demand)
+            grants.gpus.append(gpus)
+            return len(grants.task) - 1
+        row = heapq.heappop(self._spare)
+        grants.task[row], grants.node[row] = task, node
+        grants.demand[row], grants.gpus[row] = demand, gpus
         return row
 
     def release(self, grant: int) -> None:
@@ -190,8 +210,6 @@ class Ledger:
             raise InvariantBroken(f"grant {grant} is released already")
         self._book(task, grants.demand[grant], grants.node[grant], grants.gpus[grant], 1)
         grants.task[grant] = -1
-        grants.gpus[grant] = ()
-        grants.since[grant] = math.nan
         heapq.heappush(self._spare, grant)
 
     def _book(self, task: int, demand: int, node: int, gpus: Gpus, sign: int) -> None:
@@ -206,15 +224,12 @@ class Ledger:
             for index in gpus:
                 self._book_part(spec, node, first + index, sign)
             return
-        holder, milli = (task, 0) if sign < 0 else (GPU_FREE, WHOLE)
-        expected = GPU_FREE if sign < 0 else task
+        holder, expected = (task, GPU_FREE) if sign < 0 else (GPU_FREE, task)
         for index in gpus:
             gpu = first + index
             if self.gpus.task[gpu] != expected:
                 raise InvariantBroken(f"GPU {index} of {self.nodes.spec[node].id} is not its own")
             self.gpus.task[gpu] = holder
-            self.gpus.free_milli[gpu] = milli
-            self.gpus.free_bytes[gpu] = self.gpus.memory_bytes[gpu] if sign > 0 else 0
         self.nodes.free_gpus[node] += sign * len(gpus)
 
     def _book_part(self, spec: Demand, node: int, gpu: int, sign: int) -> None:
@@ -277,13 +292,18 @@ class Ledger:
             yield attempt
         finally:
             if not attempt.kept:
-                for grant in reversed(taken[before:]):
-                    self.release(grant)
+                for task, demand, node, gpus in reversed(taken[before:]):
+                    self._book(task, demand, node, gpus, 1)
                 del taken[before:]
 
 
-def _thawed(table: Any) -> Any:
-    """Return a writable copy of a table, frozen or not."""
+def _thawed(table: Any, written: tuple[str, ...]) -> Any:
+    """Return a table with columns of its own where they are written to, the same ones elsewhere."""
     kind = type(table)
-    columns = [getattr(table, name) for name in kind.__dataclass_fields__]
-    return kind(*[c.freeze().thaw() if hasattr(c, "freeze") else c.thaw() for c in columns])
+    columns = [getattr(table, name) for name in NAMES[kind]]
+    for number, name in enumerate(NAMES[kind]):
+        if name in written:
+            column = columns[number]
+            frozen = column if isinstance(column, _FROZEN) else column.freeze()
+            columns[number] = frozen.thaw()
+    return kind(*columns)

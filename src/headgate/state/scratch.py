@@ -53,7 +53,7 @@ class Scratch:
             return False
         if gpus is None:
             return False
-        self.ledger.take(task, demand, node, gpus, self.snapshot.now)
+        self.ledger.take(task, demand, node, gpus)
         queue = self.snapshot.jobs.queue[self.snapshot.tasks.job[task]]
         milli = self.snapshot.names.demands[demand].gpus_milli
         self._used_by_queue[queue] = self._used_by_queue.get(queue, 0) + milli

@@ -446,7 +446,7 @@ class State(View):
             raise self.broken(f"its next run is {expected}, not {attempt}", "task", task)
         with self._told("task", task):
             demand = self.tasks.demand[task]
-            self.tasks.grant[task] = self.ledger.take(task, demand, node, gpus, self.now)
+            self.tasks.grant[task] = self.ledger.take(task, demand, node, gpus)
         self.tasks.node[task] = node
         self.tasks.attempts[task] = attempt
         self.tasks.next_attempt[task] = attempt + 1

@@ -105,8 +105,10 @@ class GpuTable(Generic[C]):
     node: C  # row
     memory_bytes: C
     task: C  # row of the task that holds it whole, or one of GPU_FREE, GPU_GONE, GPU_IN_PART
-    free_milli: C  # thousandths of it that are free
-    free_bytes: C  # of its memory
+    free_milli: (
+        C  # thousandths of it that no run holds in part; all of them where one holds it whole
+    )
+    free_bytes: C  # of its memory, the same
 
 
 @dataclass(slots=True)
@@ -117,7 +119,6 @@ class GrantTable(Generic[C]):
     node: C  # row
     demand: C  # row
     gpus: C  # tuple of GPU indices on that node
-    since: C  # seconds of the world's clock
 
 
 @dataclass(slots=True)
@@ -149,7 +150,7 @@ GPU_FREE, GPU_GONE, GPU_IN_PART = -1, -2, -3
 
 _DTYPES: dict[str, str] = {
     "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1",
-    "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8", "since": "f8",
+    "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "lost_gpu_s": "f8", "compute_s": "f8", "held_s": "f8", "checkpoint_s": "f8", "progress_s": "f8",
@@ -168,9 +169,11 @@ TABLES: dict[str, type] = {
 }  # fmt: skip
 """All tables, by what a state calls them."""
 
-_NAMES: dict[type, tuple[str, ...]] = {
+NAMES: dict[type, tuple[str, ...]] = {
     table: tuple(f.name for f in fields(table)) for table in TABLES.values()
 }
+"""The columns of each table, in order."""
+
 _LISTS = ("replicas", "shards")
 _VECTORS = ("total", "free")
 _OBJECTS = ((GrantTable, "gpus"),)
@@ -178,7 +181,7 @@ _OBJECTS = ((GrantTable, "gpus"),)
 
 def empty(table: type[Table]) -> Table:
     """Return a table without rows; columns not named in `_DTYPES` are 4-byte integers."""
-    columns: list[Any] = [_column(table, name) for name in _NAMES[table]]
+    columns: list[Any] = [_column(table, name) for name in NAMES[table]]
     return table(*columns)
 
 
@@ -193,10 +196,10 @@ def _column(table: type, name: str) -> Column | Lists | Vectors:
 def freeze(table: Any) -> Any:
     """Return the same table with frozen columns."""
     kind = type(table)
-    return kind(*[getattr(table, name).freeze() for name in _NAMES[kind]])
+    return kind(*[getattr(table, name).freeze() for name in NAMES[kind]])
 
 
 def thaw_table(table: Any) -> Any:
     """Return a table of its own that says what a frozen one says, in O(pages)."""
     kind = type(table)
-    return kind(*[getattr(table, name).thaw() for name in _NAMES[kind]])
+    return kind(*[getattr(table, name).thaw() for name in NAMES[kind]])

@@ -79,8 +79,8 @@ def random_job(rng: Random, job_id: str, shards: tuple[Shard, ...] = ()) -> Job:
     )
 
 
-def _cpus(rng: Random, gpus: int) -> int | None:
-    cpus = rng.choice((1, 1, 2))
+def _cpus(rng: Random, gpus: int) -> float | None:
+    cpus = rng.choice((1.0, 1.0, 2.0))
     return None if gpus else cpus
 
 
