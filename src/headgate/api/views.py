@@ -16,10 +16,11 @@ from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_seconds, format_time
 from headgate.decision.explain import Explanation, explain
 from headgate.decision.lookup import task_row
-from headgate.model import Dataset, result_ids
+from headgate.model import CPUS, UNLIMITED, WHOLE, Dataset, amount_of, result_ids
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
+from headgate.state.tables import GPU_IN_PART
 
 View = dict[str, Any]
 
@@ -67,7 +68,10 @@ def job_view(snapshot: Snapshot, row: int, now: float) -> View:
         "priority": job.priority,
         "gang": job.gang,
         "tasks": {"total": len(job.tasks), **told.counts},
-        "gpus": {"held": jobs.held_gpus[row], "peak": jobs.peak_gpus[row]},
+        "gpus": {
+            "held": amount_of(jobs.held_gpus_milli[row]),
+            "peak": amount_of(jobs.peak_gpus_milli[row]),
+        },
         "read_bytes": {
             "node": jobs.read_node_bytes[row],
             "rack": jobs.read_rack_bytes[row],
@@ -145,10 +149,10 @@ def task_view(snapshot: Snapshot, row: int) -> View:
         "needs": {
             "gpus": tasks.gpus[row],
             "gpu_memory_bytes": tasks.memory_bytes[row],
-            "cpus": tasks.cpus[row],
+            "cpus": amount_of(snapshot.demand(row).cpus_milli),
         },
         "node": None if node < 0 else snapshot.node(node).id,
-        "gpus": list(tasks.held[row] or ()),
+        "gpus": list(snapshot.held_gpus(row)),
         "attempts": tasks.attempts[row],
         "failures": tasks.failures[row],
         "started_at": _time(tasks.started_at[row]),
@@ -167,27 +171,67 @@ def reason_view(reason: Reason) -> View:
 
 
 def node_view(snapshot: Snapshot, row: int, report: Mapping[str, Any] | None) -> View:
-    """Return a node, who holds its GPUs, and its last report."""
-    node, alive = snapshot.node(row), bool(snapshot.nodes.alive[row])
-    first = snapshot.nodes.first_gpu[row]
-    gpus = [
-        {
-            "index": index,
-            "memory_bytes": gpu.memory_bytes,
-            "model": gpu.model,
-            "task": _holder(snapshot, first + index),
-        }
-        for index, gpu in enumerate(node.gpus)
-    ]
+    """Return a node: what it has, what grants hold of it, what is really used, its last report."""
+    node, nodes = snapshot.node(row), snapshot.nodes
+    alive = bool(nodes.alive[row])
+    total, free = nodes.total[row], nodes.free[row]
+    granted = tuple(has - left for has, left in zip(total, free, strict=True))
+    reported = {gpu["index"]: gpu for gpu in report["gpus"]} if report is not None else {}
     return {
         "id": node.id,
         "rack": node.rack,
         "state": "up" if alive else "lost",
-        "gpus": gpus,
-        "free_gpus": snapshot.nodes.free_gpus[row],
+        "total": _vector(snapshot, total),
+        "granted": _vector(snapshot, granted),
+        "actual": None if report is None else _used(report),
+        "gpus": [
+            _gpu_view(snapshot, row, index, reported.get(index)) for index in range(len(node.gpus))
+        ],
+        "free_gpus": nodes.free_gpus[row],
         "cpus": node.cpus,
-        "free_cpus": snapshot.nodes.free_cpus[row],
+        "free_cpus": amount_of(nodes.free.at(row, CPUS)),
         "report": None if report is None else dict(report),
+    }
+
+
+def _vector(snapshot: Snapshot, amounts: Sequence[int]) -> View:
+    """Return amounts by the names of their kinds; memory that is not counted is null."""
+    view: View = {}
+    for name, amount in zip(snapshot.names.resources, amounts, strict=False):
+        if name == "memory":
+            view["memory_bytes"] = None if amount >= UNLIMITED else amount
+        else:
+            view[name] = amount / WHOLE
+    return view
+
+
+def _used(report: Mapping[str, Any]) -> View:
+    """Return what is really used of a machine, by its last report."""
+    return {
+        "cpus": report["cpu_utilisation"] * report["cpus"],
+        "memory_bytes": report["memory_bytes"] - report["memory_free_bytes"],
+    }
+
+
+def _gpu_view(snapshot: Snapshot, row: int, index: int, seen: Mapping[str, Any] | None) -> View:
+    """Return a GPU: shares and utilisation from 0 to 1, null where nothing was reported."""
+    gpus, gpu = snapshot.gpus, snapshot.nodes.first_gpu[row] + index
+    spec, holder = snapshot.node(row).gpus[index], gpus.task[gpu]
+    share, held_bytes = 0.0, 0
+    if holder >= 0:
+        share, held_bytes = 1.0, gpus.memory_bytes[gpu]
+    elif holder == GPU_IN_PART:
+        share = (WHOLE - gpus.free_milli[gpu]) / WHOLE
+        held_bytes = gpus.memory_bytes[gpu] - gpus.free_bytes[gpu]
+    return {
+        "index": index,
+        "memory_bytes": spec.memory_bytes,
+        "model": spec.model,
+        "task": _holder(snapshot, gpu),
+        "granted_share": share,
+        "granted_memory_bytes": held_bytes,
+        "actual_memory_bytes": None if seen is None else seen["memory_used_bytes"],
+        "utilisation": None if seen is None else seen["utilisation"],
     }
 
 
@@ -203,7 +247,7 @@ def queue_view(snapshot: Snapshot, row: int) -> View:
     queues = snapshot.queues
     return {
         **asdict(snapshot.queue(row)),
-        "held_gpus": queues.held_gpus[row],
+        "held_gpus": amount_of(queues.held_gpus_milli[row]),
         "in_flight": queues.in_flight[row],
         "queued": queues.queued[row],
     }

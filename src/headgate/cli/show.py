@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from headgate.base.units import format_size
@@ -10,7 +11,7 @@ from headgate.cli.settings import FormatOption, StateOption, settle
 
 
 def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
-    """List the nodes, who holds their GPUs, and how fast data moves between them."""
+    """List the nodes: what is granted of them and what is used, and how fast data moves."""
     settings = settle(state, fmt)
     with settings.client() as client:
         found, bandwidth = client.nodes(), client.info()["bandwidth"]
@@ -18,7 +19,7 @@ def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
         output.print_json({"nodes": found, "bandwidth": bandwidth})
         return
     output.print_table(
-        ("NODE", "RACK", "STATE", "FREE GPUS", "GPU MEMORY", "FREE CPUS", "RUNS"),
+        ("NODE", "RACK", "STATE", "FREE GPUS", "GPU MEMORY", "CPUS", "MEMORY", "RUNS"),
         map(_node_cells, found),
     )
     output.say(
@@ -36,9 +37,20 @@ def _node_cells(node: dict[str, Any]) -> tuple[object, ...]:
         *(node["id"], node["rack"], node["state"]),
         f"{node['free_gpus']}/{len(node['gpus'])}",
         ", ".join(format_size(size) for size in memory) or None,
-        f"{node['free_cpus']}/{node['cpus']}",
+        _book(node, "cpus", "{:g}".format),
+        _book(node, "memory_bytes", format_size),
         ", ".join(runs) or None,
     )
+
+
+def _book(node: dict[str, Any], kind: str, write: Callable[[float], str]) -> str | None:
+    """Return how much of a kind is granted of how much there is, and how much is really used."""
+    total, granted = node["total"].get(kind), node["granted"].get(kind, 0)
+    used = (node["actual"] or {}).get(kind)
+    words = f"{write(granted)} of {write(total)}" if total else None
+    if used is None or words is None:
+        return words
+    return f"{words}, {write(used)} used"
 
 
 def queues(state: StateOption = None, fmt: FormatOption = None) -> None:

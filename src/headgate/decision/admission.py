@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headgate.model import RunId
+from headgate.base.errors import InvariantBroken
+from headgate.model import WHOLE, RunId, amount_of
 from headgate.protocol import Admitted, Placement, Plan, PlanAdmitted, PlanReady, PlanRejected
 from headgate.state import Snapshot, State, TaskState
+from headgate.state.ledger import Ledger
 from headgate.state.view import View
 
 Group = tuple[Placement, ...]
@@ -86,14 +88,12 @@ def _memo_fault(view: View, plan: Plan) -> str | None:
 
 
 class _Trial:
-    """A plan tried on a view of the state, part after part; what is dropped takes nothing."""
+    """A plan tried on paper, part after part; what is dropped takes nothing."""
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._gpus: set[tuple[int, int]] = set()  # taken by groups that stand; never iterated
-        self._tasks: set[int] = set()  # the same, of tasks
-        self._cpus: dict[int, int] = {}  # by node
-        self._queues: dict[int, int] = {}  # GPUs taken, by queue
+        self._tasks: set[int] = set()  # placed; never iterated
+        self._queues: dict[int, int] = {}  # thousandths of GPUs taken, by queue
         self.first_fault: str | None = None
         self.dropped = 0
 
@@ -104,13 +104,18 @@ class _Trial:
 
     def groups(self, plan: Plan) -> list[Group]:
         """Return the groups of placements that stand."""
-        standing = []
+        standing: list[Group] = []
+        if not plan.placements:
+            return standing
+        ledger = Ledger.on_paper(self._view)
         for group in _groups(self._view, plan):
-            fault = self._take(group)
-            if fault is None:
-                standing.append(group)
-            else:
-                self._drop(fault, len(group))
+            with ledger.trial() as attempt:
+                fault = self._take(ledger, group)
+                if fault is None:
+                    attempt.keep()
+                    standing.append(group)
+                else:
+                    self._drop(fault, len(group))
         return standing
 
     def stops(self, plan: Plan) -> list[int]:
@@ -129,42 +134,45 @@ class _Trial:
                 standing.append(task)
         return standing
 
-    def _take(self, group: Group) -> str | None:
+    def _take(self, ledger: Ledger, group: Group) -> str | None:
         """Let a group stand, or return why it cannot; O(placements)."""
-        view = self._view
-        gpus: set[tuple[int, int]] = set()
+        view, milli = self._view, 0
         tasks: set[int] = set()
-        cpus: dict[int, int] = {}
         for p in group:
-            fault = _placement_fault(view, p)
+            fault = self._fault(p, tasks)
             if fault is not None:
                 return fault
-            wanted = {(p.node, gpu) for gpu in p.gpus}
-            if len(wanted) < len(p.gpus) or gpus & wanted or p.task in tasks:
-                return f"task {p.task}: a GPU or a task is named twice"
-            if p.task in self._tasks:
-                return f"task {p.task} does not wait"
-            if self._gpus & wanted:
-                (_, gpu) = min(self._gpus & wanted)
-                return f"task {p.task}: GPU {gpu} of {view.node(p.node).id} is not free"
-            gpus |= wanted
             tasks.add(p.task)
-            cpus[p.node] = cpus.get(p.node, 0) + view.tasks.cpus[p.task]
-            if cpus[p.node] + self._cpus.get(p.node, 0) > view.nodes.free_cpus[p.node]:
-                return f"task {p.task}: too few free CPU slots on {view.node(p.node).id}"
+            demand = view.tasks.demand[p.task]
+            try:
+                ledger.take(p.task, demand, p.node, p.gpus)
+            except InvariantBroken as error:
+                return f"task {p.task}: {error}"
+            milli += view.names.demands[demand].gpus_milli
         job = view.tasks.job[group[0].task]
         if view.job(job).gang and len(group) != view.jobs.task_count[job]:
             return f"gang {view.job(job).id} is not whole"
         queue = view.jobs.queue[job]
         limit = view.queue(queue).max_gpus
-        held = view.queues.held_gpus[queue] + self._queues.get(queue, 0) + len(gpus)
-        if limit is not None and gpus and held > limit:
-            return f"queue {view.queue(queue).name} would hold {held} GPUs, more than {limit}"
-        self._gpus |= gpus
+        held = view.queues.held_gpus_milli[queue] + self._queues.get(queue, 0) + milli
+        if limit is not None and milli and held > WHOLE * limit:
+            name, gpus = view.queue(queue).name, amount_of(held)
+            return f"queue {name} would hold {gpus} GPUs, more than {limit}"
         self._tasks |= tasks
-        self._queues[queue] = self._queues.get(queue, 0) + len(gpus)
-        for node, count in cpus.items():
-            self._cpus[node] = self._cpus.get(node, 0) + count
+        self._queues[queue] = self._queues.get(queue, 0) + milli
+        return None
+
+    def _fault(self, p: Placement, tasks: set[int]) -> str | None:
+        """Return what is wrong with a placement, whatever is free."""
+        view = self._view
+        if not 0 <= p.task < len(view.tasks.state):
+            return f"there is no task {p.task}"
+        if p.task in tasks:
+            return f"task {p.task} is named twice"
+        if view.tasks.state[p.task] != TaskState.WAITING or p.task in self._tasks:
+            return f"task {p.task} does not wait"
+        if not 0 <= p.node < len(view.nodes.alive) or not view.nodes.alive[p.node]:
+            return f"task {p.task}: node {p.node} is not up"
         return None
 
 
@@ -181,21 +189,3 @@ def _groups(view: View, plan: Plan) -> Sequence[Group]:
         gang = known and view.job(job).gang
         found.setdefault(("gang", job) if gang else ("one", number), []).append(placement)
     return [tuple(group) for group in found.values()]
-
-
-def _placement_fault(view: View, p: Placement) -> str | None:
-    if not 0 <= p.task < len(view.tasks.state):
-        return f"there is no task {p.task}"
-    if view.tasks.state[p.task] != TaskState.WAITING:
-        return f"task {p.task} does not wait"
-    if not 0 <= p.node < len(view.nodes.alive) or not view.nodes.alive[p.node]:
-        return f"task {p.task}: node {p.node} is not up"
-    if len(p.gpus) != view.tasks.gpus[p.task]:
-        return f"task {p.task} needs {view.tasks.gpus[p.task]} GPUs, not {len(p.gpus)}"
-    first, count = view.nodes.first_gpu[p.node], view.nodes.gpu_count[p.node]
-    for gpu in p.gpus:
-        if not 0 <= gpu < count or view.gpus.task[first + gpu] != -1:
-            return f"task {p.task}: GPU {gpu} of {view.node(p.node).id} is not free"
-        if view.gpus.memory_bytes[first + gpu] < view.tasks.memory_bytes[p.task]:
-            return f"task {p.task}: GPU {gpu} of {view.node(p.node).id} is too small"
-    return None

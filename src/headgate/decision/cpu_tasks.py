@@ -10,9 +10,10 @@ from itertools import chain
 
 import numpy as np
 
+from headgate.decision.fit import no_room
 from headgate.decision.shares import Floats, Ints
+from headgate.model import CPUS
 from headgate.protocol import Refusal
-from headgate.protocol.reasons import NoFreeCpu
 from headgate.state import Scratch, Snapshot
 
 
@@ -33,7 +34,6 @@ class _CpuTasks:
         snapshot = scratch.snapshot
         self._scratch, self._snapshot = scratch, snapshot
         self._nodes = np.array(snapshot.live_nodes(), np.int64)
-        self._free = np.array([scratch.free_cpus(n) for n in self._nodes.tolist()], np.int64)
         self._rack = snapshot.nodes.rack.array().astype(np.int64)
         self._size_bytes = snapshot.shards.size_bytes.array()
 
@@ -45,21 +45,19 @@ class _CpuTasks:
                 continue  # placed whole or not at all, by the policy
             for task in self._snapshot.waiting_of(job).tolist():
                 if not tasks.gpus[task] and not self._place(task):
-                    most = int(self._free.max(initial=0))
-                    reason = NoFreeCpu(needed_cpus=tasks.cpus[task], most_free_cpus=most)
-                    yield Refusal(reason=reason, jobs=(job,))
+                    yield Refusal(reason=no_room(self._scratch, task), jobs=(job,))
                     break
 
     def _place(self, task: int) -> bool:
         """Place a task at its cheapest node with room, if there is one."""
-        need = self._snapshot.tasks.cpus[task]
-        room = np.flatnonzero(self._free >= need)
+        demand, ledger = self._snapshot.tasks.demand[task], self._scratch.ledger
+        room = np.flatnonzero(ledger.with_room(demand)[self._nodes])
         if not len(room):
             return False
+        free = ledger.nodes.free.kind(CPUS)[self._nodes]
         read_s = _read_s(self._snapshot, task, self._rack, self._size_bytes)[self._nodes[room]]
         cheapest = room[read_s == read_s.min()]
-        best = cheapest[self._free[cheapest].argmax()]
-        self._free[best] -= need
+        best = cheapest[free[cheapest].argmax()]
         return self._scratch.place(task, int(self._nodes[best]))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.decision.fit import described, gang_fits, misfit, need_of
+from headgate.decision.fit import described, gang_fits, misfit
 from headgate.decision.policy import Policy
-from headgate.model import Job, Node, Queue
+from headgate.model import WHOLE, Job, Node, Queue, amount_of
 from headgate.protocol import Reason
 from headgate.protocol.reasons import NothingFits, QueueTooSmall
 
@@ -21,8 +21,8 @@ def refuse(job: Job, queue: Queue, nodes: Sequence[Node], policy: Policy) -> Rea
 
 def too_large(job: Job, queue: Queue) -> QueueTooSmall | None:
     """Return what of a job must run at once and is more than its queue may hold, or None."""
-    needs = [task.gpus for task in job.tasks]
-    at_once = sum(needs) if job.gang else max(needs, default=0)
+    needs = [task.demand.gpus_milli for task in job.tasks]
+    at_once = -(-(sum(needs) if job.gang else max(needs, default=0)) // WHOLE)
     if queue.max_gpus is None or at_once <= queue.max_gpus:
         return None
     return QueueTooSmall(queue=queue.name, needed_gpus=at_once, max_gpus=queue.max_gpus)
@@ -30,10 +30,10 @@ def too_large(job: Job, queue: Queue) -> QueueTooSmall | None:
 
 def unfit(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
     """Return what of a job no node could hold, even idle, or None; O(kinds of task x GPUs)."""
-    for need in dict.fromkeys(need_of(task) for task in job.tasks):
-        if misfit(need, nodes):
-            return NothingFits(need=f"{described(need)} on one node")
+    for demand in dict.fromkeys(task.demand for task in job.tasks):
+        if misfit(demand, nodes):
+            return NothingFits(need=f"{described(demand)} on one node")
     if job.gang and len(job.tasks) > 1 and not gang_fits(job.tasks, nodes):
-        total = sum(t.gpus for t in job.tasks)
+        total = amount_of(sum(t.demand.gpus_milli for t in job.tasks))
         return NothingFits(need=f"{len(job.tasks)} tasks with {total} GPUs at once (a gang)")
     return None

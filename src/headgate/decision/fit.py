@@ -6,83 +6,130 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from headgate.base.units import format_size
-from headgate.model import Node, Task
+from headgate.model import CPUS, UNLIMITED, WHOLE, Demand, Node, Task, amount_of
+from headgate.protocol import Reason
+from headgate.protocol.reasons import NoFittingNode, NoFreeCpu, NoFreeResource
+from headgate.state import Scratch, State
 
 
-def need_of(task: Task) -> Task:
-    """Return a task that needs the same of a node, and nothing else; equal for equal needs."""
-    if task.gpus:
-        return Task(gpus=task.gpus, gpu_memory_bytes=task.gpu_memory_bytes)
-    return Task(gpus=0, cpus=task.cpus)
+def described(demand: Demand) -> str:
+    """Return what a run holds, in words."""
+    words = [_gpus(demand)] if demand.gpus else []
+    if demand.cpus_milli:
+        cpus = amount_of(demand.cpus_milli)
+        words.append("a CPU slot" if cpus == 1 else f"{cpus} CPU slots")
+    if demand.memory_bytes:
+        words.append(f"{format_size(demand.memory_bytes)} of memory")
+    words += [f"{amount_of(milli)} of '{name}'" for name, milli in demand.custom]
+    *first, last = words or ["nothing"]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
-def described(task: Task) -> str:
-    """Return what a task needs, in words."""
-    if not task.gpus:
-        return f"{task.cpus} CPU slots" if task.cpus != 1 else "a CPU slot"
-    gpus = f"{task.gpus} GPUs" if task.gpus != 1 else "a GPU"
-    return gpus + (f" with {format_size(task.gpu_memory_bytes)}" if task.gpu_memory_bytes else "")
+def _gpus(demand: Demand) -> str:
+    memory = format_size(demand.gpu_memory_bytes) if demand.gpu_memory_bytes else ""
+    if not demand.in_part:
+        gpus = f"{demand.gpus} GPUs" if demand.gpus != 1 else "a GPU"
+        return f"{gpus} with {memory}" if memory else gpus
+    if not demand.gpu_milli:
+        return f"{memory} of a GPU's memory"
+    share = f"{amount_of(demand.gpu_milli)} of a GPU"
+    return f"{share} with {memory} of its memory" if memory else share
 
 
-def room(node: Node, need: Task) -> int:
-    """Return how many tasks of a need an idle node holds."""
-    if need.gpus:
-        return sum(g.memory_bytes >= need.gpu_memory_bytes for g in node.gpus) // need.gpus
-    return node.cpus // need.cpus
+def room(node: Node, demand: Demand) -> int:
+    """Return how many runs of a demand an idle node holds; UNLIMITED where nothing bounds them."""
+    bounds = [UNLIMITED]
+    if demand.in_part:
+        bounds.append(sum(_parts(gpu.memory_bytes, demand) for gpu in node.gpus) // demand.gpus)
+    elif demand.gpus:
+        fitting = sum(gpu.memory_bytes >= demand.gpu_memory_bytes for gpu in node.gpus)
+        bounds.append(fitting // demand.gpus)
+    if demand.cpus_milli:
+        bounds.append(WHOLE * node.cpus // demand.cpus_milli)
+    if demand.memory_bytes and node.memory_bytes is not None:
+        bounds.append(node.memory_bytes // demand.memory_bytes)
+    there = dict(node.custom)
+    bounds += [there.get(name, 0) // milli for name, milli in demand.custom if milli]
+    return min(bounds)
 
 
-def misfit(task: Task, nodes: Iterable[Node]) -> str:
-    """Return why no idle node can hold a task, or nothing if one can."""
-    if any(room(node, task) for node in nodes):
+def _parts(memory_bytes: int, demand: Demand) -> int:
+    """Return how many parts such as a demand's there are of a GPU with so much memory."""
+    part_bytes = demand.part_bytes(memory_bytes)
+    bounds = [WHOLE // demand.gpu_milli] if demand.gpu_milli else []
+    return min([*bounds, memory_bytes // part_bytes] if part_bytes else bounds, default=UNLIMITED)
+
+
+def misfit(demand: Demand, nodes: Iterable[Node]) -> str:
+    """Return why no idle node can hold a run of a demand, or nothing if one can."""
+    if any(room(node, demand) for node in nodes):
         return ""
-    return f"needs {described(task)} on one node, and no node has that"
+    return f"needs {described(demand)} on one node, and no node has that"
 
 
 def gang_misfit(tasks: Sequence[Task], nodes: Sequence[Node]) -> str:
     """Return why the idle cluster cannot hold all tasks at once, or nothing if it may.
 
-    Exact for tasks that are alike. For others every need is set against all tasks that need at
+    Exact for tasks that are alike. For others every demand is set against all tasks that need at
     least as much, which finds most gangs that cannot fit and never accuses one that can.
     """
-    needs = Counter(need_of(task) for task in tasks)
-    for need in needs:
-        as_big = sum(times for other, times in needs.items() if _at_least(other, need))
-        places = sum(room(node, need) for node in nodes)
+    demands = Counter(task.demand for task in tasks)
+    for demand in demands:
+        as_big = sum(times for other, times in demands.items() if _at_least(other, demand))
+        places = sum(room(node, demand) for node in nodes)
         if as_big > places:
             return (
-                f"the gang can never start: {as_big} of its tasks need {described(need)} each, "
+                f"the gang can never start: {as_big} of its tasks need {described(demand)} each, "
                 f"and the whole cluster holds {places} such tasks at once"
             )
-    gpus = sum(task.gpus for task in tasks)
+    gpus_milli = sum(demand.gpus_milli * times for demand, times in demands.items())
     total = sum(len(node.gpus) for node in nodes)
-    if gpus > total:
+    if gpus_milli > WHOLE * total:
+        gpus = amount_of(gpus_milli)
         return f"the gang can never start: it needs {gpus} GPUs at once, the cluster has {total}"
     return ""
 
 
+def _at_least(demand: Demand, other: Demand) -> bool:
+    """Return whether wherever a demand fits, another one would fit, too, in its place."""
+    custom = dict(demand.custom)
+    return (
+        bool(demand.gpus) == bool(other.gpus)
+        and demand.gpus >= other.gpus
+        and demand.gpu_milli >= other.gpu_milli
+        and demand.in_part == other.in_part
+        and demand.gpu_memory_bytes >= other.gpu_memory_bytes
+        and demand.cpus_milli >= other.cpus_milli
+        and demand.memory_bytes >= other.memory_bytes
+        and all(custom.get(name, 0) >= milli for name, milli in other.custom)
+    )
+
+
 def gang_fits(tasks: Sequence[Task], nodes: Sequence[Node]) -> bool:
-    """Say whether first fit, as `fifo` does it, places all tasks on idle nodes at once."""
-    free = [sorted(g.memory_bytes for g in node.gpus) for node in nodes]
-    slots = [node.cpus for node in nodes]
-    return all(_take_first(task, free, slots) for task in tasks)
+    """Return whether first fit, as `fifo` does it, places all tasks on idle nodes at once."""
+    state = State()
+    rows = [state.add_node(node) for node in nodes]
+    ledger = state.ledger
+    for number, task in enumerate(tasks):
+        demand = state.names.demand(task.demand)
+        options = ((row, ledger.devices(demand, row)) for row in rows)
+        found = next(((row, gpus) for row, gpus in options if gpus is not None), None)
+        if found is None:
+            return False
+        ledger.take(number, demand, *found)
+    return True
 
 
-def _take_first(task: Task, free: list[list[int]], slots: list[int]) -> bool:
-    """Take what a task needs from the first node that has it; say whether one has."""
-    for n, memories in enumerate(free):
-        if task.gpus:
-            fitting = [m for m in memories if m >= task.gpu_memory_bytes][: task.gpus]
-            if len(fitting) == task.gpus:
-                for memory_bytes in fitting:
-                    memories.remove(memory_bytes)
-                return True
-        elif slots[n] >= task.cpus:
-            slots[n] -= task.cpus
-            return True
-    return False
-
-
-def _at_least(task: Task, need: Task) -> bool:
-    if need.gpus:
-        return task.gpus >= need.gpus and task.gpu_memory_bytes >= need.gpu_memory_bytes
-    return not task.gpus and task.cpus >= need.cpus
+def no_room(scratch: Scratch, task: int) -> Reason:
+    """Return why a task that needs no GPU, or finds GPUs enough, fits no node on paper now."""
+    view, ledger = scratch.snapshot, scratch.ledger
+    nodes = view.live_nodes()
+    for kind, amount in view.names.needs[view.tasks.demand[task]]:
+        free = ledger.nodes.free.kind(kind)[nodes]
+        if not (free >= amount).any():
+            most = max(0, int(free.max(initial=0)))
+            if kind == CPUS:
+                return NoFreeCpu(needed_cpus=amount_of(amount), most_free_cpus=amount_of(most))
+            name = view.names.resources[kind]
+            return NoFreeResource(resource=name, needed=amount, most_free=most)
+    return NoFittingNode(need=described(view.demand(task)))

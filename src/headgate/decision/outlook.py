@@ -174,7 +174,7 @@ def _start(state: State, task: int) -> Start:
         job=state.job(state.tasks.job[task]).id,
         ordinal=state.ordinal(task),
         node=state.node(node).id,
-        gpus=state.tasks.held[task],
+        gpus=state.held_gpus(task),
         read_bytes=read_bytes(state, task, node),
         read_s=state.expected_read_s(task, node),
     )
@@ -196,7 +196,7 @@ def _cut(snapshot: Snapshot, task: int, now: float) -> Cut:
         job=snapshot.job(tasks.job[task]).id,
         ordinal=snapshot.ordinal(task),
         node=snapshot.node(tasks.node[task]).id,
-        gpus=tasks.held[task],
+        gpus=snapshot.held_gpus(task),
         ran_s=ran_s,
         lost_s=ran_s - snapshot.gained_s(task, now),
     )
@@ -213,6 +213,7 @@ def _jobs(
     for cut in cuts:
         ends.setdefault(cut.job, []).append(cut)
     found = []
+    held, holds = snapshot.gpus_of_jobs().tolist(), state.gpus_of_jobs().tolist()
     for row in np.flatnonzero(~np.isin(snapshot.jobs.state.array(), ENDED)).tolist():
         job = snapshot.job(row)
         begun, ended = begins.get(job.id, []), ends.get(job.id, [])
@@ -222,8 +223,8 @@ def _jobs(
                 job=job.id,
                 user=job.user,
                 queue=job.queue,
-                held_gpus=snapshot.jobs.held_gpus[row],
-                holds_gpus=state.jobs.held_gpus[row],
+                held_gpus=held[row],
+                holds_gpus=holds[row],
                 started_tasks=len(begun),
                 cut_tasks=len(ended),
                 waiting_tasks=state.jobs.waiting[row] + state.jobs.waiting_cpu[row],

@@ -16,10 +16,12 @@ from headgate.state.tables import GPU_FREE, GPU_GONE
 
 
 def unplaceable(job: Job) -> str | None:
-    """Return what it is about a job that single GPUs cannot serve, or None."""
+    """Return what it is about a job that single whole GPUs cannot serve, or None."""
     if _is_gang(job):
         return "gangs"
-    return "tasks of several GPUs" if any(t.gpus > 1 for t in job.tasks) else None
+    if any(t.gpus > 1 for t in job.tasks):
+        return "tasks of several GPUs"
+    return "tasks with part of a GPU" if any(t.demand.in_part for t in job.tasks) else None
 
 
 def _is_gang(job: Job) -> bool:
@@ -162,7 +164,7 @@ def _stands(
     classes, at = len(hardware.class_bytes), np.searchsorted(census.job, jobs)
     free = np.flatnonzero(snapshot.gpus.task.array()[hardware.row] == GPU_FREE)
     nodes = len(snapshot.nodes.alive)
-    held, queue = _ints(snapshot.jobs.held_gpus)[jobs], _ints(snapshot.jobs.queue)[jobs]
+    held, queue = snapshot.gpus_of_jobs().astype(np.int64)[jobs], _ints(snapshot.jobs.queue)[jobs]
     ceiling = _ceilings(snapshot, held, queue)
     return Standing(
         snapshot=snapshot,
@@ -233,7 +235,7 @@ def _ceilings(snapshot: Snapshot, held: Ints, queue: Ints) -> Ints:
     """Return what each queue leaves to jobs that hold so much, its other jobs' GPUs taken off."""
     specs = snapshot.queues.spec.array()
     limits = np.array([NO_CEILING if q.max_gpus is None else q.max_gpus for q in specs], np.int64)
-    others = _ints(snapshot.queues.held_gpus)
+    others = snapshot.gpus_of_queues().astype(np.int64)
     np.subtract.at(others, queue, held)
     left: Ints = np.maximum(limits - others, 0)
     return left

@@ -18,6 +18,7 @@ from headgate.decision.policy import Policy
 from headgate.decision.whatif import WhatIf
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, TaskState
+from headgate.state.ledger import Ledger
 from headgate.state.life import HOLDING
 from headgate.state.tables import GPU_GONE
 
@@ -162,7 +163,7 @@ class _Asked:
         jobs = self._snapshot.jobs
         return Holding(
             job=self._snapshot.job(job).id,
-            held_gpus=jobs.held_gpus[job],
+            held_gpus=int(self._snapshot.gpus_of_jobs()[job]),
             waiting_tasks=jobs.waiting[job],
             share_gpus=account.share_gpus,
             may_win_gpus=account.may_win_gpus,
@@ -172,7 +173,7 @@ class _Asked:
     def _holders(self, accounts: dict[int, Account]) -> tuple[Holding, ...]:
         if self._job not in accounts or self._told.reason is None:
             return ()
-        held = self._snapshot.jobs.held_gpus
+        held = self._snapshot.gpus_of_jobs().tolist()
 
         def above(job: int) -> int:
             share = accounts[job].share_gpus
@@ -189,7 +190,7 @@ class _Asked:
         tasks, node = self._snapshot.tasks, self._snapshot.tasks.node[task]
         return Run(
             node=self._snapshot.node(node).id,
-            gpus=tasks.held[task],
+            gpus=self._snapshot.held_gpus(task),
             since=tasks.launched_at[task],
             ends=self._ends(task),
             read_bytes=read_bytes(self._snapshot, task, node),
@@ -219,14 +220,15 @@ class _Asked:
     def _places(self, task: int) -> list[_Option]:
         """Return the nodes on which a task fits when they are idle, each with its price."""
         snapshot, found = self._snapshot, []
-        need, cpus = snapshot.tasks.gpus[task], snapshot.tasks.cpus[task]
+        need, demand = snapshot.tasks.gpus[task], snapshot.tasks.demand[task]
+        ledger = Ledger.on_paper(snapshot)
         price = self._price()
         for node in snapshot.live_nodes():
             gpus = self._gpus(node, snapshot.tasks.memory_bytes[task]) if need else []
-            if len(gpus) < need or snapshot.node(node).cpus < cpus:
+            if len(gpus) < need or ledger.never_has(demand, node):
                 continue
             free = [g for g in gpus if g.holder < 0]
-            fits = len(free) >= need and snapshot.nodes.free_cpus[node] >= cpus
+            fits = len(free) >= need and not ledger.lacks(demand, node)
             held = [g for g in gpus if g.holder >= 0]
             gpu = min(free if fits else held, key=_Gpu.order, default=None)
             found.append(_Option(node=node, cost_s=price(task, node), free=fits, gpu=gpu))

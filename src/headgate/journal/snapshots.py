@@ -19,7 +19,8 @@ from pydantic import ConfigDict, TypeAdapter
 
 from headgate.base.column import Column, FrozenColumn
 from headgate.base.lists import FrozenLists, Lists
-from headgate.model import Bandwidth, Dataset, Job, Node, Queue
+from headgate.base.vectors import FrozenVectors, Vectors
+from headgate.model import BASE_KINDS, Bandwidth, Dataset, Demand, Job, Node, Queue
 from headgate.protocol import Timer
 from headgate.state import Snapshot
 from headgate.state.tables import TABLES, empty, freeze
@@ -46,14 +47,16 @@ class _Rest:
     users: list[str]
     shards: list[str]
     kinds: list[KindKey]
+    resources: list[str]
+    demands: list[Demand]
     messages: list[str | None]
-    held: list[tuple[int, ...] | None]
+    granted: list[tuple[int, ...]]
     queues: list[Queue]
     nodes: list[Node]
 
 
 _ADAPTER = TypeAdapter(tuple[_Rest], config=ConfigDict(ser_json_inf_nan="constants"))
-_OBJECTS = {("jobs", "message"): "messages", ("tasks", "held"): "held",
+_OBJECTS = {("jobs", "message"): "messages", ("grants", "gpus"): "granted",
             ("queues", "spec"): "queues", ("nodes", "spec"): "nodes"}  # fmt: skip
 
 
@@ -77,8 +80,10 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     return file.getvalue()
 
 
-def _arrays(name: str, column: FrozenColumn | FrozenLists) -> dict[str, Any]:
+def _arrays(name: str, column: FrozenColumn | FrozenLists | FrozenVectors) -> dict[str, Any]:
     if isinstance(column, FrozenColumn):
+        return {name: column.array()}
+    if isinstance(column, FrozenVectors):
         return {name: column.array()}
     offsets, numbers = column.flat(np.arange(len(column)))
     return {f"{name}.offsets": offsets, f"{name}.numbers": numbers}
@@ -103,6 +108,8 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         users=names.users[:users],
         shards=names.shards[: len(snapshot.shards.size_bytes)],
         kinds=[key for _, key in kinds[: len(snapshot.kinds.compute_s)]],  # type: ignore[misc]
+        resources=names.resources[:],
+        demands=names.demands[:],
         **objects,
     )
 
@@ -137,7 +144,15 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
         shard_rows=_rows(rest.shards),
         input_rows=_rows(inputs),
         kind_rows=_rows(rest.kinds),
+        resources=[*BASE_KINDS],
+        demands=[],
+        demand_rows={},
+        needs=[],
     )
+    for name in rest.resources:
+        names.resource(name)
+    for demand in rest.demands:
+        names.demand(demand)
     return Snapshot(
         version=rest.version,
         now=rest.now,
@@ -163,7 +178,7 @@ def _rows(names: Any) -> dict[Any, int]:
 def _table(name: str, arrays: Mapping[str, Any], rest: _Rest) -> Any:
     table = empty(TABLES[name])
     for field in fields(TABLES[name]):
-        column: Column | Lists = getattr(table, field.name)
+        column: Column | Lists | Vectors = getattr(table, field.name)
         key = f"{name}.{field.name}"
         if isinstance(column, Lists):
             offsets, numbers = arrays[f"{key}.offsets"], arrays[f"{key}.numbers"]
@@ -171,6 +186,9 @@ def _table(name: str, arrays: Mapping[str, Any], rest: _Rest) -> Any:
             flat = numbers.tolist()
             for start, end in itertools.pairwise(ends):
                 column.append(tuple(flat[start:end]))
+        elif isinstance(column, Vectors):
+            for amounts in arrays[key].tolist():
+                column.append(amounts)
         elif (name, field.name) in _OBJECTS:
             for value in getattr(rest, _OBJECTS[name, field.name]):
                 column.append(value)

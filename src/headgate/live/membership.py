@@ -290,5 +290,7 @@ def _node(member: Member, report: AgentReport) -> Node:
         rack=member.rack,
         gpus=gpus,
         cpus=max(1, member.cpus),
+        memory_bytes=report.machine.memory_bytes or None,
+        custom=member.custom,
         incarnation=member.ray_id,
     )

@@ -29,7 +29,7 @@ from typing import Any
 import psutil
 
 from headgate.base.errors import WorldError
-from headgate.model import Gpu, Node
+from headgate.model import WHOLE, Gpu, Node
 
 NAMESPACE = "headgate"
 NAME_LABEL, RACK_LABEL, MEMORY_LABEL = "headgate-node", "headgate-rack", "headgate-gpu-memory"
@@ -89,9 +89,15 @@ class LocalCluster:
     nodes: dict[str, Node] = field(default_factory=dict)
 
 
+_RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")  # and such as node:10.0.0.1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A node of the Ray cluster as Ray sees it; `ray_id` is new whenever the node comes back."""
+    """A node of the Ray cluster as Ray sees it; `ray_id` is new whenever the node comes back.
+
+    `custom` are its custom resources in thousandths, by name.
+    """
 
     name: str
     ray_id: str
@@ -100,6 +106,7 @@ class Member:
     gpus: int
     cpus: int
     gpu_memory_bytes: int | None
+    custom: tuple[tuple[str, int], ...] = ()
 
 
 def start_nodes(
@@ -316,7 +323,18 @@ def _member(entry: Mapping[str, Any]) -> Member:
         gpus=int(resources.get("GPU", 0)),
         cpus=int(resources.get("CPU", 0)),
         gpu_memory_bytes=None if memory is None else int(memory),
+        custom=_custom(resources),
     )
+
+
+def _custom(resources: Mapping[str, float]) -> tuple[tuple[str, int], ...]:
+    """Return the resources that an operator named: not those that every Ray node has."""
+    own = {
+        name: round(WHOLE * amount)
+        for name, amount in resources.items()
+        if name not in _RAY_RESOURCES and ":" not in name
+    }
+    return tuple(sorted(own.items()))
 
 
 def _need_ray() -> None:

@@ -17,7 +17,7 @@ def launch_of(state: State, task: int) -> LaunchTask:
     return LaunchTask(
         run=state.run_id(task),
         node=state.node(node).id,
-        gpus=state.tasks.held[task],
+        gpus=state.held_gpus(task),
         reads=state.planned_reads(task, node),
         progress_s=state.tasks.progress_s[task],
     )

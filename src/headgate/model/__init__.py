@@ -12,11 +12,18 @@ from headgate.model.job import (
     result_ids,
     task_of_result,
 )
+from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE, Demand, amount_of
 
 __all__ = [
+    "BASE_KINDS",
+    "CPUS",
+    "MEMORY",
     "SHARED",
+    "UNLIMITED",
+    "WHOLE",
     "Bandwidth",
     "Dataset",
+    "Demand",
     "Gpu",
     "Job",
     "Locality",
@@ -27,6 +34,7 @@ __all__ = [
     "RunId",
     "Shard",
     "Task",
+    "amount_of",
     "part_sizes",
     "result_id",
     "result_ids",

@@ -29,8 +29,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One host; its GPUs are known by their index, `cpus` are slots for tasks without a GPU.
+    """One host; its GPUs are known by their index.
 
+    `memory_bytes` of None is not counted: as much as anyone asks for. `custom` are amounts of other
+    kinds in thousandths, by name.
     `incarnation` tells a node that came back from the one that went, where a world can.
     """
 
@@ -38,6 +40,8 @@ class Node:
     rack: str
     gpus: tuple[Gpu, ...]
     cpus: int = 4
+    memory_bytes: int | None = None
+    custom: tuple[tuple[str, int], ...] = ()
     incarnation: str = ""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headgate.model.data import Shard
+from headgate.model.resources import WHOLE, Demand
 
 _RESULT = re.compile(r"[0-9]+(\.[0-9]+)?")
 
@@ -18,7 +19,9 @@ class Task:
 
     `reads` are shard ids: shards of the job, of a dataset, or results of earlier tasks (see
     `result_id`). `after` are ordinals of tasks of the same job that must have finished first.
-    A task with `gpus` = 0 holds `cpus` slots of its node instead; one with GPUs holds no slots.
+    What it holds while it runs is its `demand`: of `gpus` GPUs all, or `gpu_milli` thousandths, and
+    of its node what it names; one that names no `cpus` holds one CPU without GPUs, and none beside
+    them. `custom` are (name, thousandths), by name.
     `compute_s` is the time it computes after reading, where known (always in a simulation).
     Every `checkpoint_s` seconds of computing it saves what it has done, on a path that all nodes
     see, and its next run goes on from there; 0 is never. Its result is cut into `parts` shards, so
@@ -29,11 +32,27 @@ class Task:
     after: tuple[int, ...] = ()
     gpus: int = 1
     gpu_memory_bytes: int = 0
-    cpus: int = 1
+    gpu_milli: int = WHOLE
+    cpus: float | None = None
+    memory_bytes: int = 0
+    custom: tuple[tuple[str, int], ...] = ()
     compute_s: float = 0.0
     output_bytes: int = 0
     parts: int = 1
     checkpoint_s: float = 0.0
+
+    @property
+    def demand(self) -> Demand:
+        """What one run of it holds."""
+        cpus = self.cpus if self.cpus is not None else float(not self.gpus)
+        return Demand(
+            cpus_milli=round(WHOLE * cpus),
+            memory_bytes=self.memory_bytes,
+            custom=self.custom,
+            gpus=self.gpus,
+            gpu_milli=self.gpu_milli,
+            gpu_memory_bytes=self.gpu_memory_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

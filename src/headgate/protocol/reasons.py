@@ -47,14 +47,46 @@ class NoFreeGpu(Reason):
 class NoFreeCpu(Reason):
     """Every slot for tasks without a GPU is held."""
 
-    needed_cpus: int
-    most_free_cpus: int
+    needed_cpus: float
+    most_free_cpus: float
 
     def detail(self) -> str:
         return (
             f"{self.needed_cpus} CPU slots needed on one node, at most {self.most_free_cpus} free; "
             "starts when running tasks end"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoFreeResource(Reason):
+    """No node has enough of something free, or enough of everything at once.
+
+    Amounts are bytes of memory, else thousandths.
+    """
+
+    resource: str
+    needed: int
+    most_free: int
+
+    def detail(self) -> str:
+        if self.resource == "memory":
+            needed, free = format_size(self.needed), format_size(self.most_free)
+        else:
+            needed, free = f"{self.needed / 1000:g}", f"{self.most_free / 1000:g}"
+        return (
+            f"{needed} of {self.resource} needed on one node, at most {free} free; "
+            "starts when running tasks end"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoFittingNode(Reason):
+    """Each thing that the task needs is free somewhere, but not all of it on one node."""
+
+    need: str
+
+    def detail(self) -> str:
+        return f"{self.need} needed on one node, no node has all of it free; starts when one has"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

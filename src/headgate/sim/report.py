@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate.model import WHOLE
 from headgate.sim.run import Outcome
 from headgate.sim.world import Start
 from headgate.traces import Trace
@@ -48,7 +49,7 @@ def jobs_table(outcome: Outcome, *, pooled: bool, trace: Trace | None) -> pa.Tab
         "submit_s": pa.array(state.jobs.submitted_at.array(), pa.float64()),
         "start_s": _times(state.jobs.started_at.array().tolist()),
         "end_s": _times(state.jobs.ended_at.array().tolist()),
-        "gpus": pa.array(state.jobs.peak_gpus.array(), pa.int64()),
+        "gpus": pa.array(-(-state.jobs.peak_gpus_milli.array() // WHOLE), pa.int64()),
         "node": pa.array(
             [",".join(nodes[job.id]) if job.id in nodes else None for job in state.names.jobs],
             pa.string(),

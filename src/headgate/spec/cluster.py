@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from headgate.model import Bandwidth, Gpu, Node
+from headgate.model import WHOLE, Bandwidth, Gpu, Node
 from headgate.spec.document import Document, Place
+from headgate.spec.needs import Amount
 from headgate.spec.shape import Count, Name, Rate, Shape, Size, shown, take
 
 _MOST_NODES = 100_000
@@ -42,6 +43,8 @@ class NodeShape(Shape):
     gpu_memory: Size | None = None
     gpu_model: str = ""
     cpus: Count = 4
+    memory: Size | None = None
+    custom: dict[Name, Amount] = Field(default_factory=dict)
 
 
 class RackShape(Shape):
@@ -152,7 +155,7 @@ def _nodes(document: Document, rack: RackShape, at: Place) -> list[tuple[Place, 
         if shape.name is None and document.is_clean((*place, number, "name")):
             document.add((*place, number, "name"), "is missing")
         gpus = _gpus(document, shape, (*place, number))
-        node = Node(id=shape.name or "?", rack=rack.name, gpus=gpus, cpus=shape.cpus)
+        node = _node(shape, shape.name or "?", rack.name, gpus)
         nodes.append(((*place, number), node))
     if not rack.nodes:
         document.add(place, "must not be empty")
@@ -175,10 +178,19 @@ def _alike(document: Document, rack: RackShape, count: int, at: Place) -> list[t
         document.add((*at, "node", "name"), problem, hint)
     gpus = _gpus(document, shape, (*at, "node"))
     names = (f"{rack.name}-n{number}" for number in range(1, count + 1))
-    return [
-        ((*at, "nodes"), Node(id=name, rack=rack.name, gpus=gpus, cpus=shape.cpus))
-        for name in names
-    ]
+    return [((*at, "nodes"), _node(shape, name, rack.name, gpus)) for name in names]
+
+
+def _node(shape: NodeShape, name: str, rack: str, gpus: tuple[Gpu, ...]) -> Node:
+    custom = sorted((kind, round(WHOLE * amount)) for kind, amount in shape.custom.items())
+    return Node(
+        id=name,
+        rack=rack,
+        gpus=gpus,
+        cpus=shape.cpus,
+        memory_bytes=shape.memory,
+        custom=tuple(custom),
+    )
 
 
 def _gpus(document: Document, shape: NodeShape, at: Place) -> tuple[Gpu, ...]:

@@ -134,7 +134,7 @@ def _short_form(job_file: JobFile) -> Tasks:
 
 
 def _task(resources: Resources) -> Task:
-    return Task(gpus=resources.gpus, gpu_memory_bytes=resources.gpu_memory, cpus=resources.cpus)
+    return Task(**resources.task_fields())
 
 
 def _program(

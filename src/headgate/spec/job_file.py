@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from headgate.base.errors import nearest
 from headgate.spec.document import Document, Place, read_document
 from headgate.spec.forms import excess
+from headgate.spec.needs import Gpus, Needs
 from headgate.spec.shape import (
     Count,
     Keep,
@@ -21,7 +22,6 @@ from headgate.spec.shape import (
     Positive,
     Priority,
     Shape,
-    Size,
     shown,
     take,
 )
@@ -52,18 +52,14 @@ def _shared_path(value: Any) -> Any:
     return value
 
 
-class Resources(Shape):
-    """What one task holds while it runs; one without GPUs holds CPU slots of its node."""
-
-    gpus: Annotated[Count, Field(description="whole GPUs of one node")] = 1
-    gpu_memory: Annotated[Size, Field(description="needed on each of them")] = 0
-    cpus: Annotated[Positive, Field(description="CPU slots, for tasks without a GPU")] = 1
+class Resources(Needs):
+    """What one task holds while it runs."""
 
 
 class ReduceResources(Resources):
     """The same; an update or a reduce task holds no GPU unless told."""
 
-    gpus: Annotated[Count, Field(description="whole GPUs of one node")] = 0
+    gpus: Annotated[Gpus, Field(description="as for tasks")] = 0
 
 
 class Data(Shape):
@@ -270,7 +266,7 @@ def _check_stages(document: Document, job: JobFile) -> None:
     if job.run is not None:
         _check_command(document, ("run",), job.run, shards=0)
     if job.resources is not None:
-        _check_resources(document, ("resources",), job.resources)
+        job.resources.check(document, ("resources",))
     if job.tasks is not None:
         if "checkpoint" in document.data["tasks"] and job.tasks.checkpoint is None:
             _check_given(document, ("tasks", "checkpoint"))
@@ -353,15 +349,10 @@ def _check_stage(
     document: Document, place: Place, stage: Tasks | Update, *, shards: int, parted: bool = False
 ) -> None:
     _check_params(document, (*place, "params"), stage.params)
-    _check_resources(document, (*place, "resources"), stage.resources)
+    stage.resources.check(document, (*place, "resources"))
     if stage.params and not is_function(stage.run):
         document.add((*place, "params"), "is for functions; a command takes its arguments in 'run'")
     _check_command(document, (*place, "run"), stage.run, shards=shards, parted=parted)
-
-
-def _check_resources(document: Document, place: Place, resources: Resources) -> None:
-    if resources.gpu_memory and not resources.gpus and document.is_clean((*place, "gpus")):
-        document.add((*place, "gpu_memory"), "a task without a GPU needs no GPU memory")
 
 
 def _check_command(

@@ -15,7 +15,8 @@ from pydantic import BeforeValidator, Field
 from headgate.model import Shard, Task
 from headgate.spec.document import Document, Place
 from headgate.spec.forms import excess, iterated, mapped, merged, wavefront
-from headgate.spec.shape import Count, Pairs, Positive, Seconds, Shape, Size, take
+from headgate.spec.needs import Gpus, Needs
+from headgate.spec.shape import Count, Pairs, Positive, Seconds, Size, take
 
 
 def _one_or_more(value: Any) -> Any:
@@ -25,17 +26,14 @@ def _one_or_more(value: Any) -> Any:
 Sizes = Annotated[list[Size], Field(min_length=1), BeforeValidator(_one_or_more)]
 
 
-class NeedShape(Shape):
+class NeedShape(Needs):
     compute_s: Seconds = 0.0
     checkpoint_s: Seconds = 0.0
-    gpus: Count = 1
-    gpu_memory: Size = 0
-    cpus: Positive = 1
     output_bytes: Size = 0
 
 
 class UpdateShape(NeedShape):
-    gpus: Count = 0
+    gpus: Gpus = 0
     must: ClassVar = ("compute_s",)
 
 

@@ -11,8 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
 from headgate.base.rng import stream
-from headgate.decision.fit import gang_misfit, misfit, need_of
-from headgate.model import Job, Node, Queue, Shard, Task, result_id
+from headgate.decision.fit import gang_misfit, misfit
+from headgate.model import Demand, Job, Node, Queue, Shard, Task, amount_of, result_id
 from headgate.spec.document import Document, Place
 from headgate.spec.scenario_forms import FORMS, NeedShape, shards_of, take_form, tasks_of
 from headgate.spec.shape import Count, Name, Priority, Seconds, Shape, Size, shown, take
@@ -71,7 +71,7 @@ class JobsBuilder:
     replicas: dict[tuple[str, str], Shard] = field(default_factory=dict)
     _shards: dict[str, Shard] = field(default_factory=dict)
     _known: dict[str, None] = field(init=False)
-    _misfits: dict[Task, str] = field(default_factory=dict)
+    _misfits: dict[Demand, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._known = {node.id: None for node in self.nodes}
@@ -160,16 +160,13 @@ class JobsBuilder:
     def _task(self, shape: NeedShape, place: Place) -> Task:
         """Return a task with these needs, which some node can hold."""
         task = Task(
-            gpus=shape.gpus,
-            gpu_memory_bytes=shape.gpu_memory,
-            cpus=shape.cpus,
+            **shape.task_fields(),
             compute_s=shape.compute_s,
             checkpoint_s=shape.checkpoint_s,
             output_bytes=shape.output_bytes,
         )
-        if shape.gpu_memory and not shape.gpus and self.document.is_clean((*place, "gpus")):
-            self.document.add((*place, "gpu_memory"), "a task without a GPU needs no GPU memory")
-        need = need_of(task)
+        shape.check(self.document, place)
+        need = task.demand
         if need not in self._misfits:
             self._misfits[need] = misfit(need, self.nodes)
         if self._misfits[need] and self.document.is_clean(("cluster",)):
@@ -207,7 +204,7 @@ class JobsBuilder:
         if any(task.after for task in tasks):
             self.document.add(at, "a gang starts all its tasks at once, yet some come after others")
         most = self.queues[shape.queue].max_gpus if shape.queue in self.queues else None
-        gpus = sum(task.gpus for task in tasks)
+        gpus = amount_of(sum(task.demand.gpus_milli for task in tasks))
         if not self.document.is_clean(place) or not self.document.is_clean(("cluster",)):
             return
         if problem := gang_misfit(tasks, self.nodes):

@@ -240,6 +240,7 @@ Keep = Annotated[  # seconds; `inf` is forever, None where a file does not say
         }
     ),
 ]
+
 Rate = Annotated[float, Field(ge=1, le=1e18), BeforeValidator(_size)]  # bytes per second
 Seconds = Annotated[float, Field(ge=0, le=1e12)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]

@@ -35,12 +35,12 @@ class Changes:
     @cached_property
     def jobs(self) -> Ints:
         """Jobs in another state, or that hold or have other tasks left than they did."""
-        return self._rows("jobs", "state", "waiting", "unfinished", "held_gpus")
+        return self._rows("jobs", "state", "waiting", "unfinished", "held_gpus_milli")
 
     @cached_property
     def queues(self) -> Ints:
         """Queues that were changed, even to what they are already, or that hold other GPUs."""
-        return self._rows("queues", "spec", "held_gpus")
+        return self._rows("queues", "spec", "held_gpus_milli")
 
     @cached_property
     def nodes(self) -> Ints:

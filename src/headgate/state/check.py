@@ -8,9 +8,10 @@ import numpy as np
 
 from headgate.base.column import Array
 from headgate.base.errors import InvariantBroken
+from headgate.model import UNLIMITED, WHOLE
 from headgate.state.life import ENDED, HOLDING, JobState, TaskState
 from headgate.state.state import State
-from headgate.state.tables import GPU_FREE, GPU_GONE
+from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
 
 def check(state: State) -> None:
@@ -38,27 +39,70 @@ def _check_gpus(state: State) -> None:
     expected = np.full(len(holder), GPU_GONE)
     for node in state.live_nodes():
         expected[first[node] : first[node] + state.nodes.gpu_count[node]] = GPU_FREE
+    milli = np.where(expected == GPU_FREE, WHOLE, 0)
+    bytes_left = np.where(expected == GPU_FREE, state.gpus.memory_bytes.array(), 0)
     idle = ~np.isin(states, HOLDING)
-    none = np.fromiter((held is None for held in tasks.held.array()), bool, len(states))
-    _require("a task holds something exactly while it runs", idle == none, held=none)
-    cpus_held = np.zeros(len(alive), np.int64)
+    none = tasks.grant.array() < 0
+    _require("a task holds something exactly while it runs", idle == none, grant=none)
+    granted = np.flatnonzero(state.grants.task.array() >= 0)
+    _require("each grant is one run's", len(granted) == int((~idle).sum()), grants=granted)
+    held = np.zeros((len(alive), len(state.names.resources)), np.int64)
     for task in np.flatnonzero(~idle).tolist():
-        node, held = tasks.node[task], tasks.held[task]
-        _require("a task holds GPUs of a node that is up", bool(alive[node]), task=task)
-        _require("a task holds as many GPUs as it needs", len(held) == tasks.gpus[task], task=task)
-        for gpu in held:
-            _require("no GPU is held twice", expected[first[node] + gpu] == GPU_FREE, task=task)
-            enough = state.gpus.memory_bytes[first[node] + gpu] >= tasks.memory_bytes[task]
+        node, demand = tasks.node[task], state.demand(task)
+        _require("a task holds something of a node that is up", bool(alive[node]), task=task)
+        _require("a grant is of its task", _is_of(state, task), task=task)
+        for kind, amount in state.names.needs[tasks.demand[task]]:
+            held[node, kind] += amount
+        indices = state.held_gpus(task)
+        _require("a task holds as many GPUs as it needs", len(indices) == demand.gpus, task=task)
+        for gpu in (first[node] + index for index in indices):
+            size = state.gpus.memory_bytes[gpu]
+            _require("no GPU is held twice", expected[gpu] in (GPU_FREE, GPU_IN_PART), task=task)
+            enough = size >= demand.gpu_memory_bytes
             _require("a held GPU has the memory that the task needs", enough, task=task)
-            expected[first[node] + gpu] = task
-        cpus_held[node] += tasks.cpus[task]
+            if not demand.in_part:
+                _require("no GPU is held twice", expected[gpu] == GPU_FREE, task=task)
+                expected[gpu] = task
+                continue
+            expected[gpu] = GPU_IN_PART
+            milli[gpu] -= demand.gpu_milli
+            bytes_left[gpu] -= demand.part_bytes(size)
+            _require("no GPU is held twice", min(milli[gpu], bytes_left[gpu]) >= 0, task=task)
     _require("GPUs know their holders", expected == holder, gpus=np.flatnonzero(expected != holder))
+    for law, told, counted in (
+        ("free shares of GPUs are counted", state.gpus.free_milli, milli),
+        ("free memory of GPUs is counted", state.gpus.free_bytes, bytes_left),
+    ):
+        _require(law, told.array() == counted, counted=counted)
     free = np.bincount(nodes[holder == GPU_FREE], minlength=len(alive))
     _require("free GPUs are counted", free == state.nodes.free_gpus.array(), free=free)
-    cpus = np.array([state.node(n).cpus if alive[n] else 0 for n in range(len(alive))])
-    slots = state.nodes.free_cpus.array()
-    _require("free CPU slots are counted", cpus - cpus_held == slots, slots=slots)
-    _require("no CPU slot is held twice", slots >= 0, slots=slots)
+    _check_amounts(state, held)
+
+
+def _is_of(state: State, task: int) -> bool:
+    """Return whether a task's grant says of it what the task says itself."""
+    grants, tasks, grant = state.grants, state.tasks, state.tasks.grant[task]
+    found = grants.task[grant], grants.node[grant], grants.demand[grant]
+    return found == (task, tasks.node[task], tasks.demand[task])
+
+
+def _check_amounts(state: State, held: Array) -> None:
+    """What is free of each node and kind is what it has, less what grants hold."""
+    nodes = range(len(state.nodes.alive))
+    for kind, name in enumerate(state.names.resources):
+        total = np.array([_amount(state, node, name) for node in nodes], np.int64)
+        free = state.nodes.free.kind(kind)
+        _require(f"free {name} is counted", total - held[:, kind] == free, free=free)
+        _require(f"no {name} is held twice", free >= 0, free=free)
+
+
+def _amount(state: State, node: int, name: str) -> int:
+    spec = state.node(node)
+    if not state.nodes.alive[node]:
+        return 0
+    if name == "memory":
+        return UNLIMITED if spec.memory_bytes is None else spec.memory_bytes
+    return WHOLE * spec.cpus if name == "cpus" else dict(spec.custom).get(name, 0)
 
 
 def _check_counters(state: State) -> None:
@@ -66,6 +110,7 @@ def _check_counters(state: State) -> None:
     tasks, jobs = state.tasks, state.jobs
     count = len(state.names.jobs)
     states, job, gpus = tasks.state.array(), tasks.job.array(), tasks.gpus.array()
+    milli = np.array([d.gpus_milli for d in state.names.demands], np.int64)[tasks.demand.array()]
 
     def per_job(mask: Array, weights: Array | None = None) -> Array:
         chosen = None if weights is None else weights[mask]
@@ -78,7 +123,7 @@ def _check_counters(state: State) -> None:
         ("running", jobs.running, per_job(holding & (gpus > 0))),
         ("running_cpu", jobs.running_cpu, per_job(holding & (gpus == 0))),
         ("unfinished", jobs.unfinished, per_job(states != TaskState.FINISHED)),
-        ("held_gpus", jobs.held_gpus, per_job(holding, gpus)),
+        ("held_gpus_milli", jobs.held_gpus_milli, per_job(holding, milli)),
     ):
         wrong = np.flatnonzero(counted.array() != expected)
         _require(f"jobs count '{law}' rightly", len(wrong) == 0, jobs=wrong)
@@ -111,8 +156,8 @@ def _check_queues(state: State) -> None:
     in_flight = np.isin(states, (JobState.ACTIVE, JobState.STOPPING))
     flying = np.bincount(queue[in_flight], minlength=count)
     _require("jobs in flight are counted", flying == queues.in_flight.array(), counted=flying)
-    held = np.bincount(queue, weights=jobs.held_gpus.array(), minlength=count)
-    _require("queues count their GPUs", held == queues.held_gpus.array(), counted=held)
+    held = np.bincount(queue, weights=jobs.held_gpus_milli.array(), minlength=count)
+    _require("queues count their GPUs", held == queues.held_gpus_milli.array(), counted=held)
     for row in range(count):
         rows = np.flatnonzero((queue == row) & (states == JobState.QUEUED)).tolist()
         _require("queued jobs stand in order of arrival", rows == [*state.lines[row]], queue=row)

@@ -9,11 +9,13 @@ import numpy as np
 
 from headgate.base.column import FrozenColumn
 from headgate.base.lists import FrozenLists
+from headgate.base.vectors import FrozenVectors
 from headgate.model import Bandwidth, Dataset
 from headgate.protocol import Refusal, Timer
 from headgate.state.changes import Changes
 from headgate.state.tables import (
     GpuTable,
+    GrantTable,
     InputTable,
     JobTable,
     KindTable,
@@ -39,8 +41,9 @@ class Snapshot(View):
     tasks: TaskTable[FrozenColumn]
     jobs: JobTable[FrozenColumn]
     queues: QueueTable[FrozenColumn]
-    nodes: NodeTable[FrozenColumn]
+    nodes: NodeTable[FrozenColumn, FrozenVectors]
     gpus: GpuTable[FrozenColumn]
+    grants: GrantTable[FrozenColumn]
     shards: ShardTable[FrozenColumn, FrozenLists]
     inputs: InputTable[FrozenLists]
     kinds: KindTable[FrozenColumn]

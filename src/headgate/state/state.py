@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
 from headgate.base.column import Column
 from headgate.base.errors import InvariantBroken
 from headgate.base.lists import Lists
+from headgate.base.vectors import Vectors
 from headgate.model import (
+    BASE_KINDS,
+    WHOLE,
     Bandwidth,
     Dataset,
     Job,
@@ -28,13 +32,13 @@ from headgate.model import (
     result_ids,
 )
 from headgate.protocol import Refusal, Timer, Usage
+from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
 from headgate.state.line import Line
 from headgate.state.snapshot import Snapshot
 from headgate.state.tables import (
-    GPU_FREE,
-    GPU_GONE,
     GpuTable,
+    GrantTable,
     InputTable,
     JobTable,
     KindTable,
@@ -59,10 +63,10 @@ class State(View):
     """Tables, names and counters; see `headgate.state.tables` for the columns."""
 
     __slots__ = (
-        "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus", "inputs", "jobs",
-        "kinds", "lines", "log", "memos", "names", "next_job", "nodes", "now", "on_paper",
-        "policy_failures", "queues", "refusals", "result_of", "results", "shards", "tasks",
-        "timers", "user_rows", "version", "waiting_tasks",
+        "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus", "grants", "inputs",
+        "jobs", "kinds", "ledger", "lines", "log", "memos", "names", "next_job", "nodes", "now",
+        "on_paper", "policy_failures", "queues", "refusals", "result_of", "results", "shards",
+        "tasks", "timers", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -72,15 +76,18 @@ class State(View):
         self.tasks: TaskTable[Column] = empty(TaskTable)
         self.jobs: JobTable[Column] = empty(JobTable)
         self.queues: QueueTable[Column] = empty(QueueTable)
-        self.nodes: NodeTable[Column] = empty(NodeTable)
+        self.nodes: NodeTable[Column, Vectors] = empty(NodeTable)
         self.gpus: GpuTable[Column] = empty(GpuTable)
+        self.grants: GrantTable[Column] = empty(GrantTable)
         self.shards: ShardTable[Column, Lists] = empty(ShardTable)
         self.inputs: InputTable[Lists] = empty(InputTable)
         self.kinds: KindTable[Column] = empty(KindTable)
         self.names = Names(
             jobs=[], job_rows={}, node_rows={}, racks=[], users=[], queue_rows={}, shards=[],
-            shard_rows={}, input_rows={}, kind_rows={},
+            shard_rows={}, input_rows={}, kind_rows={}, resources=[*BASE_KINDS], demands=[],
+            demand_rows={}, needs=[],
         )  # fmt: skip
+        self.ledger = Ledger(self.names, self.nodes, self.gpus, self.grants)
         self.bandwidth = _UNKNOWN_BANDWIDTH
         self.refusals: Sequence[Refusal] = ()
         self.datasets: Mapping[str, Dataset] = {}  # replaced, never changed in place
@@ -110,6 +117,7 @@ class State(View):
             queues=freeze(self.queues),
             nodes=freeze(self.nodes),
             gpus=freeze(self.gpus),
+            grants=freeze(self.grants),
             shards=freeze(self.shards),
             inputs=freeze(self.inputs),
             kinds=freeze(self.kinds),
@@ -157,7 +165,7 @@ class State(View):
         self.names.queue_rows[queue.name] = len(self.lines)
         self.lines.append(Line())
         self.queues.spec.append(queue)
-        for column in (self.queues.held_gpus, self.queues.in_flight, self.queues.queued):
+        for column in (self.queues.held_gpus_milli, self.queues.in_flight, self.queues.queued):
             column.append(0)
 
     def add_node(self, node: Node) -> int:
@@ -168,22 +176,17 @@ class State(View):
             self.nodes.spec.append(node)
             for column in (
                 self.nodes.alive, self.nodes.rack, self.nodes.first_gpu, self.nodes.gpu_count,
-                self.nodes.free_gpus, self.nodes.free_cpus,
+                self.nodes.free_gpus,
             ):  # fmt: skip
                 column.append(0)
+            self.nodes.total.append(())
+            self.nodes.free.append(())
         if self.nodes.alive[row]:
             raise self.broken(f"node {node.id} joined while it is up", "node", row)
         self.nodes.spec[row] = node
         self.nodes.alive[row] = 1
         self.nodes.rack[row] = self._rack(node.rack)
-        self.nodes.first_gpu[row] = len(self.gpus.node)
-        self.nodes.gpu_count[row] = self.nodes.free_gpus[row] = len(node.gpus)
-        self.nodes.free_cpus[row] = node.cpus
-        self.gpus.node.extend(row, len(node.gpus))
-        self.gpus.memory_bytes.extend(
-            np.array([g.memory_bytes for g in node.gpus], np.int64), len(node.gpus)
-        )
-        self.gpus.task.extend(GPU_FREE, len(node.gpus))
+        self.ledger.open_node(row, node)
         self.log.append((self.now, "node", row, "down", "up"))
         return row
 
@@ -197,12 +200,9 @@ class State(View):
 
         No task may hold anything on it any more. O(shards).
         """
-        first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
-        for gpu in range(first, first + count):
-            if self.gpus.task[gpu] != GPU_FREE:
-                raise self.broken("a lost node still has a task", "task", self.gpus.task[gpu])
-            self.gpus.task[gpu] = GPU_GONE
-        self.nodes.alive[row] = self.nodes.free_gpus[row] = self.nodes.free_cpus[row] = 0
+        with self._told("node", row):
+            self.ledger.close_node(row)
+        self.nodes.alive[row] = 0
         self.log.append((self.now, "node", row, "up", "down"))
         held = [s for s, at in enumerate(self.shards.replicas.array().tolist()) if row in at]
         for shard in held:
@@ -262,7 +262,8 @@ class State(View):
             (jobs.priority, job.priority), (jobs.gang, job.gang and count > 1),
             (jobs.first_task, first), (jobs.task_count, count),
             (jobs.waiting, 0), (jobs.waiting_cpu, 0), (jobs.running, 0), (jobs.running_cpu, 0),
-            (jobs.unfinished, count), (jobs.held_gpus, 0), (jobs.peak_gpus, 0),
+            (jobs.unfinished, count), (jobs.held_gpus_milli, 0),
+            (jobs.peak_gpus_milli, 0),
             (jobs.submitted_at, self.now), (jobs.started_at, math.nan), (jobs.ended_at, math.nan),
             (jobs.expired_at, math.nan), (jobs.message, None), (jobs.lost_gpu_s, 0.0),
             (jobs.read_node_bytes, 0), (jobs.read_rack_bytes, 0), (jobs.read_cluster_bytes, 0),
@@ -288,10 +289,11 @@ class State(View):
         tasks.job.extend(job_row, count)
         tasks.gpus.extend(ints([t.gpus for t in job.tasks]), count)
         tasks.memory_bytes.extend(ints([t.gpu_memory_bytes for t in job.tasks]), count)
-        tasks.cpus.extend(ints([0 if t.gpus else t.cpus for t in job.tasks]), count)
+        demands = [self.names.demand(t.demand) for t in job.tasks]
+        tasks.demand.extend(ints(demands), count)
         tasks.blockers.extend(ints([len(t.after) for t in job.tasks]), count)
         tasks.node.extend(-1, count)
-        tasks.held.extend(None, count)
+        tasks.grant.extend(-1, count)
         for column in (tasks.attempts, tasks.failures, tasks.crashes):
             column.extend(0, count)
         tasks.next_attempt.extend(1, count)
@@ -301,11 +303,11 @@ class State(View):
         tasks.checkpoint_s.extend(np.array([t.checkpoint_s for t in job.tasks], np.float64), count)
         tasks.progress_s.extend(0.0, count)
         dependents: dict[int, list[int]] = {}
-        alike: dict[tuple[int, int, int], int] = {}
+        alike: dict[tuple[int, int], int] = {}
         for ordinal, task in enumerate(job.tasks):
             reads = self._reads_of(task) if task.reads else ()
             tasks.input.append(row := self._input(reads))
-            needs = (task.gpus, task.gpu_memory_bytes, row)
+            needs = (demands[ordinal], row)
             tasks.alike.append(alike.setdefault(needs, first + ordinal))
             tasks.kind.append(self._kind(job, task, reads))
             for before in task.after:
@@ -437,28 +439,22 @@ class State(View):
     # --- tasks ---------------------------------------------------------------------------------
 
     def launch(self, task: int, node: int, gpus: tuple[int, ...], attempt: int) -> None:
-        """Give a WAITING task GPUs (or CPU slots) of a node for its next run: STARTING."""
-        job, first = self.tasks.job[task], self.nodes.first_gpu[node]
+        """Grant a WAITING task what it demands, on a node, for its next run: STARTING."""
+        job = self.tasks.job[task]
         if attempt != self.tasks.next_attempt[task]:
             expected = self.tasks.next_attempt[task]
             raise self.broken(f"its next run is {expected}, not {attempt}", "task", task)
-        for gpu in gpus:
-            if self.gpus.task[first + gpu] != GPU_FREE:
-                raise self.broken(f"GPU {gpu} of {self.node(node).id} is taken", "task", task)
-            self.gpus.task[first + gpu] = task
-        self.nodes.free_gpus[node] -= len(gpus)
-        self.nodes.free_cpus[node] -= self.tasks.cpus[task]
+        with self._told("task", task):
+            demand = self.tasks.demand[task]
+            self.tasks.grant[task] = self.ledger.take(task, demand, node, gpus)
         self.tasks.node[task] = node
-        self.tasks.held[task] = gpus
         self.tasks.attempts[task] = attempt
         self.tasks.next_attempt[task] = attempt + 1
         self.tasks.launched_at[task] = self.now
         self.tasks.read_s[task] = self.expected_read_s(task, node)
         self.tasks.started_at[task] = self.tasks.ended_at[task] = math.nan
-        self.queues.held_gpus[self.jobs.queue[job]] += len(gpus)
-        held = self.jobs.held_gpus[job] + len(gpus)
-        self.jobs.held_gpus[job] = held
-        self.jobs.peak_gpus[job] = max(held, self.jobs.peak_gpus[job])
+        held = self._count_gpus(task, 1)
+        self.jobs.peak_gpus_milli[job] = max(held, self.jobs.peak_gpus_milli[job])
         if math.isnan(self.jobs.started_at[job]):
             self.jobs.started_at[job] = self.now
         self.move_task(task, TaskState.STARTING)
@@ -469,25 +465,34 @@ class State(View):
         Without a result, what it has computed since its last checkpoint is lost, and the rest of
         the time that it held its GPUs.
         """
-        job, node = self.tasks.job[task], self.tasks.node[task]
-        held: tuple[int, ...] = self.tasks.held[task]
-        first = self.nodes.first_gpu[node]
-        for gpu in held:
-            if self.gpus.task[first + gpu] != task:
-                raise self.broken(f"GPU {gpu} of {self.node(node).id} is not its own", "task", task)
-            self.gpus.task[first + gpu] = GPU_FREE
-        self.nodes.free_gpus[node] += len(held)
-        self.nodes.free_cpus[node] += self.tasks.cpus[task]
-        self.tasks.held[task] = None
+        job, demand = self.tasks.job[task], self.demand(task)
+        with self._told("task", task):
+            self.ledger.release(self.tasks.grant[task])
+        self.tasks.grant[task] = -1
         self.tasks.ended_at[task] = self.now
         if to is not TaskState.FINISHED:
             gained_s = self.gained_s(task, self.now)
             self.tasks.progress_s[task] += gained_s
             lost_s = self.now - self.tasks.launched_at[task] - gained_s
-            self.jobs.lost_gpu_s[job] += lost_s * len(held)
-        self.queues.held_gpus[self.jobs.queue[job]] -= len(held)
-        self.jobs.held_gpus[job] -= len(held)
+            self.jobs.lost_gpu_s[job] += lost_s * (demand.gpus_milli / WHOLE)
+        self._count_gpus(task, -1)
         self.move_task(task, to)
+
+    def _count_gpus(self, task: int, sign: int) -> int:
+        """Count the GPUs of a run that begins or ends; return what its job holds in all."""
+        job, milli = self.tasks.job[task], sign * self.demand(task).gpus_milli
+        self.queues.held_gpus_milli[self.jobs.queue[job]] += milli
+        held: int = self.jobs.held_gpus_milli[job] + milli
+        self.jobs.held_gpus_milli[job] = held
+        return held
+
+    @contextmanager
+    def _told(self, kind: str, row: int) -> Iterator[None]:
+        """Add the story of a thing to what the ledger says of it."""
+        try:
+            yield
+        except InvariantBroken as error:
+            raise self.broken(str(error), kind, row) from error
 
     def note_usage(self, task: int, usage: Usage) -> None:
         """Count what a run of a task has read; where nobody could tell, it took as expected."""
@@ -520,7 +525,8 @@ class State(View):
         if at is TaskState.FINISHED:
             self.tasks.progress_s[task] = 0.0  # its result is gone: it starts from nothing
         elif to in (TaskState.FAILED, TaskState.CANCELLED):
-            self.jobs.lost_gpu_s[job] += self.tasks.progress_s[task] * self.tasks.gpus[task]
+            gpus = self.demand(task).gpus_milli / WHOLE
+            self.jobs.lost_gpu_s[job] += self.tasks.progress_s[task] * gpus
             self.tasks.progress_s[task] = 0.0
         self.tasks.state[task] = to
         self.log.append((self.now, "task", task, at.name.lower(), to.name.lower()))

@@ -11,9 +11,11 @@ from typing import Any, Generic, TypeVar
 
 from headgate.base.column import Column, FrozenColumn
 from headgate.base.lists import FrozenLists, Lists
+from headgate.base.vectors import FrozenVectors, Vectors
 
 C = TypeVar("C", Column, FrozenColumn)
 L = TypeVar("L", Lists, FrozenLists)
+V = TypeVar("V", Vectors, FrozenVectors)
 
 
 @dataclass(slots=True)
@@ -24,10 +26,10 @@ class TaskTable(Generic[C]):
     job: C  # row of its job
     gpus: C  # GPUs that it needs, 0 for a task on CPU slots
     memory_bytes: C  # memory that it needs on each of them
-    cpus: C  # CPU slots that it needs when it needs no GPU
+    demand: C  # row of all that it needs; the GPUs and their memory above are part of it
     blockers: C  # earlier tasks that have not finished
     node: C  # row of the node that it holds or held, -1 before
-    held: C  # tuple of GPU indices on that node, None when it holds nothing
+    grant: C  # row of what it holds, -1 when that is nothing
     attempts: C  # runs so far: the number of its current or last run
     next_attempt: C  # number of its next run: one more, or more where numbers were skipped
     failures: C  # runs that ended by the program's own doing
@@ -59,8 +61,8 @@ class JobTable(Generic[C]):
     running: C  # tasks that hold GPUs
     running_cpu: C  # tasks that hold CPU slots
     unfinished: C  # tasks not FINISHED
-    held_gpus: C
-    peak_gpus: C  # most GPUs held at one time
+    held_gpus_milli: C  # thousandths of GPUs
+    peak_gpus_milli: C  # most held at one time
     submitted_at: C
     started_at: C  # of its first run, NaN before
     ended_at: C  # NaN before
@@ -77,13 +79,13 @@ class QueueTable(Generic[C]):
     """Queues; `spec` is the Queue as last changed."""
 
     spec: C
-    held_gpus: C
+    held_gpus_milli: C  # thousandths of GPUs
     in_flight: C  # jobs ACTIVE or STOPPING
     queued: C  # jobs QUEUED
 
 
 @dataclass(slots=True)
-class NodeTable(Generic[C]):
+class NodeTable(Generic[C, V]):
     """Nodes; `spec` is the Node as last joined."""
 
     spec: C
@@ -91,8 +93,9 @@ class NodeTable(Generic[C]):
     rack: C  # row
     first_gpu: C  # row of its GPU 0; a node that joins anew gets new rows
     gpu_count: C
-    free_gpus: C
-    free_cpus: C
+    total: V  # amounts by kind of resource; nothing while the node is down
+    free: V
+    free_gpus: C  # GPUs of which no run holds any part
 
 
 @dataclass(slots=True)
@@ -101,7 +104,21 @@ class GpuTable(Generic[C]):
 
     node: C  # row
     memory_bytes: C
-    task: C  # row of the task that holds it, -1 when free, -2 when its node is gone
+    task: C  # row of the task that holds it whole, or one of GPU_FREE, GPU_GONE, GPU_IN_PART
+    free_milli: (
+        C  # thousandths of it that no run holds in part; all of them where one holds it whole
+    )
+    free_bytes: C  # of its memory, the same
+
+
+@dataclass(slots=True)
+class GrantTable(Generic[C]):
+    """What runs hold, each on one node; rows of released grants are used again."""
+
+    task: C  # row of the task whose run it is, -1 when it was released
+    node: C  # row
+    demand: C  # row
+    gpus: C  # tuple of GPU indices on that node
 
 
 @dataclass(slots=True)
@@ -128,49 +145,61 @@ class KindTable(Generic[C]):
     held_s: C  # the same of the time from launch to end, reading included
 
 
-GPU_FREE, GPU_GONE = -1, -2
+GPU_FREE, GPU_GONE, GPU_IN_PART = -1, -2, -3
+"""In place of a holder: no run holds any of it, its node is gone, runs hold parts of it."""
 
 _DTYPES: dict[str, str] = {
     "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1",
-    "memory_bytes": "i8", "size_bytes": "i8",
+    "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "lost_gpu_s": "f8", "compute_s": "f8", "held_s": "f8", "checkpoint_s": "f8", "progress_s": "f8",
     "expired_at": "f8",
-    "held": "O", "message": "O", "spec": "O",
+    "message": "O", "spec": "O",
 }  # fmt: skip
 
 Table = TypeVar("Table", TaskTable[Column], JobTable[Column], QueueTable[Column],
-                NodeTable[Column], GpuTable[Column], ShardTable[Column, Lists],
-                InputTable[Lists], KindTable[Column])  # fmt: skip
+                NodeTable[Column, Vectors], GpuTable[Column], GrantTable[Column],
+                ShardTable[Column, Lists], InputTable[Lists], KindTable[Column])  # fmt: skip
 
 TABLES: dict[str, type] = {
     "tasks": TaskTable, "jobs": JobTable, "queues": QueueTable, "nodes": NodeTable,
-    "gpus": GpuTable, "shards": ShardTable, "inputs": InputTable, "kinds": KindTable,
+    "gpus": GpuTable, "grants": GrantTable, "shards": ShardTable,
+    "inputs": InputTable, "kinds": KindTable,
 }  # fmt: skip
 """All tables, by what a state calls them."""
 
-_NAMES: dict[type, tuple[str, ...]] = {
+NAMES: dict[type, tuple[str, ...]] = {
     table: tuple(f.name for f in fields(table)) for table in TABLES.values()
 }
+"""The columns of each table, in order."""
+
 _LISTS = ("replicas", "shards")
+_VECTORS = ("total", "free")
+_OBJECTS = ((GrantTable, "gpus"),)
 
 
 def empty(table: type[Table]) -> Table:
     """Return a table without rows; columns not named in `_DTYPES` are 4-byte integers."""
-    columns: list[Any] = [
-        Lists() if name in _LISTS else Column(_DTYPES.get(name, "i4")) for name in _NAMES[table]
-    ]
+    columns: list[Any] = [_column(table, name) for name in NAMES[table]]
     return table(*columns)
+
+
+def _column(table: type, name: str) -> Column | Lists | Vectors:
+    if name in _LISTS:
+        return Lists()
+    if name in _VECTORS:
+        return Vectors()
+    return Column("O" if (table, name) in _OBJECTS else _DTYPES.get(name, "i4"))
 
 
 def freeze(table: Any) -> Any:
     """Return the same table with frozen columns."""
     kind = type(table)
-    return kind(*[getattr(table, name).freeze() for name in _NAMES[kind]])
+    return kind(*[getattr(table, name).freeze() for name in NAMES[kind]])
 
 
 def thaw_table(table: Any) -> Any:
     """Return a table of its own that says what a frozen one says, in O(pages)."""
     kind = type(table)
-    return kind(*[getattr(table, name).thaw() for name in _NAMES[kind]])
+    return kind(*[getattr(table, name).thaw() for name in NAMES[kind]])

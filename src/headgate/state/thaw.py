@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from headgate.model import result_ids
+from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, JobState
 from headgate.state.line import Line
 from headgate.state.snapshot import Snapshot
@@ -31,6 +32,7 @@ def thaw(snapshot: Snapshot, *, on_paper: bool = True) -> State:
     state.refusals, state.waiting_tasks = snapshot.refusals, snapshot.waiting_tasks
     state.first_waiting_job = snapshot.first_waiting_job
     state.names = _names(snapshot)
+    state.ledger = Ledger(state.names, state.nodes, state.gpus, state.grants)
     state.user_rows = {user: row for row, user in enumerate(state.names.users)}
     state.next_job = snapshot.next_job
     state.timers, state.policy_failures = snapshot.timers, snapshot.policy_failures
@@ -63,6 +65,10 @@ def _names(snapshot: Snapshot) -> Names:
         queue_rows=known(names.queue_rows, queues),
         shards=names.shards[:shards],
         shard_rows=known(names.shard_rows, shards),
+        resources=names.resources[:],
+        demands=names.demands[:],
+        demand_rows=names.demand_rows.copy(),
+        needs=names.needs[:],
         input_rows=known(names.input_rows, len(snapshot.inputs.shards)),
         kind_rows=known(names.kind_rows, len(snapshot.kinds.compute_s)),
     )

@@ -11,8 +11,12 @@ import numpy as np
 
 from headgate.base.column import Array
 from headgate.model import (
+    CPUS,
+    MEMORY,
+    WHOLE,
     Bandwidth,
     Dataset,
+    Demand,
     Job,
     Locality,
     Node,
@@ -28,6 +32,7 @@ from headgate.state.life import HOLDING, TaskState
 from headgate.state.tables import (
     GPU_FREE,
     GpuTable,
+    GrantTable,
     InputTable,
     JobTable,
     KindTable,
@@ -55,6 +60,31 @@ class Names:
     shard_rows: dict[str, int]
     input_rows: dict[tuple[int, ...], int]
     kind_rows: dict[tuple[object, ...], int]
+    resources: list[str]
+    demands: list[Demand]
+    demand_rows: dict[Demand, int]
+    needs: list[tuple[tuple[int, int], ...]]
+
+    def resource(self, name: str) -> int:
+        """Return the number of a kind of resource, a new one where it is not known yet."""
+        if name not in self.resources:
+            self.resources.append(name)
+        return self.resources.index(name)
+
+    def demand(self, demand: Demand) -> int:
+        """Return the row of a demand, a new one where no task has had it yet."""
+        row = self.demand_rows.get(demand)
+        if row is None:
+            row = self.demand_rows[demand] = len(self.demands)
+            self.needs.append(self._needs(demand))
+            self.demands.append(demand)
+        return row
+
+    def _needs(self, demand: Demand) -> tuple[tuple[int, int], ...]:
+        """Return what a demand takes of a node's amounts: (kind, amount) pairs."""
+        amounts = [(CPUS, demand.cpus_milli), (MEMORY, demand.memory_bytes)]
+        amounts += [(self.resource(name), milli) for name, milli in demand.custom]
+        return tuple((kind, amount) for kind, amount in amounts if amount)
 
 
 _SAME_INSTANT = 1e-9  # of a checkpoint's interval: what sums of times are wrong by
@@ -82,8 +112,9 @@ class View:
     tasks: TaskTable[Any]
     jobs: JobTable[Any]
     queues: QueueTable[Any]
-    nodes: NodeTable[Any]
+    nodes: NodeTable[Any, Any]
     gpus: GpuTable[Any]
+    grants: GrantTable[Any]
     shards: ShardTable[Any, Any]
     inputs: InputTable[Any]
     kinds: KindTable[Any]
@@ -161,6 +192,27 @@ class View:
         states = self.tasks.state.span(rows.start, rows.stop)
         waiting: Array = np.flatnonzero(states == TaskState.WAITING) + rows.start
         return waiting
+
+    def held_gpus(self, task: int) -> tuple[int, ...]:
+        """Return the indices of the GPUs that a task holds on its node; none when it holds none."""
+        grant: int = self.tasks.grant[task]
+        gpus: tuple[int, ...] = self.grants.gpus[grant] if grant >= 0 else ()
+        return gpus
+
+    def gpus_of_jobs(self) -> Array:
+        """Return the GPUs that each job holds, `[jobs]`, parts of one rounded up."""
+        gpus: Array = -(-self.jobs.held_gpus_milli.array() // WHOLE)
+        return gpus
+
+    def gpus_of_queues(self) -> Array:
+        """Return the GPUs that each queue holds, `[queues]`, parts of one rounded up."""
+        gpus: Array = -(-self.queues.held_gpus_milli.array() // WHOLE)
+        return gpus
+
+    def demand(self, task: int) -> Demand:
+        """Return all that a run of a task holds."""
+        row: int = self.tasks.demand[task]
+        return self.names.demands[row]
 
     def free_gpus_of(self, node: int) -> Array:
         """Return the indices of a node's free GPUs, ascending; none when the node is not up."""

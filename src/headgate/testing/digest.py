@@ -7,6 +7,7 @@ from dataclasses import fields
 
 from headgate.base.column import Column, FrozenColumn
 from headgate.base.lists import FrozenLists, Lists
+from headgate.base.vectors import FrozenVectors, Vectors
 from headgate.state import State
 from headgate.state.tables import TABLES
 from headgate.state.view import View
@@ -31,7 +32,7 @@ def digest(view: View) -> str:
     return found.hexdigest()
 
 
-def _column(column: Column | FrozenColumn | Lists | FrozenLists) -> bytes:
+def _column(column: Column | FrozenColumn | Lists | FrozenLists | Vectors | FrozenVectors) -> bytes:
     values = column.array()
     return repr(values.tolist()).encode() if values.dtype == object else values.tobytes()
 
@@ -44,6 +45,7 @@ def _names(view: View) -> str:
         names.shards[: len(view.shards.size_bytes)],
         sorted(names.node_rows.items())[: len(view.nodes.alive)],
         sorted(names.queue_rows.items())[: len(view.queues.spec)],
+        names.resources, names.demands,
     ]  # fmt: skip
     if isinstance(view, State):
         told += [

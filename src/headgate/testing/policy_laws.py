@@ -25,8 +25,11 @@ class Paper:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.free = {n: set(snapshot.free_gpus_of(n).tolist()) for n in snapshot.live_nodes()}
-        self.cpus = {n: snapshot.nodes.free_cpus[n] for n in snapshot.live_nodes()}
-        self.held = dict(enumerate(snapshot.queues.held_gpus.array().tolist()))
+        self.amounts = {
+            n: dict(zip(snapshot.names.resources, snapshot.nodes.free[n], strict=False))
+            for n in snapshot.live_nodes()
+        }
+        self.held = dict(enumerate(snapshot.gpus_of_queues().tolist()))
         self.placed: set[int] = set()
 
     def _queue(self, task: int) -> int:
@@ -44,7 +47,18 @@ class Paper:
         tasks = self._snapshot.tasks
         memory = self._snapshot.gpu_memory_bytes_of(node)
         fitting = [g for g in self.free[node] if memory[g] >= tasks.memory_bytes[task]]
-        return bool(len(fitting) >= tasks.gpus[task] and self.cpus[node] >= tasks.cpus[task])
+        return bool(len(fitting) >= tasks.gpus[task] and not self._lacks(task, node))
+
+    def _lacks(self, task: int, node: int) -> bool:
+        amounts = self.amounts[node]
+        return any(amounts.get(name, 0) < amount for name, amount in self._needs(task))
+
+    def _needs(self, task: int) -> list[tuple[str, int]]:
+        """Return what a task needs of a node's amounts, as its user wrote it."""
+        spec = self._snapshot.task(task)
+        cpus = spec.cpus if spec.cpus is not None else float(not spec.gpus)
+        needs = [("cpus", round(1000 * cpus)), ("memory", spec.memory_bytes), *spec.custom]
+        return [(name, amount) for name, amount in needs if amount]
 
     def take(self, placement: Placement) -> str | None:
         """Let a placement stand; return why it cannot."""
@@ -63,10 +77,11 @@ class Paper:
         for gpu in placement.gpus:
             if gpu not in self.free[node] or memory[gpu] < snapshot.tasks.memory_bytes[task]:
                 return f"task {task}: GPU {gpu} of node {node} is taken or too small"
-        if self.cpus[node] < snapshot.tasks.cpus[task]:
-            return f"task {task}: too few CPU slots on node {node}"
+        if self._lacks(task, node):
+            return f"task {task}: too little free on node {node}"
         self.free[node] -= set(placement.gpus)
-        self.cpus[node] -= snapshot.tasks.cpus[task]
+        for name, amount in self._needs(task):
+            self.amounts[node][name] -= amount
         self.held[self._queue(task)] += len(placement.gpus)
         self.placed.add(task)
         return None
@@ -112,13 +127,13 @@ class PolicyLaws:
             losers = [snapshot.tasks.job[task] for task in plan.preemptions]
             for task, job in zip(plan.preemptions, losers, strict=True):
                 assert snapshot.tasks.state[task] in runs, (name, task)
-                assert snapshot.tasks.held[task], (name, task)
+                assert snapshot.held_gpus(task), (name, task)
                 assert snapshot.jobs.state[job] == JobState.ACTIVE, (name, task)
                 assert not snapshot.job(job).gang or snapshot.jobs.task_count[job] == 1, name
             for job in dict.fromkeys(losers):
                 tasks = snapshot.tasks_of(job)
                 going = [t for t in tasks if snapshot.tasks.state[t] in runs]
-                assert sum(map(bool, (snapshot.tasks.held[t] for t in going))) > losers.count(job)
+                assert sum(map(bool, (snapshot.held_gpus(t) for t in going))) > losers.count(job)
 
     def test_runs_are_cut_short_only_for_tasks_of_others_that_fit_their_gpus(self) -> None:
         for name, snapshot, plan in self.rounds():
@@ -131,8 +146,8 @@ class PolicyLaws:
                 if tasks.gpus[task] and task not in placed and job not in losers
             )
             freed = sorted(
-                max(snapshot.gpu_memory_bytes_of(tasks.node[task])[g] for g in tasks.held[task])
-                for task in plan.preemptions
+                max(snapshot.gpu_memory_bytes_of(tasks.node[t])[g] for g in snapshot.held_gpus(t))
+                for t in plan.preemptions
             )
             assert len(freed) <= len(needs), name
             for memory, need in zip(freed, needs, strict=False):  # smallest with smallest

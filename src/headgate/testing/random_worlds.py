@@ -61,7 +61,7 @@ def random_job(rng: Random, job_id: str, shards: tuple[Shard, ...] = ()) -> Job:
                 after=tuple(after),
                 gpus=gpus,
                 gpu_memory_bytes=rng.choice((0, GIB, 2 * GIB)) if gpus else 0,
-                cpus=rng.choice((1, 1, 2)),
+                cpus=_cpus(rng, gpus),
                 compute_s=rng.choice((0.0, 1.0, 2.0, 2.5, 7.0)),
                 output_bytes=rng.choice((0, 0, 100, 1000)),
             )
@@ -77,6 +77,11 @@ def random_job(rng: Random, job_id: str, shards: tuple[Shard, ...] = ()) -> Job:
         gang=gang,
         retries=rng.randint(0, 2),
     )
+
+
+def _cpus(rng: Random, gpus: int) -> float | None:
+    cpus = rng.choice((1.0, 1.0, 2.0))
+    return None if gpus else cpus
 
 
 def random_shards(rng: Random) -> tuple[Shard, ...]:
@@ -218,11 +223,11 @@ def _launch(state: State, rng: Random) -> None:
 def _room(state: State, task: int, node: int) -> tuple[int, ...] | None:
     tasks, queue = state.tasks, state.jobs.queue[state.tasks.job[task]]
     need, limit = tasks.gpus[task], state.queue(queue).max_gpus
-    if limit is not None and need and state.queues.held_gpus[queue] + need > limit:
+    if limit is not None and need and state.gpus_of_queues()[queue] + need > limit:
         return None
     memory = state.gpu_memory_bytes_of(node)
     free = [g for g in state.free_gpus_of(node).tolist() if memory[g] >= tasks.memory_bytes[task]]
-    if len(free) < need or state.nodes.free_cpus[node] < tasks.cpus[task]:
+    if len(free) < need or state.ledger.lacks(tasks.demand[task], node):
         return None
     return tuple(free[:need])
 

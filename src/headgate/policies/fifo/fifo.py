@@ -14,13 +14,13 @@ import numpy as np
 
 from headgate.base.rng import Random
 from headgate.decision import Policy, PolicyInfo
-from headgate.model import Job
+from headgate.decision.fit import no_room
+from headgate.model import WHOLE, Job
 from headgate.protocol import Plan, Reason, Refusal
 from headgate.protocol.reasons import (
     BehindHead,
     GangShort,
     GpuMemory,
-    NoFreeCpu,
     NoFreeGpu,
     QueueLimit,
 )
@@ -52,9 +52,9 @@ class _Round:
         self.refusals: list[Refusal] = []
         self.full_queues: dict[int, list[int]] = {}
         # Free GPUs only shrink during a round, so a node found too full once stays so:
-        # per (GPUs, memory, CPU slots), the nodes still to be tried. Only a trial gives GPUs back,
-        # and the round is over when one fails.
-        self.candidates: dict[tuple[int, int, int], tuple[Iterator[int], list[int]]] = {}
+        # per demand, the nodes still to be tried. Only a trial gives GPUs back, and the round is
+        # over when one fails.
+        self.candidates: dict[int, tuple[Iterator[int], list[int]]] = {}
 
     def run(self) -> Plan:
         for job in self.snapshot.waiting_jobs():
@@ -83,7 +83,7 @@ class _Round:
             return next((r for t in tasks if (r := self._place(t)) is not None), None)
         if len(tasks) < self.snapshot.jobs.task_count[job]:
             return self._short(job, len(tasks))  # its other tasks are still being stopped
-        limit = self._queue_limit(job, sum(self.snapshot.tasks.gpus[t] for t in tasks))
+        limit = self._queue_limit(job, sum(self.snapshot.demand(t).gpus_milli for t in tasks))
         if limit is not None:
             return limit
         with self.scratch.trial() as trial:
@@ -95,16 +95,15 @@ class _Round:
 
     def _place(self, task: int) -> Reason | None:
         tasks = self.snapshot.tasks
-        need, memory_bytes = tasks.gpus[task], tasks.memory_bytes[task]
-        limit = self._queue_limit(tasks.job[task], need)
+        row, demand = tasks.demand[task], self.snapshot.demand(task)
+        limit = self._queue_limit(tasks.job[task], demand.gpus_milli)
         if limit is not None:
             return limit
-        kind = need, memory_bytes, tasks.cpus[task]
-        if kind not in self.candidates:
+        if row not in self.candidates:
+            least = 0 if demand.in_part else demand.gpus
             free = self.snapshot.nodes.free_gpus.array()
-            rows = iter(np.flatnonzero(free >= need).tolist())
-            self.candidates[kind] = (rows, [])
-        rest, current = self.candidates[kind]
+            self.candidates[row] = (iter(np.flatnonzero(free >= least).tolist()), [])
+        rest, current = self.candidates[row]
         while True:
             if current and self.scratch.place(task, current[0]):
                 return None
@@ -114,19 +113,18 @@ class _Round:
                 return self._no_room(task)
             current.append(node)
 
-    def _queue_limit(self, job: int, need: int) -> QueueLimit | None:
+    def _queue_limit(self, job: int, gpus_milli: int) -> QueueLimit | None:
         row = self.snapshot.jobs.queue[job]
-        queue = self.snapshot.queue(row)
-        used = self.scratch.used_gpus(row)
-        if queue.max_gpus is None or used + need <= queue.max_gpus:
+        queue, used = self.snapshot.queue(row), self.scratch.used_milli(row)
+        if queue.max_gpus is None or used + gpus_milli <= WHOLE * queue.max_gpus:
             return None
-        return QueueLimit(queue=queue.name, used_gpus=used, max_gpus=queue.max_gpus)
+        used_gpus = -(-used // WHOLE)
+        return QueueLimit(queue=queue.name, used_gpus=used_gpus, max_gpus=queue.max_gpus)
 
     def _no_room(self, task: int) -> Reason:
         need = self.snapshot.tasks.gpus[task]
         if not need:
-            most = max(map(self.scratch.free_cpus, self.snapshot.live_nodes()), default=0)
-            return NoFreeCpu(needed_cpus=self.snapshot.tasks.cpus[task], most_free_cpus=most)
+            return no_room(self.scratch, task)
         memory_bytes = self.snapshot.tasks.memory_bytes[task]
         free, total, largest = 0, 0, 0
         for node in self.snapshot.live_nodes():
@@ -138,6 +136,8 @@ class _Round:
                 largest = max(largest, int(memory.max()))
         if free and largest < memory_bytes:
             return GpuMemory(needed_bytes=memory_bytes, largest_free_bytes=largest)
+        if free >= need and self.snapshot.names.needs[self.snapshot.tasks.demand[task]]:
+            return no_room(self.scratch, task)
         return NoFreeGpu(free_gpus=free, needed_gpus=need, total_gpus=total)
 
     def _short(self, job: int, placed: int) -> Reason:

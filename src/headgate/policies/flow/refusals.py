@@ -198,5 +198,5 @@ class _After:
 
     def _queue_limit(self, queue: int) -> Reason:
         spec = self._snapshot.queue(queue)
-        used = self._snapshot.queues.held_gpus[queue] + int(self._queue_won[queue])
+        used = int(self._snapshot.gpus_of_queues()[queue]) + int(self._queue_won[queue])
         return QueueLimit(queue=spec.name, used_gpus=used, max_gpus=spec.max_gpus or 0)

@@ -16,6 +16,7 @@ import numpy as np
 from headgate.base.order import nth_of_equals
 from headgate.base.rng import Random
 from headgate.decision.account import Account
+from headgate.decision.amounts import with_room
 from headgate.decision.certified import Certified
 from headgate.decision.cpu_tasks import place_cpu_tasks
 from headgate.decision.standing import Standing, standing, unplaceable
@@ -105,8 +106,11 @@ class FlowPolicy(ABC):
         now, demand = scene.now, scene.demand
         choice = self.choose(scene, line.solved.round, line.placed())
 
+        placed, short = with_room(scratch, _placements(snapshot, now, choice.placed))
+
         def told() -> Iterator[Refusal]:
             yield from waiting_for_cpus
+            yield from short
             yield from strangers(self.name, snapshot, now)
             yield from refusals(
                 snapshot,
@@ -120,7 +124,7 @@ class FlowPolicy(ABC):
             )
 
         return Plan(
-            placements=(*scratch.placements, *_placements(snapshot, now, choice.placed)),
+            placements=(*scratch.placements, *placed),
             preemptions=choice.preemptions,
             memo=choice.memo,
             again_at=choice.again_at,

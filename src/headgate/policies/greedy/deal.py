@@ -10,10 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.decision.fit import no_room
 from headgate.decision.shares import Ints
 from headgate.decision.standing import Standing
 from headgate.policies.greedy.bids import ANY, Bid, Bids, Market
 from headgate.policies.greedy.patience import Patience
+from headgate.protocol import Refusal
 from headgate.state import Scratch
 
 Bools = NDArray[np.bool_]
@@ -39,6 +41,7 @@ class Deal:
         self.declined: list[int] = []
         self._scratch, self._patience = scratch, patience
         self._bids: dict[int, Bids] = {}
+        self.short: list[Refusal] = []  # why tasks that were dealt a GPU wait all the same
         self._bounds = np.searchsorted(now.task_job, np.arange(len(now.jobs) + 1))
 
     def run(self) -> None:
@@ -83,7 +86,10 @@ class Deal:
 
     def _take(self, job: int, bids: Bids, bid: Bid) -> None:
         bids.take(bid)
-        self._scratch.place(bid.task, bid.node)
+        if not self._scratch.place(bid.task, bid.node):  # its GPU is free: something else is not
+            reason = no_room(self._scratch, bid.task)
+            jobs = (int(self.now.jobs[job]),)
+            self.short.append(Refusal(reason=reason, jobs=jobs))
         size = int(self.now.task_class[np.searchsorted(self.now.task, bid.task)])
         self.waiting[job, size] -= 1
         self.held[job] += 1

@@ -58,6 +58,7 @@ class GreedySharing:
             memo=patience.memo() if patience is not None else {},
             refusals=(
                 *waiting_for_cpus,
+                *deal.short,
                 *strangers(self.name, snapshot, now),
                 *refusals(snapshot, deal, patience),
             ),

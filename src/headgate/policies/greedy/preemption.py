@@ -121,5 +121,5 @@ def _room(snapshot: Snapshot, deal: Deal) -> Ints:
     limits = [q.max_gpus for q in snapshot.queues.spec.array()]
     room = np.array([NO_CEILING if m is None else m for m in limits], np.int64)
     won = np.bincount(deal.now.queue, deal.held - deal.now.held, len(limits)).astype(np.int64)
-    left: Ints = room - snapshot.queues.held_gpus.array() - won
+    left: Ints = room - snapshot.gpus_of_queues() - won
     return left

@@ -93,7 +93,7 @@ class _After:
     def _queue_limit(self, queue: int) -> Reason:
         spec, deal = self._snapshot.queue(queue), self._deal
         won = int((deal.held - deal.now.held)[deal.now.queue == queue].sum())
-        used = self._snapshot.queues.held_gpus[queue] + won
+        used = int(self._snapshot.gpus_of_queues()[queue]) + won
         return QueueLimit(queue=spec.name, used_gpus=used, max_gpus=spec.max_gpus or 0)
 
     def _declines(self, job: int, offered: Bid, patience: Patience) -> Reason:

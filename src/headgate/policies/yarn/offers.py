@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from headgate.base.rng import Random
 from headgate.decision import Policy, PolicyInfo
+from headgate.decision.amounts import with_room
 from headgate.decision.cpu_tasks import place_cpu_tasks
 from headgate.decision.standing import unplaceable
 from headgate.model import Job
@@ -67,10 +68,10 @@ class _Round:
         self._gpus = Gpus(snapshot)
         self._placements: list[Placement] = []
         jobs = snapshot.jobs
-        self._queue_held = dict(enumerate(snapshot.queues.held_gpus.array().tolist()))
+        self._queue_held = dict(enumerate(snapshot.gpus_of_queues().tolist()))
         self._user_held: dict[Line, int] = {}
         self._job_held: dict[int, int] = {}
-        held = jobs.held_gpus.array()
+        held = snapshot.gpus_of_jobs()
         for row in held.nonzero()[0].tolist():
             self._job_held[row] = int(held[row])
             line = jobs.queue[row], jobs.user[row]
@@ -108,9 +109,10 @@ class _Round:
             strangers=self._strangers,
             placed=self._placements,
         )
+        placed, short = with_room(scratch, self._placements)
         return Plan(
-            placements=(*scratch.placements, *self._placements),
-            refusals=(*waiting_for_cpus, *explained),
+            placements=(*scratch.placements, *placed),
+            refusals=(*waiting_for_cpus, *short, *explained),
         )
 
     def _standing(self, line: Line, first: int) -> tuple[float, int, int, int]:

@@ -90,7 +90,8 @@ class _After:
             need = f"a GPU of {format_size(need_bytes)}" if need_bytes else "a GPU"
             return NothingFits(need=need)
         row = snapshot.jobs.queue[job]
-        queue, used = snapshot.queue(row), snapshot.queues.held_gpus[row] + self._queue_won[row]
+        queue = snapshot.queue(row)
+        used = int(snapshot.gpus_of_queues()[row]) + self._queue_won[row]
         if queue.max_gpus is not None and used >= queue.max_gpus:
             return QueueLimit(queue=queue.name, used_gpus=used, max_gpus=queue.max_gpus)
         if self._free:

@@ -1,0 +1,122 @@
+"""A growing matrix of whole numbers, one row per thing and one column per kind; paged, frozen free.
+
+Kinds may be added later: rows that are there already have none of a new kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.base.column import Array, Column, FrozenColumn
+
+Vector = tuple[int, ...]
+"""Amounts by kind; kinds past its end are 0."""
+
+
+class FrozenVectors:
+    """An immutable matrix: what the writer's held when it was frozen."""
+
+    __slots__ = ("_kinds", "_length")
+
+    def __init__(self, kinds: tuple[FrozenColumn, ...], length: int) -> None:
+        self._kinds, self._length = kinds, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, row: int) -> Vector:
+        """Return one row."""
+        return tuple(kind[row] for kind in self._kinds)
+
+    def at(self, row: int, kind: int) -> int:
+        """Return one amount."""
+        amount: int = self._kinds[kind][row] if kind < len(self._kinds) else 0
+        return amount
+
+    def kind(self, number: int) -> Array:
+        """Return the amounts of one kind, `[rows]`, not to be written to."""
+        if number >= len(self._kinds):
+            return np.zeros(self._length, np.int64)
+        return self._kinds[number].array()
+
+    def array(self) -> NDArray[np.int64]:
+        """Return the whole matrix, `[rows, kinds]`."""
+        if not self._kinds:
+            return np.zeros((self._length, 0), np.int64)
+        return np.stack([kind.array() for kind in self._kinds], axis=1)
+
+    def changed(self, before: FrozenVectors) -> Array:
+        """Return the rows, ascending, that were written since `before`, or that are new."""
+        there = len(before._kinds)
+        parts = [k.changed(b) for k, b in zip(self._kinds, before._kinds, strict=False)]
+        parts += [np.flatnonzero(kind.span(0, before._length)) for kind in self._kinds[there:]]
+        parts.append(np.arange(before._length, self._length))
+        rows: Array = np.unique(np.concatenate(parts))
+        return rows
+
+    def thaw(self) -> Vectors:
+        """Return a matrix of its own that holds the same, in O(pages); writing copies pages."""
+        return Vectors([kind.thaw() for kind in self._kinds], self._length)
+
+
+class Vectors:
+    """A growing matrix with one writer; `freeze()` shares it without copying."""
+
+    __slots__ = ("_kinds", "_length")
+
+    def __init__(self, kinds: Iterable[Column] = (), length: int = 0) -> None:
+        """Begin without rows, or with the columns of kinds that others have read."""
+        self._kinds, self._length = list(kinds), length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, row: int) -> Vector:
+        """Return one row."""
+        return tuple(kind[row] for kind in self._kinds)
+
+    def __setitem__(self, row: int, amounts: Sequence[int]) -> None:
+        """Write one row; kinds past the end of `amounts` become 0."""
+        self._widen(len(amounts))
+        for number, kind in enumerate(self._kinds):
+            kind[row] = amounts[number] if number < len(amounts) else 0
+
+    def append(self, amounts: Sequence[int]) -> None:
+        """Add one row."""
+        self._widen(len(amounts))
+        for number, kind in enumerate(self._kinds):
+            kind.append(amounts[number] if number < len(amounts) else 0)
+        self._length += 1
+
+    def add(self, row: int, needs: Iterable[tuple[int, int]], sign: int) -> None:
+        """Add to one row, or take from it with `sign` -1: (kind, amount) pairs."""
+        for number, amount in needs:
+            self._widen(number + 1)
+            kind = self._kinds[number]
+            kind[row] = kind[row] + sign * amount
+
+    def _widen(self, kinds: int) -> None:
+        while len(self._kinds) < kinds:
+            column = Column("i8")
+            column.extend(0, self._length)
+            self._kinds.append(column)
+
+    def at(self, row: int, kind: int) -> int:
+        """Return one amount."""
+        amount: int = self._kinds[kind][row] if kind < len(self._kinds) else 0
+        return amount
+
+    def kind(self, number: int) -> Array:
+        """Return the amounts of one kind, `[rows]`, not to be kept past a write."""
+        return self.freeze().kind(number)
+
+    def array(self) -> NDArray[np.int64]:
+        """Return the whole matrix, `[rows, kinds]`."""
+        return self.freeze().array()
+
+    def freeze(self) -> FrozenVectors:
+        """Return the matrix as it is now, in O(pages written since the last time)."""
+        return FrozenVectors(tuple(kind.freeze() for kind in self._kinds), self._length)

@@ -1,0 +1,108 @@
+"""What one task needs of its node, as job files and scenarios write it."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from headgate.model import WHOLE
+from headgate.spec.document import Document, Place
+from headgate.spec.shape import Name, Shape, Size, shown
+
+_MOST = 1_000_000
+_SHARED = "shared"
+
+
+def _gpus(value: Any) -> Any:
+    if value == _SHARED:
+        return value
+    if not _is_number(value) or not 0 <= value <= _MOST or (value > 1 and value != int(value)):
+        problem = "must be whole GPUs, a share of one such as 0.25, or 'shared', not {value}"
+        raise PydanticCustomError("gpus", problem, {"value": shown(value)})
+    if not _in_milli(value):
+        problem = "a share of a GPU has at most three digits after the point, not {value}"
+        raise PydanticCustomError("gpus", problem, {"value": shown(value)})
+    return int(value) if value == int(value) else value
+
+
+def _amount(value: Any) -> Any:
+    if not _is_number(value) or not 0 < value <= _MOST or not _in_milli(value):
+        problem = "must be a number above 0, with at most three digits after the point, not {value}"
+        raise PydanticCustomError("amount", problem, {"value": shown(value)})
+    return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _in_milli(value: float) -> bool:
+    return math.isclose(WHOLE * value, round(WHOLE * value), abs_tol=1e-6)
+
+
+Gpus = Annotated[
+    int | float | str,
+    BeforeValidator(_gpus),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": _MOST},
+                {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+                {"const": _SHARED},
+            ]
+        }
+    ),
+]
+Amount = Annotated[
+    float,
+    BeforeValidator(_amount),
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": _MOST}),
+]
+_GPUS = "whole GPUs of one node, a share of one, or 'shared': memory of one, and no share of it"
+
+
+class Needs(Shape):
+    """What one task holds while it runs; one without GPUs holds a CPU slot of its node at least."""
+
+    gpus: Annotated[Gpus, Field(description=_GPUS)] = 1
+    gpu_memory: Annotated[
+        Size, Field(description="needed on each whole GPU; held of one that is shared")
+    ] = 0
+    cpus: Annotated[
+        Amount | None,
+        Field(description="CPU slots; not named: 1 for a task without GPUs, none beside GPUs"),
+    ] = None
+    memory: Annotated[Size, Field(description="main memory of the node")] = 0
+    custom: dict[Name, Amount] = Field(default_factory=dict, description="other kinds, by name")
+
+    def task_fields(self) -> dict[str, Any]:
+        """Return the fields of a `Task` that say the same."""
+        share = 0.0 if self.gpus == _SHARED else float(self.gpus)
+        in_part = self.gpus == _SHARED or 0 < share < 1
+        return {
+            "gpus": 1 if in_part else int(share),
+            "gpu_milli": round(WHOLE * share) if in_part else WHOLE,
+            "gpu_memory_bytes": self.gpu_memory,
+            "cpus": self.cpus,
+            "memory_bytes": self.memory,
+            "custom": tuple(sorted((n, round(WHOLE * a)) for n, a in self.custom.items())),
+        }
+
+    def check(self, document: Document, place: Place) -> None:
+        """Note what does not go together."""
+        if self.gpu_memory and not self.gpus and document.is_clean((*place, "gpus")):
+            document.add((*place, "gpu_memory"), "a task without a GPU needs no GPU memory")
+        if (
+            self.gpus == _SHARED
+            and not self.gpu_memory
+            and document.is_clean((*place, "gpu_memory"))
+        ):
+            hint = "such as gpu_memory: 4GiB, which is what the task holds of the GPU"
+            document.add((*place, "gpu_memory"), "is missing beside 'gpus: shared'", hint)
+        for name in self.custom:
+            if name in ("cpus", "memory", "gpus", "gpu_memory"):
+                hint = f"write {name} beside custom, not in it"
+                document.add((*place, "custom", name), f"'{name}' is no custom resource", hint)

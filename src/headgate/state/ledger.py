@@ -1,0 +1,309 @@
+"""The ledger: what is free on every node and GPU, and the grants that hold the rest.
+
+The one place that knows whether something fits. The state keeps one; admission, policies and
+what-if keep theirs on paper, made from a snapshot, where attempts can be rolled back.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from headgate.base.column import Array, Column, FrozenColumn
+from headgate.base.errors import InvariantBroken
+from headgate.base.vectors import FrozenVectors
+from headgate.model import BASE_KINDS, UNLIMITED, WHOLE, Demand, Node
+from headgate.state.tables import (
+    GPU_FREE,
+    GPU_GONE,
+    GPU_IN_PART,
+    NAMES,
+    GpuTable,
+    GrantTable,
+    NodeTable,
+)
+from headgate.state.view import Names, View
+
+Gpus = tuple[int, ...]
+"""Indices of GPUs on their node; empty for a grant without GPUs."""
+
+_FROZEN = (FrozenColumn, FrozenVectors)
+_Taken = tuple[int, int, int, Gpus]  # task, demand, node, GPUs
+
+
+class Trial:
+    """An attempt on paper; rolled back at its end unless `keep()` was called."""
+
+    __slots__ = ("kept",)
+
+    def __init__(self) -> None:
+        self.kept = False
+
+    def keep(self) -> None:
+        """Let the attempt stand."""
+        self.kept = True
+
+
+class Ledger:
+    """Free amounts by node, GPUs by holder, and grants; a grant is one run's hold on one node.
+
+    Rows of released grants are used again, the lowest first.
+    """
+
+    __slots__ = ("_names", "_spare", "_taken", "gpus", "grants", "nodes")
+
+    def __init__(
+        self,
+        names: Names,
+        nodes: NodeTable[Any, Any],
+        gpus: GpuTable[Any],
+        grants: GrantTable[Any],
+    ) -> None:
+        """Keep books in these tables, which hold grants already or none."""
+        self._names = names
+        self.nodes, self.gpus, self.grants = nodes, gpus, grants
+        self._spare: list[int] = []
+        self._taken: list[_Taken] | None = None  # in order, on paper
+        if isinstance(grants.task, Column):
+            self._spare = np.flatnonzero(grants.task.array() < 0).tolist()
+
+    @classmethod
+    def on_paper(cls, view: View) -> Ledger:
+        """Return a ledger of its own that begins as a view's; O(pages), copied on write.
+
+        What is taken there cannot be released, but rolled back; it has no row among the grants.
+        """
+        nodes = _thawed(view.nodes, ("free", "free_gpus"))
+        gpus = _thawed(view.gpus, ("task", "free_milli", "free_bytes"))
+        ledger = cls(view.names, nodes, gpus, view.grants)
+        ledger._taken = []
+        return ledger
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def lacks(self, demand: int, node: int) -> str:
+        """Return the first kind of which a node has too little free for a demand, or nothing."""
+        free = self.nodes.free
+        for kind, amount in self._names.needs[demand]:
+            if free.at(node, kind) < amount:
+                return self._names.resources[kind]
+        return ""
+
+    def with_room(self, demand: int) -> Array:
+        """Return which nodes have enough of every kind free for a demand, GPUs aside, `[nodes]`."""
+        room: Array = self.nodes.alive.array() > 0
+        for kind, amount in self._names.needs[demand]:
+            room &= self.nodes.free.kind(kind) >= amount
+        return room
+
+    def never_has(self, demand: int, node: int) -> bool:
+        """Return whether a node, even idle, has too little of some kind, GPUs aside."""
+        total = self.nodes.total
+        return any(total.at(node, kind) < amount for kind, amount in self._names.needs[demand])
+
+    def free_gpus(self, node: int, memory_bytes: int = 0) -> Array:
+        """Return the indices of a node's wholly free GPUs with so much memory.
+
+        Smallest memory first, then by index, so that large GPUs are kept for who needs them.
+        """
+        first, count = self.nodes.first_gpu[node], self.nodes.gpu_count[node]
+        free: Array = np.flatnonzero(self.gpus.task.span(first, first + count) == GPU_FREE)
+        memory = self.gpus.memory_bytes.span(first, first + count)[free]
+        if memory_bytes:
+            enough = memory >= memory_bytes
+            free, memory = free[enough], memory[enough]
+        if len(free) > 1 and memory.min() != memory.max():
+            free = free[np.argsort(memory, kind="stable")]
+        return free
+
+    def devices(self, demand: int, node: int) -> Gpus | None:
+        """Return the GPUs of a node that suit a demand best, or None where it does not fit.
+
+        Whole ones: the smallest that suffice. In part: the GPU with the least left that suffices,
+        so that others stay whole; of equals the smallest, then the first.
+        """
+        spec = self._names.demands[demand]
+        if self.lacks(demand, node):
+            return None
+        if not spec.gpus:
+            return ()
+        if spec.in_part:
+            return self._parts(spec, node)
+        if self.nodes.free_gpus[node] < spec.gpus:
+            return None
+        fitting = self.free_gpus(node, spec.gpu_memory_bytes)
+        return tuple(fitting[: spec.gpus].tolist()) if len(fitting) >= spec.gpus else None
+
+    def _parts(self, spec: Demand, node: int) -> Gpus | None:
+        first, count = self.nodes.first_gpu[node], self.nodes.gpu_count[node]
+        options = [
+            (self.gpus.free_milli[gpu], self.gpus.free_bytes[gpu], gpu - first)
+            for gpu in range(first, first + count)
+            if self._has_part(spec, gpu)
+        ]
+        return tuple(index for _, _, index in sorted(options)[: spec.gpus]) or None
+
+    def _has_part(self, spec: Demand, gpu: int) -> bool:
+        """Return whether a part of a GPU (row) is free; the whole of it is held by no run."""
+        return (
+            self.gpus.task[gpu] in (GPU_FREE, GPU_IN_PART)
+            and self.gpus.free_milli[gpu] >= spec.gpu_milli
+            and self.gpus.free_bytes[gpu] >= spec.part_bytes(self.gpus.memory_bytes[gpu])
+        )
+
+    def fault(self, demand: int, node: int, gpus: Sequence[int]) -> str:
+        """Return why a demand cannot hold exactly these GPUs of a node, or nothing if it can."""
+        spec, name = self._names.demands[demand], self.nodes.spec[node].id
+        if len(gpus) != spec.gpus:
+            return f"needs {spec.gpus} GPUs, not {len(gpus)}"
+        if len(set(gpus)) < len(gpus):
+            return "a GPU is named twice"
+        first, count = self.nodes.first_gpu[node], self.nodes.gpu_count[node]
+        for index in gpus:
+            gpu = first + index
+            there = 0 <= index < count
+            if spec.in_part:
+                if not there or not self._has_part(spec, gpu):
+                    return f"GPU {index} of {name} has too little left"
+            elif not there or self.gpus.task[gpu] != GPU_FREE:
+                return f"GPU {index} of {name} is not free"
+            elif self.gpus.memory_bytes[gpu] < spec.gpu_memory_bytes:
+                return f"GPU {index} of {name} is too small"
+        lacking = self.lacks(demand, node)
+        return f"too little free {lacking} on {name}" if lacking else ""
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def take(self, task: int, demand: int, node: int, gpus: Gpus) -> int:
+        """Grant a task what it demands, on these GPUs; return the grant's row, -1 on paper.
+
+        Raises InvariantBroken for what does not fit.
+        """
+        fault = self.fault(demand, node, gpus)
+        if fault:
+            raise InvariantBroken(fault)
+        self._book(task, demand, node, gpus, -1)
+        if self._taken is not None:
+            self._taken.append((task, demand, node, gpus))
+            return -1
+        grants = self.grants
+        if not self._spare:
+            grants.task.append(task)
+            grants.node.append(node)
+            grants.demand.append(demand)
+            grants.gpus.append(gpus)
+            return len(grants.task) - 1
+        row = heapq.heappop(self._spare)
+        grants.task[row], grants.node[row] = task, node
+        grants.demand[row], grants.gpus[row] = demand, gpus
+        return row
+
+    def release(self, grant: int) -> None:
+        """Free all that a grant holds; its row may name another one from now on."""
+        grants = self.grants
+        task = grants.task[grant]
+        if task < 0:
+            raise InvariantBroken(f"grant {grant} is released already")
+        self._book(task, grants.demand[grant], grants.node[grant], grants.gpus[grant], 1)
+        grants.task[grant] = -1
+        heapq.heappush(self._spare, grant)
+
+    def _book(self, task: int, demand: int, node: int, gpus: Gpus, sign: int) -> None:
+        """Take what a demand holds from what is free (`sign` -1), or give it back (1)."""
+        needs = self._names.needs[demand]
+        if needs:
+            self.nodes.free.add(node, needs, sign)
+        if not gpus:
+            return
+        spec, first = self._names.demands[demand], self.nodes.first_gpu[node]
+        if spec.in_part:
+            for index in gpus:
+                self._book_part(spec, node, first + index, sign)
+            return
+        holder, expected = (task, GPU_FREE) if sign < 0 else (GPU_FREE, task)
+        for index in gpus:
+            gpu = first + index
+            if self.gpus.task[gpu] != expected:
+                raise InvariantBroken(f"GPU {index} of {self.nodes.spec[node].id} is not its own")
+            self.gpus.task[gpu] = holder
+        self.nodes.free_gpus[node] += sign * len(gpus)
+
+    def _book_part(self, spec: Demand, node: int, gpu: int, sign: int) -> None:
+        gpus = self.gpus
+        was_free = gpus.task[gpu] == GPU_FREE
+        memory_bytes = gpus.memory_bytes[gpu]
+        gpus.free_milli[gpu] += sign * spec.gpu_milli
+        gpus.free_bytes[gpu] += sign * spec.part_bytes(memory_bytes)
+        free = gpus.free_milli[gpu] == WHOLE and gpus.free_bytes[gpu] == memory_bytes
+        if free != was_free:
+            gpus.task[gpu] = GPU_FREE if free else GPU_IN_PART
+            self.nodes.free_gpus[node] += 1 if free else -1
+
+    def open_node(self, row: int, node: Node) -> None:
+        """Add a node's capacity, all of it free; its GPUs get new rows."""
+        amounts = self._capacity(node)
+        self.nodes.total[row] = amounts
+        self.nodes.free[row] = amounts
+        count = len(node.gpus)
+        self.nodes.first_gpu[row] = len(self.gpus.node)
+        self.nodes.gpu_count[row] = self.nodes.free_gpus[row] = count
+        memory = np.array([gpu.memory_bytes for gpu in node.gpus], np.int64)
+        self.gpus.node.extend(row, count)
+        self.gpus.memory_bytes.extend(memory, count)
+        self.gpus.free_bytes.extend(memory, count)
+        self.gpus.free_milli.extend(WHOLE, count)
+        self.gpus.task.extend(GPU_FREE, count)
+
+    def _capacity(self, node: Node) -> list[int]:
+        names = self._names
+        amounts = {"cpus": WHOLE * node.cpus, **dict(node.custom)}
+        amounts["memory"] = UNLIMITED if node.memory_bytes is None else node.memory_bytes
+        rows = [names.resource(name) for name in (*BASE_KINDS, *dict(node.custom))]
+        vector = [0] * len(names.resources)
+        for row in rows:
+            vector[row] = amounts[names.resources[row]]
+        return vector
+
+    def close_node(self, row: int) -> None:
+        """Take a node's capacity away; InvariantBroken while a grant holds any of it."""
+        first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
+        held = [t for t in self.gpus.task.span(first, first + count).tolist() if t != GPU_FREE]
+        if held or self.nodes.free[row] != self.nodes.total[row]:
+            raise InvariantBroken(f"node {self.nodes.spec[row].id} goes while runs hold some of it")
+        for gpu in range(first, first + count):
+            self.gpus.task[gpu] = GPU_GONE
+            self.gpus.free_milli[gpu] = self.gpus.free_bytes[gpu] = 0
+        self.nodes.total[row] = self.nodes.free[row] = ()
+        self.nodes.free_gpus[row] = 0
+
+    # --- on paper ------------------------------------------------------------------------------
+
+    @contextmanager
+    def trial(self) -> Iterator[Trial]:
+        """Release everything taken inside, on paper, unless the trial is kept."""
+        taken = self._taken
+        assert taken is not None, "only what is on paper can be undone"
+        before, attempt = len(taken), Trial()
+        try:
+            yield attempt
+        finally:
+            if not attempt.kept:
+                for task, demand, node, gpus in reversed(taken[before:]):
+                    self._book(task, demand, node, gpus, 1)
+                del taken[before:]
+
+
+def _thawed(table: Any, written: tuple[str, ...]) -> Any:
+    """Return a table with columns of its own where they are written to, the same ones elsewhere."""
+    kind = type(table)
+    columns = [getattr(table, name) for name in NAMES[kind]]
+    for number, name in enumerate(NAMES[kind]):
+        if name in written:
+            column = columns[number]
+            frozen = column if isinstance(column, _FROZEN) else column.freeze()
+            columns[number] = frozen.thaw()
+    return kind(*columns)
