@@ -13,25 +13,24 @@ from pathlib import Path
 
 from headgate.base.errors import HeadgateError, WorldError
 from headgate.decision import PolicyInfo
+from headgate.decision.installed import installed_policies
 from headgate.decision.outlook import choose
 from headgate.policies import fifo, flow, greedy, yarn
 
-POLICIES: Mapping[str, PolicyInfo] = {
-    info.name: info
-    for info in (
-        flow.HEADGATE,
-        fifo.INFO,
-        flow.FS,
-        flow.FSP,
-        flow.FSU,
-        greedy.GS,
-        greedy.GSP,
-        greedy.GSD,
-        yarn.CAPACITY,
-        yarn.FAIR,
-    )
-}
-"""Every policy by its name, in the order in which they are listed."""
+_OWN = (
+    flow.HEADGATE,
+    fifo.INFO,
+    flow.FS,
+    flow.FSP,
+    flow.FSU,
+    greedy.GS,
+    greedy.GSP,
+    greedy.GSD,
+    yarn.CAPACITY,
+    yarn.FAIR,
+)
+POLICIES: Mapping[str, PolicyInfo] = installed_policies({info.name: info for info in _OWN})
+"""Every policy by its name, in the order in which they are listed: ours, then installed ones."""
 
 
 def run_controller(state: Path) -> None:

@@ -1,0 +1,55 @@
+"""The job with the fewest tasks left goes first; each task on the first node that has room."""
+
+from __future__ import annotations
+
+from headgate.base.rng import Random
+from headgate.decision import PolicyInfo
+from headgate.decision.fit import no_room
+from headgate.model import Job
+from headgate.protocol import Plan, Reason, Refusal
+from headgate.protocol.reasons import PolicyRefuses, QueueLimit
+from headgate.state import Scratch, Snapshot
+
+
+class ShortestFirst:
+    """The policy `shortest`; it keeps nothing between rounds."""
+
+    name = "shortest"
+
+    def refuses(self, job: Job) -> Reason | None:
+        """Refuse gangs: tasks are placed one by one."""
+        if job.gang and len(job.tasks) > 1:
+            return PolicyRefuses(policy=self.name, what="gangs")
+        return None
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        """Place tasks on paper, the shortest job's first; say why the others wait."""
+        del rng
+        scratch, refusals = Scratch(snapshot), []
+        left = snapshot.jobs.unfinished
+        for job in sorted(snapshot.waiting_jobs(), key=lambda row: (left[row], row)):
+            waits = [self._place(scratch, task) for task in snapshot.waiting_of(job).tolist()]
+            reason = next((reason for reason in waits if reason is not None), None)
+            if reason is not None:
+                refusals.append(Refusal(reason=reason, jobs=(job,)))
+        return Plan(placements=tuple(scratch.placements), refusals=tuple(refusals))
+
+    def _place(self, scratch: Scratch, task: int) -> Reason | None:
+        """Place a task where it fits first, or return why it waits."""
+        snapshot = scratch.snapshot
+        row = snapshot.jobs.queue[snapshot.tasks.job[task]]
+        if not scratch.has_room(row, snapshot.demand(task).gpus_milli):
+            queue, used = snapshot.queue(row), scratch.used_milli(row) // 1000
+            return QueueLimit(queue=queue.name, used_gpus=used, max_gpus=queue.max_gpus or 0)
+        if any(scratch.place(task, node) for node in snapshot.live_nodes()):
+            return None
+        return no_room(scratch, task)
+
+
+INFO = PolicyInfo(
+    name="shortest",
+    idea="the job with the fewest tasks left goes first",
+    source="shortest remaining work first, as old as queues",
+    parameters=(),
+    make=ShortestFirst,
+)
