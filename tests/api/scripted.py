@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from headgate.app import POLICIES
@@ -150,12 +150,16 @@ class ScriptedController:
             raise SpecError([Problem(path="resources", problem=str(reason))], code="infeasible")
         return job
 
-    def submit(self, text: str, *, user: str, key: str | None) -> str:
+    def may_read(self, owned: Job | Dataset, user: str) -> bool:
+        return owned.public or user in (owned.user, ROOT_USER)
+
+    def submit(self, text: str, *, user: str, key: str | None, public: bool = False) -> str:
         with self.lock:
             known = self.keys.get((user, key or ""))
             if known is not None:
                 return known
             job = self._made(text, user)
+            job = replace(job, public=job.public or public)
             if key is not None:
                 self.keys[user, key] = job.id
             self.handle(JobSubmitted(at=self.clock, job=job))
@@ -212,12 +216,15 @@ class ScriptedController:
         self.pending.setdefault(dataset, {})[index] = data
         return {"size_bytes": len(data), "nodes": [n.id for n in NODES[:replicas]]}
 
-    def commit_dataset(self, dataset: str, *, shards: int, user: str) -> Dataset:
+    def commit_dataset(
+        self, dataset: str, *, shards: int, user: str, public: bool = False
+    ) -> Dataset:
         parts = self.pending.pop(dataset)
         assert sorted(parts) == list(range(shards))
         made = Dataset(
             name=dataset,
             user=user,
+            public=public,
             shards=tuple(
                 Shard(id=f"{dataset}:{i:05d}", size_bytes=len(parts[i])) for i in range(shards)
             ),

@@ -76,12 +76,14 @@ def _membership(engine: Engine) -> Membership:
         post=lambda events: Future(),
         now=lambda: 9.0,
         snapshot=engine.snapshot,
+        token="",
     )
 
 
 def _report(*held: tuple[str, int]) -> AgentReport:
     return AgentReport(
         node="n0",
+        uid=0,
         machine=NodeReport(
             cpus=1,
             cpu_utilisation=0,

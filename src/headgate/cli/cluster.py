@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import grp
+import os
+import pwd
 import shutil
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.errors import Problem, SpecError, WorldError, nearest
 from headgate.cli import process
 from headgate.cli.settings import client_of
 from headgate.model import Gpu, Node, Queue
 
 if TYPE_CHECKING:
+    from headgate.live.account import Account
     from headgate.live.config import ControllerConfig
 
 DEFAULT_POLICY = "headgate"
@@ -35,6 +40,7 @@ def bring_up(
     seed: int | None = None,
     queues: tuple[Queue, ...] | None = None,
     group: str | None = None,
+    shared_account: bool = False,
     address: str | None = None,
     probe_period_s: float | None = None,
     say: Say = lambda _: None,
@@ -48,21 +54,31 @@ def bring_up(
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
     from headgate.decision import make_policy
+    from headgate.live.private import private_files
 
     socket_path(state)
     make_policy(POLICIES, policy or DEFAULT_POLICY)
     planned = _planned(nodes, gpus, min(2, nodes) if racks is None else racks, gpu_memory_bytes)
-    options = {
+    kept = config_of(state)
+    options: dict[str, Any] = {
         "policy": policy,
         "seed": seed,
         "queues": queues,
-        "group": group,
+        "group": group or (None if kept is None else kept.group),
+        "shared_account": shared_account or (None if kept is None else kept.shared_account),
         "probe_period_s": probe_period_s,
     }
     given = {key: value for key, value in options.items() if value is not None}
-    _make_directory(state, group)
-    with process.alone(state):
-        return _already_up(state) or _start(state, planned, given, address, say)
+    _check_group(
+        state,
+        options["group"],
+        shared_account=options["shared_account"] or False,
+        joins=address is not None or (kept is not None and kept.foreign),
+    )
+    with private_files():
+        _make_directory(state, options["group"])
+        with process.alone(state):
+            return _already_up(state) or _start(state, planned, given, address, say)
 
 
 def take_down(state: Path, *, say: Say = lambda _: None) -> None:
@@ -96,16 +112,66 @@ def _planned(nodes: int, gpus: int, racks: int, gpu_memory_bytes: int) -> list[N
     ]
 
 
-def _make_directory(state: Path, group: str | None) -> None:
-    """Make the state directory, which nobody else may look into; a group may pass through."""
+def _check_group(state: Path, group: str | None, *, shared_account: bool, joins: bool) -> None:
+    """Raise SpecError where a group could not be let in, or would share one account unawares.
+
+    Of a Ray cluster that is joined, nothing is known yet: the controller checks each of its nodes.
+    """
+    from headgate.live.account import any_member, unusable, why_unusable
+
+    if group is None or joins:
+        return
     try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if group is not None:
+        member = any_member(grp.getgrnam(group).gr_gid)
+    except KeyError:
+        hint = nearest(group, [entry.gr_name for entry in grp.getgrall()])
+        problem = Problem(path="--group", problem=f"there is no group '{group}'", hint=hint)
+        raise SpecError([problem]) from None
+    if os.geteuid() != 0:
+        if not shared_account:
+            me = pwd.getpwuid(os.geteuid()).pw_name
+            text = f"the jobs of all its members would run as {me}, with all rights of that account"
+            hint = "start Headgate as root, or accept that with --shared-account"
+            raise SpecError([Problem(path="--group", problem=text, hint=hint)])
+        return
+    problems = []
+    if told := why_unusable(member):
+        problems.append(unusable(f"the members of {group}", told))
+    if closed := _closed(state.absolute().parents, member):
+        hint = "choose another state directory (--state DIR), such as one in /var/lib or /srv"
+        text = f"the members of {group} cannot reach it: {closed} is closed to them"
+        problems.append(Problem(path=str(state), problem=text, hint=hint))
+    if problems:
+        raise SpecError(problems)
+
+
+def _closed(parents: Sequence[Path], member: Account) -> Path | None:
+    """Return the outermost of some directories that a member of a group cannot pass through."""
+    for place in reversed(parents):
+        if not place.exists():
+            return None  # it is made for them
+        found = place.stat()
+        own_group = found.st_gid == member.gid
+        if not found.st_mode & (stat.S_IXGRP if own_group else stat.S_IXOTH):
+            return place
+    return None
+
+
+def _make_directory(state: Path, group: str | None) -> None:
+    """Make the state directory, which no other user may look into; a group may pass through."""
+    from headgate.live.private import make_passage, make_private
+
+    try:
+        if state.is_dir() and state.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            hint = "choose a directory of your own (--state DIR or HEADGATE_STATE)"
+            problem = Problem(path=str(state), problem="other users may write there", hint=hint)
+            raise SpecError([problem])
+        if group is None:
+            make_private(state)
+        else:
+            make_passage(state)
             shutil.chown(state, group=group)
             state.chmod(0o710)
-    except LookupError:
-        problem = Problem(path="--group", problem=f"there is no group '{group}'")
-        raise SpecError([problem]) from None
     except OSError as error:
         problem = Problem(path=str(state), problem=f"cannot be used: {error.strerror}")
         raise WorldError([problem]) from error

@@ -37,6 +37,9 @@ def submit(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the job's end; the exit code tells how.")
     ] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="Let all users read its logs and results.")
+    ] = False,
     dry_run: DryRunOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
@@ -47,7 +50,7 @@ def submit(
     settings = settle(state, fmt)
     load_job(file)  # what is wrong with the file is wrong without a controller, too
     with settings.client() as client:
-        job = client.submit(file.read_text("utf-8-sig"), dry_run=dry_run)
+        job = client.submit(file.read_text("utf-8-sig"), dry_run=dry_run, public=public)
         if not wait or dry_run:
             verb = "would be submitted as" if dry_run else "submitted"
             _done(settings, {"id": job, "dry_run": dry_run}, f"{verb} {job}")

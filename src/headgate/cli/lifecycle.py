@@ -56,6 +56,13 @@ def up(
     group: Annotated[
         str | None, typer.Option(help="A group of users who may use this Headgate, too.")
     ] = None,
+    shared_account: Annotated[
+        bool,
+        typer.Option(
+            "--shared-account",
+            help="With --group, where nodes do not run as root: let all its jobs run as one user.",
+        ),
+    ] = False,
     address: Annotated[
         str | None, typer.Option(help="Join the Ray cluster here instead of starting nodes.")
     ] = None,
@@ -82,6 +89,7 @@ def up(
             seed=seed,
             queues=listed,
             group=group,
+            shared_account=shared_account,
             address=address,
             probe_period_s=probe_period,
             say=say,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headgate.live.executor import log_path, shards_directory
+from headgate.live.executor import log_path, shards_directory, token_path
 from headgate.live.flight import ShardServer, fetch, time_transfer
+from headgate.live.private import PRIVATE_UMASK, make_passage, write_secret
 from headgate.live.probe import NodeReport, probe_node
 from headgate.live.ray_nodes import NAMESPACE, Member
 from headgate.live.store import ShardStore, StoredShard, time_disk
@@ -24,10 +26,12 @@ _PROBE_S = 5.0
 class AgentReport:
     """A node at one moment: its machine, the address of its shard service, what lies there.
 
-    `corrupt` are shards found corrupt and dropped since the last report: each is told once.
+    `corrupt` are shards found corrupt and dropped since the last report: each is told once. `uid`
+    is whom Headgate runs as there.
     """
 
     node: str
+    uid: int
     machine: NodeReport
     host: str
     port: int
@@ -42,18 +46,25 @@ class NodeAgent:
     Its calls run in threads, so that a long copy does not hold back a report.
     """
 
-    def __init__(self, *, node: str, host: str, root: str) -> None:
-        """Open the node's store below `root` and serve it on a free port of `host`."""
-        self._node, self._host, self._root = node, host, Path(root)
+    def __init__(self, *, node: str, host: str, root: str, token: str) -> None:
+        """Open the node's store below `root` and serve it on a free port of `host`.
+
+        The token of the shard services is left on the node for its executors.
+        """
+        os.umask(PRIVATE_UMASK)  # no other user looks into what Headgate writes on a node
+        self._node, self._host, self._root, self._token = node, host, Path(root), token
+        make_passage(self._root, node)
+        write_secret(token_path(self._root, node), token)
         self._store = ShardStore(shards_directory(self._root, node))
         if not self._store.verify(_PROBE_SHARD):
             self._store.put(_PROBE_SHARD, [bytes(_PROBE_BYTES)])
-        self._server = ShardServer(self._store, host)
+        self._server = ShardServer(self._store, host, token=token)
 
     def report(self) -> AgentReport:
         """Tell how the node fares and what it holds."""
         return AgentReport(
             node=self._node,
+            uid=os.geteuid(),
             machine=probe_node(self._root),
             host=self._host,
             port=self._server.port,
@@ -66,7 +77,7 @@ class NodeAgent:
         """Fetch a shard from another node and keep it; WorldError as of `fetch`."""
         draft = self._root / self._node / f"copy-{time.monotonic_ns()}"
         try:
-            fetch(host, port, shard, draft)
+            fetch(host, port, shard, draft, token=self._token)
             return self._store.adopt(shard, draft)
         finally:
             draft.unlink(missing_ok=True)
@@ -93,7 +104,7 @@ class NodeAgent:
         It is timed as a task's reading is: sending, checking and writing down.
         """
         where = self._root / self._node
-        return time_transfer(host, port, _PROBE_SHARD, where, limit_s=_PROBE_S)
+        return time_transfer(host, port, _PROBE_SHARD, where, token=self._token, limit_s=_PROBE_S)
 
     def time_disk(self) -> float | None:
         """Read from this node's disk; return bytes per second, None where that cannot be timed."""
@@ -105,7 +116,7 @@ def agent_name(ray_id: str) -> str:
     return f"{_AGENT}{ray_id}"
 
 
-def start_agent(member: Member, root: Path) -> Any:
+def start_agent(member: Member, root: Path, *, token: str) -> Any:
     """Return the handle of a node's agent, started when there is none; it outlives this process."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -122,7 +133,7 @@ def start_agent(member: Member, root: Path) -> Any:
             max_concurrency=16,
             scheduling_strategy=NodeAffinitySchedulingStrategy(member.ray_id, soft=False),
         )
-        .remote(node=member.name, host=member.address, root=str(root))
+        .remote(node=member.name, host=member.address, root=str(root), token=token)
     )
 
 

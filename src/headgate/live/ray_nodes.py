@@ -28,6 +28,7 @@ from typing import Any
 import psutil
 
 from headgate.base.errors import WorldError
+from headgate.live.private import private_files, secret
 from headgate.model import Node
 
 NAMESPACE = "headgate"
@@ -98,6 +99,7 @@ class Member:
     gpu_memory_bytes: int | None
 
 
+@private_files()
 def start_nodes(
     state: Path,
     nodes: Sequence[Node],
@@ -143,6 +145,7 @@ def start_nodes(
     return cluster
 
 
+@private_files()
 def start_node(state: Path, node: Node, *, wait_s: float = 60) -> None:
     """Start a recorded node again and wait for it; what is left of it is ended first."""
     cluster = _recorded(state, node.id)
@@ -308,9 +311,7 @@ def _token_settings(token: str) -> dict[str, str]:
 
 def _write_token(state: Path) -> Path:
     path = state.absolute() / "ray-token"
-    if not path.exists():
-        path.touch(mode=0o600, exist_ok=False)
-        path.write_text(secrets.token_hex(32))
+    secret(path)
     return path
 
 

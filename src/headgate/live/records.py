@@ -13,18 +13,19 @@ from enum import StrEnum
 from typing import Any
 
 from headgate.base.errors import InvariantBroken
-from headgate.model import Read
+from headgate.model import Job, Read
 from headgate.protocol import FailureKind, LaunchTask, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgram:
-    """What one task runs, as a `function` or a `command`, and its place in its stage.
+    """What one task runs, as a `function` or a `command`, as whom, and its place in its stage.
 
     Its result comes in `parts`. Below the directory `checkpoint` it saves what it has done, if at
     all.
     """
 
+    user: str
     run: str
     kind: str
     index: int
@@ -101,7 +102,7 @@ def launch_record(
     addresses: Mapping[str, tuple[str, int]],
     gang_hosts: Sequence[str] = (),
 ) -> LaunchRecord:
-    """Build the record of a command from its job's program and the addresses of all sources.
+    """Build the record of a command from `program_of` its job and the addresses of all sources.
 
     `gang_hosts` are the addresses of a gang's members by ordinal: its processes find each other by
     their settings HEADGATE_RANK, HEADGATE_GANG_SIZE and HEADGATE_GANG_HOSTS.
@@ -129,6 +130,11 @@ def launch_record(
     )
 
 
+def program_of(job: Job) -> str:
+    """Return a job's program as `launch_record` takes it: with the user whose it is."""
+    return json.dumps({**json.loads(job.program), "user": job.user})
+
+
 def task_program(program: str, ordinal: int) -> TaskProgram:
     """Return what the task of this ordinal runs."""
     whole = json.loads(program)
@@ -139,6 +145,7 @@ def task_program(program: str, ordinal: int) -> TaskProgram:
         if 0 <= time < times and index < stage["tasks"]:
             ((kind, run),) = stage["run"].items()
             return TaskProgram(
+                user=whole["user"],
                 run=run,
                 kind=kind,
                 index=index,

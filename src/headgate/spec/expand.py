@@ -80,6 +80,7 @@ def expand(
         retries=stage.retries,
         program=canonical({"envs": job_file.envs, "stages": stages}),
         kind=stage.run,
+        public=job_file.public,
     )
 
 
