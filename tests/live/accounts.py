@@ -46,16 +46,23 @@ def _venv() -> tuple[str, str]:
     return str(place / "venv" / "bin" / "python"), ""
 
 
+def python_for_all() -> str:
+    """Return a Python with Headgate that any user can run; skip where there is none."""
+    with pytest.MonkeyPatch.context() as patch:
+        other = account.account_for(OTHER)
+        problem = account.why_unusable(other)
+        if problem:
+            python, problem = _venv()
+            if python:
+                patch.setattr(account, "INTERPRETER", python)
+                problem = account.why_unusable(other)
+        if problem:
+            pytest.skip(f"no Python with Headgate that other users can run: {problem}")
+        return account.INTERPRETER
+
+
 @pytest.fixture
 def readable_python(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A Python with Headgate that any user can run, which tasks get; skips where there is none."""
-    other = account.account_for(OTHER)
-    problem = account.why_unusable(other)
-    if problem:
-        python, problem = _venv()
-        if python:
-            monkeypatch.setattr(account, "INTERPRETER", python)
-            problem = account.why_unusable(other)
-    if problem:
-        pytest.skip(f"no Python with Headgate that other users can run: {problem}")
+    """A Python that any user can run, which tasks of executors in this process get."""
+    monkeypatch.setattr(account, "INTERPRETER", python_for_all())
     return account.INTERPRETER

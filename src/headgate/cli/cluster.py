@@ -162,10 +162,12 @@ def _make_directory(state: Path, group: str | None) -> None:
     from headgate.live.private import make_passage, make_private
 
     try:
-        if state.is_dir() and state.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            hint = "choose a directory of your own (--state DIR or HEADGATE_STATE)"
-            problem = Problem(path=str(state), problem="other users may write there", hint=hint)
-            raise SpecError([problem])
+        if state.is_dir():
+            found = state.stat()
+            if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                hint = "choose a directory of your own (--state DIR or HEADGATE_STATE)"
+                problem = Problem(path=str(state), problem="other users may write there", hint=hint)
+                raise SpecError([problem])
         if group is None:
             make_private(state)
         else:
