@@ -16,6 +16,7 @@ import psutil
 import pytest
 from tests.live.accounts import OTHER, USER, readable_python, root_only
 
+from headgate.base.errors import WorldError
 from headgate.live import account
 from headgate.live.executor import Executor, log_path, shards_directory, token_path
 from headgate.live.private import write_secret
@@ -294,6 +295,24 @@ def test_result_cannot_be_changed_after_the_run(node: Node) -> None:
     finished(node.run(keep_open))
     assert node.result() == "good\n"
     assert node.store.path("job-1/0").stat().st_uid == 0
+
+
+def test_result_that_grows_for_ever_has_an_end(node: Node) -> None:
+    command = "echo good > {output}; setsid sh -c 'while :; do cat /dev/zero; done >> {output}' &"
+    finished(node.run(f"{command} sleep 0.1"))
+    assert node.result().startswith("good")
+
+
+def test_foreign_directory_in_the_place_of_a_nodes_is_refused(node: Node) -> None:
+    target = node.base / "target"
+    target.mkdir(mode=0o755)
+    (node.root / "n1").symlink_to(target)
+    (node.root / "n2").mkdir()
+    os.chown(node.root / "n2", UID, UID)
+    for name in ("n1", "n2"):
+        with pytest.raises(WorldError, match=name):
+            Executor(job="job-1", node=name, root=str(node.root))
+    assert list(target.iterdir()) == []
 
 
 def test_checkpoint_directory_is_its_users(node: Node) -> None:

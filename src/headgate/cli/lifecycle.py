@@ -35,6 +35,17 @@ _ProbePeriodOption = Annotated[
     ),
 ]
 
+_GroupOption = Annotated[
+    str | None, typer.Option(help="A group of users who may use this Headgate, too.")
+]
+_SharedAccountOption = Annotated[
+    bool,
+    typer.Option(
+        "--shared-account",
+        help="With --group, where nodes do not run as root: let all its jobs run as one user.",
+    ),
+]
+
 
 def up(
     nodes: Annotated[int, typer.Option(min=1, max=64, help="Virtual nodes to start.")] = 8,
@@ -53,16 +64,8 @@ def up(
     queues: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Queues, their weights and ceilings (YAML).")
     ] = None,
-    group: Annotated[
-        str | None, typer.Option(help="A group of users who may use this Headgate, too.")
-    ] = None,
-    shared_account: Annotated[
-        bool,
-        typer.Option(
-            "--shared-account",
-            help="With --group, where nodes do not run as root: let all its jobs run as one user.",
-        ),
-    ] = False,
+    group: _GroupOption = None,
+    shared_account: _SharedAccountOption = False,
     address: Annotated[
         str | None, typer.Option(help="Join the Ray cluster here instead of starting nodes.")
     ] = None,

@@ -314,9 +314,16 @@ def _opened(output: Path, uid: int) -> Iterator[Iterator[bytes]]:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != uid:
             raise _no_result(output)
-        yield iter(lambda: os.read(descriptor, PIECE_BYTES), b"")
+        yield _pieces(descriptor, found.st_size)
     finally:
         os.close(descriptor)
+
+
+def _pieces(descriptor: int, size_bytes: int) -> Iterator[bytes]:
+    """Yield what a file holds now: no more, though its user may go on writing for ever."""
+    while size_bytes and (piece := os.read(descriptor, min(size_bytes, PIECE_BYTES))):
+        size_bytes -= len(piece)
+        yield piece
 
 
 def _no_result(output: Path) -> _RunError:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from headgate.base.errors import Problem, WorldError
 
 PRIVATE_UMASK = 0o077
 _PASSAGE = 0o711
@@ -54,11 +57,15 @@ def make_passage(top: Path, *below: str) -> Path:
     """Return the directory `below` `top`, which any user may pass through and only we may list.
 
     All on the way from `top` is made so, and so are missing parents of it; parents that are there
-    stay as they are.
+    stay as they are. WorldError for what is there and not a directory of ours.
     """
     missing = [place for place in (*reversed(top.parents),) if not place.exists()]
     ways = [top.joinpath(*below[:depth]) for depth in range(len(below) + 1)]
     for place in (*missing, *ways):
         place.mkdir(mode=_PASSAGE, exist_ok=True)
+        found = place.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            text = "is a link or belongs to another user: Headgate's files cannot lie there"
+            raise WorldError([Problem(path=str(place), problem=text)])
         place.chmod(_PASSAGE)
     return ways[-1]
