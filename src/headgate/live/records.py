@@ -145,7 +145,7 @@ def task_program(program: str, ordinal: int) -> TaskProgram:
         if 0 <= time < times and index < stage["tasks"]:
             ((kind, run),) = stage["run"].items()
             return TaskProgram(
-                user=whole["user"],
+                user=whole.get("user", ""),  # no account has the empty name
                 run=run,
                 kind=kind,
                 index=index,
