@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -378,6 +379,35 @@ def test_processes_that_left_the_session_end_with_the_worker(node: Node) -> None
     words = [["sleep", number] for number in ("1234", "1235", "1236")]
     left = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] in words]
     assert left == []
+
+
+AS_ONE_ACCOUNT = """
+import sys
+from pathlib import Path
+from tests.live.test_isolation import Node
+node = Node(Path(sys.argv[1]))
+command = "id -u > {output}; cat {shard} >> {output}; ! echo bad >> {shard}; env >&2"
+(outcome,) = node.run(command, user="anybody-at-all", reads=["held"])
+print(outcome.kind, outcome.message, node.result())
+"""
+
+
+def test_without_root_all_runs_have_the_account_of_headgate(
+    readable_python: str, node: Node
+) -> None:
+    place = node.base / "own"
+    place.mkdir()
+    os.chown(place, UID, UID)
+    options = account.account_for(USER).options({"PYTHONPATH": str(Path(__file__).parents[2])})
+    done = subprocess.run(
+        [readable_python, "-c", AS_ONE_ACCOUNT, str(place)],
+        **options,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=100,
+    )
+    assert done.stdout.split() == ["finished", str(UID), "the", "shard"], done.stderr
 
 
 def test_user_who_does_not_exist_fails_the_run_with_name_and_node(node: Node) -> None:
