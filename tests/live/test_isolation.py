@@ -298,7 +298,7 @@ def test_result_cannot_be_changed_after_the_run(node: Node) -> None:
     assert node.store.path("job-1/0").stat().st_uid == 0
 
 
-def test_result_that_grows_for_ever_has_an_end(node: Node) -> None:
+def test_growing_result_is_copied_up_to_its_size_when_opened(node: Node) -> None:
     command = "echo good > {output}; setsid sh -c 'while :; do cat /dev/zero; done >> {output}' &"
     finished(node.run(f"{command} sleep 0.1"))
     assert node.result().startswith("good")
@@ -334,8 +334,8 @@ def test_planted_checkpoint_leads_nowhere(node: Node) -> None:
     place.chmod(0o1777)
     (place / "job-1.0").symlink_to(target)
     os.lchown(place / "job-1.0", OTHER_UID, OTHER_UID)
-    told = failed(node.run("touch $HEADGATE_CHECKPOINT/x", checkpoint=place))
-    assert "checkpoint" in told
+    message = failed(node.run("touch $HEADGATE_CHECKPOINT/x", checkpoint=place))
+    assert "checkpoint" in message
     assert [file.name for file in target.iterdir()] == ["kept"]
     (place / "job-1.0").unlink()
     (place / "job-1.0").mkdir(mode=0o777)
@@ -355,8 +355,8 @@ def test_plain_file_is_opened_with_its_users_rights(node: Node) -> None:
     secret = node.base / "secret"
     secret.write_text("root's")
     secret.chmod(0o600)
-    told = failed(node.run("cat {shard} > {output}", reads=[f"file:{secret}"]))
-    assert f"cannot read '{secret}'" in told
+    message = failed(node.run("cat {shard} > {output}", reads=[f"file:{secret}"]))
+    assert f"cannot read '{secret}'" in message
     secret.chmod(0o644)
     finished(node.run("cat {shard} > {output}", reads=[f"file:{secret}"]))
     assert node.result() == "root's"
@@ -411,9 +411,9 @@ def test_without_root_all_runs_have_the_account_of_headgate(
 
 
 def test_user_who_does_not_exist_fails_the_run_with_name_and_node(node: Node) -> None:
-    told = failed(node.run("true", user="not-a-user"))
-    assert "'not-a-user'" in told
-    assert "n0" in told
+    message = failed(node.run("true", user="not-a-user"))
+    assert "'not-a-user'" in message
+    assert "n0" in message
 
 
 def test_function_finds_modules_of_the_jobs_python_path(node: Node) -> None:
@@ -432,9 +432,9 @@ def test_interpreter_that_the_user_cannot_run_fails_the_run_clearly(
     closed.mkdir(mode=0o700)
     (closed / "python").symlink_to(account.INTERPRETER)
     monkeypatch.setattr(account, "INTERPRETER", str(closed / "python"))
-    told = failed(node.run("true"))
-    assert "Permission denied" in told
-    assert str(closed / "python") in told
+    message = failed(node.run("true"))
+    assert "Permission denied" in message
+    assert str(closed / "python") in message
 
 
 @pytest.mark.parametrize("answer", ["{}", "5", "nonsense", '{"status": "x"}', "x" * (2 << 20)])
@@ -457,7 +457,7 @@ def test_forged_answer_fails_the_run_and_ends_its_processes(node: Node, answer: 
 
 
 def test_directory_too_deep_for_python_is_removed(node: Node) -> None:
-    """As its removal failed, the run would have no end and be repeated for ever."""
+    """As its removal failed, the run would have no end and be repeated without end."""
     dig = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
     finished(node.run(f'python -c "{dig}"'))
     assert list((node.root / "n0" / "runs").glob("job-1/*")) == []

@@ -23,7 +23,7 @@ from headgate.base.errors import SpecError
 pytestmark = [pytest.mark.live, *root_only]
 GROUP = USER  # its only member by name; others come in with its group alone
 
-AS_SOMEBODY = """
+AS_ANOTHER = """
 import json, os, pwd, sys
 from pathlib import Path
 from headgate.api.client import Client
@@ -60,7 +60,7 @@ class Caller:
 
     def calls(self, *calls: tuple[str, tuple[Any, ...], dict[str, Any]]) -> list[Any]:
         """Make several."""
-        command = [sys.executable, "-W", "ignore", "-c", AS_SOMEBODY]
+        command = [sys.executable, "-W", "ignore", "-c", AS_ANOTHER]
         done = subprocess.run(
             [*command, self._socket, self._user, self._groups, json.dumps(calls)],
             capture_output=True,
@@ -172,7 +172,7 @@ def test_jobs_read_only_datasets_that_their_users_may_read(
 def test_plain_files_are_found_with_the_rights_of_the_submitting_user(
     headgate: Headgate, member: Caller
 ) -> None:
-    """Else anybody learns what lies in any directory, and how large it is."""
+    """Otherwise any user learns what lies in any directory, and how large it is."""
     place = headgate.base / "closed"
     place.mkdir(mode=0o700)
     (place / "there").write_text("x")
@@ -191,7 +191,7 @@ def test_nothing_that_headgate_keeps_is_open_to_the_group(headgate: Headgate) ->
             mode = (Path(place) / name).stat().st_mode
             assert not mode & (stat.S_IRWXG | stat.S_IRWXO) & ~(stat.S_IXGRP | stat.S_IXOTH), name
             if not mode & (stat.S_IXGRP | stat.S_IXOTH):
-                directories.remove(name)  # nobody else gets any further
+                directories.remove(name)  # no other user gets further
         for name in files:
             file = Path(place) / name
             if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):

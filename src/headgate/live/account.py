@@ -101,7 +101,7 @@ def unusable(users: str, problem: str) -> Problem:
     """Return the problem of users who cannot run Headgate, with the remedy."""
     hint = (
         "install Headgate where every user may read it, such as in a venv below /opt whose Python "
-        "is not in anybody's home directory"
+        "is not in a home directory"
     )
     text = f"tasks of {users} cannot run: {problem}"
     return Problem(path=INTERPRETER, problem=text, hint=hint)

@@ -320,7 +320,7 @@ def _opened(output: Path, uid: int) -> Iterator[Iterator[bytes]]:
 
 
 def _pieces(descriptor: int, size_bytes: int) -> Iterator[bytes]:
-    """Yield what a file holds now: no more, though its user may go on writing for ever."""
+    """Yield what a file holds now: no more, though its user may go on writing without end."""
     while size_bytes and (piece := os.read(descriptor, min(size_bytes, PIECE_BYTES))):
         size_bytes -= len(piece)
         yield piece
