@@ -135,8 +135,8 @@ def _check_group(state: Path, group: str | None, *, shared_account: bool, joins:
             raise SpecError([Problem(path="--group", problem=text, hint=hint)])
         return
     problems = []
-    if problem := why_unusable(member):
-        problems.append(unusable(f"the members of {group}", problem))
+    if reason := why_unusable(member):
+        problems.append(unusable(f"the members of {group}", reason))
     if closed := _closed(state.absolute().parents, member):
         hint = "choose another state directory (--state DIR), such as one in /var/lib or /srv"
         text = f"the members of {group} cannot reach it: {closed} is closed to them"
