@@ -23,12 +23,16 @@ from headgate.live.executor import Executor, log_path, shards_directory, token_p
 from headgate.live.private import write_secret
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, TaskProgram
 from headgate.live.store import ShardStore
-from headgate.model import Locality, Read, Shard
+from headgate.model import Locality, Read, RunId, Shard
 
 pytestmark = root_only
 __all__ = ["readable_python"]
 UID, OTHER_UID = pwd.getpwnam(USER).pw_uid, pwd.getpwnam(OTHER).pw_uid
 TOKEN = "the token of the shard services"
+
+
+def _id(number: int) -> RunId:
+    return RunId("job-1", number, 1)
 
 
 class Node:
@@ -51,7 +55,7 @@ class Node:
         outcomes = []
         for number, command in enumerate(commands):
             await executor.begin([self.launch(number, command, **options)])
-            outcomes.append(await asyncio.wait_for(executor.outcome(number), 60))
+            outcomes.append(await asyncio.wait_for(executor.outcome(_id(number)), 60))
         await executor.close()
         return outcomes
 
@@ -83,10 +87,7 @@ class Node:
             for name in reads
         )
         return LaunchRecord(
-            id=number,
-            job="job-1",
-            ordinal=number,
-            attempt=1,
+            run=_id(number),
             node="n0",
             ray_id="",
             gpus=(),
@@ -111,7 +112,7 @@ class Node:
 
     def log(self, number: int = 0) -> str:
         """Return the log of a run."""
-        return log_path(self.root, "n0", "job-1", number, 1).read_text()
+        return log_path(self.root, "n0", _id(number)).read_text()
 
 
 @pytest.fixture
@@ -210,7 +211,7 @@ async def _guards_during(node: Node, envs: dict[str, str]) -> list[dict[str, Any
         "ls {root}/n0/runs/job-1",
         "ls {root}/n0/runs/first-run",
         "cat {root}/n0/runs/first-run/shard-0",
-        "mv {root}/n0/runs/job-1/0 {root}/n0/runs/job-1/9",
+        "mv {root}/n0/runs/job-1/0.1 {root}/n0/runs/job-1/9",
         "ln -s / {root}/n0/runs/job-1/1",
         "cat /etc/shadow",
     ],
@@ -268,7 +269,7 @@ def test_hard_link_to_a_file_of_another_is_refused_as_a_result(node: Node) -> No
     secret = node.base / "secret"
     secret.write_text("root's")
     secret.chmod(0o600)
-    link = f"ln {secret} {node.root}/n0/runs/job-1/0/output"
+    link = f"ln {secret} {node.root}/n0/runs/job-1/0.1/output"
     planted = asyncio.run(_with_planted(node, link))
     assert "is not a file of its user" in failed([planted])
 
@@ -280,7 +281,7 @@ async def _with_planted(node: Node, link: str) -> OutcomeRecord:
         f"until {link}; do sleep 0.1; done 2> /dev/null"
     )
     assert await asyncio.wait_for(planter.wait(), 60) == 0
-    outcome = await asyncio.wait_for(executor.outcome(0), 60)
+    outcome = await asyncio.wait_for(executor.outcome(_id(0)), 60)
     await executor.close()
     return outcome
 
@@ -366,7 +367,7 @@ def test_log_is_its_users_in_a_directory_that_is_closed(node: Node) -> None:
     finished(node.run("echo one >> /dev/stdout; echo two >> /dev/stderr", "echo three"))
     assert sorted(node.log(0).split()) == ["one", "two"]
     assert node.log(1) == "three\n"
-    log = log_path(node.root, "n0", "job-1", 0, 1)
+    log = log_path(node.root, "n0", _id(0))
     assert (log.stat().st_uid, stat.S_IMODE(log.stat().st_mode)) == (UID, 0o600)
     assert stat.S_IMODE(log.parent.stat().st_mode) == 0o700
 
@@ -422,7 +423,7 @@ def test_function_finds_modules_of_the_jobs_python_path(node: Node) -> None:
         "import os\ndef main(task):\n    task.output.write_text(f'{os.getuid()} {os.getcwd()}')\n",
     )
     finished(node.run("mine:main", kind="function", envs=modules))
-    assert node.result() == f"{UID} {node.root}/n0/runs/job-1/0"
+    assert node.result() == f"{UID} {node.root}/n0/runs/job-1/0.1"
 
 
 def test_interpreter_that_the_user_cannot_run_fails_the_run_clearly(

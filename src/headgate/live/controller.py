@@ -36,7 +36,7 @@ from headgate.live.private import secret
 from headgate.live.records import program_of
 from headgate.live.store import read_pieces
 from headgate.live.world import LiveWorld
-from headgate.model import Dataset, Job, LogPiece, Queue, result_ids
+from headgate.model import Dataset, Job, LogPiece, Queue, RunId, result_ids
 from headgate.protocol import (
     Command,
     DatasetRemoved,
@@ -115,7 +115,7 @@ class Controller:
         """Go on where the journal ends: ask again for what is unanswered, watch the nodes."""
         view = self._published
         self.world.end_others(lambda job: not self._over(view, job))
-        self.world.submit(self._engine.outstanding(), self._engine.snapshot)
+        self.world.submit(self._engine.outstanding(), self._engine.asked)
         self._thread.start()
         self._set_queues(view)
         self.world.start(self.membership.run())
@@ -126,7 +126,7 @@ class Controller:
         self._thread.join(timeout=_STOP_S)
         self.world.close()
         if not self._thread.is_alive():  # it may be waiting for room on the journal's disk
-            self._durable.journal.close()
+            self._durable.close()
 
     def _set_queues(self, view: Snapshot) -> None:
         wanted = {queue.name: queue for queue in self._queues}
@@ -207,6 +207,7 @@ class Controller:
             "policy": self.world.policy.name,
             "replayed_events": self._durable.replayed_events,
             "journal_full": self._durable.full is not None,
+            "journal_missing_events": self._durable.journal.missing_events,
             "stale_answers": self._engine.stale,
             "bandwidth": asdict(self._published.bandwidth),
         }
@@ -268,7 +269,7 @@ class Controller:
             raise SpecError([problem])
         job = expand(
             job_file,
-            job_id=f"{job_file.name}-{len(view.names.jobs) + 1}",
+            job_id=f"{job_file.name}-{view.next_job}",
             user=user,
             datasets={name: dataset.shards for name, dataset in view.datasets.items()},
             file_sizes=file_sizes(
@@ -340,8 +341,8 @@ class Controller:
             agents = [(name, agent) for name, agent in agents if name == node]
             if not agents:
                 raise WorldError(f"the log lies on {node}, which is not up", code="unreachable")
-        wanted = attempts if attempt is None else attempt
-        calls = [a.read_log.remote(job, ordinal, wanted, offset=offset) for _, a in agents]
+        run = RunId(job, ordinal, attempts if attempt is None else attempt)
+        calls = [a.read_log.remote(run, offset=offset) for _, a in agents]
         try:
             data = max(ray.get(calls, timeout=_AGENT_S), key=len)
         except RayError as error:
