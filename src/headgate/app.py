@@ -68,6 +68,7 @@ def run_controller(state: Path) -> None:
         separate_users=config.group is not None and not config.shared_account,
         check_users=not config.foreign,
         probe_period_s=config.probe_period_s,
+        keep_results_s=config.keep_results_s,
     )
     controller.start()
     server = Server(make_app(controller), listener)

@@ -36,13 +36,15 @@ def _venv() -> tuple[str, str]:
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     place.chmod(0o755)
     made = [system, "-m", "venv", "--without-pip", str(place / "venv")]
-    done = subprocess.run(made, check=False, capture_output=True, text=True)
+    done = subprocess.run(made, check=False, capture_output=True, text=True, umask=0o022)
     if done.returncode:
         return "", done.stdout + done.stderr
     (packages,) = (place / "venv").glob("lib/python*/site-packages")
     ours = sysconfig.get_path("purelib")
     lines = [str(Path(headgate.__file__).parents[1]), f"import site; site.addsitedir({ours!r})"]
-    (packages / "headgate-test.pth").write_text("\n".join(lines) + "\n")
+    found = packages / "headgate-test.pth"
+    found.write_text("\n".join(lines) + "\n")
+    found.chmod(0o644)
     return str(place / "venv" / "bin" / "python"), ""
 
 

@@ -22,6 +22,7 @@ from headgate.live import account
 from headgate.live.executor import Executor, log_path, shards_directory, token_path
 from headgate.live.private import write_secret
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, TaskProgram
+from headgate.live.shared import copy_shared, find_shared, keep_shared, remove_shared
 from headgate.live.store import ShardStore
 from headgate.model import Locality, Read, RunId, Shard
 
@@ -462,3 +463,30 @@ def test_directory_too_deep_for_python_is_removed(node: Node) -> None:
     dig = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
     finished(node.run(f'python -c "{dig}"'))
     assert list((node.root / "n0" / "runs").glob("job-1/*")) == []
+
+
+def test_shared_result_is_kept_and_removed_with_its_users_rights(node: Node) -> None:
+    """Otherwise a path in a job file has root write, read and remove where its user may not."""
+    closed, place = node.base / "closed", node.base / "place"
+    closed.mkdir(mode=0o700)
+    (closed / "job-1").mkdir()
+    (closed / "job-1" / "0").write_text("9 letters")
+    place.mkdir()
+    os.chown(place, UID, UID)
+    shard = Shard(id="job-1/0", size_bytes=9)
+    source = node.store.path("held")
+    with pytest.raises(WorldError, match=str(closed)):
+        keep_shared(str(closed), "job-1/1", source, user=USER)
+    assert find_shared(str(closed), shard, user=USER) is None
+    remove_shared(str(closed), "job-1", user=USER)
+    assert [file.name for file in (closed / "job-1").iterdir()] == ["0"]
+
+    keep_shared(str(place), "job-1/0", source, user=USER)
+    found = (place / "job-1" / "0").stat()
+    assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (UID, 0o600)
+    assert find_shared(str(place), shard, user=USER) == place / "job-1" / "0"
+    (place / "job-1" / "0").unlink()
+    (place / "job-1" / "0").symlink_to(closed / "job-1" / "0")
+    assert not copy_shared(str(place), shard, node.base / "copy", user=USER)
+    remove_shared(str(place), "job-1", user=USER)
+    assert (closed / "job-1" / "0").read_text() == "9 letters"

@@ -90,7 +90,10 @@ async def submit(
 def one_job(job: str, controller: Held, user: User) -> Body:
     """Return one job."""
     snapshot = controller.snapshot()
-    return _job_view(controller, snapshot, job_row(snapshot, job), controller.now(), user)
+    row, now = job_row(snapshot, job), controller.now()
+    keep_s = controller.info().get("keep_results_s")
+    kept = views.results_view(snapshot, row, now, default_keep_s=keep_s)
+    return {**_job_view(controller, snapshot, row, now, user), "results": kept}
 
 
 def _job_view(controller: Held, snapshot: Snapshot, row: int, now: float, user: str) -> Body:
@@ -135,6 +138,7 @@ def logs(
     row = job_row(snapshot, job)
     need_readable(controller, snapshot.job(row), user)
     task_row(snapshot, row, task)
+    views.need_kept(snapshot, row)
     piece = controller.log(job, task, attempt=attempt, offset=offset)
     return {"text": piece.text, "next_offset": piece.next_offset, "ended": piece.ended}
 

@@ -43,6 +43,7 @@ def bring_up(
     shared_account: bool = False,
     address: str | None = None,
     probe_period_s: float | None = None,
+    keep_results_s: float | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
@@ -67,6 +68,7 @@ def bring_up(
         "group": group or (None if kept is None else kept.group),
         "shared_account": shared_account or (None if kept is None else kept.shared_account),
         "probe_period_s": probe_period_s,
+        "keep_results_s": keep_results_s,
     }
     given = {key: value for key, value in options.items() if value is not None}
     _check_group(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ class ControllerConfig:
     `group` may use the socket beside its owner; with `shared_account` also where nodes do not run
     as root, so that all its jobs have the same rights. A `foreign` Ray cluster was there before us
     and is left alone when we end. Bandwidth is probed every `probe_period_s`; 0: only when nodes
-    join.
+    join. Jobs that do not say so are kept for `keep_results_s` after their end; `inf` is for ever.
     """
 
     policy: str
@@ -36,6 +37,7 @@ class ControllerConfig:
     shared_account: bool = False
     foreign: bool = False
     probe_period_s: float = PROBE_PERIOD_S
+    keep_results_s: float = math.inf
 
 
 def save_config(state: Path, config: ControllerConfig) -> None:

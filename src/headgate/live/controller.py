@@ -7,6 +7,7 @@ the journal, asks again for what was not answered, and goes on.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import pwd
 import tempfile
@@ -30,13 +31,16 @@ from headgate.live.account import Account, account_for, file_sizes, unusable, wh
 from headgate.live.config import PROBE_PERIOD_S
 from headgate.live.datasets import Puts
 from headgate.live.durable import DurableEngine
+from headgate.live.expiry import Expiry
 from headgate.live.flight import fetch
 from headgate.live.membership import Membership
 from headgate.live.private import secret
 from headgate.live.records import program_of
+from headgate.live.replication import Replicator
+from headgate.live.shared import copy_shared
 from headgate.live.store import read_pieces
 from headgate.live.world import LiveWorld
-from headgate.model import Dataset, Job, LogPiece, Queue, RunId, result_ids
+from headgate.model import Dataset, Job, LogPiece, Queue, RunId, Shard, result_ids
 from headgate.protocol import (
     Command,
     DatasetRemoved,
@@ -74,12 +78,14 @@ class Controller:
         separate_users: bool = False,
         check_users: bool = False,
         probe_period_s: float = PROBE_PERIOD_S,
+        keep_results_s: float = math.inf,
     ) -> None:
         """Open the journal in `state`, rebuild the engine, and take up what was under way.
 
         `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users` is
         as of `Membership`; with `check_users` tasks run on this machine, so that a submission can
-        find out whether its user is able to run them.
+        find out whether its user is able to run them. `keep_results_s` holds for jobs that do not
+        say how long after their end they are kept.
         """
         self._facts, self._policies = facts, policies
         self._durable = DurableEngine(state / "journal.db")
@@ -87,23 +93,33 @@ class Controller:
         self.world = LiveWorld(
             policy=policies(None), seed=seed, root=state / "nodes", program_of=self._program_of
         )
-        token = secret(state / "shard-token")
+        self._token = token = secret(state / "shard-token")
         self._changed = threading.Condition()
         self._published = self._engine.snapshot()
+        engine: dict[str, Any] = {
+            "post": self.world.inbox.post,
+            "now": self.world.now,
+            "snapshot": self.snapshot,
+        }
         self.membership = Membership(
             root=state / "nodes",
             places=self.world.places,
-            post=self.world.inbox.post,
-            now=self.world.now,
-            snapshot=self.snapshot,
+            **engine,
             token=token,
             separate_users=separate_users,
             probe_period_s=probe_period_s,
         )
-        self._token = token
-        self._puts = Puts(self.membership, token=token)
         self._check_users = check_users
         self._able_users: set[str] = set()
+        self._replicator = Replicator(
+            agents=self.membership.agents,
+            reports=self.membership.reports,
+            places=self.world.places,
+            **engine,
+        )
+        self._keep_results_s = keep_results_s
+        self._expiry = Expiry(default_s=keep_results_s, **engine)
+        self._puts = Puts(self.membership, token=token)
         self._submitting = threading.Lock()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
         self._queues = queues
@@ -118,7 +134,8 @@ class Controller:
         self.world.submit(self._engine.outstanding(), self._engine.asked)
         self._thread.start()
         self._set_queues(view)
-        self.world.start(self.membership.run())
+        for work in (self.membership, self._replicator, self._expiry):
+            self.world.start(work.run())
 
     def stop(self) -> None:
         """Stop scheduling and close the journal; what runs goes on running."""
@@ -210,6 +227,7 @@ class Controller:
             "journal_missing_events": self._durable.journal.missing_events,
             "stale_answers": self._engine.stale,
             "bandwidth": asdict(self._published.bandwidth),
+            "keep_results_s": None if math.isinf(self._keep_results_s) else self._keep_results_s,
         }
 
     def snapshot(self) -> Snapshot:
@@ -276,6 +294,13 @@ class Controller:
                 account, [f for data in job_file.data.values() for f in data.files or ()]
             ),
         )
+        if job.results_path and not Path(job.results_path).is_dir():
+            problem = Problem(
+                path="results.path",
+                problem=f"there is no directory '{job.results_path}'",
+                hint="make it on a path that all nodes see",
+            )
+            raise SpecError([problem])
         nodes = [view.node(row) for row in view.live_nodes()]
         queue = view.queue(view.names.queue_rows[job.queue])
         reason = refuse(job, queue, nodes, self.world.policy)
@@ -356,7 +381,8 @@ class Controller:
     def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:
         """Return the result of a finished task in pieces, the job's last one by default.
 
-        One in several parts comes whole, part after part.
+        One in several parts comes whole, part after part. Every node that holds it is tried, then
+        the job's shared path.
         """
         view = self._published
         row = job_row(view, job)
@@ -367,26 +393,32 @@ class Controller:
             shard_row = view.names.shard_rows.get(shard)
             if shard_row is None or shard_row >= len(view.shards.replicas):
                 continue  # it is empty: nobody was told of it
-            holders = view.replicas(shard_row)
-            if not holders:
+            holders, shared = view.replicas(shard_row), view.shards.shared[shard_row]
+            if not holders and not shared:
                 text = f"there is no result {shard}"
                 raise SpecError([Problem(path=job, problem=text)], code="not_found")
-            places[shard] = [view.node(n).id for n in holders]
-        return self._stream(places)
+            value = Shard(id=shard, size_bytes=view.shards.size_bytes[shard_row])
+            places[value] = [view.node(n).id for n in holders]
+        return self._stream(places, view.job(row))
 
-    def _stream(self, places: Mapping[str, Sequence[str]]) -> Iterator[bytes]:
-        """Fetch shards from one of their nodes each, all before the first piece is returned."""
+    def _stream(self, places: Mapping[Shard, Sequence[str]], owner: Job) -> Iterator[bytes]:
+        """Fetch shards from one of their nodes each, all before the first piece is returned.
+
+        What no node gives is read on the job's shared path, if it has one.
+        """
         directory = tempfile.TemporaryDirectory(prefix="headgate-result-")
         paths: list[Path] = []
         try:
             for shard, nodes in places.items():
-                known = self.world.places.addresses
-                addresses = [known[node] for node in nodes if node in known]
-                if not addresses:
-                    told = f"{shard} lies on {', '.join(nodes)}: not up"
-                    raise WorldError(told, code="unreachable")
-                paths.append(Path(directory.name) / str(len(paths)))
-                fetch(*addresses[0], shard, paths[-1], token=self._token)
+                to = Path(directory.name) / str(len(paths))
+                try:
+                    self._fetch(shard.id, nodes, to)
+                except WorldError as error:
+                    path = owner.results_path
+                    if not path or not copy_shared(path, shard, to, user=owner.user):
+                        where = f"{error}" + (f"; nor below {path}" if path else "")
+                        raise WorldError(where, code="unreachable") from error
+                paths.append(to)
         except BaseException:
             directory.cleanup()
             raise
@@ -397,6 +429,21 @@ class Controller:
                     yield from read_pieces(path)
 
         return pieces()
+
+    def _fetch(self, shard: str, nodes: Sequence[str], to: Path) -> None:
+        """Fetch a shard from the first of some nodes that gives it; WorldError of the last."""
+        known = self.world.places.addresses
+        text = f"{shard} lies on {', '.join(nodes)}: not up" if nodes else f"no node has {shard}"
+        failure = WorldError(text, code="unreachable")
+        for node in nodes:
+            if node in known:
+                try:
+                    fetch(*known[node], shard, to, token=self._token)
+                except WorldError as error:
+                    failure = error
+                else:
+                    return
+        raise failure
 
     # --- data --------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COPY_S = 600.0
-_IDLE_S = 900.0  # after that another user may take the name
+_IDLE_S = 900.0  # after that its shards are swept, and another user may take the name
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class _Put:
 
     user: str
     touched_s: float  # when its user last asked for something, in monotonic seconds
+    calls: int = 0  # of its user that place shards just now
     shards: dict[int, tuple[StoredShard, tuple[str, ...]]] = field(default_factory=dict)
 
 
@@ -43,13 +45,28 @@ class Puts:
         self._token = token
         self._puts: dict[str, _Put] = {}
         self._lock = threading.Lock()
+        membership.being_put = self.under_way
+
+    def under_way(self) -> tuple[str, ...]:
+        """Return the datasets being put, and give up those whose clients seem to have died."""
+        with self._lock:
+            for dataset in [d for d, put in self._puts.items() if _idle(put)]:
+                log.warning("dataset %s: its put is given up, nothing came for a while", dataset)
+                del self._puts[dataset]
+            return tuple(self._puts)
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str,
         view: Snapshot,
     ) -> Mapping[str, Any]:  # fmt: skip
         """Place one shard on `replicas` nodes; see `Controller.put_shard`."""
-        put = self._claim(dataset, user, view)
+        with self._claimed(dataset, user, view) as put:
+            return self._put_shard(put, dataset, index, pieces, replicas, view)
+
+    def _put_shard(
+        self, put: _Put, dataset: str, index: int, pieces: Iterator[bytes], replicas: int,
+        view: Snapshot,
+    ) -> Mapping[str, Any]:  # fmt: skip
         places = self._places(view)
         if not places:
             raise WorldError("no node is up that could keep a shard", code="unreachable")
@@ -81,6 +98,7 @@ class Puts:
             put = self._puts.get(dataset)
             if put is None or put.user != user:
                 raise SpecError(_about(dataset, "is not being put by you"), code="not_found")
+            put.touched_s = time.monotonic()
             missing = [i for i in range(count) if i not in put.shards]
             if missing:
                 text = f"{len(missing)} of {count} shards have not been placed"
@@ -99,7 +117,6 @@ class Puts:
         """Close the books of a put, and remove what an earlier one had left beyond its end."""
         with self._lock:
             put = self._puts.pop(dataset)
-            self._membership.being_put.discard(dataset)
         for index, (_, nodes) in put.shards.items():
             if index >= count:
                 self.remove(dataset_shard(dataset, index, 0).id, nodes)
@@ -111,7 +128,6 @@ class Puts:
             if put is None or put.user != user:
                 return
             del self._puts[dataset]
-            self._membership.being_put.discard(dataset)
         for index, (_, nodes) in put.shards.items():
             self.remove(dataset_shard(dataset, index, 0).id, nodes)
 
@@ -129,6 +145,16 @@ class Puts:
             except RayError as error:
                 log.warning("%s on %s was not removed: %s", shard, node, error)
 
+    @contextmanager
+    def _claimed(self, dataset: str, user: str, view: Snapshot) -> Iterator[_Put]:
+        put = self._claim(dataset, user, view)
+        try:
+            yield put
+        finally:
+            with self._lock:
+                put.calls -= 1
+                put.touched_s = time.monotonic()
+
     def _claim(self, dataset: str, user: str, view: Snapshot) -> _Put:
         if not _NAME.fullmatch(dataset):
             hint = "letters, digits, '.', '_' and '-', at most 100, a letter or digit first"
@@ -139,12 +165,12 @@ class Puts:
             now_s = time.monotonic()
             put = self._puts.setdefault(dataset, _Put(user=user, touched_s=now_s))
             if put.user != user:
-                if now_s - put.touched_s < _IDLE_S:
+                if not _idle(put):
                     raise SpecError(_about(dataset, f"is being put by {put.user}"), code="exists")
                 # left by a client that died; its shards are replaced, or swept in time
                 put = self._puts[dataset] = _Put(user=user, touched_s=now_s)
             put.touched_s = now_s
-            self._membership.being_put.add(dataset)
+            put.calls += 1
             return put
 
     def _places(self, view: Snapshot) -> list[Place]:
@@ -175,6 +201,10 @@ class Puts:
         except RayError as error:
             text = f"{shard} could not be copied to {', '.join(nodes)}: {error}"
             raise WorldError(text, code="unreachable") from error
+
+
+def _idle(put: _Put) -> bool:
+    return not put.calls and time.monotonic() - put.touched_s >= _IDLE_S
 
 
 def _gone(node: str) -> WorldError:

@@ -25,11 +25,12 @@ from urllib.parse import quote
 from headgate.base.errors import WorldError
 from headgate.live.account import Account, account_for
 from headgate.live.flight import FILE_PREFIX, fetch_best
-from headgate.live.private import PRIVATE_UMASK, make_passage, make_private
+from headgate.live.private import PRIVATE_UMASK, make_passage, make_private, remove_tree
 from headgate.live.process import WorkerProcess
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.shared import find_shared
 from headgate.live.store import PIECE_BYTES, ShardStore
-from headgate.model import Read, RunId, result_ids
+from headgate.model import Locality, Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
 
 _OUTPUT = "output"
@@ -48,9 +49,20 @@ def token_path(root: Path, node: str) -> Path:
     return root / node / "shard-token"
 
 
+def logs_directory(root: Path, node: str) -> Path:
+    """Return where a node keeps the logs of runs, in a directory per job (see `quote`)."""
+    return root / node / "logs"
+
+
+def scratch_directory(root: Path, node: str) -> Path:
+    """Return where runs on a node have their scratch directories, in a directory per job."""
+    return root / node / "runs"
+
+
 def log_path(root: Path, node: str, run: RunId) -> Path:
     """Return the log file of a run on its node."""
-    return root / node / "logs" / quote(run.job, safe="") / f"{run.ordinal}.{run.attempt}.log"
+    directory = logs_directory(root, node) / quote(run.job, safe="")
+    return directory / f"{run.ordinal}.{run.attempt}.log"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,7 +89,8 @@ class Executor:
         """Open the node's store; idle workers end after `linger_s`, as they may hold GPU memory."""
         self._root, self._node, self._linger_s = Path(root), node, linger_s
         os.umask(PRIVATE_UMASK)  # no other user looks into what Headgate writes on a node
-        self._scratch = make_passage(self._root, node, "runs", quote(job, safe=""))
+        make_passage(self._root, node)
+        self._scratch = make_passage(scratch_directory(self._root, node), quote(job, safe=""))
         self._store = ShardStore(shards_directory(self._root, node))
         self._threads = ThreadPoolExecutor(32, thread_name_prefix="read")
         self._runs: dict[RunId, _Run] = {}
@@ -105,7 +118,7 @@ class Executor:
         await self.stop(tuple(self._runs))
         await asyncio.gather(*(run.end for run in self._runs.values()))
         await asyncio.gather(*(worker.end() for worker in self._idle))
-        await self._in_thread(lambda: _remove(self._scratch))
+        await self._in_thread(lambda: remove_tree(self._scratch))
 
     async def _carry_out(self, launch: LaunchRecord) -> OutcomeRecord:
         """Carry a run through to its outcome, whatever happens on the way."""
@@ -137,7 +150,7 @@ class Executor:
                 message=str(error) if known else f"{type(error).__name__}: {error}",
                 usage=run.usage,
             )
-        await self._in_thread(lambda: _remove(directory))
+        await self._in_thread(lambda: remove_tree(directory))
         if outcome.kind is OutcomeKind.FINISHED and (checkpoint := _checkpoint(launch)):
             await self._in_thread(lambda: _remove_as(launch.program.user, checkpoint))
         return outcome
@@ -230,6 +243,9 @@ class Executor:
             token = token_path(self._root, self._node).read_text()
             return fetch_best(read, launch.addresses, self._store, to, token=token)
         except WorldError as error:
+            shared, user = launch.program.results_path, launch.program.user
+            if shared and (path := find_shared(shared, read.shard, user=user)) is not None:
+                return path, Locality.CLUSTER, read.shard.size_bytes
             # replicas that vanished are not the program's doing; a plain file's absence may be
             lost = read.sources and error.code == "shard_unreadable"
             failure = FailureKind.LOST if lost else FailureKind.ERROR
@@ -284,7 +300,7 @@ async def _stopped_early(run: RunId) -> OutcomeRecord:
 
 
 def _make_directories(scratch: Path, logs: Path) -> None:
-    _remove(scratch)  # of an executor that died
+    remove_tree(scratch)  # of an executor that died
     scratch.mkdir(mode=0o700)  # ours until the shards are in it, then its user's
     make_private(logs)
 
@@ -329,14 +345,6 @@ def _pieces(descriptor: int, size_bytes: int) -> Iterator[bytes]:
 def _no_result(output: Path) -> _RunError:
     problem = f"its result '{output.name}' is not a file of its user (links are not followed)"
     return _RunError(problem, FailureKind.ERROR)
-
-
-def _remove(directory: Path) -> None:
-    """Remove a directory, however deep its user made it: too deep for `shutil.rmtree`, perhaps.
-
-    Links in it are not followed.
-    """
-    subprocess.run(["rm", "-rf", "--", directory], check=False, stderr=subprocess.DEVNULL)
 
 
 def _remove_as(user: str, directory: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,3 +70,11 @@ def make_passage(top: Path, *below: str) -> Path:
             raise WorldError([Problem(path=str(place), problem=text)])
         place.chmod(_PASSAGE)
     return ways[-1]
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a directory, however deep a user made it: too deep for `shutil.rmtree`, perhaps.
+
+    Links in it are not followed.
+    """
+    subprocess.run(["rm", "-rf", "--", directory], check=False, stderr=subprocess.DEVNULL)

@@ -1,0 +1,109 @@
+"""Results on a path that all nodes see: files `PATH/JOB/TASK`, or `PATH/JOB/TASK.PART`.
+
+A file appears whole, by one rename. Which of them count is the catalog's business: a file that the
+catalog does not know may be of another cluster, or of a run before the last. The path is the job's
+user's to give, so all that happens there happens with that user's rights.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote
+
+from headgate.base.errors import Problem, WorldError
+from headgate.live.account import account_for, file_sizes
+from headgate.live.store import disk_errors
+from headgate.model import Shard, task_of_result
+
+# $1: the path, $2: the job's directory, $3: the name of the result. Directories above are not made:
+# they would be on this node alone.
+_KEEP = """
+set -e; umask 077
+cd -- "$1"; [ -d "$2" ] || mkdir -- "$2"
+draft=$(mktemp -- "$2/.draft-XXXXXXXXXX"); trap 'rm -f -- "$draft"' EXIT
+cat > "$draft"; sync -- "$draft"; mv -fT -- "$draft" "$2/$3"
+"""
+_REMOVE = r"""
+cd -- "$1" 2> /dev/null && [ -d "$2" ] && [ ! -L "$2" ] || exit 0
+find "$2" -mindepth 1 -maxdepth 1 -regextype posix-extended \
+    -regex '.*/([0-9]+(\.[0-9]+)?|\.draft-[^/]*)' -delete || exit 1
+rmdir -- "$2" 2> /dev/null || true
+"""
+_FULL = ("No space left on device", "Disk quota exceeded")
+
+
+def keep_shared(path: str, shard_id: str, source: Path, *, user: str) -> None:
+    """Write a file as a result below a shared path; it appears whole or not at all.
+
+    WorldError `disk_full` or `shard_store`, also when the path itself is not there.
+    """
+    file = _file(path, shard_id)
+    with disk_errors(source), source.open("rb") as content:
+        problem = _as_user(user, _KEEP, path, file.parent.name, file.name, stdin=content)
+    if problem:
+        full = any(text in problem for text in _FULL)
+        hint = "free some space there" if full else ""
+        raise WorldError(
+            [Problem(path=str(file), problem=problem, hint=hint)],
+            code="disk_full" if full else "shard_store",
+        )
+
+
+def find_shared(path: str, shard: Shard, *, user: str) -> Path | None:
+    """Return the file of a result below a shared path, None where it is not there whole.
+
+    It is to be opened with the user's rights alone: it may be a link by then.
+    """
+    if task_of_result(shard.id) is None:
+        return None
+    file = _file(path, shard.id)
+    found = file_sizes(account_for(user), [str(file)])
+    return file if found.get(str(file)) == shard.size_bytes else None
+
+
+def copy_shared(path: str, shard: Shard, to: Path, *, user: str) -> bool:
+    """Copy a result below a shared path to the new file `to`; say whether it was there whole."""
+    if find_shared(path, shard, user=user) is None:
+        return False
+    command = ["head", "-c", str(shard.size_bytes), "--", str(_file(path, shard.id))]
+    options = account_for(user).options()
+    with to.open("xb") as copy:
+        done = subprocess.run(
+            command, **options, check=False, stdout=copy, stderr=subprocess.DEVNULL
+        )
+    return done.returncode == 0 and to.stat().st_size == shard.size_bytes
+
+
+def remove_shared(path: str, job: str, *, user: str) -> None:
+    """Remove a job's results below a shared path, and their directory when nothing else is in it.
+
+    OSError where that fails; nothing there is no failure.
+    """
+    try:
+        problem = _as_user(user, _REMOVE, path, quote(job, safe=""))
+    except WorldError as error:  # there is no such user any more
+        raise OSError(str(error)) from error
+    if problem:
+        raise OSError(problem)
+
+
+def _as_user(user: str, script: str, *arguments: str, stdin: IO[bytes] | None = None) -> str:
+    """Run a shell script as a user; return what it says about its failure, or nothing."""
+    options: dict[str, Any] = account_for(user).options()
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *arguments],
+        **options,
+        check=False,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+    return (said or f"exit status {done.returncode}") if done.returncode else ""
+
+
+def _file(path: str, shard_id: str) -> Path:
+    job, _, name = shard_id.rpartition("/")
+    return Path(path, quote(job, safe=""), name)
