@@ -62,9 +62,15 @@ async def put_shard(
 
 
 @router.post("/datasets/{name}/commit")
-def commit(name: str, shards: Annotated[int, Query(ge=1)], controller: Held, user: User) -> Body:
+def commit(
+    name: str,
+    shards: Annotated[int, Query(ge=1)],
+    controller: Held,
+    user: User,
+    public: Annotated[bool, Query(description="jobs of all users may read it")] = False,
+) -> Body:
     """Make a dataset of so many shards visible."""
-    made = controller.commit_dataset(name, shards=shards, user=user)
+    made = controller.commit_dataset(name, shards=shards, user=user, public=public)
     size_bytes = sum(shard.size_bytes for shard in made.shards)
     return {"name": made.name, "shards": len(made.shards), "size_bytes": size_bytes}
 

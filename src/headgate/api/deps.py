@@ -10,6 +10,8 @@ from typing import Annotated, Any, cast
 from fastapi import Depends, Request
 
 from headgate.api.controller import Controller
+from headgate.base.errors import Problem, SpecError
+from headgate.model import Job
 
 VERSION = version("headgate")
 PEER = "headgate.peer"  # the key in the ASGI scope
@@ -29,6 +31,14 @@ class Peer:
             return pwd.getpwuid(self.uid).pw_name
         except KeyError:
             return f"uid:{self.uid}"
+
+
+def need_readable(controller: Controller, job: Job, user: str) -> None:
+    """Raise SpecError `forbidden` unless a user may read what a job wrote."""
+    if not controller.may_read(job, user):
+        hint = "its owner can open it when submitting: headgate submit --public"
+        text = f"job {job.id} belongs to {job.user}"
+        raise SpecError([Problem(path=job.id, problem=text, hint=hint)], code="forbidden")
 
 
 def _controller(request: Request) -> Any:

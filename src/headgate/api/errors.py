@@ -11,6 +11,7 @@ _STATUS = {
     "bad_spec": 400,
     "too_large": 413,
     "forbidden": 403,
+    "no_account": 403,
     "not_found": 404,
     "not_allowed": 405,
     "already_ended": 409,

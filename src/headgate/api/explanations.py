@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from headgate.api.deps import Held
-from headgate.api.views import explanation_view, reason_view
+from headgate.api.deps import Held, User
+from headgate.api.views import explanation_view, reason_view, without_message
 from headgate.base.errors import Problem, SpecError
 from headgate.decision.lookup import job_row, task_row
 from headgate.decision.outlook import JobOutlook, Outlook, Start, more_nodes, outlook
@@ -24,6 +24,7 @@ def explanation(
     job: str,
     request: Request,
     controller: Held,
+    user: User,
     task: Annotated[int | None, Query(ge=0, description="ordinal: this task alone")] = None,
 ) -> Body:
     """Say where a job, or one of its tasks, stands, and all that decides when it starts."""
@@ -33,7 +34,8 @@ def explanation(
     now = controller.now()
     with request.app.state.thinking:
         found = why(snapshot, controller.policy(None), row, named, now)
-    return {**_why_view(found), "version": snapshot.version, "now": now}
+    view = {**_why_view(found), "version": snapshot.version, "now": now}
+    return view if controller.may_read(snapshot.job(row), user) else without_message(view)
 
 
 @router.get("/plan")

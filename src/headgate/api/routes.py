@@ -10,10 +10,10 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from headgate.api import views
-from headgate.api.deps import VERSION, Held, User
+from headgate.api.deps import VERSION, Held, User, need_readable
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.decision.lookup import job_row, task_row
-from headgate.state import JobState
+from headgate.state import JobState, Snapshot
 
 router = APIRouter()
 
@@ -42,6 +42,7 @@ def info(controller: Held, user: User) -> Body:
 @router.get("/jobs")
 def jobs(
     controller: Held,
+    caller: User,
     state: str | None = None,
     user: str | None = None,
     queue: str | None = None,
@@ -60,7 +61,7 @@ def jobs(
     )
     page = rows[:limit]
     return {
-        "jobs": [views.job_view(snapshot, row, now) for row in page],
+        "jobs": [_job_view(controller, snapshot, row, now, caller) for row in page],
         "next": str(page[-1]) if len(rows) > limit else None,
     }
 
@@ -72,24 +73,32 @@ async def submit(
     user: User,
     idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     dry_run: DryRun = False,
+    public: Annotated[bool, Query(description="all users may read its logs and results")] = False,
 ) -> Response:
     """Submit a job file, which is the body; the same key gives the same job again."""
     text = await _text(request)
     if dry_run:
         job = await run_in_threadpool(controller.check, text, user=user)
         return JSONResponse({"id": job, "dry_run": True})
-    job = await run_in_threadpool(controller.submit, text, user=user, key=idempotency_key)
+    job = await run_in_threadpool(
+        controller.submit, text, user=user, key=idempotency_key, public=public
+    )
     return JSONResponse({"id": job, "dry_run": False}, 201)
 
 
 @router.get("/jobs/{job}")
-def one_job(job: str, controller: Held) -> Body:
+def one_job(job: str, controller: Held, user: User) -> Body:
     """Return one job."""
     snapshot = controller.snapshot()
     row, now = job_row(snapshot, job), controller.now()
     keep_s = controller.info().get("keep_results_s")
     kept = views.results_view(snapshot, row, now, default_keep_s=keep_s)
-    return {**views.job_view(snapshot, row, now), "results": kept}
+    return {**_job_view(controller, snapshot, row, now, user), "results": kept}
+
+
+def _job_view(controller: Held, snapshot: Snapshot, row: int, now: float, user: str) -> Body:
+    view = views.job_view(snapshot, row, now)
+    return view if controller.may_read(snapshot.job(row), user) else views.without_message(view)
 
 
 @router.get("/jobs/{job}/tasks")
@@ -118,6 +127,7 @@ def cancel(job: str, controller: Held, user: User, dry_run: DryRun = False) -> B
 def logs(
     job: str,
     controller: Held,
+    user: User,
     task: Annotated[int, Query(ge=0)] = 0,
     attempt: Annotated[int | None, Query(ge=1, description="the last one by default")] = None,
     offset: Annotated[int, Query(ge=0, description="in bytes")] = 0,
@@ -125,6 +135,7 @@ def logs(
     """Return what a run has written from an offset on."""
     snapshot = controller.snapshot()
     row = job_row(snapshot, job)
+    need_readable(controller, snapshot.job(row), user)
     task_row(snapshot, row, task)
     views.need_kept(snapshot, row)
     piece = controller.log(job, task, attempt=attempt, offset=offset)
@@ -133,11 +144,13 @@ def logs(
 
 @router.get("/jobs/{job}/result")
 def result(
-    job: str, controller: Held, task: Annotated[int | None, Query(ge=0)] = None
+    job: str, controller: Held, user: User, task: Annotated[int | None, Query(ge=0)] = None
 ) -> StreamingResponse:
     """Return the bytes of the result of a finished task, the job's last one by default."""
     snapshot = controller.snapshot()
-    views.need_result(snapshot, job_row(snapshot, job), task)
+    row = job_row(snapshot, job)
+    need_readable(controller, snapshot.job(row), user)
+    views.need_result(snapshot, row, task)
     pieces = controller.result(job, task)
     first = next(pieces, b"")  # what can go wrong at once goes wrong before the answer begins
     return StreamingResponse(_chain(first, pieces), media_type="application/octet-stream")

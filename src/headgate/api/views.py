@@ -80,7 +80,13 @@ def job_view(snapshot: Snapshot, row: int, now: float) -> View:
         "run_s": None if started_at is None else _between(started_at, [ended_at, now]),
         "reason": None if told.reason is None else str(told.reason),
         "message": told.message,
+        "public": job.public,
     }
+
+
+def without_message(view: View) -> View:
+    """Return the view of a job for those who may not read its logs, which its message quotes."""
+    return {**view, "message": "only its owner may read why"} if view["message"] else view
 
 
 def results_view(snapshot: Snapshot, row: int, now: float, *, default_keep_s: float | None) -> View:
@@ -218,6 +224,7 @@ def dataset_view(snapshot: Snapshot, dataset: Dataset) -> View:
         "shards": len(dataset.shards),
         "size_bytes": sum(shard.size_bytes for shard in dataset.shards),
         "replicas": min(copies, default=0),
+        "public": dataset.public,
     }
 
 

@@ -27,6 +27,7 @@ from headgate.decision.certified import Certified, Certifying
 from headgate.decision.door import refuse
 from headgate.decision.lookup import dataset_of, job_row, task_row
 from headgate.engine import drive
+from headgate.live.account import Account, account_for, file_sizes, unusable, why_unusable
 from headgate.live.config import PROBE_PERIOD_S
 from headgate.live.datasets import Puts
 from headgate.live.durable import DurableEngine
@@ -34,8 +35,10 @@ from headgate.live.expiry import Expiry
 from headgate.live.flight import fetch
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
+from headgate.live.private import secret
+from headgate.live.records import program_of
 from headgate.live.replication import Replicator
-from headgate.live.shared import find_shared
+from headgate.live.shared import copy_shared
 from headgate.live.store import read_pieces
 from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
@@ -51,7 +54,7 @@ from headgate.protocol import (
     ReplicaLost,
 )
 from headgate.protocol.reasons import PolicyRefuses
-from headgate.spec import expand, load_job
+from headgate.spec import JobFile, expand, load_job
 from headgate.state import JobState, Snapshot
 from headgate.state.life import ENDED, HOLDING
 
@@ -74,13 +77,17 @@ class Controller:
         seed: int,
         queues: Sequence[Queue],
         facts: dict[str, Any],
+        separate_users: bool = False,
+        check_users: bool = False,
         probe_period_s: float = PROBE_PERIOD_S,
         keep_results_s: float = math.inf,
     ) -> None:
         """Open the journal in `state`, rebuild the engine, and take up what was under way.
 
-        `policies(None)` makes the policy in force, `policies(text)` any other. `keep_results_s`
-        holds for jobs that do not say how long after their end they are kept.
+        `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users` is
+        as of `Membership`; with `check_users` tasks run on this machine, so that a submission can
+        find out whether its user is able to run them. `keep_results_s` holds for jobs that do not
+        say how long after their end they are kept.
         """
         self._state, self._facts, self._policies = state, facts, policies
         self._durable = DurableEngine(state / "journal.db")
@@ -88,34 +95,35 @@ class Controller:
         self.world = LiveWorld(
             policy=policies(None), seed=seed, root=state / "nodes", program_of=self._program_of
         )
+        self._token = token = secret(state / "shard-token")
         self._changed = threading.Condition()
         self._published = self._engine.snapshot()
+        engine: dict[str, Any] = {
+            "post": self.world.inbox.post,
+            "now": self.world.now,
+            "snapshot": self.snapshot,
+        }
         self.membership = Membership(
             root=state / "nodes",
             places=self.world.places,
-            post=self.world.inbox.post,
-            now=self.world.now,
-            snapshot=self.snapshot,
+            **engine,
+            token=token,
+            separate_users=separate_users,
             probe_period_s=probe_period_s,
         )
+        self._check_users = check_users
+        self._able_users: set[str] = set()
         self._replicator = Replicator(
             agents=self.membership.agents,
             reports=self.membership.reports,
             places=self.world.places,
-            post=self.world.inbox.post,
-            now=self.world.now,
-            snapshot=self.snapshot,
+            **engine,
         )
         self._keep_results_s = keep_results_s
-        self._expiry = Expiry(
-            default_s=keep_results_s,
-            post=self.world.inbox.post,
-            now=self.world.now,
-            snapshot=self.snapshot,
-        )
-        self._puts = Puts(self.membership)
+        self._expiry = Expiry(default_s=keep_results_s, **engine)
+        self._puts = Puts(self.membership, token=token)
         self._submitting = threading.Lock()
-        self._admins = {"root", pwd.getpwuid(os.geteuid()).pw_name}
+        self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
         self._queues = queues
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
 
@@ -190,7 +198,7 @@ class Controller:
 
     def _program_of(self, job: str) -> str:
         names = self._engine.state.names
-        return names.jobs[names.job_rows[job]].program
+        return program_of(names.jobs[names.job_rows[job]])
 
     def _handle(self, events: Sequence[Event]) -> None:
         """Post facts of a user and wait until they are durable and handled.
@@ -254,7 +262,7 @@ class Controller:
 
     # --- jobs --------------------------------------------------------------------------------
 
-    def submit(self, text: str, *, user: str, key: str | None) -> str:
+    def submit(self, text: str, *, user: str, key: str | None, public: bool = False) -> str:
         """Submit a job file and return the job's id, once it is durable and handled."""
         with self._submitting:
             names = self._published.names
@@ -263,6 +271,7 @@ class Controller:
                     if job.submission_key == key and job.user == user:
                         return job.id
             job = self._job(text, user=user, key=key or "")
+            job = replace(job, public=job.public or public)
             self._handle([JobSubmitted(at=self.world.now(), job=job)])
             return job.id
 
@@ -273,6 +282,8 @@ class Controller:
     def _job(self, text: str, *, user: str, key: str) -> Job:
         view = self._published
         job_file = load_job(text)
+        account = self._account_of(user)
+        self._refuse_unreadable(view, job_file, user)
         if job_file.queue not in view.names.queue_rows:
             known = ", ".join(sorted(view.names.queue_rows))
             problem = Problem(
@@ -286,7 +297,9 @@ class Controller:
             job_id=f"{job_file.name}-{view.next_job}",
             user=user,
             datasets={name: dataset.shards for name, dataset in view.datasets.items()},
-            file_sizes=_sizes([f for data in job_file.data.values() for f in data.files or ()]),
+            file_sizes=file_sizes(
+                account, [f for data in job_file.data.values() for f in data.files or ()]
+            ),
         )
         if job.results_path and not Path(job.results_path).is_dir():
             problem = Problem(
@@ -303,11 +316,37 @@ class Controller:
             raise SpecError([Problem(path="", problem=str(reason))], code=code)
         return replace(job, submission_key=key)
 
+    def _account_of(self, user: str) -> Account:
+        """Return whom a user's tasks run as; SpecError when that user cannot run them here."""
+        account = account_for(user)
+        ours = account.uid == os.geteuid()
+        if self._check_users and not ours and user not in self._able_users:
+            if problem := why_unusable(account):
+                raise SpecError([unusable(user, problem)])
+            self._able_users.add(user)
+        return account
+
+    def _refuse_unreadable(self, view: Snapshot, job_file: JobFile, user: str) -> None:
+        """Raise SpecError `forbidden` for datasets that this user may not read."""
+        problems = []
+        for name, data in job_file.data.items():
+            found = view.datasets.get(data.from_ or "")
+            if found is not None and not self.may_read(found, user):
+                hint = "its owner can open it: headgate data put --public"
+                text = f"dataset {found.name} belongs to {found.user}"
+                problems.append(Problem(path=f"data.{name}.from", problem=text, hint=hint))
+        if problems:
+            raise SpecError(problems, code="forbidden")
+
+    def may_read(self, owned: Job | Dataset, user: str) -> bool:
+        """Say whether a user may read what a job wrote, or a dataset."""
+        return owned.public or user == owned.user or user in self.admins
+
     def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
         """Cancel a job that has not ended; SpecError `not_found`, `forbidden`, `already_ended`."""
         view = self._published
         row = job_row(view, job)
-        if user not in (view.job(row).user, *self._admins):
+        if user not in (view.job(row).user, *self.admins):
             text = f"job {job} belongs to {view.job(row).user}"
             raise SpecError([Problem(path=job, problem=text)], code="forbidden")
         state = JobState(view.jobs.state[row])
@@ -368,9 +407,9 @@ class Controller:
                 raise SpecError([Problem(path=job, problem=text)], code="not_found")
             value = Shard(id=shard, size_bytes=view.shards.size_bytes[shard_row])
             places[value] = [view.node(n).id for n in holders]
-        return self._stream(places, view.job(row).results_path)
+        return self._stream(places, view.job(row))
 
-    def _stream(self, places: Mapping[Shard, Sequence[str]], results_path: str) -> Iterator[bytes]:
+    def _stream(self, places: Mapping[Shard, Sequence[str]], owner: Job) -> Iterator[bytes]:
         """Fetch shards from one of their nodes each, all before the first piece is returned.
 
         What no node gives is read on the job's shared path, if it has one.
@@ -383,11 +422,10 @@ class Controller:
                 try:
                     self._fetch(shard.id, nodes, to)
                 except WorldError as error:
-                    shared = find_shared(results_path, shard) if results_path else None
-                    if shared is None:
-                        where = f"{error}" + (f"; nor below {results_path}" if results_path else "")
+                    path = owner.results_path
+                    if not path or not copy_shared(path, shard, to, user=owner.user):
+                        where = f"{error}" + (f"; nor below {path}" if path else "")
                         raise WorldError(where, code="unreachable") from error
-                    to = shared
                 paths.append(to)
         except BaseException:
             directory.cleanup()
@@ -408,7 +446,7 @@ class Controller:
         for node in nodes:
             if node in known:
                 try:
-                    fetch(*known[node], shard, to)
+                    fetch(*known[node], shard, to, token=self._token)
                 except WorldError as error:
                     failure = error
                 else:
@@ -425,9 +463,12 @@ class Controller:
             dataset, index, pieces, replicas=replicas, user=user, view=self._published
         )
 
-    def commit_dataset(self, dataset: str, *, shards: int, user: str) -> Dataset:
-        """Make a dataset visible, at once and durably."""
-        self._handle(self._puts.finished(dataset, shards, user=user, at=self.world.now()))
+    def commit_dataset(
+        self, dataset: str, *, shards: int, user: str, public: bool = False
+    ) -> Dataset:
+        """Make a dataset visible, at once and durably; everybody may read a public one."""
+        at = self.world.now()
+        self._handle(self._puts.finished(dataset, shards, user=user, public=public, at=at))
         self._puts.committed(dataset, shards)
         return self._published.datasets[dataset]
 
@@ -439,7 +480,7 @@ class Controller:
         """Remove a dataset that no job in flight reads; `not_found`, `forbidden`, `in_use`."""
         view = self._published
         found = dataset_of(view, dataset)
-        if user not in (found.user, *self._admins):
+        if user not in (found.user, *self.admins):
             text = f"dataset {dataset} belongs to {found.user}"
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
         rows = [view.names.shard_rows[shard.id] for shard in found.shards]
@@ -472,14 +513,3 @@ def _not_taken_up(full: WorldError | None) -> WorldError:
 def _in_flight(view: Snapshot) -> list[int]:
     rows: list[int] = np.flatnonzero(~np.isin(view.jobs.state.array(), ENDED)).tolist()
     return rows
-
-
-def _sizes(paths: Sequence[str]) -> dict[str, int]:
-    """Return the sizes of the plain files that are there."""
-    sizes = {}
-    for path in paths:
-        try:
-            sizes[path] = Path(path).stat().st_size
-        except OSError:
-            continue
-    return sizes

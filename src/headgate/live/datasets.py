@@ -40,8 +40,9 @@ class _Put:
 class Puts:
     """The puts under way; calls come from any thread and block while data moves."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, *, token: str) -> None:
         self._membership = membership
+        self._token = token
         self._puts: dict[str, _Put] = {}
         self._lock = threading.Lock()
         membership.being_put = self.under_way
@@ -73,7 +74,7 @@ class Puts:
         shard = dataset_shard(dataset, index, 0).id
         try:
             host, port = self._address(nodes[0])
-            stored = send(host, port, shard, pieces)
+            stored = send(host, port, shard, pieces, token=self._token)
             self._copy(shard, (host, port), nodes[1:])
         except BaseException:
             with self._lock:
@@ -94,7 +95,9 @@ class Puts:
             "nodes": list(nodes),
         }
 
-    def finished(self, dataset: str, count: int, *, user: str, at: float) -> list[Event]:
+    def finished(
+        self, dataset: str, count: int, *, user: str, public: bool, at: float
+    ) -> list[Event]:
         """Return the facts that make a dataset visible; SpecError when shards are missing."""
         with self._lock:
             put = self._puts.get(dataset)
@@ -108,7 +111,7 @@ class Puts:
             shards = tuple(
                 dataset_shard(dataset, i, put.shards[i][0].size_bytes) for i in range(count)
             )
-            value = Dataset(name=dataset, user=user, shards=shards)
+            value = Dataset(name=dataset, user=user, shards=shards, public=public)
             events: list[Event] = [DatasetAdded(at=at, dataset=value)]
             for index, shard in enumerate(shards):
                 nodes = put.shards[index][1]

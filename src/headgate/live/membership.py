@@ -33,6 +33,10 @@ log = logging.getLogger(__name__)
 _LOOK_S = 1.0
 _REPORT_EVERY = 3  # looks
 _ANSWER_S = 20.0
+_SHARED = (
+    "node %s is left out: Headgate runs there as uid %s, not as root, so the jobs of all users "
+    "would have the same rights (run Ray there as root, or headgate up --shared-account)"
+)
 
 
 class Membership:
@@ -46,13 +50,21 @@ class Membership:
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
         snapshot: Callable[[], Snapshot],
+        token: str,
+        separate_users: bool = False,
         probe_period_s: float = PROBE_PERIOD_S,
     ) -> None:
+        """Agents serve shards to whom has the token.
+
+        With `separate_users` only nodes join where Headgate runs as root and can be each user.
+        """
         self.reports: dict[str, dict[str, Any]] = {}
         self.agents: dict[str, Any] = {}
         # datasets on their way, which no sweep may touch
         self.being_put: Callable[[], Collection[str]] = tuple
         self._root = root
+        self._token = token
+        self._separate_users = separate_users
         self._places = places
         places.look_at = self.look_at
         self._post = post
@@ -145,11 +157,14 @@ class Membership:
 
     async def _take_in(self, member: Member) -> bool:
         """Start a node's agent and, once it answers, let the engine know; say whether it joined."""
-        agent = await asyncio.to_thread(start_agent, member, self._root)
+        agent = await asyncio.to_thread(start_agent, member, self._root, token=self._token)
         before = _kept(self._snapshot())
         report = await self._report(member.name, agent)
         if report is None:
             return False  # met again at the next look
+        if self._separate_users and report.uid != 0:
+            log.error(_SHARED, member.name, report.uid)
+            return False
         self._places.members[member.name] = member
         self._places.addresses[member.name] = (report.host, report.port)
         self.agents[member.name] = agent

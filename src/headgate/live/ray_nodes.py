@@ -29,6 +29,7 @@ from typing import Any
 import psutil
 
 from headgate.base.errors import WorldError
+from headgate.live.private import private_files, secret
 from headgate.model import Gpu, Node
 
 NAMESPACE = "headgate"
@@ -102,6 +103,7 @@ class Member:
     gpu_memory_bytes: int | None
 
 
+@private_files()
 def start_nodes(
     state: Path,
     nodes: Sequence[Node],
@@ -157,6 +159,7 @@ def start_node(state: Path, node: Node, *, wait_s: float = 60) -> None:
     _await_started(_recorded(state, node.id), (node.id,), time.monotonic() + wait_s)
 
 
+@private_files()
 def spawn_node(state: Path, node: Node) -> None:
     """Start a recorded node again without waiting for it; what is left of it is ended first."""
     with _locked(state):
@@ -345,9 +348,7 @@ def _token_settings(token: str) -> dict[str, str]:
 
 def _write_token(state: Path) -> Path:
     path = state.absolute() / "ray-token"
-    if not path.exists():
-        path.touch(mode=0o600, exist_ok=False)
-        path.write_text(secrets.token_hex(32))
+    secret(path)
     return path
 
 

@@ -85,6 +85,7 @@ def expand(
         retries=stage.retries,
         program=canonical(program),
         kind=stage.run,
+        public=job_file.public,
         result_replicas=job_file.results.replicas,
         results_path=results_path,
         keep_s=job_file.keep,

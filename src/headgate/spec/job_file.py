@@ -173,6 +173,7 @@ class JobFile(Shape):
     queue: Annotated[Name, Field(description="the queue it waits in")] = "default"
     priority: Annotated[Priority, Field(description="orders the jobs of one user")] = 0
     gang: Annotated[bool, Field(description="start all tasks together or none")] = False
+    public: Annotated[bool, Field(description="all users may read its logs and results")] = False
     run: Annotated[Run | None, Field(description="short form: one task")] = None
     resources: Annotated[Resources | None, Field(description="with `run`: what it holds")] = None
     data: Annotated[dict[Name, Data], Field(default_factory=dict, description="named data")]
