@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ class NodeAgent:
         path = log_path(self._root, self._node, job, ordinal, attempt)
         try:
             with path.open("rb") as file:
+                if offset >= os.fstat(file.fileno()).st_size:  # it may be more than can be sought
+                    return b""
                 file.seek(offset)
                 return file.read(limit)
         except FileNotFoundError:

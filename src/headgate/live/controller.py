@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +23,28 @@ import numpy as np
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.decision import Policy
 from headgate.decision.certified import Certified, Certifying
-from headgate.decision.door import refuse
 from headgate.decision.lookup import dataset_of, job_row, task_row
 from headgate.engine import drive
+from headgate.live.claims import Claims
 from headgate.live.config import PROBE_PERIOD_S
 from headgate.live.datasets import Puts
 from headgate.live.durable import DurableEngine
 from headgate.live.flight import fetch
 from headgate.live.membership import Membership
+from headgate.live.ray_nodes import in_short
 from headgate.live.store import read_pieces
+from headgate.live.submission import Submissions
 from headgate.live.world import LiveWorld
-from headgate.model import Dataset, Job, LogPiece, Queue, result_ids
+from headgate.model import Dataset, LogPiece, Queue, result_ids
 from headgate.protocol import (
     Command,
     DatasetRemoved,
     Event,
     JobCancelled,
-    JobSubmitted,
     NodeLost,
     QueueChanged,
     ReplicaLost,
 )
-from headgate.protocol.reasons import PolicyRefuses
-from headgate.spec import expand, load_job
 from headgate.state import JobState, Snapshot
 from headgate.state.life import ENDED, HOLDING
 
@@ -91,7 +90,14 @@ class Controller:
             probe_period_s=probe_period_s,
         )
         self._puts = Puts(self.membership)
-        self._submitting = threading.Lock()
+        self._claims = Claims()
+        self._submissions = Submissions(
+            claims=self._claims,
+            policy=self.world.policy,
+            snapshot=self.snapshot,
+            handle=self._handle,
+            now=self.world.now,
+        )
         self._admins = {"root", pwd.getpwuid(os.geteuid()).pw_name}
         self._queues = queues
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
@@ -109,6 +115,7 @@ class Controller:
 
     def stop(self) -> None:
         """Stop scheduling and close the journal; what runs goes on running."""
+        self._submissions.close()
         self.world.inbox.close()
         self._thread.join(timeout=_STOP_S)
         self.world.close()
@@ -225,45 +232,11 @@ class Controller:
 
     def submit(self, text: str, *, user: str, key: str | None) -> str:
         """Submit a job file and return the job's id, once it is durable and handled."""
-        with self._submitting:
-            names = self._published.names
-            if key:
-                for job in reversed(names.jobs):
-                    if job.submission_key == key and job.user == user:
-                        return job.id
-            job = self._job(text, user=user, key=key or "")
-            self._handle([JobSubmitted(at=self.world.now(), job=job)])
-            return job.id
+        return self._submissions.submit(text, user=user, key=key)
 
     def check(self, text: str, *, user: str) -> str:
         """Do all that `submit` does short of submitting."""
-        return self._job(text, user=user, key="").id
-
-    def _job(self, text: str, *, user: str, key: str) -> Job:
-        view = self._published
-        job_file = load_job(text)
-        if job_file.queue not in view.names.queue_rows:
-            known = ", ".join(sorted(view.names.queue_rows))
-            problem = Problem(
-                path="queue",
-                problem=f"there is no queue '{job_file.queue}'",
-                hint=f"known: {known}",
-            )
-            raise SpecError([problem])
-        job = expand(
-            job_file,
-            job_id=f"{job_file.name}-{len(view.names.jobs) + 1}",
-            user=user,
-            datasets={name: dataset.shards for name, dataset in view.datasets.items()},
-            file_sizes=_sizes([f for data in job_file.data.values() for f in data.files or ()]),
-        )
-        nodes = [view.node(row) for row in view.live_nodes()]
-        queue = view.queue(view.names.queue_rows[job.queue])
-        reason = refuse(job, queue, nodes, self.world.policy)
-        if reason is not None:
-            code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
-            raise SpecError([Problem(path="", problem=str(reason))], code=code)
-        return replace(job, submission_key=key)
+        return self._submissions.check(text, user=user)
 
     def cancel(self, job: str, *, user: str) -> None:
         """Cancel a job that has not ended; SpecError `not_found`, `forbidden`, `already_ended`."""
@@ -274,9 +247,11 @@ class Controller:
             raise SpecError([Problem(path=job, problem=text)], code="forbidden")
         state = JobState(view.jobs.state[row])
         if state in (*ENDED, JobState.STOPPING):
-            text = f"job {job} is {state.name.lower()} already"
-            raise SpecError([Problem(path=job, problem=text)], code="already_ended")
+            raise _ended_already(job, state)
         self._handle([JobCancelled(at=self.world.now(), job=job, by=user)])
+        after = self._published.jobs
+        if JobState(after.state[row]) in ENDED and after.message[row] != f"cancelled by {user}":
+            raise _ended_already(job, JobState(after.state[row]))  # before it was handled
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         """Return what a run has written from a byte offset on; the last attempt by default."""
@@ -301,7 +276,9 @@ class Controller:
         try:
             data = max(ray.get(calls, timeout=_AGENT_S), key=len)
         except RayError as error:
-            raise WorldError(f"the log cannot be read: {error}", code="unreachable") from error
+            log.warning("the log of %s/%d cannot be read: %s", job, ordinal, error)
+            text = f"the log cannot be read: {in_short(error)}"
+            raise WorldError(text, code="unreachable") from error
         return LogPiece(
             text=data.decode(errors="replace"),
             next_offset=offset + len(data),
@@ -359,15 +336,18 @@ class Controller:
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str
     ) -> Mapping[str, Any]:
         """Place one shard of a dataset that is being put."""
-        return self._puts.put_shard(
-            dataset, index, pieces, replicas=replicas, user=user, view=self._published
-        )
+        with self._claims.using([dataset]):
+            return self._puts.put_shard(
+                dataset, index, pieces, replicas=replicas, user=user, snapshot=self.snapshot
+            )
 
     def commit_dataset(self, dataset: str, *, shards: int, user: str) -> Dataset:
         """Make a dataset visible, at once and durably."""
-        self._handle(self._puts.finished(dataset, shards, user=user, at=self.world.now()))
-        self._puts.committed(dataset, shards)
-        return self._published.datasets[dataset]
+        at, puts = self.world.now(), self._puts
+        with self._claims.using([dataset]):
+            with puts.committing(dataset, shards, user=user, at=at) as events:
+                self._handle(events)
+            return self._published.datasets[dataset]
 
     def abandon_dataset(self, dataset: str, *, user: str) -> None:
         """Remove what was placed of a dataset that will not be committed."""
@@ -375,13 +355,17 @@ class Controller:
 
     def remove_dataset(self, dataset: str, *, user: str) -> None:
         """Remove a dataset that no job in flight reads; `not_found`, `forbidden`, `in_use`."""
+        with self._claims.removing(dataset):
+            self._remove_dataset(dataset, user)
+
+    def _remove_dataset(self, dataset: str, user: str) -> None:
         view = self._published
         found = dataset_of(view, dataset)
         if user not in (found.user, *self._admins):
             text = f"dataset {dataset} belongs to {found.user}"
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
         rows = [view.names.shard_rows[shard.id] for shard in found.shards]
-        self._refuse_in_use(view, dataset, set(rows))
+        self._refuse_in_use(view, found)
         at = self.world.now()
         holders = {row: tuple(view.node(n).id for n in view.replicas(row)) for row in rows}
         events: list[Event] = [DatasetRemoved(at=at, name=dataset)]
@@ -392,11 +376,13 @@ class Controller:
         for row, nodes in holders.items():
             self._puts.remove(view.names.shards[row], nodes)
 
-    def _refuse_in_use(self, view: Snapshot, dataset: str, rows: set[int]) -> None:
-        for job in _in_flight(view):
-            if any(rows.intersection(view.reads(task)) for task in view.tasks_of(job)):
-                text = f"dataset {dataset} is read by {view.job(job).id}, which has not ended"
-                raise SpecError([Problem(path=dataset, problem=text)], code="in_use")
+    def _refuse_in_use(self, view: Snapshot, dataset: Dataset) -> None:
+        """Raise SpecError `in_use` for a dataset that a job reads; O(shards of jobs in flight)."""
+        shards = {shard.id for shard in dataset.shards}
+        for job in (view.job(row) for row in _in_flight(view)):
+            if any(shard.id in shards for shard in job.shards):
+                text = f"dataset {dataset.name} is read by {job.id}, which has not ended"
+                raise SpecError([Problem(path=dataset.name, problem=text)], code="in_use")
 
 
 def _not_taken_up(full: WorldError | None) -> WorldError:
@@ -410,12 +396,6 @@ def _in_flight(view: Snapshot) -> list[int]:
     return rows
 
 
-def _sizes(paths: Sequence[str]) -> dict[str, int]:
-    """Return the sizes of the plain files that are there."""
-    sizes = {}
-    for path in paths:
-        try:
-            sizes[path] = Path(path).stat().st_size
-        except OSError:
-            continue
-    return sizes
+def _ended_already(job: str, state: JobState) -> SpecError:
+    text = f"job {job} is {state.name.lower()} already"
+    return SpecError([Problem(path=job, problem=text)], code="already_ended")

@@ -6,13 +6,15 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.live.flight import send
 from headgate.live.membership import Membership, dataset_shard
+from headgate.live.ray_nodes import in_short
 from headgate.live.split import Place, choose_nodes
 from headgate.live.store import StoredShard
 from headgate.model import Dataset
@@ -23,16 +25,24 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COPY_S = 600.0
+_ALL = -1  # stands for every shard of a put that is being removed
 _IDLE_S = 900.0  # after that another user may take the name
 
 
 @dataclass(slots=True, kw_only=True)
 class _Put:
-    """One dataset on its way: by index, what was stored and on which nodes."""
+    """One dataset on its way: by index, what was stored and on which nodes.
+
+    Nothing of it changes while it is committed, which waits for all `moving` shards. One that is
+    `abandoned` keeps its name until these have gone.
+    """
 
     user: str
     touched_s: float  # when its user last asked for something, in monotonic seconds
     shards: dict[int, tuple[StoredShard, tuple[str, ...]]] = field(default_factory=dict)
+    moving: set[int] = field(default_factory=set)
+    committing: bool = False
+    abandoned: bool = False
 
 
 class Puts:
@@ -45,26 +55,28 @@ class Puts:
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str,
-        view: Snapshot,
+        snapshot: Callable[[], Snapshot],
     ) -> Mapping[str, Any]:  # fmt: skip
         """Place one shard on `replicas` nodes; see `Controller.put_shard`."""
-        put = self._claim(dataset, user, view)
-        places = self._places(view)
-        if not places:
-            raise WorldError("no node is up that could keep a shard", code="unreachable")
-        nodes = choose_nodes(index, places, replicas)
-        shard = dataset_shard(dataset, index, 0).id
-        try:
-            host, port = self._address(nodes[0])
-            stored = send(host, port, shard, pieces)
-            self._copy(shard, (host, port), nodes[1:])
-        except BaseException:
-            with self._lock:
-                put.shards.pop(index, None)
-            self.remove(shard, nodes)
-            raise
-        with self._lock:
-            put.shards[index] = (stored, nodes)
+        with self._moving(dataset, index, user, snapshot) as put:
+            places = self._places(snapshot())
+            if not places:
+                raise WorldError("no node is up that could keep a shard", code="unreachable")
+            nodes = choose_nodes(index, places, replicas)
+            shard = dataset_shard(dataset, index, 0).id
+            try:
+                host, port = self._address(nodes[0])
+                stored = send(host, port, shard, pieces)
+                self._copy(shard, (host, port), nodes[1:])
+                with self._lock:
+                    if put.abandoned:
+                        raise SpecError(_about(dataset, "was abandoned"), code="not_found")
+                    put.shards[index] = (stored, nodes)
+            except BaseException:
+                with self._lock:
+                    put.shards.pop(index, None)
+                self.remove(shard, nodes)
+                raise
         return {
             "shard": shard,
             "size_bytes": stored.size_bytes,
@@ -72,31 +84,52 @@ class Puts:
             "nodes": list(nodes),
         }
 
-    def finished(self, dataset: str, count: int, *, user: str, at: float) -> list[Event]:
-        """Return the facts that make a dataset visible; SpecError when shards are missing."""
+    @contextmanager
+    def _moving(
+        self, dataset: str, index: int, user: str, snapshot: Callable[[], Snapshot]
+    ) -> Iterator[_Put]:
+        """Claim a shard of a put, which begins with its first one."""
+        with self._lock:
+            put = self._claim(dataset, user, snapshot())
+            if index in put.moving:
+                raise SpecError(_about(dataset, f"shard {index} is on its way"), code="exists")
+            put.moving.add(index)
+        try:
+            yield put
+        finally:
+            self._moved(dataset, put, index)
+
+    def _moved(self, dataset: str, put: _Put, index: int) -> None:
+        """Let go of a shard; the last one of an abandoned put frees the name."""
+        with self._lock:
+            put.moving.discard(index)
+            if put.abandoned and not put.moving:
+                self._forget(dataset)
+
+    @contextmanager
+    def committing(
+        self, dataset: str, count: int, *, user: str, at: float
+    ) -> Iterator[list[Event]]:
+        """Give the facts that make a dataset visible, which are handled inside.
+
+        The put ends then, and what an earlier one had left beyond its end is removed. SpecError
+        when shards are missing or on their way.
+        """
         with self._lock:
             put = self._puts.get(dataset)
             if put is None or put.user != user:
                 raise SpecError(_about(dataset, "is not being put by you"), code="not_found")
-            missing = [i for i in range(count) if i not in put.shards]
-            if missing:
-                text = f"{len(missing)} of {count} shards have not been placed"
-                raise SpecError(_about(dataset, text), code="bad_spec")
-            shards = tuple(
-                dataset_shard(dataset, i, put.shards[i][0].size_bytes) for i in range(count)
-            )
-            value = Dataset(name=dataset, user=user, shards=shards)
-            events: list[Event] = [DatasetAdded(at=at, dataset=value)]
-            for index, shard in enumerate(shards):
-                nodes = put.shards[index][1]
-                events += [ReplicaAdded(at=at, shard=shard, node=node) for node in nodes]
-            return events
-
-    def committed(self, dataset: str, count: int) -> None:
-        """Close the books of a put, and remove what an earlier one had left beyond its end."""
+            _refuse_ending(dataset, put)
+            events = _commit(dataset, put, count, at)
+            put.committing = True
+        try:
+            yield events
+        except BaseException:
+            with self._lock:
+                put.committing = False
+            raise
         with self._lock:
-            put = self._puts.pop(dataset)
-            self._membership.being_put.discard(dataset)
+            self._forget(dataset)
         for index, (_, nodes) in put.shards.items():
             if index >= count:
                 self.remove(dataset_shard(dataset, index, 0).id, nodes)
@@ -107,10 +140,18 @@ class Puts:
             put = self._puts.get(dataset)
             if put is None or put.user != user:
                 return
-            del self._puts[dataset]
-            self._membership.being_put.discard(dataset)
-        for index, (_, nodes) in put.shards.items():
-            self.remove(dataset_shard(dataset, index, 0).id, nodes)
+            _refuse_ending(dataset, put)
+            put.abandoned = True
+            put.moving.add(_ALL)  # another put of this name must not meet the removal
+        try:
+            for index, (_, nodes) in put.shards.items():
+                self.remove(dataset_shard(dataset, index, 0).id, nodes)
+        finally:
+            self._moved(dataset, put, _ALL)
+
+    def _forget(self, dataset: str) -> None:
+        del self._puts[dataset]
+        self._membership.being_put.discard(dataset)
 
     def remove(self, shard: str, nodes: tuple[str, ...]) -> None:
         """Delete a shard's replicas; a node that is gone sweeps its own when it comes back."""
@@ -127,22 +168,23 @@ class Puts:
                 log.warning("%s on %s was not removed: %s", shard, node, error)
 
     def _claim(self, dataset: str, user: str, view: Snapshot) -> _Put:
+        """Return a user's put of a dataset, a new one if there is none; the lock is held."""
         if not _NAME.fullmatch(dataset):
             hint = "letters, digits, '.', '_' and '-', at most 100, a letter or digit first"
             raise SpecError([Problem(path="name", problem=f"'{dataset}' is no name", hint=hint)])
         if dataset in view.datasets:
             raise SpecError(_about(dataset, "is there already", "headgate data rm"), code="exists")
-        with self._lock:
-            now_s = time.monotonic()
-            put = self._puts.setdefault(dataset, _Put(user=user, touched_s=now_s))
-            if put.user != user:
-                if now_s - put.touched_s < _IDLE_S:
-                    raise SpecError(_about(dataset, f"is being put by {put.user}"), code="exists")
-                # left by a client that died; its shards are replaced, or swept in time
-                put = self._puts[dataset] = _Put(user=user, touched_s=now_s)
-            put.touched_s = now_s
-            self._membership.being_put.add(dataset)
-            return put
+        now_s = time.monotonic()
+        put = self._puts.setdefault(dataset, _Put(user=user, touched_s=now_s))
+        _refuse_ending(dataset, put)
+        if put.user != user:
+            if put.moving or now_s - put.touched_s < _IDLE_S:
+                raise SpecError(_about(dataset, f"is being put by {put.user}"), code="exists")
+            # left by a client that died; its shards are replaced, or swept in time
+            put = self._puts[dataset] = _Put(user=user, touched_s=now_s)
+        put.touched_s = now_s
+        self._membership.being_put.add(dataset)
+        return put
 
     def _places(self, view: Snapshot) -> list[Place]:
         places = []
@@ -170,8 +212,32 @@ class Puts:
         except KeyError as error:
             raise _gone(error.args[0]) from error
         except RayError as error:
-            text = f"{shard} could not be copied to {', '.join(nodes)}: {error}"
+            log.warning("%s could not be copied: %s", shard, error)
+            text = f"{shard} could not be copied to {', '.join(nodes)}: {in_short(error)}"
             raise WorldError(text, code="unreachable") from error
+
+
+def _refuse_ending(dataset: str, put: _Put) -> None:
+    if put.committing or put.abandoned:
+        text = f"is being {'committed' if put.committing else 'abandoned'}"
+        raise SpecError(_about(dataset, text, "try again in a moment"), code="exists")
+
+
+def _commit(dataset: str, put: _Put, count: int, at: float) -> list[Event]:
+    """Return the facts that make a put visible; SpecError when shards are missing."""
+    if put.moving:
+        text = f"{len(put.moving)} of its shards are on their way"
+        raise SpecError(_about(dataset, text), code="bad_spec")
+    missing = sum(i not in put.shards for i in range(count))
+    if missing:
+        text = f"{missing} of {count} shards have not been placed"
+        raise SpecError(_about(dataset, text), code="bad_spec")
+    shards = tuple(dataset_shard(dataset, i, put.shards[i][0].size_bytes) for i in range(count))
+    value = Dataset(name=dataset, user=put.user, shards=shards)
+    events: list[Event] = [DatasetAdded(at=at, dataset=value)]
+    for index, shard in enumerate(shards):
+        events += [ReplicaAdded(at=at, shard=shard, node=node) for node in put.shards[index][1]]
+    return events
 
 
 def _gone(node: str) -> WorldError:

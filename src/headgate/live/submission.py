@@ -1,0 +1,149 @@
+"""Submission: from the text of a job file to a job that the engine has."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from headgate.base.errors import Problem, SpecError
+from headgate.decision import Policy
+from headgate.decision.door import refuse
+from headgate.live.claims import Claims
+from headgate.live.reader import JobReader
+from headgate.model import Job
+from headgate.protocol import Event, JobSubmitted
+from headgate.protocol.reasons import PolicyRefuses
+from headgate.spec import JobFile, expand
+from headgate.state import Snapshot
+
+
+class Submissions:
+    """Turns job files into jobs, many at a time; its lock is never held while anything is done."""
+
+    def __init__(
+        self,
+        *,
+        claims: Claims,
+        policy: Policy,
+        snapshot: Callable[[], Snapshot],
+        handle: Callable[[Sequence[Event]], None],
+        now: Callable[[], float],
+    ) -> None:
+        """`handle` posts facts and returns once they are durable and in `snapshot`."""
+        self._claims, self._policy = claims, policy
+        self._snapshot, self._handle, self._now = snapshot, handle, now
+        self._reader = JobReader()
+        self._lock = threading.Lock()
+        jobs = snapshot().names.jobs
+        self._last_number = max((_number(job.id) for job in jobs), default=0)
+        self._known = {(j.user, j.submission_key): j.id for j in jobs if j.submission_key}
+        self._under_way: dict[tuple[str, str], Future[str]] = {}
+
+    def submit(self, text: str, *, user: str, key: str | None) -> str:
+        """Submit a job file and return the job's id, once it is durable and handled.
+
+        A key that the user has given before stands for the job submitted then, or for the
+        submission that is still under way, error included.
+        """
+        if not key:
+            return self._submit(text, user=user, key="")
+        with self._lock:
+            if (known := self._known.get((user, key))) is not None:
+                return known
+            mine: Future[str] = Future()
+            outcome = self._under_way.setdefault((user, key), mine)
+        return self._first(text, user, key, mine) if outcome is mine else outcome.result()
+
+    def _first(self, text: str, user: str, key: str, outcome: Future[str]) -> str:
+        """Submit for all that give this key meanwhile."""
+        try:
+            job = self._submit(text, user=user, key=key)
+        except BaseException as error:
+            with self._lock:
+                del self._under_way[user, key]
+            outcome.set_exception(error)
+            raise
+        with self._lock:
+            self._known[user, key] = job
+            del self._under_way[user, key]
+        outcome.set_result(job)
+        return job
+
+    def check(self, text: str, *, user: str) -> str:
+        """Do all that `submit` does short of submitting; return the id the job would get."""
+        with self._lock:
+            number = self._last_number + 1
+        job_file = self._reader.read(text)
+        with self._claims.using(_datasets(job_file)):
+            return self._job(job_file, number, user=user).id
+
+    def close(self) -> None:
+        """End the processes that read job files."""
+        self._reader.close()
+
+    def _submit(self, text: str, *, user: str, key: str) -> str:
+        job_file = self._reader.read(text)
+        with self._claims.using(_datasets(job_file)), self._next_number() as number:
+            job = replace(self._job(job_file, number, user=user), submission_key=key)
+            self._handle([JobSubmitted(at=self._now(), job=job)])
+            return job.id
+
+    @contextmanager
+    def _next_number(self) -> Iterator[int]:
+        """Take a number for a job; one that comes to nothing is given again if none came after."""
+        with self._lock:
+            self._last_number += 1
+            number = self._last_number
+        try:
+            yield number
+        except BaseException:
+            with self._lock:
+                if self._last_number == number:
+                    self._last_number -= 1
+            raise
+
+    def _job(self, job_file: JobFile, number: int, *, user: str) -> Job:
+        """Return the job of a job file as of now; SpecError for one that can never run."""
+        view = self._snapshot()
+        if job_file.queue not in view.names.queue_rows:
+            known = ", ".join(sorted(view.names.queue_rows))
+            problem = f"there is no queue '{job_file.queue}'"
+            raise SpecError([Problem(path="queue", problem=problem, hint=f"known: {known}")])
+        job = expand(
+            job_file,
+            job_id=f"{job_file.name}-{number}",
+            user=user,
+            datasets={name: dataset.shards for name, dataset in view.datasets.items()},
+            file_sizes=_sizes([f for data in job_file.data.values() for f in data.files or ()]),
+        )
+        nodes = [view.node(row) for row in view.live_nodes()]
+        queue = view.queue(view.names.queue_rows[job.queue])
+        reason = refuse(job, queue, nodes, self._policy)
+        if reason is not None:
+            code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
+            raise SpecError([Problem(path="", problem=str(reason))], code=code)
+        return job
+
+
+def _number(job: str) -> int:
+    """Return the number of a job's id, which no other job has, whatever its name."""
+    return int(job.rpartition("-")[2])
+
+
+def _datasets(job_file: JobFile) -> set[str]:
+    return {data.from_ for data in job_file.data.values() if data.from_ is not None}
+
+
+def _sizes(paths: Sequence[str]) -> dict[str, int]:
+    """Return the sizes of the plain files that are there."""
+    sizes = {}
+    for path in paths:
+        try:
+            sizes[path] = Path(path).stat().st_size
+        except OSError:
+            continue
+    return sizes
