@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 
-from anyio import CapacityLimiter
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -14,12 +13,11 @@ from starlette.requests import ClientDisconnect
 
 from headgate.api import datasets, events, explanations, metrics, routes
 from headgate.api.controller import Controller
-from headgate.api.deps import VERSION
+from headgate.api.deps import VERSION, Lanes
 from headgate.api.errors import error_body, status_of
 from headgate.base.errors import HeadgateError, InvariantBroken, Problem, SpecError
 
 ROOT = "/api/v1"
-_WATCHERS_MAX = 100
 _log = logging.getLogger(__name__)
 
 
@@ -35,10 +33,7 @@ def make_app(controller: Controller) -> FastAPI:
     )
     app.state.controller = controller
     app.state.ending = threading.Event()
-    # What if is asked one at a time, so that answers never take much from the scheduler itself.
-    app.state.thinking = threading.Lock()
-    # Watchers have threads of their own, so that they never take those that answer requests.
-    app.state.watchers = CapacityLimiter(_WATCHERS_MAX)
+    app.state.lanes = Lanes()
     for router in (
         routes.router,
         explanations.router,

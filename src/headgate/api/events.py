@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from headgate.api import views
 from headgate.api.controller import Controller
-from headgate.api.deps import Held
+from headgate.api.deps import Held, Waits
 
 router = APIRouter()
 
@@ -23,10 +23,9 @@ _ALIVE_S = 15.0
 
 
 @router.get("/events", response_class=StreamingResponse)
-async def events(request: Request, controller: Held) -> StreamingResponse:
+async def events(request: Request, controller: Held, waits: Waits) -> StreamingResponse:
     """Tell the counts now, then again after every change (server-sent events)."""
-    shared = request.app.state
-    lines = _lines(controller, shared.watchers, shared.ending)
+    lines = _lines(controller, waits.changes, request.app.state.ending)
     return StreamingResponse(lines, media_type="text/event-stream")
 
 

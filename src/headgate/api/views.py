@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError
-from headgate.decision.explain import Explanation, explain
+from headgate.decision.explain import Explanation, Grounds, explain
 from headgate.decision.lookup import task_row
 from headgate.model import Dataset
 from headgate.protocol import Reason
@@ -48,14 +48,19 @@ def matching_jobs(
     return rows_found
 
 
-def job_view(snapshot: Snapshot, row: int, now: float) -> View:
-    """Return a job: who, where, how far, and in short why what waits of it waits.
+def job_views(snapshot: Snapshot, rows: Sequence[int], now: float) -> list[View]:
+    """Return jobs: who, where, how far, and in short why what waits of each waits.
 
     `wait_s` is the time to its first run, `run_s` from there to its end or now; `read_bytes` are
     those that its runs have read, by where they lay.
     """
+    grounds = Grounds(snapshot, rows)
+    return [_job_view(snapshot, row, now, grounds) for row in rows]
+
+
+def _job_view(snapshot: Snapshot, row: int, now: float, grounds: Grounds) -> View:
     job, jobs = snapshot.job(row), snapshot.jobs
-    told = explain(snapshot, row, now)
+    told = explain(snapshot, row, now, grounds=grounds)
     started_at, ended_at = _time(jobs.started_at[row]), _time(jobs.ended_at[row])
     return {
         "id": job.id,
