@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -13,9 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.api.silly import checked, requests
 
+from headgate.api.address import socket_path
+from headgate.api.app import make_app
+from headgate.api.server import Server, listen
 from headgate.app import POLICIES
 from headgate.base.errors import HeadgateError, SpecError
 from headgate.decision.outlook import choose
@@ -89,6 +97,35 @@ class Gate:
     def open(self) -> None:
         """Let the engine go on."""
         self._opened.set()
+
+
+# --- over the API ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def http(controller: Controller) -> Iterator[httpx.Client]:
+    """The API of the controller, with some jobs and a dataset."""
+    add(controller)
+    for _ in range(3):
+        controller.submit(JOB, user=ME, key=None)
+    with tempfile.TemporaryDirectory(prefix="hg-", dir="/tmp") as name:
+        path = socket_path(Path(name))
+        served = Server(make_app(controller), listen(path))
+        served.start()
+        transport = httpx.HTTPTransport(uds=str(path))
+        base_url = "http://headgate/api/v1"
+        with httpx.Client(transport=transport, base_url=base_url, timeout=60) as found:
+            yield found
+        served.stop()
+
+
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_no_request_is_a_fault_of_ours(http: httpx.Client, data: st.DataObject) -> None:
+    method, target, query, content = data.draw(requests(["work-1", "work-2", "work-3", "ints"]))
+    checked(http.request(method, target, params=query, content=content))
 
 
 # --- reading --------------------------------------------------------------------------------------
