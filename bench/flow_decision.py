@@ -139,10 +139,15 @@ class Cluster:
         for task in plan.preemptions:
             state.release(task, TaskState.WAITING)
         for p in plan.placements:
-            state.launch(p.task, p.node, p.gpus, launch=1)
+            state.launch(p.task, p.node, p.gpus, attempt=state.tasks.attempts[p.task] + 1)
             state.move_task(p.task, TaskState.RUNNING)
             state.tasks.started_at[p.task] = state.now
-        state.note_counts(plan)
+        state.remember(
+            {
+                name: {state.job(job).id: value for job, value in values.items()}
+                for name, values in plan.memo.items()
+            }
+        )
 
     def spread_ages(self) -> None:
         """Let runs look as if they had begun one after the other; each is to take RUN_S."""

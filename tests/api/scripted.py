@@ -88,28 +88,28 @@ class ScriptedController:
     def _carry_out(self, command: Command) -> Iterator[Event]:
         match command:
             case Decide():
-                plan = decide(self.policy(None), 0, command, self.engine.snapshot())
-                yield PlanReady(at=self.clock, cause=command.id, seen=command.seen, plan=plan)
+                plan = decide(self.policy(None), 0, command, self.engine.asked())
+                yield PlanReady(at=self.clock, seen=command.seen, plan=plan)
             case LaunchTask():
                 yield from self._launch(command)
             case LaunchGang():
                 for member in command.members:
                     yield from self._launch(member)
             case StopTask():
-                yield TaskStopped(at=self.clock, cause=command.launch)
+                yield TaskStopped(at=self.clock, run=command.run)
 
     def _launch(self, launch: LaunchTask) -> Iterator[Event]:
-        self.launches[launch.job, launch.ordinal] = launch
-        yield TaskStarted(at=self.clock, cause=launch.id)
+        self.launches[launch.run[:2]] = launch
+        yield TaskStarted(at=self.clock, run=launch.run)
         fate = self.on_launch(launch)
         if fate is not None:
             yield self._end(launch, fate)
 
     def _end(self, launch: LaunchTask, fate: bytes | str) -> Event:
         if isinstance(fate, str):
-            return TaskFailed(at=self.clock, cause=launch.id, kind=FailureKind.ERROR, message=fate)
-        self.results[launch.job, launch.ordinal] = fate
-        return TaskFinished(at=self.clock, cause=launch.id, output_bytes=len(fate))
+            return TaskFailed(at=self.clock, run=launch.run, kind=FailureKind.ERROR, message=fate)
+        self.results[launch.run[:2]] = fate
+        return TaskFinished(at=self.clock, run=launch.run, output_bytes=len(fate))
 
     def end(self, job: str, ordinal: int, fate: bytes | str, *, after_s: float = 1.0) -> None:
         """End a run: well, with its result, or badly, with a message."""

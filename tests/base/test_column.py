@@ -197,3 +197,15 @@ def test_objects_are_kept_as_they_are() -> None:
 def test_an_empty_column_reads_as_empty() -> None:
     column = Column("f8")
     assert (len(column), column.array().tolist(), list(column.freeze().pages())) == (0, [], [])
+
+
+@pytest.mark.parametrize("row", [-1, 3, 1023, 1024, 10**9])
+def test_a_row_that_is_not_there_is_neither_read_nor_written(row: int) -> None:
+    column = Column("i4")
+    column.extend(7, 3)
+    for view in (column, column.freeze()):
+        with pytest.raises(IndexError, match=f"row {row} of 3"):
+            view[row]
+    with pytest.raises(IndexError, match=f"row {row} of 3"):
+        column[row] = 1
+    assert column.array().tolist() == [7, 7, 7]

@@ -10,10 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.rng import Random, stream
-from headgate.decision.debts import changed_debts, missed_gpu_s, remaining_gpu_s
+from headgate.decision.debts import (
+    COUNTED_AT,
+    MISSED_GPU_S,
+    MISSING_GPUS,
+    changed_debts,
+    missed_gpu_s,
+    remaining_gpu_s,
+)
 from headgate.decision.standing import Standing, standing
 from headgate.decision.work import Backlog, Holders
-from headgate.protocol import Plan
+from headgate.protocol import Memo
 from headgate.state import Snapshot, State, TaskState
 from headgate.testing.random_worlds import random_state
 
@@ -22,6 +29,16 @@ def plain(seed: int) -> State:
     """A random state of jobs whose tasks need one GPU at most."""
     return random_state(
         seed, lambda job: not job.gang and all(task.gpus <= 1 for task in job.tasks)
+    )
+
+
+def remember(state: State, memo: Memo) -> None:
+    """Keep what a plan wants to remember, as admission names it: by the ids of jobs."""
+    state.remember(
+        {
+            name: {state.job(job).id: value for job, value in values.items()}
+            for name, values in memo.items()
+        }
     )
 
 
@@ -55,7 +72,7 @@ def test_a_debt_follows_its_law(
         changed = changed_debts(
             snapshot, now, owed, np.append(paid, others), np.append(missing, others.astype(int))
         )
-        state.note_counts(Plan(placements=(), missed=changed))
+        remember(state, changed)
 
     for number, (lasts_s, gpus) in enumerate(spells):
         note(gpus, paid if number == 0 else 0.0)
@@ -70,7 +87,8 @@ def test_a_debt_follows_its_law(
 def test_a_debt_fades_to_37_percent_in_its_time() -> None:
     state = plain(3)
     job = int(standing(state.freeze()).jobs[0])
-    state.note_counts(Plan(placements=(), missed=((job, 100.0, 0),)))
+    known = {MISSED_GPU_S: 100.0, MISSING_GPUS: 0, COUNTED_AT: state.now}
+    remember(state, {name: {job: value} for name, value in known.items()})
     state.now += 600.0
     snapshot = state.freeze()
     owed = missed_gpu_s(snapshot, standing(snapshot), memory_s=600.0)
@@ -83,14 +101,16 @@ def test_only_what_changes_is_written_down() -> None:
     now = standing(snapshot)
     none = np.zeros(len(now.jobs))
     new = changed_debts(snapshot, now, none, none, none.astype(int))
-    assert [job for job, _, _ in new] == now.jobs.tolist()
-    state.note_counts(Plan(placements=(), missed=new))
+    assert [*new[COUNTED_AT]] == now.jobs.tolist()
+    remember(state, new)
     snapshot = state.freeze()
-    assert changed_debts(snapshot, now, none, none, none.astype(int)) == ()
+    assert not any(changed_debts(snapshot, now, none, none, none.astype(int)).values())
     paid = none.copy()
     paid[1] = 2.5
     row = int(now.jobs[1])
-    assert changed_debts(snapshot, now, none, paid, none.astype(int)) == ((row, -2.5, 0),)
+    assert changed_debts(snapshot, now, none, paid, none.astype(int)) == {
+        MISSED_GPU_S: {row: -2.5}, MISSING_GPUS: {row: 0}, COUNTED_AT: {row: state.now},
+    }  # fmt: skip
 
 
 def naive_remaining(snapshot: Snapshot, now: Standing) -> list[float]:

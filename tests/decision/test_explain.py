@@ -55,7 +55,7 @@ def test_the_refusal_that_names_a_job_goes_before_the_one_for_all_others(state: 
 
 def test_a_job_whose_rest_comes_later_waits_for_what_runs(state: State) -> None:
     state.refusals = (Refusal(reason=FULL),)
-    state.launch(0, 0, (0,), launch=1)
+    state.launch(0, 0, (0,), attempt=1)
     told = explain(state, 0, now=12.0)
     assert told.reason == WaitsForTasks(unfinished=1)
     assert told.counts == {"blocked": 1, "starting": 1}
@@ -67,11 +67,11 @@ def test_a_job_that_is_not_in_flight_is_told_how_many_go_before_it(state: State)
 
 
 def test_a_job_that_only_runs_waits_for_nothing(state: State) -> None:
-    state.launch(0, 0, (0,), launch=1)
+    state.launch(0, 0, (0,), attempt=1)
     state.release(0, TaskState.FINISHED)
     state.tasks.blockers[1] = 0
     state.move_task(1, TaskState.WAITING)
-    state.launch(1, 0, (0,), launch=2)
+    state.launch(1, 0, (0,), attempt=1)
     told = explain(state, 0, now=99.0)
     assert (told.reason, told.waits_s) == (None, 0.0)
 
@@ -117,6 +117,6 @@ def test_a_task_is_told_its_own_reason(state: State) -> None:
     assert explain(state, 0, now=10.0).reason == cpus
     assert explain(state, 0, now=10.0, task=0).reason == FULL
     assert explain(state, 0, now=10.0, task=1).reason == WaitsForTasks(unfinished=1)
-    state.launch(0, 0, (0,), launch=1)
+    state.launch(0, 0, (0,), attempt=1)
     told = explain(state, 0, now=12.0, task=0)
     assert (told.reason, told.waits_s) == (None, 0.0)

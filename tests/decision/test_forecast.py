@@ -13,7 +13,7 @@ from headgate.decision import make_policy
 from headgate.decision.forecast import Forecast, forecast
 from headgate.decision.whatif import thaw
 from headgate.engine import Engine
-from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
 from headgate.protocol import (
     BandwidthMeasured,
     Command,
@@ -43,10 +43,10 @@ class Clockwork:
 
     def __init__(self, policy: str) -> None:
         self.engine, self.policy = Engine(), make_policy(POLICIES, policy)
-        self.at = 0.0
-        self.heap: list[tuple[float, int, float]] = []  # end, launch, seconds of reading
+        self.at, self.launched = 0.0, 0
+        self.heap: list[tuple[float, int, RunId, float]] = []  # end, order, seconds of reading
         self.started: dict[int, tuple[float, str]] = {}  # last start: task -> time, node
-        self.stopped: set[int] = set()
+        self.stopped: set[RunId] = set()
 
     def give(self, *events: Event) -> None:
         batch: tuple[Event, ...] = events
@@ -60,28 +60,29 @@ class Clockwork:
         state = self.engine.state
         if isinstance(command, Decide):
             # On paper, as in a forecast: there no tie hangs on the rounds before.
-            plan = self.policy.decide(thaw(self.engine.snapshot()).freeze(), Random(0))
-            return [PlanReady(at=self.at, cause=command.id, seen=command.seen, plan=plan)]
+            plan = self.policy.decide(thaw(self.engine.asked()).freeze(), Random(0))
+            return [PlanReady(at=self.at, seen=command.seen, plan=plan)]
         if isinstance(command, StopTask):
-            self.stopped.add(command.launch)
-            return [TaskStopped(at=self.at, cause=command.launch)]
+            self.stopped.add(command.run)
+            return [TaskStopped(at=self.at, run=command.run)]
         assert isinstance(command, LaunchTask)
-        job = state.names.job_rows[command.job]
-        task, node = state.tasks_of(job)[command.ordinal], state.names.node_rows[command.node]
+        job = state.names.job_rows[command.run.job]
+        task, node = state.tasks_of(job)[command.run.ordinal], state.names.node_rows[command.node]
         read_s = state.expected_read_s(task, node)
         end = self.at + read_s + COMPUTE_S[state.job(job).kind]
-        heapq.heappush(self.heap, (end, command.id, read_s))
+        self.launched += 1
+        heapq.heappush(self.heap, (end, self.launched, command.run, read_s))
         self.started[task] = (self.at, command.node)
-        return [TaskStarted(at=self.at, cause=command.id)]
+        return [TaskStarted(at=self.at, run=command.run)]
 
     def step(self) -> bool:
         """Let all runs end whose time is next."""
         ends = []
         while self.heap and (not ends or self.heap[0][0] == self.at):
-            at, launch, read_s = heapq.heappop(self.heap)
-            if launch not in self.stopped:
+            at, _, run, read_s = heapq.heappop(self.heap)
+            if run not in self.stopped:
                 self.at = at
-                ends.append(TaskFinished(at=at, cause=launch, usage=Usage(read_s=read_s)))
+                ends.append(TaskFinished(at=at, run=run, usage=Usage(read_s=read_s)))
         if ends:
             self.give(*ends)
         return bool(ends)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from headgate.base.rng import Random, stream
 from headgate.decision.whatif import WhatIf, thaw
 from headgate.engine import Engine
-from headgate.model import Gpu, Node
+from headgate.model import Gpu, Node, RunId
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.policies.flow import PreemptiveFlowSharing
 from headgate.protocol import (
@@ -63,7 +63,7 @@ class World:
     def __init__(self, rng: Random) -> None:
         self.rng, self.at = rng, 0.0
         self.engine, self.policy = Engine(), FirstInFirstOut()
-        self.runs: dict[int, LaunchTask] = {}
+        self.runs: dict[RunId, LaunchTask] = {}
         self.held: Decide | None = None
         shards = random_shards(rng)
         self.give(*(QueueChanged(at=0.0, queue=q) for q in random_queues(rng)))
@@ -80,23 +80,23 @@ class World:
     def note(self, commands: list[Command]) -> None:
         for command in commands:
             if isinstance(command, LaunchTask):
-                self.runs[command.id] = command
+                self.runs[command.run] = command
             elif isinstance(command, LaunchGang):
-                self.runs.update({m.id: m for m in command.members})
+                self.runs.update({m.run: m for m in command.members})
             elif isinstance(command, Decide):
                 self.held = command
 
     def decided(self) -> None:
         decide, self.held = self.held, None
         if decide is not None:
-            plan = self.policy.decide(self.engine.snapshot(), Random(0))
-            self.give(PlanReady(at=self.at, cause=decide.id, seen=decide.seen, plan=plan))
-            self.give(*(TaskStarted(at=self.at, cause=run) for run in self.starting()))
+            plan = self.policy.decide(self.engine.asked(), Random(0))
+            self.give(PlanReady(at=self.at, seen=decide.seen, plan=plan))
+            self.give(*(TaskStarted(at=self.at, run=run) for run in self.starting()))
 
-    def starting(self) -> list[int]:
+    def starting(self) -> list[RunId]:
         state = self.engine.state
-        rows = {state.tasks.launch[t]: state.tasks.state[t] for t in range(len(state.tasks.state))}
-        return [run for run in self.runs if rows.get(run) == TaskState.STARTING]
+        held = {state.run_id(t): state.tasks.state[t] for t in state.holding()}
+        return [run for run in self.runs if held.get(run) == TaskState.STARTING]
 
 
 @given(SEED)
@@ -109,7 +109,7 @@ def test_a_run_that_ends_on_paper_leaves_what_the_engine_makes_of_it(seed: int) 
             break
         world.at += 1.0
         launch = world.runs.pop(world.rng.choice(sorted(world.runs)))
-        row = state.tasks_of(state.names.job_rows[launch.job])[launch.ordinal]
+        row = state.tasks_of(state.names.job_rows[launch.run.job])[launch.run.ordinal]
         snapshot = state.freeze()
         before = digest(snapshot)
         paper = WhatIf(snapshot, world.policy, world.at)
@@ -118,9 +118,10 @@ def test_a_run_that_ends_on_paper_leaves_what_the_engine_makes_of_it(seed: int) 
         assert digest(snapshot) == digest(state.freeze()) == before
         output_bytes = state.task(row).output_bytes
         usage = Usage(read_s=state.tasks.read_s[row])  # as expected: on paper nothing else is known
-        end = TaskFinished(at=world.at, cause=launch.id, output_bytes=output_bytes, usage=usage)
+        end = TaskFinished(at=world.at, run=launch.run, output_bytes=output_bytes, usage=usage)
         world.give(end)
-        paper.state.learn(row)  # on paper nothing is learnt
+        paper.state.on_paper = False  # on paper nothing is learnt
+        paper.state.learn(row)
         assert digest(paper.state.freeze()) == digest(state.freeze())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from headgate.engine import Engine
-from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Gpu, Job, Node, Queue, RunId, Shard, Task
 from headgate.protocol import (
     Command,
     Decide,
@@ -82,19 +82,19 @@ class Bench:
         return self.give(JobCancelled(at=self.at, job=job, by="grace"))
 
     def started(self, launch: LaunchTask) -> list[Command]:
-        return self.give(TaskStarted(at=self.at, cause=launch.id))
+        return self.give(TaskStarted(at=self.at, run=launch.run))
 
     def finished(self, launch: LaunchTask, output_bytes: int = 0) -> list[Command]:
-        event = TaskFinished(at=self.at, cause=launch.id, output_bytes=output_bytes)
+        event = TaskFinished(at=self.at, run=launch.run, output_bytes=output_bytes)
         return self.give(event)
 
     def failed(
         self, launch: LaunchTask, kind: FailureKind = FailureKind.ERROR, message: str = "it broke"
     ) -> list[Command]:
-        return self.give(TaskFailed(at=self.at, cause=launch.id, kind=kind, message=message))
+        return self.give(TaskFailed(at=self.at, run=launch.run, kind=kind, message=message))
 
     def stopped(self, launch: LaunchTask) -> list[Command]:
-        return self.give(TaskStopped(at=self.at, cause=launch.id))
+        return self.give(TaskStopped(at=self.at, run=launch.run))
 
     def plan(self, *placements: tuple[str, int, str, tuple[int, ...]]) -> list[LaunchTask]:
         """Answer the Decide with (job, ordinal, node, GPUs) and return what was launched."""
@@ -111,10 +111,16 @@ class Bench:
             for job, n, node, g in placements
         )
         plan = Plan(placements=rows)
-        return PlanReady(at=self.at, cause=decide.id, seen=decide.seen, plan=plan)
+        return PlanReady(at=self.at, seen=decide.seen, plan=plan)
+
+    def up_to_date(self) -> None:
+        """Answer a Decide on an older state with nothing, so that the next is on that of now."""
+        while self.decide is not None and self.decide.seen < self.engine.state.version:
+            self.plan()
 
     def run(self, job: str, ordinal: int, node: str, gpus: tuple[int, ...] = (0,)) -> LaunchTask:
-        """Have one task planned, launched and started."""
+        """Have one task planned on the state of now, launched and started."""
+        self.up_to_date()
         (launch,) = self.plan((job, ordinal, node, gpus))
         self.started(launch)
         return launch
@@ -145,9 +151,9 @@ def kinds(commands: Iterable[Command]) -> list[str]:
     return [type(c).__name__ for c in commands]
 
 
-def stops(commands: Iterable[Command]) -> list[int]:
-    """Return the launches that commands want stopped."""
-    return [c.launch for c in commands if isinstance(c, StopTask)]
+def stops(commands: Iterable[Command]) -> list[RunId]:
+    """Return the runs that commands want stopped."""
+    return [c.run for c in commands if isinstance(c, StopTask)]
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def test_the_policy_is_asked_again_at_the_time_it_named(bench: Bench) -> None:
     assert isinstance(wake, WakeAt)
     assert bench.engine.outstanding() == [wake], "a world that lost it can be asked anew"
     assert bench.decide is None
-    bench.give(TimerFired(at=50.0, cause=wake.id))
+    bench.give(TimerFired(at=50.0, timer=wake.timer))
     assert bench.decide is not None
     assert bench.engine.outstanding()[0] != wake
 
@@ -46,11 +46,16 @@ def test_the_earliest_wish_stands(bench: Bench) -> None:
     assert wakes(answer(bench, None)) == []
 
 
-def test_what_jobs_missed_is_kept_with_the_time(bench: Bench) -> None:
+def test_what_a_policy_remembers_of_jobs_is_in_every_later_snapshot(bench: Bench) -> None:
     bench.node("a")
     bench.job("j")
+    bench.job("k")
+    bench.up_to_date()
     ready = bench.plan_event()
-    bench.give(replace(ready, plan=replace(ready.plan, missed=((0, 12.5, 3),))))
-    jobs = bench.engine.state.jobs
-    assert (jobs.missed_gpu_s[0], jobs.missed_at[0]) == (12.5, ready.at)
-    assert jobs.missing_gpus[0] == 3
+    memo = {"missed_gpu_s": {0: 12.5}, "skips": {1: 3}, "none": {}}
+    bench.give(replace(ready, plan=replace(ready.plan, memo=memo)))
+    bench.job("later")
+    snapshot = bench.engine.snapshot()
+    assert repr(snapshot.memo("missed_gpu_s").tolist()) == "[12.5, nan, nan]"
+    assert repr(snapshot.memo("skips").tolist()) == "[nan, 3.0, nan]"
+    assert repr(snapshot.memo("none").tolist()) == "[nan, nan, nan]"

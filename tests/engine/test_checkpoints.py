@@ -40,7 +40,7 @@ def begin(bench: Bench, node: str = "a", job: str = "j") -> tuple[LaunchTask, fl
 
 def stopped(bench: Bench, launch: LaunchTask, at: float, *, read_s: float = 0.0) -> None:
     usage = Usage(read_bytes=(1, 0, 0) if read_s else (0, 0, 0), read_s=read_s)
-    bench.give(TaskStopped(at=at, cause=launch.id, usage=usage))
+    bench.give(TaskStopped(at=at, run=launch.run, usage=usage))
     bench.at = at + 1
 
 
@@ -68,7 +68,7 @@ def test_the_next_run_is_told_what_is_saved_and_only_the_rest_is_lost(ten: Bench
     assert lost_gpu_s(ten) == 2 * (8 + 1)
     launch, started_at = begin(ten)
     assert launch.progress_s == 30
-    ten.give(TaskFinished(at=started_at + 5, cause=launch.id))
+    ten.give(TaskFinished(at=started_at + 5, run=launch.run))
     assert lost_gpu_s(ten) == 2 * (8 + 1), "a run with a result loses nothing"
 
 
@@ -104,14 +104,14 @@ def test_where_nobody_can_tell_reading_took_as_long_as_expected(bench: Bench, ho
     assert disk_s == 2
     gone = NodeLost(at=started_at + 11, node="a")
     if how == "its executor dies":
-        gone = TaskFailed(at=started_at + 11, cause=launch.id, kind=FailureKind.LOST, message="?")
+        gone = TaskFailed(at=started_at + 11, run=launch.run, kind=FailureKind.LOST, message="?")
     bench.give(gone)
     assert progress_s(bench) == 0, "eleven seconds, of which two were for reading"
 
 
 def test_a_program_that_fails_goes_on_from_what_it_had_saved(ten: Bench) -> None:
     launch, started_at = begin(ten)
-    ten.give(TaskFailed(at=started_at + 12, cause=launch.id, kind=FailureKind.ERROR, message="no"))
+    ten.give(TaskFailed(at=started_at + 12, run=launch.run, kind=FailureKind.ERROR, message="no"))
     assert progress_s(ten) == 10
     ten.at += 20
     assert begin(ten)[0].progress_s == 10
@@ -139,7 +139,7 @@ def test_of_a_task_that_fails_for_good_all_is_lost(bench: Bench) -> None:
     for _ in range(2):
         launch, started_at = begin(bench)
         kind = FailureKind.ERROR
-        bench.give(TaskFailed(at=started_at + 25, cause=launch.id, kind=kind, message="no"))
+        bench.give(TaskFailed(at=started_at + 25, run=launch.run, kind=kind, message="no"))
         bench.at += 30
     assert bench.job_state("j") == "failed"
     assert lost_gpu_s(bench) == 2 * (26 + 26)
@@ -184,7 +184,7 @@ def test_the_whole_time_is_learnt_whatever_the_number_of_runs(bench: Bench) -> N
     launch, started_at = begin(bench)
     stopped(bench, launch, started_at + 27)
     launch, started_at = begin(bench)
-    bench.give(TaskFinished(at=started_at + 15, cause=launch.id))
+    bench.give(TaskFinished(at=started_at + 15, run=launch.run))
     state = bench.engine.state
     kind = state.tasks.kind[bench.row("j", 0)]
     assert state.kinds.compute_s[kind] == pytest.approx(20 + 15)
@@ -195,7 +195,7 @@ def test_a_run_is_expected_to_end_when_the_rest_is_done(bench: Bench) -> None:
     bench.node("a", gpus=2)
     bench.job("first", [Task(gpus=2, checkpoint_s=10)], kind="train")
     launch, started_at = begin(bench, job="first")
-    bench.give(TaskFinished(at=started_at + 50, cause=launch.id))
+    bench.give(TaskFinished(at=started_at + 50, run=launch.run))
     bench.at += 50
     bench.job("j", [Task(gpus=2, checkpoint_s=10)], kind="train")
     launch, started_at = begin(bench)

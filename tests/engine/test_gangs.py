@@ -31,15 +31,16 @@ def gang(bench: Bench) -> Bench:
 
 def stopped_again(bench: Bench, commands: list[Any]) -> list[int]:
     """Answer every stop among the commands; return the ordinals stopped."""
-    launches = {launch.id: launch for launch in bench.launches}
-    stopping = [launches[c.launch] for c in commands if isinstance(c, StopTask)]
+    launches = {launch.run: launch for launch in bench.launches}
+    stopping = [launches[c.run] for c in commands if isinstance(c, StopTask)]
     for launch in stopping:
         bench.stopped(launch)
-    return [launch.ordinal for launch in stopping]
+    return [launch.run.ordinal for launch in stopping]
 
 
 def restarts_whole(bench: Bench) -> None:
     assert bench.tasks("g") == ["waiting"] * 3
+    bench.up_to_date()
     again = bench.plan(*WHOLE)
     for launch in again:
         bench.finished(launch, 7)
@@ -101,6 +102,7 @@ def test_a_member_that_stops_though_nobody_asked_restarts_the_gang(gang: Bench) 
 
 def test_a_gang_fails_when_one_member_has_no_retry_left(gang: Bench) -> None:
     stopped_again(gang, gang.failed(gang.launches[1]))
+    gang.up_to_date()
     again = gang.plan(*WHOLE)
     stopped_again(gang, gang.failed(again[1]))
     assert gang.job_state("g") == "failed"

@@ -17,7 +17,7 @@ Bench = Any  # of conftest.py
 def run(bench: Bench, job: str, ordinal: int, *, read_s: float, compute_s: float) -> None:
     launch = bench.run(job, ordinal, "a")
     at = bench.at - 1 + read_s + compute_s  # it was started a second before the bench's time
-    bench.give(TaskFinished(at=at, cause=launch.id, usage=Usage(read_s=read_s)))
+    bench.give(TaskFinished(at=at, run=launch.run, usage=Usage(read_s=read_s)))
     bench.at = at + 1
 
 
@@ -58,7 +58,7 @@ def test_a_run_that_fails_teaches_nothing(bench: Bench) -> None:
     bench.job("j", [Task()], kind="sort")
     launch = bench.run("j", 0, "a")
     kind = FailureKind.ERROR
-    bench.give(TaskFailed(at=bench.at + 9, cause=launch.id, kind=kind, message="no"))
+    bench.give(TaskFailed(at=bench.at + 9, run=launch.run, kind=kind, message="no"))
     assert math.isnan(expected_s(bench, "j", 0))
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from headgate.machine import lineage
 from headgate.model import Task
-from headgate.protocol import FailureKind, ReplicaLost
+from headgate.protocol import FailureKind, ReplicaLost, TaskFinished
+from headgate.state import State
 
 Bench = Any  # of conftest.py
 
@@ -166,3 +170,24 @@ def test_both_results_of_one_reader_are_made_again_before_it_runs(bench: Bench) 
     assert bench.tasks("j") == ["waiting", "finished", "blocked"]
     run(bench, 0, "a")
     assert bench.tasks("j") == ["finished", "finished", "waiting"]
+
+
+@pytest.mark.parametrize("results", [10, 2000])
+def test_a_lost_replica_is_looked_up_and_not_searched_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, results: int
+) -> None:
+    bench.node("a", gpus=results)
+    bench.job("j", [Task(output_bytes=1)] * results + [Task(after=(0,), reads=("j/0",))])
+    launched = bench.plan(*(("j", n, "a", (n,)) for n in range(results)))
+    bench.give(*(TaskFinished(at=bench.at, run=c.run, output_bytes=1) for c in launched))
+    looked_at: list[int] = []
+    lost = lineage._lost
+
+    def counted(state: State, task: int) -> bool:
+        looked_at.append(task)
+        return lost(state, task)
+
+    monkeypatch.setattr(lineage, "_lost", counted)
+    bench.give(ReplicaLost(at=bench.at, shard="j/0", node="a"))
+    assert looked_at == [0]
+    assert bench.tasks("j")[0] == "waiting"

@@ -18,7 +18,8 @@ from hypothesis.stateful import (
 
 from headgate.base.rng import Random, stream
 from headgate.engine import Engine
-from headgate.model import Bandwidth, Dataset, Gpu, Node, Queue, Shard
+from headgate.machine import CRASHES_MOST
+from headgate.model import Bandwidth, Dataset, Gpu, Node, Queue, RunId, Shard
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import (
     BandwidthMeasured,
@@ -100,14 +101,13 @@ class EngineMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.batches: list[tuple[Event, ...]] = []
         self.commands: list[list[Command]] = []
-        self.last_id = 0
         self.jobs = 0
         self.nodes = 0
         self.deciding: tuple[Decide, Snapshot] | None = None
         self.timer: WakeAt | None = None
         self.failures_in_a_row = 0
-        self.launches: dict[int, LaunchTask] = {}  # asked for, and not known to have ended
-        self.stops: dict[int, StopTask] = {}  # by launch
+        self.launches: dict[RunId, LaunchTask] = {}  # asked for, and not known to have ended
+        self.stops: dict[RunId, StopTask] = {}
         self.limits: dict[str, int] = {}  # most jobs in flight that a queue may have had
 
     # --- the loop ------------------------------------------------------------------------------
@@ -123,9 +123,6 @@ class EngineMachine(RuleBasedStateMachine):
 
     def note(self, command: Command) -> None:
         members = command.members if isinstance(command, LaunchGang) else ()
-        for number in [*(m.id for m in members), command.id]:
-            assert number == self.last_id + 1, "ids are dense, and in the order of the wishes"
-            self.last_id = number
         match command:
             case Decide():
                 assert self.deciding is None, "one Decide at a time"
@@ -135,19 +132,19 @@ class EngineMachine(RuleBasedStateMachine):
                 assert self.timer is None, "one timer at a time"
                 self.timer = command
             case StopTask():
-                assert command.launch in self.launches
-                assert command.launch not in self.stops, "a run is asked to stop once"
-                self.stops[command.launch] = command
+                assert command.run in self.launches
+                assert command.run not in self.stops, "a run is asked to stop once"
+                self.stops[command.run] = command
             case LaunchTask():
-                self.launches[command.id] = command
+                self.launches[command.run] = command
             case LaunchGang():
-                self.launches |= {m.id: m for m in members}
+                self.launches |= {m.run: m for m in members}
             case _:
                 raise AssertionError(command)
 
-    def forget(self, launch: int) -> None:
-        del self.launches[launch]
-        self.stops.pop(launch, None)
+    def forget(self, run: RunId) -> None:
+        del self.launches[run]
+        self.stops.pop(run, None)
 
     def later(self) -> float:
         self.now += 1.0
@@ -209,8 +206,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.give(NodeLost(at=self.later(), node=f"n{number}"))
 
     def drop_runs_of(self, node: str) -> None:
-        for launch in [i for i, c in self.launches.items() if c.node == node]:
-            self.forget(launch)
+        for run in [run for run, c in self.launches.items() if c.node == node]:
+            self.forget(run)
 
     @rule(shard=st.sampled_from(SHARDS), node=st.integers(0, 3), here=st.booleans())
     def move_replica(self, shard: Shard, node: int, here: bool) -> None:
@@ -264,15 +261,15 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(picks=st.lists(st.integers(0, 99), min_size=1, max_size=3))
     def start(self, picks: list[int]) -> None:
         at = self.later()
-        self.give(*[TaskStarted(at=at, cause=self.pick_launch(p).id) for p in picks])
+        self.give(*[TaskStarted(at=at, run=self.pick_launch(p).run) for p in picks])
 
     @precondition(lambda self: self.launches)
     @rule(picks=st.lists(st.integers(0, 99), min_size=1, max_size=3), size=st.sampled_from((0, 9)))
     def finish(self, picks: list[int], size: int) -> None:
-        at, ended = self.later(), dict.fromkeys(self.pick_launch(p).id for p in picks)
-        for launch in ended:
-            self.forget(launch)
-        self.give(*[TaskFinished(at=at, cause=i, output_bytes=size) for i in ended])
+        at, ended = self.later(), dict.fromkeys(self.pick_launch(p).run for p in picks)
+        for run in ended:
+            self.forget(run)
+        self.give(*[TaskFinished(at=at, run=run, output_bytes=size) for run in ended])
 
     @precondition(lambda self: self.launches)
     @rule(pick=st.integers(0, 999), kind=st.sampled_from(FailureKind), after=PICKS)
@@ -289,39 +286,46 @@ class EngineMachine(RuleBasedStateMachine):
 
     def is_gang(self, launch: LaunchTask) -> bool:
         state = self.engine.state
-        return state.job(state.names.job_rows[launch.job]).gang
+        return state.job(state.names.job_rows[launch.run.job]).gang
 
     def fail_one(self, launch: LaunchTask, kind: FailureKind) -> None:
-        self.forget(launch.id)
-        self.give(TaskFailed(at=self.later(), cause=launch.id, kind=kind, message="it broke"))
+        self.forget(launch.run)
+        self.give(TaskFailed(at=self.later(), run=launch.run, kind=kind, message="it broke"))
 
     @precondition(lambda self: self.stops)
     @rule(pick=st.integers(0, 99))
     def stop(self, pick: int) -> None:
-        launch = list(self.stops)[pick % len(self.stops)]
-        self.forget(launch)
-        self.give(TaskStopped(at=self.later(), cause=launch))
+        run = list(self.stops)[pick % len(self.stops)]
+        self.forget(run)
+        self.give(TaskStopped(at=self.later(), run=run))
 
     @precondition(lambda self: self.batches)
     @rule(pick=st.integers(0, 999))
     def say_an_old_answer_again(self, pick: int) -> None:
         """Duplicates of answers to commands that are settled change nothing but `stale`."""
-        answers = [e for b in self.batches for e in b if hasattr(e, "cause")]
-        settled = [e for e in answers if self.is_settled(e)]
+        settled = [e for b in self.batches for e in b if self.is_settled(e)]
         if not settled:
             return
         state, stale = self.engine.state, self.engine.stale
-        state.version += 1  # every event counts
+        event = settled[pick % len(settled)]
+        counts = not isinstance(event, PlanReady | PlanFailed)  # these are dropped before they do
+        state.version += counts
         before = digest(state)
-        state.version -= 1
-        assert self.give(settled[pick % len(settled)]) == []
+        state.version -= counts
+        assert self.give(event) == []
         assert digest(state) == before
         assert self.engine.stale == stale + 1
 
     def is_settled(self, event: Event) -> bool:
-        cause = event.cause  # type: ignore[attr-defined]
-        deciding = self.deciding[0].id if self.deciding else None
-        return cause not in (*self.launches, deciding, self.timer.id if self.timer else None)
+        match event:
+            case TaskStarted() | TaskFinished() | TaskFailed() | TaskStopped():
+                return event.run not in self.launches
+            case PlanReady() | PlanFailed():
+                return self.deciding is None or event.seen != self.deciding[0].seen
+            case TimerFired():
+                return self.timer is None
+            case _:
+                return False
 
     # --- rules: decisions ------------------------------------------------------------------------
 
@@ -338,7 +342,7 @@ class EngineMachine(RuleBasedStateMachine):
         decide, snapshot = self.decided()
         plan = random_plan(stream(seed, "plan"), snapshot)
         at = self.later()
-        commands = self.give(PlanReady(at=at, cause=decide.id, seen=decide.seen, plan=plan))
+        commands = self.give(PlanReady(at=at, seen=decide.seen, plan=plan))
         assert not any(isinstance(c, WakeAt) for c in commands), self.engine.state.refusals
         self.failures_in_a_row = 0
 
@@ -353,12 +357,12 @@ class EngineMachine(RuleBasedStateMachine):
         task = blocked[0] if blocked else 10**6
         plan = Plan(placements=(Placement(task=task, node=node, gpus=gpus),))
         at = self.later()
-        self.broke(PlanReady(at=at, cause=decide.id, seen=decide.seen, plan=plan))
+        self.broke(PlanReady(at=at, seen=decide.seen, plan=plan))
 
     @precondition(lambda self: self.deciding)
     @rule()
     def policy_fails(self) -> None:
-        self.broke(PlanFailed(at=self.later(), cause=self.decided()[0].id, message="it broke"))
+        self.broke(PlanFailed(at=self.later(), seen=self.decided()[0].seen, message="it broke"))
 
     def broke(self, event: Event) -> None:
         (wake,) = self.give(event)
@@ -374,7 +378,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert self.timer is not None
         timer, self.timer = self.timer, None
         self.now = max(self.now, timer.at)
-        self.give(TimerFired(at=self.now, cause=timer.id))
+        self.give(TimerFired(at=self.now, timer=timer.timer))
 
     @rule()
     def restart_from_a_snapshot(self) -> None:
@@ -391,11 +395,11 @@ class EngineMachine(RuleBasedStateMachine):
     def the_engine_holds_exactly_what_the_world_was_asked_for(self) -> None:
         state = self.engine.state
         held = [t for t, s in enumerate(state.tasks.state.array().tolist()) if s in HOLDING]
-        assert sorted(state.tasks.launch[t] for t in held) == sorted(self.launches)
+        assert sorted(map(state.run_id, held)) == sorted(self.launches)
         stopping = [t for t in held if state.tasks.state[t] == TaskState.STOPPING]
-        assert sorted(state.tasks.launch[t] for t in stopping) == sorted(self.stops)
+        assert sorted(map(state.run_id, stopping)) == sorted(self.stops)
         for task in held:
-            launch = self.launches[state.tasks.launch[task]]
+            launch = self.launches[state.run_id(task)]
             where = state.node(state.tasks.node[task]).id, state.tasks.held[task]
             assert (launch.node, launch.gpus) == where
 
@@ -404,13 +408,13 @@ class EngineMachine(RuleBasedStateMachine):
         again = self.engine.outstanding()
         launches = [m for c in again if isinstance(c, LaunchGang) for m in c.members]
         launches += [c for c in again if isinstance(c, LaunchTask)]
-        assert {c.id: (c.job, c.ordinal, c.attempt, c.node, c.gpus) for c in launches} == {
-            i: (c.job, c.ordinal, c.attempt, c.node, c.gpus) for i, c in self.launches.items()
+        assert {c.run: (c.node, c.gpus) for c in launches} == {
+            run: (c.node, c.gpus) for run, c in self.launches.items()
         }
-        assert {c.launch: c for c in again if isinstance(c, StopTask)} == self.stops
+        assert {c.run: c for c in again if isinstance(c, StopTask)} == self.stops
         assert [c for c in again if isinstance(c, WakeAt)] == ([self.timer] if self.timer else [])
-        decides = [c.id for c in again if isinstance(c, Decide)]
-        assert decides == ([self.deciding[0].id] if self.deciding else [])
+        decides = [c for c in again if isinstance(c, Decide)]
+        assert decides == ([self.deciding[0]] if self.deciding else [])
 
     @invariant()
     def queues_keep_to_their_jobs_in_flight(self) -> None:
@@ -419,7 +423,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert state.queues.in_flight[row] <= self.limits.get(name, 10**6)
             limit = state.queue(row).max_jobs_in_flight
             full = limit is not None and state.queues.in_flight[row] >= limit
-            assert full or not state.queued_jobs[row], "a job is held back without need"
+            assert full or not state.lines[row], "a job is held back without need"
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -450,13 +454,15 @@ class EngineMachine(RuleBasedStateMachine):
         assert left == [], [state.story("job", state.names.job_rows[j]) for j in left]
         for row, job in enumerate(state.names.jobs):
             if state.jobs.state[row] == JobState.FAILED:
-                assert max(state.tasks.failures[t] for t in state.tasks_of(row)) == job.retries + 1
+                rows = state.tasks_of(row)
+                failed = max(state.tasks.failures[t] for t in rows) == job.retries + 1
+                assert failed or max(state.tasks.crashes[t] for t in rows) == CRASHES_MOST
 
     def plan_in_order(self) -> None:
         decide, snapshot = self.decided()
         plan = FirstInFirstOut().decide(snapshot, stream(0))
         at = self.later()
-        commands = self.give(PlanReady(at=at, cause=decide.id, seen=decide.seen, plan=plan))
+        commands = self.give(PlanReady(at=at, seen=decide.seen, plan=plan))
         assert not any(isinstance(c, WakeAt) for c in commands), self.engine.state.refusals
         self.failures_in_a_row = 0
 

@@ -40,7 +40,7 @@ def test_a_reader_reads_its_part_only(bench: Bench) -> None:
 def test_parts_have_the_sizes_that_they_turned_out_to_have(bench: Bench) -> None:
     shuffle(bench)
     launch = bench.run("j", 0, "a")
-    bench.give(TaskFinished(at=bench.at, cause=launch.id, output_bytes=90, part_bytes=(60, 30, 0)))
+    bench.give(TaskFinished(at=bench.at, run=launch.run, output_bytes=90, part_bytes=(60, 30, 0)))
     assert [size_bytes(bench, part) for part in result_ids("j", 0, 3)] == [60, 30, 0]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.base.errors import InvariantBroken
-from headgate.model import Job, Queue, Task
+from headgate.model import Job, Queue, RunId, Task
 from headgate.protocol import (
     Decide,
     Event,
@@ -26,9 +26,9 @@ Bench = Any  # of conftest.py
 
 def test_a_job_walks_from_submission_to_its_end(bench: Bench) -> None:
     bench.node("a")
-    assert bench.job("j") == [Decide(id=1, seen=3)]
+    assert bench.job("j") == [Decide(seen=3)]
     (launch,) = bench.plan(("j", 0, "a", (0,)))
-    expected = LaunchTask(id=2, job="j", ordinal=0, attempt=1, node="a", gpus=(0,), reads=())
+    expected = LaunchTask(run=RunId("j", 0, 1), node="a", gpus=(0,), reads=())
     assert launch == expected
     assert bench.tasks("j") == ["starting"]
     assert bench.started(launch) == []
@@ -55,7 +55,7 @@ def test_answers_of_a_run_that_was_given_up_change_nothing(bench: Bench) -> None
     old = bench.run("j", 0, "a")
     bench.lose("a")
     new = bench.run("j", 0, "b")
-    assert new.attempt == 2
+    assert new.run.attempt == 2
     for late in (bench.started, bench.finished, bench.failed, bench.stopped):
         stale = bench.engine.stale
         assert late(old) == []
@@ -102,7 +102,7 @@ def test_a_failing_task_is_tried_again_as_often_as_its_job_allows(bench: Bench) 
     bench.job("j", retries=2)
     for attempt in (1, 2, 3):
         launch = bench.run("j", 0, "a")
-        assert launch.attempt == attempt
+        assert launch.run.attempt == attempt
         bench.failed(launch, message=f"error {attempt}")
     assert bench.job_state("j") == "failed"
     assert bench.tasks("j") == ["failed"]
@@ -130,7 +130,7 @@ def test_a_failed_job_stops_what_runs_and_cancels_what_waits(bench: Bench) -> No
     bench.job("j", [Task(), Task(), Task(), Task(after=(0,))], retries=0)
     first, second = bench.plan(("j", 0, "a", (0,)), ("j", 1, "a", (1,)))
     stop = bench.failed(first, message="no memory")[0]
-    assert stop == StopTask(id=stop.id, launch=second.id, job="j", node="a")
+    assert stop == StopTask(run=second.run, node="a")
     assert bench.tasks("j") == ["failed", "stopping", "cancelled", "cancelled"]
     assert bench.job_state("j") == "stopping"
     bench.stopped(second)
@@ -158,7 +158,7 @@ def test_a_job_cancelled_while_it_starts_holds_its_gpu_until_the_run_has_ended(
     bench.job("j")
     (launch,) = bench.plan(("j", 0, "a", (0,)))
     (stop,) = bench.cancel("j")
-    assert (stop.launch, bench.tasks("j")) == (launch.id, ["stopping"])
+    assert (stop.run, bench.tasks("j")) == (launch.run, ["stopping"])
     bench.job("next")
     assert bench.engine.state.nodes.free_gpus[0] == 0
     bench.started(launch)  # said before the stop reached it
@@ -222,7 +222,8 @@ def test_a_node_that_comes_back_before_it_was_missed_runs_nothing_any_more(bench
     assert bench.tasks("j") == ["waiting"]
     bench.finished(launch)
     assert bench.tasks("j") == ["waiting"]
-    assert bench.run("j", 0, "a", (0,)).attempt == 2
+    (again,) = bench.plan(("j", 0, "a", (0,)))
+    assert again.run.attempt == 2
 
 
 def test_ends_and_losses_of_one_instant_are_taken_in_their_order(bench: Bench) -> None:
@@ -230,9 +231,9 @@ def test_ends_and_losses_of_one_instant_are_taken_in_their_order(bench: Bench) -
     bench.job("j", [Task(), Task()])
     first, second = bench.plan(("j", 0, "a", (0,)), ("j", 1, "a", (1,)))
     bench.give(
-        TaskFinished(at=9.0, cause=first.id),
+        TaskFinished(at=9.0, run=first.run),
         NodeLost(at=9.0, node="a"),
-        TaskFailed(at=9.0, cause=second.id, kind=FailureKind.ERROR, message="too late"),
+        TaskFailed(at=9.0, run=second.run, kind=FailureKind.ERROR, message="too late"),
     )
     assert bench.tasks("j") == ["finished", "waiting"]
     assert bench.engine.stale == 1

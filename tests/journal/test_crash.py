@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 from headgate.journal import Journal
-from headgate.protocol import TimerFired
+from headgate.protocol import NodeLost
 
 # Appends batches of 1, 2, ... 40 events in turn, and says after each how many are durable.
 WRITER = """
 import sys
 from pathlib import Path
 from headgate.journal import Journal
-from headgate.protocol import TimerFired
+from headgate.protocol import NodeLost
 journal, last = Journal.open(Path(sys.argv[1])), 0
 while True:
     for size in range(1, 41):
-        last = journal.append([TimerFired(at=0.5, cause=last + n) for n in range(size)])
+        last = journal.append([NodeLost(at=0.5, node=str(last + n)) for n in range(size)])
         if size == 20:
-            journal.save_snapshot(last, b"state" * 20000, "code")
+            journal.save_snapshot(last, b"state" * 20000)
         print(last, flush=True)
 """
 
@@ -46,13 +46,12 @@ def test_a_killed_writer_leaves_whole_batches(tmp_path: Path, batches_seen: int)
         assert len(batches) - len(durable) in (0, 1)  # the last may be durable before it is told
         assert [len(events) for _, events in batches] == [n % 40 + 1 for n in range(len(batches))]
         events = [event for _, event in journal.events()]
-        assert events == [TimerFired(at=0.5, cause=n) for n in range(len(events))]
+        assert events == [NodeLost(at=0.5, node=str(n)) for n in range(len(events))]
 
-        assert journal.append([TimerFired(at=1.0, cause=0)]) == len(events) + 1
-        snapshot = journal.latest_snapshot("code")
-        if snapshot is not None:
-            assert snapshot[0] in [last for last, _ in batches]
-            assert snapshot[1] == b"state" * 20000
+        assert journal.append([NodeLost(at=1.0, node="last")]) == len(events) + 1
+        for seq, state in journal.snapshots():
+            assert seq in [last for last, _ in batches]
+            assert state == b"state" * 20000
 
 
 def test_the_lock_dies_with_its_holder(tmp_path: Path) -> None:

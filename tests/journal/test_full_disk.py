@@ -57,22 +57,22 @@ def full_disk(path: Path, _: Journal) -> Iterator[None]:
 def outlive(path: Path, shortage: Shortage) -> None:
     with closing(Journal.open(path)) as journal:
         kept = [(journal.append(batch(0)), batch(0))]
-        journal.save_snapshot(20, b"small", "code")
+        journal.save_snapshot(20, b"small")
         with shortage(path, journal):
             with pytest.raises(WorldError, match="make room") as refused:
                 kept.extend((journal.append(batch(n)), batch(n)) for n in range(1, 100))
             assert refused.value.code == "journal_full"
             with pytest.raises(WorldError, match="make room"):
-                journal.save_snapshot(20, bytes(2_000_000), "code")
+                journal.save_snapshot(20, bytes(2_000_000))
             assert len(kept) < 100
             assert list(journal.batches()) == kept
-            assert journal.latest_snapshot("code") == (20, b"small")
+            assert list(journal.snapshots()) == [(20, b"small")]
         kept.append((journal.append(batch(100)), batch(100)))
-        journal.save_snapshot(40, bytes(2_000_000), "code")
+        journal.save_snapshot(40, bytes(2_000_000))
         assert list(journal.batches()) == kept
     with closing(Journal.open(path)) as journal:
         assert list(journal.batches()) == kept
-        assert journal.latest_snapshot("code") == (40, bytes(2_000_000))
+        assert next(journal.snapshots()) == (40, bytes(2_000_000))
 
 
 @pytest.mark.parametrize("shortage", [few_pages, short_files])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from headgate.live.agent import AgentReport, start_agent
 from headgate.live.master import end_job, start_master
 from headgate.live.ray_nodes import Member, connect, local_cluster, members, start_nodes, stop_nodes
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, launch_record
-from headgate.model import Gpu, Node, Read, result_id
+from headgate.model import Gpu, Node, Read, RunId, result_id
 from headgate.protocol import LaunchTask
 
 NODES = tuple(
@@ -41,7 +41,6 @@ class Lab:
     def __init__(self, state: Path) -> None:
         """Start the agents of the nodes that are up."""
         self.state, self.root = state, state / "nodes"
-        self.commands = itertools.count(1)
         self.refresh()
 
     def refresh(self) -> None:
@@ -73,7 +72,7 @@ class Lab:
 
 
 class LabJob:
-    """One job's master, driven by hand; every launch gets the next command id."""
+    """One job's master, driven by hand; every record is of the next run of its task."""
 
     def __init__(self, lab: Lab, job: str, *runs: dict[str, str], grace_s: float = 20) -> None:
         """Each of `runs` (`{"function": ...}` or `{"command": ...}`) is a stage of one task."""
@@ -85,6 +84,7 @@ class LabJob:
         ]
         self._program = json.dumps({"envs": envs, "stages": stages})
         self._incarnation, self._acked = "", 0
+        self._attempts: Counter[int] = Counter()  # runs so far, by the ordinals of their tasks
         self.master = start_master(job, lab.root, grace_s=grace_s)
 
     def record(
@@ -93,18 +93,11 @@ class LabJob:
         node: str,
         gpus: tuple[int, ...] = (),
         reads: Sequence[Read] = (),
-        attempt: int = 0,
     ) -> LaunchRecord:
-        """Build the record of a new launch."""
-        command = LaunchTask(
-            id=next(self.lab.commands),
-            job=self.id,
-            ordinal=ordinal,
-            attempt=attempt,
-            node=node,
-            gpus=gpus,
-            reads=tuple(reads),
-        )
+        """Build the record of a task's next run."""
+        self._attempts[ordinal] += 1
+        run = RunId(self.id, ordinal, self._attempts[ordinal])
+        command = LaunchTask(run=run, node=node, gpus=gpus, reads=tuple(reads))
         addresses = {name: (r.host, r.port) for name, r in self.lab.reports.items()}
         ray_id = self.lab.members[node].ray_id
         return launch_record(command, program=self._program, ray_id=ray_id, addresses=addresses)
@@ -121,20 +114,20 @@ class LabJob:
 
     def ends(self, *records: LaunchRecord, patience_s: float = 60) -> list[OutcomeRecord]:
         """Wait for the ends of these launches; their starts must have been told before."""
-        told: dict[int, list[OutcomeRecord]] = {}
+        told: dict[RunId, list[OutcomeRecord]] = {}
         end = time.monotonic() + patience_s
-        while not all(self._has_ended(told.get(record.id, [])) for record in records):
+        while not all(self._has_ended(told.get(record.run, [])) for record in records):
             assert time.monotonic() < end, f"not all ended: {told}"
             batch = self.lab.ask(self.master.poll, self._incarnation, self._acked, 1.0)
             assert batch.incarnation == self._incarnation
             for number, outcome in batch.outcomes:
                 assert number > self._acked, "told again although acknowledged"
-                told.setdefault(outcome.launch, []).append(outcome)
+                told.setdefault(outcome.run, []).append(outcome)
                 self._acked = number
         for record in records:
-            kinds = [outcome.kind for outcome in told[record.id]]
+            kinds = [outcome.kind for outcome in told[record.run]]
             assert kinds in ([OutcomeKind.STARTED, kinds[-1]], [OutcomeKind.FAILED])
-        return [told[record.id][-1] for record in records]
+        return [told[record.run][-1] for record in records]
 
     @staticmethod
     def _has_ended(outcomes: list[OutcomeRecord]) -> bool:
@@ -160,9 +153,10 @@ class LabJob:
         flight.fetch(report.host, report.port, result_id(self.id, ordinal), to)
         return to.read_bytes()
 
-    def log(self, ordinal: int, node: str, attempt: int = 0) -> str:
+    def log(self, ordinal: int, node: str, attempt: int = 1) -> str:
         """Return a run's log."""
-        content: bytes = self.lab.ask(self.lab.agents[node].read_log, self.id, ordinal, attempt)
+        run = RunId(self.id, ordinal, attempt)
+        content: bytes = self.lab.ask(self.lab.agents[node].read_log, run)
         return content.decode()
 
 

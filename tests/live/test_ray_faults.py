@@ -18,6 +18,7 @@ from headgate.live.master import end_job, start_master
 from headgate.live.ray_nodes import NAMESPACE, alive, kill_node, local_cluster, members, start_node
 from headgate.live.records import OutcomeKind
 from headgate.live.store import ShardStore
+from headgate.model import RunId
 from headgate.protocol import FailureKind
 
 pytestmark = pytest.mark.live
@@ -53,7 +54,7 @@ def test_a_dead_executor_is_told_and_replaced(new_job: NewJob, lab: Lab, tmp_pat
     assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.LOST)
     until(lambda: not psutil.pid_exists(pid), "its processes went with it")
     go.touch()
-    assert job.run(0, "n0", (0,), attempt=1).kind is OutcomeKind.FINISHED
+    assert job.run(0, "n0", (0,)).kind is OutcomeKind.FINISHED
 
 
 def test_a_dead_master_comes_back_and_runs_go_on(new_job: NewJob, lab: Lab, tmp_path: Path) -> None:
@@ -99,7 +100,9 @@ def test_runs_go_on_while_their_driver_is_dead(lab: Lab, tmp_path: Path) -> None
         ],
         "the master tells the next driver",
     )
-    assert [(outcome.launch, outcome.kind) for outcome in told] == [(7, OutcomeKind.FINISHED)]
+    assert [(outcome.run, outcome.kind) for outcome in told] == [
+        (RunId("driven", 0, 7), OutcomeKind.FINISHED)
+    ]
     end_job("driven")
 
 
@@ -109,6 +112,7 @@ from pathlib import Path
 from headgate.live.master import start_master
 from headgate.live.ray_nodes import connect, local_cluster, members
 from headgate.live.records import launch_record
+from headgate.model import RunId
 from headgate.protocol import LaunchTask
 
 state, command = Path(sys.argv[1]), sys.argv[2]
@@ -118,7 +122,7 @@ import ray
 node = members()[0]
 stage = {"first": 0, "tasks": 1, "params": {}, "run": {"command": command}}
 launch = launch_record(
-    LaunchTask(id=7, job="driven", ordinal=0, attempt=0, node=node.name, gpus=(0,), reads=()),
+    LaunchTask(run=RunId("driven", 0, 7), node=node.name, gpus=(0,), reads=()),
     program=json.dumps({"envs": {}, "stages": [stage]}), ray_id=node.ray_id, addresses={},
 )
 print(ray.get(start_master("driven", state / "nodes").launch.remote([launch])), flush=True)
@@ -141,7 +145,7 @@ def test_a_crashed_node_loses_its_runs_but_not_its_shards(
     (outcome,) = job.ends(lost)
     assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.LOST)
     until(lambda: "n2" not in {member.name for member in members()}, "Ray has seen it")
-    again = job.run(0, "n2", (0,), attempt=1)
+    again = job.run(0, "n2", (0,))
     assert (again.kind, again.failure) == (OutcomeKind.FAILED, FailureKind.LOST)
 
     start_node(lab.state, NODES[2])
@@ -150,7 +154,7 @@ def test_a_crashed_node_loses_its_runs_but_not_its_shards(
     assert lab.members["n2"].ray_id != before.ray_id
     assert "kept/0" in {shard.id for shard in lab.report("n2").shards}
     go.touch()
-    assert job.run(0, "n2", (0,), attempt=2).kind is OutcomeKind.FINISHED
+    assert job.run(0, "n2", (0,)).kind is OutcomeKind.FINISHED
     cluster = local_cluster(lab.state)
     assert cluster is not None
     assert set(alive(cluster)) == {"head", "n0", "n1", "n2"}

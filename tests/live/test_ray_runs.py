@@ -15,7 +15,7 @@ from tests.live.conftest import Lab, LabJob, until
 
 from headgate.live.master import end_job, jobs_with_actors
 from headgate.live.records import OutcomeKind
-from headgate.model import Locality, Read, Shard
+from headgate.model import Locality, Read, RunId, Shard
 from headgate.protocol import FailureKind
 
 pytestmark = pytest.mark.live
@@ -106,7 +106,7 @@ def test_a_rerun_replaces_the_result(new_job: NewJob, lab: Lab) -> None:
     job = new_job({"command": 'echo "run $RANDOM" > {output}; exit 0'}, {"command": "true"})
     job.run(0, "n0")
     first = job.result(0, "n0")
-    until(lambda: job.run(0, "n0", attempt=1) and job.result(0, "n0") != first, "a new result")
+    until(lambda: job.run(0, "n0") and job.result(0, "n0") != first, "a new result")
     assert [s.id for s in lab.report("n0").shards if s.id.startswith(job.id)] == [f"{job.id}/0"]
     assert job.run(1, "n0").output_bytes == 0, "a task that writes nothing has an empty result"
     assert job.result(1, "n0") == b""
@@ -118,7 +118,7 @@ def test_stopping_ends_the_whole_process_tree(new_job: NewJob, tmp_path: Path) -
     launch = job.record(0, "n0", (0,))
     job.launch(launch)
     until(lambda: pids.exists() and pids.read_text().endswith("\n"), "the command runs")
-    job.lab.ask(job.master.stop, [launch.id])
+    job.lab.ask(job.master.stop, [launch.run])
     assert job.ends(launch)[0].kind is OutcomeKind.STOPPED
     until(lambda: not any(_lives(int(pid)) for pid in pids.read_text().split()), "all gone")
 
@@ -127,7 +127,7 @@ def test_a_run_stopped_at_once_is_told_as_stopped(new_job: NewJob) -> None:
     job = new_job({"command": "sleep 987"})
     launch = job.record(0, "n2", (0,))
     job.launch(launch)
-    job.lab.ask(job.master.stop, [launch.id, 10**9])
+    job.lab.ask(job.master.stop, [launch.run, RunId(job.id, 0, 9)])
     assert job.ends(launch)[0].kind is OutcomeKind.STOPPED
 
 
@@ -156,10 +156,10 @@ def test_a_failure_comes_with_the_end_of_the_log(
 def test_logs_are_kept_by_run(new_job: NewJob) -> None:
     job = new_job({"function": "ray_tasks:fail"}, {"command": "echo second"})
     job.run(0, "n0")
-    job.run(0, "n0", attempt=1)
+    job.run(0, "n0")
     job.run(1, "n0")
     assert job.log(0, "n0").startswith("they look odd\n") or "looking at" in job.log(0, "n0")
-    assert job.log(0, "n0", attempt=1).count("ValueError") == job.log(0, "n0").count("ValueError")
+    assert job.log(0, "n0", attempt=2).count("ValueError") == job.log(0, "n0").count("ValueError")
     assert job.log(1, "n0") == "second\n"
     assert job.log(1, "n0", attempt=7) == ""
 

@@ -260,15 +260,18 @@ def test_a_submission_that_failed_takes_no_number_and_no_key(controller: Control
     assert controller.submit(JOB, user=ME, key="k") == "work-1"
 
 
-def test_a_number_that_came_to_nothing_is_not_given_to_two_jobs(tmp_path: Path) -> None:
+def test_a_number_that_came_to_nothing_is_taken_again(tmp_path: Path) -> None:
     with running(tmp_path) as controller:
-        numbers = [controller._submissions._next_number() for _ in range(2)]
-        taken = [number.__enter__() for number in numbers]
-        assert taken == [1, 2]
-        numbers[0].__exit__(ValueError, ValueError(), None)  # 2 is in use: 1 stays out of use
-        assert controller.submit(JOB, user=ME, key=None) == "work-3"
+        numbers = [controller._submissions._next_number() for _ in range(3)]
+        assert [number.__enter__() for number in numbers] == [1, 2, 3]
+        for failed in (numbers[1], numbers[0]):
+            assert not failed.__exit__(ValueError, ValueError(), None)
+        numbers[2].__exit__(None, None, None)
+        assert controller.check(JOB, user=ME) == "work-1"
+        ids = [controller.submit(JOB, user=ME, key=None) for _ in range(3)]
+    assert ids == ["work-1", "work-2", "work-4"]
     with running(tmp_path) as controller:
-        assert controller.submit(JOB, user=ME, key=None) == "work-4"
+        assert controller.submit(JOB, user=ME, key=None) == "work-5"
 
 
 # --- checked and done in one step -----------------------------------------------------------------

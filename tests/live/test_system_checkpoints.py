@@ -13,6 +13,7 @@ from tests.live.system import Headgate
 
 from headgate.engine import Engine
 from headgate.journal import Journal
+from headgate.model import RunId
 from headgate.protocol import LaunchTask, TaskStarted, TaskStopped
 
 pytestmark = pytest.mark.live
@@ -51,19 +52,19 @@ def _replayed(headgate: Headgate, copy: Path) -> tuple[Engine, list[LaunchTask],
         shutil.copy(file, copy)
     journal, engine = Journal.open(copy / "journal.db"), Engine()
     launches: list[LaunchTask] = []
-    at: dict[int, list[float]] = {}
+    at: dict[RunId, list[float]] = {}
     cut: dict[str, float] = {}
     for _, batch in journal.batches():
         for event in batch:
             if isinstance(event, TaskStarted):
-                at[event.cause].append(event.at)
+                at[event.run].append(event.at)
             elif isinstance(event, TaskStopped):
-                launched_at, started_at = at[event.cause]
+                launched_at, started_at = at[event.run]
                 cut["held_s"] = event.at - launched_at
                 cut["computed_s"] = event.at - started_at - event.usage.read_s
         new = [c for c in engine.handle(*batch) if isinstance(c, LaunchTask)]
         launches += new
-        at.update({launch.id: [engine.state.now] for launch in new})
+        at.update({launch.run: [engine.state.now] for launch in new})
     journal.close()
     return engine, launches, cut
 
@@ -115,7 +116,7 @@ def test_a_run_cut_short_goes_on_from_its_checkpoint(headgate: Headgate, tmp_pat
     assert kept_s > 0
     row = engine.state.names.job_rows[early]
     assert engine.state.jobs.lost_gpu_s[row] == pytest.approx(cut["held_s"] - kept_s)
-    told = [c.progress_s for c in launches if (c.job, c.ordinal) == (early, again)]
+    told = [c.progress_s for c in launches if c.run[:2] == (early, again)]
     assert told == [0, pytest.approx(kept_s)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -61,10 +62,10 @@ def _engine() -> Engine:
     for task in range(2):
         decide = commands[-1]
         plan = Plan(placements=(Placement(task=task, node=0, gpus=(0,)),))
-        (launch,) = engine.handle(PlanReady(at=2, cause=decide.id, seen=decide.seen, plan=plan))
+        (launch,) = engine.handle(PlanReady(at=2, seen=decide.seen, plan=plan))
         assert isinstance(launch, LaunchTask)
         commands = engine.handle(
-            TaskStarted(at=3, cause=launch.id), TaskFinished(at=4, cause=launch.id, output_bytes=7)
+            TaskStarted(at=3, run=launch.run), TaskFinished(at=4, run=launch.run, output_bytes=7)
         )
     return engine
 
@@ -199,33 +200,93 @@ def test_with_a_full_disk_users_are_refused_and_the_worlds_facts_wait(
     journal.close()
 
 
-def test_a_snapshot_only_saves_replaying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _submissions(count: int) -> list[Event]:
+    """Return a queue and jobs of one task each."""
+    queue = QueueChanged(at=0.0, queue=Queue(name="default"))
+    return [queue, *(JobSubmitted(at=float(n), job=_job(f"j{n}")) for n in range(count))]
+
+
+def _job(name: str) -> Job:
+    return Job(id=name, name="j", user="u", queue="default", tasks=(Task(),))
+
+
+def test_a_snapshot_only_saves_replaying(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)
     inbox, path = Inbox(), tmp_path / "journal.db"
     kept = DurableEngine(path)
-    queue = [QueueChanged(at=0.0, queue=Queue(name="default"))]
-    jobs = [
-        JobSubmitted(
-            at=float(number),
-            job=Job(id=f"j{number}", name="j", user="u", queue="default", tasks=(Task(),)),
-        )
-        for number in range(24)
-    ]
-    for event in (*queue, *jobs):
+    for event in _submissions(24):
         kept.engine.handle(*kept.record(inbox, (event,)))
         kept.keep()
+        assert kept._saving is None or kept._saving.result(10) is None
     right = digest(kept.engine.state)
-    kept.journal.close()
+    kept.close()
 
     again = DurableEngine(path)
     assert (again.replayed_events, digest(again.engine.state)) == (5, right)
-    assert again.engine.outstanding() == kept.engine.outstanding()
-    again.journal.close()
+    assert again.engine.outstanding() == [Decide(seen=25)]
+    again.close()
 
-    monkeypatch.setattr(durable, "_fingerprint", lambda: "another code")
+    def unreadable(_: bytes) -> None:
+        raise ValueError("of another schema")
+
+    monkeypatch.setattr(durable, "decode_snapshot", unreadable)
     other = DurableEngine(path)
     assert (other.replayed_events, digest(other.engine.state)) == (25, right)
-    other.journal.close()
+    assert "after event 20 is passed over: of another schema" in caplog.text
+    other.close()
+
+
+def test_a_snapshot_that_cannot_be_saved_costs_nothing_but_replaying(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)
+
+    def broken(_: object) -> bytes:
+        raise RuntimeError("no bytes today")
+
+    monkeypatch.setattr(durable, "encode_snapshot", broken)
+    inbox, path = Inbox(), tmp_path / "journal.db"
+    kept = DurableEngine(path)
+    for event in _submissions(24):
+        kept.engine.handle(*kept.record(inbox, (event,)))
+        kept.keep()
+    kept.close()
+    assert "no snapshot was saved" in caplog.text
+    again = DurableEngine(path)
+    assert (again.replayed_events, digest(again.engine.state)) == (25, digest(kept.engine.state))
+    again.close()
+
+
+def test_a_missing_end_of_the_journal_is_reported_and_its_numbers_are_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inbox, path = Inbox(), tmp_path / "journal.db"
+    kept = DurableEngine(path)
+    events = _submissions(3)
+    kept.engine.handle(*kept.record(inbox, tuple(events)))
+    kept.journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for number in range(7):
+        kept.engine.handle(*kept.record(inbox, (JobSubmitted(at=9.0, job=_job(f"x{number}")),)))
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    for name in ("journal.db", "journal.db.last"):
+        shutil.copyfile(tmp_path / name, crashed / name)
+    kept.close()
+
+    again = DurableEngine(crashed / "journal.db")
+    state = again.engine.state
+    assert "the last 7 events of the journal are missing" in caplog.text
+    assert [job.id for job in state.names.jobs] == ["j0", "j1", "j2"]
+    assert state.next_job == 4 + 7, "ids of the lost jobs are not used again"
+    assert state.tasks.next_attempt.array().tolist() == [8] * 3
+    again.close()
+    caplog.clear()
+    once_more = DurableEngine(crashed / "journal.db")
+    assert "missing" not in caplog.text
+    assert digest(once_more.engine.state) == digest(state)
+    once_more.close()
 
 
 def test_a_world_that_is_closed_ends_what_goes_on_in_it() -> None:
@@ -259,9 +320,9 @@ def test_launches_reach_a_job_before_the_wish_to_stop_them() -> None:
     job = Job(id="k", name="k", user="u", queue="default", tasks=(Task(),))
     (decide,) = engine.handle(JobSubmitted(at=5, job=job))
     plan = Plan(placements=(Placement(task=2, node=0, gpus=(0,)),))
-    engine.handle(PlanReady(at=6, cause=decide.id, seen=decide.seen, plan=plan))
+    engine.handle(PlanReady(at=6, seen=decide.seen, plan=plan))
     engine.handle(JobCancelled(at=7, job="k", by="u"))
-    world.submit(list(reversed(engine.outstanding())), engine.snapshot)
+    world.submit(list(reversed(engine.outstanding())), engine.asked)
     assert done.wait(10)
     world.close()
     assert order == ["launch", "stop"]

@@ -22,7 +22,7 @@ def state(*times: tuple[float, float | None, float | None, JobState]) -> State:
         made.move_task(row, TaskState.WAITING)
         if start_s is not None:
             made.now = start_s
-            made.launch(row, 0, (row,), launch=row + 1)
+            made.launch(row, 0, (row,), attempt=1)
         if end_s is not None:
             made.now = end_s
             if ends_as is not JobState.FINISHED:

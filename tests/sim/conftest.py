@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from headgate.engine import Engine, drive
-from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import (
     BandwidthMeasured,
@@ -46,7 +46,7 @@ class Play:
     usage: dict[str, Usage] = field(default_factory=dict)
     kinds: list[list[str]] = field(default_factory=list)  # of the events of every batch
     moved_bytes: tuple[int, int, int] = (0, 0, 0)
-    _names: dict[int, str] = field(default_factory=dict)
+    _names: dict[RunId, str] = field(default_factory=dict)
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         check(self.engine.state)
@@ -54,13 +54,13 @@ class Play:
         words = {TaskFinished: "ends", TaskFailed: "fails", TaskStopped: "stops"}
         for event in batch:
             if isinstance(event, TaskFinished | TaskFailed | TaskStopped):
-                name = self._names[event.cause]
+                name = self._names[event.run]
                 self.lines.append((event.at, words[type(event)], name))
                 self.usage[name] = event.usage
         for command in commands:
             if isinstance(command, LaunchTask):
-                name = f"{command.job}/{command.ordinal}@{command.node}"
-                self._names[command.id] = name
+                name = f"{command.run.job}/{command.run.ordinal}@{command.node}"
+                self._names[command.run] = name
                 self.lines.append((batch[-1].at, "starts", name))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.decision import Policy
 from headgate.engine import Engine, drive
-from headgate.model import Task
+from headgate.model import RunId, Task
 from headgate.policies.flow import PreemptiveFlowSharing, TimelyFlow
 from headgate.protocol import (
     Command,
@@ -53,7 +53,7 @@ def test_a_failing_program_is_tried_again_from_its_checkpoint(stage: Stage) -> N
     seen = stage.play(
         stage.node("a1"),
         stage.job("j", Task(compute_s=30, checkpoint_s=10)),
-        fails_after_s=lambda launch: 12.0 if launch.attempt < 3 else None,
+        fails_after_s=lambda launch: 12.0 if launch.run.attempt < 3 else None,
     )
     assert seen.lines == [
         (0.0, "starts", "j/0@a1"), (12.0, "fails", "j/0@a1"),
@@ -79,7 +79,7 @@ class Books:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.open: dict[int, tuple[LaunchTask, float]] = {}
+        self.open: dict[RunId, tuple[LaunchTask, float]] = {}
         self.held_gpu_s: dict[str, float] = {}
         self.useful_gpu_s: dict[str, float] = {}
         self.saved_s: dict[tuple[str, int], float] = {}
@@ -96,18 +96,19 @@ class Books:
                     self.begins(launch, batch[0].at)
 
     def begins(self, launch: LaunchTask, at: float) -> None:
-        saved_s = self.saved_s.get((launch.job, launch.ordinal), 0.0)
+        saved_s = self.saved_s.get(launch.run[:2], 0.0)
         assert launch.progress_s == pytest.approx(saved_s)
         self.resumed += saved_s > 0
-        self.open[launch.id] = (launch, at)
+        self.open[launch.run] = (launch, at)
 
     def ends(self, event: TaskFinished | TaskFailed | TaskStopped) -> None:
-        launch, since = self.open.pop(event.cause)
+        launch, since = self.open.pop(event.run)
         state, gpus = self.engine.state, len(launch.gpus)
-        row = state.names.job_rows[launch.job]
-        task = state.job(row).tasks[launch.ordinal]
+        job, ordinal, _ = launch.run
+        row = state.names.job_rows[job]
+        task = state.job(row).tasks[ordinal]
         computed_s = event.at - since - event.usage.read_s
-        at = TaskState(state.tasks.state[state.jobs.first_task[row] + launch.ordinal])
+        at = TaskState(state.tasks.state[state.jobs.first_task[row] + ordinal])
         kept_s = 0.0
         if at is TaskState.FINISHED:
             assert computed_s + launch.progress_s == pytest.approx(task.compute_s)
@@ -115,11 +116,11 @@ class Books:
         elif at not in (TaskState.FAILED, TaskState.CANCELLED):
             while task.checkpoint_s and kept_s + task.checkpoint_s <= computed_s + 1e-6:
                 kept_s += task.checkpoint_s
-            self.saved_s[launch.job, launch.ordinal] = launch.progress_s + kept_s
+            self.saved_s[job, ordinal] = launch.progress_s + kept_s
         held = self.held_gpu_s
-        held[launch.job] = held.get(launch.job, 0.0) + gpus * (event.at - since)
+        held[job] = held.get(job, 0.0) + gpus * (event.at - since)
         useful = self.useful_gpu_s
-        useful[launch.job] = useful.get(launch.job, 0.0) + gpus * kept_s
+        useful[job] = useful.get(job, 0.0) + gpus * kept_s
 
 
 @pytest.mark.parametrize("policy", [PreemptiveFlowSharing, TimelyFlow])

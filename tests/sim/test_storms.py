@@ -5,7 +5,7 @@ After every batch all laws hold; every job ends, or it is shown that it cannot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from headgate.decision import Policy
 from headgate.decision.door import unfit
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
-from headgate.model import Job
+from headgate.model import Job, RunId
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.policies.flow import FlowSharing
 from headgate.protocol import (
@@ -40,15 +40,28 @@ MOST_BATCHES = 5000
 
 
 class WatchedNetwork(FluidNetwork):
-    """Keeps its own account of what every run has moved, by locality."""
+    """Keeps its own account of what every run has moved, by locality.
+
+    `reads_for` has the run that reads by a transfer, when that starts.
+    """
+
+    reads_for: Mapping[int, RunId]
 
     def __init__(self, **links: float | None) -> None:
         super().__init__({}, **links)  # type: ignore[arg-type]
-        self.moved: dict[int, list[int]] = {}
+        self.moved: dict[RunId, list[int]] = {}
+        self._readers: dict[int, RunId] = {}
 
     def _note(self, transfer: Transfer, moved_bytes: int) -> None:
         assert 0 <= moved_bytes <= transfer.size_bytes
-        self.moved.setdefault(transfer.id, [0, 0, 0])[transfer.locality] += moved_bytes
+        run = self._readers.pop(transfer.id)  # it ends once
+        self.moved.setdefault(run, [0, 0, 0])[transfer.locality] += moved_bytes
+
+    def start(
+        self, transfer_id: int, reader: str, source: str | None, size_bytes: int, now: float
+    ) -> Transfer:
+        self._readers[transfer_id] = self.reads_for[transfer_id]
+        return super().start(transfer_id, reader, source, size_bytes, now)
 
     def finish(self, transfer_id: int, now: float) -> Transfer:
         transfer = super().finish(transfer_id, now)
@@ -70,7 +83,7 @@ class Watch:
         self.network = network
         self.batches: list[tuple[Event, ...]] = []
         self.commands: list[list[Command]] = []
-        self.open: dict[int, LaunchTask] = {}
+        self.open: dict[RunId, LaunchTask] = {}
         self.last_at = 0.0
         self.held_gpus = 0
         self.busy_gpu_s = 0.0
@@ -95,17 +108,17 @@ class Watch:
                     self.begins(launch)
 
     def begins(self, launch: LaunchTask) -> None:
-        running = {(o.job, o.ordinal) for o in self.open.values()}
-        assert (launch.job, launch.ordinal) not in running, "no task runs twice at once"
+        running = {run[:2] for run in self.open}
+        assert launch.run[:2] not in running, "no task runs twice at once"
         held = {(o.node, g) for o in self.open.values() for g in o.gpus}
         assert not held & {(launch.node, g) for g in launch.gpus}, "no GPU serves two"
-        self.open[launch.id] = launch
+        self.open[launch.run] = launch
 
     def see(self, event: Event) -> None:
         match event:
             case TaskFinished() | TaskFailed() | TaskStopped():
-                del self.open[event.cause]  # each run ends once
-                moved = self.network.moved.get(event.cause, [0, 0, 0])
+                del self.open[event.run]  # each run ends once
+                moved = self.network.moved.get(event.run, [0, 0, 0])
                 assert list(event.usage.read_bytes) == moved, "usage says what was moved"
             case NodeLost(node=name):
                 self.vanish(name)
@@ -130,6 +143,7 @@ def ride(seed: int, policy: Policy, *, calm: bool = False) -> Watch:
         decision_latency_s=weather.decision_latency_s,
         fails_after_s=weather.fails_after_s,
     )
+    network.reads_for = world._reading
     watch, busy = Watch(engine, network), BusyGpus()
     drive(engine, world, observe=(watch, busy))
     assert busy.gpu_s == pytest.approx(watch.busy_gpu_s), "busy is what was held, over time"

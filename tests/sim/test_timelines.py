@@ -123,7 +123,7 @@ def test_a_failing_program_fails_at_its_time_and_is_tried_again(stage: Stage) ->
         stage.node("a1"),
         stage.replica("s", 100, "a1"),
         stage.job("j", Task(reads=("s",), compute_s=5)),
-        fails_after_s=lambda launch: 2.0 if launch.attempt == 1 else None,
+        fails_after_s=lambda launch: 2.0 if launch.run.attempt == 1 else None,
     )
     assert seen.lines == [
         (0.0, "starts", "j/0@a1"), (3.0, "fails", "j/0@a1"),

@@ -18,11 +18,10 @@ SEED = st.integers(0, 10**6)
 TABLES = ("tasks", "jobs", "queues", "nodes", "gpus", "shards", "kinds")
 # What of a thing may change without that it counts as a change of it.
 UNSEEN = {
-    "tasks": {"blockers", "failures", "launch"},
+    "tasks": {"blockers", "crashes", "failures", "next_attempt"},
     "jobs": {
-        "skips", "missed_gpu_s", "missed_at", "missing_gpus", "message", "read_node_bytes",
-        "read_rack_bytes", "read_cluster_bytes", "lost_gpu_s", "waiting_cpu", "running_cpu",
-        "running", "started_at", "ended_at", "peak_gpus",
+        "message", "read_node_bytes", "read_rack_bytes", "read_cluster_bytes", "lost_gpu_s",
+        "waiting_cpu", "running_cpu", "running", "started_at", "ended_at", "peak_gpus",
     },
     "queues": {"in_flight", "queued"},
     "nodes": {"free_gpus", "free_cpus", "spec"},

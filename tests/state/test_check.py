@@ -9,6 +9,7 @@ import pytest
 from headgate.base.errors import InvariantBroken
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
 from headgate.state import JobState, State, TaskState, check
+from headgate.state.line import Line
 from headgate.testing.random_worlds import random_state
 
 
@@ -37,9 +38,9 @@ def state() -> State:
     for task in (0, 1, 2, 5):
         made.move_task(task, TaskState.WAITING)
     made.move_task(3, TaskState.BLOCKED)
-    made.launch(0, 0, (0, 1), launch=1)
-    made.launch(1, 0, (), launch=2)
-    made.launch(5, 0, (2,), launch=3)
+    made.launch(0, 0, (0, 1), attempt=1)
+    made.launch(1, 0, (), attempt=1)
+    made.launch(5, 0, (2,), attempt=1)
     made.release(5, TaskState.FINISHED)
     made.move_job(2, JobState.FINISHED)
     check(made)
@@ -63,7 +64,7 @@ def one_more_waits(state: State) -> None:
 
 
 def the_line_is_empty(state: State) -> None:
-    state.queued_jobs[0].clear()
+    state.lines[0] = Line()
 
 
 FAULTS = [
@@ -132,7 +133,7 @@ def test_a_job_that_finished_though_a_task_runs_is_found(state: State) -> None:
 
 def test_a_job_that_finished_before_its_tasks_is_found(state: State) -> None:
     state.jobs.state[1] = JobState.FINISHED
-    state.queued_jobs[0].remove(1)
+    state.lines[0].remove(1)
     state.queues.queued[0] = 0
     with pytest.raises(InvariantBroken, match="a job has finished exactly when all its tasks have"):
         check(state)
@@ -162,7 +163,7 @@ def test_a_gpu_given_twice_and_a_node_taken_down_under_a_task_raise_with_a_story
     state: State,
 ) -> None:
     with pytest.raises(InvariantBroken, match=r"GPU 1 of a is taken\ntask j0/2:"):
-        state.launch(2, 0, (1,), launch=9)
+        state.launch(2, 0, (1,), attempt=1)
     with pytest.raises(InvariantBroken, match=r"a lost node still has a task\ntask j0/0:"):
         state.remove_node(0)
     with pytest.raises(InvariantBroken, match=r"node a joined while it is up\nnode a:"):

@@ -36,7 +36,9 @@ class FrozenColumn:
         return self._length
 
     def __getitem__(self, row: int) -> Any:
-        """Return one value as a Python number."""
+        """Return one value as a Python number; IndexError for a row that is not there."""
+        if not 0 <= row < self._length:
+            raise IndexError(f"row {row} of {self._length}")
         return self._pages[row >> _SHIFT].item(row & _MASK)
 
     def span(self, start: int, stop: int) -> Array:
@@ -123,10 +125,14 @@ class Column:
         return self._length
 
     def __getitem__(self, row: int) -> Any:
-        """Return one value as a Python number (or object)."""
+        """Return one value as a Python number (or object); IndexError for a row not there."""
+        if not 0 <= row < self._length:
+            raise IndexError(f"row {row} of {self._length}")
         return self._pages[row >> _SHIFT].item(row & _MASK)
 
     def __setitem__(self, row: int, value: Any) -> None:
+        if not 0 <= row < self._length:
+            raise IndexError(f"row {row} of {self._length}")
         self._page(row >> _SHIFT)[row & _MASK] = value
 
     def _page(self, number: int) -> Array:

@@ -185,7 +185,7 @@ def _compare(
     from headgate.sim.replay import recorded
 
     durable = DurableEngine(state / "journal.db")
-    durable.journal.close()
+    durable.close()
     view = durable.engine.state
     simulation = recorded(view, seed=_SEED)
     decider = make_policy(POLICIES, policy)

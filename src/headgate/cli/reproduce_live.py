@@ -281,7 +281,7 @@ class _Live:
         from headgate.live.durable import DurableEngine
 
         durable = DurableEngine(self._journal)
-        durable.journal.close()
+        durable.close()
         return durable.engine.state
 
     def _limit(self, mbit_per_s: float) -> None:

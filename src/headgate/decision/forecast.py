@@ -7,8 +7,6 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import numpy as np
-
 from headgate.decision.policy import Policy
 from headgate.decision.whatif import WhatIf
 from headgate.protocol import Plan
@@ -56,7 +54,7 @@ class _Ahead:
         self._ends: list[tuple[float, int, int]] = []  # time, task (-1: ask again), its attempt
         self._unknown: set[int] = set()
         self._ended, self._rounds, self._idle, self._after = 0, 0, 0, -1
-        for task in np.flatnonzero(np.isin(snapshot.tasks.state.array(), HOLDING)).tolist():
+        for task in snapshot.holding():
             self._expect(task)
 
     def _expect(self, task: int) -> None:

@@ -161,8 +161,13 @@ def outlook(snapshot: Snapshot, policy: Policy, now: float, nodes: Sequence[Node
         rounds += 1
         settled = not paper.freed
     state = paper.state
-    starts = [_start(state, t) for t in _holding(state) if state.tasks.launch[t] == 0]
-    cuts = [_cut(snapshot, t, state.now) for t in _running(snapshot) if not _still_runs(state, t)]
+    before = snapshot.tasks.attempts
+    starts = [_start(state, t) for t in state.holding() if state.tasks.attempts[t] > before[t]]
+    cuts = [
+        _cut(snapshot, t, state.now)
+        for t in _running(snapshot)
+        if state.run_row(snapshot.run_id(t)) is None or state.tasks.state[t] not in HOLDING
+    ]
     up = state.live_nodes()
     return Outlook(
         policy=policy.name,
@@ -180,16 +185,6 @@ def outlook(snapshot: Snapshot, policy: Policy, now: float, nodes: Sequence[Node
 def _running(view: Snapshot) -> list[int]:
     rows: list[int] = np.flatnonzero(np.isin(view.tasks.state.array(), _RUNS)).tolist()
     return rows
-
-
-def _holding(view: State) -> list[int]:
-    rows: list[int] = np.flatnonzero(np.isin(view.tasks.state.array(), HOLDING)).tolist()
-    return rows
-
-
-def _still_runs(state: State, task: int) -> bool:
-    """Say whether a run that was there at first goes on; those on paper have no number."""
-    return state.tasks.state[task] in HOLDING and state.tasks.launch[task] != 0
 
 
 def _start(state: State, task: int) -> Start:

@@ -23,10 +23,10 @@ class World(Protocol):
         ...
 
     def submit(self, commands: Sequence[Command], snapshot: Callable[[], Snapshot]) -> None:
-        """Carry commands out; `snapshot()` is the state as they were made, for `Decide`."""
+        """Carry commands out; `snapshot()` is what a `Decide` among them is to be decided on."""
         ...
 
 
 def decide(policy: Policy, seed: int, command: Decide, snapshot: Snapshot) -> Plan:
     """Run a policy for one `Decide`, with the random stream that belongs to it."""
-    return policy.decide(snapshot, stream(seed, "decide", command.id))
+    return policy.decide(snapshot, stream(seed, "decide", command.seen))

@@ -1,14 +1,12 @@
-"""The loop that joins an engine and a world: facts are recorded, handled, and wishes passed on."""
+"""The loop that joins an engine and a world: events are recorded, applied, commands passed on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from headgate.decision.world import World
-from headgate.engine.engine import Engine
+from headgate.engine.engine import Batch, Engine
 from headgate.protocol import Command, Event
-
-Batch = tuple[Event, ...]
 
 
 def drive(
@@ -20,14 +18,21 @@ def drive(
 ) -> None:
     """Run until the world has no more events.
 
-    `record` makes a batch durable before it is handled and returns what of it stands; observers see
-    every batch with the commands that followed, after they were handled.
+    `record` makes events durable before they are applied and returns those that stand; see
+    `Engine.handle`. Observers see what was applied of every instant, with the commands that
+    followed.
     """
+    applied: list[Event] = []
+
+    def recorded(batch: Batch) -> Batch:
+        kept = record(batch)
+        applied.extend(kept)
+        return kept
+
     for facts in world.events():
-        batch = record(facts)
-        if not batch:
-            continue
-        commands = engine.handle(*batch)
-        for see in observe:
-            see(batch, commands)
-        world.submit(commands, engine.snapshot)
+        applied.clear()
+        commands = engine.handle(*facts, record=recorded)
+        if applied:
+            for see in observe:
+                see(tuple(applied), commands)
+        world.submit(commands, engine.asked)

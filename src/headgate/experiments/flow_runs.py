@@ -32,7 +32,7 @@ from headgate.decision import Policy, PolicyInfo, make_policy
 from headgate.decision.door import refuse
 from headgate.experiments import flow_jobs
 from headgate.experiments.flow_jobs import QUEUE, UPLINK_BYTES_PER_S, Speeds, by_users, in_parallel
-from headgate.model import Queue
+from headgate.model import Queue, RunId
 from headgate.protocol import (
     Command,
     Event,
@@ -241,25 +241,25 @@ class _Chart:
 
     def __init__(self) -> None:
         self.held: list[Held] = []
-        self._launched: dict[int, LaunchTask] = {}
-        self._since: dict[int, float] = {}
+        self._launched: dict[RunId, LaunchTask] = {}
+        self._since: dict[RunId, float] = {}
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         for event in batch:
             match event:
                 case TaskStarted():
-                    self._since[event.cause] = event.at
+                    self._since[event.run] = event.at
                 case TaskFinished() | TaskFailed() | TaskStopped():
-                    self._close(event.cause, event.at, lost=not isinstance(event, TaskFinished))
+                    self._close(event.run, event.at, lost=not isinstance(event, TaskFinished))
                 case _:
                     pass
-        self._launched |= {c.id: c for c in commands if isinstance(c, LaunchTask)}
+        self._launched |= {c.run: c for c in commands if isinstance(c, LaunchTask)}
 
-    def _close(self, cause: int, at: float, *, lost: bool) -> None:
-        launch = self._launched.pop(cause)
-        since = self._since.pop(cause, at)
+    def _close(self, run: RunId, at: float, *, lost: bool) -> None:
+        launch = self._launched.pop(run)
+        since = self._since.pop(run, at)
         self.held += (
-            Held(job=launch.job, node=launch.node, gpu=gpu, start_s=since, end_s=at, lost=lost)
+            Held(job=run.job, node=launch.node, gpu=gpu, start_s=since, end_s=at, lost=lost)
             for gpu in launch.gpus
         )
 

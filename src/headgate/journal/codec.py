@@ -1,7 +1,7 @@
-"""The journal's words: an event as one line of JSON, `["TaskStarted",{"at":1.5,"cause":7}]`.
+"""The journal's words: an event as one line of JSON, `["NodeLost",{"at":1.5,"node":"n1"}]`.
 
 The first element names the kind of event, the second holds its fields. Floats come back exactly,
-infinities included. A plan's refusals are left out: they explain and change no state.
+infinities included.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from headgate.base.errors import InvariantBroken
-from headgate.protocol import Event
+from headgate.protocol import Event, PlanReady
 
 _KIND = re.compile(r'\["(\w+)",')
-_LEFT_OUT = {1: {"plan": {"refusals"}}}
 
 
 def _kinds(base: type[Event]) -> Iterator[type[Event]]:
@@ -32,6 +31,7 @@ def _adapter(kind: type[Event]) -> TypeAdapter[Any]:
 
 
 _ADAPTERS = {kind.__name__: _adapter(kind) for kind in _kinds(Event)}
+del _ADAPTERS[PlanReady.__name__]  # a plan is never journaled, only what admission makes of it
 
 
 def encode(event: Event) -> str:
@@ -39,7 +39,7 @@ def encode(event: Event) -> str:
     kind = type(event).__name__
     try:
         adapter = _ADAPTERS[kind]
-        text: bytes = adapter.dump_json((kind, event), exclude=_LEFT_OUT, warnings="error")
+        text: bytes = adapter.dump_json((kind, event), warnings="error")
     except (KeyError, PydanticSerializationError) as error:
         raise InvariantBroken(f"not fit for the journal: {event!r}: {error}") from error
     return text.decode()

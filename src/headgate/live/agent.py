@@ -14,6 +14,7 @@ from headgate.live.flight import ShardServer, fetch, time_transfer
 from headgate.live.probe import NodeReport, probe_node
 from headgate.live.ray_nodes import NAMESPACE, Member
 from headgate.live.store import ShardStore, StoredShard, time_disk
+from headgate.model import RunId
 
 _AGENT = "headgate-agent:"
 _PROBE_SHARD = ".probe"  # every node has it, so that bandwidth can be measured between any two
@@ -76,11 +77,9 @@ class NodeAgent:
         """Delete a shard; say whether it was there."""
         return self._store.remove(shard)
 
-    def read_log(
-        self, job: str, ordinal: int, attempt: int, *, offset: int = 0, limit: int = 1 << 20
-    ) -> bytes:
+    def read_log(self, run: RunId, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         """Return up to `limit` bytes of a run's log on this node, empty where there is none."""
-        path = log_path(self._root, self._node, job, ordinal, attempt)
+        path = log_path(self._root, self._node, run)
         try:
             with path.open("rb") as file:
                 if offset >= os.fstat(file.fileno()).st_size:  # it may be more than can be sought

@@ -35,7 +35,7 @@ from headgate.live.ray_nodes import in_short
 from headgate.live.store import read_pieces
 from headgate.live.submission import Submissions
 from headgate.live.world import LiveWorld
-from headgate.model import Dataset, LogPiece, Queue, result_ids
+from headgate.model import Dataset, LogPiece, Queue, RunId, result_ids
 from headgate.protocol import (
     Command,
     DatasetRemoved,
@@ -108,7 +108,7 @@ class Controller:
         """Go on where the journal ends: ask again for what is unanswered, watch the nodes."""
         view = self._published
         self.world.end_others(lambda job: not self._over(view, job))
-        self.world.submit(self._engine.outstanding(), self._engine.snapshot)
+        self.world.submit(self._engine.outstanding(), self._engine.asked)
         self._thread.start()
         self._set_queues(view)
         self.world.start(self.membership.run())
@@ -120,7 +120,7 @@ class Controller:
         self._thread.join(timeout=_STOP_S)
         self.world.close()
         if not self._thread.is_alive():  # it may be waiting for room on the journal's disk
-            self._durable.journal.close()
+            self._durable.close()
 
     def _set_queues(self, view: Snapshot) -> None:
         wanted = {queue.name: queue for queue in self._queues}
@@ -201,6 +201,7 @@ class Controller:
             "policy": self.world.policy.name,
             "replayed_events": self._durable.replayed_events,
             "journal_full": self._durable.full is not None,
+            "journal_missing_events": self._durable.journal.missing_events,
             "stale_answers": self._engine.stale,
             "bandwidth": asdict(self._published.bandwidth),
         }
@@ -271,8 +272,8 @@ class Controller:
             agents = [(name, agent) for name, agent in agents if name == node]
             if not agents:
                 raise WorldError(f"the log lies on {node}, which is not up", code="unreachable")
-        wanted = attempts if attempt is None else attempt
-        calls = [a.read_log.remote(job, ordinal, wanted, offset=offset) for _, a in agents]
+        run = RunId(job, ordinal, attempts if attempt is None else attempt)
+        calls = [a.read_log.remote(run, offset=offset) for _, a in agents]
         try:
             data = max(ray.get(calls, timeout=_AGENT_S), key=len)
         except RayError as error:

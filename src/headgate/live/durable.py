@@ -1,25 +1,23 @@
-"""The engine on its journal: rebuilt from it, and written to it before anything is handled."""
+"""The engine on its journal: rebuilt from it, and written to it before anything is applied."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import pickle
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import headgate
 from headgate.base.errors import WorldError
 from headgate.engine import Engine
-from headgate.journal import Journal
+from headgate.journal import Journal, decode_snapshot, encode_snapshot
 from headgate.live.inbox import Inbox
-from headgate.protocol import Event
+from headgate.protocol import Event, JournalGap
+from headgate.state import Snapshot, State, thaw
 
 log = logging.getLogger(__name__)
 
-_SNAPSHOT_EVERY = 2000  # events: what a recovery replays at most
+_SNAPSHOT_EVERY = 2000  # events: what a recovery replays at most, and a little
 _RETRY_S = 1.0
-_CORE = ("base", "model", "protocol", "state", "engine")
 
 
 class DurableEngine:
@@ -28,62 +26,78 @@ class DurableEngine:
     def __init__(self, path: Path) -> None:
         """Open or make a journal and replay it; WorldError as of `Journal.open`."""
         self.journal = Journal.open(path)
-        self._fingerprint = _fingerprint()
-        self.engine, self._snapshot_seq = self._restore()
+        state, self._snapshot_seq = self._restore()
+        self.engine = Engine(state)
         self._seq = self._snapshot_seq
         self.replayed_events = 0
         for seq, batch in self.journal.batches(after=self._snapshot_seq):
-            self.engine.handle(*batch)
+            self.engine.replay(batch)
             self.replayed_events += seq - self._seq
             self._seq = seq
         self.full: WorldError | None = None  # what the journal said when it was last written to
+        self._saver = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
+        self._saving: Future[None] | None = None
+        self._skip_gap()
 
-    def _restore(self) -> tuple[Engine, int]:
-        found = self.journal.latest_snapshot(self._fingerprint)
-        if found is None:
-            return Engine(), 0
-        engine: Engine = pickle.loads(found[1])
-        return engine, found[0]
+    def _restore(self) -> tuple[State | None, int]:
+        for seq, data in self.journal.snapshots():
+            try:
+                return thaw(decode_snapshot(data), on_paper=False), seq
+            except ValueError as error:
+                log.warning("the snapshot after event %d is passed over: %s", seq, error)
+        return None, 0
+
+    def _skip_gap(self) -> None:
+        """Where the end of the journal is missing, say so, and skip what it may have numbered."""
+        missing = self.journal.missing_events
+        if not missing:
+            return
+        log.error(
+            "the last %d events of the journal are missing: its write-ahead log was damaged or"
+            " removed; going on from event %d and from what job masters still report",
+            missing,
+            self._seq,
+        )
+        gap = JournalGap(at=self.engine.state.now, events=missing)
+        self._seq = self.journal.append((gap,))
+        self.engine.replay((gap,))
 
     def record(self, inbox: Inbox, batch: tuple[Event, ...]) -> tuple[Event, ...]:
         """Make a batch durable and return it.
 
         While the disk is full, facts from users are refused (their letters say so) and those of the
-        world wait: nothing is handled that could be forgotten.
+        world wait: nothing is applied that could be forgotten.
         """
         while True:
             try:
-                self._seq = self.journal.append(batch) if batch else self._seq
+                self._seq = self.journal.append(batch)
                 self.full = None
                 return batch
             except WorldError as error:
                 self.full = error
                 log.error("journal: %s", error)  # the message says it all
-                for letter in inbox.batch:
-                    if letter.from_user:
-                        letter.answer(error)
-                inbox.batch = [letter for letter in inbox.batch if not letter.from_user]
-                batch = tuple(e for letter in inbox.batch for e in letter.events)
+                batch = inbox.refuse(batch, error)
                 if batch:
                     time.sleep(_RETRY_S)
 
     def keep(self) -> None:
-        """Save a snapshot when enough has happened since the last; a failure costs only time."""
+        """Save a snapshot, in a thread of its own, when enough has happened since the last."""
         if self._seq - self._snapshot_seq < _SNAPSHOT_EVERY:
             return
-        try:
-            state = pickle.dumps(self.engine, protocol=pickle.HIGHEST_PROTOCOL)
-            self.journal.save_snapshot(self._seq, state, self._fingerprint)
+        if self._saving is None or self._saving.done():
             self._snapshot_seq = self._seq
+            self._saving = self._saver.submit(self._save, self._seq, self.engine.snapshot())
+
+    def _save(self, seq: int, snapshot: Snapshot) -> None:
+        """Save a snapshot; a failure costs only time when the journal is replayed."""
+        try:
+            self.journal.save_snapshot(seq, encode_snapshot(snapshot))
         except WorldError as error:
             log.warning("no snapshot was saved: %s", error)
+        except Exception:
+            log.exception("no snapshot was saved")
 
-
-def _fingerprint() -> str:
-    """Return what changes whenever the code does that a snapshot's meaning rests on."""
-    digest = hashlib.blake2b(digest_size=16)
-    root = Path(headgate.__file__).parent
-    for package in _CORE:
-        for source in sorted((root / package).glob("*.py")):
-            digest.update(source.read_bytes())
-    return digest.hexdigest()
+    def close(self) -> None:
+        """Wait for a snapshot that is being saved and let go of the journal."""
+        self._saver.shutdown()
+        self.journal.close()

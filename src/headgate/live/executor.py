@@ -26,7 +26,7 @@ from headgate.live.flight import fetch_best
 from headgate.live.process import WorkerProcess
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.store import ShardStore
-from headgate.model import Read, result_ids
+from headgate.model import Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
 
 _TAIL_BYTES = 4096
@@ -39,9 +39,9 @@ def shards_directory(root: Path, node: str) -> Path:
     return root / node / "shards"
 
 
-def log_path(root: Path, node: str, job: str, ordinal: int, attempt: int) -> Path:
+def log_path(root: Path, node: str, run: RunId) -> Path:
     """Return the log file of a run on its node."""
-    return root / node / "logs" / quote(job, safe="") / f"{ordinal}.{attempt}.log"
+    return root / node / "logs" / quote(run.job, safe="") / f"{run.ordinal}.{run.attempt}.log"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,25 +70,25 @@ class Executor:
         self._scratch = self._root / node / "runs" / quote(job, safe="")
         self._store = ShardStore(shards_directory(self._root, node))
         self._threads = ThreadPoolExecutor(32, thread_name_prefix="read")
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[RunId, _Run] = {}
         self._idle: list[WorkerProcess] = []
 
     async def begin(self, launches: Sequence[LaunchRecord]) -> None:
-        """Start these runs, except those whose command id is known already."""
+        """Start these runs, except those that are known already."""
         for launch in launches:
-            if launch.id not in self._runs:
-                self._runs[launch.id] = _Run(end=asyncio.create_task(self._carry_out(launch)))
+            if launch.run not in self._runs:
+                self._runs[launch.run] = _Run(end=asyncio.create_task(self._carry_out(launch)))
 
-    async def outcome(self, launch: int) -> OutcomeRecord:
+    async def outcome(self, run: RunId) -> OutcomeRecord:
         """Wait for the end of a run that was begun, and say how it ended; may be asked again."""
-        return await asyncio.shield(self._runs[launch].end)
+        return await asyncio.shield(self._runs[run].end)
 
-    async def stop(self, launches: Sequence[int]) -> None:
+    async def stop(self, runs: Sequence[RunId]) -> None:
         """End these runs with all their processes; one not begun yet will never run."""
-        for launch in launches:
-            if launch not in self._runs:
-                self._runs[launch] = _Run(end=asyncio.create_task(_stopped_early(launch)))
-            self._runs[launch].stopping.set()
+        for run in runs:
+            if run not in self._runs:
+                self._runs[run] = _Run(end=asyncio.create_task(_stopped_early(run)))
+            self._runs[run].stopping.set()
 
     async def close(self) -> None:
         """End every run and every worker."""
@@ -99,8 +99,8 @@ class Executor:
 
     async def _carry_out(self, launch: LaunchRecord) -> OutcomeRecord:
         """Carry a run through to its outcome, whatever happens on the way."""
-        run = self._runs[launch.id]
-        directory = self._scratch / str(launch.id)
+        run = self._runs[launch.run]
+        directory = self._scratch / f"{launch.run.ordinal}.{launch.run.attempt}"
         work = asyncio.create_task(self._read_and_run(launch, run, directory))
         stop = asyncio.create_task(run.stopping.wait())
         await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -109,10 +109,10 @@ class Executor:
             work.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await work
-            outcome = OutcomeRecord(launch=launch.id, kind=OutcomeKind.STOPPED, usage=run.usage)
+            outcome = OutcomeRecord(run=launch.run, kind=OutcomeKind.STOPPED, usage=run.usage)
         elif (error := work.exception()) is None:
             outcome = OutcomeRecord(
-                launch=launch.id,
+                run=launch.run,
                 kind=OutcomeKind.FINISHED,
                 output_bytes=sum(work.result()),
                 part_bytes=work.result() if launch.program.parts > 1 else (),
@@ -121,7 +121,7 @@ class Executor:
         else:
             known = isinstance(error, _RunError | WorldError)
             outcome = OutcomeRecord(
-                launch=launch.id,
+                run=launch.run,
                 kind=OutcomeKind.FAILED,
                 failure=error.failure if isinstance(error, _RunError) else FailureKind.ERROR,
                 message=str(error) if known else f"{type(error).__name__}: {error}",
@@ -137,11 +137,12 @@ class Executor:
         self, launch: LaunchRecord, run: _Run, directory: Path
     ) -> tuple[int, ...]:
         """Read the shards, run the program, keep its result; return the sizes of its parts."""
-        log = log_path(self._root, self._node, launch.job, launch.ordinal, launch.attempt)
+        log = log_path(self._root, self._node, launch.run)
         await self._in_thread(lambda: _make_directories(directory, log.parent))
         checkpoint = _checkpoint(launch)
         if checkpoint is not None:
-            await self._in_thread(lambda: _make_checkpoint(checkpoint, first=launch.attempt == 1))
+            first = launch.run.attempt == 1
+            await self._in_thread(lambda: _make_checkpoint(checkpoint, first=first))
         shards = await self._read_shards(launch, run, directory)
         program = launch.program
         output = directory / "output"
@@ -166,7 +167,7 @@ class Executor:
         if output not in outputs and output.exists():
             problem = f"it wrote one result, and {program.parts} parts are read: write 'outputs'"
             raise _RunError(problem, FailureKind.ERROR)
-        results = result_ids(launch.job, launch.ordinal, program.parts)
+        results = result_ids(launch.run.job, launch.run.ordinal, program.parts)
         return await self._in_thread(lambda: self._keep_result(results, outputs))
 
     def _keep_result(self, results: Sequence[str], outputs: Sequence[Path]) -> tuple[int, ...]:
@@ -248,8 +249,8 @@ class Executor:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 
-async def _stopped_early(launch: int) -> OutcomeRecord:
-    return OutcomeRecord(launch=launch, kind=OutcomeKind.STOPPED)
+async def _stopped_early(run: RunId) -> OutcomeRecord:
+    return OutcomeRecord(run=run, kind=OutcomeKind.STOPPED)
 
 
 def _make_directories(scratch: Path, logs: Path) -> None:
@@ -267,7 +268,7 @@ def _checkpoint(launch: LaunchRecord) -> Path | None:
     """Return the directory where a task's runs save what they have done, if they do."""
     if not launch.program.checkpoint:
         return None
-    return Path(launch.program.checkpoint, f"{quote(launch.job, safe='')}.{launch.ordinal}")
+    return Path(launch.program.checkpoint, f"{quote(launch.run.job, safe='')}.{launch.run.ordinal}")
 
 
 def _make_checkpoint(place: Path, *, first: bool) -> None:

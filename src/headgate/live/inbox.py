@@ -52,6 +52,20 @@ class Inbox:
         self._letters.put(letter)
         return letter.handled
 
+    def refuse(self, events: Sequence[Event], error: Exception) -> tuple[Event, ...]:
+        """Refuse the users' letters that these events came in; return the events of all others."""
+        given = {id(event) for event in events}
+        refused = [
+            letter
+            for letter in self.batch
+            if letter.from_user and any(id(event) in given for event in letter.events)
+        ]
+        for letter in refused:
+            letter.answer(error)
+            given.difference_update(map(id, letter.events))
+        self.batch = [letter for letter in self.batch if letter not in refused]
+        return tuple(event for event in events if id(event) in given)
+
     def close(self) -> None:
         """Let `batches` end once it has given out what was posted before."""
         self._letters.put(None)

@@ -17,6 +17,7 @@ from typing import Any
 from headgate.live.master import start_master
 from headgate.live.ray_nodes import Member
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, launch_record
+from headgate.model import RunId
 from headgate.protocol import (
     Event,
     FailureKind,
@@ -68,11 +69,11 @@ class JobLink:
         self._places = places
         self._post = post
         self._now = now
-        self._launches: dict[int, LaunchTask] = {}  # those whose end has not been handled
-        self._gangs: dict[int, tuple[str, ...]] = {}  # of launches in a gang: its members' nodes
-        self._stops: dict[int, None] = {}  # launches to be stopped
-        self._sent: set[int] = set()  # launches that this incarnation of the master knows
-        self._stops_sent: set[int] = set()
+        self._launches: dict[RunId, LaunchTask] = {}  # those whose end has not been handled
+        self._gangs: dict[RunId, tuple[str, ...]] = {}  # of launches in a gang: its members' nodes
+        self._stops: dict[RunId, None] = {}  # launches to be stopped
+        self._sent: set[RunId] = set()  # launches that this incarnation of the master knows
+        self._stops_sent: set[RunId] = set()
         self._incarnation = ""
         self._acked = 0
         self._wake = asyncio.Event()
@@ -83,26 +84,26 @@ class JobLink:
         `gang` names the nodes of all members of a gang, in the order of their ordinals.
         """
         for launch in launches:
-            self._launches[launch.id] = launch
+            self._launches[launch.run] = launch
             if gang:
-                self._gangs[launch.id] = gang
+                self._gangs[launch.run] = gang
         self._wake.set()
 
-    def stop(self, launch: int) -> None:
+    def stop(self, run: RunId) -> None:
         """Have a run ended; how it ended comes as ever."""
-        self._stops[launch] = None
+        self._stops[run] = None
         self._wake.set()
 
     def node_lost(self, node: str) -> None:
         """Forget what ran on a node: the engine has given it up."""
-        gone = [i for i, launch in self._launches.items() if launch.node == node]
-        for launch in gone:
-            self._forget(launch)
+        gone = [run for run, launch in self._launches.items() if launch.node == node]
+        for run in gone:
+            self._forget(run)
 
-    def _forget(self, launch: int) -> None:
-        self._launches.pop(launch, None)
-        self._gangs.pop(launch, None)
-        self._stops.pop(launch, None)
+    def _forget(self, run: RunId) -> None:
+        self._launches.pop(run, None)
+        self._gangs.pop(run, None)
+        self._stops.pop(run, None)
 
     async def run(self) -> None:
         """Keep both directions going until cancelled, through every death of the master."""
@@ -138,7 +139,7 @@ class JobLink:
                 if incarnation != self._incarnation:
                     self._renew(incarnation)
                     continue
-                self._sent.update(record.id for record in records)
+                self._sent.update(record.run for record in records)
             stops = [i for i in self._stops if i in self._sent and i not in self._stops_sent]
             if stops:
                 await master.stop.remote(stops)
@@ -147,7 +148,7 @@ class JobLink:
     def _record(self, launch: LaunchTask) -> LaunchRecord | None:
         """Return what the master needs; None for a node that is gone (the engine will hear so)."""
         members = self._places.members
-        gang = self._gangs.get(launch.id, ())
+        gang = self._gangs.get(launch.run, ())
         if launch.node not in members or any(node not in members for node in gang):
             return None
         return launch_record(
@@ -171,7 +172,7 @@ class JobLink:
                 node: None
                 for _, outcome in news
                 if outcome.kind is OutcomeKind.FAILED and outcome.failure is FailureKind.LOST
-                for node in self._sources(outcome.launch)
+                for node in self._sources(outcome.run)
             }
             if doubtful:  # before the run is tried again in the same way
                 await self._places.look_at(doubtful)
@@ -180,22 +181,22 @@ class JobLink:
             for number, outcome in news:
                 self._acked = number
                 if outcome.kind is not OutcomeKind.STARTED:
-                    self._forget(outcome.launch)
+                    self._forget(outcome.run)
 
-    def _sources(self, launch: int) -> list[str]:
+    def _sources(self, run: RunId) -> list[str]:
         """Return the nodes from which a run was to read; none of one that was given up."""
-        found = self._launches.get(launch)
+        found = self._launches.get(run)
         return [] if found is None else [node for read in found.reads for node in read.sources]
 
     def _event(self, outcome: OutcomeRecord) -> Event:
-        at, cause = self._now(), outcome.launch
+        at, run = self._now(), outcome.run
         match outcome.kind:
             case OutcomeKind.STARTED:
-                return TaskStarted(at=at, cause=cause)
+                return TaskStarted(at=at, run=run)
             case OutcomeKind.FINISHED:
                 return TaskFinished(
                     at=at,
-                    cause=cause,
+                    run=run,
                     output_bytes=outcome.output_bytes,
                     part_bytes=outcome.part_bytes,
                     usage=outcome.usage,
@@ -203,10 +204,10 @@ class JobLink:
             case OutcomeKind.FAILED:
                 return TaskFailed(
                     at=at,
-                    cause=cause,
+                    run=run,
                     kind=outcome.failure,
                     message=outcome.message,
                     usage=outcome.usage,
                 )
             case OutcomeKind.STOPPED:
-                return TaskStopped(at=at, cause=cause, usage=outcome.usage)
+                return TaskStopped(at=at, run=run, usage=outcome.usage)

@@ -18,6 +18,7 @@ from typing import Any
 from headgate.live.executor import Executor
 from headgate.live.ray_nodes import NAMESPACE
 from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.model import RunId
 from headgate.protocol import FailureKind
 
 _MASTER, _EXECUTOR = "headgate-master:", "headgate-executor:"
@@ -37,7 +38,7 @@ class JobMaster:
         self._job, self._root, self._grace_s = job, root, grace_s
         self._incarnation = secrets.token_hex(4)
         self._executors: dict[str, Any] = {}
-        self._launches: dict[int, LaunchRecord] = {}
+        self._launches: dict[RunId, LaunchRecord] = {}
         self._following: set[asyncio.Task[None]] = set()
         self._outbox: deque[tuple[int, OutcomeRecord]] = deque()
         self._told = 0
@@ -46,18 +47,18 @@ class JobMaster:
     async def launch(self, launches: Sequence[LaunchRecord]) -> str:
         """Launch these runs, except those known already; return the incarnation that knows them."""
         for launch in launches:
-            if launch.id not in self._launches:
-                self._launches[launch.id] = launch
+            if launch.run not in self._launches:
+                self._launches[launch.run] = launch
                 task = asyncio.create_task(self._follow(launch))
                 self._following.add(task)
                 task.add_done_callback(self._following.discard)
         return self._incarnation
 
-    async def stop(self, launches: Sequence[int]) -> None:
+    async def stop(self, runs: Sequence[RunId]) -> None:
         """End these runs; how each ended is told as ever. One never launched here is ignored."""
-        for launch in launches:
-            if launch in self._launches:
-                self._executor_of(self._launches[launch]).stop.remote([launch])
+        for run in runs:
+            if run in self._launches:
+                self._executor_of(self._launches[run]).stop.remote([run])
 
     async def poll(self, incarnation: str, acked: int, wait_s: float) -> Batch:
         """Forget the outcomes up to number `acked` of this incarnation and return all later ones.
@@ -81,8 +82,8 @@ class JobMaster:
         try:
             executor = await self._begin(launch)
             accepted = True
-            self._tell(OutcomeRecord(launch=launch.id, kind=OutcomeKind.STARTED))
-            outcome = await _insist(executor.outcome, launch.id)
+            self._tell(OutcomeRecord(run=launch.run, kind=OutcomeKind.STARTED))
+            outcome = await _insist(executor.outcome, launch.run)
         except RayError as error:
             self._executors.pop(launch.ray_id, None)
             outcome = await self._lost(launch, error, accepted)
@@ -111,7 +112,7 @@ class JobMaster:
             await asyncio.sleep(self._grace_s)
         # an executor that cannot even start on a node that is up would not start next time either
         return OutcomeRecord(
-            launch=launch.id,
+            run=launch.run,
             kind=OutcomeKind.FAILED,
             failure=FailureKind.LOST if accepted or not up else FailureKind.ERROR,
             message=f"the executor on node {launch.node} is gone: {error}",

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from headgate.base.errors import InvariantBroken
-from headgate.model import Read
+from headgate.model import Read, RunId
 from headgate.protocol import FailureKind, LaunchTask, Usage
 
 
@@ -43,10 +43,7 @@ class LaunchRecord:
     meanwhile is another one. `addresses` are the shard services of the sources, by node.
     """
 
-    id: int
-    job: str
-    ordinal: int
-    attempt: int
+    run: RunId
     node: str
     ray_id: str
     gpus: tuple[int, ...]
@@ -66,12 +63,12 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRecord:
-    """One fact about the launch with this command id; `message` and `failure` tell of a failure.
+    """One fact about a run; `message` and `failure` tell of a failure.
 
     `part_bytes` are the sizes of the parts of a result in several, whose sum is `output_bytes`.
     """
 
-    launch: int
+    run: RunId
     kind: OutcomeKind
     output_bytes: int = 0
     part_bytes: tuple[int, ...] = ()
@@ -107,19 +104,16 @@ def launch_record(
     their settings HEADGATE_RANK, HEADGATE_GANG_SIZE and HEADGATE_GANG_HOSTS.
     """
     sources = {source for read in command.reads for source in read.sources}
-    task = task_program(program, command.ordinal)
+    task = task_program(program, command.run.ordinal)
     if gang_hosts:
         gang = {
-            "HEADGATE_RANK": str(command.ordinal),
+            "HEADGATE_RANK": str(command.run.ordinal),
             "HEADGATE_GANG_SIZE": str(len(gang_hosts)),
             "HEADGATE_GANG_HOSTS": ",".join(gang_hosts),
         }
         task = replace(task, envs={**task.envs, **gang})
     return LaunchRecord(
-        id=command.id,
-        job=command.job,
-        ordinal=command.ordinal,
-        attempt=command.attempt,
+        run=command.run,
         node=command.node,
         ray_id=ray_id,
         gpus=command.gpus,

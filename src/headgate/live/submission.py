@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -38,8 +39,11 @@ class Submissions:
         self._snapshot, self._handle, self._now = snapshot, handle, now
         self._reader = JobReader()
         self._lock = threading.Lock()
-        jobs = snapshot().names.jobs
-        self._last_number = max((_number(job.id) for job in jobs), default=0)
+        view = snapshot()
+        jobs = view.names.jobs
+        numbers = (int(job.id.rpartition("-")[2]) for job in jobs)
+        self._last_number = max([view.next_job - 1, *numbers])
+        self._free_numbers: list[int] = []  # a heap: of jobs that came to nothing
         self._known = {(j.user, j.submission_key): j.id for j in jobs if j.submission_key}
         self._under_way: dict[tuple[str, str], Future[str]] = {}
 
@@ -75,9 +79,9 @@ class Submissions:
 
     def check(self, text: str, *, user: str) -> str:
         """Do all that `submit` does short of submitting; return the id the job would get."""
-        with self._lock:
-            number = self._last_number + 1
         job_file = self._reader.read(text)
+        with self._lock:
+            number = self._free_numbers[0] if self._free_numbers else self._last_number + 1
         with self._claims.using(_datasets(job_file)):
             return self._job(job_file, number, user=user).id
 
@@ -94,16 +98,20 @@ class Submissions:
 
     @contextmanager
     def _next_number(self) -> Iterator[int]:
-        """Take a number for a job; one that comes to nothing is given again if none came after."""
+        """Take the number of a job, by which its id differs from all others, whatever its name.
+
+        One whose job comes to nothing is taken again.
+        """
         with self._lock:
-            self._last_number += 1
-            number = self._last_number
+            if self._free_numbers:
+                number = heapq.heappop(self._free_numbers)
+            else:
+                number = self._last_number = self._last_number + 1
         try:
             yield number
         except BaseException:
             with self._lock:
-                if self._last_number == number:
-                    self._last_number -= 1
+                heapq.heappush(self._free_numbers, number)
             raise
 
     def _job(self, job_file: JobFile, number: int, *, user: str) -> Job:
@@ -127,11 +135,6 @@ class Submissions:
             code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
             raise SpecError([Problem(path="", problem=str(reason))], code=code)
         return job
-
-
-def _number(job: str) -> int:
-    """Return the number of a job's id, which no other job has, whatever its name."""
-    return int(job.rpartition("-")[2])
 
 
 def _datasets(job_file: JobFile) -> set[str]:

@@ -75,11 +75,9 @@ class LiveWorld:
         for command in commands:
             match command:
                 case LaunchTask():
-                    launches.setdefault(command.job, []).append(command)
+                    launches.setdefault(command.run.job, []).append(command)
                 case LaunchGang():
-                    self._call(
-                        self._launch, command.members, tuple(m.node for m in command.members)
-                    )
+                    self._call(self._launch, command.members, command.nodes)
                 case StopTask():
                     stops.append(command)
                 case Decide():
@@ -129,11 +127,11 @@ class LiveWorld:
         event: Event
         try:
             plan = decide(self.policy, self._seed, command, snapshot)
-            event = PlanReady(at=self.now(), cause=command.id, seen=command.seen, plan=plan)
+            event = PlanReady(at=self.now(), seen=command.seen, plan=plan)
         except Exception as error:  # anyone's policy may break in any way; the engine goes on
             log.exception("policy %s broke", self.policy.name)
             text = f"policy {self.policy.name}: {type(error).__name__}: {error}"
-            event = PlanFailed(at=self.now(), cause=command.id, message=text)
+            event = PlanFailed(at=self.now(), seen=command.seen, message=text)
         self.inbox.post([event])
 
     # --- on the loop -------------------------------------------------------------------------
@@ -142,7 +140,7 @@ class LiveWorld:
         self._loop.call_soon_threadsafe(function, *arguments)
 
     def _launch(self, launches: Sequence[LaunchTask], gang: tuple[str, ...]) -> None:
-        job = launches[0].job
+        job = launches[0].run.job
         if job not in self._links:
             link = JobLink(
                 job, self._program_of(job), root=self._root, places=self.places,
@@ -152,17 +150,19 @@ class LiveWorld:
         self._links[job][0].launch(launches, gang=gang)
 
     def _stop(self, command: StopTask) -> None:
-        if command.job in self._links:
-            self._links[command.job][0].stop(command.launch)
+        if command.run.job in self._links:
+            self._links[command.run.job][0].stop(command.run)
 
     def _node_lost(self, node: str) -> None:
         for link, _ in self._links.values():
             link.node_lost(node)
 
     def _wake_at(self, command: WakeAt) -> None:
-        event = TimerFired(at=command.at, cause=command.id)
-        delay_s = max(0.0, command.at - self.now())
-        self._loop.call_later(delay_s, lambda: self.inbox.post([event]))
+        def fire() -> None:
+            at = max(command.at, self.now())
+            self.inbox.post([TimerFired(at=at, timer=command.timer)])
+
+        self._loop.call_later(max(0.0, command.at - self.now()), fire)
 
     def _end(self, job: str) -> None:
         link = self._links.pop(job, None)

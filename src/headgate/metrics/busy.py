@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headgate.model import RunId
 from headgate.protocol import (
     Command,
     Event,
@@ -22,14 +23,14 @@ class BusyGpus:
 
     def __init__(self) -> None:
         self.gpu_s = 0.0
-        self._open: dict[int, tuple[float, int, str]] = {}  # launch -> since, GPUs, node
+        self._open: dict[RunId, tuple[float, int, str]] = {}  # since, GPUs, node
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         """See a batch and what followed from it."""
         for event in batch:
             match event:
                 case TaskFinished() | TaskFailed() | TaskStopped():
-                    self._close(event.cause, event.at)
+                    self._close(event.run, event.at)
                 case NodeLost():
                     self._close_node(event.node, event.at)
                 case NodeJoined():
@@ -38,15 +39,15 @@ class BusyGpus:
                     pass
         for command in commands:
             for launch in _launches(command):
-                self._open[launch.id] = (batch[-1].at, len(launch.gpus), launch.node)
+                self._open[launch.run] = (batch[-1].at, len(launch.gpus), launch.node)
 
-    def _close(self, launch: int, at: float) -> None:
-        since, gpus, _ = self._open.pop(launch, (at, 0, ""))
+    def _close(self, run: RunId, at: float) -> None:
+        since, gpus, _ = self._open.pop(run, (at, 0, ""))
         self.gpu_s += (at - since) * gpus
 
     def _close_node(self, node: str, at: float) -> None:
-        for launch in [i for i, (_, _, where) in self._open.items() if where == node]:
-            self._close(launch, at)
+        for run in [r for r, (_, _, where) in self._open.items() if where == node]:
+            self._close(run, at)
 
 
 def _launches(command: Command) -> tuple[LaunchTask, ...]:

@@ -2,7 +2,7 @@
 
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
 from headgate.model.data import Dataset, LogPiece, Read, Shard
-from headgate.model.job import Job, Queue, Task, part_sizes, result_id, result_ids
+from headgate.model.job import Job, Queue, RunId, Task, part_sizes, result_id, result_ids
 
 __all__ = [
     "Bandwidth",
@@ -14,6 +14,7 @@ __all__ = [
     "Node",
     "Queue",
     "Read",
+    "RunId",
     "Shard",
     "Task",
     "part_sizes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headgate.model.data import Shard
 
@@ -55,6 +56,21 @@ class Job:
     program: str = ""
     kind: str = ""
     submission_key: str = ""
+
+
+class RunId(NamedTuple):
+    """Names one run of a task everywhere: commands, events, executors, logs and files.
+
+    `attempt` counts the runs of a task from 1. Neither job ids nor attempts are ever reused, so a
+    RunId names the same run for ever, whatever code reads it.
+    """
+
+    job: str
+    ordinal: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.job}/{self.ordinal}.{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,16 @@
-"""Facts in, wishes out: the only words between the engine and a world."""
+"""Events in, commands out: the only values that cross between the engine and a world."""
 
-from headgate.protocol.commands import Command, Decide, LaunchGang, LaunchTask, StopTask, WakeAt
+from headgate.protocol.commands import (
+    Command,
+    Decide,
+    LaunchGang,
+    LaunchTask,
+    StopTask,
+    Timer,
+    WakeAt,
+)
 from headgate.protocol.events import (
+    Admitted,
     BandwidthMeasured,
     DatasetAdded,
     DatasetRemoved,
@@ -9,10 +18,13 @@ from headgate.protocol.events import (
     FailureKind,
     JobCancelled,
     JobSubmitted,
+    JournalGap,
     NodeJoined,
     NodeLost,
+    PlanAdmitted,
     PlanFailed,
     PlanReady,
+    PlanRejected,
     QueueChanged,
     ReplicaAdded,
     ReplicaLost,
@@ -23,10 +35,11 @@ from headgate.protocol.events import (
     TimerFired,
     Usage,
 )
-from headgate.protocol.plan import OnDemand, Placement, Plan, Refusal
+from headgate.protocol.plan import Memo, OnDemand, Placement, Plan, Refusal
 from headgate.protocol.reasons import Reason
 
 __all__ = [
+    "Admitted",
     "BandwidthMeasured",
     "Command",
     "DatasetAdded",
@@ -36,15 +49,19 @@ __all__ = [
     "FailureKind",
     "JobCancelled",
     "JobSubmitted",
+    "JournalGap",
     "LaunchGang",
     "LaunchTask",
+    "Memo",
     "NodeJoined",
     "NodeLost",
     "OnDemand",
     "Placement",
     "Plan",
+    "PlanAdmitted",
     "PlanFailed",
     "PlanReady",
+    "PlanRejected",
     "QueueChanged",
     "Reason",
     "Refusal",
@@ -55,6 +72,7 @@ __all__ = [
     "TaskFinished",
     "TaskStarted",
     "TaskStopped",
+    "Timer",
     "TimerFired",
     "Usage",
     "WakeAt",

@@ -1,29 +1,37 @@
-"""Commands: wishes that leave the engine, numbered densely in the order they were made."""
+"""Commands: what the engine wants done; each is keyed by what it concerns, never by a counter.
+
+A launch and a stop are keyed by their run, a decision by the version of the state that it is made
+on, a timer by its purpose. So a world that gets the same command twice carries it out once.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from headgate.model import Read
+from headgate.model import Read, RunId
+
+
+class Timer(StrEnum):
+    """What a timer is for; at most one of each purpose is set at a time."""
+
+    RETRY = "retry"  # ask a policy again that has failed
+    ASK_AGAIN = "ask_again"  # ask a policy again as its last plan wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A wish; a world may be asked the same one again after a crash and must then do it once."""
-
-    id: int
+    """Something that a world is to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchTask(Command):
-    """Run a task on these GPUs of a node; answered by TaskStarted, then by how it ended.
+    """Start a run on these GPUs of a node; answered by TaskStarted, then by how the run ended.
 
     `progress_s` are the seconds of computing that its checkpoint is believed to hold already.
     """
 
-    job: str
-    ordinal: int
-    attempt: int
+    run: RunId
     node: str
     gpus: tuple[int, ...]
     reads: tuple[Read, ...]
@@ -32,17 +40,21 @@ class LaunchTask(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchGang(Command):
-    """Run all these tasks together; each member is answered under its own id."""
+    """Start all these runs together; each is answered by itself.
+
+    `members` come by their ordinals; `nodes` has the node of every task of the gang by its ordinal,
+    also of those whose runs have ended already.
+    """
 
     members: tuple[LaunchTask, ...]
+    nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTask(Command):
-    """End the run that `launch` started; answered by how that run ended."""
+    """End a run that was launched on a node; answered by how it ended."""
 
-    launch: int
-    job: str
+    run: RunId
     node: str
 
 
@@ -55,6 +67,10 @@ class Decide(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAt(Command):
-    """Send TimerFired at this time, in seconds of the world's clock."""
+    """Send TimerFired at this time, in seconds of the world's clock, or at once if it has passed.
 
+    A later WakeAt of the same purpose replaces the timer.
+    """
+
+    timer: Timer
     at: float

@@ -1,11 +1,13 @@
-"""Events: facts that enter the engine. An event that answers a command names it in `cause`."""
+"""Events: facts that enter the engine. An answer to a command names its key."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
-from headgate.model import Bandwidth, Dataset, Job, Node, Queue, Shard
+from headgate.model import Bandwidth, Dataset, Job, Node, Queue, RunId, Shard
+from headgate.protocol.commands import Timer
 from headgate.protocol.plan import Plan
 
 
@@ -89,18 +91,29 @@ class DatasetRemoved(Event):
     name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalGap(Event):
+    """Up to `events` events at the end of the journal are gone, though they were acted on.
+
+    Numbers that they may have used, of runs and jobs, are never used again.
+    """
+
+    events: int
+
+
 class FailureKind(StrEnum):
     """Why a run ended without a result."""
 
     ERROR = "error"  # the program's own doing: counts against the task's retries
-    LOST = "lost"  # the world's doing (its node or executor vanished): does not count
+    LOST = "lost"  # its node vanished, or what it was to read: does not count
+    CRASHED = "crashed"  # its executor died on a node that stayed up: counted apart from errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStarted(Event):
     """A run has begun on its node; answers `LaunchTask`."""
 
-    cause: int
+    run: RunId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +131,7 @@ class TaskFinished(Event):
     `part_bytes` are the sizes of its parts, where it has several; without, they are alike.
     """
 
-    cause: int
+    run: RunId
     output_bytes: int = 0
     part_bytes: tuple[int, ...] = ()
     usage: Usage = Usage()
@@ -128,7 +141,7 @@ class TaskFinished(Event):
 class TaskFailed(Event):
     """A run has ended badly; `message` is for the user."""
 
-    cause: int
+    run: RunId
     kind: FailureKind
     message: str
     usage: Usage = Usage()
@@ -136,31 +149,65 @@ class TaskFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStopped(Event):
-    """A run has ended because it was asked to; `cause` is the run's `LaunchTask`."""
+    """A run has ended because `StopTask` asked for it."""
 
-    cause: int
+    run: RunId
     usage: Usage = Usage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReady(Event):
-    """A policy has decided, on the state as of version `seen`; answers `Decide`."""
+    """A policy has decided, on the state of version `seen`; answers `Decide`.
 
-    cause: int
+    Never journaled: admission turns it into PlanAdmitted or PlanRejected, which are.
+    """
+
     seen: int
     plan: Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFailed(Event):
-    """A policy broke; answers `Decide`."""
+    """A policy failed to decide on the state of version `seen`; answers `Decide`."""
 
-    cause: int
+    seen: int
+    message: str
+
+
+class Admitted(NamedTuple):  # a plan may have as many as there are GPUs: cheap to make
+    """A run that was admitted, on these GPUs of a node; without GPUs, on its CPU slots."""
+
+    run: RunId
+    node: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAdmitted(Event):
+    """What admission let through of a plan: runs that start, runs to be stopped, and its memo.
+
+    The members of a gang follow each other; where one run of a gang is stopped, all are. `memo` is
+    the plan's, by the ids of jobs: column -> job -> number. At `again_at` the policy wants to be
+    asked again, even if nothing happens until then. `dropped` counts the placements and preemptions
+    that were overtaken by what happened since the policy saw the state.
+    """
+
+    starts: tuple[Admitted, ...] = ()
+    stops: tuple[RunId, ...] = ()
+    memo: dict[str, dict[str, float]] = field(default_factory=dict)
+    again_at: float | None = None
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRejected(Event):
+    """Admission rejected a plan whole: it was wrong for the very snapshot that it was made on."""
+
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired(Event):
-    """The time asked for has come; answers `WakeAt`."""
+    """The time of a timer has come; answers `WakeAt`."""
 
-    cause: int
+    timer: Timer

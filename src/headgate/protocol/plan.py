@@ -5,11 +5,14 @@ Tasks, nodes and jobs are named by their rows in the snapshot; rows never change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, overload
 
 from headgate.protocol.reasons import PolicyBroke, Reason
+
+Memo = Mapping[str, Mapping[int, float]]
+"""Changes of what a policy remembers of jobs: name of a column -> row of a job -> finite number."""
 
 
 class Placement(NamedTuple):  # a plan may have as many as there are GPUs: made in bulk
@@ -82,20 +85,18 @@ class OnDemand(Sequence[Refusal]):
 class Plan:
     """Placements, runs to be cut short, and refusals per group that waits for one cause.
 
-    `preemptions` are tasks whose runs are to be stopped; they wait again, and their work is lost.
-    Placements are on what is free now: what preemptions free is dealt out in the next round.
-    `skips` are how often in a row jobs were passed over while they waited for data, for policies
-    that count so: a job's row and its count, where it has changed. `missed` are for policies that
-    keep shares over time: a job's row, the GPU seconds that it has had less than its share, and how
-    many GPUs it goes on having less, where that has changed. At `again_at`, in seconds of the
+    `preemptions` are tasks whose runs are to be stopped, and with them their gangs; they wait
+    again, and their work is lost. Placements are on what is free now: what preemptions free is
+    dealt out in the next round. `memo` is what the policy wants to remember of jobs, where that has
+    changed: numbers that the engine keeps, shows in every snapshot (`Snapshot.memo`) and forgets
+    with the job, and that mean something to the policy alone. At `again_at`, in seconds of the
     world's clock, the policy wants to be asked again even if nothing happens until then.
     Refusals explain, they change no state; so they are not part of equality, nor journaled, and may
-    be told `OnDemand`.
+    be computed `OnDemand`.
     """
 
     placements: tuple[Placement, ...] = ()
     preemptions: tuple[int, ...] = ()
-    skips: tuple[tuple[int, int], ...] = ()
-    missed: tuple[tuple[int, float, int], ...] = ()
+    memo: Memo = field(default_factory=dict)
     again_at: float | None = None
     refusals: Sequence[Refusal] = field(default=(), compare=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from headgate.decision import Policy
 from headgate.decision.world import decide
-from headgate.model import Job, Locality, Node, Read, Shard, result_ids
+from headgate.model import Job, Locality, Node, Read, RunId, Shard, result_ids
 from headgate.protocol import (
     Command,
     Decide,
@@ -115,9 +115,11 @@ class SimulatedWorld:
         self._launch_delays_s = launch_delays_s
         self._now = 0.0
         self._order = 0
+        self._transfers = 0
         self._heap: list[tuple[float, int, int, Event]] = []
         self._jobs: dict[str, Job] = {}
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[RunId, _Run] = {}
+        self._reading: dict[int, RunId] = {}  # by the number of their transfer
         self._up: dict[str, Node] = {}
         self._on_disk: dict[str, dict[str, Shard]] = {}  # node -> replicas it was given
         self._holders: dict[str, list[str]] = {}  # shard -> nodes that are up and hold it
@@ -157,7 +159,8 @@ class SimulatedWorld:
                 case Decide():
                     self._decide(command, snapshot())
                 case WakeAt():
-                    self._push(TimerFired(at=command.at, cause=command.id))
+                    at = max(command.at, self._now)
+                    self._push(TimerFired(at=at, timer=command.timer))
                 case _:
                     raise TypeError(f"no such command: {command!r}")
 
@@ -189,14 +192,14 @@ class SimulatedWorld:
         """Change the world as an event says; return whether it still happens at all."""
         match event:
             case TaskFinished():
-                run = self._runs.pop(event.cause, None)
+                run = self._runs.pop(event.run, None)
                 if run is None:
                     return False
                 self._keep_result(run, event.output_bytes)
             case TaskFailed():
-                return self._runs.pop(event.cause, None) is not None
+                return self._runs.pop(event.run, None) is not None
             case TaskStarted():
-                return self._start(event.cause)
+                return self._start(event.run)
             case JobSubmitted():
                 self._jobs[event.job.id] = event.job
             case NodeJoined():
@@ -227,7 +230,7 @@ class SimulatedWorld:
         plan = decide(self._policy, self._seed, command, snapshot)
         self.decisions += 1
         at = self._now + self._decision_latency_s
-        self._push(PlanReady(at=at, cause=command.id, seen=command.seen, plan=plan))
+        self._push(PlanReady(at=at, seen=command.seen, plan=plan))
 
     # --- nodes -------------------------------------------------------------------------------
 
@@ -249,7 +252,7 @@ class SimulatedWorld:
         cut_off = self.network.remove_node(node, self._now)
         self._runs = {i: r for i, r in self._runs.items() if r.launch.node != node}
         for transfer, moved_bytes in cut_off:
-            run = self._runs.get(transfer.id)
+            run = self._runs.get(self._reading.pop(transfer.id))
             if run is not None:  # its source is gone: it reads the shard again from elsewhere
                 self._read_ended(run, moved_bytes)
                 self._read(run)
@@ -261,24 +264,24 @@ class SimulatedWorld:
         worst = max((r.locality for r in launch.reads), default=Locality.NODE)
         self.starts.append(
             Start(
-                job=launch.job,
-                ordinal=launch.ordinal,
+                job=launch.run.job,
+                ordinal=launch.run.ordinal,
                 node=launch.node,
                 locality=worst,
                 at=self._now,
             )
         )
-        run = self._runs[launch.id] = _Run(launch=launch)
+        run = self._runs[launch.run] = _Run(launch=launch)
         delays_s = self._launch_delays_s
         delay_s = delays_s[(len(self.starts) - 1) % len(delays_s)] if delays_s else 0.0
         run.waits = delay_s > 0
-        self._push(TaskStarted(at=self._now + delay_s, cause=launch.id))
+        self._push(TaskStarted(at=self._now + delay_s, run=launch.run))
         if not run.waits:
             self._read(run)
 
-    def _start(self, launch: int) -> bool:
+    def _start(self, name: RunId) -> bool:
         """Let a run that has waited for its node begin; return whether it is still there."""
-        run = self._runs.get(launch)
+        run = self._runs.get(name)
         if run is None:
             return False
         if run.waits:
@@ -301,8 +304,10 @@ class SimulatedWorld:
             return
         run.reading_since = self._now
         source = self._source(launch, read)
+        self._transfers += 1
+        self._reading[self._transfers] = launch.run
         run.transfer = self.network.start(
-            launch.id, launch.node, source, read.shard.size_bytes, self._now
+            self._transfers, launch.node, source, read.shard.size_bytes, self._now
         )
 
     def _readable(self, read: Read) -> bool:
@@ -319,9 +324,9 @@ class SimulatedWorld:
         rack = self._up[launch.node].rack
         return min(holders, key=lambda n: (n != launch.node, self._up[n].rack != rack))
 
-    def _read_done(self, launch_id: int) -> None:
-        transfer = self.network.finish(launch_id, self._now)
-        run = self._runs[launch_id]
+    def _read_done(self, number: int) -> None:
+        transfer = self.network.finish(number, self._now)
+        run = self._runs[self._reading.pop(number)]
         self._read_ended(run, transfer.size_bytes)
         run.read += 1
         self._read(run)
@@ -334,7 +339,7 @@ class SimulatedWorld:
 
     def _compute(self, run: _Run) -> None:
         launch = run.launch
-        task = self._jobs[launch.job].tasks[launch.ordinal]
+        task = self._jobs[launch.run.job].tasks[launch.run.ordinal]
         left_s = max(0.0, task.compute_s - launch.progress_s)
         fails_after_s = self._fails_after_s(launch)
         if fails_after_s is not None and fails_after_s <= left_s:
@@ -343,29 +348,28 @@ class SimulatedWorld:
             return
         end = TaskFinished(
             at=self._now + left_s,
-            cause=launch.id,
+            run=launch.run,
             output_bytes=task.output_bytes,
             usage=run.usage,
         )
         self._push(end)
 
     def _fail(self, run: _Run, at: float, kind: FailureKind, message: str) -> None:
-        failure = TaskFailed(
-            at=at, cause=run.launch.id, kind=kind, message=message, usage=run.usage
-        )
+        failure = TaskFailed(at=at, run=run.launch.run, kind=kind, message=message, usage=run.usage)
         self._push(failure)
 
     def _keep_result(self, run: _Run, output_bytes: int) -> None:
         if output_bytes:
-            launch = run.launch
-            parts = self._jobs[launch.job].tasks[launch.ordinal].parts
-            for shard in result_ids(launch.job, launch.ordinal, parts):
-                self._holders[shard] = [launch.node]
+            job, ordinal, _ = run.launch.run
+            parts = self._jobs[job].tasks[ordinal].parts
+            for shard in result_ids(job, ordinal, parts):
+                self._holders[shard] = [run.launch.node]
 
     def _stop(self, command: StopTask) -> None:
-        run = self._runs.pop(command.launch, None)
+        run = self._runs.pop(command.run, None)
         if run is None:
             return  # it ended in this very instant; its end is on its way
         if run.transfer is not None:
-            self._read_ended(run, self.network.abort(command.launch, self._now))
-        self._push(TaskStopped(at=self._now, cause=command.launch, usage=run.usage))
+            del self._reading[run.transfer.id]
+            self._read_ended(run, self.network.abort(run.transfer.id, self._now))
+        self._push(TaskStopped(at=self._now, run=command.run, usage=run.usage))

@@ -6,6 +6,17 @@ from headgate.state.life import JobState, TaskState
 from headgate.state.scratch import Scratch
 from headgate.state.snapshot import Snapshot
 from headgate.state.state import State
+from headgate.state.thaw import thaw
 from headgate.state.view import saved_s
 
-__all__ = ["Changes", "JobState", "Scratch", "Snapshot", "State", "TaskState", "check", "saved_s"]
+__all__ = [
+    "Changes",
+    "JobState",
+    "Scratch",
+    "Snapshot",
+    "State",
+    "TaskState",
+    "check",
+    "saved_s",
+    "thaw",
+]

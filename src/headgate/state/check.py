@@ -106,7 +106,7 @@ def _check_jobs(state: State) -> None:
 def _check_queues(state: State) -> None:
     """Queues count their jobs and GPUs rightly."""
     jobs, queues = state.jobs, state.queues
-    count = len(state.queued_jobs)
+    count = len(state.lines)
     states, queue = jobs.state.array(), jobs.queue.array()
     in_flight = np.isin(states, (JobState.ACTIVE, JobState.STOPPING))
     flying = np.bincount(queue[in_flight], minlength=count)
@@ -115,7 +115,7 @@ def _check_queues(state: State) -> None:
     _require("queues count their GPUs", held == queues.held_gpus.array(), counted=held)
     for row in range(count):
         rows = np.flatnonzero((queue == row) & (states == JobState.QUEUED)).tolist()
-        _require("queued jobs stand in order of arrival", rows == state.queued_jobs[row], queue=row)
+        _require("queued jobs stand in order of arrival", rows == [*state.lines[row]], queue=row)
         _require("queued jobs are counted", len(rows) == queues.queued[row], queue=row)
 
 

@@ -40,7 +40,8 @@ TASK_MOVES: dict[TaskState, tuple[TaskState, ...]] = {
     _T.WAITING: (_T.STARTING, _T.BLOCKED, _T.CANCELLED),
     _T.STARTING: (_T.RUNNING, _T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
     _T.RUNNING: (_T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
-    _T.STOPPING: (_T.CANCELLED, _T.WAITING, _T.BLOCKED),  # waits again when its job goes on
+    # waits again when its job goes on; has finished when that came before the stop
+    _T.STOPPING: (_T.CANCELLED, _T.WAITING, _T.BLOCKED, _T.FINISHED),
     _T.FINISHED: (_T.WAITING,),  # its result was lost while still needed, or its gang restarts
     _T.FAILED: (),
     _T.CANCELLED: (),

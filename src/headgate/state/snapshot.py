@@ -10,7 +10,7 @@ import numpy as np
 from headgate.base.column import FrozenColumn
 from headgate.base.lists import FrozenLists
 from headgate.model import Bandwidth, Dataset
-from headgate.protocol import Refusal
+from headgate.protocol import Refusal, Timer
 from headgate.state.changes import Changes
 from headgate.state.tables import (
     GpuTable,
@@ -48,8 +48,12 @@ class Snapshot(View):
     bandwidth: Bandwidth
     refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
+    memos: Mapping[str, FrozenColumn]
     waiting_tasks: int
     first_waiting_job: int
+    next_job: int
+    timers: Mapping[Timer, float]
+    policy_failures: int
 
     def changes(self, before: Snapshot) -> Changes | None:
         """Return what has changed since an earlier snapshot of the same line of states, or None.

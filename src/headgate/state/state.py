@@ -27,8 +27,9 @@ from headgate.model import (
     part_sizes,
     result_ids,
 )
-from headgate.protocol import Plan, Refusal, Usage
+from headgate.protocol import Refusal, Timer, Usage
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
+from headgate.state.line import Line
 from headgate.state.snapshot import Snapshot
 from headgate.state.tables import (
     GPU_FREE,
@@ -59,8 +60,9 @@ class State(View):
 
     __slots__ = (
         "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus", "inputs", "jobs",
-        "kinds", "log", "names", "nodes", "now", "on_paper", "queued_jobs", "queues", "refusals",
-        "results", "shards", "tasks", "user_rows", "version", "waiting_tasks",
+        "kinds", "lines", "log", "memos", "names", "next_job", "nodes", "now", "on_paper",
+        "policy_failures", "queues", "refusals", "result_of", "results", "shards", "tasks",
+        "timers", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -82,12 +84,17 @@ class State(View):
         self.bandwidth = _UNKNOWN_BANDWIDTH
         self.refusals: Sequence[Refusal] = ()
         self.datasets: Mapping[str, Dataset] = {}  # replaced, never changed in place
+        self.next_job = 1  # number of the next job, for its id: more than that of any before it
         self.waiting_tasks = 0
         self.first_waiting_job = 0
         self.user_rows: dict[str, int] = {}
-        self.queued_jobs: list[list[int]] = []  # per queue: rows of QUEUED jobs, by arrival
+        self.lines: list[Line] = []  # of QUEUED jobs, by row of their queue
+        self.memos: dict[str, Column] = {}  # what policies remember of jobs, one row per job
+        self.timers: Mapping[Timer, float] = {}  # those set, and when; never changed in place
+        self.policy_failures = 0  # in a row
         self.dependents: dict[int, tuple[int, ...]] = {}  # task -> later tasks, where there are any
         self.results: dict[int, tuple[int, ...]] = {}  # task -> shards of its result, if it has one
+        self.result_of: dict[int, int] = {}  # shard -> task, the same the other way round
         self.log: deque[tuple[float, str, int, str, str]] = deque(maxlen=_STORY_LENGTH)
 
     # --- reading -------------------------------------------------------------------------------
@@ -110,8 +117,12 @@ class State(View):
             bandwidth=self.bandwidth,
             refusals=self.refusals,
             datasets=self.datasets,
+            memos={name: column.freeze() for name, column in self.memos.items()},
             waiting_tasks=self.waiting_tasks,
             first_waiting_job=self._first_waiting(),
+            next_job=self.next_job,
+            timers=self.timers,
+            policy_failures=self.policy_failures,
         )
 
     def _first_waiting(self) -> int:
@@ -143,8 +154,8 @@ class State(View):
         if row is not None:
             self.queues.spec[row] = queue
             return
-        self.names.queue_rows[queue.name] = len(self.queued_jobs)
-        self.queued_jobs.append([])
+        self.names.queue_rows[queue.name] = len(self.lines)
+        self.lines.append(Line())
         self.queues.spec.append(queue)
         for column in (self.queues.held_gpus, self.queues.in_flight, self.queues.queued):
             column.append(0)
@@ -181,8 +192,11 @@ class State(View):
             self.names.racks.append(name)
         return self.names.racks.index(name)
 
-    def remove_node(self, row: int) -> None:
-        """Take a node down with its replicas; no task may hold anything on it any more."""
+    def remove_node(self, row: int) -> list[int]:
+        """Take a node down with its replicas and return the shards that had one there.
+
+        No task may hold anything on it any more. O(shards).
+        """
         first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
         for gpu in range(first, first + count):
             if self.gpus.task[gpu] != GPU_FREE:
@@ -190,9 +204,10 @@ class State(View):
             self.gpus.task[gpu] = GPU_GONE
         self.nodes.alive[row] = self.nodes.free_gpus[row] = self.nodes.free_cpus[row] = 0
         self.log.append((self.now, "node", row, "up", "down"))
-        for shard, replicas in enumerate(self.shards.replicas.array().tolist()):
-            if row in replicas:
-                self.shards.replicas[shard] = tuple(n for n in replicas if n != row)
+        held = [s for s, at in enumerate(self.shards.replicas.array().tolist()) if row in at]
+        for shard in held:
+            self.remove_replica(shard, row)
+        return held
 
     # --- data ----------------------------------------------------------------------------------
 
@@ -228,6 +243,7 @@ class State(View):
         if job.queue not in self.names.queue_rows:
             raise InvariantBroken(f"job {job.id} came to queue {job.queue}, which is not there")
         row = self.names.job_rows[job.id] = len(self.names.jobs)
+        self.next_job += 1
         self.names.jobs.append(job)
         user = self.user_rows.setdefault(job.user, len(self.user_rows))
         if user == len(self.names.users):
@@ -242,15 +258,16 @@ class State(View):
             (jobs.waiting, 0), (jobs.waiting_cpu, 0), (jobs.running, 0), (jobs.running_cpu, 0),
             (jobs.unfinished, count), (jobs.held_gpus, 0), (jobs.peak_gpus, 0),
             (jobs.submitted_at, self.now), (jobs.started_at, math.nan), (jobs.ended_at, math.nan),
-            (jobs.message, None), (jobs.skips, 0), (jobs.lost_gpu_s, 0.0),
-            (jobs.missed_gpu_s, 0.0), (jobs.missed_at, math.nan), (jobs.missing_gpus, 0),
+            (jobs.message, None), (jobs.lost_gpu_s, 0.0),
             (jobs.read_node_bytes, 0), (jobs.read_rack_bytes, 0), (jobs.read_cluster_bytes, 0),
         ):  # fmt: skip
             column.append(value)
+        for memo in self.memos.values():
+            memo.append(math.nan)
         for shard in job.shards:
             self.shard(shard)
         self._add_tasks(row, first, job)
-        self.queued_jobs[queue].append(row)
+        self.lines[queue].add(row, user, job.priority)
         self.queues.queued[queue] += 1
         self.log.append((self.now, "job", row, "new", "queued"))
         return row
@@ -269,8 +286,9 @@ class State(View):
         tasks.blockers.extend(ints([len(t.after) for t in job.tasks]), count)
         tasks.node.extend(-1, count)
         tasks.held.extend(None, count)
-        for column in (tasks.launch, tasks.attempts, tasks.failures):
+        for column in (tasks.attempts, tasks.failures, tasks.crashes):
             column.extend(0, count)
+        tasks.next_attempt.extend(1, count)
         for column in (tasks.launched_at, tasks.started_at, tasks.ended_at):
             column.extend(math.nan, count)
         tasks.read_s.extend(0.0, count)
@@ -322,8 +340,8 @@ class State(View):
     def learn(self, task: int) -> None:
         """Take note of how long a task has computed, all its runs, whose last ends well, now."""
         started_at = self.tasks.started_at[task]
-        if math.isnan(started_at):
-            return  # its end came before word of its start
+        if self.on_paper or math.isnan(started_at):
+            return  # that is what such an end is made of; or it came before word of its start
         kind, saved_s = self.tasks.kind[task], self.tasks.progress_s[task]
         held_s = saved_s + self.now - self.tasks.launched_at[task]
         compute_s = saved_s + max(0.0, self.now - started_at - self.tasks.read_s[task])
@@ -341,16 +359,19 @@ class State(View):
             for name, size_bytes in zip(names, sizes_bytes, strict=True)
         )
         self.results[task] = rows
+        for shard in rows:
+            self.result_of[shard] = task
         return rows
 
-    def note_counts(self, plan: Plan) -> None:
-        """Keep what a plan counts for the policy that made it."""
-        for job, count in plan.skips:
-            self.jobs.skips[job] = count
-        for job, gpu_s, gpus in plan.missed:
-            self.jobs.missed_gpu_s[job] = gpu_s
-            self.jobs.missed_at[job] = self.now
-            self.jobs.missing_gpus[job] = gpus
+    def remember(self, memo: Mapping[str, Mapping[str, float]]) -> None:
+        """Keep what a policy wants to remember: column -> job -> number."""
+        for name, values in memo.items():
+            column = self.memos.get(name)
+            if column is None:
+                column = self.memos[name] = Column("f8")
+                column.extend(math.nan, len(self.names.jobs))
+            for job, value in values.items():
+                column[self.names.job_rows[job]] = value
 
     def move_job(self, row: int, to: JobState, message: str | None = None) -> None:
         """Move a job along its table, keeping its queue's counters."""
@@ -360,11 +381,12 @@ class State(View):
         queue = self.jobs.queue[row]
         if at is JobState.QUEUED:
             self.queues.queued[queue] -= 1
-            self.queued_jobs[queue].remove(row)
+            self.lines[queue].remove(row)
         if to is JobState.ACTIVE:
             self.queues.in_flight[queue] += 1
         if to in ENDED:
             self.jobs.ended_at[row] = self.now
+            self._forget_lineage(row)
             if at is not JobState.QUEUED:
                 self.queues.in_flight[queue] -= 1
         self.jobs.state[row] = to
@@ -372,11 +394,32 @@ class State(View):
             self.jobs.message[row] = message
         self.log.append((self.now, "job", row, at.name.lower(), to.name.lower()))
 
+    def skip_numbers(self, count: int) -> None:
+        """Never give the next so many numbers to a job, or to a run of a task that may run again.
+
+        O(tasks).
+        """
+        self.next_job += count
+        numbers = self.tasks.next_attempt
+        for task, state in enumerate(self.tasks.state.array().tolist()):
+            if state not in (TaskState.FAILED, TaskState.CANCELLED):
+                numbers[task] += count
+
+    def _forget_lineage(self, job: int) -> None:
+        """Forget what depends on what in a job that has ended: nothing of it runs again."""
+        for task in self.tasks_of(job):
+            self.dependents.pop(task, None)
+            for shard in self.results.pop(task, ()):
+                del self.result_of[shard]
+
     # --- tasks ---------------------------------------------------------------------------------
 
-    def launch(self, task: int, node: int, gpus: tuple[int, ...], launch: int) -> None:
-        """Give a WAITING task GPUs (or CPU slots) of a node: STARTING."""
+    def launch(self, task: int, node: int, gpus: tuple[int, ...], attempt: int) -> None:
+        """Give a WAITING task GPUs (or CPU slots) of a node for its next run: STARTING."""
         job, first = self.tasks.job[task], self.nodes.first_gpu[node]
+        if attempt != self.tasks.next_attempt[task]:
+            expected = self.tasks.next_attempt[task]
+            raise self.broken(f"its next run is {expected}, not {attempt}", "task", task)
         for gpu in gpus:
             if self.gpus.task[first + gpu] != GPU_FREE:
                 raise self.broken(f"GPU {gpu} of {self.node(node).id} is taken", "task", task)
@@ -385,8 +428,8 @@ class State(View):
         self.nodes.free_cpus[node] -= self.tasks.cpus[task]
         self.tasks.node[task] = node
         self.tasks.held[task] = gpus
-        self.tasks.launch[task] = launch
-        self.tasks.attempts[task] += 1
+        self.tasks.attempts[task] = attempt
+        self.tasks.next_attempt[task] = attempt + 1
         self.tasks.launched_at[task] = self.now
         self.tasks.read_s[task] = self.expected_read_s(task, node)
         self.tasks.started_at[task] = self.tasks.ended_at[task] = math.nan

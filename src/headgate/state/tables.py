@@ -28,9 +28,10 @@ class TaskTable(Generic[C]):
     blockers: C  # earlier tasks that have not finished
     node: C  # row of the node that it holds or held, -1 before
     held: C  # tuple of GPU indices on that node, None when it holds nothing
-    launch: C  # id of the LaunchTask of its current or last run, 0 before
-    attempts: C  # runs so far
+    attempts: C  # runs so far: the number of its current or last run
+    next_attempt: C  # number of its next run: one more, or more where numbers were skipped
     failures: C  # runs that ended by the program's own doing
+    crashes: C  # runs that ended with their executor, on a node that stayed up
     launched_at: C  # seconds, of the last run: it holds its GPUs from here, NaN before
     started_at: C  # when it was said to run, NaN before
     ended_at: C  # NaN before
@@ -64,11 +65,7 @@ class JobTable(Generic[C]):
     started_at: C  # of its first run, NaN before
     ended_at: C  # NaN before
     message: C  # why it failed or who cancelled it, None otherwise
-    skips: C  # how often in a row it was passed over while it waited for data, as policies count
     lost_gpu_s: C  # GPU seconds of runs that ended without a result, less what is saved of them
-    missed_gpu_s: C  # GPU seconds that it had had less than its share, as policies count, ...
-    missed_at: C  # ... at this time, NaN before the first, ...
-    missing_gpus: C  # ... and GPUs that it has had less since then
     read_node_bytes: C  # read by all its runs, killed ones included, on the node,
     read_rack_bytes: C  # in the rack,
     read_cluster_bytes: C  # and across racks
@@ -133,11 +130,10 @@ GPU_FREE, GPU_GONE = -1, -2
 
 _DTYPES: dict[str, str] = {
     "state": "u1", "alive": "u1", "gang": "u1",
-    "memory_bytes": "i8", "size_bytes": "i8", "launch": "i8",
+    "memory_bytes": "i8", "size_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
-    "lost_gpu_s": "f8", "missed_gpu_s": "f8", "missed_at": "f8", "compute_s": "f8", "held_s": "f8",
-    "checkpoint_s": "f8", "progress_s": "f8",
+    "lost_gpu_s": "f8", "compute_s": "f8", "held_s": "f8", "checkpoint_s": "f8", "progress_s": "f8",
     "held": "O", "message": "O", "spec": "O",
 }  # fmt: skip
 

@@ -18,12 +18,13 @@ from headgate.model import (
     Node,
     Queue,
     Read,
+    RunId,
     Shard,
     Task,
     result_id,
 )
 from headgate.protocol import Refusal
-from headgate.state.life import TaskState
+from headgate.state.life import HOLDING, TaskState
 from headgate.state.tables import (
     GPU_FREE,
     GpuTable,
@@ -90,6 +91,7 @@ class View:
     bandwidth: Bandwidth
     refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
+    memos: Mapping[str, Any]
 
     def job(self, row: int) -> Job:
         """Return a job as it was submitted."""
@@ -108,6 +110,30 @@ class View:
     def task_id(self, row: int) -> str:
         """Return what a task is called: also the id of its result, if that is in one part."""
         return result_id(self.job(self.tasks.job[row]).id, self.ordinal(row))
+
+    def run_id(self, row: int) -> RunId:
+        """Return the name of a task's current or last run; its next one has one attempt more."""
+        job = self.tasks.job[row]
+        ordinal: int = row - self.jobs.first_task[job]
+        return RunId(self.names.jobs[job].id, ordinal, self.tasks.attempts[row])
+
+    def run_row(self, run: RunId) -> int | None:
+        """Return the row of the task whose current or last run this is; None for any other run."""
+        job = self.names.job_rows.get(run.job)
+        if job is None or not 0 <= run.ordinal < self.jobs.task_count[job]:
+            return None
+        row: int = self.jobs.first_task[job] + run.ordinal
+        return row if self.tasks.attempts[row] == run.attempt else None
+
+    def holding(self) -> list[int]:
+        """Return the rows of the tasks that hold something, ascending; O(tasks)."""
+        rows: list[int] = np.flatnonzero(np.isin(self.tasks.state.array(), HOLDING)).tolist()
+        return rows
+
+    def memo(self, name: str) -> Array:
+        """Return what policies remember of all jobs in one column; NaN where that is nothing."""
+        column = self.memos.get(name)
+        return np.full(len(self.jobs.state), np.nan) if column is None else column.array()
 
     def node(self, row: int) -> Node:
         """Return a node as it last joined."""

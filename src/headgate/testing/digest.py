@@ -24,6 +24,9 @@ def digest(view: View) -> str:
         for field in fields(table):
             found.update(f"{name}.{field.name}".encode())
             found.update(_column(getattr(table, field.name)))
+    for name, column in sorted(view.memos.items()):
+        found.update(f"memo.{name}".encode())
+        found.update(_column(column))
     found.update(_names(view).encode())
     return found.hexdigest()
 
@@ -44,7 +47,8 @@ def _names(view: View) -> str:
     ]  # fmt: skip
     if isinstance(view, State):
         told += [
-            view.waiting_tasks, view.queued_jobs, sorted(view.dependents.items()),
-            sorted(view.results.items()), names.racks, names.users,
+            view.waiting_tasks, [[*line] for line in view.lines], sorted(view.dependents.items()),
+            sorted(view.results.items()), sorted(view.result_of.items()), names.racks, names.users,
+            sorted(view.timers.items()), view.policy_failures, view.next_job,
         ]  # fmt: skip
     return repr(told)

@@ -94,8 +94,8 @@ def random_state(seed: int, accepts: Callable[[Job], bool] = lambda job: True) -
     state = State()
     state.bandwidth = rng.choice(
         (
-            Bandwidth(disk_bytes_per_s=100, rack_bytes_per_s=60, cluster_bytes_per_s=30),
-            Bandwidth(disk_bytes_per_s=100, rack_bytes_per_s=100, cluster_bytes_per_s=1),
+            Bandwidth(disk_bytes_per_s=100.0, rack_bytes_per_s=60.0, cluster_bytes_per_s=30.0),
+            Bandwidth(disk_bytes_per_s=100.0, rack_bytes_per_s=100.0, cluster_bytes_per_s=1.0),
         )
     )
     for queue in random_queues(rng):
@@ -206,7 +206,8 @@ def _launch(state: State, rng: Random) -> None:
         if not rooms:
             break
         node = rng.choice(rooms)
-        state.launch(task, node, _room(state, task, node) or (), launch=state.version)
+        gpus = _room(state, task, node) or ()
+        state.launch(task, node, gpus, attempt=state.tasks.attempts[task] + 1)
         placed.append(task)
     else:
         return

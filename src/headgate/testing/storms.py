@@ -45,7 +45,7 @@ class Storm:
 
     def fails_after_s(self, launch: LaunchTask) -> float | None:
         """Say whether and when the program of a launch fails."""
-        rng = stream(self.seed, "failure", launch.job, launch.ordinal, launch.attempt)
+        rng = stream(self.seed, "failure", *launch.run)
         if self.calm or rng.random() >= _FAILING:
             return None
         return rng.choice((0.0, 0.5, 2.0))

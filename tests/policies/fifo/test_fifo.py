@@ -104,7 +104,7 @@ def test_a_gang_starts_whole_or_holds_the_line() -> None:
 
 def test_a_gang_whose_last_members_are_still_stopping_waits_for_them() -> None:
     state = world([node("a", 1, 1, 1)], [job("gang", 1, 1, gang=True), job("next", 1)])
-    state.launch(0, 0, (0,), launch=1)
+    state.launch(0, 0, (0,), attempt=1)
     state.move_task(0, TaskState.RUNNING)
     state.move_task(0, TaskState.STOPPING)
     placed, told = decide(state)

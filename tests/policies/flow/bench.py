@@ -57,19 +57,18 @@ class Bench:
         """Hand over facts and answer every Decide until the engine is quiet."""
         commands = self.engine.handle(*events)
         check(self.engine.state)
-        self.runs.update({(c.job, c.ordinal): c for c in commands if isinstance(c, LaunchTask)})
+        self.runs.update({c.run[:2]: c for c in commands if isinstance(c, LaunchTask)})
         self.stops += [c for c in commands if isinstance(c, StopTask)]
         for decide in [c for c in commands if isinstance(c, Decide)]:
             self.answer(decide)
 
     def answer(self, decide: Command) -> None:
         assert isinstance(decide, Decide)
-        snapshot = self.engine.snapshot()
-        plan = self.policy.decide(snapshot, Random(1))
+        plan = self.policy.decide(self.engine.asked(), Random(1))
         if isinstance(self.policy, FlowPolicy):
             check_optimum(self.policy)
         self.plans.append(plan)
-        self.tell(PlanReady(at=self.at, cause=decide.id, seen=decide.seen, plan=plan))
+        self.tell(PlanReady(at=self.at, seen=decide.seen, plan=plan))
         assert self.engine.stale == 0
 
     def queue(self, name: str, weight: float = 1.0, max_gpus: int | None = None) -> None:
@@ -87,16 +86,16 @@ class Bench:
     def finish(self, job: str, ordinal: int) -> None:
         self.at += 1.0
         run = self.runs.pop((job, ordinal))
-        self.tell(TaskFinished(at=self.at, cause=run.id))
+        self.tell(TaskFinished(at=self.at, run=run.run))
 
     def stop(self, count: int | None = None) -> list[str]:
         """Carry out stops that were asked for, all or some; return whose runs these were."""
         asked, self.stops = self.stops[:count], self.stops[len(self.stops[:count]) :]
-        runs = {run.id: key for key, run in self.runs.items()}
-        stopped = [runs[c.launch] for c in asked]
+        runs = {run.run: key for key, run in self.runs.items()}
+        stopped = [runs[c.run] for c in asked]
         for key in stopped:
             del self.runs[key]
-        self.tell(*[TaskStopped(at=self.at, cause=c.launch) for c in asked])
+        self.tell(*[TaskStopped(at=self.at, run=c.run) for c in asked])
         return [f"{job}/{ordinal}" for job, ordinal in stopped]
 
     def running(self, job: str) -> list[int]:

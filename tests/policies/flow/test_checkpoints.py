@@ -13,18 +13,18 @@ from headgate.decision.debts import remaining_gpu_s
 from headgate.decision.outlook import choose, outlook
 from headgate.decision.standing import standing
 from headgate.decision.work import Backlog, Holders
-from headgate.model import Task
+from headgate.model import RunId, Task
 from headgate.policies.flow.later import Later, Work, later_gpus
 from headgate.protocol import FailureKind, TaskFailed, TaskFinished, TaskStarted, Usage
 
 READ = Usage(read_bytes=(2 * GB, 0, 0), read_s=2.0)
 
 
-def begun(bench: Bench, job: str, ordinal: int) -> int:
-    """Say that a run has begun in the instant of its launch; return its id."""
-    launch = bench.runs[job, ordinal].id
-    bench.tell(TaskStarted(at=bench.at, cause=launch))
-    return launch
+def begun(bench: Bench, job: str, ordinal: int) -> RunId:
+    """Say that a run has begun in the instant of its launch; return the run."""
+    run = bench.runs[job, ordinal].run
+    bench.tell(TaskStarted(at=bench.at, run=run))
+    return run
 
 
 def later(bench: Bench) -> Later:
@@ -37,17 +37,17 @@ def test_a_cut_costs_less_right_after_a_checkpoint_and_the_next_run_is_shorter()
     bench.node("n", "r", 10)
     bench.data("s", 2 * GB, "n")
     bench.tell(submitted("j", [Task(reads=("s",), checkpoint_s=10)] * 3))
-    launch = begun(bench, "j", 0)
+    run = begun(bench, "j", 0)
     bench.at = 52.0  # it has read for 2 s and computed for 50
-    bench.tell(TaskFinished(at=bench.at, cause=launch, usage=READ))
-    launch = begun(bench, "j", 1)
+    bench.tell(TaskFinished(at=bench.at, run=run, usage=READ))
+    run = begun(bench, "j", 1)
     for at, lost_s in ((53.0, 1.0), (63.5, 11.5), (64.0, 2.0), (79.0, 7.0)):
         bench.at = at
         bench.queue("other")  # for the time to go on
         runs, snapshot = later(bench), bench.engine.snapshot()
         assert runs.lost_s(snapshot, np.array([0])).tolist() == pytest.approx([lost_s])
         assert runs.wait_s.tolist() == pytest.approx([104.0 - at])
-    lost = TaskFailed(at=79.0, cause=launch, kind=FailureKind.LOST, message="gone", usage=READ)
+    lost = TaskFailed(at=79.0, run=run, kind=FailureKind.LOST, message="gone", usage=READ)
     bench.tell(lost)
     assert bench.runs["j", 1].progress_s == 20
     assert later(bench).wait_s.tolist() == pytest.approx([2.0 + 30.0])

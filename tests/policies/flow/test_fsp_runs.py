@@ -9,7 +9,7 @@ from tests.sim.test_storms import can_never_run, left, named, ride
 
 from headgate.base.rng import stream
 from headgate.decision import Policy
-from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, UnfairFlow
 from headgate.protocol import Command, Event, LaunchTask, StopTask, TaskStopped
 from headgate.sim.run import Outcome, Simulation, run
@@ -26,17 +26,17 @@ class Book:
     """Keeps its own account of GPU seconds lost to stopped runs; every task here has one GPU."""
 
     def __init__(self) -> None:
-        self.began: dict[int, float] = {}
+        self.began: dict[RunId, float] = {}
         self.lost_gpu_s = 0.0
         self.stops = 0
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         for event in batch:
             if isinstance(event, TaskStopped):
-                self.lost_gpu_s += event.at - self.began[event.cause]
+                self.lost_gpu_s += event.at - self.began[event.run]
         for command in commands:
             if isinstance(command, LaunchTask):
-                self.began[command.id] = batch[0].at
+                self.began[command.run] = batch[0].at
             self.stops += isinstance(command, StopTask)
 
 

@@ -48,14 +48,14 @@ class Stage(Bench):
                 break
             (wake,) = due
             self.at = max(self.at, wake.at)
-            self.tell(TimerFired(at=self.at, cause=wake.id))
+            self.tell(TimerFired(at=self.at, timer=wake.timer))
             rounds.append(self.at)
             assert len(rounds) < 1000
         return rounds
 
     def ends(self, job: str, ordinal: int, *, after_s: float) -> None:
         """End a run so long after now."""
-        self.tell(TaskStarted(at=self.at, cause=self.runs[job, ordinal].id))
+        self.tell(TaskStarted(at=self.at, run=self.runs[job, ordinal].run))
         self.at += after_s - 1.0
         self.finish(job, ordinal)
 
@@ -255,7 +255,7 @@ def test_a_large_job_keeps_about_its_share_beside_a_stream_of_small_ones() -> No
     for number in range(120):
         stage.tell(of_kind("k", f"small {number}", 2, user="bob"))
         stage.stop()
-        stage.ends(*min(stage.runs, key=lambda run: stage.runs[run].id), after_s=1.25)
+        stage.ends(*next(iter(stage.runs)), after_s=1.25)  # the one that was launched first
         held += stage.count("large")
     # Its share is 4. It is short of it, but never for long: in the mean by less than half of it.
     assert sum(held[40:]) / len(held[40:]) > 2.4
@@ -272,8 +272,7 @@ def test_debts_grow_with_what_is_missed_fade_and_turn_round_with_a_surplus() -> 
     stage.tell(of_kind("k", "early", 9))
     stage.tell(of_kind("k", "late", 9))
     assert (stage.owed("early"), stage.owed("late")) == (0.0, 0.0)
-    jobs = stage.engine.state.jobs
-    assert jobs.missing_gpus.array().tolist()[1:] == [-2, 2]
+    assert stage.engine.state.memo("missing_gpus").tolist()[1:] == [-2, 2]
     stage.at = began + 50.0
     stage.tell(of_kind("k", "later", 9))
     # 2 GPUs missed for 50 s, of which the first seconds have begun to fade: 200 (1 - e^-1/2).
@@ -286,7 +285,7 @@ def test_a_job_misses_nothing_that_it_has_no_use_for() -> None:
     stage.node("n", "r", *[10] * 4)
     stage.tell(submitted("chain", [Task(), *[Task(after=(0,))] * 5]), submitted("other", 9))
     assert stage.count("chain", "other") == [1, 3]
-    assert stage.engine.state.jobs.missing_gpus.array().tolist() == [0, -1]
+    assert stage.engine.state.memo("missing_gpus").tolist() == [0, -1]
 
 
 def test_a_job_alone_has_every_gpu() -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.policies.flow.test_aggregated import ints
 
 from headgate.base.rng import Random, stream
+from headgate.decision.debts import COUNTED_AT, MISSED_GPU_S, MISSING_GPUS
 from headgate.decision.standing import Standing, standing
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.flow import TimelyFlow
@@ -75,9 +76,9 @@ def mid_life(seed: int) -> tuple[Snapshot, Random]:
         if rng.random() < 0.7:
             state.kinds.compute_s[kind] = state.kinds.held_s[kind] = rng.uniform(0.0, 200.0)
     for job in rows:
-        state.jobs.missed_gpu_s[job] = rng.uniform(-50.0, 200.0)
-        state.jobs.missed_at[job] = state.now
-        state.jobs.missing_gpus[job] = rng.randint(-2, 3)
+        owed = {MISSED_GPU_S: rng.uniform(-50.0, 200.0), COUNTED_AT: state.now}
+        owed[MISSING_GPUS] = rng.randint(-2, 3)
+        state.remember({name: {state.job(job).id: value} for name, value in owed.items()})
     state.now += rng.choice((0.0, 3.0, 40.0))
     check(state)
     return state.freeze(), rng
@@ -93,7 +94,7 @@ def launched(state: State, task: int, rng: Random) -> None:
         memory = state.gpu_memory_bytes_of(node)
         for gpu in state.free_gpus_of(node).tolist():
             if memory[gpu] >= state.tasks.memory_bytes[task]:
-                state.launch(task, node, (gpu,), launch=task + 1)
+                state.launch(task, node, (gpu,), attempt=1)
                 if rng.random() < 0.1:
                     state.move_task(task, TaskState.STOPPING)
                 return

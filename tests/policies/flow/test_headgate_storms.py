@@ -14,7 +14,7 @@ from tests.policies.greedy.test_storms import Watch, ride, throng, waits_in_vain
 from headgate.decision import Policy
 from headgate.engine import drive
 from headgate.policies.flow import TimelyFlow
-from headgate.protocol import Command, Event, PlanReady
+from headgate.protocol import Command, Event, PlanAdmitted
 from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.state import JobState
@@ -66,12 +66,12 @@ class Ledger(Watch):
         state = self.engine.state
         self.missed_s += self.missing_gpus * (state.now - self.at)
         for event in batch:
-            if isinstance(event, PlanReady):
-                cut = event.plan.preemptions
+            if isinstance(event, PlanAdmitted):
+                cut = [state.run_row(run) for run in event.stops]
                 self.lost_s += sum(state.now - state.tasks.launched_at[t] for t in cut)
         assert self.lost_s <= self.missed_s + 1e-6
         active = state.jobs.state.array() == JobState.ACTIVE
-        missing = state.jobs.missing_gpus.array()
+        missing = state.memo("missing_gpus")
         self.at, self.missing_gpus = state.now, int(missing[active & (missing > 0)].sum())
 
 

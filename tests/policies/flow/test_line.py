@@ -109,7 +109,7 @@ def test_rounds_are_proven_now_and_then_and_one_that_is_not_is_solved_anew(
     [line] = policy._kept
     line.followed = 64
     ended = bench.runs["two", bench.running("two")[0]]
-    bench.engine.handle(TaskFinished(at=bench.at, cause=ended.id))
+    bench.engine.handle(TaskFinished(at=bench.at, run=ended.run))
     monkeypatch.setattr(Line, "certificate", lambda line: Certificate(gap=7))
     policy.decide(bench.engine.snapshot(), Random(1))
     assert policy.certified == Certified(rounds=2, violations=1, last_gap=7)

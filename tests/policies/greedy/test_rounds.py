@@ -66,7 +66,7 @@ class Stage:
         """Let a task run from now on; a second passes."""
         task = self.state.tasks_of(job)[ordinal]
         gpus = (gpu,) if self.state.tasks.gpus[task] else ()
-        self.state.launch(task, node, gpus, launch=task + 1)
+        self.state.launch(task, node, gpus, attempt=1)
         self.state.move_task(task, TaskState.RUNNING)
         self.state.now += 1.0
 
@@ -301,20 +301,20 @@ def test_patience_runs_out_in_two_steps_and_starts_anew_with_a_placement(stage: 
     for _ in range(2):
         plan = stage.plan(policy)
         assert plan.placements == ()
-        ((job, count),) = plan.skips
+        ((job, count),) = plan.memo["skips"].items()
         counters.append(count)
         assert job == a
-        stage.state.jobs.skips[a] = count
+        stage.state.remember({"skips": {"a": count}})
     assert counters == [3, 4], "it starts at the two GPUs that are missing"
     plan = stage.plan(policy)  # past threshold 1: the rack will do, and the counter starts anew
     assert stage.where(plan) == ["a/0 same-rack.0"]
-    assert plan.skips == ((a, 2),), "it then misses one GPU, and skips what is elsewhere"
-    stage.state.jobs.skips[a] = 6
+    assert plan.memo == {"skips": {a: 2}}, "it then misses one GPU, and skips what is elsewhere"
+    stage.state.remember({"skips": {"a": 6}})
     plan = stage.plan(policy)  # past threshold 2: anything will do
     assert stage.where(plan)[0] == "a/0 same-rack.0"
     stage.run(a, 0, 1)
     assert stage.where(stage.plan(policy)) == ["a/1 elsewhere.0"]
-    assert stage.plan(policy).skips == ((a, 0),)
+    assert stage.plan(policy).memo == {"skips": {a: 0}}
 
 
 def test_who_declines_is_told_what_it_waits_for(stage: Stage) -> None:
@@ -331,7 +331,7 @@ def test_a_job_takes_what_is_best_for_one_task_while_others_wait(stage: Stage) -
     stage.job("b", [reading(stage.data("big", here, size_bytes=10**6))])
     plan = stage.plan(GreedyDelay())
     assert stage.where(plan) == ["b/0 here.0"], "dear, but nowhere cheaper"
-    assert plan.skips == ((a, 3),)
+    assert plan.memo == {"skips": {a: 3}}
 
 
 def test_what_is_declined_goes_to_whoever_takes_it(stage: Stage) -> None:
@@ -339,7 +339,7 @@ def test_what_is_declined_goes_to_whoever_takes_it(stage: Stage) -> None:
     stage.job("b", 9)
     plan = stage.plan(GreedyDelay())
     assert stage.where(plan) == ["b/0 same-rack.0", "b/1 elsewhere.0"]
-    assert [job for job, _ in plan.skips] == [a]
+    assert [*plan.memo["skips"]] == [a]
 
 
 def test_a_job_at_its_share_declines_nothing(stage: Stage) -> None:
@@ -351,7 +351,7 @@ def test_a_job_at_its_share_declines_nothing(stage: Stage) -> None:
     stage.run(b, 0, best)
     plan = stage.plan(GreedyDelay())
     assert stage.where(plan) == ["a/1 elsewhere.0"]
-    assert plan.skips == ()
+    assert plan.memo == {"skips": {}}
 
 
 # --- parameters --------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from headgate.protocol import (
     JobSubmitted,
     LaunchTask,
     NodeJoined,
-    PlanReady,
+    PlanAdmitted,
     QueueChanged,
     ReplicaAdded,
     StopTask,
@@ -64,7 +64,8 @@ class Watch:
         assert self.batches < MOST_BATCHES, "it goes on for ever"
         self.launches += sum(isinstance(c, LaunchTask) for c in commands)
         self.stops += sum(isinstance(c, StopTask) for c in commands)
-        self.skips += sum(len(e.plan.skips) for e in batch if isinstance(e, PlanReady))
+        admitted = [e for e in batch if isinstance(e, PlanAdmitted)]
+        self.skips += sum(len(e.memo.get("skips", {})) for e in admitted)
 
 
 def ride(weather: Storm, policy: Policy) -> Watch:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 
 import numpy as np
@@ -28,7 +28,7 @@ from headgate.policies.flow.line import Line, first_round
 from headgate.policies.flow.offers import Offers, candidates
 from headgate.policies.flow.refusals import refusals, strangers
 from headgate.policies.flow.scene import Demand, Prices, Scene
-from headgate.protocol import OnDemand, Placement, Plan, Reason, Refusal
+from headgate.protocol import Memo, OnDemand, Placement, Plan, Reason, Refusal
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
 
@@ -45,7 +45,7 @@ class Choice:
     placed: Placed
     wait_price: Ints
     preemptions: tuple[int, ...] = ()
-    missed: tuple[tuple[int, float, int], ...] = ()
+    memo: Memo = field(default_factory=dict)
     again_at: float | None = None
 
 
@@ -122,7 +122,7 @@ class FlowPolicy(ABC):
         return Plan(
             placements=(*scratch.placements, *_placements(snapshot, now, choice.placed)),
             preemptions=choice.preemptions,
-            missed=choice.missed,
+            memo=choice.memo,
             again_at=choice.again_at,
             refusals=OnDemand(told),
         )

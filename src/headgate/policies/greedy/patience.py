@@ -6,9 +6,15 @@ declines; it starts anew when a task of the job is placed. Zero stands for a cou
 
 from __future__ import annotations
 
+import numpy as np
+
 from headgate.decision.standing import Standing
 from headgate.policies.greedy.bids import ANY, CHEAPEST, SECOND
+from headgate.protocol import Memo
 from headgate.state import Snapshot
+
+SKIPS = "skips"
+"""How often in a row a job has declined; see `Patience`."""
 
 
 class Patience:
@@ -18,7 +24,8 @@ class Patience:
         self, snapshot: Snapshot, now: Standing, *, threshold1: float, threshold2: float
     ) -> None:
         self._rows: list[int] = now.jobs.tolist()
-        self._before = [int(snapshot.jobs.skips[row]) for row in self._rows]
+        known = snapshot.memo(SKIPS)[now.jobs]
+        self._before = np.where(np.isnan(known), 0, known).astype(np.int64).tolist()
         self._count = list(self._before)
         self._thresholds = threshold1, threshold2
 
@@ -46,7 +53,7 @@ class Patience:
         """Let the counter of a job start anew."""
         self._count[job] = 0
 
-    def skips(self) -> tuple[tuple[int, int], ...]:
-        """Return the rows of jobs whose counters have changed, and the counters."""
+    def memo(self) -> Memo:
+        """Return the counters that have changed."""
         counts = zip(self._rows, self._before, self._count, strict=True)
-        return tuple((row, count) for row, before, count in counts if count != before)
+        return {SKIPS: {row: count for row, before, count in counts if count != before}}

@@ -55,7 +55,7 @@ class GreedySharing:
         return Plan(
             placements=tuple(scratch.placements),
             preemptions=self._victims(snapshot, deal),
-            skips=patience.skips() if patience is not None else (),
+            memo=patience.memo() if patience is not None else {},
             refusals=(
                 *waiting_for_cpus,
                 *strangers(self.name, snapshot, now),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from headgate.model import part_sizes
 from headgate.state import JobState, State, TaskState
 
 
 def finished(state: State, task: int, output_bytes: int, part_bytes: tuple[int, ...] = ()) -> None:
-    """Note a task's result on its node, and let those that waited for it wait for a GPU.
+    """Record a task's result on its node, and unblock the tasks that waited for it.
 
-    `part_bytes` are the sizes of its parts; without them its parts are alike.
+    `part_bytes` are the sizes of its parts; without them its parts are equal.
     """
     dependents = state.dependents.get(task, ())
     if output_bytes or task in state.results:
@@ -24,26 +26,22 @@ def finished(state: State, task: int, output_bytes: int, part_bytes: tuple[int, 
             state.move_task(later, TaskState.WAITING)
 
 
-def revive(state: State) -> list[int]:
-    """Make tasks wait again whose lost results are still needed, and return them.
+def revive(state: State, shards: Iterable[int]) -> list[int]:
+    """Make tasks wait again whose results were lost with these shards, if needed; return them.
 
     A result is needed by a later task that reads it and has not finished, or, where no task comes
     later, by the user while the job is in flight. What a revived task reads may be lost too, so
-    this goes back as far as it must. O(tasks with results).
+    this goes back as far as it must. `shards` are rows that have just lost a replica. O(shards
+    given + what is revived), however many results there are.
     """
-    lost = [
-        task
-        for task, shards in state.results.items()
-        if state.tasks.state[task] == TaskState.FINISHED
-        and not all(state.replicas(shard) for shard in shards)
-        and state.jobs.state[state.tasks.job[task]] == JobState.ACTIVE
-    ]
     revived: dict[int, None] = {}
-    while True:
-        more = [t for t in lost if t not in revived and _needed(state, t, revived)]
-        if not more:
-            break
-        revived.update(dict.fromkeys(more))
+    suspects = [state.result_of[shard] for shard in shards if shard in state.result_of]
+    while suspects:
+        task = suspects.pop()
+        if task in revived or not _lost(state, task) or not _needed(state, task, revived):
+            continue
+        revived[task] = None
+        suspects += [state.result_of[s] for s in state.reads(task) if s in state.result_of]
     for task in revived:
         state.move_task(task, TaskState.WAITING)
     for task in revived:
@@ -51,6 +49,15 @@ def revive(state: State) -> list[int]:
         for later in state.dependents.get(task, ()):
             reblock(state, later)
     return list(revived)
+
+
+def _lost(state: State, task: int) -> bool:
+    """Return whether a finished task of a job in flight has a result that is not whole any more."""
+    return (
+        state.tasks.state[task] == TaskState.FINISHED
+        and state.jobs.state[state.tasks.job[task]] == JobState.ACTIVE
+        and not all(state.replicas(shard) for shard in state.results[task])
+    )
 
 
 def _needed(state: State, task: int, revived: dict[int, None]) -> bool:

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.rng import Random
-from headgate.engine import admission
-from headgate.protocol import Placement, Plan
+from headgate.decision import admission
+from headgate.protocol import Placement, Plan, PlanAdmitted, PlanReady, PlanRejected
 from headgate.state import State
 from headgate.testing.policy_laws import Paper
 from headgate.testing.random_worlds import random_state
@@ -24,6 +24,12 @@ def guess(state: State, rng: Random) -> Placement:
     return Placement(task=task, node=node, gpus=tuple(rng.sample(free, min(need, len(free)))))
 
 
+def admit(state: State, *placements: Placement) -> PlanAdmitted | PlanRejected:
+    """Return the verdict on a plan that was made on the state as it is."""
+    ready = PlanReady(at=state.now, seen=state.version, plan=Plan(placements=placements))
+    return admission.admit(state, state.freeze(), ready)
+
+
 @settings(max_examples=300)
 @given(seed=st.integers(0, 10**6))
 def test_what_is_let_in_is_exactly_what_still_fits(seed: int) -> None:
@@ -31,13 +37,13 @@ def test_what_is_let_in_is_exactly_what_still_fits(seed: int) -> None:
     snapshot = state.freeze()
     for _ in range(60):
         placement = guess(state, rng)
-        (group,) = admission.groups(state, Plan(placements=(placement,)))
-        fault, expected = admission.fault(state, group), Paper(snapshot).take(placement)
+        verdict, expected = admit(state, placement), Paper(snapshot).take(placement)
         whole = 0 <= placement.task < len(snapshot.tasks.state)
         if whole:
             job = snapshot.tasks.job[placement.task]
             whole = not snapshot.job(job).gang or snapshot.jobs.task_count[job] == 1
-        assert (fault is None) == (expected is None and whole), (placement, fault, expected)
+        admitted = isinstance(verdict, PlanAdmitted)
+        assert admitted == (expected is None and whole), (placement, verdict, expected)
 
 
 @settings(max_examples=200)
@@ -54,8 +60,7 @@ def test_a_gang_is_let_in_exactly_when_all_of_it_fits_at_once(seed: int) -> None
         ]
         paper = Paper(snapshot)
         fits = [paper.take(p) for p in placements] == [None] * len(placements)
-        (group,) = admission.groups(state, Plan(placements=tuple(placements)))
-        assert (admission.fault(state, group) is None) == fits
+        assert isinstance(admit(state, *placements), PlanAdmitted) == fits
 
 
 def test_parts_of_a_plan_stand_alone_but_gangs_stand_together() -> None:
@@ -66,7 +71,7 @@ def test_parts_of_a_plan_stand_alone_but_gangs_stand_together() -> None:
     )  # fmt: skip
     rows = range(len(state.tasks.state))
     plan = Plan(placements=tuple(Placement(task=t, node=0, gpus=()) for t in reversed(rows)))
-    groups = admission.groups(state, plan)
+    groups = admission._groups(state, plan)
     for group in groups:
         job = state.tasks.job[group[0].task]
         whole = state.jobs.task_count[job] if state.job(job).gang else 1

@@ -1,0 +1,185 @@
+"""A snapshot of the state as bytes, in the journal's schema: readable by any later release.
+
+One archive of arrays (NumPy's `npz`, never with pickled objects): each numeric column is an array
+`table.column`, each column of lists two (`.offsets`, `.numbers`), and all that is no number is JSON
+in one array of bytes. Indexes by name are not stored; they follow from the names.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from pydantic import ConfigDict, TypeAdapter
+
+from headgate.base.column import Column, FrozenColumn
+from headgate.base.lists import FrozenLists, Lists
+from headgate.model import Bandwidth, Dataset, Job, Node, Queue
+from headgate.protocol import Timer
+from headgate.state import Snapshot
+from headgate.state.tables import TABLES, empty, freeze
+from headgate.state.view import Names
+
+KindKey = tuple[str | tuple[str], int, bool, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rest:
+    """All of a snapshot that is no number: names, specs, messages, and single values."""
+
+    version: int
+    now: float
+    bandwidth: Bandwidth
+    datasets: dict[str, Dataset]
+    waiting_tasks: int
+    first_waiting_job: int
+    next_job: int
+    timers: dict[Timer, float]
+    policy_failures: int
+    jobs: list[Job]
+    racks: list[str]
+    users: list[str]
+    shards: list[str]
+    kinds: list[KindKey]
+    messages: list[str | None]
+    held: list[tuple[int, ...] | None]
+    queues: list[Queue]
+    nodes: list[Node]
+
+
+_ADAPTER = TypeAdapter(tuple[_Rest], config=ConfigDict(ser_json_inf_nan="constants"))
+_OBJECTS = {("jobs", "message"): "messages", ("tasks", "held"): "held",
+            ("queues", "spec"): "queues", ("nodes", "spec"): "nodes"}  # fmt: skip
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Return a snapshot as bytes; in any thread, while the engine goes on. O(state)."""
+    arrays: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
+    for table in TABLES:
+        for field in fields(TABLES[table]):
+            column = getattr(getattr(snapshot, table), field.name)
+            if (table, field.name) in _OBJECTS:
+                objects[_OBJECTS[table, field.name]] = column.array().tolist()
+            else:
+                arrays |= _arrays(f"{table}.{field.name}", column)
+    for name, memo in snapshot.memos.items():
+        arrays[f"memo.{name}"] = memo.array()
+    text = _ADAPTER.dump_json((_rest(snapshot, objects),), warnings="error")
+    arrays["rest"] = np.frombuffer(text, np.uint8)
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
+
+
+def _arrays(name: str, column: FrozenColumn | FrozenLists) -> dict[str, Any]:
+    if isinstance(column, FrozenColumn):
+        return {name: column.array()}
+    offsets, numbers = column.flat(np.arange(len(column)))
+    return {f"{name}.offsets": offsets, f"{name}.numbers": numbers}
+
+
+def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
+    names = snapshot.names  # the writer may add more meanwhile: only what the tables have counts
+    users = int(snapshot.jobs.user.array().max(initial=-1)) + 1
+    kinds = sorted((row, key) for key, row in names.kind_rows.copy().items())
+    return _Rest(
+        version=snapshot.version,
+        now=snapshot.now,
+        bandwidth=snapshot.bandwidth,
+        datasets=dict(snapshot.datasets),
+        waiting_tasks=snapshot.waiting_tasks,
+        first_waiting_job=snapshot.first_waiting_job,
+        next_job=snapshot.next_job,
+        timers=dict(snapshot.timers),
+        policy_failures=snapshot.policy_failures,
+        jobs=names.jobs[: len(snapshot.jobs.state)],
+        racks=names.racks[:],
+        users=names.users[:users],
+        shards=names.shards[: len(snapshot.shards.size_bytes)],
+        kinds=[key for _, key in kinds[: len(snapshot.kinds.compute_s)]],  # type: ignore[misc]
+        **objects,
+    )
+
+
+def decode_snapshot(data: bytes) -> Snapshot:
+    """Return the snapshot that bytes stand for; ValueError for bytes that are none."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            arrays = dict(archive)
+        (rest,) = _ADAPTER.validate_json(arrays["rest"].tobytes(), strict=True)
+        return _snapshot(arrays, rest)
+    except (EOFError, KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"not a snapshot of this schema: {error}") from error
+
+
+def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
+    tables = {name: _table(name, arrays, rest) for name in TABLES}
+    memos = {
+        name.removeprefix("memo."): _column(values, "f8")
+        for name, values in arrays.items()
+        if name.startswith("memo.")
+    }
+    inputs = tables["inputs"].shards.array().tolist()
+    names = Names(
+        jobs=rest.jobs,
+        job_rows=_rows(job.id for job in rest.jobs),
+        node_rows=_rows(node.id for node in rest.nodes),
+        racks=rest.racks,
+        users=rest.users,
+        queue_rows=_rows(queue.name for queue in rest.queues),
+        shards=rest.shards,
+        shard_rows=_rows(rest.shards),
+        input_rows=_rows(inputs),
+        kind_rows=_rows(rest.kinds),
+    )
+    return Snapshot(
+        version=rest.version,
+        now=rest.now,
+        on_paper=False,
+        **tables,
+        names=names,
+        bandwidth=rest.bandwidth,
+        refusals=(),
+        datasets=rest.datasets,
+        memos={name: column.freeze() for name, column in memos.items()},
+        waiting_tasks=rest.waiting_tasks,
+        first_waiting_job=rest.first_waiting_job,
+        next_job=rest.next_job,
+        timers=rest.timers,
+        policy_failures=rest.policy_failures,
+    )
+
+
+def _rows(names: Any) -> dict[Any, int]:
+    return {name: row for row, name in enumerate(names)}
+
+
+def _table(name: str, arrays: Mapping[str, Any], rest: _Rest) -> Any:
+    table = empty(TABLES[name])
+    for field in fields(TABLES[name]):
+        column: Column | Lists = getattr(table, field.name)
+        key = f"{name}.{field.name}"
+        if isinstance(column, Lists):
+            offsets, numbers = arrays[f"{key}.offsets"], arrays[f"{key}.numbers"]
+            ends = offsets.tolist()
+            flat = numbers.tolist()
+            for start, end in itertools.pairwise(ends):
+                column.append(tuple(flat[start:end]))
+        elif (name, field.name) in _OBJECTS:
+            for value in getattr(rest, _OBJECTS[name, field.name]):
+                column.append(value)
+        else:
+            column.extend(arrays[key], len(arrays[key]))
+    return freeze(table)
+
+
+def _column(values: Any, dtype: str) -> Column:
+    column = Column(dtype)
+    column.extend(values, len(values))
+    return column

@@ -1,0 +1,444 @@
+"""The machine: `apply(state, event) -> Effects` holds every transition of the scheduler, once.
+
+The engine, replay, what-if and forecasts all call it; nothing else moves jobs and tasks. It has no
+clock, no I/O, no thread and no randomness: the same state and event give the same state and
+effects, in any process. What it does by itself (it brings queued jobs into flight, retries tasks,
+disbands gangs) is therefore part of the journal's schema: a change of it needs a new schema number.
+
+An answer about a run that is not held any more changes nothing and is counted as stale; an event
+that the life-cycle tables do not allow raises InvariantBroken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from headgate.machine import lineage
+from headgate.machine.outstanding import gang_launch, launch_of, stop_of
+from headgate.model import RunId
+from headgate.protocol import (
+    Admitted,
+    BandwidthMeasured,
+    Command,
+    DatasetAdded,
+    DatasetRemoved,
+    Event,
+    FailureKind,
+    JobCancelled,
+    JobSubmitted,
+    JournalGap,
+    NodeJoined,
+    NodeLost,
+    PlanAdmitted,
+    PlanFailed,
+    PlanRejected,
+    QueueChanged,
+    Refusal,
+    ReplicaAdded,
+    ReplicaLost,
+    TaskFailed,
+    TaskFinished,
+    TaskStarted,
+    TaskStopped,
+    Timer,
+    TimerFired,
+    WakeAt,
+)
+from headgate.protocol.reasons import PolicyBroke
+from headgate.state import JobState, State, TaskState
+from headgate.state.life import ENDED, HOLDING
+
+CRASHES_MOST = 3
+"""Deaths of its executor, on nodes that stayed up, after which a task fails."""
+
+_RETRY_S_MAX = 60.0  # reached after six failures in a row
+_NEVER = float("inf")
+
+
+@dataclass(slots=True)
+class Effects:
+    """What follows from one event, beside the change of the state.
+
+    `decide` says that capacity, shares or what waits has changed, so that a policy may now decide
+    otherwise; `stale` counts what named a run, job, node or timer that is not there any more.
+    """
+
+    commands: list[Command] = field(default_factory=list)
+    decide: bool = False
+    stale: int = 0
+
+
+def apply(state: State, event: Event) -> Effects:
+    """Apply one event to a state and return what follows.
+
+    Raises TypeError for an event that is no transition, InvariantBroken for one that the life-cycle
+    tables do not allow.
+    """
+    handler = _HANDLERS.get(type(event))
+    if handler is None:
+        raise TypeError(f"no such event: {event!r}")
+    state.now = max(state.now, event.at)
+    state.version += 1
+    transition = _Transition(state)
+    handler(transition, event)
+    return transition.effects
+
+
+class _Transition:
+    """One event on its way into the state."""
+
+    __slots__ = ("effects", "state")
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.effects = Effects()
+
+    def _stale(self) -> None:
+        self.effects.stale += 1
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def job_submitted(self, event: JobSubmitted) -> None:
+        row = self.state.add_job(event.job)
+        self._activate(self.state.jobs.queue[row])
+
+    def _activate(self, queue: int) -> None:
+        """Bring queued jobs into flight while the queue may have more."""
+        state, limit = self.state, self.state.queue(queue).max_jobs_in_flight
+        line = state.lines[queue]
+        while limit is None or state.queues.in_flight[queue] < limit:
+            row = line.earliest() if limit is None else line.next()
+            if row is None:
+                return
+            state.move_job(row, JobState.ACTIVE)
+            for task in state.tasks_of(row):
+                blocked = state.tasks.blockers[task] > 0
+                state.move_task(task, TaskState.BLOCKED if blocked else TaskState.WAITING)
+            self.effects.decide = True
+
+    def job_cancelled(self, event: JobCancelled) -> None:
+        row = self.state.names.job_rows.get(event.job)
+        if row is None or self.state.jobs.state[row] in (*ENDED, JobState.STOPPING):
+            self._stale()
+            return
+        self._end_job(row, f"cancelled by {event.by}", cancelled=True)
+
+    def _end_job(self, row: int, message: str, *, cancelled: bool) -> None:
+        """End a job before its time: what waits is cancelled, what runs is stopped."""
+        state = self.state
+        queued = state.jobs.state[row] == JobState.QUEUED
+        if not queued:
+            state.move_job(row, JobState.STOPPING, message)
+        for task in state.tasks_of(row):
+            at = state.tasks.state[task]
+            if at in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING):
+                state.move_task(task, TaskState.CANCELLED)
+            elif at in (TaskState.STARTING, TaskState.RUNNING):
+                self._stop(task)
+        if queued:
+            state.move_job(row, JobState.CANCELLED, message)
+        else:
+            self._settle(row, JobState.CANCELLED if cancelled else JobState.FAILED)
+        self.effects.decide = True
+
+    def _settle(self, row: int, outcome: JobState | None = None) -> None:
+        """Close a job once nothing of it runs or waits any more."""
+        state = self.state
+        at = state.jobs.state[row]
+        if at == JobState.ACTIVE and state.jobs.unfinished[row] == 0:
+            state.move_job(row, JobState.FINISHED)
+        elif at == JobState.STOPPING and not (
+            state.jobs.running[row] or state.jobs.running_cpu[row]
+        ):
+            if outcome is None:
+                failed = any(state.tasks.state[t] == TaskState.FAILED for t in state.tasks_of(row))
+                outcome = JobState.FAILED if failed else JobState.CANCELLED
+            state.move_job(row, outcome)
+        else:
+            return
+        self.effects.decide = True
+        self._activate(state.jobs.queue[row])
+
+    # --- cluster and data ------------------------------------------------------------------------
+
+    def queue_changed(self, event: QueueChanged) -> None:
+        self.state.set_queue(event.queue)
+        self._activate(self.state.names.queue_rows[event.queue.name])
+        self.effects.decide = True
+
+    def node_joined(self, event: NodeJoined) -> None:
+        row = self.state.names.node_rows.get(event.node.id)
+        if row is not None and self.state.nodes.alive[row]:
+            self._lose(row)  # it came back before anyone saw it go: what it ran is gone
+        self.state.add_node(event.node)
+        self.effects.decide = True
+
+    def node_lost(self, event: NodeLost) -> None:
+        row = self._live_node(event.node)
+        if row is not None:
+            self._lose(row)
+
+    def _live_node(self, name: str) -> int | None:
+        """Return the row of a node that is up; count a fact about any other as stale."""
+        row = self.state.names.node_rows.get(name)
+        if row is None or not self.state.nodes.alive[row]:
+            self._stale()
+            return None
+        return row
+
+    def _lose(self, node: int) -> None:
+        """Give up a node: its runs wait again (or end, when stopping), its replicas are gone."""
+        state = self.state
+        here = [task for task in state.holding() if state.tasks.node[task] == node]
+        for task in here:
+            self._requeue(task)
+        again = here + lineage.revive(state, state.remove_node(node))
+        for job in dict.fromkeys(state.tasks.job[task] for task in again):
+            self._disband(job)
+            self._settle(job)
+        self.effects.decide = True
+
+    def bandwidth_measured(self, event: BandwidthMeasured) -> None:
+        if event.bandwidth != self.state.bandwidth:
+            self.state.bandwidth = event.bandwidth
+            self.effects.decide = True
+
+    def replica_added(self, event: ReplicaAdded) -> None:
+        node = self._live_node(event.node)
+        if node is not None:
+            self.state.add_replica(self.state.shard(event.shard), node)
+            self.effects.decide = True
+
+    def replica_lost(self, event: ReplicaLost) -> None:
+        node = self.state.names.node_rows.get(event.node)
+        shard = self.state.names.shard_rows.get(event.shard)
+        if node is None or shard is None:
+            self._stale()
+            return
+        self.state.remove_replica(shard, node)
+        for task in lineage.revive(self.state, (shard,)):
+            self._disband(self.state.tasks.job[task])
+        self.effects.decide = True
+
+    def dataset_added(self, event: DatasetAdded) -> None:
+        self.state.datasets = {**self.state.datasets, event.dataset.name: event.dataset}
+        for shard in event.dataset.shards:
+            self.state.shard(shard)
+
+    def dataset_removed(self, event: DatasetRemoved) -> None:
+        if event.name not in self.state.datasets:
+            self._stale()
+            return
+        kept = {n: d for n, d in self.state.datasets.items() if n != event.name}
+        self.state.datasets = kept
+
+    def journal_gap(self, event: JournalGap) -> None:
+        self.state.skip_numbers(event.events)
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    def _held(self, run: RunId) -> int | None:
+        """Return the task of a run that holds something; count an answer about any other."""
+        task = self.state.run_row(run)
+        if task is None or self.state.tasks.state[task] not in HOLDING:
+            self._stale()
+            return None
+        return task
+
+    def _requeue(self, task: int) -> None:
+        """End a run without a result: the task waits again, or ends when its job is ending."""
+        state = self.state
+        if state.jobs.state[state.tasks.job[task]] == JobState.STOPPING:
+            state.release(task, TaskState.CANCELLED)
+        else:
+            blocked = state.unfinished_before(task)
+            state.tasks.blockers[task] = blocked
+            state.release(task, TaskState.BLOCKED if blocked else TaskState.WAITING)
+
+    def _disband(self, job: int) -> None:
+        """Stop what still runs of a gang that lost a member; it starts again whole."""
+        state = self.state
+        if not state.job(job).gang or state.jobs.state[job] != JobState.ACTIVE:
+            return
+        for task in state.tasks_of(job):
+            at = state.tasks.state[task]
+            if at == TaskState.FINISHED:
+                state.move_task(task, TaskState.WAITING)
+            elif at in (TaskState.STARTING, TaskState.RUNNING):
+                self._stop(task)
+        for task in state.tasks_of(job):
+            lineage.reblock(state, task)
+
+    def _stop(self, task: int) -> None:
+        self.state.move_task(task, TaskState.STOPPING)
+        self.effects.commands.append(stop_of(self.state, task))
+
+    def task_started(self, event: TaskStarted) -> None:
+        task = self._held(event.run)
+        if task is None:
+            return
+        if self.state.tasks.state[task] == TaskState.STARTING:
+            self.state.tasks.started_at[task] = event.at
+            self.state.move_task(task, TaskState.RUNNING)
+        else:
+            self._stale()  # reported twice, or already being stopped
+
+    def _run_over(self, event: TaskFinished | TaskFailed | TaskStopped) -> int | None:
+        """Count what a held run has used, however it ended, and return its task."""
+        task = self._held(event.run)
+        if task is not None:
+            self.state.note_usage(task, event.usage)
+            self.effects.decide = True
+        return task
+
+    def task_finished(self, event: TaskFinished) -> None:
+        task = self._run_over(event)
+        if task is None:
+            return
+        state = self.state
+        job = state.tasks.job[task]
+        if state.tasks.state[task] == TaskState.STOPPING and not self._end_counts(task):
+            self._requeue(task)
+        else:
+            state.release(task, TaskState.FINISHED)
+            state.learn(task)
+            lineage.finished(state, task, event.output_bytes, event.part_bytes)
+        self._settle(job)
+
+    def _end_counts(self, task: int) -> bool:
+        """Return whether a run that finished before its stop arrived counts as finished.
+
+        One of a job that is ending does not; nor does one of a gang that starts again whole since
+        another member waits already.
+        """
+        state = self.state
+        job = state.tasks.job[task]
+        again = (TaskState.BLOCKED, TaskState.WAITING)
+        return state.jobs.state[job] == JobState.ACTIVE and not (
+            state.job(job).gang and any(state.tasks.state[t] in again for t in state.tasks_of(job))
+        )
+
+    def task_failed(self, event: TaskFailed) -> None:
+        task = self._run_over(event)
+        if task is None:
+            return
+        state = self.state
+        if state.tasks.state[task] == TaskState.STOPPING or event.kind is FailureKind.LOST:
+            self._give_back(task)
+            return
+        job = state.tasks.job[task]
+        if event.kind is FailureKind.CRASHED:
+            counter, most = state.tasks.crashes, CRASHES_MOST - 1
+            what = "ended its executor, on nodes that stayed up,"
+        else:
+            counter, most, what = state.tasks.failures, state.job(job).retries, "failed"
+        count = counter[task] + 1
+        counter[task] = count
+        if count <= most:
+            self._requeue(task)
+            self._disband(job)
+            return
+        state.release(task, TaskState.FAILED)
+        times = f"{count} times" if count > 1 else "once"
+        text = f"task {state.ordinal(task)} {what} {times}: {event.message}"
+        self._end_job(job, text, cancelled=False)
+
+    def task_stopped(self, event: TaskStopped) -> None:
+        task = self._run_over(event)
+        if task is not None:
+            self._give_back(task)
+
+    def _give_back(self, task: int) -> None:
+        """Take note of a run that ended without a result, through no fault of its program."""
+        job = self.state.tasks.job[task]
+        self._requeue(task)
+        self._disband(job)
+        self._settle(job)
+
+    # --- plans and timers ------------------------------------------------------------------------
+
+    def plan_admitted(self, event: PlanAdmitted) -> None:
+        state = self.state
+        for job, starts in groupby(event.starts, lambda start: start.run.job):
+            self._start(state.names.job_rows[job], tuple(starts))
+        for run in event.stops:
+            self._preempt(run)
+        state.remember(event.memo)
+        self._set_timer(Timer.ASK_AGAIN, event.again_at)
+        state.policy_failures = 0
+        if event.dropped:
+            self.effects.stale += event.dropped
+            self.effects.decide = True
+
+    def _start(self, job: int, starts: Sequence[Admitted]) -> None:
+        """Launch runs of one job."""
+        state = self.state
+        tasks = []
+        for run, node, gpus in starts:
+            task = state.jobs.first_task[job] + run.ordinal
+            state.launch(task, state.names.node_rows[node], gpus, run.attempt)
+            tasks.append(task)
+        if state.job(job).gang:
+            self.effects.commands.append(gang_launch(state, job, tasks))
+        else:
+            self.effects.commands += [launch_of(state, task) for task in tasks]
+
+    def _preempt(self, run: RunId) -> None:
+        """Stop a run, or the gang that it belongs to; what is stopped waits again."""
+        task = self._held(run)
+        if task is None:
+            return
+        job = self.state.tasks.job[task]
+        if self.state.job(job).gang:
+            self._disband(job)
+        elif self.state.tasks.state[task] != TaskState.STOPPING:
+            self._stop(task)
+
+    def plan_rejected(self, event: PlanFailed | PlanRejected) -> None:
+        """Explain, and ask the policy again after a pause that doubles with each such event."""
+        state = self.state
+        state.refusals = (Refusal(reason=PolicyBroke(message=event.message)),)
+        pause_s = min(_RETRY_S_MAX, 2.0 ** min(state.policy_failures, 6))
+        state.policy_failures += 1
+        self._set_timer(Timer.RETRY, state.now + pause_s)
+
+    def _set_timer(self, timer: Timer, at: float | None) -> None:
+        """Set a timer; one of the same purpose that fires earlier stands."""
+        timers = self.state.timers
+        if at is not None and at < timers.get(timer, _NEVER):
+            self.state.timers = {**timers, timer: at}
+            self.effects.commands.append(WakeAt(timer=timer, at=at))
+
+    def timer_fired(self, event: TimerFired) -> None:
+        timers = self.state.timers
+        if event.at < timers.get(event.timer, _NEVER):
+            self._stale()  # fired already, or set to a later time since
+            return
+        self.state.timers = {timer: at for timer, at in timers.items() if timer != event.timer}
+        self.effects.decide = True
+
+
+_HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
+    JobSubmitted: _Transition.job_submitted,
+    JobCancelled: _Transition.job_cancelled,
+    QueueChanged: _Transition.queue_changed,
+    NodeJoined: _Transition.node_joined,
+    NodeLost: _Transition.node_lost,
+    BandwidthMeasured: _Transition.bandwidth_measured,
+    ReplicaAdded: _Transition.replica_added,
+    ReplicaLost: _Transition.replica_lost,
+    DatasetAdded: _Transition.dataset_added,
+    DatasetRemoved: _Transition.dataset_removed,
+    JournalGap: _Transition.journal_gap,
+    TaskStarted: _Transition.task_started,
+    TaskFinished: _Transition.task_finished,
+    TaskFailed: _Transition.task_failed,
+    TaskStopped: _Transition.task_stopped,
+    PlanAdmitted: _Transition.plan_admitted,
+    PlanFailed: _Transition.plan_rejected,
+    PlanRejected: _Transition.plan_rejected,
+    TimerFired: _Transition.timer_fired,
+}

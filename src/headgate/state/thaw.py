@@ -1,0 +1,83 @@
+"""A snapshot turned back into a state: for what-if, and to go on from one that was stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from headgate.model import result_ids
+from headgate.state.life import ENDED, JobState
+from headgate.state.line import Line
+from headgate.state.snapshot import Snapshot
+from headgate.state.state import State
+from headgate.state.tables import TABLES, thaw_table
+from headgate.state.view import Names
+
+
+def thaw(snapshot: Snapshot, *, on_paper: bool = True) -> State:
+    """Return a state of its own that holds what a snapshot shows.
+
+    What is tried on a state on paper is never learnt from. O(names + tasks of unfinished jobs);
+    pages of tables are copied where they are written to.
+    """
+    state = State()
+    for name in TABLES:
+        setattr(state, name, thaw_table(getattr(snapshot, name)))
+    state.on_paper = on_paper
+    state.version, state.now = snapshot.version, snapshot.now
+    state.bandwidth, state.datasets = snapshot.bandwidth, snapshot.datasets
+    state.refusals, state.waiting_tasks = snapshot.refusals, snapshot.waiting_tasks
+    state.first_waiting_job = snapshot.first_waiting_job
+    state.names = _names(snapshot)
+    state.user_rows = {user: row for row, user in enumerate(state.names.users)}
+    state.next_job = snapshot.next_job
+    state.timers, state.policy_failures = snapshot.timers, snapshot.policy_failures
+    state.memos = {name: column.thaw() for name, column in snapshot.memos.items()}
+    state.lines = [Line() for _ in range(len(snapshot.queues.spec))]
+    states, jobs = snapshot.jobs.state.array(), snapshot.jobs
+    for job in np.flatnonzero(states == JobState.QUEUED).tolist():
+        state.lines[jobs.queue[job]].add(job, jobs.user[job], jobs.priority[job])
+    for job in np.flatnonzero(~np.isin(states, ENDED)).tolist():
+        _link(state, job)
+    return state
+
+
+def _names(snapshot: Snapshot) -> Names:
+    """Copy the names of what a snapshot has; the writer may have added more by now."""
+    names = snapshot.names
+
+    def known(rows: dict[Any, int], count: int) -> dict[Any, int]:
+        return {name: row for name, row in rows.copy().items() if row < count}
+
+    jobs, nodes = len(snapshot.jobs.state), len(snapshot.nodes.alive)
+    queues, shards = len(snapshot.queues.spec), len(snapshot.shards.size_bytes)
+    return replace(
+        names,
+        jobs=names.jobs[:jobs],
+        job_rows=known(names.job_rows, jobs),
+        node_rows=known(names.node_rows, nodes),
+        racks=names.racks[:],
+        users=names.users[:],
+        queue_rows=known(names.queue_rows, queues),
+        shards=names.shards[:shards],
+        shard_rows=known(names.shard_rows, shards),
+        input_rows=known(names.input_rows, len(snapshot.inputs.shards)),
+        kind_rows=known(names.kind_rows, len(snapshot.kinds.compute_s)),
+    )
+
+
+def _link(state: State, job: int) -> None:
+    first = state.jobs.first_task[job]
+    later: dict[int, list[int]] = {}
+    for ordinal, task in enumerate(state.job(job).tasks):
+        for before in task.after:
+            later.setdefault(first + before, []).append(first + ordinal)
+    state.dependents.update((before, tuple(after)) for before, after in later.items())
+    rows, known = state.tasks_of(job), state.names.shard_rows
+    for row, task in zip(rows, state.job(job).tasks, strict=True):
+        names = result_ids(state.job(job).id, row - first, task.parts)
+        if names[0] in known:
+            shards = state.results[row] = tuple(known[name] for name in names)
+            state.result_of.update(dict.fromkeys(shards, row))

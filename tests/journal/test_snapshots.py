@@ -1,0 +1,97 @@
+"""A stored snapshot gives back the state it was taken of, and nothing pickled is ever read."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.engine import Engine, drive
+from headgate.journal import decode_snapshot, encode_snapshot
+from headgate.model import Dataset, Shard
+from headgate.policies.flow import TimelyFlow
+from headgate.protocol import Timer
+from headgate.sim.network import FluidNetwork
+from headgate.sim.world import SimulatedWorld
+from headgate.state import State, check, thaw
+from headgate.testing.digest import digest
+from headgate.testing.random_worlds import random_state
+from headgate.testing.storms import storm
+
+
+def stored(state: State) -> State:
+    return thaw(decode_snapshot(encode_snapshot(state.freeze())), on_paper=False)
+
+
+@settings(max_examples=150)
+@given(seed=st.integers(0, 10**6))
+def test_a_random_state_comes_back_bit_by_bit(seed: int) -> None:
+    state = random_state(seed)
+    state.datasets = {"x": Dataset(name="x", user="ada", shards=(Shard(id="x:0", size_bytes=1),))}
+    state.remember({"skips": {state.job(0).id: 3.0}})
+    state.timers = {Timer.RETRY: state.now + 1.5}
+    state.policy_failures, state.next_job = 2, 99
+    again = stored(state)
+    check(again)
+    assert digest(again.freeze()) == digest(state.freeze())
+    assert (again.timers, again.policy_failures, again.next_job) == (state.timers, 2, 99)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_engine_restored_in_mid_storm_goes_on_as_if_nothing_had_happened(seed: int) -> None:
+    policy = TimelyFlow()
+    weather = storm(seed, accepts=lambda job: policy.refuses(job) is None)
+    world = SimulatedWorld(
+        weather.facts,
+        network=FluidNetwork({}, **weather.links),  # type: ignore[arg-type]
+        policy=policy,
+        seed=seed,
+        fails_after_s=weather.fails_after_s,
+    )
+    engine, batches = Engine(), []
+    drive(engine, world, observe=(lambda batch, commands: batches.append(batch),))
+    for cut in range(0, len(batches), max(1, len(batches) // 5)):
+        whole, first = Engine(), Engine()
+        for batch in batches:
+            whole.replay(batch)
+        for batch in batches[:cut]:
+            first.replay(batch)
+        again = Engine(stored(first.state))
+        for batch in batches[cut:]:
+            again.replay(batch)
+        check(again.state)
+        assert digest(again.state) == digest(whole.state), (seed, cut)
+
+
+def archive(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"nonsense",
+        pickle.dumps({"rest": b""}),
+        archive(),
+        archive(rest=np.frombuffer(b"[{}]", np.uint8)),
+        archive(rest=np.array([{}], dtype=object)),
+    ],
+)
+def test_what_is_no_snapshot_of_this_schema_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="not a snapshot"):
+        decode_snapshot(data)
+
+
+def test_part_of_a_snapshot_is_refused() -> None:
+    data = encode_snapshot(random_state(7).freeze())
+    for length in range(0, len(data), len(data) // 40):
+        with pytest.raises(ValueError, match="not a snapshot"):
+            decode_snapshot(data[:length])

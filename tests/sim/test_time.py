@@ -1,0 +1,47 @@
+"""Time never goes back, under any policy: every batch is one instant, and none before the last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from headgate.app import POLICIES
+from headgate.decision.policy import make_policy
+from headgate.engine import Engine, drive
+from headgate.protocol import Command, Event
+from headgate.sim.network import FluidNetwork
+from headgate.sim.world import SimulatedWorld
+from headgate.testing.storms import storm
+
+# In 400003 a plan of `headgate`, slow to come, wants to be asked again at a time that has passed.
+SEEDS = (*range(25), 400003)
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_time_never_goes_back_in_a_storm(name: str) -> None:
+    policy = make_policy(POLICIES, name)
+    for seed in SEEDS:
+        weather = storm(seed, accepts=lambda job: policy.refuses(job) is None)
+        world = SimulatedWorld(
+            weather.facts,
+            network=FluidNetwork({}, **weather.links),  # type: ignore[arg-type]
+            policy=policy,
+            seed=seed,
+            decision_latency_s=weather.decision_latency_s,
+            fails_after_s=weather.fails_after_s,
+        )
+        times: list[float] = []
+
+        def see(
+            batch: tuple[Event, ...],
+            commands: Sequence[Command],
+            seed: int = seed,
+            times: list[float] = times,
+        ) -> None:
+            del commands
+            assert {event.at for event in batch} == {batch[0].at}, (name, seed)
+            times.append(batch[0].at)
+
+        drive(Engine(), world, observe=(see,))
+        assert times == sorted(times), (name, seed)
