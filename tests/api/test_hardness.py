@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.api.silly import checked, requests
 
-from headgate.api import bodies, server
+from headgate.api import bodies, server, views
 from headgate.api.client import Client
 from headgate.base.errors import SpecError, WorldError
 from headgate.protocol import Refusal
@@ -100,6 +100,32 @@ def test_a_page_of_jobs_looks_at_the_refusals_once(client: Client, controller: A
     jobs = client.jobs()["jobs"]
     assert {job["reason"] for job in jobs[:20]} == {str(reason)}
     assert Counted.looked == 1
+
+
+def test_jobs_are_looked_at_once_per_version_and_their_times_go_on(
+    client: Client, controller: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explained: list[int] = []
+    explain = views.explain
+
+    def counted(view: Any, row: int, *arguments: Any, **options: Any) -> Any:
+        explained.append(row)
+        return explain(view, row, *arguments, **options)
+
+    monkeypatch.setattr(views, "explain", counted)
+    for _ in range(4):
+        client.submit(JOB)
+    first = client.jobs()["jobs"]
+    controller.clock += 7
+    second = client.jobs()["jobs"]
+    assert sorted(explained) == [0, 1, 2, 3]
+    assert [job["wait_s"] for job in second] == [7.0, 7.0, 0.0, 0.0]
+    assert [job["run_s"] for job in second] == [None, None, 7.0, 7.0]
+    assert [job | {"wait_s": 0, "run_s": 0} for job in first] == [
+        job | {"wait_s": 0, "run_s": 0} for job in second
+    ]
+    controller.end("job-1", 0, b"")
+    assert client.job("job-1")["tasks"]["finished"] == 1
 
 
 # --- slow clients ---------------------------------------------------------------------------------
@@ -268,3 +294,32 @@ def test_plans_wait_for_each_other_without_taking_threads(
             assert client.health()["status"] == "ok"
         opened.set()
     assert all(call.result()["what_if"] for call in calls)
+
+
+def test_counts_are_worked_out_once_for_all_watchers(
+    socket: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked_out: list[int] = []
+    counts_view = views.counts_view
+
+    def counted(snapshot: Any) -> Any:
+        worked_out.append(snapshot.version)
+        return counts_view(snapshot)
+
+    monkeypatch.setattr(views, "counts_view", counted)
+    begun = threading.Barrier(11)
+
+    def watch() -> None:
+        with Client(socket) as other:
+            for number, counts in enumerate(other.events()):
+                if number == 0:
+                    begun.wait(60)
+                if counts["jobs"]:
+                    return
+
+    with ThreadPoolExecutor(10) as threads:
+        calls = [threads.submit(watch) for _ in range(10)]
+        begun.wait(60)
+        client.submit(JOB)
+    assert [call.exception() for call in calls] == [None] * 10
+    assert len(worked_out) == len(set(worked_out))

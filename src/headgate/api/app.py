@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from headgate.api import datasets, events, explanations, metrics, routes
+from headgate.api import datasets, events, explanations, metrics, routes, views
 from headgate.api.controller import Controller
 from headgate.api.deps import VERSION, Lanes
 from headgate.api.errors import error_body, status_of
@@ -34,6 +34,8 @@ def make_app(controller: Controller) -> FastAPI:
     app.state.controller = controller
     app.state.ending = threading.Event()
     app.state.lanes = Lanes()
+    app.state.counts = events.Counts()
+    app.state.job_views = views.JobViews()
     for router in (
         routes.router,
         explanations.router,

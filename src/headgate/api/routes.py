@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from headgate.api import views
@@ -22,6 +22,13 @@ _MOST_BYTES = 1 << 60
 Body = dict[str, Any]
 Limit = Annotated[int, Query(ge=1, le=1000, description="most entries of a page")]
 Cursor = Annotated[str | None, Query(description="`next` of the page before")]
+
+
+def _shown(request: Request) -> Any:
+    return request.app.state.job_views
+
+
+Shown = Annotated[views.JobViews, Depends(_shown)]
 DryRun = Annotated[bool, Query(description="do all checks, change nothing")]
 
 
@@ -43,6 +50,7 @@ def info(controller: Held, user: User) -> Body:
 @router.get("/jobs")
 def jobs(
     controller: Held,
+    shown: Shown,
     state: str | None = None,
     user: str | None = None,
     queue: str | None = None,
@@ -62,7 +70,7 @@ def jobs(
     page = rows[:limit]
     return JSONResponse(
         {
-            "jobs": views.job_views(snapshot, page, now),
+            "jobs": shown.of(snapshot, page, now),
             "next": str(page[-1]) if len(rows) > limit else None,
         }
     )
@@ -88,11 +96,11 @@ async def submit(
 
 
 @router.get("/jobs/{job}")
-def one_job(job: str, controller: Held) -> JSONResponse:
+def one_job(job: str, controller: Held, shown: Shown) -> JSONResponse:
     """Return one job."""
     snapshot = controller.snapshot()
     row = job_row(snapshot, job)
-    (view,) = views.job_views(snapshot, [row], controller.now())
+    (view,) = shown.of(snapshot, [row], controller.now())
     return JSONResponse(view)
 
 
