@@ -88,31 +88,40 @@ def measured_ms(path: Path, request: Request, clients: int, each: int) -> list[f
 
 
 def main() -> None:
-    """Print one row per kind of request."""
+    """Bring a Headgate up and measure it, or one that is up."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--each", type=int, default=10, help="requests of each client")
+    parser.add_argument("--state", type=Path, help="measure the one that is up there instead")
     arguments = parser.parse_args()
+    if arguments.state is not None:
+        measure(arguments.state, arguments.clients, arguments.each)
+        return
     with tempfile.TemporaryDirectory(prefix="hg-load-", dir="/tmp") as name:
         state = Path(name) / "state"
-        path = socket_path(state)
         headgate(state, "up", "--nodes=1", "--gpus=1")
         try:
-            with Client(path) as client:
-                controller = psutil.Process(client.info()["pid"])
-            print("request clients  count  p50 ms  p99 ms  per s  controller's cpu ms each")
-            for what, request in (("submit", submit_job), ("list", list_jobs)):
-                cpu_s, started = sum(controller.cpu_times()[:2]), time.monotonic()
-                took = measured_ms(path, request, arguments.clients, arguments.each)
-                rate = len(took) / (time.monotonic() - started)
-                cpu_ms = (sum(controller.cpu_times()[:2]) - cpu_s) * 1e3 / len(took)
-                p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
-                print(
-                    f"{what:<7} {arguments.clients:>7} {len(took):>6} {p50:>7.0f} {p99:>7.0f}"
-                    f" {rate:>6.0f} {cpu_ms:>8.1f}"
-                )
+            measure(state, arguments.clients, arguments.each)
         finally:
             headgate(state, "down", "-y")
+
+
+def measure(state: Path, clients: int, each: int) -> None:
+    """Print one row per kind of request."""
+    path = socket_path(state)
+    with Client(path) as client:
+        controller = psutil.Process(client.info()["pid"])
+    print("request clients  count  p50 ms  p99 ms  per s  controller's cpu ms each")
+    for what, request in (("submit", submit_job), ("list", list_jobs)):
+        cpu_s, started = sum(controller.cpu_times()[:2]), time.monotonic()
+        took = measured_ms(path, request, clients, each)
+        rate = len(took) / (time.monotonic() - started)
+        cpu_ms = (sum(controller.cpu_times()[:2]) - cpu_s) * 1e3 / len(took)
+        p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
+        print(
+            f"{what:<7} {clients:>7} {len(took):>6} {p50:>7.0f} {p99:>7.0f}"
+            f" {rate:>6.0f} {cpu_ms:>8.1f}"
+        )
 
 
 def headgate(state: Path, *arguments: str) -> None:

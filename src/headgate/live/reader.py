@@ -38,7 +38,7 @@ class JobReader:
         """A file may take `limit_cpu_s` of a processor's time, and `limit_bytes` of memory."""
         self._limit_cpu_s, self._limit_bytes = limit_cpu_s, limit_bytes
         self._small, self._large = threading.Lock(), threading.Lock()
-        self._kept: _Process | None = None
+        self._kept: _Process | None = self._process()  # it starts meanwhile
 
     def read(self, text: str) -> JobFile:
         """Return the job of a text.
