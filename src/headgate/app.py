@@ -63,6 +63,7 @@ def run_controller(state: Path) -> None:
         queues=config.queues,
         facts={"state": str(state), "ray_address": config.ray_address, "seed": config.seed},
         probe_period_s=config.probe_period_s,
+        keep_results_s=config.keep_results_s,
     )
     controller.start()
     server = Server(make_app(controller), listener)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 from headgate.api.client import Client
 from headgate.base.errors import SpecError, WorldError
+from headgate.model import SHARED, Shard
+from headgate.protocol import ReplicaAdded, ResultsExpired
 
 TWO_TASKS = "{name: pair, tasks: {run: 'true', count: 2}}"
 GANG_OF_FOUR = "{name: four, gang: true, tasks: {run: 'true', count: 4}}"
@@ -32,6 +35,45 @@ def test_a_job_is_submitted_runs_and_gives_its_result(client: Client, controller
     assert (view["state"], view["gpus"]) == ("finished", {"held": 0, "peak": 1})
     assert view["ended_at"] - view["started_at"] == 2.0
     assert b"".join(client.result(job, None)) == b"the whole result"
+
+
+def test_job_shows_how_its_results_are_kept_until_they_expire(
+    client: Client, controller: Any
+) -> None:
+    plain = client.submit(WITH_REDUCE)
+    assert client.job(plain)["results"] == {
+        "replicas": 1, "path": None, "keep_s": None,
+        "expires_at": None, "expires_in_s": None, "expired_at": None,
+    }  # fmt: skip
+    job = client.submit("{run: 'true', results: {replicas: 3, path: /shared}, keep: 1h}")
+    kept = client.job(job)["results"]
+    assert (kept["replicas"], kept["path"], kept["keep_s"]) == (3, "/shared", 3600.0)
+    assert (kept["copies"], kept["shared"], kept["expires_in_s"]) == (None, False, None)
+    controller.end(job, 0, b"result")
+    result = Shard(id=f"{job}/0", size_bytes=6)
+    controller.handle(ReplicaAdded(at=controller.clock, shard=result, node="n0"))
+    controller.handle(ReplicaAdded(at=controller.clock, shard=result, node="n1"))
+    controller.handle(ReplicaAdded(at=controller.clock, shard=result, node=SHARED))
+    ended_at, controller.clock = controller.clock, controller.clock + 600
+    kept = client.job(job)["results"]
+    assert (kept["copies"], kept["shared"]) == (2, True)
+    assert (kept["expires_at"], kept["expires_in_s"]) == (ended_at + 3600, 3000.0)
+    controller.clock = ended_at + 3601
+    controller.handle(ResultsExpired(at=controller.clock, job=job))
+    kept = client.job(job)["results"]
+    assert (kept["expired_at"], kept["expires_in_s"]) == (ended_at + 3601, None)
+    for ask in (
+        lambda: b"".join(client.result(job, None)),
+        lambda: b"".join(client.result(job, 0)),
+        lambda: client.log(job, 0, attempt=None, offset=0),
+    ):
+        with pytest.raises(SpecError) as gone:
+            ask()
+        assert gone.value.code == "expired"
+        assert re.search(
+            r"expired on 1970-01-12 at \d\d:\d\d:\d\d UTC, 1 h after its end",
+            str(gone.value),
+        )
 
 
 def test_tasks_say_where_they_run(client: Client) -> None:

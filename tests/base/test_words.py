@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError, nearest
 from headgate.base.rng import stream
-from headgate.base.units import format_seconds, format_size, parse_size
+from headgate.base.units import format_seconds, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,27 @@ def test_sizes_are_read_as_people_write_them(text: str | int, size_bytes: int) -
 def test_what_is_not_a_size_is_a_value_error_that_says_what_to_write(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size; write bytes or a unit such as 64MiB"):
         parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("30 min", 1800),
+        ("12h", 43200),
+        ("7d", 604800),
+        ("1.5h", 5400),
+        ("2w", 1209600),
+    ],
+)
+def test_durations_are_read_as_people_write_them(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "7 D", "7 days", "1d12h", "1e999s", "m"])
+def test_what_is_not_a_duration_is_a_value_error_that_says_what_to_write(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration; write a number and s, min, h, d or w"):
+        parse_duration(text)
 
 
 @given(st.integers(0, 2**52))

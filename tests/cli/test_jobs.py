@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from headgate.protocol import ResultsExpired
+
 ME = pwd.getpwuid(os.getuid()).pw_name
 PAIR = "{name: pair, tasks: {run: 'true', count: 2}}"
 PROGRAM = [sys.executable, "-c", "from headgate.cli.main import main; main()"]
@@ -126,6 +128,34 @@ def test_jobs_are_filtered_and_limited(up: Any, job_file: Any) -> None:
     assert said.out.splitlines()[1].startswith("job-3")
     assert "--limit" in said.err
     assert up("jobs", "--status", "quued").code == 2
+
+
+def test_get_says_how_results_are_kept_and_when_they_expire(
+    up: Any, job_file: Any, controller: Any, tmp_path: Path
+) -> None:
+    text = "{run: 'true', results: {replicas: 2, path: /shared}, keep: 2d}"
+    job = up("submit", job_file(text), "-o", "json").json["id"]
+
+    def line() -> str:
+        (found,) = [t for t in up("get", job).out.splitlines() if t.startswith("results")]
+        return str(found)
+
+    assert line() == (
+        "results  2 copies on nodes (none yet); one below /shared (not complete);"
+        " kept for 2 d after its end"
+    )
+    controller.end(job, 0, b"result")
+    controller.clock += 86400
+    assert line() == (
+        "results  2 copies on nodes (1 there); one below /shared (not complete); expire in 1 d"
+    )
+    controller.clock += 86400
+    controller.handle(ResultsExpired(at=controller.clock, job=job))
+    assert line() == "results  expired on 1970-01-14 at 13:46:41 UTC"
+    said = up("get", job, "--output", str(tmp_path / "result"))
+    assert said.code == 102
+    assert "expired on 1970-01-14 at 13:46:41 UTC, 2 d after its end" in said.err
+    assert not (tmp_path / "result").exists()
 
 
 def test_get_shows_a_job_and_its_tasks(up: Any, pair: str, controller: Any) -> None:

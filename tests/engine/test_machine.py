@@ -6,6 +6,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 
+import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,7 +20,7 @@ from hypothesis.stateful import (
 from headgate.base.rng import Random, stream
 from headgate.engine import Engine
 from headgate.machine import CRASHES_MOST
-from headgate.model import Bandwidth, Dataset, Gpu, Node, Queue, RunId, Shard
+from headgate.model import SHARED, Bandwidth, Dataset, Gpu, Node, Queue, RunId, Shard
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import (
     BandwidthMeasured,
@@ -42,6 +43,7 @@ from headgate.protocol import (
     QueueChanged,
     ReplicaAdded,
     ReplicaLost,
+    ResultsExpired,
     StopTask,
     TaskFailed,
     TaskFinished,
@@ -221,11 +223,27 @@ class EngineMachine(RuleBasedStateMachine):
     def lose_result(self, pick: int) -> None:
         state = self.engine.state
         parts = [s for shards in state.results.values() for s in shards]
-        copies = [(s, n) for s in parts for n in state.replicas(s)]
+        copies = [(s, state.node(n).id) for s in parts for n in state.replicas(s)]
+        copies += [(s, SHARED) for s in parts if state.shards.shared[s]]
         if copies:
-            shard, node = copies[pick % len(copies)]
-            name, where = state.names.shards[shard], state.node(node).id
+            shard, where = copies[pick % len(copies)]
+            name = state.names.shards[shard]
             self.give(ReplicaLost(at=self.later(), shard=name, node=where))
+
+    @rule(pick=st.integers(0, 99), where=st.sampled_from(("n0", "n1", SHARED)))
+    def copy_result(self, pick: int, where: str) -> None:
+        state = self.engine.state
+        kept = [s for shards in state.results.values() for s in shards if state.replicas(s)]
+        if kept:
+            row = kept[pick % len(kept)]
+            shard = Shard(id=state.names.shards[row], size_bytes=state.shards.size_bytes[row])
+            self.give(ReplicaAdded(at=self.later(), shard=shard, node=where))
+
+    @rule(pick=st.integers(0, 99))
+    def expire(self, pick: int) -> None:
+        jobs = self.engine.state.names.jobs
+        if jobs:
+            self.give(ResultsExpired(at=self.later(), job=jobs[pick % len(jobs)].id))
 
     @rule(speed=st.sampled_from((1e6, 1e7)))
     def measure(self, speed: float) -> None:
@@ -415,6 +433,13 @@ class EngineMachine(RuleBasedStateMachine):
         assert [c for c in again if isinstance(c, WakeAt)] == ([self.timer] if self.timer else [])
         decides = [c for c in again if isinstance(c, Decide)]
         assert decides == ([self.deciding[0]] if self.deciding else [])
+
+    @invariant()
+    def only_jobs_that_have_ended_have_expired(self) -> None:
+        state = self.engine.state
+        for job in np.flatnonzero(~np.isnan(state.jobs.expired_at.array())).tolist():
+            assert state.jobs.state[job] in ENDED
+            assert not any(task in state.results for task in state.tasks_of(job))
 
     @invariant()
     def queues_keep_to_their_jobs_in_flight(self) -> None:

@@ -139,6 +139,25 @@ def test_a_flipped_bit_is_found_and_reported_once(tmp_path: Path) -> None:
     assert store.take_corrupt() == ()
 
 
+def test_corrupt_shard_leaves_no_directory_behind(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path)
+    store.put("s", [b"content"])
+    store.path("s").write_bytes(b"CONTENT")
+    assert not store.verify("s")
+    assert store.take_corrupt() == ("s",)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".corrupt", ".incoming"]
+
+
+def test_shard_written_since_is_not_removed(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path)
+    store.put("s", [b"content"])
+    written_ns = store.path("s").stat().st_mtime_ns
+    assert not store.remove("s", before_ns=written_ns)
+    assert store.has("s")
+    assert store.remove("s", before_ns=written_ns + 1)
+    assert not store.has("s")
+
+
 def test_a_truncated_file_is_absent_without_reading_it(tmp_path: Path) -> None:
     store = ShardStore(tmp_path)
     store.put("a", [b"whole"])

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from headgate.base.errors import WorldError
+from headgate.base.errors import SpecError, WorldError
 from headgate.engine import Engine
-from headgate.live import durable
-from headgate.live.agent import AgentReport
+from headgate.live import datasets, durable
+from headgate.live.agent import AgentReport, Leftovers
+from headgate.live.datasets import Puts
 from headgate.live.durable import DurableEngine
 from headgate.live.inbox import Inbox
 from headgate.live.link import Places
@@ -27,6 +28,7 @@ from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.flow import FlowSharing
 from headgate.protocol import (
     DatasetAdded,
+    Decide,
     Event,
     JobCancelled,
     JobSubmitted,
@@ -129,23 +131,43 @@ def test_a_node_that_returns_brings_its_shards_and_results_but_nothing_stale() -
 
 
 class _Agent:
-    """Stands for a node's agent and notes which shards it was told to remove."""
+    """Stands for a node's agent and notes what it is asked to remove."""
 
     def __init__(self) -> None:
         self.removed: list[str] = []
-        self.remove_shard = self
+        self.remove = self
 
-    async def remote(self, shard: str) -> None:
-        self.removed.append(shard)
+    async def remote(self, what: Leftovers, reported_ns: int) -> None:
+        assert reported_ns == 0
+        self.removed += what.shards
 
 
 def test_a_sweep_spares_what_is_known_and_what_is_on_its_way() -> None:
     membership = _membership(_engine())
-    membership.being_put.add("coming")
-    agent = _Agent()
+    membership.being_put = lambda: ("coming",)
+    agent = membership.agents["n0"] = _Agent()
     held = ("d:00000", "coming:00003", "gone:00000", "d:00009", "j/0", ".probe")
-    asyncio.run(membership._sweep(agent, _report(*((name, 4) for name in held))))
+
+    async def sweep() -> None:
+        membership._sweep(_report(*((name, 4) for name in held)))
+        await asyncio.gather(*membership._sweeps.values())
+
+    asyncio.run(sweep())
     assert agent.removed == ["gone:00000", "d:00009"]
+
+
+def test_put_whose_client_died_is_given_up_but_not_one_that_is_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine()
+    puts = Puts(membership := _membership(engine))
+    with puts._claimed("d", "ada", engine.snapshot()):
+        assert membership.being_put() == ("d",)
+        monkeypatch.setattr(datasets, "_IDLE_S", 0.0)
+        assert membership.being_put() == ("d",), "its shard is just coming in"
+        with pytest.raises(SpecError, match="is being put by ada"):
+            puts._claim("d", "grace", engine.snapshot())
+    assert membership.being_put() == ()
 
 
 def test_a_letter_taken_back_in_time_is_never_handled() -> None:

@@ -33,7 +33,7 @@ def _events(headgate: Headgate, copy: Path) -> int:
     with contextlib.closing(sqlite3.connect(copy / "journal.db")) as database:
         (count,) = database.execute(
             "SELECT count(*) FROM events WHERE event NOT LIKE ?",
-            ('["PlanReady"%"placements":[],"preemptions":[]%',),
+            ('["PlanAdmitted"%"starts":[],"stops":[]%',),
         ).fetchone()
     return int(count)
 

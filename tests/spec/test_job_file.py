@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,17 @@ def test_one_task_per_shard_then_a_reduce_that_reads_their_results() -> None:
             },
         ],
     }
+
+
+def test_how_long_and_how_safely_results_are_kept_goes_to_the_job() -> None:
+    job = expanded("{run: ls, results: {replicas: 3, path: /shared/results}, keep: 36h}")
+    assert (job.result_replicas, job.results_path) == (3, "/shared/results")
+    assert job.keep_s == 36 * 3600
+    assert json.loads(job.program)["results_path"] == "/shared/results"
+    plain = expanded("{run: ls, keep: forever}")
+    assert (plain.result_replicas, plain.results_path, plain.keep_s) == (1, "", math.inf)
+    assert "results_path" not in json.loads(plain.program)
+    assert expanded("run: ls").keep_s is None, "the cluster's default holds"
 
 
 def test_tasks_that_save_what_they_have_done() -> None:

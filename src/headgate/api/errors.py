@@ -17,6 +17,7 @@ _STATUS = {
     "already_ended": 409,
     "exists": 409,
     "in_use": 409,
+    "expired": 410,
     "not_finished": 409,
     "failed": 409,
     "cancelled": 409,

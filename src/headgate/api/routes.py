@@ -99,9 +99,11 @@ async def submit(
 def one_job(job: str, controller: Held, shown: Shown) -> JSONResponse:
     """Return one job."""
     snapshot = controller.snapshot()
-    row = job_row(snapshot, job)
-    (view,) = shown.of(snapshot, [row], controller.now())
-    return JSONResponse(view)
+    row, now = job_row(snapshot, job), controller.now()
+    keep_s = controller.info().get("keep_results_s")
+    kept = views.results_view(snapshot, row, now, default_keep_s=keep_s)
+    (view,) = shown.of(snapshot, [row], now)
+    return JSONResponse({**view, "results": kept})
 
 
 @router.get("/jobs/{job}/tasks")
@@ -144,7 +146,9 @@ async def logs(
 ) -> Body:
     """Return what a run has written from an offset on."""
     snapshot = controller.snapshot()
-    task_row(snapshot, job_row(snapshot, job), task)
+    row = job_row(snapshot, job)
+    task_row(snapshot, row, task)
+    views.need_kept(snapshot, row)
     read = controller.log
     piece = await in_lane(waits.nodes, read, job, task, attempt=attempt, offset=offset)
     return {"text": piece.text, "next_offset": piece.next_offset, "ended": piece.ended}

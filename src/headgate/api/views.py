@@ -6,16 +6,17 @@ Times are seconds since the epoch, null before they are known; sizes are bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError
+from headgate.base.units import format_seconds, format_time
 from headgate.decision.explain import Explanation, Grounds, explain
 from headgate.decision.lookup import task_row
-from headgate.model import Dataset
+from headgate.model import Dataset, result_ids
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
@@ -106,6 +107,58 @@ def _job_view(snapshot: Snapshot, row: int, now: float, grounds: Grounds) -> Vie
         "reason": None if told.reason is None else str(told.reason),
         "message": told.message,
     }
+
+
+def results_view(snapshot: Snapshot, row: int, now: float, *, default_keep_s: float | None) -> View:
+    """Return how a job's results are kept: O(its tasks) where more than one copy is wanted.
+
+    `copies` is the number of nodes that have the rarest result, null where none is there yet;
+    `keep_s` is null for ever, `default_keep_s` holds for a job that does not say.
+    """
+    job, jobs = snapshot.job(row), snapshot.jobs
+    keep_s = default_keep_s if job.keep_s is None else job.keep_s
+    keep_s = None if keep_s is None or math.isinf(keep_s) else keep_s
+    ended_at, expired_at = _time(jobs.ended_at[row]), _time(jobs.expired_at[row])
+    expires_at = None if keep_s is None or ended_at is None else ended_at + keep_s
+    ahead = expires_at is not None and expired_at is None
+    view: View = {
+        "replicas": job.result_replicas,
+        "path": job.results_path or None,
+        "keep_s": keep_s,
+        "expires_at": expires_at,
+        "expires_in_s": _between(now, [expires_at]) if ahead else None,
+        "expired_at": expired_at,
+    }
+    if job.result_replicas > 1 or job.results_path:
+        shards = list(_result_rows(snapshot, row))
+        view["copies"] = min((len(snapshot.replicas(s)) for s in shards), default=None)
+        view["shared"] = bool(shards) and all(snapshot.shards.shared[s] for s in shards)
+    return view
+
+
+def _result_rows(snapshot: Snapshot, job: int) -> Iterator[int]:
+    """Yield the rows of the results of a job's finished tasks."""
+    name = snapshot.job(job).id
+    for row in snapshot.tasks_of(job):
+        if snapshot.tasks.state[row] != TaskState.FINISHED:
+            continue
+        for shard in result_ids(name, snapshot.ordinal(row), snapshot.task(row).parts):
+            shard_row = snapshot.names.shard_rows.get(shard)
+            if shard_row is not None and shard_row < len(snapshot.shards.replicas):
+                yield shard_row
+
+
+def need_kept(snapshot: Snapshot, job: int) -> None:
+    """Raise SpecError `expired` for a job of which nothing is kept any longer."""
+    expired_at = snapshot.jobs.expired_at[job]
+    if math.isnan(expired_at):
+        return
+    name = snapshot.job(job).id
+    kept = format_seconds(expired_at - snapshot.jobs.ended_at[job])
+    when = f"on {format_time(expired_at)}, {kept} after its end"
+    text = f"the results and logs of job {name} expired {when}"
+    hint = "submit it again, with 'keep' in the job file to keep them longer"
+    raise SpecError([Problem(path=name, problem=text, hint=hint)], code="expired")
 
 
 def task_view(snapshot: Snapshot, row: int) -> View:
@@ -230,6 +283,7 @@ def counts_view(snapshot: Snapshot) -> View:
 
 def need_result(snapshot: Snapshot, job: int, ordinal: int | None) -> None:
     """Raise SpecError when a job (or its task) has no result: the code says why."""
+    need_kept(snapshot, job)
     state = JobState(snapshot.jobs.state[job])
     if ordinal is not None:
         task = TaskState(snapshot.tasks.state[task_row(snapshot, job, ordinal)])

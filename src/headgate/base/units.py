@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime
 
 _SIZE_BYTES = {
     "": 1, "b": 1,
@@ -12,6 +13,7 @@ _SIZE_BYTES = {
     "ki": 2**10, "kib": 2**10, "mi": 2**20, "mib": 2**20, "gi": 2**30, "gib": 2**30,
     "ti": 2**40, "tib": 2**40,
 }  # fmt: skip
+_DURATION_S = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -26,6 +28,15 @@ def parse_size(text: str | int) -> int:
     return round(float(match[1]) * unit_bytes)
 
 
+def parse_duration(text: str) -> float:
+    """Return seconds for `90s`, `30min`, `12h`, `7d`, `2w`; raise ValueError otherwise."""
+    match = _NUMBER_AND_UNIT.fullmatch(text)
+    unit_s = match and _DURATION_S.get(match[2])
+    if not match or not unit_s or float(match[1]) == math.inf:
+        raise ValueError(f"'{text}' is not a duration; write a number and s, min, h, d or w: 12h")
+    return float(match[1]) * unit_s
+
+
 def format_size(size_bytes: float) -> str:
     """Return a short binary size: `64 MiB`, `1.5 GiB`."""
     size = float(size_bytes)
@@ -34,6 +45,11 @@ def format_size(size_bytes: float) -> str:
             return f"{size:.0f} {unit}" if size == int(size) else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def format_time(at: float) -> str:
+    """Return a time, in seconds since the epoch, as `2026-08-01 at 09:30:00 UTC`."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d at %H:%M:%S} UTC"
 
 
 def format_seconds(seconds: float) -> str:

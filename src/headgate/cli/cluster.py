@@ -37,6 +37,7 @@ def bring_up(
     group: str | None = None,
     address: str | None = None,
     probe_period_s: float | None = None,
+    keep_results_s: float | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
@@ -58,6 +59,7 @@ def bring_up(
         "queues": queues,
         "group": group,
         "probe_period_s": probe_period_s,
+        "keep_results_s": keep_results_s,
     }
     given = {key: value for key, value in options.items() if value is not None}
     _make_directory(state, group)

@@ -19,6 +19,7 @@ _EXIT_CODES = {
     "failed": FAILED,
     "not_finished": NOT_FINISHED,
     "not_found": 102,
+    "expired": 102,
     "cancelled": CANCELLED,
     "rejected": 104,
     "infeasible": 105,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
-from headgate.base.units import format_size
+from headgate.base.units import format_seconds, format_size, format_time
 from headgate.cli import output
 from headgate.cli.errors import CANCELLED, FAILED, OK, interrupted
 from headgate.cli.settings import (
@@ -200,6 +200,7 @@ def get(
         ("gpus", f"{view['gpus']['held']} now, {view['gpus']['peak']} at most"),
         ("waited", output.duration(view["wait_s"])),
         ("ran", output.duration(view["run_s"])),
+        ("results", _results(view["results"])),
         ("why", view["reason"]),
         ("message", view["message"]),
     ):
@@ -209,6 +210,23 @@ def get(
     output.print_table(
         ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"), map(_task_cells, tasks)
     )
+
+
+def _results(kept: dict[str, Any]) -> str | None:
+    """Return how the results of a job are kept; None where there is nothing to say."""
+    if kept["expired_at"] is not None:
+        return f"expired on {format_time(kept['expired_at'])}"
+    said = []
+    if kept["replicas"] > 1:
+        has = "none yet" if kept["copies"] is None else f"{kept['copies']} there"
+        said.append(f"{kept['replicas']} copies on nodes ({has})")
+    if kept["path"] is not None:
+        said.append(f"one below {kept['path']}" + ("" if kept["shared"] else " (not complete)"))
+    if kept["expires_in_s"] is not None:
+        said.append(f"expire in {format_seconds(kept['expires_in_s'])}")
+    elif kept["keep_s"] is not None:
+        said.append(f"kept for {format_seconds(kept['keep_s'])} after its end")
+    return "; ".join(said) or None
 
 
 def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:

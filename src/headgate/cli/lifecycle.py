@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from headgate.base.errors import Problem, SpecError, WorldError
-from headgate.base.units import parse_size
+from headgate.base.units import parse_duration, parse_size
 from headgate.cli import output, process
 from headgate.cli.cluster import DEFAULT_POLICY, Say, bring_up, config_of, take_down
 from headgate.cli.settings import (
@@ -24,6 +25,11 @@ from headgate.cli.settings import (
 )
 from headgate.model import Queue
 
+_T = TypeVar("_T")
+_RacksOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=64, help="Racks to spread them over.", show_default="2"),
+]
 _ProbePeriodOption = Annotated[
     int | None,
     typer.Option(
@@ -35,14 +41,20 @@ _ProbePeriodOption = Annotated[
     ),
 ]
 
+_KeepOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Time to keep what a job left after its end, such as 30d, where it does not say.",
+        show_default="forever",
+    ),
+]
+
 
 def up(
     nodes: Annotated[int, typer.Option(min=1, max=64, help="Virtual nodes to start.")] = 8,
     gpus: Annotated[int, typer.Option(min=0, max=64, help="Virtual GPUs of each node.")] = 2,
-    racks: Annotated[
-        int | None,
-        typer.Option(min=1, max=64, help="Racks to spread them over.", show_default="2"),
-    ] = None,
+    racks: _RacksOption = None,
     gpu_memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of each GPU.")] = "4GiB",
     policy: Annotated[
         str | None, typer.Option(help="The policy that decides.", show_default=DEFAULT_POLICY)
@@ -60,6 +72,7 @@ def up(
         str | None, typer.Option(help="Join the Ray cluster here instead of starting nodes.")
     ] = None,
     probe_period: _ProbePeriodOption = None,
+    keep_results: _KeepOption = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
@@ -70,7 +83,8 @@ def up(
     """
     settings = settle(state, fmt)
     listed = None if queues is None else load_queues(queues)
-    memory_bytes = _size(gpu_memory)
+    memory_bytes = _parsed("--gpu-memory", parse_size, gpu_memory)
+    keep_s = None if keep_results is None else _parsed("--keep-results", _keep, keep_results)
     with _progress(settings, "starting") as say:
         facts = bring_up(
             settings.state,
@@ -84,6 +98,7 @@ def up(
             group=group,
             address=address,
             probe_period_s=probe_period,
+            keep_results_s=keep_s,
             say=say,
         )
     if settings.as_json:
@@ -96,12 +111,19 @@ def up(
     output.say(f"state: {settings.state}")
 
 
-def _size(text: str) -> int:
+def _parsed(option: str, parse: Callable[[str], _T], text: str) -> _T:
     try:
-        return parse_size(text)
+        return parse(text)
     except ValueError as error:
         problem, _, hint = str(error).partition("; ")
-        raise SpecError([Problem(path="--gpu-memory", problem=problem, hint=hint)]) from None
+        raise SpecError([Problem(path=option, problem=problem, hint=hint)]) from None
+
+
+def _keep(text: str) -> float:
+    seconds = math.inf if text == "forever" else parse_duration(text)
+    if not seconds:
+        raise ValueError("must be more than 0; write a duration such as 30d, or forever")
+    return seconds
 
 
 @contextmanager

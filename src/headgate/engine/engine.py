@@ -78,6 +78,8 @@ class Engine:
         return verdict
 
     def _apply(self, batch: Batch, commands: list[Command]) -> None:
+        if batch:
+            self._frozen = None  # its refusals may keep alive what an earlier round was made of
         for event in batch:
             effects = apply(self.state, event)
             commands += effects.commands

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
-from headgate.live.executor import log_path, shards_directory
-from headgate.live.flight import ShardServer, fetch, time_transfer
+from headgate.base.errors import WorldError
+from headgate.live.executor import (
+    log_path,
+    logs_directory,
+    scratch_directory,
+    shards_directory,
+)
+from headgate.live.flight import ShardServer, fetch, stat, time_transfer
 from headgate.live.probe import NodeReport, probe_node
 from headgate.live.ray_nodes import NAMESPACE, Member
+from headgate.live.shared import keep_shared
 from headgate.live.store import ShardStore, StoredShard, time_disk
-from headgate.model import RunId
+from headgate.model import RunId, task_of_result
 
 _AGENT = "headgate-agent:"
 _PROBE_SHARD = ".probe"  # every node has it, so that bandwidth can be measured between any two
 _PROBE_BYTES = 4 << 20
 _PROBE_S = 5.0
+_FRESH_NS = 2_000_000_000  # what is younger than this may have come after a report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReport:
     """A node at one moment: its machine, the address of its shard service, what lies there.
 
-    `corrupt` are shards found corrupt and dropped since the last report: each is told once.
+    `corrupt` are shards found corrupt and dropped since the last report: each is reported once.
+    `jobs` are those that have left anything there, results, logs or scratch, and `scratch` those
+    with scratch; `at_ns` is when it was made, on the node's clock, in nanoseconds since the epoch.
     """
 
     node: str
@@ -36,6 +48,26 @@ class AgentReport:
     shards: tuple[StoredShard, ...]
     corrupt: tuple[str, ...]
     served_bytes: dict[str, int]
+    jobs: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()
+    at_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftovers:
+    """What to remove from a node.
+
+    `jobs` with all that they left there, the scratch directories of the jobs in `scratch`, and
+    `shards` of datasets.
+    """
+
+    jobs: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()
+    shards: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to remove."""
+        return bool(self.jobs or self.scratch or self.shards)
 
 
 class NodeAgent:
@@ -50,28 +82,66 @@ class NodeAgent:
         self._store = ShardStore(shards_directory(self._root, node))
         if not self._store.verify(_PROBE_SHARD):
             self._store.put(_PROBE_SHARD, [bytes(_PROBE_BYTES)])
+        self._logs = logs_directory(self._root, node)
+        self._scratch = scratch_directory(self._root, node)
+        self._drafts = self._root / node / "copies"
+        shutil.rmtree(self._drafts, ignore_errors=True)  # of an agent that died
+        self._drafts.mkdir()
         self._server = ShardServer(self._store, host)
 
     def report(self) -> AgentReport:
         """Tell how the node fares and what it holds."""
+        at_ns = time.time_ns()
+        shards = tuple(s for s in self._store.list() if s.id != _PROBE_SHARD)
+        results = {of[0] for shard in shards if (of := task_of_result(shard.id)) is not None}
+        scratch = _jobs_in(self._scratch)
         return AgentReport(
             node=self._node,
             machine=probe_node(self._root),
             host=self._host,
             port=self._server.port,
-            shards=tuple(s for s in self._store.list() if s.id != _PROBE_SHARD),
+            shards=shards,
             corrupt=self._store.take_corrupt(),
             served_bytes=self._server.served_bytes(),
+            jobs=tuple(sorted(results | scratch | _jobs_in(self._logs))),
+            scratch=tuple(sorted(scratch)),
+            at_ns=at_ns,
         )
 
     def copy_from(self, shard: str, host: str, port: int) -> StoredShard:
-        """Fetch a shard from another node and keep it; WorldError as of `fetch`."""
-        draft = self._root / self._node / f"copy-{time.monotonic_ns()}"
+        """Fetch a shard from another node and keep it; WorldError as of `fetch`.
+
+        One that lies here with the same content already is not moved again.
+        """
+        here = self._store.find(shard)
+        if here is not None and here == stat(host, port, shard) and self._store.verify(shard):
+            return here
+        draft = self._drafts / f"{time.monotonic_ns()}"
         try:
             fetch(host, port, shard, draft)
             return self._store.adopt(shard, draft)
         finally:
             draft.unlink(missing_ok=True)
+
+    def share_result(self, shard: str, path: str) -> None:
+        """Write a result below a path that all nodes see; WorldError as of `keep_shared`."""
+        if not self._store.verify(shard):
+            raise WorldError(f"shard '{shard}' is not on this node", code="shard_absent")
+        keep_shared(path, shard, self._store.path(shard))
+
+    def remove(self, what: Leftovers, reported_ns: int) -> None:
+        """Delete what is of no use any more, except shards younger than the report of it."""
+        jobs = set(what.jobs)
+        for stored in self._store.list():
+            of = task_of_result(stored.id)
+            if of is not None and of[0] in jobs:
+                self._store.remove(stored.id)
+        for shard in what.shards:
+            self._store.remove(shard, before_ns=reported_ns - _FRESH_NS)
+        for job in what.jobs:
+            shutil.rmtree(self._logs / quote(job, safe=""), ignore_errors=True)
+        for job in (*what.jobs, *what.scratch):
+            shutil.rmtree(self._scratch / quote(job, safe=""), ignore_errors=True)
 
     def remove_shard(self, shard: str) -> bool:
         """Delete a shard; say whether it was there."""
@@ -100,6 +170,13 @@ class NodeAgent:
     def time_disk(self) -> float | None:
         """Read from this node's disk; return bytes per second, None where that cannot be timed."""
         return time_disk(self._store.path(_PROBE_SHARD))
+
+
+def _jobs_in(directory: Path) -> set[str]:
+    """Return the jobs that have a directory of their own in this one."""
+    with suppress(FileNotFoundError):
+        return {unquote(entry.name) for entry in directory.iterdir()}
+    return set()
 
 
 def agent_name(ray_id: str) -> str:

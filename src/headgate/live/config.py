@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ class ControllerConfig:
 
     `group` may use the socket beside its owner. A `foreign` Ray cluster was there before us and is
     left alone when we end. Bandwidth is probed every `probe_period_s`; 0: only when nodes join.
+    Jobs that do not say so are kept for `keep_results_s` after their end; `inf` is for ever.
     """
 
     policy: str
@@ -33,6 +35,7 @@ class ControllerConfig:
     group: str | None = None
     foreign: bool = False
     probe_period_s: float = PROBE_PERIOD_S
+    keep_results_s: float = math.inf
 
 
 def save_config(state: Path, config: ControllerConfig) -> None:

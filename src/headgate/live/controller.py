@@ -7,6 +7,7 @@ the journal, asks again for what was not answered, and goes on.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import pwd
 import tempfile
@@ -29,13 +30,16 @@ from headgate.live.claims import Claims
 from headgate.live.config import PROBE_PERIOD_S
 from headgate.live.datasets import Puts
 from headgate.live.durable import DurableEngine
+from headgate.live.expiry import Expiry
 from headgate.live.flight import fetch
 from headgate.live.membership import Membership
 from headgate.live.ray_nodes import in_short
+from headgate.live.replication import Replicator
+from headgate.live.shared import find_shared
 from headgate.live.store import read_pieces
 from headgate.live.submission import Submissions
 from headgate.live.world import LiveWorld
-from headgate.model import Dataset, LogPiece, Queue, RunId, result_ids
+from headgate.model import Dataset, LogPiece, Queue, RunId, Shard, result_ids
 from headgate.protocol import (
     Command,
     DatasetRemoved,
@@ -68,10 +72,12 @@ class Controller:
         queues: Sequence[Queue],
         facts: dict[str, Any],
         probe_period_s: float = PROBE_PERIOD_S,
+        keep_results_s: float = math.inf,
     ) -> None:
         """Open the journal in `state`, rebuild the engine, and take up what was under way.
 
-        `policies(None)` makes the policy in force, `policies(text)` any other.
+        `policies(None)` makes the policy in force, `policies(text)` any other. `keep_results_s`
+        holds for jobs that do not say how long after their end they are kept.
         """
         self._facts, self._policies = facts, policies
         self._durable = DurableEngine(state / "journal.db")
@@ -88,6 +94,21 @@ class Controller:
             now=self.world.now,
             snapshot=self.snapshot,
             probe_period_s=probe_period_s,
+        )
+        self._replicator = Replicator(
+            agents=self.membership.agents,
+            reports=self.membership.reports,
+            places=self.world.places,
+            post=self.world.inbox.post,
+            now=self.world.now,
+            snapshot=self.snapshot,
+        )
+        self._keep_results_s = keep_results_s
+        self._expiry = Expiry(
+            default_s=keep_results_s,
+            post=self.world.inbox.post,
+            now=self.world.now,
+            snapshot=self.snapshot,
         )
         self._puts = Puts(self.membership)
         self._claims = Claims()
@@ -111,7 +132,8 @@ class Controller:
         self.world.submit(self._engine.outstanding(), self._engine.asked)
         self._thread.start()
         self._set_queues(view)
-        self.world.start(self.membership.run())
+        for work in (self.membership, self._replicator, self._expiry):
+            self.world.start(work.run())
 
     def stop(self) -> None:
         """Stop scheduling and close the journal; what runs goes on running."""
@@ -204,6 +226,7 @@ class Controller:
             "journal_missing_events": self._durable.journal.missing_events,
             "stale_answers": self._engine.stale,
             "bandwidth": asdict(self._published.bandwidth),
+            "keep_results_s": None if math.isinf(self._keep_results_s) else self._keep_results_s,
         }
 
     def snapshot(self) -> Snapshot:
@@ -289,7 +312,8 @@ class Controller:
     def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:
         """Return the result of a finished task in pieces, the job's last one by default.
 
-        One in several parts comes whole, part after part.
+        One in several parts comes whole, part after part. Every node that holds it is tried, then
+        the job's shared path.
         """
         view = self._published
         row = job_row(view, job)
@@ -300,26 +324,33 @@ class Controller:
             shard_row = view.names.shard_rows.get(shard)
             if shard_row is None or shard_row >= len(view.shards.replicas):
                 continue  # it is empty: nobody was told of it
-            holders = view.replicas(shard_row)
-            if not holders:
+            holders, shared = view.replicas(shard_row), view.shards.shared[shard_row]
+            if not holders and not shared:
                 text = f"there is no result {shard}"
                 raise SpecError([Problem(path=job, problem=text)], code="not_found")
-            places[shard] = [view.node(n).id for n in holders]
-        return self._stream(places)
+            value = Shard(id=shard, size_bytes=view.shards.size_bytes[shard_row])
+            places[value] = [view.node(n).id for n in holders]
+        return self._stream(places, view.job(row).results_path)
 
-    def _stream(self, places: Mapping[str, Sequence[str]]) -> Iterator[bytes]:
-        """Fetch shards from one of their nodes each, all before the first piece is returned."""
+    def _stream(self, places: Mapping[Shard, Sequence[str]], results_path: str) -> Iterator[bytes]:
+        """Fetch shards from one of their nodes each, all before the first piece is returned.
+
+        What no node gives is read on the job's shared path, if it has one.
+        """
         directory = tempfile.TemporaryDirectory(prefix="headgate-result-")
         paths: list[Path] = []
         try:
             for shard, nodes in places.items():
-                known = self.world.places.addresses
-                addresses = [known[node] for node in nodes if node in known]
-                if not addresses:
-                    told = f"{shard} lies on {', '.join(nodes)}: not up"
-                    raise WorldError(told, code="unreachable")
-                paths.append(Path(directory.name) / str(len(paths)))
-                fetch(*addresses[0], shard, paths[-1])
+                to = Path(directory.name) / str(len(paths))
+                try:
+                    self._fetch(shard.id, nodes, to)
+                except WorldError as error:
+                    shared = find_shared(results_path, shard) if results_path else None
+                    if shared is None:
+                        where = f"{error}" + (f"; nor below {results_path}" if results_path else "")
+                        raise WorldError(where, code="unreachable") from error
+                    to = shared
+                paths.append(to)
         except BaseException:
             directory.cleanup()
             raise
@@ -330,6 +361,21 @@ class Controller:
                     yield from read_pieces(path)
 
         return pieces()
+
+    def _fetch(self, shard: str, nodes: Sequence[str], to: Path) -> None:
+        """Fetch a shard from the first of some nodes that gives it; WorldError of the last."""
+        known = self.world.places.addresses
+        text = f"{shard} lies on {', '.join(nodes)}: not up" if nodes else f"no node has {shard}"
+        failure = WorldError(text, code="unreachable")
+        for node in nodes:
+            if node in known:
+                try:
+                    fetch(*known[node], shard, to)
+                except WorldError as error:
+                    failure = error
+                else:
+                    return
+        raise failure
 
     # --- data --------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COPY_S = 600.0
 _ALL = -1  # stands for every shard of a put that is being removed
-_IDLE_S = 900.0  # after that another user may take the name
+_IDLE_S = 900.0  # after that its shards are swept, and another user may take the name
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +52,15 @@ class Puts:
         self._membership = membership
         self._puts: dict[str, _Put] = {}
         self._lock = threading.Lock()
+        membership.being_put = self.under_way
+
+    def under_way(self) -> tuple[str, ...]:
+        """Return the datasets being put, and give up those whose clients seem to have died."""
+        with self._lock:
+            for dataset in [d for d, put in self._puts.items() if _idle(put)]:
+                log.warning("dataset %s: its put is given up, nothing came for a while", dataset)
+                del self._puts[dataset]
+            return tuple(self._puts)
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str,
@@ -103,8 +112,9 @@ class Puts:
         """Let go of a shard; the last one of an abandoned put frees the name."""
         with self._lock:
             put.moving.discard(index)
+            put.touched_s = time.monotonic()
             if put.abandoned and not put.moving:
-                self._forget(dataset)
+                del self._puts[dataset]
 
     @contextmanager
     def committing(
@@ -129,7 +139,7 @@ class Puts:
                 put.committing = False
             raise
         with self._lock:
-            self._forget(dataset)
+            del self._puts[dataset]
         for index, (_, nodes) in put.shards.items():
             if index >= count:
                 self.remove(dataset_shard(dataset, index, 0).id, nodes)
@@ -148,10 +158,6 @@ class Puts:
                 self.remove(dataset_shard(dataset, index, 0).id, nodes)
         finally:
             self._moved(dataset, put, _ALL)
-
-    def _forget(self, dataset: str) -> None:
-        del self._puts[dataset]
-        self._membership.being_put.discard(dataset)
 
     def remove(self, shard: str, nodes: tuple[str, ...]) -> None:
         """Delete a shard's replicas; a node that is gone sweeps its own when it comes back."""
@@ -178,12 +184,11 @@ class Puts:
         put = self._puts.setdefault(dataset, _Put(user=user, touched_s=now_s))
         _refuse_ending(dataset, put)
         if put.user != user:
-            if put.moving or now_s - put.touched_s < _IDLE_S:
+            if not _idle(put):
                 raise SpecError(_about(dataset, f"is being put by {put.user}"), code="exists")
             # left by a client that died; its shards are replaced, or swept in time
             put = self._puts[dataset] = _Put(user=user, touched_s=now_s)
         put.touched_s = now_s
-        self._membership.being_put.add(dataset)
         return put
 
     def _places(self, view: Snapshot) -> list[Place]:
@@ -215,6 +220,11 @@ class Puts:
             log.warning("%s could not be copied: %s", shard, error)
             text = f"{shard} could not be copied to {', '.join(nodes)}: {in_short(error)}"
             raise WorldError(text, code="unreachable") from error
+
+
+def _idle(put: _Put) -> bool:
+    busy = put.moving or put.committing or put.abandoned
+    return not busy and time.monotonic() - put.touched_s >= _IDLE_S
 
 
 def _refuse_ending(dataset: str, put: _Put) -> None:

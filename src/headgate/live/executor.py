@@ -25,8 +25,9 @@ from headgate.base.errors import WorldError
 from headgate.live.flight import fetch_best
 from headgate.live.process import WorkerProcess
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.shared import find_shared
 from headgate.live.store import ShardStore
-from headgate.model import Read, RunId, result_ids
+from headgate.model import Locality, Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
 
 _TAIL_BYTES = 4096
@@ -39,9 +40,20 @@ def shards_directory(root: Path, node: str) -> Path:
     return root / node / "shards"
 
 
+def logs_directory(root: Path, node: str) -> Path:
+    """Return where a node keeps the logs of runs, in a directory per job (see `quote`)."""
+    return root / node / "logs"
+
+
+def scratch_directory(root: Path, node: str) -> Path:
+    """Return where runs on a node have their scratch directories, in a directory per job."""
+    return root / node / "runs"
+
+
 def log_path(root: Path, node: str, run: RunId) -> Path:
     """Return the log file of a run on its node."""
-    return root / node / "logs" / quote(run.job, safe="") / f"{run.ordinal}.{run.attempt}.log"
+    directory = logs_directory(root, node) / quote(run.job, safe="")
+    return directory / f"{run.ordinal}.{run.attempt}.log"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,7 +79,7 @@ class Executor:
     def __init__(self, *, job: str, node: str, root: str, linger_s: float = 1.0) -> None:
         """Open the node's store; idle workers end after `linger_s`, as they may hold GPU memory."""
         self._root, self._node, self._linger_s = Path(root), node, linger_s
-        self._scratch = self._root / node / "runs" / quote(job, safe="")
+        self._scratch = scratch_directory(self._root, node) / quote(job, safe="")
         self._store = ShardStore(shards_directory(self._root, node))
         self._threads = ThreadPoolExecutor(32, thread_name_prefix="read")
         self._runs: dict[RunId, _Run] = {}
@@ -204,6 +216,9 @@ class Executor:
         try:
             return fetch_best(read, launch.addresses, self._store, to)
         except WorldError as error:
+            shared = launch.program.results_path
+            if shared and (path := find_shared(shared, read.shard)) is not None:
+                return path, Locality.CLUSTER, read.shard.size_bytes
             # replicas that vanished are not the program's doing; a plain file's absence may be
             lost = read.sources and error.code == "shard_unreadable"
             failure = FailureKind.LOST if lost else FailureKind.ERROR

@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headgate.live.agent import AgentReport, start_agent
+from headgate.live.agent import AgentReport, Leftovers, start_agent
 from headgate.live.config import PROBE_PERIOD_S
 from headgate.live.link import Places
 from headgate.live.prober import Prober
 from headgate.live.ray_nodes import Member, members
+from headgate.live.sweep import leftovers
 from headgate.model import Gpu, Node, Shard
 from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded, ReplicaLost
 from headgate.state import Snapshot, TaskState
@@ -47,13 +49,15 @@ class Membership:
     ) -> None:
         self.reports: dict[str, dict[str, Any]] = {}
         self.agents: dict[str, Any] = {}
-        self.being_put: set[str] = set()  # datasets on their way, which no sweep may touch
+        # datasets on their way, which no sweep may touch
+        self.being_put: Callable[[], Collection[str]] = tuple
         self._root = root
         self._places = places
         places.look_at = self.look_at
         self._post = post
         self._now = now
         self._snapshot = snapshot
+        self._sweeps: dict[str, asyncio.Task[None]] = {}
         self._prober = Prober(
             agents=self.agents,
             places=places,
@@ -140,7 +144,7 @@ class Membership:
         events += self._found(report, kept) + self._missed(report, kept)
         if events:
             await asyncio.wrap_future(self._post(events))
-        await self._sweep(agent, report)
+        self._sweep(report)
         return joins
 
     def _found(self, report: AgentReport, kept: dict[str, list[str]]) -> list[Event]:
@@ -164,15 +168,22 @@ class Membership:
         missed = [shard for shard in kept.get(report.node, ()) if shard not in held]
         return [ReplicaLost(at=at, shard=shard, node=report.node) for shard in missed]
 
-    async def _sweep(self, agent: Any, report: AgentReport) -> None:
-        """Remove shards of datasets that were never committed or are no more."""
-        view = self._snapshot()
-        known = {shard.id for dataset in view.datasets.values() for shard in dataset.shards}
-        for stored in report.shards:
-            if stored.id in known or stored.id.partition(":")[0] in self.being_put:
-                continue
-            if is_dataset_shard(stored.id):
-                await agent.remove_shard.remote(stored.id)
+    def _sweep(self, report: AgentReport) -> None:
+        """Have a node remove what it reports and nothing needs, unless it is at that already."""
+        being_put = self.being_put()  # first: what is committed after this is in it still
+        what = leftovers(self._snapshot(), report, being_put)
+        if what and report.node not in self._sweeps:
+            task = asyncio.create_task(self._remove(report, what))
+            self._sweeps[report.node] = task
+            task.add_done_callback(lambda _: self._sweeps.pop(report.node, None))
+
+    async def _remove(self, report: AgentReport, what: Leftovers) -> None:
+        from ray.exceptions import RayError
+
+        try:
+            await self.agents[report.node].remove.remote(what, report.at_ns)
+        except (RayError, KeyError) as error:  # the next report has what is left
+            log.warning("leftovers on %s were not removed: %s", report.node, error)
 
     async def _refresh(self, name: str, kept: dict[str, list[str]]) -> None:
         report = await self._report(name, self.agents[name])
@@ -183,6 +194,7 @@ class Membership:
         missed = self._missed(report, kept)
         if missed:
             await asyncio.wrap_future(self._post(missed))
+        self._sweep(report)
 
     async def _report(self, name: str, agent: Any) -> AgentReport | None:
         from ray.exceptions import RayError
@@ -216,15 +228,10 @@ def _result(view: Snapshot, shard: str, node: str) -> Shard | None:
         return None
     task = view.tasks_of(job_row)[int(ordinal.partition(".")[0])]
     here = view.tasks.node[task] == view.names.node_rows.get(node)
-    if not here or view.tasks.state[task] != TaskState.FINISHED:
+    kept = math.isnan(view.jobs.expired_at[job_row])
+    if not (here and kept) or view.tasks.state[task] != TaskState.FINISHED:
         return None
     return Shard(id=shard, size_bytes=view.shards.size_bytes[row])
-
-
-def is_dataset_shard(shard: str) -> bool:
-    """Say whether a shard id names a part of a dataset (`name:00000`), not a result or a file."""
-    name, colon, number = shard.partition(":")
-    return bool(colon) and "/" not in name and number.isdigit()
 
 
 def dataset_shard(dataset: str, index: int, size_bytes: int) -> Shard:

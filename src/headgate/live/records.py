@@ -22,7 +22,7 @@ class TaskProgram:
     """What one task runs, as a `function` or a `command`, and its place in its stage.
 
     Its result comes in `parts`. Below the directory `checkpoint` it saves what it has done, if at
-    all.
+    all. Below `results_path` the results of its job may be found, too.
     """
 
     run: str
@@ -31,6 +31,7 @@ class TaskProgram:
     count: int
     parts: int = 1
     checkpoint: str = ""
+    results_path: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     envs: Mapping[str, str] = field(default_factory=dict)
 
@@ -139,6 +140,7 @@ def task_program(program: str, ordinal: int) -> TaskProgram:
                 count=stage["tasks"],
                 parts=stage.get("parts", 1),
                 checkpoint=stage.get("checkpoint", ""),
+                results_path=whole.get("results_path", ""),
                 params=stage["params"],
                 envs=whole["envs"],
             )

@@ -122,17 +122,33 @@ def choose_nodes(
     first = ranked[index % len(ranked)]
     neighbours = [place for place in ranked if place.rack == first.rack]
     turn = index // len(ranked) + neighbours.index(first)
-    chosen = [first]
-    while len(chosen) < replicas:
-        left = [place for place in ranked if place not in chosen]
+    return (first.node, *choose_further(turn, ranked, [first.node], replicas - 1))
+
+
+def choose_further(
+    turn: int, places: Sequence[Place], held: Sequence[str], count: int, *, size_bytes: int = 0
+) -> tuple[str, ...]:
+    """Return nodes for `count` more replicas of a shard that the nodes `held` have.
+
+    Spread over racks as by `choose_nodes`; different turns give different nodes. Fewer nodes when
+    no more are there with room for `size_bytes`.
+    """
+    ranked = _rack_by_rack(places)
+    chosen = [place for name in held for place in ranked if place.node == name]
+    further: list[str] = []
+    while len(further) < count:
+        left = [p for p in ranked if p not in chosen and p.free_bytes >= size_bytes]
+        if not left:
+            break
         wished = left
         if len(chosen) == 1:
-            wished = [place for place in left if place.rack != first.rack]
+            wished = [place for place in left if place.rack != chosen[0].rack]
         elif len(chosen) == 2:
             wished = [place for place in left if place.rack == chosen[1].rack]
         candidates = wished or left
         chosen.append(candidates[turn % len(candidates)])
-    return tuple(place.node for place in chosen)
+        further.append(chosen[-1].node)
+    return tuple(further)
 
 
 def _rack_by_rack(places: Sequence[Place]) -> list[Place]:

@@ -147,16 +147,20 @@ class ShardStore:
             self._drop(shard_id, path)
         return whole
 
-    def remove(self, shard_id: str) -> bool:
-        """Delete a shard; say whether it was there."""
+    def remove(self, shard_id: str, *, before_ns: int | None = None) -> bool:
+        """Delete a shard; say whether it was there.
+
+        One that was written at `before_ns` or later, in nanoseconds since the epoch, stays.
+        """
         directory = self._directory(shard_id)
         with disk_errors(self._root), self._locked():
             files = _files(directory)
+            if before_ns is not None:
+                files = [path for path in files if path.stat().st_mtime_ns < before_ns]
             for path in files:
                 self._verified.pop(path, None)
                 path.unlink()
-            with suppress(FileNotFoundError):
-                directory.rmdir()
+            _remove_if_empty(directory)
         return bool(files)
 
     def list(self) -> tuple[StoredShard, ...]:
@@ -201,6 +205,7 @@ class ShardStore:
         self._verified.pop(path, None)
         with suppress(FileNotFoundError), disk_errors(self._root), self._locked():
             path.rename(self._corrupt / _escape(shard_id))
+            _remove_if_empty(path.parent)
 
     def _commit(self, shard: StoredShard, path: Path) -> None:
         directory = self._directory(shard.id)
@@ -210,8 +215,7 @@ class ShardStore:
             try:
                 path.rename(final)
             except OSError:
-                with suppress(OSError):
-                    directory.rmdir()
+                _remove_if_empty(directory)
                 raise
             self._verified.pop(final, None)
             for other in _files(directory):
@@ -322,6 +326,11 @@ def _files(directory: Path) -> list[Path]:
         return sorted(directory.iterdir())
     except FileNotFoundError:
         return []
+
+
+def _remove_if_empty(directory: Path) -> None:
+    with suppress(OSError):
+        directory.rmdir()
 
 
 def _remove_unless_open(path: Path) -> None:

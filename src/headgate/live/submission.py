@@ -19,6 +19,7 @@ from headgate.model import Job
 from headgate.protocol import Event, JobSubmitted
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.spec import JobFile, expand
+from headgate.spec.document import clipped
 from headgate.state import Snapshot
 
 
@@ -128,6 +129,10 @@ class Submissions:
             datasets={name: dataset.shards for name, dataset in view.datasets.items()},
             file_sizes=_sizes([f for data in job_file.data.values() for f in data.files or ()]),
         )
+        if job.results_path and not Path(job.results_path).is_dir():
+            problem = f"there is no directory '{clipped(job.results_path)}'"
+            hint = "make it on a path that all nodes see"
+            raise SpecError([Problem(path="results.path", problem=problem, hint=hint)])
         nodes = [view.node(row) for row in view.live_nodes()]
         queue = view.queue(view.names.queue_rows[job.queue])
         reason = refuse(job, queue, nodes, self._policy)

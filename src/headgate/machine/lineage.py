@@ -17,7 +17,7 @@ def finished(state: State, task: int, output_bytes: int, part_bytes: tuple[int, 
     if output_bytes or task in state.results:
         sizes = part_bytes or part_sizes(output_bytes, state.task(task).parts)
         for shard in state.keep_result(task, sizes):
-            state.add_replica(shard, state.tasks.node[task])
+            state.set_replica(shard, state.tasks.node[task])
     for later in dependents:
         if not state.tasks.blockers[later]:
             continue
@@ -56,7 +56,7 @@ def _lost(state: State, task: int) -> bool:
     return (
         state.tasks.state[task] == TaskState.FINISHED
         and state.jobs.state[state.tasks.job[task]] == JobState.ACTIVE
-        and not all(state.replicas(shard) for shard in state.results[task])
+        and not all(state.is_kept(shard) for shard in state.results[task])
     )
 
 
@@ -64,7 +64,7 @@ def _needed(state: State, task: int, revived: dict[int, None]) -> bool:
     dependents = state.dependents.get(task)
     if not dependents:
         return True
-    gone = [shard for shard in state.results[task] if not state.replicas(shard)]
+    gone = [shard for shard in state.results[task] if not state.is_kept(shard)]
     return any(
         (later in revived or state.tasks.state[later] != TaskState.FINISHED)
         and any(shard in state.reads(later) for shard in gone)

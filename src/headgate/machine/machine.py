@@ -11,6 +11,7 @@ that the life-cycle tables do not allow raises InvariantBroken.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -18,7 +19,7 @@ from typing import Any
 
 from headgate.machine import lineage
 from headgate.machine.outstanding import gang_launch, launch_of, stop_of
-from headgate.model import RunId
+from headgate.model import SHARED, RunId
 from headgate.protocol import (
     Admitted,
     BandwidthMeasured,
@@ -39,6 +40,7 @@ from headgate.protocol import (
     Refusal,
     ReplicaAdded,
     ReplicaLost,
+    ResultsExpired,
     TaskFailed,
     TaskFinished,
     TaskStarted,
@@ -207,6 +209,9 @@ class _Transition:
             self.effects.decide = True
 
     def replica_added(self, event: ReplicaAdded) -> None:
+        if event.node == SHARED:
+            self.state.shards.shared[self.state.shard(event.shard)] = 1
+            return
         node = self._live_node(event.node)
         if node is not None:
             self.state.add_replica(self.state.shard(event.shard), node)
@@ -215,13 +220,24 @@ class _Transition:
     def replica_lost(self, event: ReplicaLost) -> None:
         node = self.state.names.node_rows.get(event.node)
         shard = self.state.names.shard_rows.get(event.shard)
-        if node is None or shard is None:
+        if shard is None or (node is None and event.node != SHARED):
             self._stale()
             return
-        self.state.remove_replica(shard, node)
+        if node is None:
+            self.state.shards.shared[shard] = 0
+        else:
+            self.state.remove_replica(shard, node)
         for task in lineage.revive(self.state, (shard,)):
             self._disband(self.state.tasks.job[task])
         self.effects.decide = True
+
+    def results_expired(self, event: ResultsExpired) -> None:
+        row = self.state.names.job_rows.get(event.job)
+        jobs = self.state.jobs
+        if row is None or jobs.state[row] not in ENDED or not math.isnan(jobs.expired_at[row]):
+            self._stale()
+            return
+        self.state.expire(row)
 
     def dataset_added(self, event: DatasetAdded) -> None:
         self.state.datasets = {**self.state.datasets, event.dataset.name: event.dataset}
@@ -430,6 +446,7 @@ _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     BandwidthMeasured: _Transition.bandwidth_measured,
     ReplicaAdded: _Transition.replica_added,
     ReplicaLost: _Transition.replica_lost,
+    ResultsExpired: _Transition.results_expired,
     DatasetAdded: _Transition.dataset_added,
     DatasetRemoved: _Transition.dataset_removed,
     JournalGap: _Transition.journal_gap,

@@ -1,10 +1,20 @@
 """The nouns: frozen values that every floor above speaks of."""
 
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
-from headgate.model.data import Dataset, LogPiece, Read, Shard
-from headgate.model.job import Job, Queue, RunId, Task, part_sizes, result_id, result_ids
+from headgate.model.data import SHARED, Dataset, LogPiece, Read, Shard
+from headgate.model.job import (
+    Job,
+    Queue,
+    RunId,
+    Task,
+    part_sizes,
+    result_id,
+    result_ids,
+    task_of_result,
+)
 
 __all__ = [
+    "SHARED",
     "Bandwidth",
     "Dataset",
     "Gpu",
@@ -20,4 +30,5 @@ __all__ = [
     "part_sizes",
     "result_id",
     "result_ids",
+    "task_of_result",
 ]

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from headgate.model.cluster import Locality
 
+SHARED = ""
+"""In place of a node's name: the directory on a shared path where a job's results are kept too."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
@@ -29,7 +32,7 @@ class Read:
     """One shard that a run reads, and the nodes to read it from, best first.
 
     All `sources` lie at the same `locality`. A shard without a replica (a plain file on a shared
-    path) has no sources and counts as `CLUSTER`.
+    path, a result that only its job's shared path has) has no sources and counts as `CLUSTER`.
     """
 
     shard: Shard

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from headgate.model.data import Shard
+
+_RESULT = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,10 @@ class Job:
     runs real programs keeps there what to run. Jobs of one `kind` are expected to take alike times
     for alike tasks; one without a kind is a kind of its own. The same `submission_key` of the same
     user is the same job.
+
+    A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
+    more below the directory `results_path`, if any. Everything that a job leaves is removed
+    `keep_s` seconds after its end: `inf` is never, None leaves it to the cluster.
     """
 
     id: str
@@ -56,6 +63,9 @@ class Job:
     program: str = ""
     kind: str = ""
     submission_key: str = ""
+    result_replicas: int = 1
+    results_path: str = ""
+    keep_s: float | None = None
 
 
 class RunId(NamedTuple):
@@ -93,6 +103,14 @@ def result_ids(job: str, ordinal: int, parts: int) -> tuple[str, ...]:
     if parts == 1:
         return (result_id(job, ordinal),)
     return tuple(result_id(job, ordinal, part) for part in range(parts))
+
+
+def task_of_result(shard_id: str) -> tuple[str, int] | None:
+    """Return the job and the ordinal of the task whose result a shard is (part of), else None."""
+    job, _, rest = shard_id.rpartition("/")
+    if not job or shard_id.startswith("file:") or not _RESULT.fullmatch(rest):
+        return None
+    return job, int(rest.partition(".")[0])
 
 
 def part_sizes(output_bytes: int, parts: int) -> tuple[int, ...]:

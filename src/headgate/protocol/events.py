@@ -63,7 +63,7 @@ class BandwidthMeasured(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaAdded(Event):
-    """A node holds a whole, checked copy of a shard."""
+    """A node, or the job's shared path (`SHARED`), holds a whole, checked copy of a shard."""
 
     shard: Shard
     node: str
@@ -71,10 +71,17 @@ class ReplicaAdded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaLost(Event):
-    """A node no longer holds a copy of a shard."""
+    """A node, or the job's shared path (`SHARED`), no longer holds a copy of a shard."""
 
     shard: str
     node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsExpired(Event):
+    """The results of an ended job are not kept any longer: all their copies are removed."""
+
+    job: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

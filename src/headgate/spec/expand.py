@@ -17,7 +17,8 @@ A task belongs to the stage whose `first <= ordinal < first + tasks`; its index,
 every so many ordinals. One whose results come in several parts has their number in `parts`. `reads`
 names the data of the stage in the order of a task's reads, before any results; a stage that reads
 only results names none. One whose tasks save what they have done has the directory for that in
-`checkpoint`. A shard `file:<path>` is a whole file on a shared path.
+`checkpoint`. A shard `file:<path>` is a whole file on a shared path. A job whose results are also
+kept on a shared path has that path as `results_path`, beside `envs`.
 
 `Job.kind` is what the first stage runs: jobs that run the same are expected to take alike times.
 """
@@ -70,6 +71,10 @@ def expand(
             partitioned=reduce.partitioned,
             of=(len(tasks) - 1,) if stage.iterations else None,
         )
+    results_path = job_file.results.path
+    program = {"envs": job_file.envs, "stages": stages}
+    if results_path:
+        program |= {"results_path": results_path}
     return Job(
         id=job_id,
         name=job_file.name,
@@ -80,8 +85,11 @@ def expand(
         priority=job_file.priority,
         gang=job_file.gang,
         retries=stage.retries,
-        program=canonical({"envs": job_file.envs, "stages": stages}),
+        program=canonical(program),
         kind=stage.run,
+        result_replicas=job_file.results.replicas,
+        results_path=results_path,
+        keep_s=job_file.keep,
     )
 
 

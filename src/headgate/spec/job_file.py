@@ -14,7 +14,18 @@ from pydantic_core import PydanticCustomError
 from headgate.base.errors import nearest
 from headgate.spec.document import Document, Place, clipped, read_document
 from headgate.spec.forms import excess
-from headgate.spec.shape import Count, Name, Pairs, Positive, Priority, Shape, Size, shown, take
+from headgate.spec.shape import (
+    Count,
+    Keep,
+    Name,
+    Pairs,
+    Positive,
+    Priority,
+    Shape,
+    Size,
+    shown,
+    take,
+)
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -143,6 +154,19 @@ class Reduce(Update):
     ] = False
 
 
+class Results(Shape):
+    """How safely results are kept."""
+
+    replicas: Annotated[
+        int, Field(ge=1, le=8, description="nodes that keep a copy of each result")
+    ] = 1
+    path: Annotated[
+        str,
+        BeforeValidator(_shared_path),
+        Field(description="absolute path of a directory that all nodes see, for one more copy"),
+    ] = ""
+
+
 class JobFile(Shape):
     """A job as its user describes it, valid in itself; `expand` makes the tasks."""
 
@@ -156,6 +180,10 @@ class JobFile(Shape):
     tasks: Tasks | None = None
     update: Update | None = None
     reduce: Reduce | None = None
+    results: Annotated[Results, Field(description="how safely results are kept")] = Results()
+    keep: Annotated[
+        Keep, Field(description="time from the job's end to the removal of what it left")
+    ] = None
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
 
 

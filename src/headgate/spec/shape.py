@@ -8,6 +8,7 @@ a default to go on with, are named in `must`.
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -17,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
-from headgate.base.units import parse_size
+from headgate.base.units import parse_duration, parse_size
 from headgate.spec.document import Document, Place, clipped
 
 _MOST_BYTES = 2**60
@@ -218,6 +219,18 @@ def _pairs(value: Any) -> Any:
     return value
 
 
+def _keep(value: Any) -> Any:
+    if value == "forever":
+        return math.inf
+    try:
+        if isinstance(value, str) and parse_duration(value) > 0:
+            return parse_duration(value)
+    except ValueError:
+        pass
+    problem = "must be a duration or 'forever', not {value}; write one such as 12h or 7d"
+    raise PydanticCustomError("keep", problem, {"value": shown(value)})
+
+
 Name = Annotated[
     str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})
 ]
@@ -237,6 +250,16 @@ Size = Annotated[
 ]
 Pairs = Annotated[  # which shards of several data go to one task: those of equal index, or any
     str, BeforeValidator(_pairs), WithJsonSchema({"enum": ["index", "all"]})
+]
+Keep = Annotated[  # seconds; `inf` is forever, None where a file does not say
+    Annotated[float, Field(allow_inf_nan=True)] | None,
+    BeforeValidator(_keep),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^(forever|\s*[0-9]*\.?[0-9]+([eE][0-9]+)?\s*(s|min|h|d|w)\s*)$",
+        }
+    ),
 ]
 Rate = Annotated[float, Field(ge=1, le=1e18), BeforeValidator(_size)]  # bytes per second
 Seconds = Annotated[float, Field(ge=0, le=1e12)]

@@ -54,8 +54,8 @@ class Changes:
 
     @cached_property
     def shards(self) -> Ints:
-        """Shards of another size, or that came to or went from nodes, even if they are back."""
-        return self._rows("shards", "size_bytes", "replicas")
+        """Shards of another size, or of which copies came or went, even if they are back."""
+        return self._rows("shards", "size_bytes", "replicas", "shared")
 
     @cached_property
     def kinds(self) -> Ints:

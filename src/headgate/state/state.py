@@ -219,6 +219,7 @@ class State(View):
             self.names.shards.append(shard.id)
             self.shards.size_bytes.append(shard.size_bytes)
             self.shards.replicas.append(())
+            self.shards.shared.append(0)
         elif shard.size_bytes != self.shards.size_bytes[row]:
             self.shards.size_bytes[row] = shard.size_bytes
         return row
@@ -228,6 +229,11 @@ class State(View):
         held = self.shards.replicas[shard]
         if node not in held:
             self.shards.replicas[shard] = tuple(sorted((*held, node)))
+
+    def set_replica(self, shard: int, node: int) -> None:
+        """Note that a node, and nothing else, holds a shard; copies of earlier content are void."""
+        self.shards.replicas[shard] = (node,)
+        self.shards.shared[shard] = 0
 
     def remove_replica(self, shard: int, node: int) -> None:
         """Note that a node no longer holds a shard."""
@@ -258,7 +264,7 @@ class State(View):
             (jobs.waiting, 0), (jobs.waiting_cpu, 0), (jobs.running, 0), (jobs.running_cpu, 0),
             (jobs.unfinished, count), (jobs.held_gpus, 0), (jobs.peak_gpus, 0),
             (jobs.submitted_at, self.now), (jobs.started_at, math.nan), (jobs.ended_at, math.nan),
-            (jobs.message, None), (jobs.lost_gpu_s, 0.0),
+            (jobs.expired_at, math.nan), (jobs.message, None), (jobs.lost_gpu_s, 0.0),
             (jobs.read_node_bytes, 0), (jobs.read_rack_bytes, 0), (jobs.read_cluster_bytes, 0),
         ):  # fmt: skip
             column.append(value)
@@ -362,6 +368,22 @@ class State(View):
         for shard in rows:
             self.result_of[shard] = task
         return rows
+
+    def is_kept(self, shard: int) -> bool:
+        """Return whether any node, or the job's shared path, holds a copy of a result."""
+        return bool(self.shards.replicas[shard]) or bool(self.shards.shared[shard])
+
+    def expire(self, job: int) -> None:
+        """Give up all copies of the results of a job that has ended; O(its tasks)."""
+        if self.jobs.state[job] not in ENDED:
+            raise self.broken("results of a job in flight were given up", "job", job)
+        spec, known = self.job(job), self.names.shard_rows
+        for ordinal, task in enumerate(spec.tasks):
+            for name in result_ids(spec.id, ordinal, task.parts):
+                if name in known:
+                    self.shards.replicas[known[name]] = ()
+                    self.shards.shared[known[name]] = 0
+        self.jobs.expired_at[job] = self.now
 
     def remember(self, memo: Mapping[str, Mapping[str, float]]) -> None:
         """Keep what a policy wants to remember: column -> job -> number."""

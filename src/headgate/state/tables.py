@@ -64,6 +64,7 @@ class JobTable(Generic[C]):
     submitted_at: C
     started_at: C  # of its first run, NaN before
     ended_at: C  # NaN before
+    expired_at: C  # when what it had left was given up, NaN before
     message: C  # why it failed or who cancelled it, None otherwise
     lost_gpu_s: C  # GPU seconds of runs that ended without a result, less what is saved of them
     read_node_bytes: C  # read by all its runs, killed ones included, on the node,
@@ -109,6 +110,7 @@ class ShardTable(Generic[C, L]):
 
     size_bytes: C
     replicas: L  # rows of nodes, ascending
+    shared: C  # u1: 1 where its job's shared path has a copy
 
 
 @dataclass(slots=True)
@@ -129,11 +131,12 @@ class KindTable(Generic[C]):
 GPU_FREE, GPU_GONE = -1, -2
 
 _DTYPES: dict[str, str] = {
-    "state": "u1", "alive": "u1", "gang": "u1",
+    "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1",
     "memory_bytes": "i8", "size_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "lost_gpu_s": "f8", "compute_s": "f8", "held_s": "f8", "checkpoint_s": "f8", "progress_s": "f8",
+    "expired_at": "f8",
     "held": "O", "message": "O", "spec": "O",
 }  # fmt: skip
 

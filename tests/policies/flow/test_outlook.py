@@ -55,12 +55,12 @@ def test_it_happens_as_planned(data: st.DataObject) -> None:
     assert (digest(snapshot), digest(bench.engine.state)) == (before, seen)
 
     then = done(bench, policy, nodes)
-    old = {key: run.id for key, run in bench.runs.items()}
-    new = {key: run for key, run in then.runs.items() if old.get(key) != run.id}
+    old = {key: launch.run for key, launch in bench.runs.items()}
+    new = {key: launch for key, launch in then.runs.items() if old.get(key) != launch.run}
     assert {(s.job, s.ordinal): (s.node, s.gpus) for s in told.starts} == {
-        key: (run.node, run.gpus) for key, run in new.items()
+        key: (launch.node, launch.gpus) for key, launch in new.items()
     }
-    gone = {key for key, launch in old.items() if key not in then.runs or key in new}
+    gone = {key for key in old if key not in then.runs or key in new}
     assert {(c.job, c.ordinal) for c in told.cuts} == gone
     state = then.engine.state
     assert told.free_gpus == sum(state.nodes.free_gpus[n] for n in state.live_nodes())
@@ -69,7 +69,7 @@ def test_it_happens_as_planned(data: st.DataObject) -> None:
         assert job.held_gpus == snapshot.jobs.held_gpus[row]
         assert job.holds_gpus == state.jobs.held_gpus[row]
         assert job.waiting_tasks == len(state.waiting_of(row))
-        reads = [r for key, run in new.items() if key[0] == job.job for r in run.reads]
+        reads = [r for key, launch in new.items() if key[0] == job.job for r in launch.reads]
         for where, size_bytes in enumerate(job.read_bytes):
             assert size_bytes == sum(r.shard.size_bytes for r in reads if r.locality == where)
         assert job.lost_gpu_s == sum(

@@ -121,7 +121,7 @@ def test_a_gpu_that_is_freed_goes_where_was_said(data: st.DataObject) -> None:
         name = f"{snapshot.job(snapshot.tasks.job[task]).id}/{snapshot.ordinal(task)}"
         assert freed.starts_on == then.where().get(name)
         taken = [
-            f"{run.job}/{run.ordinal}"
+            f"{run.run.job}/{run.run.ordinal}"
             for key, run in then.runs.items()
             if key not in runs and (run.node, run.gpus) == (freed.node, gpu)
         ]

@@ -1,0 +1,257 @@
+"""Further copies of results: as many as each job wants, made in the background.
+
+What lacks copies follows from what has changed in the state since the last look, so a result that
+was just made and one whose node was just lost are the same case. A copy counts once the engine
+knows of it; one that lies on a node by then is found again without being moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import zlib
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.live.link import Places
+from headgate.live.shared import find_shared
+from headgate.live.split import Place, choose_further
+from headgate.model import SHARED, Job, Shard, task_of_result
+from headgate.protocol import Event, ReplicaAdded, ReplicaLost
+from headgate.state import JobState, Snapshot, TaskState
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 1.0
+_RETRY_S = 60.0
+_PER_LOOK = 1000  # results
+_COPY_S = 3600.0  # a transfer that stands still ends long before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """Where a result of a job lies; `attempt` is the run that made it."""
+
+    job: Job
+    shard: Shard
+    attempt: int
+    holders: tuple[str, ...]
+    shared: bool
+
+    @property
+    def missing(self) -> int:
+        """How many nodes more should have one."""
+        return max(0, self.job.result_replicas - len(self.holders))
+
+    @property
+    def misses_shared(self) -> bool:
+        """Whether the one on the job's shared path is missing."""
+        return bool(self.job.results_path) and not self.shared
+
+
+def copies_of(view: Snapshot, row: int) -> Copies | None:
+    """Return where a shard lies that is a result; None for all others, and for what is not kept.
+
+    None, too, for a result that no node has, and for one whose job wants no further copies.
+    """
+    holders = view.replicas(row)
+    found = task_of_result(view.names.shards[row]) if holders else None
+    job_row = None if found is None else view.names.job_rows.get(found[0])
+    if found is None or job_row is None:
+        return None
+    job, task = view.job(job_row), view.tasks_of(job_row)[found[1]]
+    wanted = job.result_replicas > 1 or job.results_path
+    kept = math.isnan(view.jobs.expired_at[job_row])
+    if not (wanted and kept and view.tasks.state[task] == TaskState.FINISHED):
+        return None
+    return Copies(
+        job=job,
+        shard=Shard(id=view.names.shards[row], size_bytes=view.shards.size_bytes[row]),
+        attempt=view.tasks.attempts[task],
+        holders=tuple(view.node(node).id for node in holders),
+        shared=bool(view.shards.shared[row]),
+    )
+
+
+def _is_needed(view: Snapshot, row: int) -> bool:
+    """Say whether a shard is a result of a job in flight."""
+    found = task_of_result(view.names.shards[row])
+    job = None if found is None else view.names.job_rows.get(found[0])
+    return job is not None and view.jobs.state[job] == JobState.ACTIVE
+
+
+def _is_shared(view: Snapshot, row: int) -> bool:
+    """Say whether the file of a result is there whole below its job's shared path."""
+    shard = Shard(id=view.names.shards[row], size_bytes=view.shards.size_bytes[row])
+    job = view.job(view.names.job_rows[shard.id.rpartition("/")[0]])
+    return find_shared(job.results_path, shard) is not None
+
+
+class Replicator:
+    """Has nodes copy results, about one at a time per node; runs on the loop that talks with Ray.
+
+    A look costs what has changed since the last one. What cannot be copied now is tried again when
+    nodes come or go, and once a minute.
+    """
+
+    def __init__(
+        self,
+        *,
+        agents: dict[str, Any],
+        reports: dict[str, dict[str, Any]],
+        places: Places,
+        post: Callable[[Sequence[Event]], Future[None]],
+        now: Callable[[], float],
+        snapshot: Callable[[], Snapshot],
+    ) -> None:
+        """`agents`, `reports` and `places` are those of the nodes that are up, kept by others."""
+        self._agents, self._reports, self._places = agents, reports, places
+        self._post, self._now, self._snapshot = post, now, snapshot
+        self._seen: Snapshot | None = None
+        self._ready: dict[int, None] = {}  # rows of shards to look at, in order
+        self._waiting: dict[int, None] = {}  # the same, not before something changes
+        self._copying: dict[int, asyncio.Task[None]] = {}
+        self._failed: dict[int, set[str]] = {}  # nodes where a copy failed, until it waits
+        self._retry_at = 0.0
+        self._up: frozenset[str] = frozenset()
+        self._checks: set[asyncio.Task[None]] = set()
+        self._short: set[str] = set()  # jobs of which it was said that copies are missing
+
+    async def run(self) -> None:
+        """Look again and again until cancelled; a failed look is logged and made again."""
+        while True:
+            try:
+                self._look()
+            except Exception:  # the outside fails in many ways, and none of them may end this
+                log.exception("looking for missing copies of results failed")
+            await asyncio.sleep(_LOOK_S)
+
+    def _look(self) -> None:
+        self._take_up(self._snapshot())
+        self._fill()
+
+    def _fill(self) -> None:
+        """Start copies, as many at a time as there are nodes."""
+        view, most = self._snapshot(), max(2, len(self._up))
+        for row in [row for row, _ in zip(self._ready, range(_PER_LOOK), strict=False)]:
+            if len(self._copying) >= most:
+                break
+            del self._ready[row]
+            if row not in self._copying:  # else it is looked at again when that has ended
+                self._take(row, copies_of(view, row))
+
+    def _take_up(self, view: Snapshot) -> None:
+        """Note the shards that may lack copies."""
+        changes = None if self._seen is None else view.changes(self._seen)
+        rows = range(len(view.shards.size_bytes)) if changes is None else changes.shards.tolist()
+        self._ready.update((row, None) for row in rows if copies_of(view, row) is not None)
+        self._seen = view
+        alone = [row for row in rows if view.shards.shared[row] and not view.replicas(row)]
+        if alone:
+            check = asyncio.create_task(self._check_shared(view, alone))
+            self._checks.add(check)
+            check.add_done_callback(self._checks.discard)
+        up = frozenset(self._agents)
+        if up != self._up or self._now() >= self._retry_at:
+            self._up, self._retry_at = up, self._now() + _RETRY_S
+            self._ready.update(self._waiting)
+            self._waiting.clear()
+
+    def _take(self, row: int, now: Copies | None) -> None:
+        """Start to make the copies that a result lacks, or have it wait where none can be made."""
+        if now is None or not (now.missing or now.misses_shared):
+            self._failed.pop(row, None)
+            if now is not None:
+                self._short.discard(now.job.id)
+            return
+        source = next((n for n in now.holders if n in self._agents), None)
+        targets = self._targets(now, self._failed.get(row, set()))
+        if source is None or not targets:
+            if source is not None:  # else its node is just being lost
+                self._say(now, "no other node with room for it is up")
+            self._waiting[row] = None
+            self._failed.pop(row, None)
+            return
+        self._copying[row] = asyncio.create_task(self._supply(row, now, source, targets))
+
+    def _targets(self, now: Copies, failed: Collection[str]) -> tuple[str, ...]:
+        places = [
+            Place(name, self._places.members[name].rack, self._reports[name]["disk_free_bytes"])
+            for name in self._agents
+            if name not in failed and name in self._places.members and name in self._reports
+        ]
+        turn = zlib.crc32(now.shard.id.encode())  # alike for a copy that is tried again
+        size_bytes = now.shard.size_bytes
+        nodes = choose_further(turn, places, now.holders, now.missing, size_bytes=size_bytes)
+        return (*nodes, SHARED) if now.misses_shared and SHARED not in failed else nodes
+
+    async def _supply(
+        self, row: int, before: Copies, source: str, targets: tuple[str, ...]
+    ) -> None:
+        """Make copies, and let the engine know of each; what fails is tried again elsewhere."""
+        try:
+            for target in targets:
+                problem = await self._make(row, before, source, target)
+                if problem:
+                    self._failed.setdefault(row, set()).add(target)
+                    self._say(before, problem)
+        finally:
+            del self._copying[row]
+            self._ready[row] = None  # to see what is missing now
+        self._fill()  # unless cancelled
+
+    async def _make(self, row: int, before: Copies, source: str, target: str) -> str:
+        """Make one copy and post it, unless the result is another one by then; return a problem."""
+        from ray.exceptions import RayError
+
+        try:
+            await asyncio.wait_for(self._copy(before, source, target), _COPY_S)
+        except (RayError, TimeoutError, KeyError) as error:  # KeyError: a node has just gone
+            where = f"on {target}" if target else f"below {before.job.results_path}"
+            cause = getattr(error, "cause", None) or error
+            text = str(cause).partition("\n")[0] or type(cause).__name__
+            return f"{where}: {text}"
+        now = copies_of(self._snapshot(), row)
+        if now is not None and (now.attempt, now.shard) == (before.attempt, before.shard):
+            event = ReplicaAdded(at=self._now(), shard=now.shard, node=target)
+            await asyncio.wrap_future(self._post([event]))
+        return ""
+
+    def _copy(self, what: Copies, source: str, target: str) -> Awaitable[Any]:
+        copied: Awaitable[Any]
+        if target == SHARED:
+            share = self._agents[source].share_result
+            copied = share.remote(what.shard.id, what.job.results_path)
+        else:
+            copy_from = self._agents[target].copy_from
+            copied = copy_from.remote(what.shard.id, *self._places.addresses[source])
+        return copied
+
+    async def _check_shared(self, view: Snapshot, rows: Sequence[int]) -> None:
+        """See to it that results which only a shared path has are there while a job needs them.
+
+        A user may have removed them, or the path is gone: then their tasks run again.
+        """
+        missing = await asyncio.to_thread(
+            lambda: [row for row in rows if _is_needed(view, row) and not _is_shared(view, row)]
+        )
+        lost = [
+            ReplicaLost(at=self._now(), shard=view.names.shards[row], node=SHARED)
+            for row in missing
+        ]
+        if lost:
+            await asyncio.wrap_future(self._post(lost))
+
+    def _say(self, now: Copies, problem: str) -> None:
+        """Log that copies are missing, once for each job until one of its results has all."""
+        if now.job.id in self._short:
+            return
+        self._short.add(now.job.id)
+        log.warning(
+            "results of %s: %s has %d of %d copies%s: %s",
+            now.job.id, now.shard.id, len(now.holders), now.job.result_replicas,
+            ", none on its shared path" if now.misses_shared else "", problem,
+        )  # fmt: skip

@@ -1,0 +1,53 @@
+"""What lies on a node and is of no use any more, by its own report and what the engine knows.
+
+Nothing is remembered for it: every report is compared anew, so what could not be removed once (the
+node was away, its agent did not answer, the controller ended) is found again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from headgate.live.agent import AgentReport, Leftovers
+from headgate.state import Snapshot
+from headgate.state.life import ENDED
+
+
+def leftovers(view: Snapshot, report: AgentReport, being_put: Collection[str]) -> Leftovers:
+    """Return what a node reports and nothing needs any more; O(what is reported).
+
+    That are jobs whose results have expired, scratch of jobs that have ended, and shards of
+    datasets that were removed, or put half-way by a client that is gone.
+    """
+    rows = {job: row for job in report.jobs if (row := _row(view, job)) is not None}
+    expired = [job for job, row in rows.items() if not math.isnan(view.jobs.expired_at[row])]
+    ended = [job for job in report.scratch if job in rows and view.jobs.state[rows[job]] in ENDED]
+    return Leftovers(
+        jobs=tuple(expired),
+        scratch=tuple(ended),
+        shards=tuple(
+            shard.id
+            for shard in report.shards
+            if is_dataset_shard(shard.id)
+            and shard.id.partition(":")[0] not in being_put
+            and not _in_dataset(view, shard.id)
+        ),
+    )
+
+
+def is_dataset_shard(shard: str) -> bool:
+    """Say whether a shard id names a part of a dataset (`name:00000`), not a result or a file."""
+    name, colon, number = shard.partition(":")
+    return bool(colon) and "/" not in name and number.isdigit()
+
+
+def _in_dataset(view: Snapshot, shard: str) -> bool:
+    name, _, number = shard.partition(":")
+    dataset = view.datasets.get(name)
+    return dataset is not None and any(s.id == shard for s in dataset.shards[int(number) :][:1])
+
+
+def _row(view: Snapshot, job: str) -> int | None:
+    row = view.names.job_rows.get(job)
+    return None if row is None or row >= len(view.jobs.state) else row
