@@ -161,7 +161,7 @@ def test_put_whose_client_died_is_given_up_but_not_one_that_is_at_work(
 ) -> None:
     engine = Engine()
     puts = Puts(membership := _membership(engine))
-    with puts._claimed("d", "ada", engine.snapshot()):
+    with puts._moving("d", 0, "ada", engine.snapshot):
         assert membership.being_put() == ("d",)
         monkeypatch.setattr(datasets, "_IDLE_S", 0.0)
         assert membership.being_put() == ("d",), "its shard is just coming in"
