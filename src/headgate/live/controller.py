@@ -33,11 +33,13 @@ from headgate.live.durable import DurableEngine
 from headgate.live.expiry import Expiry
 from headgate.live.flight import fetch
 from headgate.live.membership import Membership
+from headgate.live.node_supervisor import NodeSupervisor
 from headgate.live.ray_nodes import in_short
 from headgate.live.replication import Replicator
 from headgate.live.shared import find_shared
 from headgate.live.store import read_pieces
 from headgate.live.submission import Submissions
+from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
 from headgate.model import Dataset, LogPiece, Queue, RunId, Shard, result_ids
 from headgate.protocol import (
@@ -79,7 +81,7 @@ class Controller:
         `policies(None)` makes the policy in force, `policies(text)` any other. `keep_results_s`
         holds for jobs that do not say how long after their end they are kept.
         """
-        self._facts, self._policies = facts, policies
+        self._state, self._facts, self._policies = state, facts, policies
         self._durable = DurableEngine(state / "journal.db")
         self._engine = self._durable.engine
         self.world = LiveWorld(
@@ -132,8 +134,13 @@ class Controller:
         self.world.submit(self._engine.outstanding(), self._engine.asked)
         self._thread.start()
         self._set_queues(view)
-        for work in (self.membership, self._replicator, self._expiry):
-            self.world.start(work.run())
+        self.world.start(self.membership.run())
+        for what, work in (
+            ("restarting nodes", NodeSupervisor(self._state).run),
+            ("copying results", self._replicator.run),
+            ("expiring results", self._expiry.run),
+        ):
+            self.world.start(supervise(what, work))
 
     def stop(self) -> None:
         """Stop scheduling and close the journal; what runs goes on running."""
@@ -161,7 +168,7 @@ class Controller:
                 record=lambda batch: self._durable.record(self.world.inbox, batch),
                 observe=(self._observe,),
             )
-        except Exception:
+        except BaseException:  # the process ends, whatever it was
             # An engine that broke a law must not go on: the next controller starts from the
             # journal, and the log has the story.
             log.exception("the engine stopped")
