@@ -133,7 +133,7 @@ def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
     member = Member(
         name="n1", ray_id="r", rack="r0", address="a", gpus=1, cpus=1, gpu_memory_bytes=1
     )
-    assert asyncio.run(membership._meet(member, {})) is not separate_users
+    assert asyncio.run(membership._meet(member)) is not separate_users
     assert any(isinstance(event, NodeJoined) for event in posted) is not separate_users
     assert ("--shared-account" in caplog.text) is separate_users
 
@@ -197,7 +197,7 @@ def test_put_whose_client_died_is_given_up_but_not_one_that_is_at_work(
 ) -> None:
     engine = Engine()
     puts = Puts(membership := _membership(engine), token="")
-    with puts._claimed("d", "ada", engine.snapshot()):
+    with puts._moving("d", 0, "ada", engine.snapshot):
         assert membership.being_put() == ("d",)
         monkeypatch.setattr(datasets, "_IDLE_S", 0.0)
         assert membership.being_put() == ("d",), "its shard is just coming in"

@@ -9,6 +9,7 @@ from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
 
 _STATUS = {
     "bad_spec": 400,
+    "timeout": 408,
     "too_large": 413,
     "forbidden": 403,
     "no_account": 403,

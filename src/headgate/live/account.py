@@ -109,6 +109,8 @@ def unusable(users: str, problem: str) -> Problem:
 
 def file_sizes(account: Account, paths: Sequence[str]) -> dict[str, int]:
     """Return the sizes of the regular files among `paths`, as far as this user can see them."""
+    if not paths:
+        return {}
     done = subprocess.run(
         ["xargs", "-0", "-r", "stat", "-L", "--printf=%s %f %n\\0", "--"],
         **account.options(),

@@ -166,6 +166,8 @@ class NodeAgent:
         path = log_path(self._root, self._node, run)
         try:
             with path.open("rb") as file:
+                if offset >= os.fstat(file.fileno()).st_size:  # it may be more than can be sought
+                    return b""
                 file.seek(offset)
                 return file.read(limit)
         except FileNotFoundError:

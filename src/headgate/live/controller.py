@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,9 @@ import numpy as np
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.decision import Policy
 from headgate.decision.certified import Certified, Certifying
-from headgate.decision.door import refuse
 from headgate.decision.lookup import dataset_of, job_row, task_row
 from headgate.engine import drive
-from headgate.live.account import Account, account_for, file_sizes, unusable, why_unusable
+from headgate.live.claims import Claims
 from headgate.live.config import PROBE_PERIOD_S
 from headgate.live.datasets import Puts
 from headgate.live.durable import DurableEngine
@@ -36,10 +35,12 @@ from headgate.live.flight import fetch
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
 from headgate.live.private import secret
+from headgate.live.ray_nodes import in_short
 from headgate.live.records import program_of
 from headgate.live.replication import Replicator
 from headgate.live.shared import copy_shared
 from headgate.live.store import read_pieces
+from headgate.live.submission import Submissions
 from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
 from headgate.model import Dataset, Job, LogPiece, Queue, RunId, Shard, result_ids
@@ -48,13 +49,10 @@ from headgate.protocol import (
     DatasetRemoved,
     Event,
     JobCancelled,
-    JobSubmitted,
     NodeLost,
     QueueChanged,
     ReplicaLost,
 )
-from headgate.protocol.reasons import PolicyRefuses
-from headgate.spec import JobFile, expand, load_job
 from headgate.state import JobState, Snapshot
 from headgate.state.life import ENDED, HOLDING
 
@@ -85,9 +83,8 @@ class Controller:
         """Open the journal in `state`, rebuild the engine, and take up what was under way.
 
         `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users` is
-        as of `Membership`; with `check_users` tasks run on this machine, so that a submission can
-        find out whether its user is able to run them. `keep_results_s` holds for jobs that do not
-        say how long after their end they are kept.
+        as of `Membership`, `check_users` as of `Submissions`. `keep_results_s` holds for jobs that
+        do not say how long after their end they are kept.
         """
         self._state, self._facts, self._policies = state, facts, policies
         self._durable = DurableEngine(state / "journal.db")
@@ -98,11 +95,8 @@ class Controller:
         self._token = token = secret(state / "shard-token")
         self._changed = threading.Condition()
         self._published = self._engine.snapshot()
-        engine: dict[str, Any] = {
-            "post": self.world.inbox.post,
-            "now": self.world.now,
-            "snapshot": self.snapshot,
-        }
+        view: dict[str, Any] = {"now": self.world.now, "snapshot": self.snapshot}
+        engine = {**view, "post": self.world.inbox.post}
         self.membership = Membership(
             root=state / "nodes",
             places=self.world.places,
@@ -111,8 +105,6 @@ class Controller:
             separate_users=separate_users,
             probe_period_s=probe_period_s,
         )
-        self._check_users = check_users
-        self._able_users: set[str] = set()
         self._replicator = Replicator(
             agents=self.membership.agents,
             reports=self.membership.reports,
@@ -122,8 +114,16 @@ class Controller:
         self._keep_results_s = keep_results_s
         self._expiry = Expiry(default_s=keep_results_s, **engine)
         self._puts = Puts(self.membership, token=token)
-        self._submitting = threading.Lock()
+        self._claims = Claims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
+        self._submissions = Submissions(
+            claims=self._claims,
+            policy=self.world.policy,
+            handle=self._handle,
+            may_read=self.may_read,
+            check_users=check_users,
+            **view,
+        )
         self._queues = queues
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
 
@@ -146,6 +146,7 @@ class Controller:
 
     def stop(self) -> None:
         """Stop scheduling and close the journal; what runs goes on running."""
+        self._submissions.close()
         self.world.inbox.close()
         self._thread.join(timeout=_STOP_S)
         self.world.close()
@@ -264,79 +265,11 @@ class Controller:
 
     def submit(self, text: str, *, user: str, key: str | None, public: bool = False) -> str:
         """Submit a job file and return the job's id, once it is durable and handled."""
-        with self._submitting:
-            names = self._published.names
-            if key:
-                for job in reversed(names.jobs):
-                    if job.submission_key == key and job.user == user:
-                        return job.id
-            job = self._job(text, user=user, key=key or "")
-            job = replace(job, public=job.public or public)
-            self._handle([JobSubmitted(at=self.world.now(), job=job)])
-            return job.id
+        return self._submissions.submit(text, user=user, key=key, public=public)
 
     def check(self, text: str, *, user: str) -> str:
         """Do all that `submit` does short of submitting."""
-        return self._job(text, user=user, key="").id
-
-    def _job(self, text: str, *, user: str, key: str) -> Job:
-        view = self._published
-        job_file = load_job(text)
-        account = self._account_of(user)
-        self._refuse_unreadable(view, job_file, user)
-        if job_file.queue not in view.names.queue_rows:
-            known = ", ".join(sorted(view.names.queue_rows))
-            problem = Problem(
-                path="queue",
-                problem=f"there is no queue '{job_file.queue}'",
-                hint=f"known: {known}",
-            )
-            raise SpecError([problem])
-        job = expand(
-            job_file,
-            job_id=f"{job_file.name}-{view.next_job}",
-            user=user,
-            datasets={name: dataset.shards for name, dataset in view.datasets.items()},
-            file_sizes=file_sizes(
-                account, [f for data in job_file.data.values() for f in data.files or ()]
-            ),
-        )
-        if job.results_path and not Path(job.results_path).is_dir():
-            problem = Problem(
-                path="results.path",
-                problem=f"there is no directory '{job.results_path}'",
-                hint="make it on a path that all nodes see",
-            )
-            raise SpecError([problem])
-        nodes = [view.node(row) for row in view.live_nodes()]
-        queue = view.queue(view.names.queue_rows[job.queue])
-        reason = refuse(job, queue, nodes, self.world.policy)
-        if reason is not None:
-            code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
-            raise SpecError([Problem(path="", problem=str(reason))], code=code)
-        return replace(job, submission_key=key)
-
-    def _account_of(self, user: str) -> Account:
-        """Return whom a user's tasks run as; SpecError when that user cannot run them here."""
-        account = account_for(user)
-        ours = account.uid == os.geteuid()
-        if self._check_users and not ours and user not in self._able_users:
-            if problem := why_unusable(account):
-                raise SpecError([unusable(user, problem)])
-            self._able_users.add(user)
-        return account
-
-    def _refuse_unreadable(self, view: Snapshot, job_file: JobFile, user: str) -> None:
-        """Raise SpecError `forbidden` for datasets that this user may not read."""
-        problems = []
-        for name, data in job_file.data.items():
-            found = view.datasets.get(data.from_ or "")
-            if found is not None and not self.may_read(found, user):
-                hint = "its owner can open it: headgate data put --public"
-                text = f"dataset {found.name} belongs to {found.user}"
-                problems.append(Problem(path=f"data.{name}.from", problem=text, hint=hint))
-        if problems:
-            raise SpecError(problems, code="forbidden")
+        return self._submissions.check(text, user=user)
 
     def may_read(self, owned: Job | Dataset, user: str) -> bool:
         """Say whether a user may read what a job wrote, or a dataset."""
@@ -351,10 +284,13 @@ class Controller:
             raise SpecError([Problem(path=job, problem=text)], code="forbidden")
         state = JobState(view.jobs.state[row])
         if state in (*ENDED, JobState.STOPPING):
-            text = f"job {job} is {state.name.lower()} already"
-            raise SpecError([Problem(path=job, problem=text)], code="already_ended")
-        if not dry_run:
-            self._handle([JobCancelled(at=self.world.now(), job=job, by=user)])
+            raise _ended_already(job, state)
+        if dry_run:
+            return
+        self._handle([JobCancelled(at=self.world.now(), job=job, by=user)])
+        after = self._published.jobs
+        if JobState(after.state[row]) in ENDED and after.message[row] != f"cancelled by {user}":
+            raise _ended_already(job, JobState(after.state[row]))  # before it was handled
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         """Return what a run has written from a byte offset on; the last attempt by default."""
@@ -379,7 +315,9 @@ class Controller:
         try:
             data = max(ray.get(calls, timeout=_AGENT_S), key=len)
         except RayError as error:
-            raise WorldError(f"the log cannot be read: {error}", code="unreachable") from error
+            log.warning("the log of %s/%d cannot be read: %s", job, ordinal, error)
+            text = f"the log cannot be read: {in_short(error)}"
+            raise WorldError(text, code="unreachable") from error
         return LogPiece(
             text=data.decode(errors="replace"),
             next_offset=offset + len(data),
@@ -459,18 +397,20 @@ class Controller:
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str
     ) -> Mapping[str, Any]:
         """Place one shard of a dataset that is being put."""
-        return self._puts.put_shard(
-            dataset, index, pieces, replicas=replicas, user=user, view=self._published
-        )
+        with self._claims.using([dataset]):
+            return self._puts.put_shard(
+                dataset, index, pieces, replicas=replicas, user=user, snapshot=self.snapshot
+            )
 
     def commit_dataset(
         self, dataset: str, *, shards: int, user: str, public: bool = False
     ) -> Dataset:
         """Make a dataset visible, at once and durably; everybody may read a public one."""
-        at = self.world.now()
-        self._handle(self._puts.finished(dataset, shards, user=user, public=public, at=at))
-        self._puts.committed(dataset, shards)
-        return self._published.datasets[dataset]
+        at, puts = self.world.now(), self._puts
+        with self._claims.using([dataset]):
+            with puts.committing(dataset, shards, user=user, public=public, at=at) as events:
+                self._handle(events)
+            return self._published.datasets[dataset]
 
     def abandon_dataset(self, dataset: str, *, user: str) -> None:
         """Remove what was placed of a dataset that will not be committed."""
@@ -478,13 +418,17 @@ class Controller:
 
     def remove_dataset(self, dataset: str, *, user: str, dry_run: bool = False) -> None:
         """Remove a dataset that no job in flight reads; `not_found`, `forbidden`, `in_use`."""
+        with self._claims.removing(dataset):
+            self._remove_dataset(dataset, user, dry_run=dry_run)
+
+    def _remove_dataset(self, dataset: str, user: str, *, dry_run: bool) -> None:
         view = self._published
         found = dataset_of(view, dataset)
         if user not in (found.user, *self.admins):
             text = f"dataset {dataset} belongs to {found.user}"
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
         rows = [view.names.shard_rows[shard.id] for shard in found.shards]
-        self._refuse_in_use(view, dataset, set(rows))
+        self._refuse_in_use(view, found)
         if dry_run:
             return
         at = self.world.now()
@@ -497,11 +441,13 @@ class Controller:
         for row, nodes in holders.items():
             self._puts.remove(view.names.shards[row], nodes)
 
-    def _refuse_in_use(self, view: Snapshot, dataset: str, rows: set[int]) -> None:
-        for job in _in_flight(view):
-            if any(rows.intersection(view.reads(task)) for task in view.tasks_of(job)):
-                text = f"dataset {dataset} is read by {view.job(job).id}, which has not ended"
-                raise SpecError([Problem(path=dataset, problem=text)], code="in_use")
+    def _refuse_in_use(self, view: Snapshot, dataset: Dataset) -> None:
+        """Raise SpecError `in_use` for a dataset that a job reads; O(shards of jobs in flight)."""
+        shards = {shard.id for shard in dataset.shards}
+        for job in (view.job(row) for row in _in_flight(view)):
+            if any(shard.id in shards for shard in job.shards):
+                text = f"dataset {dataset.name} is read by {job.id}, which has not ended"
+                raise SpecError([Problem(path=dataset.name, problem=text)], code="in_use")
 
 
 def _not_taken_up(full: WorldError | None) -> WorldError:
@@ -513,3 +459,8 @@ def _not_taken_up(full: WorldError | None) -> WorldError:
 def _in_flight(view: Snapshot) -> list[int]:
     rows: list[int] = np.flatnonzero(~np.isin(view.jobs.state.array(), ENDED)).tolist()
     return rows
+
+
+def _ended_already(job: str, state: JobState) -> SpecError:
+    text = f"job {job} is {state.name.lower()} already"
+    return SpecError([Problem(path=job, problem=text)], code="already_ended")

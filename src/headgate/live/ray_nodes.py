@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil
 
-from headgate.base.errors import WorldError
+from headgate.base.errors import HeadgateError, WorldError
 from headgate.live.private import private_files, secret
 from headgate.model import Gpu, Node
 
@@ -274,6 +274,16 @@ def members() -> tuple[Member, ...]:
         m if named[m.name] == 1 else replace(m, name=f"{m.name}-{m.ray_id[:8]}") for m in found
     ]
     return tuple(sorted((m for m in found if m.gpus or m.cpus), key=lambda m: m.name))
+
+
+def in_short(error: Exception) -> str:
+    """Return in a line what a RayError means; its own text holds another process's traceback."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, HeadgateError):
+        return str(cause)
+    if isinstance(error, TimeoutError):
+        return "no answer came in time"
+    return f"{type(cause or error).__name__}; the controller's log says more"
 
 
 def _head_command(address: str, temp: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
-from headgate.spec.document import Document, Place, read_document
+from headgate.spec.document import Document, Place, clipped, read_document
 from headgate.spec.forms import excess
 from headgate.spec.shape import (
     Count,
@@ -395,13 +396,14 @@ def _check_params(document: Document, place: Place, value: Any) -> None:
 
 
 def _check_data(document: Document, job: JobFile) -> None:
-    read = job.tasks.for_each or [] if job.tasks else []
-    for number, name in enumerate(read):
+    named = job.tasks.for_each or [] if job.tasks else []
+    read = frozenset(named)
+    for number, name in enumerate(named):
         if name not in job.data and document.is_clean(("data",)):
             single = isinstance(document.data["tasks"]["for_each"], str)
             at: Place = ("tasks", "for_each") if single else ("tasks", "for_each", number)
-            hint = nearest(name, job.data) or "name it under 'data'"
-            document.add(at, f"unknown data '{name}'", hint)
+            hint = partial(_nearest_data, name, job)
+            document.add(at, f"unknown data '{clipped(name)}'", hint)
     for name, data in job.data.items():
         place = ("data", name)
         if (data.from_ is None) == (data.files is None):
@@ -414,6 +416,10 @@ def _check_data(document: Document, job: JobFile) -> None:
                 document.add((*place, "files", number), problem, "tasks run on other nodes")
         if job.tasks and name not in read and document.is_clean(("tasks", "for_each")):
             document.add(place, f"nothing reads '{name}'", "name it in tasks.for_each")
+
+
+def _nearest_data(name: str, job: JobFile) -> str:
+    return nearest(name, job.data) or "name it under 'data'"
 
 
 def _check_envs(document: Document, job: JobFile) -> None:
