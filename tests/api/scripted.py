@@ -170,7 +170,7 @@ class ScriptedController:
         with self.lock:
             return self._made(text, user).id
 
-    def cancel(self, job: str, *, user: str) -> None:
+    def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
         with self.lock:
             state = self.engine.state
             row = state.names.job_rows[job]
@@ -180,7 +180,8 @@ class ScriptedController:
             if state.jobs.state[row] >= 3:
                 text = f"job {job} has ended"
                 raise SpecError([Problem(path=job, problem=text)], code="already_ended")
-            self.handle(JobCancelled(at=self.clock, job=job, by=user))
+            if not dry_run:
+                self.handle(JobCancelled(at=self.clock, job=job, by=user))
 
     def reports(self) -> Mapping[str, Mapping[str, Any]]:
         return {"n0": {"cpu_percent": 12.5, "free_disk_bytes": 10 << 30}}
@@ -239,5 +240,10 @@ class ScriptedController:
     def abandon_dataset(self, dataset: str, *, user: str) -> None:
         self.pending.pop(dataset, None)
 
-    def remove_dataset(self, dataset: str, *, user: str) -> None:
-        self.handle(DatasetRemoved(at=self.clock, name=dataset))
+    def remove_dataset(self, dataset: str, *, user: str, dry_run: bool = False) -> None:
+        owner = self.engine.state.datasets[dataset].user
+        if user not in (owner, *self.admins):
+            text = f"dataset {dataset} belongs to {owner}"
+            raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
+        if not dry_run:
+            self.handle(DatasetRemoved(at=self.clock, name=dataset))

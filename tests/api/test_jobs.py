@@ -228,7 +228,9 @@ def test_events_tell_the_counts_and_then_every_change(client: Client, socket: Pa
     ("call", "code"),
     [
         (lambda c: c.job("nobody-1"), "not_found"),
-        (lambda c: c.explanation("a/b ?"), "not_found"),
+        (lambda c: c.explanation("nobody-1"), "not_found"),
+        (lambda c: c.explanation("a/b ?"), "usage"),
+        (lambda c: c.remove_dataset("../jobs/x"), "usage"),
         (lambda c: c.cancel("nobody-1"), "not_found"),
         (lambda c: c.log("nobody-1", 0, attempt=None, offset=0), "not_found"),
         (lambda c: c.jobs(limit=0), "bad_spec"),

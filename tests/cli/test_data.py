@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -83,7 +86,13 @@ def test_a_failure_on_the_way_leaves_nothing(up: Any, controller: Any, numbers: 
     assert (controller.pending, controller.shards) == ({}, {})
 
 
-def test_ctrl_c_on_the_way_leaves_nothing(up: Any, controller: Any, numbers: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGINT, "error: interrupted\n"), (signal.SIGTERM, ""), (signal.SIGHUP, "")],
+)
+def test_a_signal_on_the_way_leaves_nothing(
+    up: Any, controller: Any, numbers: str, number: signal.Signals, said: str
+) -> None:
     put, reached, go_on = controller.put_shard, threading.Event(), threading.Event()
 
     def slow(dataset: str, index: int, pieces: Iterator[bytes], **more: Any) -> Any:
@@ -100,11 +109,11 @@ def test_ctrl_c_on_the_way_leaves_nothing(up: Any, controller: Any, numbers: str
     )  # fmt: skip
     assert reached.wait(30)
     assert len(controller.pending["ints"]) == 2
-    putting.send_signal(signal.SIGINT)
+    putting.send_signal(number)
     out, err = putting.communicate(timeout=30)
     left = dict(controller.pending)
     go_on.set()
-    assert (putting.returncode, out, err) == (130, "", "error: interrupted\n")
+    assert (putting.returncode, out, err) == (128 + number, "", said)
     assert left == {}
 
 
@@ -115,3 +124,47 @@ def test_removing_asks_unless_told(up: Any, numbers: str) -> None:
     assert len(up("data", "ls", "-o", "json").json["datasets"]) == 1
     assert up("data", "rm", "ints", "-y").code == 0
     assert up("data", "rm", "ints", "-y").code == 102
+
+
+@pytest.mark.parametrize("option", [[], ["-y"], ["--dry-run"]])
+def test_a_dataset_that_is_not_ours_to_remove_is_refused_without_a_question(
+    up: Any, controller: Any, option: list[str]
+) -> None:
+    controller.admins = {"somebody"}
+    controller.put_shard("hers", 0, iter([b"x"]), replicas=1, user="ann")
+    controller.commit_dataset("hers", shards=1, user="ann")
+    said = up("data", "rm", "hers", "-o", "json", *option)
+    assert (said.code, said.error["code"]) == (2, "forbidden")
+    assert "hers" in controller.engine.state.datasets
+
+
+@pytest.mark.parametrize("more", [[], ["--lines"], ["--dry-run"]])
+def test_an_absurd_number_of_shards_is_refused_before_any_is_placed(
+    up: Any, controller: Any, tmp_path: Path, more: list[str]
+) -> None:
+    (tmp_path / "lines").write_text("\n" * 10_001)
+    controller.put_shard = lambda *_, **__: pytest.fail("nothing is to be placed")
+    said = up("data", "put", "lines", "--shard", "1B", *more, "-o", "json")
+    assert said.code == 2
+    (problem,) = said.error["problems"]
+    assert (problem["path"], problem["problem"]) == ("--shard", "makes more than 10000 shards")
+    assert problem["hint"] == "--shard 1MiB makes fewer"
+
+
+def test_putting_shows_its_progress_on_a_terminal(up: Any, tmp_path: Path) -> None:
+    (tmp_path / "numbers").write_bytes(b"x" * 100_000)
+    ours, theirs = pty.openpty()
+    program = "from headgate.cli.main import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "data", "put", "numbers", "--shard", "1KiB"],
+        stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"},
+    ) as putting:  # fmt: skip
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while piece := os.read(ours, 4096):
+                shown += piece
+        os.close(ours)
+        assert putting.wait(60) == 0
+    assert b"100.0" in shown
+    assert b"kB" in shown

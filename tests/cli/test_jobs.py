@@ -106,6 +106,54 @@ def test_a_file_that_is_wrong_is_told_without_a_controller(headgate: Any, job_fi
     )
 
 
+ODD = """
+tasks:
+  count: 2
+  run: "cp {shardd} {outputt} ${output} {index} {shards_dir}x; awk '{print}' {}"
+  resources: {gpu_memory: 16}
+reduce:
+  run: "cat {shards} > {output}"
+"""
+
+
+def test_what_is_probably_not_meant_is_a_warning(up: Any, job_file: Any) -> None:
+    paths = ["tasks.run", "tasks.run", "tasks.run", "tasks.resources.gpu_memory"]
+    for more in (["--dry-run"], []):
+        said = up("submit", job_file(ODD), *more)
+        assert said.code == 0
+        lines = said.err.splitlines()
+        assert [line.split(": ")[:2] for line in lines[::2]] == [["warning", p] for p in paths]
+        assert lines[0].endswith("{shardd} stands for nothing and is left as it is")
+        assert lines[1] == "  did you mean {shard}?"
+        assert "16 B is little for a GPU" in lines[6]
+        told = up("submit", job_file(ODD), *more, "-o", "json")
+        assert told.err == ""
+        assert [warning["path"] for warning in told.json["warnings"]] == paths
+    plain = up("submit", job_file("{run: x}"), "-o", "json")
+    assert plain.json == {"id": "job-3", "dry_run": False, "warnings": []}
+
+
+def test_a_job_file_is_read_once_so_that_it_may_come_through_a_pipe(
+    up: Any, controller: Any
+) -> None:
+    done = subprocess.run(
+        [*PROGRAM, "submit", "/dev/stdin"], input="{name: piped, run: x}", text=True, check=False
+    )
+    assert done.returncode == 0
+    assert controller.engine.state.job(0).name == "piped"
+
+
+def test_a_list_that_is_empty_for_a_name_that_nothing_has_says_so(up: Any, pair: str) -> None:
+    assert "no job of a user 'nobody9' is known" in up("jobs", "--user", "nobody9").err
+    assert up("jobs", "--queue", "narow").err == (
+        "there is no queue 'narow'; did you mean 'narrow'?\n"
+    )
+    assert up("jobs", "--user", ME, "--status", "failed").err == ""
+    assert up("jobs", "--queue", "narrow").err == ""
+    quiet = up("jobs", "--user", "nobody9", "-o", "json")
+    assert (quiet.json, quiet.err) == ({"jobs": [], "next": None}, "")
+
+
 def test_the_table_of_jobs(up: Any, job_file: Any, controller: Any) -> None:
     up("submit", job_file(PAIR))
     up("submit", job_file("{name: gang, gang: true, tasks: {run: x, count: 3}}"))
@@ -197,6 +245,24 @@ def test_results_are_fetched_when_they_are_there(
     assert (said.code, said.error["code"]) == (2, "bad_spec")
 
 
+def test_results_go_through_links_and_into_devices_without_replacing_them(
+    up: Any, pair: str, controller: Any, tmp_path: Path
+) -> None:
+    controller.end(pair, 0, b"first")
+    (tmp_path / "link").symlink_to("result")
+    (tmp_path / "null").symlink_to("/dev/null")
+    (tmp_path / "full").symlink_to("/dev/full")
+    for name in ("link", "null"):
+        assert up("get", pair, "--task", "0", "--output", str(tmp_path / name)).code == 0
+    assert (tmp_path / "result").read_bytes() == b"first"
+    for name, why in (("full", "No space left on device"), (".", "Is a directory")):
+        said = up("get", pair, "--task", "0", "--output", str(tmp_path / name), "-o", "json")
+        assert (said.code, why in said.error["problems"][0]["problem"]) == (2, True)
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_symlink()) == ["full", "link", "null"]
+    assert Path("/dev/full").is_char_device()
+    assert [p.name for p in tmp_path.iterdir() if "part" in p.name] == []
+
+
 @pytest.mark.parametrize(("fate", "code"), [("it broke", 100), (None, 103)])
 def test_a_job_that_ended_badly_has_no_result(
     up: Any, pair: str, controller: Any, fate: str | None, code: int
@@ -236,6 +302,17 @@ def test_cancelling_somebody_else_s_job_asks(up: Any, controller: Any) -> None:
     assert (said.code, said.error["code"]) == (2, "needs_confirmation")
     assert controller.engine.state.jobs.state[0] == 1
     assert up("cancel", "job-1", "-y").code == 0
+
+
+@pytest.mark.parametrize("option", [[], ["-y"], ["--dry-run"]])
+def test_a_job_that_is_not_ours_to_cancel_is_refused_without_a_question(
+    up: Any, controller: Any, option: list[str]
+) -> None:
+    controller.admins = {"somebody"}
+    controller.submit(PAIR, user="ann", key=None)
+    said = up("cancel", "job-1", "-o", "json", *option)
+    assert (said.code, said.error["code"]) == (2, "forbidden")
+    assert controller.engine.state.jobs.state[0] == 1
 
 
 def test_logs_show_the_task_most_worth_a_look(up: Any, pair: str, controller: Any) -> None:

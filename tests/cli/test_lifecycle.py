@@ -15,10 +15,11 @@ import psutil
 import pytest
 
 from headgate.base.errors import SpecError, WorldError
-from headgate.cli import process
+from headgate.cli import joining, process
 from headgate.cli.lifecycle import load_queues
 from headgate.live.config import ControllerConfig, load_config, save_config
-from headgate.model import Queue
+from headgate.live.ray_nodes import alive, start_nodes, stop_nodes
+from headgate.model import Node, Queue
 
 DEAF = """
 import signal, time
@@ -171,3 +172,154 @@ def test_a_life_from_up_through_a_crash_to_down(headgate: Any, state: Path, job_
     assert ended.code == 0, ended.err
     assert environments_with(os.fsencode(state)) == []
     assert headgate("down", *there).json["controllers"] == 0
+
+
+# --- options of up: checked, compared with what runs, never ignored ------------------------------
+
+
+@pytest.fixture
+def running(up: Any, state: Path) -> Any:
+    """A Headgate that runs, with the configuration that it was started with."""
+    save_config(
+        state,
+        ControllerConfig(
+            policy="fsp", parameters={"slack": 0.5}, ray_address="127.0.0.1:6379", seed=3,
+            queues=(Queue(name="a"),),
+        ),
+    )  # fmt: skip
+    return up
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "", "--policy fsp,slack=0.5", "--policy fsp,slack=0.5,alpha1=1.5", "--seed 3",
+        "--probe-period 15", "--nodes 2", "--gpus 2 --racks 2", "--gpu-memory 4GiB",
+    ],
+)  # fmt: skip
+def test_up_is_idempotent_for_options_in_force(running: Any, arguments: str) -> None:
+    said = running("up", *arguments.split(), "-o", "json")
+    assert (said.code, said.json["already_running"]) == (0, True), said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "paths", "problem"),
+    [
+        ("--policy fsp", ["--policy"], "fsp,slack=0.5 is in force"),
+        ("--policy fs --seed 4", ["--policy", "--seed"], "fsp,slack=0.5 is in force"),
+        ("--nodes 3", ["--nodes"], "2 is in force"),
+        ("--gpus 1 --racks 1", ["--gpus", "--racks"], "2 is in force"),
+        ("--gpu-memory 8GiB", ["--gpu-memory"], "4 GiB is in force"),
+        ("--probe-period 0", ["--probe-period"], "15 is in force"),
+        ("--keep-results 30d", ["--keep-results"], "inf is in force"),
+        ("--queues {queues}", ["--queues"], "others are in force"),
+        ("--address 10.0.0.1:6379", ["--address"], "127.0.0.1:6379 is in force"),
+    ],
+)
+def test_up_reports_options_that_a_running_headgate_does_not_take(
+    running: Any, tmp_path: Path, arguments: str, paths: list[str], problem: str
+) -> None:
+    (tmp_path / "q.yaml").write_text("queues: [{name: b}]\n")
+    arguments = arguments.format(queues=tmp_path / "q.yaml")
+    said = running("up", *arguments.split(), "-o", "json")
+    assert (said.code, said.error["code"]) == (2, "not_in_force")
+    assert [p["path"] for p in said.error["problems"]] == paths
+    assert said.error["problems"][0]["problem"] == problem
+    assert "headgate down, then headgate up" in said.error["problems"][0]["hint"]
+
+
+def test_sizes_of_virtual_nodes_are_not_in_force_on_a_joined_cluster(
+    running: Any, state: Path
+) -> None:
+    save_config(state, ControllerConfig(policy="fs", ray_address="10.0.0.5:6379", foreign=True))
+    said = running("up", "--nodes", "2", "-o", "json")
+    assert (said.code, said.error["problems"][0]["path"]) == (2, "--nodes")
+    assert "10.0.0.5:6379 is joined" in said.error["problems"][0]["problem"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "paths"),
+    [
+        *((f"--address {address}", ["--address"]) for address in (
+            "foo", "foo:", ":6379", "foo:0", "foo:65536", "foo:x", "ray://foo:1", "a:1:2", "auto",
+        )),
+        ("--address foo --nodes 2 --gpu-memory 1GiB", ["--address", "--nodes", "--gpu-memory"]),
+        ("--address h:1 --token-file no-such-file", ["--token-file"]),
+        ("--address h:1 --token-file /", ["--token-file"]),
+        ("--address h:1 --token-file empty", ["--token-file"]),
+        ("--token-file empty", ["--token-file", "--token-file"]),
+        ("--policy fsp,slack=x", ["policy.slack"]),
+        ("--policy fsp,slack=-1", ["policy.slack"]),
+        ("--policy fsp,,", ["policy", "policy"]),
+        ("--policy fsp;slack=1", ["policy"]),
+    ],
+)  # fmt: skip
+def test_wrong_options_of_up_start_nothing(
+    headgate: Any, state: Path, tmp_path: Path, arguments: str, paths: list[str]
+) -> None:
+    (tmp_path / "empty").touch()
+    place = state / "new"
+    said = headgate("up", *arguments.split(), "--state", str(place), "-o", "json")
+    assert (said.code, [p["path"] for p in said.error["problems"]]) == (2, paths)
+    assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({}, None),
+        ({"RAY_AUTH_TOKEN": "secret"}, "secret"),
+        ({"RAY_AUTH_TOKEN": "secret", "RAY_AUTH_TOKEN_PATH": "named"}, "secret"),
+        ({"RAY_AUTH_TOKEN_PATH": "named"}, "from a file"),
+        ({"RAY_AUTH_TOKEN_PATH": "named", "RAY_AUTH_MODE": "TOKEN"}, "from a file"),
+        ({"RAY_AUTH_TOKEN_PATH": "named", "RAY_AUTH_MODE": "disabled"}, None),
+    ],
+)
+def test_a_token_is_found_where_ray_would_find_it(
+    tmp_path: Path, settings: dict[str, str], found: str | None
+) -> None:
+    (tmp_path / "named").write_text("from a file")
+    settings = {k: str(tmp_path / v) if v == "named" else v for k, v in settings.items()}
+    path = joining.token(tmp_path, None, {"HOME": str(tmp_path), **settings})
+    assert (None if path is None else Path(path).read_text()) == found
+    assert joining.token(tmp_path, tmp_path / "named", settings) == str(tmp_path / "named")
+    if found == "secret":
+        assert path is not None
+        assert Path(path).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_token_that_is_asked_for_and_missing_is_an_error(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    with pytest.raises(SpecError, match="there is none"):
+        joining.token(tmp_path, None, {**home, "RAY_AUTH_MODE": "token"})
+    with pytest.raises(SpecError, match=r"RAY_AUTH_TOKEN_PATH: .*No such file"):
+        joining.token(tmp_path, None, {**home, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")})
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("ours")
+    found = joining.token(tmp_path, None, home)
+    assert found == str(tmp_path / ".ray" / "auth_token")
+
+
+@pytest.mark.live
+def test_up_joins_a_cluster_that_asks_for_a_token_with_the_right_one_only(
+    headgate: Any, state: Path
+) -> None:
+    theirs = start_nodes(state / "ray", [Node(id="n0", rack="r0", gpus=())])
+    try:
+        ours = ("--state", str(state / "hg"), "-o", "json")
+        join = ("up", "--address", theirs.address, *ours)
+        said = headgate(*join)
+        assert (said.code, said.error["problems"][0]["path"]) == (2, "--token-file")
+        assert said.error["problems"][0]["problem"].endswith("asks for a token")
+        (state / "wrong").write_text("0" * 64)
+        said = headgate(*join, "--token-file", str(state / "wrong"))
+        assert (said.code, said.error["problems"][0]["path"]) == (2, "--token-file")
+        assert "refuses the token" in said.error["problems"][0]["problem"]
+        said = headgate(*join, "--token-file", theirs.token)
+        assert (said.code, said.err) == (0, "")
+        assert headgate(*join).json["already_running"]
+        assert headgate("down", "-y", *ours).code == 0
+        assert alive(theirs) == ("head", "n0")
+    finally:
+        headgate("down", "-y", "--state", str(state / "hg"))
+        stop_nodes(state / "ray")

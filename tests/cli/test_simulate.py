@@ -300,3 +300,25 @@ def test_a_gang_under_fs_is_refused_with_the_reason(tmp_path: Path) -> None:
     told = told_with(104, scenario)
     assert "fifo" in told["problems"][0]["problem"]
     assert figures(scenario, "--policy", "fifo")["jobs_finished"] == 2
+
+
+def test_a_policy_is_named_with_its_parameters_everywhere(headgate: Any) -> None:
+    file = str(THREE_TASKS)
+    assert headgate("simulate", file, "--policy", "fsp,slack=0", "-o", "json").code == 0
+    trace = ("--trace", str(PHILLY), "--gpus", "8")
+    for verb in (("simulate", file), ("simulate", *trace), ("up",), ("demo",)):
+        said = headgate(*verb, "--policy", "fs,alpa1=2", "-o", "json")
+        (problem,) = said.error["problems"]
+        assert (said.code, problem["path"]) == (2, "policy.alpa1")
+        assert problem["hint"] == "did you mean 'alpha1'?"
+
+
+def test_results_that_cannot_be_written_leave_devices_and_no_part(
+    headgate: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "full").symlink_to("/dev/full")
+    for option in ("--jobs-out", "--timings"):
+        said = headgate("simulate", str(THREE_TASKS), option, str(tmp_path / "full"), "-o", "json")
+        assert (said.code, said.error["code"]) == (1, "cannot_write")
+    assert (tmp_path / "full").is_symlink()
+    assert Path("/dev/full").is_char_device()

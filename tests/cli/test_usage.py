@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from headgate.cli import show
-from headgate.cli.main import app
+from headgate.cli.verbs import app
 
 VERBS = {
     "up", "down", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues", "data",
@@ -157,3 +158,96 @@ def test_every_verb_that_prints_knows_json() -> None:
     lacking = [c.callback.__name__ for c in printing if c.callback is not None
                and not {"fmt", "output"} & set(c.callback.__annotations__)]  # fmt: skip
     assert lacking == []
+
+
+LONG, NO_TEXT = "x" * 5000, os.fsdecode(b"\xff\xfe")
+
+
+@pytest.mark.parametrize("verb", ["get", "why", "logs", "cancel", "get --output y"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "a/b", "a/../..", "..", ".", "a b", "a\nb", "a%2fb", "?", "#", LONG, NO_TEXT, "jöb"],
+)
+def test_what_cannot_be_a_job_is_refused_before_it_is_asked_for(
+    up: Any, verb: str, name: str
+) -> None:
+    said = up(*verb.split(), name, "-o", "json")
+    assert (said.code, said.error["code"]) == (2, "usage")
+    (problem,) = said.error["problems"]
+    assert "HTTP" not in problem["problem"]
+    assert "/api/" not in problem["problem"] + problem["path"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a b", LONG, NO_TEXT, "x" * 101])
+def test_what_cannot_be_a_dataset_is_refused(up: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / "numbers").write_text("1\n")
+    verbs = [("data", "put", "numbers", "--name"), ("data", "ls"), ("data", "rm", "-y")]
+    for verb in verbs[: 1 if name == "x" * 101 else 3]:
+        said = up(*verb, name, "-o", "json")
+        assert (said.code, said.error["code"]) == (2, "usage")
+    (tmp_path / "my numbers.bin").write_text("1\n")
+    said = up("data", "put", "my numbers.bin", "-o", "json")
+    assert (said.code, said.error["problems"][0]["path"]) == (2, "--name")
+    assert "with --name" in said.error["problems"][0]["hint"]
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["jobs --user", "jobs --queue", "jobs --status", "plan --policy", "plan --like", "up --policy",
+     "simulate --trace", "up --queues", "up --group", "up --address", "data put x --shard",
+     "submit", "data put", "jobs --limit", "up --gpu-memory", "up --token-file", "simulate"],
+)  # fmt: skip
+def test_values_that_make_no_sense_are_errors_of_the_command_line(
+    up: Any, tmp_path: Path, option: str
+) -> None:
+    (tmp_path / "x").write_text("1\n")
+    nodes = ["--nodes", "1"] if option == "plan --like" else []
+    for value in (LONG, NO_TEXT, "a\nb", ""):
+        said = up(*option.split(), value, *nodes, "-o", "json")
+        assert said.code == 2, said
+        assert said.error["code"] != "internal"
+
+
+@pytest.mark.parametrize("directory", ["", LONG, "file", "~no-such-user"])
+def test_state_directories_that_cannot_be(headgate: Any, tmp_path: Path, directory: str) -> None:
+    (tmp_path / "file").touch()
+    for verb in (["jobs"], ["up", "--nodes", "1"], ["down", "-y"]):
+        said = headgate(*verb, "--state", directory, "-o", "json")
+        assert said.code in (0, 1, 2)
+        assert said.code == 0 or said.error["code"] != "internal", said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["submit 'x; rm -rf /'", "data put 'x; y'", "up --queues 'x; y'", "simulate 'x; y'",
+     "up --gpu-memory 'x; y'", "data put f --shard 'x; y'", "submit f"],
+)  # fmt: skip
+def test_a_semicolon_in_a_value_does_not_split_the_message(
+    headgate: Any, tmp_path: Path, arguments: str
+) -> None:
+    (tmp_path / "f").write_text("name: 'x; y'\nrun: z\nresources: {gpu_memory: 'x; y'}\n")
+    said = headgate(*shlex.split(arguments), "-o", "json")
+    for problem in said.error["problems"]:
+        assert "; " in problem["problem"] + problem["path"]
+        assert "; " not in problem["hint"]
+
+
+def test_an_output_file_given_as_the_format_is_explained(headgate: Any) -> None:
+    for arguments in (("-o", "result.npz"), ("-oresult.npz",), ("--format=result.npz",)):
+        said = headgate("get", "job-1", *arguments)
+        assert said.code == 2
+        assert "--output FILE" in said.err
+    assert "--output" not in headgate("jobs", "-o", "x").err
+
+
+def test_a_working_directory_that_has_gone_is_no_traceback(
+    headgate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for arguments in (("jobs",), ("submit", "job.yaml"), ("jobs", "-o", "json")):
+        said = headgate(*arguments)
+        assert (said.code, len(said.err.splitlines())) == (1, 1)
+        assert "No such file or directory" in said.err

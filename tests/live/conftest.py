@@ -17,7 +17,13 @@ from headgate.live import flight
 from headgate.live.agent import AgentReport, start_agent
 from headgate.live.master import end_job, start_master
 from headgate.live.ray_nodes import Member, connect, local_cluster, members, start_nodes, stop_nodes
-from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, launch_record
+from headgate.live.records import (
+    LaunchRecord,
+    OutcomeKind,
+    OutcomeRecord,
+    StopRecord,
+    launch_record,
+)
 from headgate.model import Gpu, Node, Read, RunId, result_id
 from headgate.protocol import LaunchTask
 
@@ -111,6 +117,11 @@ class LabJob:
     def launch(self, *records: LaunchRecord) -> None:
         """Send launches to the master."""
         self._incarnation = self.lab.ask(self.master.launch, records)
+
+    def stop(self, *records: LaunchRecord) -> None:
+        """Have runs stopped."""
+        stops = [StopRecord(run=r.run, node=r.node, ray_id=r.ray_id) for r in records]
+        assert self.lab.ask(self.master.stop, stops) == self._incarnation
 
     def run(self, *arguments: Any, **options: Any) -> OutcomeRecord:
         """Launch one run and wait for its end."""

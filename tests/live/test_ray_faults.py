@@ -40,7 +40,9 @@ def _pids(go: Path) -> list[int]:
         return []
 
 
-def test_a_dead_executor_is_told_and_replaced(new_job: NewJob, lab: Lab, tmp_path: Path) -> None:
+def test_dead_executor_on_a_node_that_is_up_is_reported_as_crashed_and_replaced(
+    new_job: NewJob, lab: Lab, tmp_path: Path
+) -> None:
     import ray
 
     go = tmp_path / "go"
@@ -51,7 +53,7 @@ def test_a_dead_executor_is_told_and_replaced(new_job: NewJob, lab: Lab, tmp_pat
     name = f"headgate-executor:{job.id}:{lab.members['n0'].ray_id}"
     os.kill(lab.pid(ray.get_actor(name, namespace=NAMESPACE)), signal.SIGKILL)
     (outcome,) = job.ends(lost)
-    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.LOST)
+    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.CRASHED)
     until(lambda: not psutil.pid_exists(pid), "its processes went with it")
     go.touch()
     assert job.run(0, "n0", (0,)).kind is OutcomeKind.FINISHED

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def test_stopping_ends_the_whole_process_tree(new_job: NewJob, tmp_path: Path) -
     launch = job.record(0, "n0", (0,))
     job.launch(launch)
     until(lambda: pids.exists() and pids.read_text().endswith("\n"), "the command runs")
-    job.lab.ask(job.master.stop, [launch.run])
+    job.stop(launch)
     assert job.ends(launch)[0].kind is OutcomeKind.STOPPED
     until(lambda: not any(_lives(int(pid)) for pid in pids.read_text().split()), "all gone")
 
@@ -127,7 +128,7 @@ def test_a_run_stopped_at_once_is_told_as_stopped(new_job: NewJob) -> None:
     job = new_job({"command": "sleep 987"})
     launch = job.record(0, "n2", (0,))
     job.launch(launch)
-    job.lab.ask(job.master.stop, [launch.run, RunId(job.id, 0, 9)])
+    job.stop(launch, replace(launch, run=RunId(job.id, 0, 9)))
     assert job.ends(launch)[0].kind is OutcomeKind.STOPPED
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,23 @@ from headgate.live import split
 from headgate.live.split import Place, choose_nodes, split_files
 
 # -------------------------------------------------------------------------------- cutting
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_more_shards_than_one_put_may_have_are_refused_over_all_files(
+    tmp_path: Path, lines: bool
+) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        path.write_text("\n" * 5_000)
+    assert len(split_files(paths, 1, lines=lines)) == split.SHARDS_MOST
+    paths[1].write_text("\n" * 5_001)
+    with pytest.raises(SpecError, match="more than 10000 shards"):
+        split_files(paths, 1, lines=lines)
+    (tmp_path / "vast").touch()
+    os.truncate(tmp_path / "vast", 1 << 43)  # refused without as many cuts
+    with pytest.raises(SpecError, match=r"--shard 1GiB makes fewer"):
+        split_files([tmp_path / "vast"], 1, lines=False)
 
 
 @given(
@@ -85,7 +103,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         split_files([tmp_path / "gone", tmp_path], 0, lines=False)
     assert [problem.path for problem in caught.value.problems] == [
-        "shard", str(tmp_path / "gone"), str(tmp_path),
+        "--shard", str(tmp_path / "gone"), str(tmp_path),
     ]  # fmt: skip
     empty = tmp_path / "empty"
     empty.touch()

@@ -133,7 +133,7 @@ def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
     member = Member(
         name="n1", ray_id="r", rack="r0", address="a", gpus=1, cpus=1, gpu_memory_bytes=1
     )
-    assert asyncio.run(membership._meet(member, {})) is not separate_users
+    assert asyncio.run(membership._meet(member)) is not separate_users
     assert any(isinstance(event, NodeJoined) for event in posted) is not separate_users
     assert ("--shared-account" in caplog.text) is separate_users
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 from tests.live.system import Gates, Headgate
 
+from headgate.api.address import socket_path
+from headgate.api.client import Client
 from headgate.base.errors import SpecError, WorldError
 from headgate.workloads.generate import generate
 from headgate.workloads.verify import verify
@@ -136,6 +139,26 @@ def test_a_hanging_job_is_ended_by_cancel_with_all_its_processes(
     assert headgate.ends(job, "cancelled")["message"].startswith("cancelled by")
     headgate.until(lambda: gates.alive() == [], "no process is left")
     assert headgate.call("cancel", job, code=2)["code"] == "already_ended"
+
+
+def test_a_shard_on_its_way_while_its_dataset_is_abandoned_is_removed(headgate: Headgate) -> None:
+    with Client(socket_path(headgate.state)) as other:
+
+        def pieces() -> Iterator[bytes]:
+            for _ in range(20):
+                yield b"x" * (1 << 20)
+                other.abandon_dataset("left")  # it counts once the shard is on its way
+                time.sleep(0.1)
+
+        with pytest.raises(SpecError, match="has been abandoned"):
+            headgate.client.put_shard("left", 0, pieces(), replicas=2)
+    for node in headgate.nodes:
+        with pytest.raises(WorldError, match="is not on this node"):
+            headgate.shard_file(node.id, "left:00000")
+    headgate.client.put_shard("left", 0, [b"y"], replicas=2)
+    headgate.client.commit_dataset("left", shards=1)
+    assert len(headgate.holders("left")[0]) == 2
+    headgate.client.remove_dataset("left")
 
 
 def test_tasks_run_where_their_data_are(headgate: Headgate, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -214,3 +215,16 @@ def test_anchors_save_typing(tmp_path: Path) -> None:
         "  - {name: x, tasks: &two [{compute_s: 1}, {compute_s: 2}]}\n  - {name: y, tasks: *two}\n",
     )
     assert scenario.submissions[0][1].tasks == scenario.submissions[1][1].tasks
+
+
+def test_a_policy_given_beside_the_file_has_its_own_parameters(tmp_path: Path) -> None:
+    text = f"{CLUSTER}jobs:\n{ONE}".replace("policy: fs", "policy: {name: fs, alpha1: 2.5}")
+    file = tmp_path / "scenario.yaml"
+    file.write_text(text)
+
+    def parameters(**given: Any) -> Any:
+        return load_scenario(file, {"fs": ["alpha1"], "fifo": []}, **given).parameters
+
+    assert parameters() == parameters(policy="fs") == {"alpha1": 2.5}
+    assert parameters(policy="fs", parameters={"alpha1": 3.0}) == {"alpha1": 3.0}
+    assert parameters(policy="fifo") == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 from anyio import CapacityLimiter
 from fastapi import FastAPI, Request
@@ -17,10 +18,19 @@ from headgate.api.controller import Controller
 from headgate.api.deps import VERSION
 from headgate.api.errors import error_body, status_of
 from headgate.base.errors import HeadgateError, InvariantBroken, Problem, SpecError
+from headgate.base.text import visible_values
 
 ROOT = "/api/v1"
 _WATCHERS_MAX = 100
 _log = logging.getLogger(__name__)
+
+
+class ShownJSON(JSONResponse):
+    """JSON in which text of jobs and users is harmless wherever it is shown."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return super().render(visible_values(content))
 
 
 def make_app(controller: Controller) -> FastAPI:
@@ -32,6 +42,7 @@ def make_app(controller: Controller) -> FastAPI:
         openapi_url=f"{ROOT}/openapi.json",
         docs_url=None,  # these pages would load scripts from elsewhere
         redoc_url=None,
+        default_response_class=ShownJSON,
     )
     app.state.controller = controller
     app.state.ending = threading.Event()
@@ -56,7 +67,7 @@ def make_app(controller: Controller) -> FastAPI:
 
 
 def _answer(error: HeadgateError) -> Response:
-    return JSONResponse(error_body(error), status_of(error))
+    return ShownJSON(error_body(error), status_of(error))
 
 
 async def _told(request: Request, error: Exception) -> Response:

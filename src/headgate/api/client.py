@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 
 from headgate.api.errors import error_from
-from headgate.base.errors import HeadgateError, Problem, WorldError
+from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
+from headgate.base.text import visible
 
 Body = dict[str, Any]
 _CONNECT_S = 5.0
+_LONGEST = 1000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # also jobs' ids: a name and a number
 _ANSWER_S = 300.0  # a shard of a large dataset takes a while to place
 
 
 class Client:
     """One method per route; every error is the HeadgateError that the controller raised.
 
-    WorldError `unreachable` when nobody answers at the socket.
+    SpecError `usage` for a name that nothing can have, WorldError `unreachable` when nobody answers
+    at the socket.
     """
 
     def __init__(self, path: Path, *, answer_s: float = _ANSWER_S) -> None:
@@ -104,14 +108,14 @@ class Client:
 
     def job(self, job: str) -> Body:
         """Return one job."""
-        return self._call("GET", f"/jobs/{_quoted(job)}")
+        return self._call("GET", _job(job))
 
     def tasks(self, job: str) -> list[Body]:
         """Return all tasks of a job."""
         tasks: list[Body] = []
         cursor: str | None = None
         while True:
-            page = self._call("GET", f"/jobs/{_quoted(job)}/tasks", {"cursor": cursor})
+            page = self._call("GET", f"{_job(job)}/tasks", {"cursor": cursor})
             tasks += page["tasks"]
             cursor = page["next"]
             if cursor is None:
@@ -119,20 +123,20 @@ class Client:
 
     def cancel(self, job: str, *, dry_run: bool = False) -> Body:
         """Cancel a job."""
-        return self._call("DELETE", f"/jobs/{_quoted(job)}", {"dry_run": dry_run})
+        return self._call("DELETE", _job(job), {"dry_run": dry_run})
 
     def explanation(self, job: str, task: int | None = None) -> Body:
         """Return where a job, or one of its tasks, stands and why it waits."""
-        return self._call("GET", f"/jobs/{_quoted(job)}/explanation", {"task": task})
+        return self._call("GET", f"{_job(job)}/explanation", {"task": task})
 
     def log(self, job: str, task: int, *, attempt: int | None, offset: int) -> Body:
         """Return a piece of a run's log: `text`, `next_offset`, `ended`."""
         query = {"task": task, "attempt": attempt, "offset": offset}
-        return self._call("GET", f"/jobs/{_quoted(job)}/logs", query)
+        return self._call("GET", f"{_job(job)}/logs", query)
 
     def result(self, job: str, task: int | None) -> Iterator[bytes]:
         """Yield the bytes of a result."""
-        with self._stream(f"/jobs/{_quoted(job)}/result", {"task": task}) as answer:
+        with self._stream(f"{_job(job)}/result", {"task": task}) as answer:
             yield from self._guarded(answer.iter_bytes())
 
     # --- datasets --------------------------------------------------------------------------------
@@ -144,27 +148,27 @@ class Client:
 
     def dataset(self, name: str) -> Body:
         """Return one dataset with the places of its shards."""
-        return self._call("GET", f"/datasets/{_quoted(name)}")
+        return self._call("GET", _dataset(name))
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterable[bytes], *, replicas: int
     ) -> Body:
         """Place one shard; an error of `pieces` goes through as it is."""
-        path = f"/datasets/{_quoted(dataset)}/shards/{index}"
+        path = f"{_dataset(dataset)}/shards/{index}"
         return self._call("PUT", path, {"replicas": replicas}, pieces)
 
     def commit_dataset(self, dataset: str, *, shards: int, public: bool = False) -> Body:
         """Make a dataset visible; jobs of all users may read a public one."""
         query = {"shards": shards, "public": public}
-        return self._call("POST", f"/datasets/{_quoted(dataset)}/commit", query)
+        return self._call("POST", f"{_dataset(dataset)}/commit", query)
 
     def abandon_dataset(self, dataset: str) -> None:
         """Remove what was placed of a dataset."""
-        self._call("POST", f"/datasets/{_quoted(dataset)}/abandon")
+        self._call("POST", f"{_dataset(dataset)}/abandon")
 
-    def remove_dataset(self, dataset: str) -> None:
+    def remove_dataset(self, dataset: str, *, dry_run: bool = False) -> None:
         """Remove a dataset."""
-        self._call("DELETE", f"/datasets/{_quoted(dataset)}")
+        self._call("DELETE", _dataset(dataset), {"dry_run": dry_run})
 
     # --- the wire --------------------------------------------------------------------------------
 
@@ -242,11 +246,36 @@ class _Broke(WorldError):
 
 
 def _given(query: dict[str, Any] | None) -> dict[str, Any]:
-    return {key: value for key, value in (query or {}).items() if value is not None}
+    """Return what a query says; raise SpecError for text that no answer can be about."""
+    given = {key: value for key, value in (query or {}).items() if value is not None}
+    problems = []
+    for key, value in given.items():
+        if isinstance(value, str) and len(value) > _LONGEST:
+            text = f"has {len(value)} characters, at most {_LONGEST} are allowed"
+            problems.append(Problem(path=key, problem=text))
+        elif isinstance(value, str) and visible(value) != value:
+            text = f"'{value}' holds characters that no name has"
+            problems.append(Problem(path=key, problem=text))
+    if problems:
+        raise SpecError(problems, code="usage")
+    return given
 
 
-def _quoted(name: str) -> str:
-    return quote(name, safe="")
+def _job(job: str) -> str:
+    return f"/jobs/{_segment(job, 'a job', 'headgate jobs lists them')}"
+
+
+def _dataset(name: str) -> str:
+    return f"/datasets/{_segment(name, 'a dataset', 'headgate data ls lists them')}"
+
+
+def _segment(name: str, thing: str, hint: str) -> str:
+    """Return the name of a thing as a part of a path; raise SpecError for what can be none."""
+    if not _NAME.fullmatch(name):
+        told = name if len(name) <= _LONGEST else f"{name[:40]}..."
+        problem = Problem(path=told, problem=f"'{told}' cannot name {thing}", hint=hint)
+        raise SpecError([problem], code="usage")
+    return name  # nothing in it needs to be quoted
 
 
 def _error(answer: httpx.Response) -> HeadgateError:

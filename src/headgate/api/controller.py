@@ -65,8 +65,11 @@ class Controller(Protocol):
         """Do all that `submit` does short of submitting; return the id the job would get."""
         ...
 
-    def cancel(self, job: str, *, user: str) -> None:
-        """Cancel a job of this user (root and the controller's own user may cancel any)."""
+    def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
+        """Cancel a job of this user (root and the controller's own user may cancel any).
+
+        A dry run does all checks and changes nothing.
+        """
         ...
 
     def reports(self) -> Mapping[str, Mapping[str, Any]]:
@@ -100,6 +103,6 @@ class Controller(Protocol):
         """Remove what was placed of a dataset that will not be committed."""
         ...
 
-    def remove_dataset(self, dataset: str, *, user: str) -> None:
-        """Remove a dataset of this user, its replicas included."""
+    def remove_dataset(self, dataset: str, *, user: str, dry_run: bool = False) -> None:
+        """Remove a dataset of this user, its replicas included; dry runs as for `cancel`."""
         ...

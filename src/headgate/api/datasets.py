@@ -83,10 +83,15 @@ def abandon(name: str, controller: Held, user: User) -> Body:
 
 
 @router.delete("/datasets/{name}")
-def remove(name: str, controller: Held, user: User) -> Body:
+def remove(
+    name: str,
+    controller: Held,
+    user: User,
+    dry_run: Annotated[bool, Query(description="do all checks, change nothing")] = False,
+) -> Body:
     """Remove a dataset and its replicas."""
     dataset_of(controller.snapshot(), name)
-    controller.remove_dataset(name, user=user)
+    controller.remove_dataset(name, user=user, dry_run=dry_run)
     return {"name": name}
 
 

@@ -119,12 +119,11 @@ def cancel(job: str, controller: Held, user: User, dry_run: DryRun = False) -> B
     """Cancel a job."""
     snapshot = controller.snapshot()
     row = job_row(snapshot, job)
-    if not dry_run:
-        controller.cancel(job, user=user)
+    controller.cancel(job, user=user, dry_run=dry_run)
     return {"id": job, "was": JobState(snapshot.jobs.state[row]).name.lower(), "dry_run": dry_run}
 
 
-@router.get("/jobs/{job}/logs")
+@router.get("/jobs/{job}/logs", response_class=JSONResponse)  # a log is data: as it is
 def logs(
     job: str,
     controller: Held,

@@ -17,23 +17,37 @@ _DURATION_S = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
+MOST_BYTES = 2**60
+"""The largest size that is taken for meant."""
+
+
+class BadQuantity(ValueError):
+    """Text that is no size or duration: what is wrong with it and, apart from that, a hint."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(f"{problem}; {hint}" if hint else problem)
+        self.problem, self.hint = problem, hint
+
+
 def parse_size(text: str | int) -> int:
-    """Return bytes for `64MiB`, `1.5 GB`, `1048576`; raise ValueError otherwise."""
+    """Return bytes for `64MiB`, `1.5 GB`, `1048576`; raise BadQuantity otherwise."""
     if isinstance(text, int) and not isinstance(text, bool):
         return text
     match = _NUMBER_AND_UNIT.fullmatch(str(text))
     unit_bytes = match and _SIZE_BYTES.get(match[2].lower())
-    if not match or not unit_bytes or float(match[1]) == math.inf:
-        raise ValueError(f"'{text}' is not a size; write bytes or a unit such as 64MiB or 2GB")
-    return round(float(match[1]) * unit_bytes)
+    size_bytes = float(match[1]) * unit_bytes if match and unit_bytes else math.inf
+    if not math.isfinite(size_bytes):
+        raise BadQuantity(f"'{text}' is not a size", "write bytes or a unit such as 64MiB or 2GB")
+    return round(size_bytes)
 
 
 def parse_duration(text: str) -> float:
-    """Return seconds for `90s`, `30min`, `12h`, `7d`, `2w`; raise ValueError otherwise."""
+    """Return seconds for `90s`, `30min`, `12h`, `7d`, `2w`; raise BadQuantity otherwise."""
     match = _NUMBER_AND_UNIT.fullmatch(text)
     unit_s = match and _DURATION_S.get(match[2])
     if not match or not unit_s or float(match[1]) == math.inf:
-        raise ValueError(f"'{text}' is not a duration; write a number and s, min, h, d or w: 12h")
+        hint = "write a number and s, min, h, d or w: 12h"
+        raise BadQuantity(f"'{text}' is not a duration", hint)
     return float(match[1]) * unit_s
 
 

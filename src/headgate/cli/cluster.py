@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgate.base.errors import Problem, SpecError, WorldError, nearest
-from headgate.cli import process
+from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError, nearest
+from headgate.cli import in_force, joining, process
+from headgate.cli.in_force import config_of
 from headgate.cli.settings import client_of
 from headgate.model import Gpu, Node, Queue
 
@@ -32,55 +33,63 @@ Say = Callable[[str], None]
 def bring_up(
     state: Path,
     *,
-    nodes: int = 8,
-    gpus: int = 2,
+    nodes: int | None = None,
+    gpus: int | None = None,
     racks: int | None = None,
-    gpu_memory_bytes: int = GPU_MEMORY_BYTES,
+    gpu_memory_bytes: int | None = None,
     policy: str | None = None,
     seed: int | None = None,
     queues: tuple[Queue, ...] | None = None,
     group: str | None = None,
     shared_account: bool = False,
     address: str | None = None,
+    token_file: Path | None = None,
     probe_period_s: float | None = None,
     keep_results_s: float | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
 
-    Without `racks`, nodes stand in two where there are that many. `say` is told what is going on.
-    On a failure nothing that was started stays. A configuration that is still in `state` is that
-    of a Headgate that nobody took down: it is gone on with, but for what is given here.
+    Nodes are 8 with 2 GPUs in 2 racks unless given. `policy` is text for `read_policy`. `say` gets
+    lines about what is going on. On a failure nothing that was started stays. A configuration that
+    is still in `state` is that of a Headgate that was not taken down: it stays in force, but for
+    what is given here. Raise SpecError `not_in_force` for what is given and cannot be applied to
+    what runs.
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
-    from headgate.decision import make_policy
+    from headgate.decision import read_policy
     from headgate.live.private import private_files
 
     socket_path(state)
-    make_policy(POLICIES, policy or DEFAULT_POLICY)
-    planned = _planned(nodes, gpus, min(2, nodes) if racks is None else racks, gpu_memory_bytes)
-    kept = config_of(state)
-    options: dict[str, Any] = {
-        "policy": policy,
+    chosen, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
+    sizes = {"nodes": nodes, "gpus": gpus, "racks": racks, "gpu_memory": gpu_memory_bytes}
+    shape = {key: value for key, value in sizes.items() if value is not None}
+    joining.check(address, token_file, shape)
+    planned = _planned(**shape)
+    members = _members(state, group, shared_account=shared_account, joins=address is not None)
+    options = {
+        "policy": chosen,
+        "parameters": parameters,
         "seed": seed,
         "queues": queues,
-        "group": group or (None if kept is None else kept.group),
-        "shared_account": shared_account or (None if kept is None else kept.shared_account),
+        **members,
         "probe_period_s": probe_period_s,
         "keep_results_s": keep_results_s,
     }
     given = {key: value for key, value in options.items() if value is not None}
-    _check_group(
-        state,
-        options["group"],
-        shared_account=options["shared_account"] or False,
-        joins=address is not None or (kept is not None and kept.foreign),
-    )
     with private_files():
-        _make_directory(state, options["group"])
+        _make_directory(state, members["group"])
         with process.alone(state):
-            return _already_up(state) or _start(state, planned, given, address, say)
+            if address is not None:
+                given["ray_address"] = address
+                if (token := joining.token(state, token_file)) is not None:
+                    given["token"] = token
+            running = _already_up(state)
+            if running is None:
+                running = _start(state, planned, given, say)
+            in_force.check(state, given, shape)
+            return running
 
 
 def take_down(state: Path, *, say: Say = lambda _: None) -> None:
@@ -99,8 +108,11 @@ def take_down(state: Path, *, say: Say = lambda _: None) -> None:
         remove_config(state)
 
 
-def _planned(nodes: int, gpus: int, racks: int, gpu_memory_bytes: int) -> list[Node]:
-    """Return virtual nodes, spread over racks in turn of their numbers."""
+def _planned(
+    nodes: int = 8, gpus: int = 2, racks: int | None = None, gpu_memory: int = GPU_MEMORY_BYTES
+) -> list[Node]:
+    """Return virtual nodes, spread over racks (two where there are that many) in turn."""
+    racks = min(2, nodes) if racks is None else racks
     if racks > nodes:
         problem = Problem(path="--racks", problem=f"{racks} racks for {nodes} nodes")
         raise SpecError([problem])
@@ -108,10 +120,22 @@ def _planned(nodes: int, gpus: int, racks: int, gpu_memory_bytes: int) -> list[N
         Node(
             id=f"n{i}",
             rack=f"r{i * racks // nodes}",
-            gpus=(Gpu(memory_bytes=gpu_memory_bytes),) * gpus,
+            gpus=(Gpu(memory_bytes=gpu_memory),) * gpus,
         )
         for i in range(nodes)
     ]
+
+
+def _members(
+    state: Path, group: str | None, *, shared_account: bool, joins: bool
+) -> dict[str, Any]:
+    """Return the options that let a group in, those in force where none are given, once checked."""
+    kept = config_of(state)
+    if kept is not None:
+        group, joins = group or kept.group, joins or kept.foreign
+        shared_account = shared_account or kept.shared_account
+    _check_group(state, group, shared_account=shared_account, joins=joins)
+    return {"group": group, "shared_account": shared_account or None}
 
 
 def _check_group(state: Path, group: str | None, *, shared_account: bool, joins: bool) -> None:
@@ -210,9 +234,9 @@ def _start(
     state: Path,
     planned: list[Node],
     given: dict[str, Any],
-    address: str | None,
     say: Say,
 ) -> dict[str, Any]:
+    """Start what does not run; what fails leaves the configuration as it was."""
     from headgate.live.config import ControllerConfig, load_config, remove_config, save_config
     from headgate.live.ray_nodes import HEAD, alive, local_cluster, start_nodes, stop_nodes
 
@@ -220,6 +244,7 @@ def _start(
     if cluster is not None and HEAD not in alive(cluster):
         stop_nodes(state)  # only the record is left, perhaps since before the machine's last start
         cluster = None
+    address = given.get("ray_address")
     if cluster is not None and address is not None:
         text, hint = "nodes of our own run here", "headgate down ends them"
         raise SpecError([Problem(path="--address", problem=text, hint=hint)])
@@ -228,7 +253,8 @@ def _start(
     base = config or ControllerConfig(policy=DEFAULT_POLICY, ray_address="")
     try:
         if joins is not None and cluster is None:
-            at = {"ray_address": joins, "token": None, "foreign": True}
+            token = base.token if base.ray_address == joins else None
+            at = {"ray_address": joins, "token": token, "foreign": True}
             expected: set[str] = set()
         else:
             if cluster is None:
@@ -244,6 +270,8 @@ def _start(
         if fresh:
             stop_nodes(state)
             remove_config(state)
+        elif config is not None:
+            save_config(state, config)
         raise
 
 
@@ -261,14 +289,21 @@ def _start_controller(state: Path, expected: set[str], say: Say) -> dict[str, An
             elif time.monotonic() > until:
                 failure = f"{_joining(up_now, expected)} after {_JOIN_S:g} s"
             if failure is not None:
-                hint = f"the end of {process.log_file(state)}:\n{process.tail(state, log_start)}"
-                raise WorldError([Problem(path=str(state), problem=failure, hint=hint)])
+                raise _not_started(state, failure, process.tail(state, log_start))
             say(_joining(up_now, expected))
             time.sleep(_LOOK_S)
     except BaseException:
         process.end_controllers(state)
         raise
     return {**_facts(state), "already_running": False}
+
+
+def _not_started(state: Path, failure: str, tail: str) -> HeadgateError:
+    config = config_of(state)
+    if config is not None and config.foreign and joining.REFUSED in tail:
+        return joining.refused(config.ray_address, config.token)
+    hint = f"the end of {process.log_file(state)}:\n{tail}"
+    return WorldError([Problem(path=str(state), problem=failure, hint=hint)])
 
 
 def _joining(up_now: set[str], expected: set[str]) -> str:
@@ -283,16 +318,6 @@ def _joined(state: Path) -> set[str]:
             return {node["id"] for node in client.nodes() if node["state"] == "up"}
     except WorldError:
         return set()  # it does not answer yet
-
-
-def config_of(state: Path) -> ControllerConfig | None:
-    """Return the configuration; None when there is none, or none that can be read."""
-    from headgate.live.config import load_config
-
-    try:
-        return load_config(state)
-    except WorldError:
-        return None  # `down` must work when things are broken
 
 
 def _leave(config: ControllerConfig, say: Say) -> None:

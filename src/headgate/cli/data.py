@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
-from headgate.base.units import format_size, parse_size
+from headgate.base.text import NAME, NAME_FORM
+from headgate.base.units import format_size
 from headgate.cli import output
 from headgate.cli.settings import (
     DryRunOption,
@@ -20,6 +21,7 @@ from headgate.cli.settings import (
     YesOption,
     settle,
 )
+from headgate.cli.settings import size_bytes as size_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -50,8 +52,9 @@ def put(
     from headgate.live.split import split_files
 
     settings = settle(state, fmt)
-    name = name or files[0].stem
-    parts = [part for _, part in split_files(files, _size(shard), lines=lines)]
+    name = _name(name, files)
+    shard_bytes = size_of(shard, "--shard")
+    parts = [part for _, part in split_files(files, shard_bytes, lines=lines)]
     size_bytes = sum(part.size_bytes for part in parts)
     facts = {"name": name, "shards": len(parts), "size_bytes": size_bytes, "dry_run": dry_run}
     with settings.client() as client:
@@ -66,12 +69,16 @@ def put(
     output.say(f"{name}: {format_size(size_bytes)} in {output.counted(len(parts), 'shard')} {verb}")
 
 
-def _size(text: str) -> int:
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        problem, _, hint = str(error).partition("; ")
-        raise SpecError([Problem(path="--shard", problem=problem, hint=hint)]) from None
+def _name(name: str | None, files: list[Path]) -> str:
+    """Return the dataset's name; raise SpecError when that cannot be one."""
+    found = files[0].stem if name is None else name
+    if NAME.fullmatch(found):
+        return found
+    hint = f"use {NAME_FORM}"
+    if name is None:
+        hint = f"choose another than the file's with --name: {hint}"
+    problem = Problem(path="--name", problem=f"'{found}' is not a name", hint=hint)
+    raise SpecError([problem], code="usage")
 
 
 def _check(client: Client, name: str, replicas: int) -> None:
@@ -167,6 +174,7 @@ def rm(
     with settings.client() as client:
         found = client.dataset(name)
         size = format_size(found["size_bytes"])
+        client.remove_dataset(name, dry_run=True)  # what cannot be is refused, not asked about
         if not dry_run:
             output.confirm(f"remove {name} of {found['user']} ({size})?", yes=yes)
             client.remove_dataset(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import time
@@ -16,10 +15,12 @@ import typer
 from headgate.api.client import Client
 from headgate.app import POLICIES
 from headgate.base.errors import WorldError
+from headgate.base.text import visible, visible_values
 from headgate.base.units import format_seconds, format_size
+from headgate.cli import output
 from headgate.cli.cluster import DEFAULT_POLICY
-from headgate.cli.settings import FormatOption, settle
-from headgate.decision import make_policy
+from headgate.cli.settings import POLICY_FORM, FormatOption, settle
+from headgate.decision import make_policy, read_policy
 from headgate.state import State
 
 _NODES, _GPUS, _RACKS = 8, 2, 2
@@ -44,15 +45,17 @@ class _Row:
 
 
 def demo(
-    policy: Annotated[str, typer.Option(help="The policy that decides.")] = DEFAULT_POLICY,
+    policy: Annotated[
+        str, typer.Option(metavar=POLICY_FORM, help="The policy that decides.")
+    ] = DEFAULT_POLICY,
     fmt: FormatOption = None,
 ) -> None:
     """Start 8 virtual nodes, run four real jobs at once, check them, and simulate the same."""
     from rich.console import Console
 
-    make_policy(POLICIES, policy)
+    read_policy(POLICIES, policy)
     as_json = settle(None, fmt).as_json
-    console = Console(stderr=as_json)
+    console = Console(stderr=as_json, markup=False)
     base = Path(tempfile.mkdtemp(prefix="headgate-demo-"))
     try:
         rows, facts = _run(base, policy, console)
@@ -60,7 +63,7 @@ def demo(
         shutil.rmtree(base, ignore_errors=True)
     if as_json:
         jobs = [{name: getattr(row, name) for name in _Row.__slots__} for row in rows]
-        print(json.dumps({**facts, "jobs": jobs}))
+        output.print_json_line(visible_values({**facts, "jobs": jobs}))
     else:
         _show(console, rows, facts)
     if any(row.verdict for row in rows):
@@ -154,7 +157,9 @@ def _table(views: Sequence[Mapping[str, Any]]) -> Any:
         done, total = view["tasks"].get("finished", 0), view["tasks"]["total"]
         bar = ProgressBar(total=total, completed=done, width=20)
         reason = view["reason"] or ("" if view["state"] == "active" else view["state"])
-        table.add_row(view["id"], f"{done}/{total}", bar, str(view["gpus"]["held"]), reason)
+        table.add_row(
+            view["id"], f"{done}/{total}", bar, str(view["gpus"]["held"]), visible(reason)
+        )
     return table
 
 
@@ -188,7 +193,7 @@ def _compare(
     durable.close()
     view = durable.engine.state
     simulation = recorded(view, seed=_SEED)
-    decider = make_policy(POLICIES, policy)
+    decider = make_policy(POLICIES, *read_policy(POLICIES, policy))
     outcome = sim.run(simulation, decider)
     ideal_s = sim.ideal_times_s(simulation, decider, outcome)
     live_s, simulated_s = run_times_s(view), run_times_s(outcome.state)
@@ -233,6 +238,7 @@ def _facts(view: State, outcome: Any, policy: str) -> dict[str, Any]:
 
 def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=f"policy {facts['policy']}")
     table.add_column("job", no_wrap=True)
@@ -248,7 +254,7 @@ def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
             format_seconds(row.simulated_s),
             "-" if row.fairness is None else f"{row.fairness:.2f}",
             "/".join(f"{size / 2**20:.0f}" for size in row.read_bytes),
-            "right" if not row.verdict else f"[red]{row.verdict}[/red]",
+            "right" if not row.verdict else Text(visible(row.verdict), style="red"),
         )
     console.print(table)
     both = Table("", "live", "simulated", title="the whole run")

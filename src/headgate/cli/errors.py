@@ -8,13 +8,15 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from typing import Any
 
 import typer
 
-from headgate.base.errors import HeadgateError, Problem, SpecError, nearest
+from headgate.api.errors import error_body
+from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError, nearest
+from headgate.base.text import indented, visible, visible_values
 
 OK, OUTSIDE, USAGE, FAILED, NOT_FINISHED, CANCELLED, INTERRUPTED = 0, 1, 2, 100, 101, 103, 130
+PIPE_CLOSED = 141  # as a shell reports a program that SIGPIPE ended
 _EXIT_CODES = {
     "failed": FAILED,
     "not_finished": NOT_FINISHED,
@@ -50,28 +52,32 @@ def asked_format(arguments: Sequence[str]) -> str | None:
     return chosen
 
 
+def need_no_empty(arguments: Sequence[str]) -> None:
+    """Raise SpecError for an empty argument, which no verb can make sense of."""
+    for position, argument in enumerate(arguments, start=1):
+        option, equals, value = argument.partition("=")
+        if not argument or (option.startswith("--") and equals and not value):
+            path = option or f"argument {position}"
+            hint = "a variable of the shell may not be set"
+            raise SpecError([Problem(path=path, problem="is empty", hint=hint)], code="usage")
+
+
 def report(error: HeadgateError, *, as_json: bool) -> int:
     """Print an error on stderr and return the exit code."""
     if as_json:
-        print(json.dumps({"code": error.code, "problems": [_body(p) for p in error.problems]}),
-              file=sys.stderr)  # fmt: skip
+        print(json.dumps(visible_values(error_body(error))), file=sys.stderr)
         return exit_code_of(error)
     for problem in error.problems:
         line = "" if problem.line is None else f" (line {problem.line})"
         place = f"{problem.path}{line}: " if problem.path else ""
-        print(f"error: {place}{problem.problem}", file=sys.stderr)
+        _say(f"error: {indented(place + problem.problem)}")
         if problem.hint:
-            print("\n".join(f"  {line}" for line in problem.hint.splitlines()), file=sys.stderr)
+            _say(f"  {indented(problem.hint)}")
     return exit_code_of(error)
 
 
-def _body(problem: Problem) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "path": problem.path,
-        "problem": problem.problem,
-        "hint": problem.hint,
-    }
-    return body if problem.line is None else {**body, "line": problem.line}
+def _say(text: str) -> None:
+    print(visible(text, lines=True), file=sys.stderr)
 
 
 def misused(error: typer.TyperException) -> SpecError:
@@ -95,14 +101,23 @@ def misused(error: typer.TyperException) -> SpecError:
             (n for n in names if n.startswith("-")), parameter.metavar or names[-1]
         )
         problem = problem.removeprefix("Value error, ") or "is missing"
+        known = [name for p in context.command.params for name in p.opts] if context else []
+        if path == "--format" and "--output" in known:
+            hint = "to write the result to a file use --output FILE"
     return SpecError([Problem(path=path, problem=problem, hint=hint)], code="usage")
 
 
 def unexpected(error: BaseException) -> HeadgateError:
-    """Return an error of ours without its details, which are written to a file."""
+    """Return an error of ours without its details, which are written to a file.
+
+    What the system refuses is no error of ours: WorldError says what it was.
+    """
+    if isinstance(error, OSError) and error.strerror:
+        path = "" if error.filename is None else os.fsdecode(error.filename)
+        return WorldError([Problem(path=path, problem=error.strerror)])
     try:
         handle, path = tempfile.mkstemp(prefix="headgate-error-", suffix=".txt")
-        with os.fdopen(handle, "w") as file:
+        with os.fdopen(handle, "w", errors="backslashreplace") as file:
             file.write("".join(traceback.format_exception(error)))
         hint = f"the details are in {path}"
     except OSError:

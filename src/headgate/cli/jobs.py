@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
+from headgate.base.errors import Problem, SpecError, WorldError, nearest
+from headgate.base.text import indented, visible, visible_values
 from headgate.base.units import format_seconds, format_size, format_time
 from headgate.cli import output
 from headgate.cli.errors import CANCELLED, FAILED, OK, interrupted
@@ -45,26 +46,37 @@ def submit(
     fmt: FormatOption = None,
 ) -> None:
     """Submit a job."""
-    from headgate.spec import load_job
+    from headgate.spec import doubts, load_job
+    from headgate.spec.document import read_text
 
     settings = settle(state, fmt)
-    load_job(file)  # what is wrong with the file is wrong without a controller, too
+    text = read_text(file)
+    # What is wrong with the file is wrong without a controller, too.
+    warnings = doubts(load_job(text, name=str(file)))
+    if not settings.as_json:
+        for warning in warnings:
+            output.warn(warning)
+    told = {"warnings": [_warning(warning) for warning in warnings]}
     with settings.client() as client:
-        job = client.submit(file.read_text("utf-8-sig"), dry_run=dry_run, public=public)
+        job = client.submit(text, dry_run=dry_run, public=public)
         if not wait or dry_run:
             verb = "would be submitted as" if dry_run else "submitted"
-            _done(settings, {"id": job, "dry_run": dry_run}, f"{verb} {job}")
+            _done(settings, {"id": job, "dry_run": dry_run, **told}, f"{verb} {job}")
             return
         try:
             ended = _wait(client, job, settings)
         except KeyboardInterrupt:
             raise interrupted(f"job {job} goes on; to end it: headgate cancel {job}") from None
         if settings.as_json:
-            output.print_json(ended)
+            output.print_json({**ended, **told})
         else:
-            reason = f": {ended['message']}" if ended["message"] else ""
+            reason = f": {indented(ended['message'])}" if ended["message"] else ""
             output.say(f"{job} {ended['state']}{reason}")
         raise typer.Exit(_OUTCOMES[ended["state"]])
+
+
+def _warning(warning: Problem) -> dict[str, str]:
+    return {"path": warning.path, "problem": warning.problem, "hint": warning.hint}
 
 
 def _done(settings: Settings, facts: dict[str, Any], text: str) -> None:
@@ -78,7 +90,8 @@ def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
     """Return a job as it has ended, showing its tasks as they finish."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
-    text, reason = TextColumn("{task.description}"), TextColumn("{task.fields[why]}", markup=False)
+    text = TextColumn("{task.description}", markup=False)
+    reason = TextColumn("{task.fields[why]}", markup=False)
     columns = (text, BarColumn(), MofNCompleteColumn(), reason)
     with output.progress(*columns, as_json=settings.as_json) as bar:
         line = bar.add_task(job, total=None, why="")
@@ -89,7 +102,7 @@ def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
                 description=f"{job} {view['state']}",
                 total=tasks["total"],
                 completed=tasks.get("finished", 0),
-                why=view["reason"] or "",
+                why=visible(view["reason"] or ""),
             )
             if view["state"] in _OUTCOMES:
                 return view
@@ -139,14 +152,26 @@ def jobs(
             output.print_json(page)
         else:
             output.print_table(_HEADINGS, map(_job_cells, page["jobs"]))
+            if not page["jobs"]:
+                _note_unknown(client, user, queue)
             if page["next"]:
                 output.say_aside(f"there are more than {limit}; see --limit")
+
+
+def _note_unknown(client: Client, user: str | None, queue: str | None) -> None:
+    """Say when nothing is listed because a name may be wrong."""
+    if user is not None and not client.jobs(user=user, limit=1)["jobs"]:
+        output.say_aside(f"no job of a user '{user}' is known")
+    if queue is not None:
+        known = [held["name"] for held in client.queues()]
+        if queue not in known:
+            output.say_aside(f"there is no queue '{queue}'; {nearest(queue, known)}")
 
 
 def _watch(client: Client, query: dict[str, str | int | None], settings: Settings) -> None:
     if settings.as_json:
         for _ in client.events():
-            print(json.dumps(client.jobs(**query)), flush=True)
+            output.print_json_line(visible_values(client.jobs(**query)))
         return
     from rich.live import Live
 
@@ -164,8 +189,14 @@ def _job_cells(job: dict[str, Any]) -> tuple[object, ...]:
         job["gpus"]["held"],
         output.duration(job["wait_s"]),
         output.duration(job["run_s"]),
-        job["reason"] or job["message"],
+        job["reason"] or _first_line(job["message"]),
     )
+
+
+def _first_line(message: str | None) -> str | None:
+    """Return the first line of a message, which may end with the end of a log."""
+    first, _, rest = (message or "").partition("\n")
+    return f"{first} ..." if rest else first or None
 
 
 def get(
@@ -208,7 +239,7 @@ def get(
         ("message", view["message"]),
     ):
         if value is not None:
-            output.say(f"{name:<8} {value}")
+            output.say(f"{name:<8} {indented(value)}")
     output.say("")
     output.print_table(
         ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"), map(_task_cells, tasks)
@@ -244,19 +275,26 @@ def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _fetch(client: Client, job: str, task: int | None, target: Path) -> int:
-    """Write a result to a file, which is there whole or not at all; return its size."""
-    draft = target.with_name(f".{target.name}.part")
+    """Write a result to a file, which is there whole or not at all; return its size.
+
+    A pipe or a device is written to as the result comes.
+    """
+    place = Path(os.path.realpath(target))
+    whole = place.is_file() or not place.exists()
+    draft = place.with_name(f".{place.name}.part") if whole else place
     size_bytes = 0
     try:
         with draft.open("wb") as file:
             for piece in client.result(job, task):
                 size_bytes += file.write(piece)
-        draft.replace(target)
+        if whole:
+            draft.replace(place)
     except OSError as error:
         problem = f"cannot be written: {error.strerror}"
         raise SpecError([Problem(path=str(target), problem=problem)]) from None
     finally:
-        draft.unlink(missing_ok=True)
+        if whole:
+            draft.unlink(missing_ok=True)
     return size_bytes
 
 
@@ -270,16 +308,11 @@ def cancel(
     """Cancel a job."""
     settings = settle(state, fmt)
     with settings.client() as client:
-        view = client.job(job)
-        if view["state"] in _OUTCOMES:
-            raise _ended(job, view["state"])
-        if view["user"] != client.info()["you"] and not dry_run:
-            output.confirm(f"{job} is {view['user']}'s job; cancel it?", yes=yes)
-        answer = client.cancel(job, dry_run=dry_run)
+        user = client.job(job)["user"]
+        answer = client.cancel(job, dry_run=True)  # what cannot be is refused, not asked about
+        if not dry_run:
+            if user != client.info()["you"]:
+                output.confirm(f"{job} is {user}'s job; cancel it?", yes=yes)
+            answer = client.cancel(job)
     done = "would be cancelled" if dry_run else "cancelled"
     _done(settings, answer, f"{job} {done}; it was {answer['was']}")
-
-
-def _ended(job: str, state: str) -> HeadgateError:
-    text = f"job {job} is {state} already"
-    return SpecError([Problem(path=job, problem=text)], code="already_ended")

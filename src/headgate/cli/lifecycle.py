@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
-from headgate.base.errors import Problem, SpecError, WorldError
-from headgate.base.units import parse_duration, parse_size
+from headgate.base.errors import Problem, WorldError
+from headgate.base.text import visible
+from headgate.base.units import BadQuantity, parse_duration
 from headgate.cli import output, process
-from headgate.cli.cluster import DEFAULT_POLICY, Say, bring_up, config_of, take_down
+from headgate.cli.cluster import DEFAULT_POLICY, Say, bring_up, take_down
+from headgate.cli.in_force import config_of
 from headgate.cli.settings import (
+    POLICY_FORM,
     DryRunOption,
     FormatOption,
     Settings,
     StateOption,
     YesOption,
+    parsed,
     settle,
+    size_bytes,
 )
 from headgate.model import Queue
 
-_T = TypeVar("_T")
-_RacksOption = Annotated[
-    int | None,
-    typer.Option(min=1, max=64, help="Racks to spread them over.", show_default="2"),
-]
 _ProbePeriodOption = Annotated[
     int | None,
     typer.Option(
@@ -38,6 +38,37 @@ _ProbePeriodOption = Annotated[
         metavar="SECONDS",
         help="Time between measurements of bandwidth; 0: only when nodes join.",
         show_default="15",
+    ),
+]
+_NodesOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=64, help="Virtual nodes to start.", show_default="8"),
+]
+_GpusOption = Annotated[
+    int | None,
+    typer.Option(min=0, max=64, help="Virtual GPUs of each node.", show_default="2"),
+]
+_RacksOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=64, help="Racks to spread them over.", show_default="2"),
+]
+_GpuMemoryOption = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Memory of each GPU.", show_default="4GiB")
+]
+_PolicyOption = Annotated[
+    str | None,
+    typer.Option(metavar=POLICY_FORM, help="The policy that decides.", show_default=DEFAULT_POLICY),
+]
+_AddressOption = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Join the Ray cluster here instead of starting nodes."),
+]
+_TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="With --address: the cluster's token.",
+        show_default="as Ray finds one",
     ),
 ]
 
@@ -62,24 +93,21 @@ _KeepOption = Annotated[
 
 
 def up(
-    nodes: Annotated[int, typer.Option(min=1, max=64, help="Virtual nodes to start.")] = 8,
-    gpus: Annotated[int, typer.Option(min=0, max=64, help="Virtual GPUs of each node.")] = 2,
+    nodes: _NodesOption = None,
+    gpus: _GpusOption = None,
     racks: _RacksOption = None,
-    gpu_memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of each GPU.")] = "4GiB",
-    policy: Annotated[
-        str | None, typer.Option(help="The policy that decides.", show_default=DEFAULT_POLICY)
-    ] = None,
+    gpu_memory: _GpuMemoryOption = None,
+    policy: _PolicyOption = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of its dice.", show_default="0")
+        int | None, typer.Option(min=0, help="Seed of its random numbers.", show_default="0")
     ] = None,
     queues: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Queues, their weights and ceilings (YAML).")
     ] = None,
     group: _GroupOption = None,
     shared_account: _SharedAccountOption = False,
-    address: Annotated[
-        str | None, typer.Option(help="Join the Ray cluster here instead of starting nodes.")
-    ] = None,
+    address: _AddressOption = None,
+    token_file: _TokenFileOption = None,
     probe_period: _ProbePeriodOption = None,
     keep_results: _KeepOption = None,
     state: StateOption = None,
@@ -92,8 +120,8 @@ def up(
     """
     settings = settle(state, fmt)
     listed = None if queues is None else load_queues(queues)
-    memory_bytes = _parsed("--gpu-memory", parse_size, gpu_memory)
-    keep_s = None if keep_results is None else _parsed("--keep-results", _keep, keep_results)
+    memory_bytes = None if gpu_memory is None else _memory_bytes(gpu_memory, settings)
+    keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
     with _progress(settings, "starting") as say:
         facts = bring_up(
             settings.state,
@@ -107,6 +135,7 @@ def up(
             group=group,
             shared_account=shared_account,
             address=address,
+            token_file=token_file,
             probe_period_s=probe_period,
             keep_results_s=keep_s,
             say=say,
@@ -121,18 +150,21 @@ def up(
     output.say(f"state: {settings.state}")
 
 
-def _parsed(option: str, parse: Callable[[str], _T], text: str) -> _T:
-    try:
-        return parse(text)
-    except ValueError as error:
-        problem, _, hint = str(error).partition("; ")
-        raise SpecError([Problem(path=option, problem=problem, hint=hint)]) from None
+def _memory_bytes(text: str, settings: Settings) -> int:
+    """Return the memory of a GPU, with a warning where it is probably not meant."""
+    from headgate.spec.doubts import little_memory
+
+    found = size_bytes(text, "--gpu-memory")
+    odd = little_memory(found)
+    if odd is not None and not settings.as_json:
+        output.warn(Problem(path="--gpu-memory", problem=odd[0], hint=odd[1]))
+    return found
 
 
 def _keep(text: str) -> float:
     seconds = math.inf if text == "forever" else parse_duration(text)
     if not seconds:
-        raise ValueError("must be more than 0; write a duration such as 30d, or forever")
+        raise BadQuantity("must be more than 0", "write a duration such as 30d, or forever")
     return seconds
 
 
@@ -142,8 +174,10 @@ def _progress(settings: Settings, text: str) -> Iterator[Say]:
     if settings.as_json:
         yield lambda _: None
     elif sys.stderr.isatty():
+        from rich.text import Text  # text would be read as markup
+
         with output.stderr().status(text) as status:
-            yield status.update
+            yield lambda line: status.update(Text(visible(line)))
     else:
         told: list[str] = []
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import io
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headgate.base.errors import Problem, SpecError
+from headgate.base.text import visible
 from headgate.cli import output
 from headgate.cli.jobs import JobArgument
 from headgate.cli.settings import FormatOption, StateOption, settle
@@ -51,21 +53,40 @@ def logs(
             output.say_aside(f"task {chosen['ordinal']} of {len(tasks)}; others with --task")
         if follow:
             pieces = _follow(client, job, chosen["ordinal"], attempt)
+            write = _writer()
             for run, text in pieces:
                 if settings.as_json:
                     line = {"job": job, "task": chosen["ordinal"], "attempt": run, "text": text}
-                    print(json.dumps(line), flush=True)
+                    output.print_json_line(line)
                 else:
-                    print(text, end="", flush=True)
+                    write(text)
             return
         run = attempt or chosen["attempts"]
         written = _read(client, job, chosen["ordinal"], run)
         if settings.as_json:
             facts = {"job": job, "task": chosen["ordinal"], "attempt": run}
-            output.print_json({**facts, "text": "".join(written)})
+            output.print_json_line({**facts, "text": "".join(written)})
             return
+        write = _writer()
         for text in written:
-            print(text, end="")
+            write(text)
+
+
+def _writer() -> Callable[[str], None]:
+    """Return what writes pieces of a log: as they are, but harmless on a terminal.
+
+    There the end of a line is any of those that programs write; a bar that a program draws again
+    and again in place becomes lines.
+    """
+    lines = io.IncrementalNewlineDecoder(None, translate=True)
+
+    def write(text: str) -> None:
+        if sys.stdout.isatty():
+            text = visible(lines.decode(text), lines=True)
+        output.write(text)
+        output.flush()
+
+    return write
 
 
 def _chosen(job: str, tasks: list[dict[str, Any]], task: int | None) -> dict[str, Any]:

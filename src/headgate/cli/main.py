@@ -1,95 +1,30 @@
-"""The program `headgate`: its verbs, and the one place where every error is told."""
+"""The program `headgate`: the one place where every error is reported, and what a shell expects."""
 
 from __future__ import annotations
 
+import io
+import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from importlib.metadata import version
-from typing import Annotated, Any
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
 
 import typer
-from typer.core import TyperGroup
 
-from headgate.base.errors import HeadgateError, Problem, SpecError, nearest
-from headgate.cli import data, errors, jobs, lifecycle, logs, reproduce, show
-from headgate.cli.demo import demo
-from headgate.cli.plan import plan
-from headgate.cli.policies import policies
+from headgate.base.errors import HeadgateError
+from headgate.cli import errors, output
 from headgate.cli.settings import Format, settle
-from headgate.cli.simulate import simulate
-from headgate.cli.why import why
-
-
-class Verbs(TyperGroup):
-    """A group that answers an unknown verb with the nearest known one."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name = args[0]
-        if not ctx.resilient_parsing and self.get_command(ctx, name) is None:
-            text = f"there is no verb '{name}'"
-            hint = nearest(name, self.list_commands(ctx))
-            raise SpecError([Problem(path=name, problem=text, hint=hint)], code="usage")
-        return super().resolve_command(ctx, args)
-
-
-_SETTINGS = {"help_option_names": ["-h", "--help"]}
-app = typer.Typer(
-    cls=Verbs,
-    context_settings=_SETTINGS,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="Fair shares of a GPU cluster, near the data, with a reason for every wait.",
-)
-_data = typer.Typer(
-    cls=Verbs, context_settings=_SETTINGS, rich_markup_mode=None, help="Put, list, remove datasets."
-)
-_reproduce = typer.Typer(
-    cls=Verbs, context_settings=_SETTINGS, rich_markup_mode=None, help="Run published experiments."
-)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        print(f"headgate {version('headgate')}")
-        raise typer.Exit
-
-
-@app.callback(invoke_without_command=True)
-def _start(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    del version
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-
-
-@_data.callback(invoke_without_command=True)
-@_reproduce.callback(invoke_without_command=True)
-def _start_group(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-
-
-_VERBS: tuple[Callable[..., None], ...] = (
-    *(lifecycle.up, lifecycle.down, jobs.submit, jobs.jobs, jobs.get, why, logs.logs),
-    *(jobs.cancel, show.nodes, show.queues, plan, policies, simulate, demo),
-)
-for _verb in _VERBS:
-    app.command()(_verb)
-for _name, _data_verb in (("put", data.put), ("ls", data.ls), ("rm", data.rm)):
-    _data.command(_name)(_data_verb)
-app.add_typer(_data, name="data")
-_reproduce.command()(reproduce.flow)
-app.add_typer(_reproduce, name="reproduce")
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; every error ends as words or JSON."""
     try:
+        errors.need_no_empty(arguments)
+        from headgate.cli.verbs import app  # takes a while, in which Ctrl-C may come
+
         code = app(args=list(arguments), prog_name="headgate", standalone_mode=False)
+        output.flush()
         if code == errors.INTERRUPTED:
             raise errors.interrupted()
     except HeadgateError as error:
@@ -98,6 +33,8 @@ def run(arguments: Sequence[str]) -> int:
         return _report(errors.misused(error), arguments)
     except (KeyboardInterrupt, typer.Abort):
         return _report(errors.interrupted(), arguments)
+    except output.PipeClosed:
+        return errors.PIPE_CLOSED
     except Exception as error:  # noqa: BLE001  # never a traceback to a user
         return _report(errors.unexpected(error), arguments)
     return code if isinstance(code, int) else errors.OK
@@ -108,11 +45,48 @@ def _report(error: HeadgateError, arguments: Sequence[str]) -> int:
     if asked is None:
         try:
             asked = settle(None, None).format
-        except HeadgateError:
-            asked = Format.TABLE  # what is wrong with the settings is told as words
-    return errors.report(error, as_json=asked == Format.JSON)
+        except (HeadgateError, OSError):
+            asked = Format.TABLE  # what is wrong with the settings is reported as words
+    try:
+        return errors.report(error, as_json=asked == Format.JSON)
+    except OSError:
+        return errors.exit_code_of(error)  # stderr cannot be written
 
 
 def main() -> None:
     """Run the program's command line."""
-    sys.exit(run(sys.argv[1:]))
+    _open_streams()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+            signal.signal(number, _end)
+    code = run(sys.argv[1:])
+    _drop_unwritten()
+    sys.exit(code)
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    """End as Ctrl-C does: what is half-done is undone on the way."""
+    raise SystemExit(128 + number)
+
+
+def _open_streams() -> None:
+    """Open closed streams on nothing; write out what their encodings do not have."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_unwritten() -> None:
+    """Keep what could not be written from being tried again as the interpreter ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+if __name__ == "__main__":
+    main()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from headgate.base.errors import Problem, SpecError
+from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.text import visible, visible_values
 from headgate.base.units import format_seconds
 from headgate.cli.errors import OUTSIDE
 
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
 _WIDE = 10_000  # into a file or a pipe, nothing is cut or wrapped
+
+
+class PipeClosed(Exception):
+    """The reader of stdout has gone: nothing is left to do."""
 
 
 def stdout() -> Console:
@@ -40,24 +46,59 @@ def progress(*columns: ProgressColumn, as_json: bool) -> Progress:
     return Progress(*columns, console=stderr(), disable=hidden, transient=True)
 
 
+def write(text: str) -> None:
+    """Write text to stdout as it is; raise WorldError `cannot_write` when that fails."""
+    with _writing():
+        sys.stdout.write(text)
+
+
+def flush() -> None:
+    """Write what is buffered for stdout; see `write`."""
+    with _writing():
+        sys.stdout.flush()
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise PipeClosed from error  # typer would end the program with 1
+    except OSError as error:
+        problem = Problem(path="stdout", problem=f"cannot be written: {error.strerror}")
+        raise WorldError([problem], code="cannot_write") from error
+
+
 def say(text: str) -> None:
-    """Print a line for people, whatever stands in it."""
-    print(text)
+    """Print text for people; control characters in it are made visible."""
+    write(f"{visible(text, lines=True)}\n")
 
 
 def say_aside(text: str) -> None:
     """Print a line on stderr that is no part of the result."""
-    print(text, file=sys.stderr)
+    print(visible(text, lines=True), file=sys.stderr)
+
+
+def warn(problem: Problem) -> None:
+    """Print on stderr what is probably not meant."""
+    say_aside(f"warning: {problem.path}: {problem.problem}\n  {problem.hint}")
 
 
 def print_json(value: Any) -> None:
-    """Print a value as one indented JSON document."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print a value as one indented JSON document; see `visible_values`."""
+    shown = visible_values(value)
+    write(f"{json.dumps(shown, indent=2, ensure_ascii=False, allow_nan=False)}\n")
+
+
+def print_json_line(value: Any) -> None:
+    """Print a value as one line of ASCII; text in it stays as it is, escaped as JSON does."""
+    write(f"{json.dumps(value, allow_nan=False)}\n")
+    flush()
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Return a plain table; None is shown as `-`, columns that hold only numbers stand right."""
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["-" if cell is None else visible(str(cell)) for cell in row] for row in rows]
     made = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column, heading in enumerate(headings):
         numbers = [row[column] for row in cells if row[column] != "-"]
@@ -71,10 +112,10 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table, without the blanks at the ends of its lines."""
     console = stdout()
-    with console.capture() as capture:
+    with _writing(), console.capture() as capture:  # rich flushes what was written before
         console.print(table(headings, rows))
     for line in capture.get().splitlines():
-        print(line.rstrip())
+        write(f"{line.rstrip()}\n")
 
 
 def counted(number: int, thing: str) -> str:
@@ -97,6 +138,6 @@ def confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         problem = Problem(path="--yes", problem=question, hint="say yes with -y")
         raise SpecError([problem], code="needs_confirmation")
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(visible(question), err=True):
         say_aside("nothing was changed")
         raise typer.Exit(OUTSIDE)

@@ -9,7 +9,7 @@ import typer
 
 from headgate.base.units import format_seconds
 from headgate.cli import output
-from headgate.cli.settings import FormatOption, StateOption, settle
+from headgate.cli.settings import POLICY_FORM, FormatOption, StateOption, settle
 from headgate.cli.why import reads
 
 View = dict[str, Any]
@@ -20,7 +20,7 @@ def plan(
     policy: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME[,PARAMETER=NUMBER...]",
+            metavar=POLICY_FORM,
             help="Under this policy, such as fsp or fs,alpha1=2; else under the one in force.",
         ),
     ] = None,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from headgate.base.errors import Problem, SpecError, nearest
+from headgate.base.units import MOST_BYTES, BadQuantity, parse_size
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
@@ -23,6 +24,9 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
 
+
+T = TypeVar("T")
+POLICY_FORM = "NAME[,PARAMETER=NUMBER...]"
 
 StateOption = Annotated[
     Path | None,
@@ -50,6 +54,27 @@ class Settings:
     def client(self) -> Client:
         """Return a client of the Headgate that is meant."""
         return client_of(self.state)
+
+
+def parsed(option: str, parse: Callable[[str], T], text: str) -> T:
+    """Return what an option says; raise SpecError where `parse` raises BadQuantity."""
+    try:
+        return parse(text)
+    except BadQuantity as error:
+        problem = Problem(path=option, problem=error.problem, hint=error.hint)
+        raise SpecError([problem], code="usage") from None
+
+
+def size_bytes(text: str, option: str) -> int:
+    """Return the bytes that an option says; raise SpecError for text that is no size."""
+    return parsed(option, _size_bytes, text)
+
+
+def _size_bytes(text: str) -> int:
+    found = parse_size(text)
+    if found > MOST_BYTES:
+        raise BadQuantity(f"'{text}' is too large")
+    return found
 
 
 def client_of(state: Path) -> Client:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +16,11 @@ import typer
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.rng import Random
+from headgate.base.text import visible_values
 from headgate.base.units import format_seconds, format_size
-from headgate.cli.settings import FormatOption, settle
-from headgate.decision import Policy, make_policy
+from headgate.cli import output
+from headgate.cli.settings import POLICY_FORM, FormatOption, settle
+from headgate.decision import Policy, make_policy, read_policy
 from headgate.model import Job
 from headgate.protocol import Command, Event, Plan, Reason
 from headgate.sim import run as sim
@@ -62,7 +63,8 @@ def simulate(
     ] = None,
     gpus: Annotated[int | None, typer.Option(help="With --trace: how many GPUs.")] = None,
     policy: Annotated[
-        str | None, typer.Option(help="The policy; needed with --trace, else the file's.")
+        str | None,
+        typer.Option(metavar=POLICY_FORM, help="The policy; needed with --trace, else the file's."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all that is random.")] = None,
     decision_latency: Annotated[
@@ -77,6 +79,7 @@ def simulate(
     fmt: FormatOption = None,
 ) -> None:
     """Run the scheduler in virtual time on a scenario or a trace, and print the figures."""
+    as_json = settle(None, fmt).as_json
     problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency)
     problems += [p for path in (jobs_out, timings) for p in _check_writable(path)]
     if problems:
@@ -90,23 +93,23 @@ def simulate(
     else:
         assert trace is not None, "checked above"
         assert gpus is not None, "checked above"
-        chosen = _Timed(make_policy(POLICIES, policy or ""))
+        chosen = _Timed(make_policy(POLICIES, *read_policy(POLICIES, policy or "")))
         recorded, names = read_trace(trace), {}
         simulation = sim.from_trace(
             recorded, chosen, gpus=gpus, seed=seed or 0, decision_latency_s=decision_latency or 0.0
         )
-    with _progress("Simulating", len(simulation.submissions)) as step:
+    with _progress("Simulating", len(simulation.submissions), as_json=as_json) as step:
         outcome = sim.run(simulation, chosen, observe=(_watch(step),))
     decisions_s = list(chosen.seconds)
     if recorded is None:
-        with _progress("Each job alone", len(simulation.submissions)) as step:
+        with _progress("Each job alone", len(simulation.submissions), as_json=as_json) as step:
             outcome = sim.with_fairness(simulation, chosen, outcome, step=lambda _: step(1))
         outcome.figures["placements"] = placements(outcome.starts, names)
     if jobs_out is not None:
         _write_jobs(jobs_out, jobs_table(outcome, pooled=scenario is None, trace=recorded))
     if timings is not None:
         _write_timings(timings, decisions_s, time.perf_counter() - started)
-    _print(outcome.figures, as_json=settle(None, fmt).as_json)
+    _print(outcome.figures, as_json=as_json)
 
 
 def _read_scenario(
@@ -114,7 +117,8 @@ def _read_scenario(
 ) -> tuple[Scenario, Trace | None]:
     """Return a scenario, changed by the options given, and its trace where it has one."""
     known = {name: [p.name for p in info.parameters] for name, info in POLICIES.items()}
-    file = load_scenario(path, known, policy=policy, seed=seed)
+    name, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
+    file = load_scenario(path, known, policy=name, parameters=parameters, seed=seed)
     if decision_latency_s is not None:
         file = replace(file, decision_latency_s=decision_latency_s)
     return file, None if file.trace is None else read_trace(file.trace)
@@ -172,16 +176,13 @@ def _watch(step: Callable[[int], None]) -> sim.Observer:
 
 
 @contextmanager
-def _progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal's stderr; hand out a function that moves it."""
-    if not sys.stderr.isatty() or not total:
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
+def _progress(title: str, total: int, *, as_json: bool) -> Iterator[Callable[[int], None]]:
+    """Show a bar; hand out a function that moves it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with output.progress(TextColumn(title), *columns, as_json=as_json) as bar:
+        task = bar.add_task("", total=total)
         pending, last = 0, 0.0
 
         def step(count: int) -> None:
@@ -198,9 +199,11 @@ def _write_jobs(path: Path, table: Any) -> None:
     import pyarrow.parquet as pq
 
     try:
-        pq.write_table(table, path)
+        with path.open("wb") as file:  # pyarrow removes a path that it fails to write, a device too
+            pq.write_table(table, file)
     except OSError as error:
-        path.unlink(missing_ok=True)
+        if path.is_file():  # a device stays
+            path.unlink()
         raise WorldError(f"cannot write {path}: {error}", code="cannot_write") from error
 
 
@@ -223,23 +226,19 @@ def _write_timings(path: Path, decisions_s: Sequence[float], wall_s: float) -> N
 
 def _print(figures: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(figures, allow_nan=False))
+        output.print_json_line(visible_values(figures))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"policy {figures['policy']}, seed {figures['seed']}", show_header=False)
-    for name, value in _rows(figures):
-        table.add_row(name, value)
-    console = Console()
-    console.print(table)
-    if figures.get("placements"):
-        placed = Table("at", "task", "node", "locality", title="placements")
-        for p in figures["placements"][:50]:
-            placed.add_row(f"{p['at_s']:.1f} s", p["task"], p["node"], p["locality"])
-        console.print(placed)
-        if len(figures["placements"]) > 50:
-            console.print(f"... and {len(figures['placements']) - 50} more (-o json lists all)")
+    output.say(f"policy {figures['policy']}, seed {figures['seed']}\n")
+    output.print_table(("WHAT", "FIGURE"), _rows(figures))
+    placed = figures.get("placements")
+    if placed:
+        output.say("")
+        output.print_table(
+            ("AT", "TASK", "NODE", "LOCALITY"),
+            ((f"{p['at_s']:.1f} s", p["task"], p["node"], p["locality"]) for p in placed[:50]),
+        )
+        if len(placed) > 50:
+            output.say_aside(f"and {len(placed) - 50} more; -o json lists all")
 
 
 def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headgate.base.errors import Problem, SpecError
+from headgate.base.text import indented
 from headgate.base.units import format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.settings import FormatOption, StateOption, settle
@@ -32,7 +33,7 @@ def why(
         output.print_json(told)
         return
     for line in _head(told, target, task):
-        output.say(line)
+        output.say(indented(line))
     facts = list(_facts(told, whole=task is None))
     if facts:
         output.say("")

@@ -7,6 +7,6 @@ try:
 except ImportError as missing:
     raise not_built("headgate.decision", missing) from missing
 
-from headgate.decision.policy import Parameter, Policy, PolicyInfo, make_policy
+from headgate.decision.policy import Parameter, Policy, PolicyInfo, make_policy, read_policy
 
-__all__ = ["Parameter", "Policy", "PolicyInfo", "make_policy"]
+__all__ = ["Parameter", "Policy", "PolicyInfo", "make_policy", "read_policy"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.decision.explain import explain
-from headgate.decision.policy import Policy, PolicyInfo, make_policy
+from headgate.decision.policy import Policy, PolicyInfo, make_policy, read_policy
 from headgate.decision.whatif import WhatIf
 from headgate.model import Locality, Node
 from headgate.protocol import Reason
@@ -94,28 +94,9 @@ def choose(
     Parameters that the text does not give have their defaults. Raises SpecError for an unknown
     policy or parameter, and for a value that it cannot have.
     """
-    if text is None:
-        return make_policy(known, name, parameters)
-    chosen, *parts = (part.strip() for part in text.split(","))
-    given: dict[str, Any] = {}
-    problems = []
-    for part in parts:
-        key, equals, value = (p.strip() for p in part.partition("="))
-        if not equals or not key or key in given:
-            said = "twice" if key in given and equals else "not PARAMETER=NUMBER"
-            hint = "write it such as fs,alpha1=2,alpha3=1.5"
-            problems.append(Problem(path="policy", problem=f"'{part}' is {said}", hint=hint))
-        given[key] = _number(value)
-    if problems and chosen in known:
-        raise SpecError(problems, code="bad_parameter")
-    return make_policy(known, chosen, given)
-
-
-def _number(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text  # told with its parameter's name
+    if text is not None:
+        name, parameters = read_policy(known, text)
+    return make_policy(known, name, parameters)
 
 
 def more_nodes(snapshot: Snapshot, count: int, like: str | None) -> tuple[Node, ...]:

@@ -77,6 +77,34 @@ def make_policy(
     return info.make(**given)
 
 
+def read_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[str, float]]:
+    """Return the name and the parameters of text such as `fsp` or `fs,alpha1=2,alpha3=1.5`.
+
+    Raise SpecError for text of another form, and whatever `make_policy` does.
+    """
+    name, *parts = (part.strip() for part in text.split(","))
+    given: dict[str, Any] = {}
+    problems = []
+    for part in parts:
+        key, equals, value = (p.strip() for p in part.partition("="))
+        if not equals or not key or key in given:
+            said = "twice" if key in given and equals else "not PARAMETER=NUMBER"
+            hint = "write it such as fs,alpha1=2,alpha3=1.5"
+            problems.append(Problem(path="policy", problem=f"'{part}' is {said}", hint=hint))
+        given[key] = _number(value)
+    if problems and name in known:
+        raise SpecError(problems, code="bad_parameter")
+    make_policy(known, name, given)
+    return name, given
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text  # reported with its parameter's name
+
+
 def _check(info: PolicyInfo, key: str, value: Any) -> list[Problem]:
     path = f"policy.{key}"
     parameter = next((p for p in info.parameters if p.name == key), None)

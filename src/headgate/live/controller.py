@@ -34,11 +34,13 @@ from headgate.live.durable import DurableEngine
 from headgate.live.expiry import Expiry
 from headgate.live.flight import fetch
 from headgate.live.membership import Membership
+from headgate.live.node_supervisor import NodeSupervisor
 from headgate.live.private import secret
 from headgate.live.records import program_of
 from headgate.live.replication import Replicator
 from headgate.live.shared import copy_shared
 from headgate.live.store import read_pieces
+from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
 from headgate.model import Dataset, Job, LogPiece, Queue, RunId, Shard, result_ids
 from headgate.protocol import (
@@ -87,7 +89,7 @@ class Controller:
         find out whether its user is able to run them. `keep_results_s` holds for jobs that do not
         say how long after their end they are kept.
         """
-        self._facts, self._policies = facts, policies
+        self._state, self._facts, self._policies = state, facts, policies
         self._durable = DurableEngine(state / "journal.db")
         self._engine = self._durable.engine
         self.world = LiveWorld(
@@ -134,8 +136,13 @@ class Controller:
         self.world.submit(self._engine.outstanding(), self._engine.asked)
         self._thread.start()
         self._set_queues(view)
-        for work in (self.membership, self._replicator, self._expiry):
-            self.world.start(work.run())
+        self.world.start(self.membership.run())
+        for what, work in (
+            ("restarting nodes", NodeSupervisor(self._state).run),
+            ("copying results", self._replicator.run),
+            ("expiring results", self._expiry.run),
+        ):
+            self.world.start(supervise(what, work))
 
     def stop(self) -> None:
         """Stop scheduling and close the journal; what runs goes on running."""
@@ -162,7 +169,7 @@ class Controller:
                 record=lambda batch: self._durable.record(self.world.inbox, batch),
                 observe=(self._observe,),
             )
-        except Exception:
+        except BaseException:  # the process ends, whatever it was
             # An engine that broke a law must not go on: the next controller starts from the
             # journal, and the log has the story.
             log.exception("the engine stopped")
@@ -335,7 +342,7 @@ class Controller:
         """Say whether a user may read what a job wrote, or a dataset."""
         return owned.public or user == owned.user or user in self.admins
 
-    def cancel(self, job: str, *, user: str) -> None:
+    def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
         """Cancel a job that has not ended; SpecError `not_found`, `forbidden`, `already_ended`."""
         view = self._published
         row = job_row(view, job)
@@ -346,7 +353,8 @@ class Controller:
         if state in (*ENDED, JobState.STOPPING):
             text = f"job {job} is {state.name.lower()} already"
             raise SpecError([Problem(path=job, problem=text)], code="already_ended")
-        self._handle([JobCancelled(at=self.world.now(), job=job, by=user)])
+        if not dry_run:
+            self._handle([JobCancelled(at=self.world.now(), job=job, by=user)])
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         """Return what a run has written from a byte offset on; the last attempt by default."""
@@ -468,7 +476,7 @@ class Controller:
         """Remove what was placed of a dataset that will not be committed."""
         self._puts.abandon(dataset, user=user)
 
-    def remove_dataset(self, dataset: str, *, user: str) -> None:
+    def remove_dataset(self, dataset: str, *, user: str, dry_run: bool = False) -> None:
         """Remove a dataset that no job in flight reads; `not_found`, `forbidden`, `in_use`."""
         view = self._published
         found = dataset_of(view, dataset)
@@ -477,6 +485,8 @@ class Controller:
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
         rows = [view.names.shard_rows[shard.id] for shard in found.shards]
         self._refuse_in_use(view, dataset, set(rows))
+        if dry_run:
+            return
         at = self.world.now()
         holders = {row: tuple(view.node(n).id for n in view.replicas(row)) for row in rows}
         events: list[Event] = [DatasetRemoved(at=at, name=dataset)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.text import NAME, NAME_FORM
 from headgate.live.flight import send
 from headgate.live.membership import Membership, dataset_shard
 from headgate.live.split import Place, choose_nodes
@@ -22,7 +22,6 @@ from headgate.state import Snapshot
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COPY_S = 600.0
 _IDLE_S = 900.0  # after that its shards are swept, and another user may take the name
 
@@ -35,6 +34,7 @@ class _Put:
     touched_s: float  # when its user last asked for something, in monotonic seconds
     calls: int = 0  # of its user that place shards just now
     shards: dict[int, tuple[StoredShard, tuple[str, ...]]] = field(default_factory=dict)
+    abandoned: bool = False
 
 
 class Puts:
@@ -83,6 +83,11 @@ class Puts:
             raise
         with self._lock:
             put.shards[index] = (stored, nodes)
+            again = dataset in self._puts
+        if put.abandoned:  # while this shard was on its way; another put of the name replaces it
+            if not again:
+                self.remove(shard, nodes)
+            raise SpecError(_about(dataset, "has been abandoned"), code="not_found")
         return {
             "shard": shard,
             "size_bytes": stored.size_bytes,
@@ -128,7 +133,9 @@ class Puts:
             if put is None or put.user != user:
                 return
             del self._puts[dataset]
-        for index, (_, nodes) in put.shards.items():
+            put.abandoned = True
+            placed = dict(put.shards)
+        for index, (_, nodes) in placed.items():
             self.remove(dataset_shard(dataset, index, 0).id, nodes)
 
     def remove(self, shard: str, nodes: tuple[str, ...]) -> None:
@@ -156,9 +163,9 @@ class Puts:
                 put.touched_s = time.monotonic()
 
     def _claim(self, dataset: str, user: str, view: Snapshot) -> _Put:
-        if not _NAME.fullmatch(dataset):
-            hint = "letters, digits, '.', '_' and '-', at most 100, a letter or digit first"
-            raise SpecError([Problem(path="name", problem=f"'{dataset}' is no name", hint=hint)])
+        if not NAME.fullmatch(dataset):
+            problem = f"'{dataset}' is not a name"
+            raise SpecError([Problem(path="name", problem=problem, hint=f"use {NAME_FORM}")])
         if dataset in view.datasets:
             raise SpecError(_about(dataset, "is there already", "headgate data rm"), code="exists")
         with self._lock:

@@ -95,6 +95,7 @@ class Executor:
         self._threads = ThreadPoolExecutor(32, thread_name_prefix="read")
         self._runs: dict[RunId, _Run] = {}
         self._idle: list[WorkerProcess] = []
+        self._retiring: dict[WorkerProcess, asyncio.Task[None]] = {}  # until they have ended
 
     async def begin(self, launches: Sequence[LaunchRecord]) -> None:
         """Start these runs, except those that are known already."""
@@ -106,6 +107,12 @@ class Executor:
         """Wait for the end of a run that was begun, and say how it ended; may be asked again."""
         return await asyncio.shield(self._runs[run].end)
 
+    async def forget(self, runs: Sequence[RunId]) -> None:
+        """Drop what is kept of ended runs whose end was acknowledged; see `JobMaster.poll`."""
+        for run in runs:
+            if run in self._runs and self._runs[run].end.done():
+                del self._runs[run]
+
     async def stop(self, runs: Sequence[RunId]) -> None:
         """End these runs with all their processes; one not begun yet will never run."""
         for run in runs:
@@ -116,8 +123,11 @@ class Executor:
     async def close(self) -> None:
         """End every run and every worker."""
         await self.stop(tuple(self._runs))
-        await asyncio.gather(*(run.end for run in self._runs.values()))
-        await asyncio.gather(*(worker.end() for worker in self._idle))
+        ends = [run.end for run in self._runs.values()]
+        await asyncio.gather(*ends, return_exceptions=True)  # whatever they say, the rest ends too
+        for worker in tuple(self._idle):
+            self._retire(worker)
+        await asyncio.gather(*self._retiring.values(), return_exceptions=True)
         await self._in_thread(lambda: remove_tree(self._scratch))
 
     async def _carry_out(self, launch: LaunchRecord) -> OutcomeRecord:
@@ -268,13 +278,12 @@ class Executor:
             await worker.end()  # whatever the failure left behind goes with it
             raise _RunError(f"{error}\n{_tail(log)}".strip(), FailureKind.ERROR)
         self._idle.append(worker)
-        loop, used = asyncio.get_running_loop(), worker.runs
-        loop.call_later(self._linger_s, lambda: loop.create_task(self._end_idle(worker, used)))
+        asyncio.get_running_loop().call_later(self._linger_s, self._end_idle, worker, worker.runs)
 
     async def _worker_for(self, launch: LaunchRecord, account: Account, log: int) -> WorkerProcess:
         """Return an idle worker with these GPUs and settings, or a new one.
 
-        Idle workers that hold any of these GPUs under other settings are ended first.
+        Idle workers that hold any of these GPUs under other settings have ended by then.
         """
         gpus, envs = launch.gpus, dict(launch.program.envs)
         for worker in self._idle:
@@ -282,14 +291,21 @@ class Executor:
                 self._idle.remove(worker)
                 return worker
         for worker in [w for w in self._idle if set(w.gpus) & set(gpus) or not w.alive]:
-            self._idle.remove(worker)
-            await worker.end()
+            self._retire(worker)
+        in_the_way = [end for w, end in self._retiring.items() if set(w.gpus) & set(gpus)]
+        if in_the_way:  # `wait` leaves them alone when this run is stopped meanwhile
+            await asyncio.wait(in_the_way)
         return await WorkerProcess.start(account, gpus, envs, log)
 
-    async def _end_idle(self, worker: WorkerProcess, runs: int) -> None:
+    def _end_idle(self, worker: WorkerProcess, runs: int) -> None:
         if worker in self._idle and worker.runs == runs:
-            self._idle.remove(worker)
-            await worker.end()
+            self._retire(worker)
+
+    def _retire(self, worker: WorkerProcess) -> None:
+        """End an idle worker; off the list, no run takes it and no call ends it again."""
+        self._idle.remove(worker)
+        end = self._retiring[worker] = asyncio.create_task(worker.end())
+        end.add_done_callback(lambda _: self._retiring.pop(worker))
 
     async def _in_thread(self, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)

@@ -52,12 +52,9 @@ class Expiry:
         self._heap: list[tuple[float, int]] = []  # when, row of the job
 
     async def run(self) -> None:
-        """Look again and again until cancelled; a failed look is logged and made again."""
+        """Look again and again until cancelled; may be run again after a look that failed."""
         while True:
-            try:
-                await self.look()
-            except Exception:  # the outside fails in many ways, and none of them may end this
-                log.exception("removing results that have expired failed")
+            await self.look()
             await asyncio.sleep(_LOOK_S)
 
     async def look(self) -> None:

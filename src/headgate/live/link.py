@@ -1,22 +1,31 @@
 """Links: the controller's line to each job master, which brings commands there and outcomes back.
 
-Both directions may be cut at any time. A link keeps every launch until its end has been handled,
-sends all of them again to a master that was restarted, and acknowledges an outcome only after the
-engine has handled it. So nothing is lost, and since launches are known by their ids, nothing runs
-twice.
+Both directions may be cut at any time. A link keeps every launch, and every stop, until the run's
+end has been handled, sends all of them again to a master that was restarted, and acknowledges an
+outcome only after the engine has handled it, which is after it became durable. So nothing is lost,
+and since runs are known by their ids, nothing runs twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headgate.live.master import start_master
 from headgate.live.ray_nodes import Member
-from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, launch_record
+from headgate.live.records import (
+    LaunchRecord,
+    OutcomeKind,
+    OutcomeRecord,
+    StopRecord,
+    launch_record,
+)
 from headgate.model import RunId
 from headgate.protocol import (
     Event,
@@ -28,8 +37,12 @@ from headgate.protocol import (
     TaskStopped,
 )
 
+log = logging.getLogger(__name__)
+
 _POLL_S = 5.0
 _PAUSE_S = 0.5
+_ANSWER_S = 60.0
+_ADDRESS_S = 30.0  # after that, a source without an address is one that the run cannot read
 
 Address = tuple[str, int]
 
@@ -48,6 +61,17 @@ class Places:
 
 async def _nobody_looks(_: Iterable[str]) -> None:
     """Stand in where nobody watches the nodes."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Held:
+    """A launch whose end has not been handled, and what its master is known to have been sent."""
+
+    command: LaunchTask
+    gang: tuple[str, ...]  # the nodes of all members of its gang, by ordinal; () without one
+    since_s: float  # when it was handed over, in seconds of the event loop
+    sent: bool = False
+    stop_sent: bool = False
 
 
 class JobLink:
@@ -69,11 +93,8 @@ class JobLink:
         self._places = places
         self._post = post
         self._now = now
-        self._launches: dict[RunId, LaunchTask] = {}  # those whose end has not been handled
-        self._gangs: dict[RunId, tuple[str, ...]] = {}  # of launches in a gang: its members' nodes
-        self._stops: dict[RunId, None] = {}  # launches to be stopped
-        self._sent: set[RunId] = set()  # launches that this incarnation of the master knows
-        self._stops_sent: set[RunId] = set()
+        self._held: dict[RunId, _Held] = {}
+        self._stops: set[RunId] = set()  # runs to be stopped
         self._incarnation = ""
         self._acked = 0
         self._wake = asyncio.Event()
@@ -83,85 +104,137 @@ class JobLink:
 
         `gang` names the nodes of all members of a gang, in the order of their ordinals.
         """
+        now_s = asyncio.get_running_loop().time()
         for launch in launches:
-            self._launches[launch.run] = launch
-            if gang:
-                self._gangs[launch.run] = gang
+            self._held[launch.run] = _Held(command=launch, gang=gang, since_s=now_s)
         self._wake.set()
 
     def stop(self, run: RunId) -> None:
-        """Have a run ended; how it ended comes as ever."""
-        self._stops[run] = None
+        """Have a run ended, whichever master knows it; how it ended comes as always."""
+        self._stops.add(run)
         self._wake.set()
 
     def node_lost(self, node: str) -> None:
         """Forget what ran on a node: the engine has given it up."""
-        gone = [run for run, launch in self._launches.items() if launch.node == node]
-        for run in gone:
+        for run in [i for i, held in self._held.items() if held.command.node == node]:
             self._forget(run)
 
     def _forget(self, run: RunId) -> None:
-        self._launches.pop(run, None)
-        self._gangs.pop(run, None)
-        self._stops.pop(run, None)
+        self._held.pop(run, None)
+        self._stops.discard(run)
 
     async def run(self) -> None:
         """Keep both directions going until cancelled, through every death of the master."""
+        import ray
         from ray.exceptions import RayError
 
         while True:
+            self._renew("")
             try:
                 master = await asyncio.to_thread(start_master, self.job, self._root)
+            except (RayError, ValueError) as error:  # ValueError: a dying master has the name
+                log.warning("the master of job %s could not be started: %s", self.job, error)
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            try:
                 async with asyncio.TaskGroup() as both:
                     both.create_task(self._send(master))
                     both.create_task(self._receive(master))
-            except* (RayError, ValueError):  # ValueError: the name was taken by a dying master
-                self._renew("")
-                await asyncio.sleep(_PAUSE_S)
+            except* RayError as group:
+                errors = ", ".join(type(error).__name__ for error in group.exceptions)
+                log.warning("the master of job %s does not answer: %s", self.job, errors)
+            except* TimeoutError:  # it comes back without memory, which we have
+                log.error("the master of job %s hangs; it is restarted", self.job)
+                await asyncio.to_thread(partial(ray.kill, master, no_restart=False))
+            await asyncio.sleep(_PAUSE_S)
 
     def _renew(self, incarnation: str) -> None:
         """Start over with a master that knows nothing yet."""
         self._incarnation, self._acked = incarnation, 0
-        self._sent.clear()
-        self._stops_sent.clear()
+        for held in self._held.values():
+            held.sent = held.stop_sent = False
         self._wake.set()
 
     async def _send(self, master: Any) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            unsent = [launch for i, launch in self._launches.items() if i not in self._sent]
-            records = [r for r in map(self._record, unsent) if r is not None]
-            if len(records) < len(unsent):  # their nodes are not known yet, or no more: look again
+            launches, stops, complete = self._unsent()
+            if not complete:
                 asyncio.get_running_loop().call_later(_PAUSE_S, self._wake.set)
-            if records:
-                incarnation = await master.launch.remote(records)
-                if incarnation != self._incarnation:
-                    self._renew(incarnation)
-                    continue
-                self._sent.update(record.run for record in records)
-            stops = [i for i in self._stops if i in self._sent and i not in self._stops_sent]
-            if stops:
-                await master.stop.remote(stops)
-                self._stops_sent.update(stops)
+            if launches and not self._same(await master.launch.remote(launches)):
+                continue
+            for held in self._still_held(launch.run for launch in launches):
+                held.sent = True
+            if stops and not self._same(await master.stop.remote(stops)):
+                continue
+            for held in self._still_held(stop.run for stop in stops):
+                held.stop_sent = True
 
-    def _record(self, launch: LaunchTask) -> LaunchRecord | None:
-        """Return what the master needs; None for a node that is gone (the engine will hear so)."""
-        members = self._places.members
-        gang = self._gangs.get(launch.run, ())
-        if launch.node not in members or any(node not in members for node in gang):
+    def _still_held(self, runs: Iterable[RunId]) -> list[_Held]:
+        return [self._held[run] for run in runs if run in self._held]
+
+    def _same(self, incarnation: str) -> bool:
+        """Return whether the master is still the one that is known; else start over with it."""
+        if incarnation == self._incarnation:
+            return True
+        self._renew(incarnation)
+        return False
+
+    def _unsent(self) -> tuple[list[LaunchRecord], list[StopRecord], bool]:
+        """Return what the master is to be sent, and whether that is all of it by now.
+
+        A launch that is to be stopped is not sent any more, its stop is enough.
+        """
+        launches, stops, complete = [], [], True
+        for run, held in self._held.items():
+            if run in self._stops:
+                if held.stop_sent:
+                    continue
+                stop = self._stop_record(held.command)
+                if stop is not None:
+                    stops.append(stop)
+                complete = complete and stop is not None
+            elif not held.sent:
+                record = self._launch_record(held)
+                if record is not None:
+                    launches.append(record)
+                complete = complete and record is not None
+        return launches, stops, complete
+
+    def _stop_record(self, launch: LaunchTask) -> StopRecord | None:
+        """Return what the master needs; None while the node is gone (the engine will hear so)."""
+        member = self._places.members.get(launch.node)
+        if member is None:
+            return None
+        return StopRecord(run=launch.run, node=launch.node, ray_id=member.ray_id)
+
+    def _launch_record(self, held: _Held) -> LaunchRecord | None:
+        """Return what the master needs; None while a node or what it is to read is not known."""
+        launch, members = held.command, self._places.members
+        if launch.node not in members or any(node not in members for node in held.gang):
+            return None
+        waited_s = asyncio.get_running_loop().time() - held.since_s
+        if waited_s < _ADDRESS_S and not self._readable(launch):
             return None
         return launch_record(
             launch,
             program=self._program,
             ray_id=members[launch.node].ray_id,
             addresses=self._places.addresses,
-            gang_hosts=[members[node].address for node in gang],
+            gang_hosts=[members[node].address for node in held.gang],
         )
+
+    def _readable(self, launch: LaunchTask) -> bool:
+        """Return whether every shard that a run reads has a source that can be asked for it."""
+        reachable = {launch.node, *self._places.addresses}
+        return all(not reachable.isdisjoint(r.sources) for r in launch.reads if r.sources)
 
     async def _receive(self, master: Any) -> None:
         while True:
-            batch = await master.poll.remote(self._incarnation, self._acked, _POLL_S)
+            # nowhere `wait_for`: before Python 3.12 it may lose a cancellation
+            async with asyncio.timeout(_POLL_S + _ANSWER_S):
+                batch = await master.poll.remote(self._incarnation, self._acked, _POLL_S)
             if batch.incarnation != self._incarnation:
                 self._renew(batch.incarnation)
                 continue
@@ -185,8 +258,9 @@ class JobLink:
 
     def _sources(self, run: RunId) -> list[str]:
         """Return the nodes from which a run was to read; none of one that was given up."""
-        found = self._launches.get(run)
-        return [] if found is None else [node for read in found.reads for node in read.sources]
+        held = self._held.get(run)
+        reads = () if held is None else held.command.reads
+        return [node for read in reads for node in read.sources]
 
     def _event(self, outcome: OutcomeRecord) -> Event:
         at, run = self._now(), outcome.run

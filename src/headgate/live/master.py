@@ -1,29 +1,55 @@
 """Job masters: one Ray actor per job, between the controller and the job's executors.
 
 A master is detached and comes back by itself when it dies, without memory: then the controller
-sends every outstanding launch again, and executors answer those that they know. So nothing that a
-master knows needs to be durable.
+sends every outstanding launch and stop again, and executors answer those that they know. So nothing
+that a master knows needs to be durable.
+
+What may be forgotten: master and executor keep a run until its end is acknowledged, and nothing
+after that. The controller acknowledges an end once it is durable in the journal, and asks only for
+runs whose end is not. So a run that was forgotten is never asked for again, and one that may be
+asked for again is known, at least to its executor, and does not run twice. Only where the end of
+the journal itself was lost, such a run may be repeated.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from headgate.live.agent import agent_name
 from headgate.live.executor import Executor
 from headgate.live.ray_nodes import NAMESPACE
-from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
 from headgate.model import RunId
 from headgate.protocol import FailureKind
+
+log = logging.getLogger(__name__)
 
 _MASTER, _EXECUTOR = "headgate-master:", "headgate-executor:"
 _RETRY_S = 0.5
 _TRIES = 3
+_SETTLE_S = 1.0  # when a node crashes, its processes do not all end in the same moment
+_LOOKS = 10
+_ANSWER_S = 5.0
+_STOP_S = 30.0  # after that, an executor that does not answer hangs
+
+
+@dataclass(slots=True, kw_only=True)
+class _Followed:
+    """A run from its launch to the acknowledgement of its end, and where it is."""
+
+    node: str
+    ray_id: str
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)  # its end has been reported
 
 
 class JobMaster:
@@ -37,102 +63,269 @@ class JobMaster:
         """
         self._job, self._root, self._grace_s = job, root, grace_s
         self._incarnation = secrets.token_hex(4)
-        self._executors: dict[str, Any] = {}
-        self._launches: dict[RunId, LaunchRecord] = {}
-        self._following: set[asyncio.Task[None]] = set()
+        self._executors: dict[str, tuple[str, Any]] = {}  # by node: its Ray id, the handle
+        self._runs: dict[RunId, _Followed] = {}
+        self._working: set[asyncio.Task[None]] = set()
         self._outbox: deque[tuple[int, OutcomeRecord]] = deque()
-        self._told = 0
+        self._reported = 0
         self._news = asyncio.Event()
 
     async def launch(self, launches: Sequence[LaunchRecord]) -> str:
         """Launch these runs, except those known already; return the incarnation that knows them."""
         for launch in launches:
-            if launch.run not in self._launches:
-                self._launches[launch.run] = launch
-                task = asyncio.create_task(self._follow(launch))
-                self._following.add(task)
-                task.add_done_callback(self._following.discard)
+            if launch.run not in self._runs:
+                followed = self._runs[launch.run] = _Followed(
+                    node=launch.node, ray_id=launch.ray_id
+                )
+                self._work(self._follow(launch.run, followed, self._carry_out(launch, followed)))
         return self._incarnation
 
-    async def stop(self, runs: Sequence[RunId]) -> None:
-        """End these runs; how each ended is told as ever. One never launched here is ignored."""
-        for run in runs:
-            if run in self._launches:
-                self._executor_of(self._launches[run]).stop.remote([run])
+    async def stop(self, stops: Sequence[StopRecord]) -> str:
+        """End these runs; how each ended is reported as always. Return the incarnation.
+
+        A stop is delivered until the run's executor has answered it; an executor that hangs is
+        killed. A run that is not known here is stopped on its executor, and never launched by this
+        incarnation.
+        """
+        for stop in stops:
+            if stop.run not in self._runs:
+                followed = self._runs[stop.run] = _Followed(node=stop.node, ray_id=stop.ray_id)
+                self._work(self._follow(stop.run, followed, self._end_unknown(stop)))
+            followed = self._runs[stop.run]
+            if not followed.stopping.is_set():
+                followed.stopping.set()
+                self._work(self._enforce_stop(followed))
+        return self._incarnation
 
     async def poll(self, incarnation: str, acked: int, wait_s: float) -> Batch:
         """Forget the outcomes up to number `acked` of this incarnation and return all later ones.
 
-        Waits up to `wait_s` for the first; a poll for another incarnation is answered at once.
+        An acknowledged end must be durable: its run is forgotten too, here and at its executor.
+        Waits up to `wait_s` for the first; a poll for another incarnation is answered immediately.
         """
         if incarnation == self._incarnation:
-            while self._outbox and self._outbox[0][0] <= acked:
-                self._outbox.popleft()
+            self._forget(acked)
             if not self._outbox:
                 self._news.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), wait_s)
+                    async with asyncio.timeout(wait_s):
+                        await self._news.wait()
         return Batch(incarnation=self._incarnation, outcomes=tuple(self._outbox))
 
-    async def _follow(self, launch: LaunchRecord) -> None:
-        """Bring a run to its executor and tell how it ends."""
-        from ray.exceptions import RayError
+    def _forget(self, acked: int) -> None:
+        ended: dict[str, list[RunId]] = {}
+        while self._outbox and self._outbox[0][0] <= acked:
+            _, outcome = self._outbox.popleft()
+            if outcome.kind is not OutcomeKind.STARTED:
+                followed = self._runs.pop(outcome.run)
+                node, (ray_id, _) = followed.node, self._executors.get(followed.node, ("", None))
+                if ray_id == followed.ray_id:
+                    ended.setdefault(node, []).append(outcome.run)
+        for node, launches in ended.items():
+            self._work(_forget_runs(self._executors[node][1], launches))
+
+    def _work(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine; the set keeps it from being collected before it has ended."""
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
+    async def _follow(
+        self, run: RunId, followed: _Followed, outcome: Coroutine[Any, Any, OutcomeRecord]
+    ) -> None:
+        """Report how a run ends; it has an outcome whatever goes wrong with following it."""
+        try:
+            self._report(await outcome)
+        except Exception as error:
+            log.exception("following run %s failed", run)
+            await self._abandon(run, followed)
+            message = f"the run could not be followed to its end: {type(error).__name__}: {error}"
+            self._report(_failed(run, FailureKind.ERROR, message))
+        finally:
+            followed.over.set()
+
+    async def _enforce_stop(self, followed: _Followed) -> None:
+        """Kill the executor of a run that is to end while it answers nothing: its runs end too."""
+        import ray
+
+        while not await _in_time(followed.over.wait(), _STOP_S):
+            ray_id, executor = self._executors.get(followed.node, ("", None))
+            if ray_id == followed.ray_id and not await _in_time(
+                executor.__ray_ready__.remote(), _ANSWER_S
+            ):
+                log.error(
+                    "the executor of job %s on %s hangs; it is killed", self._job, followed.node
+                )
+                await asyncio.to_thread(partial(ray.kill, executor, no_restart=True))
+
+    async def _abandon(self, run: RunId, followed: _Followed) -> None:
+        """End a run that cannot be followed, so that its GPUs are free when it is reported."""
+        ray_id, executor = self._executors.get(followed.node, ("", None))
+        if ray_id != followed.ray_id:
+            return
+        try:
+            await _insist(executor.stop, [run])
+            await _insist(executor.outcome, run)
+        except Exception:  # the first failure is the one to report
+            log.exception("ending run %s failed", run)
+
+    async def _carry_out(self, launch: LaunchRecord, followed: _Followed) -> OutcomeRecord:
+        """Bring a run to its executor and wait for its end; stop it there when that is asked."""
+        from ray.exceptions import RayError, RayTaskError
 
         accepted = False
         try:
-            executor = await self._begin(launch)
+            executor = await self._begin(launch, followed)
             accepted = True
-            self._tell(OutcomeRecord(run=launch.run, kind=OutcomeKind.STARTED))
-            outcome = await _insist(executor.outcome, launch.run)
+            self._report(OutcomeRecord(run=launch.run, kind=OutcomeKind.STARTED))
+            return await _outcome(executor, launch.run, followed)
+        except RayTaskError:  # the executor lives, and answered with an error of its own
+            raise
         except RayError as error:
-            self._executors.pop(launch.ray_id, None)
-            outcome = await self._lost(launch, error, accepted)
-        self._tell(outcome)
+            self._drop(launch.node, launch.ray_id)
+            if followed.stopping.is_set():  # with its executor it has ended
+                return OutcomeRecord(run=launch.run, kind=OutcomeKind.STOPPED)
+            return await self._executor_gone(launch, error, accepted)
 
-    async def _begin(self, launch: LaunchRecord) -> Any:
-        """Return the executor that has accepted the run; a dead one is replaced a few times."""
+    async def _begin(self, launch: LaunchRecord, followed: _Followed) -> Any:
+        """Return the executor that has accepted the run; a dead one is replaced a few times.
+
+        But not for a run that is to be stopped.
+        """
         from ray.exceptions import ActorDiedError
 
-        for _ in range(_TRIES - 1):
-            executor = self._executor_of(launch)
+        failures = 0
+        while True:
             try:
+                executor = self._executor_of(launch.node, launch.ray_id)
                 await _insist(executor.begin, [launch])
-            except ActorDiedError:
-                self._executors.pop(launch.ray_id, None)
+            except (ActorDiedError, ValueError):  # ValueError: a dying one still has the name
+                self._drop(launch.node, launch.ray_id)
+                failures += 1
+                if failures == _TRIES or followed.stopping.is_set():
+                    raise
             else:
                 return executor
-        executor = self._executor_of(launch)
-        await _insist(executor.begin, [launch])
-        return executor
+            await asyncio.sleep(_RETRY_S)
 
-    async def _lost(self, launch: LaunchRecord, error: Exception, accepted: bool) -> OutcomeRecord:
-        """Return the outcome of a run whose executor is gone, or was never to be had."""
-        up = launch.ray_id in await asyncio.to_thread(_nodes_up)
-        if not up:
+    async def _end_unknown(self, stop: StopRecord) -> OutcomeRecord:
+        """End a run that an earlier incarnation launched, or none ever did."""
+        import ray
+        from ray.exceptions import RayError, RayTaskError
+
+        name = _executor_name(self._job, stop.ray_id)
+        try:
+            executor = await asyncio.to_thread(partial(ray.get_actor, name, namespace=NAMESPACE))
+            self._executors[stop.node] = (stop.ray_id, executor)
+            await _insist(executor.stop, [stop.run])
+            outcome: OutcomeRecord = await _insist(executor.outcome, stop.run)
+        except RayTaskError:
+            raise
+        except (RayError, ValueError):  # no executor: its runs ended with it
+            self._drop(stop.node, stop.ray_id)
+            return OutcomeRecord(run=stop.run, kind=OutcomeKind.STOPPED)
+        else:
+            return outcome
+
+    async def _executor_gone(
+        self, launch: LaunchRecord, error: Exception, accepted: bool
+    ) -> OutcomeRecord:
+        """Return the outcome of a run whose executor died, or could never be started."""
+        message = f"the executor on node {launch.node} is gone: {error}"
+        if not await _stayed_up(launch.ray_id):
             await asyncio.sleep(self._grace_s)
+            return _failed(launch.run, FailureKind.LOST, message)
         # an executor that cannot even start on a node that is up would not start next time either
-        return OutcomeRecord(
-            run=launch.run,
-            kind=OutcomeKind.FAILED,
-            failure=FailureKind.LOST if accepted or not up else FailureKind.ERROR,
-            message=f"the executor on node {launch.node} is gone: {error}",
-        )
+        return _failed(launch.run, FailureKind.CRASHED if accepted else FailureKind.ERROR, message)
 
-    def _tell(self, outcome: OutcomeRecord) -> None:
-        self._told += 1
-        self._outbox.append((self._told, outcome))
+    def _report(self, outcome: OutcomeRecord) -> None:
+        self._reported += 1
+        self._outbox.append((self._reported, outcome))
         self._news.set()
 
-    def _executor_of(self, launch: LaunchRecord) -> Any:
+    def _executor_of(self, node: str, ray_id: str) -> Any:
         """Return the job's executor on a node, started at first use.
 
-        One that an earlier incarnation of this master started is found again by its name.
+        One that an earlier incarnation of this master started is found again by its name. A handle
+        is kept per node: that of its last return replaces all before.
         """
-        if launch.ray_id not in self._executors:
-            self._executors[launch.ray_id] = start_executor(
-                self._job, launch.node, launch.ray_id, root=self._root
-            )
-        return self._executors[launch.ray_id]
+        known, executor = self._executors.get(node, ("", None))
+        if known != ray_id:
+            executor = start_executor(self._job, node, ray_id, root=self._root)
+            self._executors[node] = (ray_id, executor)
+        return executor
+
+    def _drop(self, node: str, ray_id: str) -> None:
+        if self._executors.get(node, ("", None))[0] == ray_id:
+            del self._executors[node]
+
+
+async def _outcome(executor: Any, run: RunId, followed: _Followed) -> OutcomeRecord:
+    """Wait for the end of an accepted run; deliver a stop until the executor has answered it."""
+    end = asyncio.create_task(_insist(executor.outcome, run))
+    stopping = asyncio.create_task(followed.stopping.wait())
+    try:
+        await asyncio.wait((end, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not end.done():
+            await _insist(executor.stop, [run])
+        outcome: OutcomeRecord = await end
+        return outcome
+    finally:
+        stopping.cancel()
+        end.cancel()
+
+
+async def _in_time(answer: Awaitable[object], limit_s: float) -> bool:
+    """Return whether there was an answer within the limit, be it an error."""
+    from ray.exceptions import RayError
+
+    with suppress(RayError):
+        done = asyncio.ensure_future(answer)
+        await asyncio.wait({done}, timeout=limit_s)
+        if not done.done():
+            done.cancel()
+            return False
+        done.result()
+    return True
+
+
+async def _forget_runs(executor: Any, runs: Sequence[RunId]) -> None:
+    """Have an executor forget ended runs; one that is dead has forgotten them."""
+    from ray.exceptions import RayError
+
+    with suppress(RayError):
+        await _insist(executor.forget, runs)
+
+
+def _failed(run: RunId, failure: FailureKind, message: str) -> OutcomeRecord:
+    return OutcomeRecord(run=run, kind=OutcomeKind.FAILED, failure=failure, message=message)
+
+
+async def _stayed_up(ray_id: str) -> bool:
+    """Return whether a node on which an actor died is up still: its agent answers.
+
+    Ray reports a process of a crashing node often before the node, so its list alone is not enough.
+    """
+    import ray
+    from ray.exceptions import RayError
+
+    for _ in range(_LOOKS):
+        await asyncio.sleep(_SETTLE_S)
+        if ray_id not in await asyncio.to_thread(_nodes_up):
+            return False
+        find = partial(ray.get_actor, agent_name(ray_id), namespace=NAMESPACE)
+        try:
+            agent: Any = await asyncio.to_thread(find)
+            async with asyncio.timeout(_ANSWER_S):
+                await agent.__ray_ready__.remote()
+        except (RayError, ValueError, TimeoutError):
+            continue  # the node is ending, or the agent is being restarted
+        return True
+    return False
+
+
+def _executor_name(job: str, ray_id: str) -> str:
+    return f"{_EXECUTOR}{job}:{ray_id}"
 
 
 def start_executor(job: str, node: str, ray_id: str, *, root: str) -> Any:
@@ -143,7 +336,7 @@ def start_executor(job: str, node: str, ray_id: str, *, root: str) -> Any:
     return (
         ray.remote(Executor)
         .options(
-            name=f"{_EXECUTOR}{job}:{ray_id}",
+            name=_executor_name(job, ray_id),
             namespace=NAMESPACE,
             lifetime="detached",
             get_if_exists=True,

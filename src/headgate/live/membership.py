@@ -22,6 +22,7 @@ from headgate.live.config import PROBE_PERIOD_S
 from headgate.live.link import Places
 from headgate.live.prober import Prober
 from headgate.live.ray_nodes import Member, members
+from headgate.live.supervise import supervise
 from headgate.live.sweep import leftovers
 from headgate.model import Gpu, Node, Shard
 from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded, ReplicaLost
@@ -64,6 +65,7 @@ class Membership:
         self._root = root
         self._token = token
         self._separate_users = separate_users
+        self._left_out: set[str] = set()
         self._places = places
         places.look_at = self.look_at
         self._post = post
@@ -81,7 +83,10 @@ class Membership:
 
     async def run(self) -> None:
         """Watch the nodes, and how fast data moves between them, until cancelled."""
-        await asyncio.gather(self._watch(), self._prober.run())
+        await asyncio.gather(
+            supervise("watching the nodes", self._watch),
+            supervise("probing bandwidth", self._prober.run),
+        )
 
     async def _watch(self) -> None:
         """Look again and again; a failed look is logged and made again."""
@@ -99,8 +104,8 @@ class Membership:
     async def look_at(self, nodes: Iterable[str]) -> None:
         """Take in what these nodes report now, as far as they are up."""
         kept = _kept(self._snapshot())
-        known = [name for name in nodes if name in self.agents]
-        await asyncio.gather(*(self._refresh(name, kept) for name in known))
+        asked = [(name, self.agents[name]) for name in nodes if name in self.agents]
+        await asyncio.gather(*(self._refresh(name, agent, kept) for name, agent in asked))
 
     async def _look(self) -> bool:
         """Post joins and losses; say whether any node joined."""
@@ -117,7 +122,7 @@ class Membership:
             for name, member in present.items()
             if self._places.members.get(name) != member or name not in self.agents
         ]
-        joined = await asyncio.gather(*(self._meet(member, believed) for member in fresh))
+        joined = await asyncio.gather(*(self._meet(member) for member in fresh))
         return any(joined)
 
     def _believed(self) -> dict[str, str]:
@@ -137,33 +142,52 @@ class Membership:
         self.reports.pop(name, None)
         self._prober.node_lost(name)
 
-    async def _meet(self, member: Member, believed: dict[str, str]) -> bool:
+    async def _meet(self, member: Member) -> bool:
+        """Take a node in and say whether it joined; a failure is its own, and it is met again."""
+        from ray.exceptions import RayError
+
+        try:
+            return await self._take_in(member)
+        except (RayError, ValueError) as error:  # ValueError: a dying agent has the name
+            log.warning("node %s could not be met: %s", member.name, error)
+        except Exception:  # it may fail in any way, and the other nodes are met all the same
+            log.exception("node %s could not be met", member.name)
+        return False
+
+    async def _take_in(self, member: Member) -> bool:
         """Start a node's agent and, once it answers, let the engine know; say whether it joined."""
         agent = await asyncio.to_thread(start_agent, member, self._root, token=self._token)
-        kept = _kept(self._snapshot())
+        before = _kept(self._snapshot())
         report = await self._report(member.name, agent)
         if report is None:
             return False  # met again at the next look
         if self._separate_users and report.uid != 0:
-            log.error(_SHARED, member.name, report.uid)
+            if member.ray_id not in self._left_out:
+                log.error(_SHARED, member.name, report.uid)
+                self._left_out.add(member.ray_id)
             return False
         self._places.members[member.name] = member
         self._places.addresses[member.name] = (report.host, report.port)
         self.agents[member.name] = agent
         self.reports[member.name] = _told(report)
-        joins = believed.get(member.name) != member.ray_id
+        # what the engine believes may have changed while the agent was starting
+        joins = self._believed().get(member.name) != member.ray_id
         events: list[Event] = []
-        if joins:
-            kept = {}  # what it held before does not count any more
+        if joins:  # what it held before does not count any more
             events.append(NodeJoined(at=self._now(), node=_node(member, report)))
-        events += self._found(report, kept) + self._missed(report, kept)
+            events += self._found(report, {})
+        else:
+            events += self._found(report, _kept(self._snapshot())) + self._missed(report, before)
         if events:
             await asyncio.wrap_future(self._post(events))
         self._sweep(report)
         return joins
 
     def _found(self, report: AgentReport, kept: dict[str, list[str]]) -> list[Event]:
-        """Return the shards of datasets, and the results, that were not known to lie on a node."""
+        """Return the shards of datasets, and the results, that were not known to lie on a node.
+
+        `kept` is what every node is known to hold, as of now.
+        """
         view, at = self._snapshot(), self._now()
         parts = {shard.id: shard for dataset in view.datasets.values() for shard in dataset.shards}
         known = set(kept.get(report.node, ()))
@@ -200,9 +224,9 @@ class Membership:
         except (RayError, KeyError) as error:  # the next report has what is left
             log.warning("leftovers on %s were not removed: %s", report.node, error)
 
-    async def _refresh(self, name: str, kept: dict[str, list[str]]) -> None:
-        report = await self._report(name, self.agents[name])
-        if report is None or name not in self.agents:
+    async def _refresh(self, name: str, agent: Any, kept: dict[str, list[str]]) -> None:
+        report = await self._report(name, agent)
+        if report is None or self.agents.get(name) is not agent:
             return  # the end of the node, if it is one, comes from Ray
         self.reports[name] = _told(report)
         self._places.addresses[name] = (report.host, report.port)
@@ -215,7 +239,8 @@ class Membership:
         from ray.exceptions import RayError
 
         try:
-            report: AgentReport = await asyncio.wait_for(agent.report.remote(), _ANSWER_S)
+            async with asyncio.timeout(_ANSWER_S):
+                report: AgentReport = await agent.report.remote()
         except (RayError, TimeoutError) as error:
             log.warning("the agent of %s does not answer: %s", name, error)
             return None

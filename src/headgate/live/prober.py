@@ -62,7 +62,8 @@ class Prober:
         """Probe in rounds until cancelled; a failed round is logged and the next one made."""
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), self._period_s or None)
+                async with asyncio.timeout(self._period_s or None):
+                    await self._wanted.wait()
             self._wanted.clear()
             try:
                 await self.probe_round()
@@ -144,7 +145,8 @@ class Prober:
 
 
 async def _answer(call: Awaitable[float | None]) -> float | None:
-    return await asyncio.wait_for(call, _ANSWER_S)
+    async with asyncio.timeout(_ANSWER_S):
+        return await call
 
 
 def pair_in_rack(racks: Racks, turn: int) -> tuple[str, ...]:

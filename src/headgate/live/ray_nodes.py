@@ -8,6 +8,7 @@ Ray binds its ports on every interface, therefore a cluster of ours always asks 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -18,9 +19,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module, util
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,14 @@ import psutil
 
 from headgate.base.errors import WorldError
 from headgate.live.private import private_files, secret
-from headgate.model import Node
+from headgate.model import Gpu, Node
 
 NAMESPACE = "headgate"
 NAME_LABEL, RACK_LABEL, MEMORY_LABEL = "headgate-node", "headgate-rack", "headgate-gpu-memory"
 HEAD = "head"
 
 _RECORD = "ray.json"
+_LOCK = "ray.json.lock"
 _MARK = "HEADGATE_RAY_NODE"
 _STARTED = "Ray runtime started"
 _STORE_BYTES = 80_000_000  # shards travel by Flight, so Ray's own object stores stay small
@@ -74,7 +76,8 @@ class Seat:
 class LocalCluster:
     """What the state directory keeps of the virtual nodes that were started for it.
 
-    `seats` has the head first; `sessions` are those of the nodes started so far.
+    `seats` has the head first; `nodes` are all others. `sessions` are those of the nodes that were
+    started and are to be up: a node that was ended on purpose has none.
     """
 
     address: str
@@ -84,6 +87,7 @@ class LocalCluster:
     token: str
     seats: dict[str, Seat]
     sessions: dict[str, int]
+    nodes: dict[str, Node] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +133,7 @@ def start_nodes(
         token=str(_write_token(state)),
         seats=dict(zip(names, seats, strict=True)),
         sessions={},
+        nodes={node.id: node for node in nodes},
     )
     (state / "logs").mkdir(exist_ok=True)
     _write_record(state, cluster)
@@ -147,16 +152,42 @@ def start_nodes(
 
 @private_files()
 def start_node(state: Path, node: Node, *, wait_s: float = 60) -> None:
-    """Start a recorded node again and wait for it; what is left of it is ended first."""
-    cluster = _recorded(state, node.id)
-    _kill(cluster, (node.id,))
-    _spawn_node(state, cluster, node)
-    _await_started(cluster, (node.id,), time.monotonic() + wait_s)
+    """Start a recorded node again and wait for it; what is left of it is ended first.
+
+    Raises WorldError, with the end of its log, when it does not come up in time.
+    """
+    spawn_node(state, node)
+    _await_started(_recorded(state, node.id), (node.id,), time.monotonic() + wait_s)
+
+
+def spawn_node(state: Path, node: Node) -> None:
+    """Start a recorded node again without waiting for it; what is left of it is ended first."""
+    with _locked(state):
+        cluster = _recorded(state, node.id)
+        _kill(cluster, (node.id,))
+        with suppress(ChildProcessError, KeyError):  # collect its exit status, if it was our child
+            os.waitpid(cluster.sessions[node.id], os.WNOHANG)
+        _spawn_node(state, cluster, node)
+
+
+def age_s(cluster: LocalCluster, name: str) -> float | None:
+    """Return for how long a node's top process has been running; None when it is not."""
+    try:
+        process = psutil.Process(cluster.sessions[name])
+        marked = process.environ().get(_MARK) == f"{cluster.mark}/{name}"
+        running = marked and process.status() != psutil.STATUS_ZOMBIE
+        return time.time() - process.create_time() if running else None
+    except (KeyError, psutil.Error):
+        return None
 
 
 def kill_node(state: Path, name: str) -> None:
-    """Crash one node: end all its processes at once, without a word."""
-    _kill(_recorded(state, name), (name,))
+    """Crash one node on purpose, without warning: it stays down until it is started again."""
+    with _locked(state):
+        cluster = _recorded(state, name)
+        _kill(cluster, (name,))
+        cluster.sessions.pop(name, None)
+        _write_record(state, cluster)
 
 
 def stop_nodes(state: Path) -> None:
@@ -166,7 +197,8 @@ def stop_nodes(state: Path) -> None:
         return
     _kill(cluster, tuple(cluster.seats))
     shutil.rmtree(cluster.temp, ignore_errors=True)
-    (state / _RECORD).unlink(missing_ok=True)
+    for name in (_RECORD, _LOCK):
+        (state / name).unlink(missing_ok=True)
 
 
 def local_cluster(state: Path) -> LocalCluster | None:
@@ -179,7 +211,11 @@ def local_cluster(state: Path) -> LocalCluster | None:
         name: Seat(address=seat["address"], enter=tuple(seat["enter"]))
         for name, seat in fields["seats"].items()
     }
-    return LocalCluster(**{**fields, "seats": seats})
+    nodes = {
+        name: Node(**{**node, "gpus": tuple(Gpu(**gpu) for gpu in node["gpus"])})
+        for name, node in fields.get("nodes", {}).items()
+    }
+    return LocalCluster(**{**fields, "seats": seats, "nodes": nodes})
 
 
 def alive(cluster: LocalCluster) -> tuple[str, ...]:
@@ -198,12 +234,13 @@ def connect(address: str, *, token: str | None = None) -> None:
     _need_ray()
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=5).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
     except (OSError, ValueError) as error:
         raise WorldError(f"no Ray cluster answers at '{address}': {error}") from error
     os.environ.update(_DRIVER_SETTINGS)
     if token is not None:
         os.environ.update(_token_settings(token))
+        os.environ.pop("RAY_AUTH_TOKEN", None)  # Ray would prefer it
     import ray
 
     # Ray was perhaps imported before: it must read the environment again. There is no public way.
@@ -217,8 +254,8 @@ def connect(address: str, *, token: str | None = None) -> None:
         )
     except Exception as error:  # Ray raises many kinds here, even bare RuntimeError
         raise WorldError(
-            f"no Ray cluster answers at '{address}': {_first_line(error)}; "
-            "is it one of this version, and is the token right?"
+            f"no Ray cluster answers at '{address}': {_first_line(error)}; is it one of this "
+            f"version, and {'does it ask for no token' if token is None else 'is the token its'}?"
         ) from error
 
 
@@ -321,6 +358,17 @@ def _write_record(state: Path, cluster: LocalCluster) -> None:
     draft.replace(state / _RECORD)
 
 
+@contextmanager
+def _locked(state: Path) -> Iterator[None]:
+    """Hold the record against other processes that start or end nodes, from reading to writing."""
+    descriptor = os.open(state / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _recorded(state: Path, name: str) -> LocalCluster:
     cluster = local_cluster(state)
     if cluster is None or name not in cluster.seats:
@@ -345,6 +393,8 @@ def _spawn(state: Path, cluster: LocalCluster, name: str, command: list[str]) ->
     environment |= {**_SETTINGS, **_token_settings(cluster.token)}
     environment[_MARK] = f"{cluster.mark}/{name}"
     log = str(_log_of(cluster, name))
+    with suppress(FileNotFoundError):  # why it ended the last time may still be asked
+        Path(log).replace(f"{log}.old")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
     cluster.sessions[name] = os.posix_spawnp(
         command[0],

@@ -54,6 +54,18 @@ class LaunchRecord:
     program: TaskProgram
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRecord:
+    """A request to end a run, and where its executor is.
+
+    It suffices by itself: a master that was restarted may not know the launch.
+    """
+
+    run: RunId
+    node: str
+    ray_id: str
+
+
 class OutcomeKind(StrEnum):
     """What a master says about a launch: `started` first, then exactly one of the others."""
 
@@ -102,8 +114,8 @@ def launch_record(
 ) -> LaunchRecord:
     """Build the record of a command from `program_of` its job and the addresses of all sources.
 
-    `gang_hosts` are the addresses of a gang's members by ordinal: its processes find each other by
-    their settings HEADGATE_RANK, HEADGATE_GANG_SIZE and HEADGATE_GANG_HOSTS.
+    `gang_hosts` are the addresses of a gang's members, ordered by ordinal: its processes find each
+    other by their settings HEADGATE_RANK, HEADGATE_GANG_SIZE and HEADGATE_GANG_HOSTS.
     """
     sources = {source for read in command.reads for source in read.sources}
     task = task_program(program, command.run.ordinal)

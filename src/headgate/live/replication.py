@@ -121,12 +121,9 @@ class Replicator:
         self._short: set[str] = set()  # jobs of which it was said that copies are missing
 
     async def run(self) -> None:
-        """Look again and again until cancelled; a failed look is logged and made again."""
+        """Look again and again until cancelled; may be run again after a look that failed."""
         while True:
-            try:
-                self._look()
-            except Exception:  # the outside fails in many ways, and none of them may end this
-                log.exception("looking for missing copies of results failed")
+            self._look()
             await asyncio.sleep(_LOOK_S)
 
     def _look(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.units import format_size
 from headgate.live.store import PIECE_BYTES
 
 
@@ -32,6 +34,10 @@ class FilePart:
                 yield piece
 
 
+SHARDS_MOST = 10_000
+"""Shards of one put: each is placed by itself, and is a file on every node that keeps it."""
+
+
 class Place(NamedTuple):
     """A node that may keep a replica."""
 
@@ -48,12 +54,13 @@ def split_files(
     Shards have `shard_bytes`, a file's last one what is left. With `lines` each is cut after the
     first line end at or beyond that size, so it is longer by less than one line. Names are `00000`,
     `00001`, ...: they sort in the order of the data. Only the cuts are read here, not the files.
-    SpecError names every file that is missing, empty altogether, or a size below 1.
+    SpecError names every file that is missing, empty altogether, a size below 1, and one that makes
+    more than SHARDS_MOST shards.
     """
     problems = []
     if shard_bytes < 1:
         problems.append(
-            Problem(path="shard", problem=f"a shard has at least 1 byte, not {shard_bytes}")
+            Problem(path="--shard", problem=f"a shard has at least 1 byte, not {shard_bytes}")
         )
     for path in paths:
         if not path.is_file():
@@ -66,13 +73,30 @@ def split_files(
         raise SpecError(problems)
     parts: list[FilePart] = []
     for path in paths:
+        room = SHARDS_MOST + 1 - len(parts)
         try:
-            parts += _parts(path, shard_bytes, lines=lines)
+            parts += itertools.islice(_parts(path, shard_bytes, lines=lines), room)
         except OSError as error:
-            problems.append(Problem(path=str(path), problem=f"cannot be read: {error}"))
+            text = f"cannot be read: {error.strerror}"
+            problems.append(Problem(path=str(path), problem=text))
+    if len(parts) > SHARDS_MOST:
+        problems.append(_too_many(paths))
     if problems:
         raise SpecError(problems)
     return tuple((f"{number:05d}", part) for number, part in enumerate(parts))
+
+
+def _too_many(paths: Sequence[Path]) -> Problem:
+    text = f"makes more than {SHARDS_MOST} shards"
+    if len(paths) >= SHARDS_MOST:
+        return Problem(
+            path="--shard", problem=text, hint="join files, or put them as several datasets"
+        )
+    size_bytes = sum(path.stat().st_size for path in paths)
+    enough = -(-size_bytes // (SHARDS_MOST - len(paths)))
+    enough = 1 << max(20, (enough - 1).bit_length())  # a round number, 1 MiB at least
+    hint = f"--shard {format_size(enough).replace(' ', '')} makes fewer"
+    return Problem(path="--shard", problem=text, hint=hint)
 
 
 def _parts(path: Path, shard_bytes: int, *, lines: bool) -> Iterator[FilePart]:

@@ -2,33 +2,35 @@
 
 Two threads meet here. The engine's thread takes batches of facts from the inbox, records and
 handles them, and calls `submit`. All talk with Ray happens on an event loop in a thread of its own;
-`submit` only hands commands over to it.
+`submit` only hands commands over to it. What runs on that loop is supervised: a failure is logged
+and the work starts again; if the loop itself ends, the process does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headgate.decision import Policy
-from headgate.decision.world import decide
 from headgate.live.inbox import Inbox
 from headgate.live.link import JobLink, Places
 from headgate.live.master import end_job, jobs_with_actors
+from headgate.live.policy_thread import DEADLINE_S, PolicyThread
+from headgate.live.supervise import Backoff, supervise
 from headgate.protocol import (
     Command,
     Decide,
     Event,
     LaunchGang,
     LaunchTask,
-    PlanFailed,
-    PlanReady,
     StopTask,
     TimerFired,
     WakeAt,
@@ -44,18 +46,28 @@ class LiveWorld:
     """Carries commands out on Ray; `program_of` gives what a job's tasks run."""
 
     def __init__(
-        self, *, policy: Policy, seed: int, root: Path, program_of: Callable[[str], str]
+        self,
+        *,
+        policy: Policy,
+        seed: int,
+        root: Path,
+        program_of: Callable[[str], str],
+        decide_s: float = DEADLINE_S,
     ) -> None:
+        """A decision that takes longer than `decide_s` has failed."""
         self.inbox = Inbox()
         self.places = Places()
         self.policy = policy
-        self._seed = seed
         self._root = root
         self._program_of = program_of
         self._links: dict[str, tuple[JobLink, asyncio.Task[None]]] = {}
-        self._thinking = ThreadPoolExecutor(1, thread_name_prefix="policy")
+        self._ends: set[asyncio.Task[None]] = set()
+        self._deciding = PolicyThread(
+            policy, seed=seed, post=self.inbox.post, now=self.now, deadline_s=decide_s
+        )
+        self._closing = False
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="ray", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="ray", daemon=True)
         self._thread.start()
 
     # --- the world protocol ------------------------------------------------------------------
@@ -81,7 +93,7 @@ class LiveWorld:
                 case StopTask():
                     stops.append(command)
                 case Decide():
-                    self._thinking.submit(self._decide, command, snapshot())
+                    self._deciding.decide(command, snapshot())
                 case WakeAt():
                     self._call(self._wake_at, command)
                 case _:
@@ -94,8 +106,10 @@ class LiveWorld:
     # --- for the controller ------------------------------------------------------------------
 
     def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        """Run a coroutine on the loop that talks with Ray."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Run a coroutine on the loop that talks with Ray; one that fails is logged."""
+        done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        done.add_done_callback(_log_failure)
+        return done
 
     def node_lost(self, node: str) -> None:
         """Forget what ran on a node that the engine has given up."""
@@ -113,7 +127,8 @@ class LiveWorld:
 
     def close(self) -> None:
         """Stop deciding and talking with Ray; all actors run on. The engine must have ended."""
-        self._thinking.shutdown(cancel_futures=True)
+        self._closing = True
+        self._deciding.close()
         with suppress(TimeoutError):  # what does not let go in time ends with the process
             self.start(_cancel_others()).result(_CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -121,37 +136,48 @@ class LiveWorld:
         if not self._thread.is_alive():
             self._loop.close()
 
-    # --- on the policy's thread --------------------------------------------------------------
-
-    def _decide(self, command: Decide, snapshot: Snapshot) -> None:
-        event: Event
-        try:
-            plan = decide(self.policy, self._seed, command, snapshot)
-            event = PlanReady(at=self.now(), seen=command.seen, plan=plan)
-        except Exception as error:  # anyone's policy may break in any way; the engine goes on
-            log.exception("policy %s broke", self.policy.name)
-            text = f"policy {self.policy.name}: {type(error).__name__}: {error}"
-            event = PlanFailed(at=self.now(), seen=command.seen, message=text)
-        self.inbox.post([event])
-
     # --- on the loop -------------------------------------------------------------------------
 
+    def _run_loop(self) -> None:
+        try:
+            self._loop.run_forever()
+        except BaseException:  # the process ends, whatever it was
+            log.exception("the thread that talks with Ray failed")
+        if not self._closing:
+            # Without it no command is carried out and no end of a run comes in. The next
+            # controller starts from the journal, and the reason is logged.
+            log.critical("the thread that talks with Ray ended")
+            os._exit(70)
+
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
-        self._loop.call_soon_threadsafe(function, *arguments)
+        """Have a function called on the loop until it succeeds: all of them may be repeated."""
+        self._loop.call_soon_threadsafe(self._try_call, Backoff(), function, arguments)
+
+    def _try_call(
+        self, backoff: Backoff, function: Callable[..., object], arguments: tuple[object, ...]
+    ) -> None:
+        try:
+            function(*arguments)
+        except Exception:  # a command that is not carried out would hold its GPUs for ever
+            pause_s = backoff.failed(after_s=0)
+            log.exception("%s failed; it is repeated in %.1f s", function.__name__, pause_s)
+            self._loop.call_later(pause_s, self._try_call, backoff, function, arguments)
 
     def _launch(self, launches: Sequence[LaunchTask], gang: tuple[str, ...]) -> None:
-        job = launches[0].run.job
+        self._link(launches[0].run.job).launch(launches, gang=gang)
+
+    def _stop(self, command: StopTask) -> None:
+        self._link(command.run.job).stop(command.run)
+
+    def _link(self, job: str) -> JobLink:
         if job not in self._links:
             link = JobLink(
                 job, self._program_of(job), root=self._root, places=self.places,
                 post=self.inbox.post, now=self.now,
             )  # fmt: skip
-            self._links[job] = (link, self._loop.create_task(link.run()))
-        self._links[job][0].launch(launches, gang=gang)
-
-    def _stop(self, command: StopTask) -> None:
-        if command.run.job in self._links:
-            self._links[command.run.job][0].stop(command.run)
+            task = self._loop.create_task(supervise(f"the link of job {job}", link.run))
+            self._links[job] = (link, task)
+        return self._links[job][0]
 
     def _node_lost(self, node: str) -> None:
         for link, _ in self._links.values():
@@ -168,7 +194,15 @@ class LiveWorld:
         link = self._links.pop(job, None)
         if link is not None:
             link[1].cancel()
-        self._loop.run_in_executor(None, end_job, job)
+        end = partial(asyncio.to_thread, end_job, job)
+        task = self._loop.create_task(supervise(f"ending the actors of job {job}", end))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+
+def _log_failure(done: Future[None]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.error("work on the loop that talks with Ray failed", exc_info=error)
 
 
 async def _cancel_others() -> None:

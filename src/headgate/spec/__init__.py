@@ -1,6 +1,7 @@
 """Files and requests of users, checked: validated values, or every problem with its place."""
 
 from headgate.spec.cluster import Links
+from headgate.spec.doubts import doubts
 from headgate.spec.expand import FILE_PREFIX, expand
 from headgate.spec.job_file import JobFile, job_schema, load_job
 from headgate.spec.scenario import Scenario, load_scenario
@@ -10,6 +11,7 @@ __all__ = [
     "JobFile",
     "Links",
     "Scenario",
+    "doubts",
     "expand",
     "job_schema",
     "load_job",

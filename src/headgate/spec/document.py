@@ -91,16 +91,19 @@ class Document:
             raise SpecError(sorted(self._problems, key=lambda p: (p.line or 0, p.path)))
 
 
-def read_document(source: Path | str) -> Document:
-    """Read a file, or text, that holds keys and values; raise SpecError when it is not YAML."""
-    name = str(source) if isinstance(source, Path) else "text"
-    text = _read(source) if isinstance(source, Path) else source
+def read_document(source: Path | str, *, name: str = "text") -> Document:
+    """Read a file, or text, that holds keys and values; raise SpecError when it is not YAML.
+
+    Messages about text as a whole call it `name`.
+    """
+    if isinstance(source, Path):
+        name, source = str(source), read_text(source)
 
     def refuse(problem: str, hint: str = "", line: int | None = None) -> SpecError:
         return SpecError([Problem(path=name, problem=problem, hint=hint, line=line)])
 
     try:
-        root = yaml.compose(text, _Loader)
+        root = yaml.compose(source, _Loader)
         if root is None:
             raise refuse("is empty")
         if not isinstance(root, yaml.MappingNode):
@@ -121,7 +124,9 @@ def read_document(source: Path | str) -> Document:
     return document
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a file; raise SpecError when there is none to be read."""
+
     def refuse(problem: str, hint: str = "", code: str | None = None) -> SpecError:
         return SpecError([Problem(path=str(path), problem=problem, hint=hint)], code=code)
 

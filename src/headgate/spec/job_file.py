@@ -47,8 +47,8 @@ def _is_shared(path: str) -> bool:
 
 def _shared_path(value: Any) -> Any:
     if isinstance(value, str) and not _is_shared(value):
-        problem = "{value} is not an absolute path; tasks run on other nodes"
-        raise PydanticCustomError("shared_path", problem, {"value": shown(value)})
+        words = {"value": shown(value), "hint": "tasks run on other nodes"}
+        raise PydanticCustomError("shared_path", "{value} is not an absolute path", words)
     return value
 
 
@@ -187,9 +187,12 @@ class JobFile(Shape):
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
 
 
-def load_job(source: Path | str) -> JobFile:
-    """Return the job of a file (a `Path`) or of YAML text; raise SpecError with every problem."""
-    document = read_document(source)
+def load_job(source: Path | str, *, name: str = "text") -> JobFile:
+    """Return the job of a file (a `Path`) or of YAML text; raise SpecError with every problem.
+
+    Messages about text as a whole call it `name`.
+    """
+    document = read_document(source, name=name)
     job = take(document, JobFile, document.data, ())
     if job is not None:
         _check_form(document, job)

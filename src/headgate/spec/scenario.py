@@ -78,13 +78,14 @@ def load_scenario(
     known_policies: Mapping[str, Iterable[str]],
     *,
     policy: str | None = None,
+    parameters: Mapping[str, Parameter] | None = None,
     seed: int | None = None,
 ) -> Scenario:
     """Return the scenario of a file; raise SpecError with every problem of it.
 
     `known_policies` gives the parameters that every policy takes. A relative `trace` is looked for
-    beside the file. `policy` and `seed` stand in for the file's where given; another policy than
-    the file's has its default parameters.
+    beside the file. `policy` and `seed` stand in for the file's where given; the policy then has
+    `parameters`, without any those of the file where it is the file's, else its defaults.
     """
     path = Path(path)
     document = read_document(path)
@@ -94,9 +95,9 @@ def load_scenario(
         document.raise_problems()
         raise AssertionError("unreachable: every top-level key has a default")
     cluster = build_cluster(document, shape.cluster) if "cluster" in raw else None
-    chosen, parameters = _policy(document, shape.policy, known_policies)
-    if policy is not None and policy != chosen:
-        chosen, parameters = policy, {}
+    chosen, set_there = _policy(document, shape.policy, known_policies)
+    if policy is not None and (parameters or policy != chosen):
+        chosen, set_there = policy, dict(parameters or {})
     dice = shape.seed if seed is None else seed
     queues = _queues(document, shape.queues)
     faults = _faults(document, shape.faults, cluster.nodes if cluster else ())
@@ -114,7 +115,7 @@ def load_scenario(
         links=cluster.links,
         bandwidth=cluster.bandwidth,
         policy=chosen,
-        parameters=parameters,
+        parameters=set_there,
         seed=dice,
         queues=tuple(queues.values()),
         decision_latency_s=shape.decision_latency_s,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
@@ -17,11 +16,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
-from headgate.base.units import parse_duration, parse_size
+from headgate.base.text import NAME, NAME_FORM
+from headgate.base.units import MOST_BYTES, BadQuantity, parse_duration, parse_size
 from headgate.spec.document import Document, Place
 
-_MOST_BYTES = 2**60
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WRONG = {
     "string_type": "must be text",
     "int_type": "must be a whole number",
@@ -94,8 +92,8 @@ def note(
         hint = "put it in quotes" if kind == "string_type" and not _is_nested(value) else ""
         document.add((*place, *inner), f"{must}, not {shown(value)}", hint)
     else:
-        what, _, hint = error["msg"].removeprefix("Value error, ").partition("; ")
-        document.add((*place, *inner), what, hint)
+        hint = error.get("ctx", {}).get("hint", "")
+        document.add((*place, *inner), error["msg"].removeprefix("Value error, "), hint)
 
 
 def shown(value: Any) -> str:
@@ -178,20 +176,18 @@ def _size(value: Any) -> Any:
             raise PydanticCustomError("size", "must be at least 0, not {value}", {"value": value})
         try:
             return parse_size(value)
-        except (ValueError, OverflowError) as error:
-            raise PydanticCustomError("size", "{why}", {"why": str(error)}) from None
+        except BadQuantity as error:
+            words = {"problem": error.problem, "hint": error.hint}
+            raise PydanticCustomError("size", "{problem}", words) from None
     if isinstance(value, float) and value.is_integer():  # 1e9 is a number of bytes, too
         return int(value)
     return value
 
 
 def _name(value: Any) -> Any:
-    if isinstance(value, str) and not _NAME.fullmatch(value):
-        raise PydanticCustomError(
-            "name",
-            "{value} is not a name; use letters, digits, '.', '_' and '-', a letter or digit first",
-            {"value": shown(value)},
-        )
+    if isinstance(value, str) and not NAME.fullmatch(value):
+        words = {"value": shown(value), "hint": f"use {NAME_FORM}"}
+        raise PydanticCustomError("name", "{value} is not a name", words)
     return value
 
 
@@ -208,23 +204,23 @@ def _keep(value: Any) -> Any:
     try:
         if isinstance(value, str) and parse_duration(value) > 0:
             return parse_duration(value)
-    except ValueError:
+    except BadQuantity:
         pass
-    problem = "must be a duration or 'forever', not {value}; write one such as 12h or 7d"
-    raise PydanticCustomError("keep", problem, {"value": shown(value)})
+    words = {"value": shown(value), "hint": "write one such as 12h or 7d"}
+    raise PydanticCustomError("keep", "must be a duration or 'forever', not {value}", words)
 
 
 Name = Annotated[
-    str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})
+    str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{NAME.pattern}$"})
 ]
 Size = Annotated[
     int,
-    Field(ge=0, le=_MOST_BYTES),
+    Field(ge=0, le=MOST_BYTES),
     BeforeValidator(_size),
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "integer", "minimum": 0, "maximum": _MOST_BYTES},
+                {"type": "integer", "minimum": 0, "maximum": MOST_BYTES},
                 {"type": "string", "pattern": r"^\s*[0-9]*\.?[0-9]+([eE][0-9]+)?\s*[A-Za-z]*\s*$"},
             ],
             "description": "bytes, or a number with a unit: 64MiB, 2GB",

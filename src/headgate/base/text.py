@@ -1,0 +1,46 @@
+"""Names that users may give, and their text made harmless before it is shown."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""What jobs, queues and datasets may be called."""
+
+NAME_FORM = "letters, digits, '.', '_' and '-', a letter or digit first, at most 100"
+
+# Controls (C0, DEL, C1), line and paragraph separators, bidirectional marks, embeddings, overrides
+# and isolates, and halves of surrogate pairs, which no encoding can write.
+_ACTIVE = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_IN_LINES = re.compile(f"[{_ACTIVE}]")
+_IN_A_LINE = re.compile(f"[\t\n{_ACTIVE}]")
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""Return text whose control characters are written out, such as `\x1b`.
+
+    A terminal then shows them instead of obeying them. With `lines`, line ends and tabs stay.
+    """
+    return (_IN_LINES if lines else _IN_A_LINE).sub(_written, text)
+
+
+def visible_values(value: Any) -> Any:
+    """Return a value of JSON with all text in it `visible`; line ends and tabs stay."""
+    if isinstance(value, str):
+        return visible(value, lines=True)
+    if isinstance(value, dict):
+        return {visible_values(key): visible_values(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [visible_values(item) for item in value]
+    return value
+
+
+def indented(text: str) -> str:
+    """Return text whose further lines cannot pass for lines of their own."""
+    return text.replace("\n", "\n  ")
+
+
+def _written(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

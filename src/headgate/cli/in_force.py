@@ -1,0 +1,101 @@
+"""Whether what `up` was asked for is what runs: a running Headgate takes no options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.units import format_size
+from headgate.cli.settings import client_of
+
+if TYPE_CHECKING:
+    from headgate.live.config import ControllerConfig
+
+_OPTIONS = {"ray_address": "--address", "token": "--token-file"}
+_HINT = "to apply it: headgate down, then headgate up with all options"
+
+
+def check(state: Path, given: Mapping[str, Any], shape: Mapping[str, int]) -> None:
+    """Raise SpecError `not_in_force` for every option given that does not hold for what runs.
+
+    `given` are fields of the configuration, `shape` options about virtual nodes.
+    """
+    if not given and not shape:
+        return
+    config = config_of(state)
+    if config is None:
+        text = "its configuration cannot be read, so options cannot be compared with it"
+        problems = [Problem(path=str(state), problem=text, hint="headgate up without options")]
+    else:
+        found = [*_options(config, given), *_nodes(state, config, shape)]
+        problems = [Problem(path=path, problem=text, hint=_HINT) for path, text in found]
+    if problems:
+        raise SpecError(problems, code="not_in_force")
+
+
+def config_of(state: Path) -> ControllerConfig | None:
+    """Return the configuration; None when there is none, or none that can be read."""
+    from headgate.live.config import load_config
+
+    try:
+        return load_config(state)
+    except WorldError:
+        return None
+
+
+def _options(config: ControllerConfig, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if "policy" in given and _policy(config.policy, config.parameters) != _policy(
+        given["policy"], given["parameters"]
+    ):
+        parameters = "".join(f",{key}={value:g}" for key, value in config.parameters.items())
+        yield "--policy", f"{config.policy}{parameters} is in force"
+    for key, value in given.items():
+        held = getattr(config, key)
+        if key in ("policy", "parameters") or held == value:
+            continue
+        text = "others are in force" if key == "queues" else f"{_shown(held)} is in force"
+        yield _OPTIONS.get(key, f"--{key.removesuffix('_s').replace('_', '-')}"), text
+
+
+def _policy(name: str, parameters: Mapping[str, float]) -> tuple[str, dict[str, float]]:
+    """Return a policy with all its parameters."""
+    from headgate.app import POLICIES
+
+    defaults = {p.name: p.default for p in POLICIES[name].parameters} if name in POLICIES else {}
+    return name, {**defaults, **parameters}
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _nodes(
+    state: Path, config: ControllerConfig, shape: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
+    """Yield which of the options about virtual nodes those that run do not meet."""
+    from headgate.live.ray_nodes import HEAD, local_cluster
+
+    if not shape:
+        return
+    with client_of(state) as client:
+        nodes = [node for node in client.nodes() if node["state"] == "up"]
+    cluster = local_cluster(state)
+    count = len(nodes) if cluster is None else len(set(cluster.seats) - {HEAD})
+    held = {
+        "nodes": {count},
+        "gpus": {len(node["gpus"]) for node in nodes},
+        "racks": {len({node["rack"] for node in nodes})},
+        "gpu_memory": {gpu["memory_bytes"] for node in nodes for gpu in node["gpus"]},
+    }
+    for key, value in shape.items():
+        option = f"--{key.replace('_', '-')}"
+        if config.foreign:
+            yield option, f"no virtual nodes: the Ray cluster at {config.ray_address} is joined"
+        elif held[key] != {value}:
+            show = format_size if key == "gpu_memory" else str
+            values = " and ".join(map(show, sorted(held[key]))) or "none"
+            yield option, f"{values} is in force"

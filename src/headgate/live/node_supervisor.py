@@ -1,0 +1,103 @@
+"""The nodes of a local cluster are started again when they end: by the controller, with pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from headgate.live.ray_nodes import LocalCluster, age_s, local_cluster, members, spawn_node
+from headgate.live.supervise import Backoff
+from headgate.model import Node
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 2.0
+_START_S = 60.0  # so long a node may take to come up
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _STEADY_S = 5.0, 300.0, 900.0
+_STARTS = 8  # in a row, without a steady time between them
+
+
+@dataclass(slots=True, kw_only=True)
+class _Watched:
+    """One node: since when it is up, or when it is to be started; in seconds of the event loop."""
+
+    up_s: float
+    start_s: float | None = None  # None while it is up
+    backoff: Backoff = field(
+        default_factory=partial(
+            Backoff, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S, steady_s=_STEADY_S
+        )
+    )
+
+
+class NodeSupervisor:
+    """Starts the nodes again that Ray does not list any more; `run` is to be supervised itself.
+
+    A node that Ray has given up never returns by itself, even if its processes run on: Ray ends it
+    as soon as they meet. Nodes that were ended on purpose, and clusters that we only joined, are
+    left alone. The head is not restarted: with it Ray loses its state, and the controller ends.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        *,
+        present: Callable[[], Collection[str]] | None = None,
+        spawn: Callable[[Path, Node], None] = spawn_node,
+    ) -> None:
+        """`present` names the nodes that Ray lists, `spawn` starts one; both block."""
+        self._state, self._present, self._spawn = state, present or _listed, spawn
+        self._watched: dict[str, _Watched] = {}
+
+    async def run(self) -> None:
+        """Look at the nodes again and again, until cancelled."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            await self.look(clock())
+            await asyncio.sleep(_LOOK_S)
+
+    async def look(self, now_s: float) -> None:
+        """Start the nodes whose time has come."""
+        cluster = await asyncio.to_thread(local_cluster, self._state)
+        if cluster is None:
+            return
+        present = await asyncio.to_thread(self._present)
+        for name in cluster.nodes:
+            watched = self._watched.setdefault(name, _Watched(up_s=now_s))
+            if name in present or name not in cluster.sessions:
+                if watched.start_s is not None:
+                    watched.start_s, watched.up_s = None, now_s
+            elif watched.start_s is None:
+                pause_s = watched.backoff.failed(now_s - watched.up_s)
+                watched.start_s = now_s + pause_s
+                log.warning("node %s is down; it is started again in %.0f s", name, pause_s)
+            elif now_s >= watched.start_s and not _is_starting(cluster, name):
+                await self._start(cluster.nodes[name], watched, now_s)
+
+    async def _start(self, node: Node, watched: _Watched, now_s: float) -> None:
+        if watched.backoff.failures > _STARTS:
+            watched.start_s = math.inf
+            log.error(
+                "node %s did not stay up in %d starts and is left down; its log is %s, and "
+                "headgate down, then headgate up, starts all nodes",
+                node.id, _STARTS, self._state / "logs" / f"{node.id}.log",
+            )  # fmt: skip
+            return
+        # should it not come up, or fail to start here, the next attempt is later
+        watched.start_s = now_s + watched.backoff.failed(after_s=0)
+        log.warning("node %s is started, attempt %d", node.id, watched.backoff.failures - 1)
+        await asyncio.to_thread(self._spawn, self._state, node)
+
+
+def _listed() -> set[str]:
+    return {member.name for member in members()}
+
+
+def _is_starting(cluster: LocalCluster, name: str) -> bool:
+    age = age_s(cluster, name)
+    return age is not None and age < _START_S

@@ -1,0 +1,60 @@
+"""What is valid in a job file and probably not meant: told as warnings, never refused."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+
+from headgate.base.errors import Problem
+from headgate.base.units import format_size
+from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function
+
+_BRACES = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_WORDS = ("shard", "shards", "output", "outputs", "index")
+_LITTLE_BYTES = 1 << 20
+
+
+def doubts(job: JobFile) -> tuple[Problem, ...]:
+    """Return what of a job file is probably a mistake, each with its place and what to write."""
+    return tuple(_doubts(job))
+
+
+def little_memory(size_bytes: int) -> tuple[str, str] | None:
+    """Return what is odd about the memory of a GPU, and what to write; None for nothing."""
+    if not 0 < size_bytes < _LITTLE_BYTES:
+        return None
+    unit = f"write a unit, such as {size_bytes}GiB, if bytes are not meant"
+    return f"{format_size(size_bytes)} is little for a GPU: a number without a unit is bytes", unit
+
+
+def _doubts(job: JobFile) -> Iterator[Problem]:
+    if job.run is not None:
+        yield from _of_command("run", job.run)
+    if job.resources is not None:
+        yield from _of_resources("resources", job.resources)
+    stages: dict[str, Tasks | Update | None] = {
+        "tasks": job.tasks,
+        "update": job.update,
+        "reduce": job.reduce,
+    }
+    for name, stage in stages.items():
+        if stage is not None:
+            yield from _of_command(f"{name}.run", stage.run)
+            yield from _of_resources(f"{name}.resources", stage.resources)
+
+
+def _of_command(path: str, run: str) -> Iterator[Problem]:
+    if is_function(run):
+        return
+    for word in dict.fromkeys(_BRACES.findall(run)):
+        close = difflib.get_close_matches(word, _WORDS, n=1)
+        if word not in _WORDS and close:
+            text = f"{{{word}}} stands for nothing and is left as it is"
+            yield Problem(path=path, problem=text, hint=f"did you mean {{{close[0]}}}?")
+
+
+def _of_resources(path: str, resources: Resources) -> Iterator[Problem]:
+    odd = little_memory(resources.gpu_memory)
+    if odd is not None:
+        yield Problem(path=f"{path}.gpu_memory", problem=odd[0], hint=odd[1])

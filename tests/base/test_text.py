@@ -1,0 +1,46 @@
+"""Text that acts on a terminal is shown instead."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.base.text import indented, visible, visible_values
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b]0;X\x07\x1b[2J", r"\x1b]0;X\x07\x1b[2J"),
+        ("a\rb\x7f\x9b31m", r"a\x0db\x7f\x9b31m"),
+        ("tab\tand\nline", r"tab\x09and\x0aline"),
+        ("\u202egpj.exe\u2066", r"\u202egpj.exe\u2066"),
+        ("half \ud83d of a pair", r"half \ud83d of a pair"),
+        ("two\u2028lines", r"two\u2028lines"),
+        ("Grüße, 世界, 👩‍👩‍👧, a \\x1b", "Grüße, 世界, 👩‍👩‍👧, a \\x1b"),
+    ],
+)
+def test_what_acts_is_written_out_and_all_else_stays(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    assert visible(shown) == shown
+
+
+@given(st.text(st.characters()))
+def test_no_control_character_is_left(text: str) -> None:
+    left = {c for c in visible(text, lines=True) if unicodedata.category(c) in ("Cc", "Cs")}
+    assert left <= {"\n", "\t"}
+    assert {c for c in visible(text) if unicodedata.category(c) in ("Cc", "Cs")} == set()
+
+
+def test_values_of_json_keep_their_shape() -> None:
+    value = {"a\x1b": [1, None, ("\x07", "x\ny")], "b": {"c": True, "d": 1.5}}
+    assert visible_values(value) == {
+        "a\\x1b": [1, None, ["\\x07", "x\ny"]], "b": {"c": True, "d": 1.5},
+    }  # fmt: skip
+
+
+def test_further_lines_stand_back() -> None:
+    assert indented("failed:\nerror: all is lost") == "failed:\n  error: all is lost"

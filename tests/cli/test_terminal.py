@@ -1,0 +1,199 @@
+"""What jobs and users write does nothing to the terminal of whoever reads it; streams that end."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TITLE = "\x1b]0;X\x07\x1b[2J\x9b31m\u202e[bold]"
+EVIL = f"{TITLE}\r\nerror: all is lost"
+PROGRAM = [sys.executable, "-c", "from headgate.cli.main import main; main()"]
+SLEEP = "{name: nap, tasks: {run: 'true', count: 2}}"
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """Return an environment in which output is buffered: else Python drops what a pipe leaves."""
+    return {**os.environ, "PYTHONUNBUFFERED": "", **settings}
+
+
+def controls(text: str, allowed: str = "\n") -> set[str]:
+    """Return the characters that would act on a terminal."""
+    return {
+        c for c in text
+        if c not in allowed and (unicodedata.category(c) in ("Cc", "Cs") or c in "\u202e\u2028")
+    }  # fmt: skip
+
+
+@pytest.fixture
+def broken(up: Any, controller: Any, job_file: Any) -> Any:
+    """A job that has failed with a message full of escapes, and one of a user with such a name."""
+    controller.on_launch = lambda launch: EVIL
+    up("submit", job_file("{name: bad, run: 'false'}"))
+    controller.on_launch = lambda launch: None
+    controller.submit(SLEEP, user=f"ann{EVIL}", key=None)
+    controller.logs["job-1", 0, 3] = EVIL
+    return up
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "jobs", "get job-1", "get job-2", "why job-1", "why job-2/0", "get job-1 --output x",
+        "logs job-2", "cancel job-1", "cancel job-2", "nodes", "queues", "plan", "data ls",
+        *(f"jobs --{option} {TITLE}" for option in ("user", "queue", "status")),
+        *(f"{verb} {TITLE}" for verb in (
+            "jobs", "get", "why", "logs", "cancel", "submit", "data ls", "data rm", "data put",
+            "plan --policy", "plan --like", "up --policy", "up --queues", "simulate", "up --group",
+            "jobs --limit", "data put x --shard", "simulate --policy fifo --trace",
+        )),
+    ],
+)  # fmt: skip
+def test_no_verb_prints_a_control_character(broken: Any, arguments: str) -> None:
+    for chosen in ("table", "json"):
+        said = broken(*arguments.split(" "), "-o", chosen)
+        assert said.out + said.err
+        assert controls(said.out) | controls(said.err) == set(), chosen
+
+
+def test_a_message_keeps_its_lines_and_none_passes_for_headgate_s_own(broken: Any) -> None:
+    shown = r"\x1b]0;X\x07\x1b[2J\x9b31m\u202e[bold]\x0d"
+    message = f"task 0 failed 3 times: {shown}"
+    assert f"message  {message}\n  error: all is lost\n" in broken("get", "job-1").out
+    assert broken("why", "job-1").out.endswith(f"\n{message}\n  error: all is lost\n")
+    assert broken("jobs").out.splitlines()[-1].endswith(f"{message} ...")
+    assert broken("get", "job-1", "-o", "json").json["message"] == f"{message}\nerror: all is lost"
+    said = broken("get", "job-1", "--output", "x")
+    assert said.err.endswith(f"\n  {message}\n  error: all is lost\n")
+
+
+def test_waiting_shows_the_message_harmless(up: Any, controller: Any, job_file: Any) -> None:
+    controller.on_launch = lambda launch: EVIL
+    for chosen in ("table", "json"):
+        said = up("submit", job_file("{run: x}"), "--wait", "-o", chosen)
+        assert "all is lost" in said.out
+        assert controls(said.out + said.err) == set()
+
+
+def on_terminal(arguments: list[str]) -> str:
+    """Return what a terminal is sent by a program whose stdout it is."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(arguments, stdout=theirs, stdin=subprocess.DEVNULL)
+    os.close(theirs)
+    sent = b""
+    while True:
+        try:
+            sent += os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            break
+    os.close(ours)
+    assert child.wait(30) == 0
+    return sent.decode().replace("\r\n", "\n")
+
+
+def test_a_log_is_harmless_on_a_terminal_and_itself_elsewhere(broken: Any, controller: Any) -> None:
+    log = controller.logs["job-1", 0, 3] = f"10%\r20%\r\n\ttab {EVIL}\n"
+    assert broken("logs", "job-1").out == log
+    said = broken("logs", "job-1", "-o", "json")
+    assert said.json["text"] == log
+    assert controls(said.out) == set()
+    expected = "10%\n20%\n\ttab \\x1b]0;X\\x07\\x1b[2J\\x9b31m\\u202e[bold]\nerror: all is lost\n"
+    for more in ([], ["-f"]):
+        sent = on_terminal([*PROGRAM, "logs", "job-1", *more])
+        assert sent.expandtabs() == expected.expandtabs()
+
+
+# --- streams -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many(up: Any, controller: Any) -> Any:
+    """More jobs than a pipe holds."""
+    for _ in range(1000):
+        controller.submit("{name: '" + "n" * 90 + "', run: x}", user="ann", key=None)
+    return up
+
+
+def test_a_reader_that_has_seen_enough_ends_the_program_quietly(many: Any) -> None:
+    for more in ([], ["-o", "json"]):
+        with subprocess.Popen(
+            [*PROGRAM, "jobs", "--limit", "1000", *more],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
+        ) as child:  # fmt: skip
+            assert child.stdout is not None
+            assert child.stderr is not None
+            child.stdout.readline()
+            child.stdout.close()
+            code = child.wait(60)
+            assert (code, child.stderr.read()) == (141, b""), more
+
+
+def shell(command: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line in which `headgate` is the program."""
+    script = f'headgate() {{ "{sys.executable}" -m headgate.cli.main "$@"; }}; {command}'
+    return subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60,
+        env=environment(**settings),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["jobs", "policies", "nodes -o json"])
+def test_a_full_disk_behind_stdout_is_reported(up: Any, verb: str) -> None:
+    done = shell(f"headgate {verb} > /dev/full")
+    assert done.returncode == 1
+    assert "stdout" in done.stderr
+    assert "No space left on device" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_closed_streams_do_no_harm(up: Any) -> None:
+    done = shell("headgate jobs >&- 2>&- <&-; echo $?; headgate data rm x <&-; echo $?")
+    assert done.stdout == "0\n102\n"
+    assert done.stderr.startswith("error: x: there is no dataset 'x'")
+
+
+def test_text_that_an_encoding_lacks_is_written_out(up: Any, controller: Any) -> None:
+    controller.submit(SLEEP, user="Jörg", key=None)
+    done = shell("headgate jobs; headgate jobs -o json", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("J\\xf6rg") == 2
+
+
+def test_nothing_but_text_reaches_a_pipe_or_a_terminal_without_colour(broken: Any) -> None:
+    assert "\x1b" not in shell("headgate jobs; headgate get job-1; headgate policies").stdout
+    command = ["env", "NO_COLOR=1", "TERM=xterm-256color", *PROGRAM, "jobs"]
+    assert "\x1b[3" not in on_terminal(command)  # no colours; bold headings may be
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_program_that_is_ended_leaves_nothing_half_done(
+    up: Any, controller: Any, tmp_path: Path, number: signal.Signals
+) -> None:
+    controller.submit("{name: one, run: x}", user="ann", key=None)
+    controller.end("job-1", 0, b"x" * 1000)
+    whole: Callable[..., Any] = controller.result
+    go_on = threading.Event()
+
+    def slow(job: str, ordinal: int | None) -> Any:
+        for piece in whole(job, ordinal):
+            yield piece
+            go_on.wait(30)
+
+    controller.result = slow
+    target = tmp_path / "result"
+    child = subprocess.Popen([*PROGRAM, "get", "job-1", "--output", str(target)])
+    while not list(tmp_path.glob(".result*")):
+        assert child.poll() is None
+    child.send_signal(number)
+    assert child.wait(30) == 128 + number
+    go_on.set()
+    assert list(tmp_path.glob("*result*")) == []

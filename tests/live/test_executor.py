@@ -1,0 +1,100 @@
+"""Executors with real worker processes, without Ray: idle workers, stops, what is kept of runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.live.executor import Executor
+from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, TaskProgram
+from headgate.model import RunId
+
+PATIENCE_S = 60.0
+
+
+def _record(number: int, gpus: tuple[int, ...], envs: dict[str, str]) -> LaunchRecord:
+    return LaunchRecord(
+        run=RunId("j", number, 1),
+        node="n0",
+        ray_id="r0",
+        gpus=gpus,
+        reads=(),
+        addresses={},
+        program=TaskProgram(run="true", kind="command", index=0, count=1, envs=envs),
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[Callable[[Executor], Coroutine[Any, Any, Any]]], Any]:
+    """Run steps with an executor, and close it."""
+
+    def run_steps(steps: Callable[[Executor], Coroutine[Any, Any, Any]]) -> Any:
+        async def whole() -> Any:
+            executor = Executor(job="j", node="n0", root=str(tmp_path), linger_s=600)
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    return await steps(executor)
+            finally:
+                await executor.close()
+                assert (executor._idle, executor._retiring) == ([], {})
+
+        return asyncio.run(whole())
+
+    return run_steps
+
+
+async def _outcomes(executor: Executor, *records: LaunchRecord) -> list[OutcomeRecord]:
+    await executor.begin(records)
+    return list(await asyncio.gather(*(executor.outcome(record.run) for record in records)))
+
+
+def test_run_succeeds_although_idle_workers_are_ended_while_it_clears_its_gpus(run: Any) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        kinds = await _outcomes(executor, _record(0, (0,), {}), _record(1, (1,), {}))
+        assert [outcome.kind for outcome in kinds] == [OutcomeKind.FINISHED] * 2
+        first, second = executor._idle
+        ended = first.end
+
+        async def end_both() -> None:
+            executor._end_idle(second, second.runs)  # its time is over just now
+            await ended()
+
+        first.end = end_both  # type: ignore[method-assign]
+        (outcome,) = await _outcomes(executor, _record(2, (0, 1), {"OTHER": "settings"}))
+        return outcome
+
+    assert run(steps).kind is OutcomeKind.FINISHED
+
+
+def test_run_starts_only_after_the_workers_that_held_its_gpus_have_ended(run: Any) -> None:
+    async def steps(executor: Executor) -> list[bool]:
+        await _outcomes(executor, _record(0, (0,), {}))
+        (worker,) = executor._idle
+        executor._end_idle(worker, worker.runs)
+        await _outcomes(executor, _record(1, (0,), {}))
+        return [worker.alive, worker in executor._retiring]
+
+    assert run(steps) == [False, False]
+
+
+def test_ended_runs_are_forgotten_when_asked_and_running_ones_are_not(run: Any) -> None:
+    async def steps(executor: Executor) -> list[int]:
+        await _outcomes(executor, *(_record(number, (), {}) for number in range(4)))
+        await executor.begin([_record(9, (), {})])
+        await executor.forget([RunId("j", number, 1) for number in (0, 1, 2, 3, 9, 77)])
+        return [run.ordinal for run in executor._runs]
+
+    assert run(steps) == [9]
+
+
+def test_run_that_was_stopped_before_its_launch_came_never_runs(run: Any) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        await executor.stop([RunId("j", 5, 1)])
+        (outcome,) = await _outcomes(executor, _record(5, (), {}))
+        return outcome
+
+    assert run(steps).kind is OutcomeKind.STOPPED

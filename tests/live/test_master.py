@@ -1,0 +1,357 @@
+"""Job masters with executors that misbehave: every run gets an end, every stop gets through."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
+
+from headgate.live import master as master_module
+from headgate.live.master import JobMaster
+from headgate.live.records import (
+    LaunchRecord,
+    OutcomeKind,
+    OutcomeRecord,
+    StopRecord,
+    TaskProgram,
+)
+from headgate.model import RunId
+from headgate.protocol import FailureKind
+
+PATIENCE_S = 30.0
+
+
+class _Method:
+    """A method of an actor."""
+
+    def __init__(self, call: Callable[..., Awaitable[Any]]) -> None:
+        self._call = call
+
+    def remote(self, *arguments: Any) -> Awaitable[Any]:
+        return self._call(*arguments)
+
+
+class _Executor:
+    """Keeps runs until they are stopped or ended; fails as the test says."""
+
+    def __init__(self) -> None:
+        self.ends: dict[int, asyncio.Future[OutcomeRecord]] = {}
+        self.stops: list[list[int]] = []
+        self.failures: dict[str, list[BaseException]] = {}  # by method: raised before it works
+        for name in ("begin", "outcome", "stop", "forget"):
+            setattr(self, name, _Method(self._failing(name)))
+
+    def _failing(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*arguments: Any) -> Any:
+            if waiting := self.failures.get(name):
+                raise waiting.pop(0)
+            return await getattr(self, f"_{name}")(*arguments)
+
+        return call
+
+    async def _begin(self, launches: list[LaunchRecord]) -> None:
+        for launch in launches:
+            self.ends.setdefault(launch.run.ordinal, asyncio.get_running_loop().create_future())
+
+    async def _outcome(self, run: RunId) -> OutcomeRecord:
+        return await asyncio.shield(self.ends[run.ordinal])
+
+    async def _stop(self, runs: list[RunId]) -> None:
+        self.stops.append([run.ordinal for run in runs])
+        for run in runs:
+            self.finish(run.ordinal, OutcomeKind.STOPPED)
+
+    async def _forget(self, runs: list[RunId]) -> None:
+        for run in runs:
+            del self.ends[run.ordinal]
+
+    def finish(self, number: int, kind: OutcomeKind = OutcomeKind.FINISHED) -> None:
+        if not self.ends[number].done():
+            self.ends[number].set_result(OutcomeRecord(run=_run_id(number), kind=kind))
+
+
+class _Bed:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(master_module, "_RETRY_S", 0.0)
+        monkeypatch.setattr(master_module, "start_executor", self._start)
+        monkeypatch.setattr(master_module, "_stayed_up", self._stayed_up)
+        self.master = JobMaster(job="j", root="/nowhere", grace_s=0)
+        self.executors: list[_Executor] = [_Executor()]
+        self.started: list[str] = []
+        self.up = True
+        self.acked = 0
+
+    def _start(self, job: str, node: str, ray_id: str, *, root: str) -> Any:
+        self.started.append(ray_id)
+        return self.executors[min(len(self.started), len(self.executors)) - 1]
+
+    async def _stayed_up(self, ray_id: str) -> bool:
+        return self.up
+
+    async def launch(self, *numbers: int, ray_id: str = "r0") -> str:
+        return await self.master.launch([_record(number, ray_id) for number in numbers])
+
+    async def stop(self, number: int) -> None:
+        await self.master.stop([StopRecord(run=_run_id(number), node="n0", ray_id="r0")])
+
+    async def outcomes(self, *, ack: bool = True) -> list[OutcomeRecord]:
+        """Return what is reported next, acknowledging all before."""
+        incarnation = (await self.master.poll("", 0, 0)).incarnation
+        batch = await self.master.poll(incarnation, self.acked, PATIENCE_S)
+        if ack:
+            self.acked = batch.outcomes[-1][0]
+        return [outcome for _, outcome in batch.outcomes]
+
+    async def end(self, number: int) -> OutcomeRecord:
+        while True:
+            for outcome in await self.outcomes():
+                if (outcome.run.ordinal, outcome.kind) != (number, OutcomeKind.STARTED):
+                    return outcome
+
+
+def _run_id(number: int) -> RunId:
+    return RunId("j", number, 1)
+
+
+def _record(number: int, ray_id: str) -> LaunchRecord:
+    return LaunchRecord(
+        run=_run_id(number),
+        node="n0",
+        ray_id=ray_id,
+        gpus=(0,),
+        reads=(),
+        addresses={},
+        program=TaskProgram(run="true", kind="command", index=0, count=1),
+    )
+
+
+@pytest.fixture
+def bed(monkeypatch: pytest.MonkeyPatch) -> _Bed:
+    return _Bed(monkeypatch)
+
+
+def _run(scenario: Coroutine[Any, Any, Any]) -> Any:
+    async def bounded() -> Any:
+        async with asyncio.timeout(PATIENCE_S):
+            return await scenario
+
+    return asyncio.run(bounded())
+
+
+@pytest.mark.parametrize("method", ["begin", "outcome"])
+@pytest.mark.parametrize(
+    "error",
+    [pickle.PicklingError("no"), RayTaskError("begin", "a scenario", KeyError("odd"))],
+    ids=["unforeseen", "of the executor"],
+)
+def test_run_whose_following_fails_is_stopped_and_reported_as_failed(
+    bed: _Bed, method: str, error: Exception
+) -> None:
+    async def scenario() -> OutcomeRecord:
+        bed.executors[0].failures[method] = [error]
+        await bed.launch(1)
+        return await bed.end(1)
+
+    outcome = _run(scenario())
+    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.ERROR)
+    assert "could not be followed" in outcome.message
+    if method == "outcome":
+        assert bed.executors[0].stops == [[1]], "its GPUs are free when it is reported"
+
+
+def test_stop_is_repeated_until_the_executor_answers_it(bed: _Bed) -> None:
+    async def scenario() -> OutcomeRecord:
+        bed.executors[0].failures["stop"] = [ActorUnavailableError("away", None) for _ in range(3)]
+        await bed.launch(1)
+        assert [o.kind for o in await bed.outcomes()] == [OutcomeKind.STARTED]
+        await bed.stop(1)
+        return await bed.end(1)
+
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
+    assert bed.executors[0].stops == [[1]]
+
+
+def test_stop_reaches_the_executor_that_replaced_a_dead_one(bed: _Bed) -> None:
+    bed.executors.append(_Executor())
+
+    async def scenario() -> OutcomeRecord:
+        bed.executors[0].failures["begin"] = [ActorDiedError()]
+        await bed.launch(1)
+        assert [o.kind for o in await bed.outcomes()] == [OutcomeKind.STARTED]
+        await bed.stop(1)
+        return await bed.end(1)
+
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
+    assert [executor.stops for executor in bed.executors] == [[], [[1]]]
+
+
+def test_run_that_is_to_be_stopped_is_not_begun_on_another_executor(bed: _Bed) -> None:
+    bed.executors.append(_Executor())
+
+    async def scenario() -> OutcomeRecord:
+        bed.executors[0].failures["begin"] = [ActorDiedError()]
+        await bed.launch(1)
+        await bed.stop(1)
+        return await bed.end(1)
+
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
+    assert len(bed.started) == 1
+
+
+@pytest.mark.parametrize("hangs", ["begin", "stop"])
+def test_executor_that_hangs_is_killed_when_a_run_of_it_is_to_end(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch, hangs: str
+) -> None:
+    import ray
+
+    monkeypatch.setattr(master_module, "_STOP_S", 0.01)
+    monkeypatch.setattr(master_module, "_ANSWER_S", 0.01)
+    executor = bed.executors[0]
+    killed = asyncio.Event()
+
+    async def hang(*_: Any) -> None:
+        await killed.wait()
+        raise ActorDiedError
+
+    def kill(actor: _Executor, *, no_restart: bool) -> None:
+        assert (actor, no_restart) == (executor, True)
+        asyncio.run_coroutine_threadsafe(_set(killed), loop)
+
+    monkeypatch.setattr(ray, "kill", kill)
+    monkeypatch.setattr(executor, hangs, _Method(hang))
+    monkeypatch.setattr(executor, "__ray_ready__", _Method(hang), raising=False)
+
+    async def scenario() -> OutcomeRecord:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        await bed.launch(1)
+        if hangs == "stop":
+            await bed.outcomes()
+        await bed.stop(1)
+        return await bed.end(1)
+
+    loop: asyncio.AbstractEventLoop
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
+
+
+def test_executor_that_lives_is_left_alone_however_long_a_run_takes_to_end(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setattr(master_module, "_STOP_S", 0.001)
+    monkeypatch.setattr(ray, "kill", lambda *_, **__: pytest.fail("killed"))
+    executor = bed.executors[0]
+    asked = 0
+
+    async def ready() -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    async def note_only(runs: list[RunId]) -> None:
+        executor.stops.append([run.ordinal for run in runs])
+
+    monkeypatch.setattr(executor, "stop", _Method(note_only))
+    monkeypatch.setattr(executor, "__ray_ready__", _Method(ready), raising=False)
+
+    async def scenario() -> OutcomeRecord:
+        await bed.launch(1)
+        await bed.outcomes()
+        await bed.stop(1)
+        while asked < 5:  # noqa: ASYNC110  # the scenario is bounded
+            await asyncio.sleep(0.001)
+        executor.finish(1, OutcomeKind.STOPPED)
+        return await bed.end(1)
+
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_master_that_does_not_know_a_run_stops_it_on_its_executor(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch, launched: bool
+) -> None:
+    import ray
+
+    executor = bed.executors[0]
+
+    def find(name: str, namespace: str) -> _Executor:
+        if not launched:
+            raise ValueError(name)
+        return executor
+
+    monkeypatch.setattr(ray, "get_actor", find)
+
+    async def scenario() -> OutcomeRecord:
+        if launched:  # by an earlier incarnation
+            await executor._begin([_record(1, "r0")])
+        await bed.stop(1)
+        outcome = await bed.end(1)
+        await bed.launch(1)  # late: it must not run any more
+        return outcome
+
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
+    assert executor.stops == ([[1]] if launched else [])
+    assert bed.started == []
+
+
+@pytest.mark.parametrize(("up", "failure"), [(True, "crashed"), (False, "lost")])
+def test_executor_death_is_crashed_when_its_node_stayed_up_and_lost_when_not(
+    bed: _Bed, up: bool, failure: str
+) -> None:
+    bed.up = up
+
+    async def scenario() -> OutcomeRecord:
+        bed.executors[0].failures["outcome"] = [ActorDiedError()]
+        await bed.launch(1)
+        return await bed.end(1)
+
+    outcome = _run(scenario())
+    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind(failure))
+
+
+def test_runs_are_forgotten_once_acknowledged_and_not_before(bed: _Bed) -> None:
+    executor = bed.executors[0]
+
+    async def scenario() -> None:
+        await bed.launch(*range(100))
+        for number in range(100):
+            while number not in executor.ends:  # noqa: ASYNC110  # the scenario is bounded
+                await asyncio.sleep(0)
+            executor.finish(number)
+        reported = 0
+        while reported < 200:
+            batch = await bed.outcomes(ack=False)
+            reported = len(batch)
+            await asyncio.sleep(0)
+        assert (len(bed.master._runs), len(executor.ends)) == (100, 100)
+        await bed.launch(*range(100))  # a controller that has not seen the ends asks again
+        assert len(bed.started) == 1
+        assert len(await bed.outcomes()) == 200, "the ends are reported again, none runs again"
+        await bed.launch(1000)
+        while len(executor.ends) != 1:  # the acknowledgement is on its way
+            await bed.outcomes()
+        assert list(bed.master._runs) == [_run_id(1000)]
+        assert not bed.master._outbox or bed.master._outbox[0][1].run == _run_id(1000)
+
+    _run(scenario())
+
+
+def test_a_handle_is_kept_per_node_however_often_it_returns(bed: _Bed) -> None:
+    async def scenario() -> None:
+        for number in range(20):
+            await bed.launch(number, ray_id=f"r{number}")
+            while number not in bed.executors[0].ends:  # noqa: ASYNC110  # the scenario is bounded
+                await asyncio.sleep(0)
+
+    _run(scenario())
+    assert len(bed.started) == 20
+    assert len(bed.master._executors) == 1

@@ -1,0 +1,131 @@
+"""Meeting nodes: each by itself, against what is believed at that moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.live.test_system_parts import _engine, _report
+
+from headgate.engine import Engine
+from headgate.live import membership as membership_module
+from headgate.live.agent import AgentReport
+from headgate.live.link import Places
+from headgate.live.membership import Membership
+from headgate.live.ray_nodes import Member
+from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded
+
+
+def _member(name: str, ray_id: str) -> Member:
+    return Member(
+        name=name, ray_id=ray_id, rack="r0", address=name, gpus=1, cpus=1, gpu_memory_bytes=1
+    )
+
+
+class _Method:
+    def __init__(self, call: Callable[..., Awaitable[Any]]) -> None:
+        self.remote = call
+
+
+class _Agent:
+    def __init__(self, report: Callable[[], Awaitable[AgentReport]]) -> None:
+        self.report = _Method(report)
+
+
+class _Bed:
+    """An engine with the node n0, and agents that answer as the test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.engine: Engine = _engine()
+        self.events: list[Event] = []
+        self.there: list[Member] = []
+        self.agents: dict[str, Any] = {}
+        monkeypatch.setattr(membership_module, "members", lambda: self.there)
+        monkeypatch.setattr(membership_module, "start_agent", self._start)
+        self.membership = Membership(
+            root=Path("/nowhere"), places=Places(), post=self._post, now=lambda: 9.0,
+            snapshot=self.engine.snapshot,
+        )  # fmt: skip
+
+    def _start(self, member: Member, root: Path) -> _Agent:
+        agent = self.agents[member.name]
+        if isinstance(agent, Exception):
+            raise agent
+        assert isinstance(agent, _Agent)
+        return agent
+
+    def _post(self, events: Sequence[Event]) -> Future[None]:
+        self.engine.handle(*events)
+        self.events += events
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+
+@pytest.fixture
+def bed(monkeypatch: pytest.MonkeyPatch) -> _Bed:
+    return _Bed(monkeypatch)
+
+
+async def _empty() -> AgentReport:
+    return _report()
+
+
+async def _full() -> AgentReport:
+    return _report(("j/0", 7), ("j/1", 7), ("d:00000", 4))
+
+
+def test_node_that_cannot_be_met_does_not_keep_others_from_joining_once(
+    bed: _Bed, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = asyncio.Event()
+
+    async def late() -> AgentReport:
+        await slow.wait()
+        return await _full()
+
+    bed.there = [_member("n0", "second"), _member("n9", "only")]
+    bed.agents = {"n0": _Agent(late), "n9": KeyError("odd")}
+
+    async def scenario() -> None:
+        first = asyncio.create_task(bed.membership._look())
+        await asyncio.sleep(0.05)
+        assert not first.done(), "a look lasts until all meetings are over"
+        slow.set()
+        await first
+        await bed.membership._look()
+
+    asyncio.run(scenario())
+    joins = [event.node.id for event in bed.events if isinstance(event, NodeJoined)]
+    assert joins == ["n0"]
+    assert "n9 could not be met" in caplog.text
+
+
+def test_node_that_is_believed_up_with_all_it_holds_makes_no_event(bed: _Bed) -> None:
+    bed.there = [_member("n0", "first")]
+    bed.agents = {"n0": _Agent(_full)}
+    asyncio.run(bed.membership._look())
+    assert bed.events == []
+
+
+def test_replica_that_became_known_while_the_agent_answered_is_not_announced_again(
+    bed: _Bed,
+) -> None:
+    view = bed.engine.snapshot()
+    (part,) = view.datasets["d"].shards
+    bed.engine.handle(NodeLost(at=5, node="n0"))
+    node = NodeJoined(at=6, node=view.node(0))
+    bed.engine.handle(node)
+
+    async def answer() -> AgentReport:
+        bed.engine.handle(ReplicaAdded(at=7, shard=part, node="n0"))
+        return _report(("d:00000", 4))
+
+    bed.there = [_member("n0", "first")]
+    bed.agents = {"n0": _Agent(answer)}
+    asyncio.run(bed.membership._look())
+    assert bed.events == []

@@ -1,0 +1,75 @@
+"""What the live world hands over gets done, in the right order, even when something fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.engine import Engine
+from headgate.live import link
+from headgate.live.link import JobLink
+from headgate.live.supervise import Backoff
+from headgate.live.world import LiveWorld
+from headgate.model import RunId
+from headgate.policies.flow import FlowSharing
+from headgate.protocol import StopTask
+
+WAIT_S = 30.0
+
+
+def _no_master(*_: object) -> None:
+    raise ValueError("there is no Ray here")
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveWorld]:
+    monkeypatch.setattr(link, "start_master", _no_master)
+    world = LiveWorld(
+        policy=FlowSharing(), seed=0, root=Path("/nowhere"), program_of=lambda job: "{}"
+    )
+    yield world
+    world.close()
+
+
+def test_command_that_fails_to_be_handed_over_is_repeated(
+    world: LiveWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Backoff, "failed", lambda self, after_s: 0.0)
+    attempts: list[RunId] = []
+    done = threading.Event()
+
+    def stop(self: JobLink, run: RunId) -> None:
+        attempts.append(run)
+        if len(attempts) < 3:
+            raise KeyError(run)
+        done.set()
+
+    monkeypatch.setattr(JobLink, "stop", stop)
+    world.submit([StopTask(run=RunId("j", 0, 1), node="n0")], Engine().snapshot)
+    assert done.wait(WAIT_S)
+    assert attempts == [RunId("j", 0, 1)] * 3
+    assert "KeyError" in caplog.text
+
+
+DYING = """
+from pathlib import Path
+import sys, threading
+from headgate.live.world import LiveWorld
+from headgate.policies.flow import FlowSharing
+world = LiveWorld(policy=FlowSharing(), seed=0, root=Path("/nowhere"), program_of=str)
+world._call(sys.exit)
+threading.Event().wait()
+"""
+
+
+def test_controllers_process_ends_when_the_loop_that_talks_with_ray_ends() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DYING], check=False, capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert done.returncode == 70
+    assert "the thread that talks with Ray ended" in done.stderr
