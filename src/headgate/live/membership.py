@@ -65,6 +65,7 @@ class Membership:
         self._root = root
         self._token = token
         self._separate_users = separate_users
+        self._left_out: set[str] = set()
         self._places = places
         places.look_at = self.look_at
         self._post = post
@@ -149,9 +150,7 @@ class Membership:
             return await self._take_in(member)
         except (RayError, ValueError) as error:  # ValueError: a dying agent has the name
             log.warning("node %s could not be met: %s", member.name, error)
-        except (
-            Exception
-        ):  # the outside fails in many ways, and the other nodes are met all the same
+        except Exception:  # it may fail in any way, and the other nodes are met all the same
             log.exception("node %s could not be met", member.name)
         return False
 
@@ -163,7 +162,9 @@ class Membership:
         if report is None:
             return False  # met again at the next look
         if self._separate_users and report.uid != 0:
-            log.error(_SHARED, member.name, report.uid)
+            if member.ray_id not in self._left_out:
+                log.error(_SHARED, member.name, report.uid)
+                self._left_out.add(member.ray_id)
             return False
         self._places.members[member.name] = member
         self._places.addresses[member.name] = (report.host, report.port)
