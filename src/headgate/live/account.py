@@ -108,17 +108,26 @@ def unusable(users: str, problem: str) -> Problem:
 
 
 def file_sizes(account: Account, paths: Sequence[str]) -> dict[str, int]:
-    """Return the sizes of the regular files among `paths`, as far as this user can see them."""
+    """Return the sizes of the regular files among `paths`, as far as this user can see them.
+
+    WorldError `unreachable` when the file system does not answer in time.
+    """
     if not paths:
         return {}
-    done = subprocess.run(
-        ["xargs", "-0", "-r", "stat", "-L", "--printf=%s %f %n\\0", "--"],
-        **account.options(),
-        check=False,  # it says so when any of them is not there
-        input=b"".join(os.fsencode(path) + b"\0" for path in paths),
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        timeout=_CHECK_S,
-    )
+    try:
+        done = subprocess.run(
+            ["xargs", "-0", "-r", "stat", "-L", "--printf=%s %f %n\\0", "--"],
+            **account.options(),
+            check=False,  # it says so when any of them is not there
+            input=b"".join(os.fsencode(path) + b"\0" for path in paths),
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            timeout=_CHECK_S,
+        )
+    except subprocess.TimeoutExpired:
+        text = f"the sizes of {len(paths)} files could not be read within {_CHECK_S:g} s"
+        hint = "does their file system answer?"
+        problem = Problem(path=paths[0], problem=text, hint=hint)
+        raise WorldError([problem], code="unreachable") from None
     found = [entry.split(" ", 2) for entry in os.fsdecode(done.stdout).split("\0")[:-1]]
     return {path: int(size) for size, mode, path in found if stat.S_ISREG(int(mode, 16))}
