@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -383,3 +384,56 @@ def test_claims_are_let_go_when_what_follows_fails() -> None:
             fail_within(claim)
     with claims.removing("a"), claims.using(["b"]):
         pass
+
+
+# --- rights ---------------------------------------------------------------------------------------
+
+
+def test_job_that_reads_a_dataset_of_another_user_is_forbidden_unless_it_is_public(
+    controller: Controller,
+) -> None:
+    add(controller)
+    with pytest.raises(SpecError, match="headgate data put --public") as refused:
+        controller.submit(READS, user=OTHER, key="k")
+    assert refused.value.code == "forbidden"
+    assert code_of(lambda: controller.check(READS, user=OTHER)) == "forbidden"
+    assert controller.submit(READS, user=ME, key=None) == "work-1", "the number is free again"
+    place(controller, "open")
+    controller.commit_dataset("open", shards=1, user=ME, public=True)
+    assert controller.submit(READS.replace("ints", "open"), user=OTHER, key="k") == "work-2"
+
+
+def test_job_is_public_when_its_file_or_its_submission_says_so(controller: Controller) -> None:
+    controller.submit(JOB, user=ME, key=None)
+    controller.submit(JOB, user=ME, key=None, public=True)
+    controller.submit("{name: work, run: 'true', public: true}", user=ME, key="k")
+    view = controller.snapshot()
+    assert [view.job(row).public for row in range(3)] == [False, True, True]
+    assert [controller.may_read(view.job(row), OTHER) for row in range(3)] == [False, True, True]
+
+
+def test_submission_of_a_user_without_an_account_is_refused(controller: Controller) -> None:
+    if os.geteuid() != 0:
+        assert controller.submit(JOB, user="no-such-user", key=None) == "work-1"
+        return
+    assert code_of(lambda: controller.submit(JOB, user="no-such-user", key=None)) == "no_account"
+
+
+def test_dry_runs_change_nothing_and_refuse_what_would_be_refused(controller: Controller) -> None:
+    add(controller)
+    job = controller.submit(READS, user=ME, key=None)
+    in_use = partial(controller.remove_dataset, "ints", user=ME, dry_run=True)
+    assert code_of(in_use) == "in_use"
+    assert code_of(lambda: controller.cancel(job, user=OTHER, dry_run=True)) == "forbidden"
+    controller.cancel(job, user=ME, dry_run=True)
+    controller.cancel(job, user=ME)
+    assert code_of(lambda: controller.cancel(job, user=ME, dry_run=True)) == "already_ended"
+    controller.remove_dataset("ints", user=ME, dry_run=True)
+    assert "ints" in controller.snapshot().datasets
+
+
+def test_put_that_is_abandoned_twice_is_abandoned_once(controller: Controller) -> None:
+    with controller._puts._moving("ints", 0, ME, controller.snapshot):
+        controller.abandon_dataset("ints", user=ME)
+        controller.abandon_dataset("ints", user=ME)
+    assert controller.membership.being_put() == ()

@@ -93,7 +93,7 @@ class _Process:
         self._line, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno()), *limits],
+                [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), *limits],
                 stdin=subprocess.DEVNULL,
                 # with them, pydantic's core hangs when it runs out of memory
                 env={**os.environ, "RUST_BACKTRACE": "0"},
