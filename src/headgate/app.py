@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -43,8 +44,10 @@ def run_controller(state: Path) -> None:
     from headgate.api.server import Server, listen
     from headgate.live.config import load_config
     from headgate.live.controller import Controller
+    from headgate.live.private import PRIVATE_UMASK
     from headgate.live.ray_nodes import connect
 
+    os.umask(PRIVATE_UMASK)  # no other user looks into what a controller writes
     config = load_config(state)
     if config is None:
         raise WorldError(f"{state} has no configuration; headgate up writes it")
@@ -61,6 +64,8 @@ def run_controller(state: Path) -> None:
         seed=config.seed,
         queues=config.queues,
         facts={"state": str(state), "ray_address": config.ray_address, "seed": config.seed},
+        separate_users=config.group is not None and not config.shared_account,
+        check_users=not config.foreign,
         probe_period_s=config.probe_period_s,
         keep_results_s=config.keep_results_s,
     )

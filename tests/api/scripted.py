@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from headgate.app import POLICIES
@@ -61,7 +61,7 @@ class ScriptedController:
         self.policy_name = "fifo"
         self.proven: Certified | None = None
         self.clock = 1_000_000.0
-        self.admin = ROOT_USER
+        self.admins = {ROOT_USER}
         self.launches: dict[tuple[str, int], LaunchTask] = {}
         self.logs: dict[tuple[str, int, int], str] = {}
         self.results: dict[tuple[str, int], bytes] = {}
@@ -151,12 +151,16 @@ class ScriptedController:
             raise SpecError([Problem(path="resources", problem=str(reason))], code="infeasible")
         return job
 
-    def submit(self, text: str, *, user: str, key: str | None) -> str:
+    def may_read(self, owned: Job | Dataset, user: str) -> bool:
+        return owned.public or user in (owned.user, *self.admins)
+
+    def submit(self, text: str, *, user: str, key: str | None, public: bool = False) -> str:
         with self.lock:
             known = self.keys.get((user, key or ""))
             if known is not None:
                 return known
             job = self._made(text, user)
+            job = replace(job, public=job.public or public)
             if key is not None:
                 self.keys[user, key] = job.id
             self.handle(JobSubmitted(at=self.clock, job=job))
@@ -170,7 +174,7 @@ class ScriptedController:
         with self.lock:
             state = self.engine.state
             row = state.names.job_rows[job]
-            if user not in (state.job(row).user, self.admin):
+            if user not in (state.job(row).user, *self.admins):
                 text = f"job {job} belongs to {state.job(row).user}"
                 raise SpecError([Problem(path=job, problem=text)], code="forbidden")
             if state.jobs.state[row] >= 3:
@@ -214,12 +218,15 @@ class ScriptedController:
         self.pending.setdefault(dataset, {})[index] = data
         return {"size_bytes": len(data), "nodes": [n.id for n in NODES[:replicas]]}
 
-    def commit_dataset(self, dataset: str, *, shards: int, user: str) -> Dataset:
+    def commit_dataset(
+        self, dataset: str, *, shards: int, user: str, public: bool = False
+    ) -> Dataset:
         parts = self.pending.pop(dataset)
         assert sorted(parts) == list(range(shards))
         made = Dataset(
             name=dataset,
             user=user,
+            public=public,
             shards=tuple(
                 Shard(id=f"{dataset}:{i:05d}", size_bytes=len(parts[i])) for i in range(shards)
             ),
@@ -235,7 +242,7 @@ class ScriptedController:
 
     def remove_dataset(self, dataset: str, *, user: str, dry_run: bool = False) -> None:
         owner = self.engine.state.datasets[dataset].user
-        if user not in (owner, self.admin):
+        if user not in (owner, *self.admins):
             text = f"dataset {dataset} belongs to {owner}"
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
         if not dry_run:

@@ -130,7 +130,7 @@ def test_removing_asks_unless_told(up: Any, numbers: str) -> None:
 def test_a_dataset_that_is_not_ours_to_remove_is_refused_without_a_question(
     up: Any, controller: Any, option: list[str]
 ) -> None:
-    controller.admin = "somebody"
+    controller.admins = {"somebody"}
     controller.put_shard("hers", 0, iter([b"x"]), replicas=1, user="ann")
     controller.commit_dataset("hers", shards=1, user="ann")
     said = up("data", "rm", "hers", "-o", "json", *option)

@@ -308,7 +308,7 @@ def test_cancelling_somebody_else_s_job_asks(up: Any, controller: Any) -> None:
 def test_a_job_that_is_not_ours_to_cancel_is_refused_without_a_question(
     up: Any, controller: Any, option: list[str]
 ) -> None:
-    controller.admin = "somebody"
+    controller.admins = {"somebody"}
     controller.submit(PAIR, user="ann", key=None)
     said = up("cancel", "job-1", "-o", "json", *option)
     assert (said.code, said.error["code"]) == (2, "forbidden")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -235,6 +236,19 @@ def test_sizes_of_virtual_nodes_are_not_in_force_on_a_joined_cluster(
     said = running("up", "--nodes", "2", "-o", "json")
     assert (said.code, said.error["problems"][0]["path"]) == (2, "--nodes")
     assert "10.0.0.5:6379 is joined" in said.error["problems"][0]["problem"]
+
+
+def test_up_that_is_refused_leaves_the_rights_of_a_running_headgate(
+    running: Any, state: Path
+) -> None:
+    save_config(state, ControllerConfig(policy="fs", ray_address="10.0.0.5:6379", foreign=True))
+    state.chmod(0o700)
+    said = running("up", "--group", "daemon", "--shared-account", "-o", "json")
+    assert (said.code, said.error["code"]) == (2, "not_in_force")
+    assert [p["path"] for p in said.error["problems"]] == ["--group", "--shared-account"]
+    assert said.error["problems"][1]["problem"] == "none is in force"
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert state.stat().st_gid == os.getegid()
 
 
 @pytest.mark.parametrize(

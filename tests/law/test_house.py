@@ -20,13 +20,13 @@ MOST_LINES_OF_A_FUNCTION = 60
 SKIPS_ALLOWED: dict[str, tuple[int, str]] = {
     "tests/api/test_server.py": (1, "becoming another user needs root"),
     "tests/journal/test_full_disk.py": (1, "a small disk is mounted, which needs root"),
+    "tests/live/accounts.py": (2, "other users need root and a Python that they can read"),
     "tests/live/test_bandwidth_live.py": (1, "network namespaces need root and iproute2"),
     "tests/live/test_probe.py": (1, "no C compiler to build the fake driver with"),
     "tests/live/test_ray_bed.py": (1, "network namespaces need root and iproute2"),
     "tests/live/test_reproduce_live.py": (1, "network namespaces need root and iproute2"),
     "tests/live/test_store.py": (1, "a full disk is a mount, which not every machine allows"),
     "tests/live/test_system_racks.py": (1, "network namespaces need root and iproute2"),
-    "tests/live/test_system_use.py": (1, "becoming another user needs root"),
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +31,8 @@ NODES = tuple(
     Node(id=f"n{number}", rack=f"r{number // 2}", gpus=(Gpu(memory_bytes=2 << 30),) * 2)
     for number in range(3)
 )
+TOKEN = "the lab's token"
+ME = pwd.getpwuid(os.geteuid()).pw_name
 
 
 def until(truth: Callable[[], Any], what: str, patience_s: float = 30) -> Any:
@@ -52,7 +56,9 @@ class Lab:
     def refresh(self) -> None:
         """Look at the nodes that are up now."""
         self.members: dict[str, Member] = {member.name: member for member in members()}
-        self.agents = {name: start_agent(m, self.root) for name, m in self.members.items()}
+        self.agents = {
+            name: start_agent(m, self.root, token=TOKEN) for name, m in self.members.items()
+        }
         self.reports = {name: self.ask(agent.report) for name, agent in self.agents.items()}
 
     def ask(self, method: Any, *arguments: Any) -> Any:
@@ -69,7 +75,7 @@ class Lab:
     def put(self, node: str, shard: str, content: bytes) -> None:
         """Put a shard onto a node."""
         report = self.reports[node]
-        flight.send(report.host, report.port, shard, [content])
+        flight.send(report.host, report.port, shard, [content], token=TOKEN)
 
     def pid(self, actor: Any) -> int:
         """Return the process id of an actor."""
@@ -88,7 +94,7 @@ class LabJob:
             {"name": "tasks", "first": n, "tasks": 1, "reads": [], "params": {"n": n}, "run": run}
             for n, run in enumerate(runs)
         ]
-        self._program = json.dumps({"envs": envs, "stages": stages})
+        self._program = json.dumps({"user": ME, "envs": envs, "stages": stages})
         self._incarnation, self._acked = "", 0
         self._attempts: Counter[int] = Counter()  # runs so far, by the ordinals of their tasks
         self.master = start_master(job, lab.root, grace_s=grace_s)
@@ -161,7 +167,7 @@ class LabJob:
         """Fetch a task's result from the node where it ran."""
         report = self.lab.reports[node]
         to = self.lab.state / "fetched"
-        flight.fetch(report.host, report.port, result_id(self.id, ordinal), to)
+        flight.fetch(report.host, report.port, result_id(self.id, ordinal), to, token=TOKEN)
         return to.read_bytes()
 
     def log(self, ordinal: int, node: str, attempt: int = 1) -> str:

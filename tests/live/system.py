@@ -39,6 +39,7 @@ from headgate.model import Gpu, Node
 GPU_MEMORY_BYTES = 4 << 30
 ENDED = ("finished", "failed", "cancelled")
 _PROGRAM = Path(sys.executable).parent / "headgate"
+_MAIN = "from headgate.cli.main import main; main()"
 _PATIENCE_S = 60.0
 
 
@@ -187,8 +188,11 @@ class System:
 class Headgate(System):
     """Nodes n0, n1, ... in two racks, and a controller, in a directory of their own."""
 
-    def __init__(self, *, nodes: int, gpus: int, up: tuple[str, ...] = ()) -> None:
-        """`up` are further arguments of `headgate up`."""
+    def __init__(
+        self, *, nodes: int, gpus: int, up: tuple[str, ...] = (), python: str | None = None
+    ) -> None:
+        """`up` are further arguments of `headgate up`; `python` runs it, if not ours."""
+        self._program = [str(_PROGRAM)] if python is None else [python, "-c", _MAIN]
         self._size = (f"--nodes={nodes}", f"--gpus={gpus}", "--racks=2", *up)
         self.base = Path(tempfile.mkdtemp(prefix="hg-system-", dir="/tmp"))
         self.base.chmod(0o755)  # its members may come in; what lies there decides for itself
@@ -241,7 +245,7 @@ class Headgate(System):
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one command line."""
         return subprocess.run(
-            [str(_PROGRAM), *arguments],
+            [*self._program, *arguments],
             capture_output=True,
             check=False,
             env={**os.environ, "HEADGATE_STATE": str(self.state)},

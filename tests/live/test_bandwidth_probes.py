@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> ShardStore:
 
 @pytest.fixture
 def server(store: ShardStore) -> Iterator[ShardServer]:
-    server = ShardServer(store, HOST)
+    server = ShardServer(store, HOST, token="")
     yield server
     server.close()
 
@@ -41,7 +41,7 @@ def where(tmp_path: Path) -> Path:
 
 
 def test_a_probe_is_counted_by_itself_and_leaves_nothing(server: ShardServer, where: Path) -> None:
-    assert time_transfer(HOST, server.port, "s", where, limit_s=60) > 0
+    assert time_transfer(HOST, server.port, "s", where, token="", limit_s=60) > 0
     assert server.served_bytes() == {"probe": PIECES * PIECE_BYTES}
     assert list(where.iterdir()) == []
 
@@ -59,7 +59,7 @@ def test_when_its_time_is_over_what_has_come_counts(
 
     monkeypatch.setattr(flight, "read_pieces", stalls)
     try:
-        rate = time_transfer(HOST, server.port, "s", where, limit_s=1)
+        rate = time_transfer(HOST, server.port, "s", where, token="", limit_s=1)
     finally:
         stalled.set()
     least = max(1, pieces) * PIECE_BYTES
@@ -68,10 +68,10 @@ def test_when_its_time_is_over_what_has_come_counts(
 
 def test_who_does_not_answer_or_has_nothing_is_no_sample(server: ShardServer, where: Path) -> None:
     with pytest.raises(WorldError, match="not on this node"):
-        time_transfer(HOST, server.port, "t", where, limit_s=60)
+        time_transfer(HOST, server.port, "t", where, token="", limit_s=60)
     server.close()
     with pytest.raises(WorldError) as gone:
-        time_transfer(HOST, server.port, "s", where, limit_s=60)
+        time_transfer(HOST, server.port, "s", where, token="", limit_s=60)
     assert gone.value.code == "unreachable"
 
 

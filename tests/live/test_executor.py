@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import os
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.live.conftest import ME
 
 from headgate.live.executor import Executor
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, TaskProgram
@@ -24,12 +26,14 @@ def _record(number: int, gpus: tuple[int, ...], envs: dict[str, str]) -> LaunchR
         gpus=gpus,
         reads=(),
         addresses={},
-        program=TaskProgram(run="true", kind="command", index=0, count=1, envs=envs),
+        program=TaskProgram(user=ME, run="true", kind="command", index=0, count=1, envs=envs),
     )
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[[Callable[[Executor], Coroutine[Any, Any, Any]]], Any]:
+def run(
+    tmp_path: Path,
+) -> Iterator[Callable[[Callable[[Executor], Coroutine[Any, Any, Any]]], Any]]:
     """Run steps with an executor, and close it."""
 
     def run_steps(steps: Callable[[Executor], Coroutine[Any, Any, Any]]) -> Any:
@@ -44,7 +48,9 @@ def run(tmp_path: Path) -> Callable[[Callable[[Executor], Coroutine[Any, Any, An
 
         return asyncio.run(whole())
 
-    return run_steps
+    before = os.umask(0o022)
+    yield run_steps
+    os.umask(before)  # executors set one of their own
 
 
 async def _outcomes(executor: Executor, *records: LaunchRecord) -> list[OutcomeRecord]:

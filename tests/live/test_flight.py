@@ -8,18 +8,26 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import flight
 
 from headgate.base.errors import WorldError
 from headgate.live import flight as shards
-from headgate.live.flight import ShardServer, fetch, fetch_best, send, stat
+from headgate.live.flight import ShardServer
 from headgate.live.store import ShardStore
 from headgate.model import Locality, Read, Shard
 
 HOST = "127.0.0.1"
+TOKEN = "the cluster's token"
+fetch = partial(shards.fetch, token=TOKEN)
+fetch_best = partial(shards.fetch_best, token=TOKEN)
+send = partial(shards.send, token=TOKEN)
+stat = partial(shards.stat, token=TOKEN)
 
 
 @pytest.fixture
@@ -29,7 +37,7 @@ def store(tmp_path: Path) -> ShardStore:
 
 @pytest.fixture
 def server(store: ShardStore) -> Iterator[ShardServer]:
-    server = ShardServer(store, HOST)
+    server = ShardServer(store, HOST, token=TOKEN)
     yield server
     server.close()
 
@@ -47,6 +55,7 @@ def closed_port() -> int:
 def corrupt(store: ShardStore, shard_id: str) -> None:
     """Flip a bit, the size as it was."""
     path = store.path(shard_id)
+    path.chmod(0o600)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -117,7 +126,7 @@ def test_nobody_there_is_unreachable(tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_a_clear_error(store: ShardStore, server: ShardServer) -> None:
     with pytest.raises(WorldError, match=str(server.port)) as caught:
-        ShardServer(store, HOST, server.port)
+        ShardServer(store, HOST, server.port, token=TOKEN)
     assert caught.value.code == "port_in_use"
 
 
@@ -175,7 +184,7 @@ from headgate.live.flight import ShardServer
 from headgate.live.store import ShardStore
 store = ShardStore(Path(sys.argv[1]))
 store.put("a", (bytes(1 << 20) for _ in range(64)))
-print(ShardServer(store, "127.0.0.1").port, flush=True)
+print(ShardServer(store, "127.0.0.1", token="the cluster's token").port, flush=True)
 sys.stdin.read()
 """
 
@@ -210,11 +219,20 @@ def test_a_node_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Monke
 # -------------------------------------------------------------------------------- fetch_best
 
 
-def test_a_local_replica_is_read_where_it_lies(store: ShardStore, tmp_path: Path) -> None:
+def test_local_replica_is_shared_without_moving_a_byte(store: ShardStore, tmp_path: Path) -> None:
     store.put("a", [b"data"])
     got = fetch_best(reading("a", "n1", locality=Locality.NODE), {}, store, tmp_path / "copy")
-    assert got == (store.path("a"), Locality.NODE, 4)
-    assert not (tmp_path / "copy").exists()
+    assert got == (tmp_path / "copy", Locality.NODE, 4)
+    assert got.path.samefile(store.path("a"))
+    assert got.path.stat().st_mode & 0o777 == 0o444
+
+
+def test_fetched_shard_may_be_read_by_any_user_and_changed_by_none(
+    store: ShardStore, server: ShardServer, tmp_path: Path
+) -> None:
+    store.put("a", [b"data"])
+    fetch(HOST, server.port, "a", tmp_path / "copy")
+    assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o444
 
 
 def test_a_corrupt_local_replica_is_read_from_elsewhere(
@@ -249,7 +267,7 @@ def test_a_source_that_comes_back_in_time_is_used(
 
     def comes_back(seconds: float) -> None:
         if not servers:
-            servers.append(ShardServer(store, HOST, port))
+            servers.append(ShardServer(store, HOST, port, token=TOKEN))
 
     monkeypatch.setattr("headgate.live.flight.time.sleep", comes_back)
     try:
@@ -294,14 +312,67 @@ def test_when_no_source_is_left_the_error_tells_of_each(
     assert "n3: its address is not known" in told
 
 
-def test_a_plain_file_is_opened_in_place(tmp_path: Path) -> None:
-    path = tmp_path / "plain"
-    path.write_bytes(b"data")
-    read = reading(f"file:{path}", locality=Locality.CLUSTER)
+def test_plain_file_is_left_for_its_reader_to_open(tmp_path: Path) -> None:
+    path = tmp_path / "absent"
+    read = Read(shard=Shard(id=f"file:{path}", size_bytes=4), locality=Locality.RACK, sources=())
     assert fetch_best(read, {}, None, tmp_path / "copy") == (path, Locality.CLUSTER, 4)
-    path.unlink()
-    with pytest.raises(WorldError, match="plain"):
-        fetch_best(read, {}, None, tmp_path / "copy")
+
+
+# ------------------------------------------------------------------------------------- the token
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda port, to, token: shards.stat(HOST, port, "a", token=token),
+        lambda port, to, token: shards.fetch(HOST, port, "a", to, token=token),
+        lambda port, to, token: shards.send(HOST, port, "b", [b"planted"], token=token),
+        lambda port, to, token: shards.time_transfer(
+            HOST, port, "a", to.parent, token=token, limit_s=9
+        ),
+    ],
+    ids=["stat", "fetch", "send", "time"],
+)
+@pytest.mark.parametrize("token", ["", "another", TOKEN + "x", TOKEN[:-1]])
+def test_calls_without_the_right_token_are_refused(
+    store: ShardStore,
+    server: ShardServer,
+    tmp_path: Path,
+    call: Callable[[int, Path, str], object],
+    token: str,
+) -> None:
+    store.put("a", [b"data"])
+    with pytest.raises(WorldError, match=f"{HOST}:{server.port}.*token") as caught:
+        call(server.port, tmp_path / "copy", token)
+    assert caught.value.code == "forbidden"
+    assert [shard.id for shard in store.list()] == ["a"]
+    assert server.served_bytes() == {}
+
+
+def test_stranger_can_neither_read_write_list_nor_act_at_the_port(
+    store: ShardStore, server: ShardServer
+) -> None:
+    store.put("a", [b"data"])
+    schema = pa.schema([("piece", pa.binary())])
+    descriptor = flight.FlightDescriptor.for_path("b")
+    with flight.connect(f"grpc://{HOST}:{server.port}") as stranger:
+
+        def write() -> None:
+            writer, answers = stranger.do_put(descriptor, schema)
+            writer.done_writing()
+            answers.read()
+            writer.close()
+
+        for call in (
+            lambda: stranger.do_get(flight.Ticket(b'{"shard": "a", "reader": "x"}')).read_all(),
+            lambda: list(stranger.do_action(flight.Action("verify", b"a"))),
+            lambda: list(stranger.list_flights()),
+            lambda: stranger.get_flight_info(descriptor),
+            write,
+        ):
+            with pytest.raises(flight.FlightUnauthenticatedError):
+                call()
+    assert [shard.id for shard in store.list()] == ["a"]
 
 
 def test_a_full_disk_here_is_not_tried_again(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
+from tests.live.conftest import ME
 
 from headgate.live import master as master_module
 from headgate.live.master import JobMaster
@@ -125,7 +126,7 @@ def _record(number: int, ray_id: str) -> LaunchRecord:
         gpus=(0,),
         reads=(),
         addresses={},
-        program=TaskProgram(run="true", kind="command", index=0, count=1),
+        program=TaskProgram(user=ME, run="true", kind="command", index=0, count=1),
     )
 
 

@@ -48,10 +48,11 @@ class _Bed:
         monkeypatch.setattr(membership_module, "start_agent", self._start)
         self.membership = Membership(
             root=Path("/nowhere"), places=Places(), post=self._post, now=lambda: 9.0,
-            snapshot=self.engine.snapshot,
+            snapshot=self.engine.snapshot, token="secret",
         )  # fmt: skip
 
-    def _start(self, member: Member, root: Path) -> _Agent:
+    def _start(self, member: Member, root: Path, *, token: str) -> _Agent:
+        assert token == "secret"
         agent = self.agents[member.name]
         if isinstance(agent, Exception):
             raise agent

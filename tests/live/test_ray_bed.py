@@ -24,7 +24,7 @@ NODES = """
 print('ANSWER', json.dumps([m.name for m in members()]))
 """
 RATES = """
-agents = {m.name: start_agent(m, state / "nodes") for m in members()}
+agents = {m.name: start_agent(m, state / "nodes", token="bed") for m in members()}
 rates = {}
 for reader, server in (("n0", "n2"), ("n2", "n0")):
     at = ray.get(agents[server].report.remote())

@@ -109,7 +109,7 @@ def test_runs_go_on_while_their_driver_is_dead(lab: Lab, tmp_path: Path) -> None
 
 
 DRIVER = """
-import json, os, signal, sys
+import json, os, pwd, signal, sys
 from pathlib import Path
 from headgate.live.master import start_master
 from headgate.live.ray_nodes import connect, local_cluster, members
@@ -122,10 +122,12 @@ cluster = local_cluster(state)
 connect(cluster.address, token=cluster.token)
 import ray
 node = members()[0]
+user = pwd.getpwuid(os.geteuid()).pw_name
 stage = {"first": 0, "tasks": 1, "params": {}, "run": {"command": command}}
 launch = launch_record(
     LaunchTask(run=RunId("driven", 0, 7), node=node.name, gpus=(0,), reads=()),
-    program=json.dumps({"envs": {}, "stages": [stage]}), ray_id=node.ray_id, addresses={},
+    program=json.dumps({"user": user, "envs": {}, "stages": [stage]}), ray_id=node.ray_id,
+    addresses={},
 )
 print(ray.get(start_master("driven", state / "nodes").launch.remote([launch])), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

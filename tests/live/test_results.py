@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from ray.exceptions import RayTaskError
+from tests.live.conftest import ME
 
 from headgate.base.errors import WorldError
 from headgate.engine import Engine
@@ -89,7 +90,7 @@ class Bench:
         self.expiry = Expiry(default_s=1000.0, **common)
 
     def bring_up(self, name: str) -> None:
-        agent = NodeAgent(node=name, host="127.0.0.1", root=str(self.root))
+        agent = NodeAgent(node=name, host="127.0.0.1", root=str(self.root), token="bench")
         report = agent.report()
         self.agents[name] = Remote(agent)
         self.reports[name] = {"disk_free_bytes": report.machine.disk_free_bytes}
@@ -121,7 +122,7 @@ class Bench:
     ) -> None:
         """Submit a job, and run each of its tasks that has a result to its end on one node."""
         tasks = tuple(Task(gpus=1) for _ in results)
-        job = Job(id=name, name=name, user="ada", queue="default", tasks=tasks, **more)
+        job = Job(id=name, name=name, user=ME, queue="default", tasks=tasks, **more)
         (decide,) = self.give(JobSubmitted(at=self.at, job=job))
         state = self.engine.state
         first, at = len(state.tasks.state) - len(tasks), state.names.node_rows[node]
@@ -373,22 +374,22 @@ def test_further_copies_spread_over_racks(held: list[str], count: int, expected:
 def test_shared_file_counts_only_whole(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"content")
-    keep_shared(str(tmp_path), "j-1/4.2", source)
+    keep_shared(str(tmp_path), "j-1/4.2", source, user=ME)
     assert (tmp_path / "j-1" / "4.2").read_bytes() == b"content"
     whole = Shard(id="j-1/4.2", size_bytes=7)
-    assert find_shared(str(tmp_path), whole) == tmp_path / "j-1" / "4.2"
-    assert find_shared(str(tmp_path), Shard(id="j-1/4.2", size_bytes=8)) is None
-    assert find_shared(str(tmp_path), Shard(id="j-1/4.3", size_bytes=7)) is None
+    assert find_shared(str(tmp_path), whole, user=ME) == tmp_path / "j-1" / "4.2"
+    assert find_shared(str(tmp_path), Shard(id="j-1/4.2", size_bytes=8), user=ME) is None
+    assert find_shared(str(tmp_path), Shard(id="j-1/4.3", size_bytes=7), user=ME) is None
 
 
 def test_shared_copy_that_fails_leaves_no_file(tmp_path: Path) -> None:
     source = tmp_path / "source"
     with pytest.raises(WorldError):
-        keep_shared(str(tmp_path), "j/0", source)
-    assert list((tmp_path / "j").iterdir()) == []
+        keep_shared(str(tmp_path), "j/0", source, user=ME)
+    assert list(tmp_path.iterdir()) == []
     source.touch()
     with pytest.raises(WorldError) as refused:
-        keep_shared(str(tmp_path / "missing"), "j/0", source)
+        keep_shared(str(tmp_path / "missing"), "j/0", source, user=ME)
     assert refused.value.code == "shard_store"
     assert not (tmp_path / "missing").exists()
 
@@ -397,12 +398,12 @@ def test_files_of_others_on_the_shared_path_stay(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.touch()
     for shard in ("j/0", "j/1.0", "k/0"):
-        keep_shared(str(tmp_path), shard, source)
+        keep_shared(str(tmp_path), shard, source, user=ME)
     (tmp_path / "j" / ".draft-of-a-node-that-died").touch()
     (tmp_path / "j" / "notes.txt").touch()
     for _ in range(2):
-        remove_shared(str(tmp_path), "j")
-    remove_shared(str(tmp_path), "never")
+        remove_shared(str(tmp_path), "j", user=ME)
+    remove_shared(str(tmp_path), "never", user=ME)
     left = sorted(str(f.relative_to(tmp_path)) for f in tmp_path.rglob("*") if f.is_file())
     assert left == ["j/notes.txt", "k/0", "source"]
 
@@ -412,7 +413,7 @@ def test_shared_directory_that_is_a_link_is_not_followed(tmp_path: Path) -> None
     elsewhere.mkdir()
     (elsewhere / "0").touch()
     (tmp_path / "j").symlink_to(elsewhere)
-    remove_shared(str(tmp_path), "j")
+    remove_shared(str(tmp_path), "j", user=ME)
     assert (elsewhere / "0").exists()
 
 
@@ -518,7 +519,7 @@ def test_agent_removes_the_drafts_of_one_that_died(tmp_path: Path) -> None:
     drafts = tmp_path / "n0" / "copies"
     drafts.mkdir(parents=True)
     (drafts / ".fetch-half").write_bytes(b"half")
-    agent = NodeAgent(node="n0", host="127.0.0.1", root=str(tmp_path))
+    agent = NodeAgent(node="n0", host="127.0.0.1", root=str(tmp_path), token="bench")
     agent._server.close()
     assert list(drafts.iterdir()) == []
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from headgate.live.inbox import Inbox
 from headgate.live.link import Places
 from headgate.live.membership import Membership, _kept
 from headgate.live.probe import NodeReport
+from headgate.live.ray_nodes import Member
 from headgate.live.store import StoredShard
 from headgate.live.world import LiveWorld
 from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task
@@ -72,19 +74,27 @@ def _engine() -> Engine:
     return engine
 
 
-def _membership(engine: Engine) -> Membership:
+def _membership(
+    engine: Engine,
+    post: Callable[[Sequence[Event]], Future[None]] = lambda events: Future(),
+    *,
+    separate_users: bool = False,
+) -> Membership:
     return Membership(
         root=Path("/nowhere"),
         places=Places(),
-        post=lambda events: Future(),
+        post=post,
         now=lambda: 9.0,
         snapshot=engine.snapshot,
+        token="",
+        separate_users=separate_users,
     )
 
 
 def _report(*held: tuple[str, int]) -> AgentReport:
     return AgentReport(
         node="n0",
+        uid=0,
         machine=NodeReport(
             cpus=1,
             cpu_utilisation=0,
@@ -100,6 +110,32 @@ def _report(*held: tuple[str, int]) -> AgentReport:
         corrupt=(),
         served_bytes={},
     )
+
+
+@pytest.mark.parametrize("separate_users", [True, False])
+def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, separate_users: bool
+) -> None:
+    posted: list[Event] = []
+
+    def post(events: Sequence[Event]) -> Future[None]:
+        posted.extend(events)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    async def report(name: str, agent: object) -> AgentReport:
+        return replace(_report(), uid=1000)
+
+    membership = _membership(_engine(), post=post, separate_users=separate_users)
+    monkeypatch.setattr("headgate.live.membership.start_agent", lambda *_, **__: None)
+    monkeypatch.setattr(membership, "_report", report)
+    member = Member(
+        name="n1", ray_id="r", rack="r0", address="a", gpus=1, cpus=1, gpu_memory_bytes=1
+    )
+    assert asyncio.run(membership._meet(member)) is not separate_users
+    assert any(isinstance(event, NodeJoined) for event in posted) is not separate_users
+    assert ("--shared-account" in caplog.text) is separate_users
 
 
 def test_what_came_after_the_question_is_not_missed_from_the_answer() -> None:
@@ -160,8 +196,8 @@ def test_put_whose_client_died_is_given_up_but_not_one_that_is_at_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine()
-    puts = Puts(membership := _membership(engine))
-    with puts._claimed("d", "ada", engine.snapshot()):
+    puts = Puts(membership := _membership(engine), token="")
+    with puts._moving("d", 0, "ada", engine.snapshot):
         assert membership.being_put() == ("d",)
         monkeypatch.setattr(datasets, "_IDLE_S", 0.0)
         assert membership.being_put() == ("d",), "its shard is just coming in"

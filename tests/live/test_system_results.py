@@ -159,14 +159,15 @@ def test_expired_results_are_removed_from_nodes_and_the_shared_path(
     keeps = headgate.submit(text.format(name="stays", more="keep: forever"))
     headgate.ends(keeps)
     assert log_of(headgate, keeps) == "0\n"
-    more = f"results: {{replicas: 2, path: {shared}}}, keep: 6s"
+    more = f"results: {{replicas: 2, path: {shared}}}, keep: 20s"
     job = headgate.submit(text.format(name="goes", more=more))
     ended_at = headgate.ends(job)["ended_at"]
-    assert results(headgate, job)["expires_at"] == ended_at + 6
+    assert results(headgate, job)["expires_at"] == ended_at + 20
     copied(headgate, job)
+    headgate.until(lambda: results(headgate, job)["shared"], "all are on the shared path, too")
     assert len(list((shared / job).iterdir())) == 4
     headgate.until(lambda: results(headgate, job)["expired_at"], "its results have expired")
-    assert results(headgate, job)["expired_at"] >= ended_at + 6
+    assert results(headgate, job)["expired_at"] >= ended_at + 20
     headgate.until(lambda: not files_of(headgate, job), "nothing of it is left on any node")
     assert not (shared / job).exists()
     for ask in (headgate.result, partial(log_of, headgate)):

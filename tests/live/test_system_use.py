@@ -1,12 +1,10 @@
-"""Headgate as its users meet it: jobs, data, limits, reasons, rights, and bad weather."""
+"""Headgate as its users meet it: jobs, data, limits, reasons, and bad weather."""
 
 from __future__ import annotations
 
 import json
 import os
 import resource
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,15 +27,13 @@ queues:
 - {name: one, max_jobs_in_flight: 1}
 - {name: two, max_gpus: 2}
 """
-MEMBER, STRANGER = "daemon", "nobody"  # users that every Debian has
 
 
 @pytest.fixture(scope="module")
 def headgate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headgate]:
     queues = tmp_path_factory.mktemp("use") / "queues.yaml"
     queues.write_text(QUEUES)
-    group = (f"--group={MEMBER}",) if os.geteuid() == 0 else ()
-    with Headgate(nodes=3, gpus=2, up=(f"--queues={queues}", *group)) as headgate:
+    with Headgate(nodes=3, gpus=2, up=(f"--queues={queues}",)) as headgate:
         yield headgate
 
 
@@ -253,70 +249,6 @@ def test_what_the_door_refuses(headgate: Headgate) -> None:
         with pytest.raises(SpecError) as caught:
             headgate.submit(f"{{run: 'true', resources: {resources}}}")
         assert caught.value.code == code
-
-
-# --- who may what ----------------------------------------------------------------------------
-
-AS_SOMEBODY = """
-import json, os, pwd, sys
-from pathlib import Path
-from headgate.api.client import Client
-from headgate.base.errors import HeadgateError
-socket, name, calls = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
-user = pwd.getpwnam(name)
-Client(socket).info()  # what is imported late is imported now: the files may be out of reach
-os.setgroups([])
-os.setgid(user.pw_gid)
-os.setuid(user.pw_uid)
-told = []
-with Client(socket) as client:
-    for method, *arguments in calls:
-        try:
-            told.append(getattr(client, method)(*arguments))
-        except HeadgateError as error:
-            told.append(error.code)
-print(json.dumps(told))
-"""
-
-
-def _as(headgate: Headgate, user: str, *calls: tuple[str, ...]) -> Any:
-    """Make calls to the API as another user and return the answers, or the codes of errors."""
-    socket = str(headgate.state / "headgate.sock")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", AS_SOMEBODY, socket, user, json.dumps(calls)],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-@pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
-def test_users_see_all_jobs_and_end_their_own(headgate: Headgate, gates: Gates) -> None:
-    ours = headgate.submit(_job(gates.command(name="r")))
-    theirs, second = _as(
-        headgate,
-        MEMBER,
-        ("submit", _job(gates.command(name="d"))),
-        ("submit", _job(gates.command(name="e"))),
-    )
-    headgate.running(theirs, 1)
-    assert headgate.client.job(theirs)["user"] == MEMBER
-    info, page, refused, ended = _as(
-        headgate, MEMBER, ("info",), ("jobs",), ("cancel", ours), ("cancel", theirs)
-    )
-    assert info["you"] == MEMBER
-    assert {ours, theirs} <= {job["id"] for job in page["jobs"]}
-    assert refused == "forbidden"
-    assert ended["id"] == theirs
-    headgate.ends(theirs, "cancelled")
-    assert headgate.client.job(ours)["state"] == "active"
-    headgate.client.cancel(second)
-    headgate.ends(second, "cancelled")
-    assert _as(headgate, STRANGER, ("jobs",)) == ["unreachable"]
 
 
 # --- bad weather -----------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def test_bad_scenario(story: str, tmp_path: Path) -> None:
 NOT_YAML = {
     "a bracket left open": (
         b"jobs: [1, 2\nseed: 1\n",
-        " (line 2): is not YAML: expected ',' or ']', but got ':'; column 5",
+        " (line 2): is not YAML: did not find expected ',' or ']'; column 5",
     ),
     "a tab": (
         b"jobs:\n\t- 1\n",

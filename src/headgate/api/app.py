@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any
 
-from anyio import CapacityLimiter
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from headgate.api import datasets, events, explanations, metrics, routes
+from headgate.api import datasets, events, explanations, metrics, routes, views
+from headgate.api.answers import ShownJSON
 from headgate.api.controller import Controller
-from headgate.api.deps import VERSION
+from headgate.api.deps import VERSION, Lanes
 from headgate.api.errors import error_body, status_of
 from headgate.base.errors import HeadgateError, InvariantBroken, Problem, SpecError
-from headgate.base.text import visible_values
 
 ROOT = "/api/v1"
-_WATCHERS_MAX = 100
 _log = logging.getLogger(__name__)
-
-
-class ShownJSON(JSONResponse):
-    """JSON in which text of jobs and users is harmless wherever it is shown."""
-
-    def render(self, content: Any) -> bytes:
-        """Return the body."""
-        return super().render(visible_values(content))
 
 
 def make_app(controller: Controller) -> FastAPI:
@@ -46,10 +35,9 @@ def make_app(controller: Controller) -> FastAPI:
     )
     app.state.controller = controller
     app.state.ending = threading.Event()
-    # What if is asked one at a time, so that answers never take much from the scheduler itself.
-    app.state.thinking = threading.Lock()
-    # Watchers have threads of their own, so that they never take those that answer requests.
-    app.state.watchers = CapacityLimiter(_WATCHERS_MAX)
+    app.state.lanes = Lanes()
+    app.state.counts = events.Counts()
+    app.state.job_views = views.JobViews()
     for router in (
         routes.router,
         explanations.router,

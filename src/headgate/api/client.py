@@ -91,13 +91,15 @@ class Client:
         """Return a page of jobs, newest first, and `next`; see the route for the query."""
         return self._call("GET", "/jobs", query)
 
-    def submit(self, text: str, *, key: str | None = None, dry_run: bool = False) -> str:
-        """Submit a job file's text and return the job's id.
+    def submit(
+        self, text: str, *, key: str | None = None, dry_run: bool = False, public: bool = False
+    ) -> str:
+        """Submit a job file's text and return the job's id; all users may read a public one's logs.
 
         When the connection breaks it is tried once more, under the same key: never two jobs.
         """
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
-        query = {"dry_run": dry_run}
+        query = {"dry_run": dry_run, "public": public}
         try:
             answer = self._call("POST", "/jobs", query, text.encode(), headers)
         except _Broke:
@@ -155,9 +157,10 @@ class Client:
         path = f"{_dataset(dataset)}/shards/{index}"
         return self._call("PUT", path, {"replicas": replicas}, pieces)
 
-    def commit_dataset(self, dataset: str, *, shards: int) -> Body:
-        """Make a dataset visible."""
-        return self._call("POST", f"{_dataset(dataset)}/commit", {"shards": shards})
+    def commit_dataset(self, dataset: str, *, shards: int, public: bool = False) -> Body:
+        """Make a dataset visible; jobs of all users may read a public one."""
+        query = {"shards": shards, "public": public}
+        return self._call("POST", f"{_dataset(dataset)}/commit", query)
 
     def abandon_dataset(self, dataset: str) -> None:
         """Remove what was placed of a dataset."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from headgate.decision import Policy
 from headgate.decision.certified import Certified
-from headgate.model import Dataset, LogPiece
+from headgate.model import Dataset, Job, LogPiece
 from headgate.state import Snapshot
 
 
@@ -46,10 +46,18 @@ class Controller(Protocol):
         """Return the version as soon as it is above `version`, or when the time is over."""
         ...
 
-    def submit(self, text: str, *, user: str, key: str | None) -> str:
+    def may_read(self, owned: Job | Dataset, user: str) -> bool:
+        """Say whether a user may read a job's logs and results, or a dataset.
+
+        Its owner may, root, and the controller's own user; everybody where it is public.
+        """
+        ...
+
+    def submit(self, text: str, *, user: str, key: str | None, public: bool = False) -> str:
         """Submit a job file's text and return the job's id, once it is durable.
 
-        The same key of the same user gives the same job again.
+        The same key of the same user gives the same job again. It is public when the file or
+        `public` says so.
         """
         ...
 
@@ -82,8 +90,13 @@ class Controller(Protocol):
         """Place one shard of a dataset that is being put; return its size, checksum and nodes."""
         ...
 
-    def commit_dataset(self, dataset: str, *, shards: int, user: str) -> Dataset:
-        """Make a dataset of which all shards are placed visible, at once and durably."""
+    def commit_dataset(
+        self, dataset: str, *, shards: int, user: str, public: bool = False
+    ) -> Dataset:
+        """Make a dataset of which all shards are placed visible, at once and durably.
+
+        Jobs of all users may read a public one.
+        """
         ...
 
     def abandon_dataset(self, dataset: str, *, user: str) -> None:

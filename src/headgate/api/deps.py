@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pwd
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ParamSpec, TypeVar, cast
 
-from fastapi import Depends, Request
+from anyio import CapacityLimiter, to_thread
+from fastapi import Depends, Query, Request
 
 from headgate.api.controller import Controller
+from headgate.base.errors import Problem, SpecError
+from headgate.model import Job
 
 VERSION = version("headgate")
 PEER = "headgate.peer"  # the key in the ASGI scope
@@ -31,6 +35,38 @@ class Peer:
             return f"uid:{self.uid}"
 
 
+def need_readable(controller: Controller, job: Job, user: str) -> None:
+    """Raise SpecError `forbidden` unless a user may read what a job wrote."""
+    if not controller.may_read(job, user):
+        hint = "its owner can open it when submitting: headgate submit --public"
+        text = f"job {job.id} belongs to {job.user}"
+        raise SpecError([Problem(path=job.id, problem=text, hint=hint)], code="forbidden")
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Threads by what they wait for: no kind of request takes those that answer from memory.
+
+    Those have the threads of plain `def` routes. Requests beyond a lane's number wait in line.
+    """
+
+    journal: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(64))
+    nodes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(32))
+    changes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(100))
+    thinking: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_lane(
+    lane: CapacityLimiter, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call a function that may block, in a thread of a lane."""
+    return await to_thread.run_sync(lambda: function(*args, **kwargs), limiter=lane)
+
+
 def _controller(request: Request) -> Any:
     return request.app.state.controller
 
@@ -39,5 +75,11 @@ def _user(request: Request) -> str:
     return cast("Peer", request.scope[PEER]).user
 
 
+def _lanes(request: Request) -> Any:
+    return request.app.state.lanes
+
+
+Waits = Annotated[Lanes, Depends(_lanes)]
+Ordinal = Annotated[int, Query(ge=0, le=1_000_000)]
 Held = Annotated[Controller, Depends(_controller)]
 User = Annotated[str, Depends(_user)]

@@ -9,8 +9,10 @@ from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
 
 _STATUS = {
     "bad_spec": 400,
+    "timeout": 408,
     "too_large": 413,
     "forbidden": 403,
+    "no_account": 403,
     "not_found": 404,
     "not_allowed": 405,
     "already_ended": 409,

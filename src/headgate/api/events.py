@@ -13,7 +13,8 @@ from fastapi.responses import StreamingResponse
 
 from headgate.api import views
 from headgate.api.controller import Controller
-from headgate.api.deps import Held
+from headgate.api.deps import Held, Waits
+from headgate.state import Snapshot
 
 router = APIRouter()
 
@@ -23,15 +24,30 @@ _ALIVE_S = 15.0
 
 
 @router.get("/events", response_class=StreamingResponse)
-async def events(request: Request, controller: Held) -> StreamingResponse:
+async def events(request: Request, controller: Held, waits: Waits) -> StreamingResponse:
     """Tell the counts now, then again after every change (server-sent events)."""
     shared = request.app.state
-    lines = _lines(controller, shared.watchers, shared.ending)
+    lines = _lines(controller, waits.changes, shared.ending, shared.counts)
     return StreamingResponse(lines, media_type="text/event-stream")
 
 
+class Counts:
+    """The last counts, worked out once for all watchers; used on the event loop alone."""
+
+    def __init__(self) -> None:
+        self._version, self._line = -1, ""
+
+    def line(self, snapshot: Snapshot) -> tuple[int, str]:
+        """Return a snapshot's version and the line that tells its counts; O(jobs) if it is new."""
+        if snapshot.version != self._version:
+            counts = json.dumps(views.counts_view(snapshot))
+            self._version = snapshot.version
+            self._line = f"id: {self._version}\ndata: {counts}\n\n"
+        return self._version, self._line
+
+
 async def _lines(
-    controller: Controller, threads: CapacityLimiter, ending: threading.Event
+    controller: Controller, threads: CapacityLimiter, ending: threading.Event, counts: Counts
 ) -> AsyncIterator[str]:
     version, silent_s = -1, 0.0
     while not ending.is_set():
@@ -39,9 +55,9 @@ async def _lines(
             controller.wait_for_change, version, _WAIT_S, limiter=threads
         )
         if seen > version:
-            counts = views.counts_view(controller.snapshot())
-            version, silent_s = counts["version"], 0.0
-            yield f"id: {version}\ndata: {json.dumps(counts)}\n\n"
+            version, line = counts.line(controller.snapshot())
+            silent_s = 0.0
+            yield line
             await asyncio.sleep(_PAUSE_S)
         elif (silent_s := silent_s + _WAIT_S) >= _ALIVE_S:
             silent_s = 0.0

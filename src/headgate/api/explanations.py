@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 
-from headgate.api.deps import Held
-from headgate.api.views import explanation_view, reason_view
+from headgate.api.answers import ShownJSON
+from headgate.api.deps import Held, Ordinal, User, Waits, in_lane
+from headgate.api.views import explanation_view, reason_view, without_message
 from headgate.base.errors import Problem, SpecError
 from headgate.decision.lookup import job_row, task_row
 from headgate.decision.outlook import JobOutlook, Outlook, Start, more_nodes, outlook
@@ -20,51 +21,55 @@ Body = dict[str, Any]
 
 
 @router.get("/jobs/{job}/explanation")
-def explanation(
-    job: str,
-    request: Request,
-    controller: Held,
-    task: Annotated[int | None, Query(ge=0, description="ordinal: this task alone")] = None,
-) -> Body:
+async def explanation(
+    job: str, controller: Held, waits: Waits, user: User, task: Ordinal | None = None
+) -> ShownJSON:
     """Say where a job, or one of its tasks, stands, and all that decides when it starts."""
-    snapshot = controller.snapshot()
-    row = job_row(snapshot, job)
-    named = None if task is None else task_row(snapshot, row, task)
-    now = controller.now()
-    with request.app.state.thinking:
+
+    def answer() -> ShownJSON:
+        snapshot, now = controller.snapshot(), controller.now()
+        row = job_row(snapshot, job)
+        named = None if task is None else task_row(snapshot, row, task)
         found = why(snapshot, controller.policy(None), row, named, now)
-    return {**_why_view(found), "version": snapshot.version, "now": now}
+        view = {**_why_view(found), "version": snapshot.version, "now": now}
+        readable = controller.may_read(snapshot.job(row), user)
+        return ShownJSON(view if readable else without_message(view))
+
+    return await in_lane(waits.thinking, answer)
 
 
 @router.get("/plan")
-def plan(
-    request: Request,
+async def plan(
     controller: Held,
+    waits: Waits,
     policy: Annotated[
         str | None, Query(description="NAME or NAME,PARAMETER=NUMBER,...; else the one in force")
     ] = None,
     nodes: Annotated[int | None, Query(description="so many nodes more")] = None,
     like: Annotated[str | None, Query(description="these nodes are like this one")] = None,
-) -> Body:
+) -> ShownJSON:
     """Say what would change now under another policy or with more nodes; nothing is done."""
-    snapshot, now = controller.snapshot(), controller.now()
     if like is not None and nodes is None:
         hint = "say how many with nodes"
         raise SpecError([Problem(path="like", problem="there are no nodes to be like", hint=hint)])
-    today, other = controller.policy(None), controller.policy(policy)
-    more = () if nodes is None else more_nodes(snapshot, nodes, like)
-    with request.app.state.thinking:
-        found = {
-            "today": _outlook_view(outlook(snapshot, today, now)),
-            "what_if": _outlook_view(outlook(snapshot, other, now, more)),
-        }
-    return {
-        "version": snapshot.version,
-        "now": now,
-        "policy": policy,
-        "new_nodes": [node.id for node in more],
-        **found,
-    }
+    # of the time of asking, also for one that waits for its turn
+    snapshot, now = controller.snapshot(), controller.now()
+
+    def answer() -> ShownJSON:
+        today, other = controller.policy(None), controller.policy(policy)
+        more = () if nodes is None else more_nodes(snapshot, nodes, like)
+        return ShownJSON(
+            {
+                "version": snapshot.version,
+                "now": now,
+                "policy": policy,
+                "new_nodes": [node.id for node in more],
+                "today": _outlook_view(outlook(snapshot, today, now)),
+                "what_if": _outlook_view(outlook(snapshot, other, now, more)),
+            }
+        )
+
+    return await in_lane(waits.thinking, answer)
 
 
 def _by_locality(read_bytes: tuple[int, int, int]) -> Body:

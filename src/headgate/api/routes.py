@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
-from starlette.concurrency import run_in_threadpool
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.responses import JSONResponse, StreamingResponse
 
 from headgate.api import views
-from headgate.api.deps import VERSION, Held, User
+from headgate.api.answers import ShownJSON
+from headgate.api.bodies import text_of
+from headgate.api.deps import VERSION, Held, Ordinal, User, Waits, in_lane, need_readable
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.decision.lookup import job_row, task_row
-from headgate.state import JobState
+from headgate.state import JobState, Snapshot
 
 router = APIRouter()
 
-_JOB_FILE_BYTES_MAX = 4 << 20
+_MOST_DIGITS = 12
+_MOST_BYTES = 1 << 60
 Body = dict[str, Any]
 Limit = Annotated[int, Query(ge=1, le=1000, description="most entries of a page")]
 Cursor = Annotated[str | None, Query(description="`next` of the page before")]
+
+
+def _shown(request: Request) -> Any:
+    return request.app.state.job_views
+
+
+Shown = Annotated[views.JobViews, Depends(_shown)]
 DryRun = Annotated[bool, Query(description="do all checks, change nothing")]
 
 
@@ -42,12 +51,14 @@ def info(controller: Held, user: User) -> Body:
 @router.get("/jobs")
 def jobs(
     controller: Held,
+    shown: Shown,
+    caller: User,
     state: str | None = None,
     user: str | None = None,
     queue: str | None = None,
     cursor: Cursor = None,
     limit: Limit = 100,
-) -> Body:
+) -> ShownJSON:
     """List jobs, newest first."""
     snapshot, now = controller.snapshot(), controller.now()
     rows = views.matching_jobs(
@@ -55,92 +66,124 @@ def jobs(
         state=_job_state(state),
         user=user,
         queue=queue,
-        before=_row(cursor),
+        before=_row(cursor, len(snapshot.jobs.state)),
         limit=limit + 1,
     )
     page = rows[:limit]
-    return {
-        "jobs": [views.job_view(snapshot, row, now) for row in page],
-        "next": str(page[-1]) if len(rows) > limit else None,
-    }
+    return ShownJSON(
+        {
+            "jobs": _job_views(controller, shown, snapshot, page, now, caller),
+            "next": str(page[-1]) if len(rows) > limit else None,
+        }
+    )
 
 
 @router.post("/jobs", status_code=201)
 async def submit(
     request: Request,
     controller: Held,
+    waits: Waits,
     user: User,
     idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     dry_run: DryRun = False,
-) -> Response:
+    public: Annotated[bool, Query(description="all users may read its logs and results")] = False,
+) -> ShownJSON:
     """Submit a job file, which is the body; the same key gives the same job again."""
-    text = await _text(request)
+    text = await text_of(request)
     if dry_run:
-        job = await run_in_threadpool(controller.check, text, user=user)
-        return JSONResponse({"id": job, "dry_run": True})
-    job = await run_in_threadpool(controller.submit, text, user=user, key=idempotency_key)
-    return JSONResponse({"id": job, "dry_run": False}, 201)
+        job = await in_lane(waits.journal, controller.check, text, user=user)
+        return ShownJSON({"id": job, "dry_run": True})
+    add, key = controller.submit, idempotency_key
+    job = await in_lane(waits.journal, add, text, user=user, key=key, public=public)
+    return ShownJSON({"id": job, "dry_run": False}, 201)
 
 
 @router.get("/jobs/{job}")
-def one_job(job: str, controller: Held) -> Body:
+def one_job(job: str, controller: Held, shown: Shown, user: User) -> ShownJSON:
     """Return one job."""
     snapshot = controller.snapshot()
     row, now = job_row(snapshot, job), controller.now()
     keep_s = controller.info().get("keep_results_s")
     kept = views.results_view(snapshot, row, now, default_keep_s=keep_s)
-    return {**views.job_view(snapshot, row, now), "results": kept}
+    (view,) = _job_views(controller, shown, snapshot, [row], now, user)
+    return ShownJSON({**view, "results": kept})
+
+
+def _job_views(
+    controller: Held, shown: Shown, snapshot: Snapshot, rows: Sequence[int], now: float, user: str
+) -> list[Body]:
+    """Return jobs as a user may see them."""
+    return [
+        view if controller.may_read(snapshot.job(row), user) else views.without_message(view)
+        for row, view in zip(rows, shown.of(snapshot, rows, now), strict=True)
+    ]
 
 
 @router.get("/jobs/{job}/tasks")
-def tasks(job: str, controller: Held, cursor: Cursor = None, limit: Limit = 1000) -> Body:
+def tasks(job: str, controller: Held, cursor: Cursor = None, limit: Limit = 1000) -> ShownJSON:
     """List the tasks of a job by their ordinals."""
     snapshot = controller.snapshot()
     rows = snapshot.tasks_of(job_row(snapshot, job))
-    start = _row(cursor) or 0
+    start = _row(cursor, len(rows)) or 0
     page = rows[start : start + limit]
-    return {
-        "tasks": [views.task_view(snapshot, row) for row in page],
-        "next": str(start + limit) if start + limit < len(rows) else None,
-    }
+    return ShownJSON(
+        {
+            "tasks": [views.task_view(snapshot, row) for row in page],
+            "next": str(start + limit) if start + limit < len(rows) else None,
+        }
+    )
 
 
 @router.delete("/jobs/{job}")
-def cancel(job: str, controller: Held, user: User, dry_run: DryRun = False) -> Body:
+async def cancel(
+    job: str, controller: Held, waits: Waits, user: User, dry_run: DryRun = False
+) -> Body:
     """Cancel a job."""
     snapshot = controller.snapshot()
     row = job_row(snapshot, job)
-    controller.cancel(job, user=user, dry_run=dry_run)
+    await in_lane(waits.journal, controller.cancel, job, user=user, dry_run=dry_run)
     return {"id": job, "was": JobState(snapshot.jobs.state[row]).name.lower(), "dry_run": dry_run}
 
 
 @router.get("/jobs/{job}/logs", response_class=JSONResponse)  # a log is data: as it is
-def logs(
+async def logs(
     job: str,
     controller: Held,
-    task: Annotated[int, Query(ge=0)] = 0,
-    attempt: Annotated[int | None, Query(ge=1, description="the last one by default")] = None,
-    offset: Annotated[int, Query(ge=0, description="in bytes")] = 0,
+    waits: Waits,
+    user: User,
+    task: Ordinal = 0,
+    attempt: Annotated[
+        int | None, Query(ge=1, le=1_000_000, description="the last one by default")
+    ] = None,
+    offset: Annotated[int, Query(ge=0, le=_MOST_BYTES, description="in bytes")] = 0,
 ) -> Body:
     """Return what a run has written from an offset on."""
     snapshot = controller.snapshot()
     row = job_row(snapshot, job)
+    need_readable(controller, snapshot.job(row), user)
     task_row(snapshot, row, task)
     views.need_kept(snapshot, row)
-    piece = controller.log(job, task, attempt=attempt, offset=offset)
+    read = controller.log
+    piece = await in_lane(waits.nodes, read, job, task, attempt=attempt, offset=offset)
     return {"text": piece.text, "next_offset": piece.next_offset, "ended": piece.ended}
 
 
 @router.get("/jobs/{job}/result")
-def result(
-    job: str, controller: Held, task: Annotated[int | None, Query(ge=0)] = None
+async def result(
+    job: str, controller: Held, waits: Waits, user: User, task: Ordinal | None = None
 ) -> StreamingResponse:
     """Return the bytes of the result of a finished task, the job's last one by default."""
-    snapshot = controller.snapshot()
-    views.need_result(snapshot, job_row(snapshot, job), task)
-    pieces = controller.result(job, task)
-    first = next(pieces, b"")  # what can go wrong at once goes wrong before the answer begins
-    return StreamingResponse(_chain(first, pieces), media_type="application/octet-stream")
+
+    def begun() -> Iterator[bytes]:
+        snapshot = controller.snapshot()
+        row = job_row(snapshot, job)
+        need_readable(controller, snapshot.job(row), user)
+        views.need_result(snapshot, row, task)
+        pieces = controller.result(job, task)
+        return _chain(next(pieces, b""), pieces)  # what can go wrong now, does before the answer
+
+    pieces = await in_lane(waits.nodes, begun)
+    return StreamingResponse(pieces, media_type="application/octet-stream")
 
 
 def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
@@ -152,16 +195,15 @@ def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 @router.get("/nodes")
-def nodes(controller: Held) -> Body:
+def nodes(controller: Held) -> ShownJSON:
     """List all nodes that have ever joined, by name, with the reports of those that are up."""
     snapshot, reports = controller.snapshot(), controller.reports()
     names = {snapshot.node(row).id: row for row in range(len(snapshot.nodes.spec))}
-    return {
-        "nodes": [
-            views.node_view(snapshot, names[name], reports.get(name))
-            for name in sorted(names, key=lambda name: (len(name), name))  # n2 before n10
-        ]
-    }
+    views_found = [
+        views.node_view(snapshot, names[name], reports.get(name))
+        for name in sorted(names, key=lambda name: (len(name), name))  # n2 before n10
+    ]
+    return ShownJSON({"nodes": views_found})
 
 
 @router.get("/queues")
@@ -174,19 +216,6 @@ def queues(controller: Held) -> Body:
 # --- what requests say ---------------------------------------------------------------------------
 
 
-async def _text(request: Request) -> str:
-    body = bytearray()
-    async for piece in request.stream():
-        if len(body) <= _JOB_FILE_BYTES_MAX:  # the rest is read all the same, then refused
-            body += piece
-    if len(body) > _JOB_FILE_BYTES_MAX:
-        raise SpecError("a job file has at most 4 MiB", code="too_large")
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        raise SpecError("the job file is not text in UTF-8") from None
-
-
 def _job_state(name: str | None) -> JobState | None:
     if name is None:
         return None
@@ -197,10 +226,12 @@ def _job_state(name: str | None) -> JobState | None:
     return known[name]
 
 
-def _row(cursor: str | None) -> int | None:
+def _row(cursor: str | None, count: int) -> int | None:
+    """Return the row, of so many that there are, that a cursor names."""
     if cursor is None:
         return None
-    if not (cursor.isascii() and cursor.isdigit()):
+    digits = cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS
+    if not digits or int(cursor) >= count:
         hint = "take it from `next` of the page before"
         problem = Problem(path="cursor", problem=f"'{cursor}' is not a cursor", hint=hint)
         raise SpecError([problem])

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -25,6 +26,8 @@ from headgate.base.errors import Problem, SpecError, WorldError, nearest
 _UCRED = struct.Struct("iII")  # pid, uid, gid
 _STOP_S = 30.0
 _DRAIN_S = 3
+CLIENT_S = 30.0
+"""What a client may take for the head of a request, and for the end of one answered already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +117,13 @@ def _clear(path: Path) -> None:
 
 
 class _KnownPeer(H11Protocol):
-    """HTTP that puts the peer of its connection into the scope of every request."""
+    """HTTP that puts the peer of its connection into the scope of every request.
+
+    A client gets so long for the head of a request, and for the rest of a body that was answered
+    before its end; how long a body may take that is being read is the routes' business.
+    """
+
+    _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it
@@ -128,6 +137,32 @@ class _KnownPeer(H11Protocol):
             await app(scope, receive, send)
 
         self.app = with_peer
+        self._limit()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._limit()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._limit()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unlimit()
+
+    def _limit(self) -> None:
+        """Hang up after a while in which the client does not get further."""
+        theirs, answered = self.conn.their_state, self.conn.our_state is h11.DONE
+        if theirs is not h11.IDLE and not (answered and theirs is h11.SEND_BODY):
+            self._unlimit()
+        elif self._late is None and not self.transport.is_closing():
+            self._late = self.loop.call_later(CLIENT_S, self.transport.close)
+
+    def _unlimit(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
 
 class Server:

@@ -14,7 +14,7 @@ import numpy as np
 
 from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_seconds, format_time
-from headgate.decision.explain import Explanation, explain
+from headgate.decision.explain import Explanation, Grounds, explain
 from headgate.decision.lookup import task_row
 from headgate.model import CPUS, UNLIMITED, WHOLE, Dataset, amount_of, result_ids
 from headgate.protocol import Reason
@@ -50,15 +50,41 @@ def matching_jobs(
     return rows_found
 
 
-def job_view(snapshot: Snapshot, row: int, now: float) -> View:
-    """Return a job: who, where, how far, and in short why what waits of it waits.
+class JobViews:
+    """What is shown of jobs, worked out once per version of the state; calls from any thread."""
 
-    `wait_s` is the time to its first run, `run_s` from there to its end or now; `read_bytes` are
-    those that its runs have read, by where they lay.
-    """
+    def __init__(self) -> None:
+        self._kept: tuple[int, dict[int, View]] = (-1, {})
+
+    def of(self, snapshot: Snapshot, rows: Sequence[int], now: float) -> list[View]:
+        """Return jobs: who, where, how far, and in short why what waits of each waits.
+
+        `wait_s` is the time to its first run, `run_s` from there to its end or now; `read_bytes`
+        are those that its runs have read, by where they lay.
+        """
+        kept = self._kept
+        if kept[0] != snapshot.version:
+            kept = self._kept = (snapshot.version, {})
+        views = kept[1]
+        new = [row for row in rows if row not in views]
+        grounds = Grounds(snapshot, new)
+        views.update((row, _job_view(snapshot, row, now, grounds)) for row in new)
+        return [_as_of(views[row], now) for row in rows]
+
+
+def _as_of(view: View, now: float) -> View:
+    """Return a job's view with the times that go on."""
+    started_at, ended_at = view["started_at"], view["ended_at"]
+    return {
+        **view,
+        "wait_s": _between(view["submitted_at"], [started_at, ended_at, now]),
+        "run_s": None if started_at is None else _between(started_at, [ended_at, now]),
+    }
+
+
+def _job_view(snapshot: Snapshot, row: int, now: float, grounds: Grounds) -> View:
     job, jobs = snapshot.job(row), snapshot.jobs
-    told = explain(snapshot, row, now)
-    started_at, ended_at = _time(jobs.started_at[row]), _time(jobs.ended_at[row])
+    told = explain(snapshot, row, now, grounds=grounds)
     return {
         "id": job.id,
         "name": job.name,
@@ -78,13 +104,19 @@ def job_view(snapshot: Snapshot, row: int, now: float) -> View:
             "cluster": jobs.read_cluster_bytes[row],
         },
         "submitted_at": jobs.submitted_at[row],
-        "started_at": started_at,
-        "ended_at": ended_at,
-        "wait_s": _between(jobs.submitted_at[row], [started_at, ended_at, now]),
-        "run_s": None if started_at is None else _between(started_at, [ended_at, now]),
+        "started_at": _time(jobs.started_at[row]),
+        "ended_at": _time(jobs.ended_at[row]),
+        "wait_s": None,
+        "run_s": None,
         "reason": None if told.reason is None else str(told.reason),
         "message": told.message,
+        "public": job.public,
     }
+
+
+def without_message(view: View) -> View:
+    """Return the view of a job for those who may not read its logs, which its message quotes."""
+    return {**view, "message": "only its owner may read why"} if view["message"] else view
 
 
 def results_view(snapshot: Snapshot, row: int, now: float, *, default_keep_s: float | None) -> View:
@@ -262,6 +294,7 @@ def dataset_view(snapshot: Snapshot, dataset: Dataset) -> View:
         "shards": len(dataset.shards),
         "size_bytes": sum(shard.size_bytes for shard in dataset.shards),
         "replicas": min(copies, default=0),
+        "public": dataset.public,
     }
 
 

@@ -12,6 +12,12 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+MOST_PROBLEMS = 100
+"""An error says at most so many problems; the last one then counts those that are left out."""
+
+_MOST_NAMES = 1000  # among which a near one is searched
+_MOST_LISTED = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -33,11 +39,21 @@ class HeadgateError(Exception):
 
     code = "error"
 
-    def __init__(self, problems: Iterable[Problem] | str, *, code: str | None = None) -> None:
-        """Keep every problem; a plain string is one problem without a place."""
+    def __init__(
+        self, problems: Iterable[Problem] | str, *, code: str | None = None, more: int = 0
+    ) -> None:
+        """Keep the problems, MOST_PROBLEMS of them; a plain string is one without a place.
+
+        `more` is how many there are besides those given.
+        """
         if isinstance(problems, str):
             problems = (Problem(path="", problem=problems),)
-        self.problems: tuple[Problem, ...] = tuple(problems)
+        kept = tuple(problems)
+        if len(kept) + more > MOST_PROBLEMS:
+            hidden = len(kept) + more - (MOST_PROBLEMS - 1)
+            rest = Problem(path="", problem=f"and {hidden} more problems")
+            kept = (*kept[: MOST_PROBLEMS - 1], rest)
+        self.problems: tuple[Problem, ...] = kept
         if code is not None:
             self.code = code
         super().__init__("\n".join(str(p) for p in self.problems))
@@ -62,9 +78,13 @@ class InvariantBroken(HeadgateError):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint that names the nearest known word, or lists the known ones."""
+    """Return a hint that names the nearest known word, or lists the known ones.
+
+    Of very many names, only the first ones in order are compared or listed.
+    """
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, names[:_MOST_NAMES], n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
-    return f"known: {', '.join(names)}" if names else ""
+    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    return f"known: {', '.join(names[:_MOST_LISTED])}{more}" if names else ""

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import grp
+import os
+import pwd
 import shutil
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
+from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError, nearest
 from headgate.cli import in_force, joining, process
 from headgate.cli.in_force import config_of
 from headgate.cli.settings import client_of
 from headgate.model import Gpu, Node, Queue
 
 if TYPE_CHECKING:
+    from headgate.live.account import Account
     from headgate.live.config import ControllerConfig
 
 DEFAULT_POLICY = "headgate"
@@ -36,6 +42,7 @@ def bring_up(
     seed: int | None = None,
     queues: tuple[Queue, ...] | None = None,
     group: str | None = None,
+    shared_account: bool = False,
     address: str | None = None,
     token_file: Path | None = None,
     probe_period_s: float | None = None,
@@ -47,12 +54,12 @@ def bring_up(
     Nodes are 8 with 2 GPUs in 2 racks unless given. `policy` is text for `read_policy`. `say` gets
     lines about what is going on. On a failure nothing that was started stays. A configuration that
     is still in `state` is that of a Headgate that was not taken down: it stays in force, but for
-    what is given here. Raise SpecError `not_in_force` for what is given and cannot be applied to
-    what runs.
+    what is given here. Raise SpecError `not_in_force` for what does not hold for what runs already.
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
     from headgate.decision import read_policy
+    from headgate.live.private import private_files
 
     socket_path(state)
     chosen, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
@@ -60,27 +67,30 @@ def bring_up(
     shape = {key: value for key, value in sizes.items() if value is not None}
     joining.check(address, token_file, shape)
     planned = _planned(**shape)
-    options = {
+    options: dict[str, Any] = {
+        "ray_address": address,
         "policy": chosen,
         "parameters": parameters,
         "seed": seed,
         "queues": queues,
         "group": group,
+        "shared_account": shared_account or None,
         "probe_period_s": probe_period_s,
         "keep_results_s": keep_results_s,
     }
     given = {key: value for key, value in options.items() if value is not None}
-    _make_directory(state, group)
-    with process.alone(state):
-        if address is not None:
-            given["ray_address"] = address
-            if (token := joining.token(state, token_file)) is not None:
+    members = _members(state, given)
+    with private_files():
+        _make_directory(state, members)
+        with process.alone(state):
+            if address is not None and (token := joining.token(state, token_file)) is not None:
                 given["token"] = token
-        running = _already_up(state)
-        if running is None:
-            running = _start(state, planned, given, say)
-        in_force.check(state, given, shape)
-        return running
+            facts = _already_up(state)
+            if facts is None:
+                _set_rights(state, members)
+                facts = _start(state, planned, given, say)
+            in_force.check(state, given, shape)
+            return facts
 
 
 def take_down(state: Path, *, say: Say = lambda _: None) -> None:
@@ -117,16 +127,93 @@ def _planned(
     ]
 
 
-def _make_directory(state: Path, group: str | None) -> None:
-    """Make the state directory, which nobody else may look into; a group may pass through."""
+def _members(state: Path, given: Mapping[str, Any]) -> str | None:
+    """Return the group to let in, as given or as configured, if any; SpecError of `_check_group`.
+
+    Of a Ray cluster that is joined, nothing is known yet: the controller checks each of its nodes.
+    """
+    kept = config_of(state)
+    group: str | None = given.get("group", None if kept is None else kept.group)
+    joins = "ray_address" in given or (kept is not None and kept.foreign)
+    if group is not None and not joins:
+        shared_account = "shared_account" in given or (kept is not None and kept.shared_account)
+        _check_group(state, group, shared_account=shared_account)
+    return group
+
+
+def _check_group(state: Path, group: str, *, shared_account: bool) -> None:
+    """Raise SpecError where a group could not be let in, or would share one account unawares."""
+    from headgate.live.account import any_member, unusable, why_unusable
+
     try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if group is not None:
+        member = any_member(grp.getgrnam(group).gr_gid)
+    except KeyError:
+        hint = nearest(group, [entry.gr_name for entry in grp.getgrall()])
+        problem = Problem(path="--group", problem=f"there is no group '{group}'", hint=hint)
+        raise SpecError([problem]) from None
+    if os.geteuid() != 0:
+        if not shared_account:
+            me = pwd.getpwuid(os.geteuid()).pw_name
+            text = f"the jobs of all its members would run as {me}, with all rights of that account"
+            hint = "start Headgate as root, or accept that with --shared-account"
+            raise SpecError([Problem(path="--group", problem=text, hint=hint)])
+        return
+    problems = []
+    if reason := why_unusable(member):
+        problems.append(unusable(f"the members of {group}", reason))
+    if closed := _closed(state.absolute().parents, member):
+        hint = "choose another state directory (--state DIR), such as one in /var/lib or /srv"
+        text = f"the members of {group} cannot reach it: {closed} is closed to them"
+        problems.append(Problem(path=str(state), problem=text, hint=hint))
+    if problems:
+        raise SpecError(problems)
+
+
+def _closed(parents: Sequence[Path], member: Account) -> Path | None:
+    """Return the outermost of some directories that a member of a group cannot pass through."""
+    for place in reversed(parents):
+        if not place.exists():
+            return None  # it is made for them
+        found = place.stat()
+        own_group = found.st_gid == member.gid
+        if not found.st_mode & (stat.S_IXGRP if own_group else stat.S_IXOTH):
+            return place
+    return None
+
+
+def _make_directory(state: Path, group: str | None) -> None:
+    """Make the state directory; one that is there stays as it is, and must be safe to use."""
+    with _usable(state):
+        if not state.is_dir():
+            _set_rights(state, group)
+            return
+        found = state.stat()
+        if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            hint = "choose a directory of your own (--state DIR or HEADGATE_STATE)"
+            problem = Problem(path=str(state), problem="other users may write there", hint=hint)
+            raise SpecError([problem])
+
+
+def _set_rights(state: Path, group: str | None) -> None:
+    """Close the state directory to all other users; only a group may pass through."""
+    from headgate.live.private import make_passage, make_private
+
+    with _usable(state):
+        if group is None:
+            make_private(state)
+        else:
+            make_passage(state)
             shutil.chown(state, group=group)
             state.chmod(0o710)
-    except LookupError:
-        problem = Problem(path="--group", problem=f"there is no group '{group}'")
-        raise SpecError([problem]) from None
+
+
+@contextmanager
+def _usable(state: Path) -> Iterator[None]:
+    try:
+        yield
+    except LookupError as error:  # where its existence is not checked: a Ray cluster is joined
+        problem = Problem(path="--group", problem=str(error))
+        raise SpecError([problem]) from error
     except OSError as error:
         problem = Problem(path=str(state), problem=f"cannot be used: {error.strerror}")
         raise WorldError([problem]) from error

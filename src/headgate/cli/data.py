@@ -41,6 +41,9 @@ def put(
     shard: Annotated[str, typer.Option(metavar="SIZE", help="Size of a shard.")] = "64MiB",
     replicas: Annotated[int, typer.Option(min=1, help="Copies, each on another node.")] = 2,
     lines: Annotated[bool, typer.Option("--lines", help="Cut only at the ends of lines.")] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="Let the jobs of all users read it.")
+    ] = False,
     dry_run: DryRunOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
@@ -58,7 +61,7 @@ def put(
         if dry_run:
             _check(client, name, replicas)
         else:
-            _put(client, name, parts, replicas, settings)
+            _put(client, name, parts, settings, replicas=replicas, public=public)
     if settings.as_json:
         output.print_json(facts)
         return
@@ -90,7 +93,13 @@ def _check(client: Client, name: str, replicas: int) -> None:
 
 
 def _put(
-    client: Client, name: str, parts: list[FilePart], replicas: int, settings: Settings
+    client: Client,
+    name: str,
+    parts: list[FilePart],
+    settings: Settings,
+    *,
+    replicas: int,
+    public: bool,
 ) -> None:
     """Place all shards, then make them visible; whatever goes wrong, nothing is half-done."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
@@ -102,7 +111,7 @@ def _put(
             line = bar.add_task(name, total=sum(part.size_bytes for part in parts))
             for index, part in enumerate(parts):
                 client.put_shard(name, index, _counted(part, bar, line), replicas=replicas)
-        client.commit_dataset(name, shards=len(parts))
+        client.commit_dataset(name, shards=len(parts), public=public)
     except BaseException as error:
         # Somebody else's dataset of this name is not ours to abandon.
         if not (isinstance(error, HeadgateError) and error.code in ("exists", "forbidden")):

@@ -68,7 +68,7 @@ def _policy(name: str, parameters: Mapping[str, float]) -> tuple[str, dict[str, 
 
 
 def _shown(value: Any) -> str:
-    if value is None:
+    if value is None or value is False:
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 

@@ -38,6 +38,9 @@ def submit(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the job's end; the exit code tells how.")
     ] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="Let all users read its logs and results.")
+    ] = False,
     dry_run: DryRunOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
@@ -55,7 +58,7 @@ def submit(
             output.warn(warning)
     told = {"warnings": [_warning(warning) for warning in warnings]}
     with settings.client() as client:
-        job = client.submit(text, dry_run=dry_run)
+        job = client.submit(text, dry_run=dry_run, public=public)
         if not wait or dry_run:
             verb = "would be submitted as" if dry_run else "submitted"
             _done(settings, {"id": job, "dry_run": dry_run, **told}, f"{verb} {job}")

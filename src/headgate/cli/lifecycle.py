@@ -72,6 +72,16 @@ _TokenFileOption = Annotated[
     ),
 ]
 
+_GroupOption = Annotated[
+    str | None, typer.Option(help="A group of users who may use this Headgate, too.")
+]
+_SharedAccountOption = Annotated[
+    bool,
+    typer.Option(
+        "--shared-account",
+        help="With --group, where nodes do not run as root: let all its jobs run as one user.",
+    ),
+]
 _KeepOption = Annotated[
     str | None,
     typer.Option(
@@ -94,9 +104,8 @@ def up(
     queues: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Queues, their weights and ceilings (YAML).")
     ] = None,
-    group: Annotated[
-        str | None, typer.Option(help="A group of users who may use this Headgate, too.")
-    ] = None,
+    group: _GroupOption = None,
+    shared_account: _SharedAccountOption = False,
     address: _AddressOption = None,
     token_file: _TokenFileOption = None,
     probe_period: _ProbePeriodOption = None,
@@ -124,6 +133,7 @@ def up(
             seed=seed,
             queues=listed,
             group=group,
+            shared_account=shared_account,
             address=address,
             token_file=token_file,
             probe_period_s=probe_period,

@@ -135,9 +135,17 @@ def _home(environment: Mapping[str, str], variable: str, default: str) -> Path:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return what a configuration file says; a relative state directory is taken from its place."""
+    """Return what a configuration file says; a relative state directory is taken from its place.
+
+    Raise SpecError for a file of another user but root: it would lead the caller, perhaps root, to
+    a Headgate of that user.
+    """
     from headgate.spec.document import read_document
 
+    if file.stat().st_uid not in (0, os.geteuid()):
+        hint = "remove it, or say which Headgate is meant with --state or HEADGATE_STATE"
+        problem = "belongs to another user, whose settings do not hold for you"
+        raise SpecError([Problem(path=str(file), problem=problem, hint=hint)])
     document = read_document(file)
     found: dict[str, Any] = {}
     for key, value in document.data.items():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.column import Array
 from headgate.protocol import Reason
 from headgate.protocol.reasons import JobsInFlightLimit, NoFreeCpu, Undecided, WaitsForTasks
 from headgate.state import JobState, TaskState
@@ -28,10 +31,47 @@ class Explanation:
     message: str | None
 
 
-def explain(view: View, job: int, now: float, task: int | None = None) -> Explanation:
+class Grounds:
+    """What the reasons of some jobs rest on, looked up once for all of them.
+
+    O(the last round's refusals), and O(jobs) when one of them is queued.
+    """
+
+    def __init__(self, view: View, jobs: Collection[int]) -> None:
+        """`jobs` are the rows of those that will be explained."""
+        self._view, self._asked = view, jobs
+        self._lines: dict[int, tuple[Array, Array, Array]] = {}
+        self._named: dict[int, list[Reason]] | None = None
+        self._others: list[Reason] = []
+
+    def refusals(self, job: int) -> tuple[list[Reason], list[Reason]]:
+        """Return the reasons of refusals that name a job, and of those that name none."""
+        if self._named is None:  # a round is asked why only if something waits for it
+            self._named = {asked: [] for asked in self._asked}
+            self._others = [refusal.reason for refusal in self._view.refusals if not refusal.jobs]
+            for refusal in self._view.refusals:
+                for named in refusal.jobs:
+                    if named in self._named:
+                        self._named[named].append(refusal.reason)
+        return self._named[job], self._others
+
+    def line(self, queue: int) -> tuple[Array, Array, Array]:
+        """Return the rows of a queue's queued jobs, ascending, their users and priorities."""
+        if queue not in self._lines:
+            jobs = self._view.jobs
+            queued = (jobs.state.array() == JobState.QUEUED) & (jobs.queue.array() == queue)
+            rows = np.flatnonzero(queued)
+            self._lines[queue] = rows, jobs.user.array()[rows], jobs.priority.array()[rows]
+        return self._lines[queue]
+
+
+def explain(
+    view: View, job: int, now: float, task: int | None = None, grounds: Grounds | None = None
+) -> Explanation:
     """Return where a job stands at a time; O(its tasks + the last round's refusals).
 
-    With `task`, the row of one of its tasks, the reason is why that one waits.
+    With `task`, the row of one of its tasks, the reason is why that one waits. Who explains many
+    jobs gives the same `grounds`.
     """
     state = JobState(view.jobs.state[job])
     rows = view.tasks_of(job)
@@ -41,55 +81,53 @@ def explain(view: View, job: int, now: float, task: int | None = None) -> Explan
     waits = state not in ENDED and any(
         s in asked for s in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
     )
+    reason = None
+    if waits:
+        reason = _reason(view, job, states, task, grounds or Grounds(view, (job,)))
     return Explanation(
         job=view.job(job).id,
         state=state.name.lower(),
         counts=counts,
         waits_s=max(0.0, now - view.jobs.submitted_at[job]) if waits else 0.0,
-        reason=_reason(view, job, state, states, task) if waits else None,
+        reason=reason,
         message=view.jobs.message[job],
     )
 
 
-def _reason(view: View, job: int, state: JobState, states: list[int], task: int | None) -> Reason:
-    if state is JobState.QUEUED:
-        return _held_back(view, job)
+def _reason(view: View, job: int, states: list[int], task: int | None, grounds: Grounds) -> Reason:
+    if view.jobs.state[job] == JobState.QUEUED:
+        return _held_back(view, job, grounds)
     if task is not None and view.tasks.state[task] == TaskState.BLOCKED:
         return WaitsForTasks(unfinished=view.tasks.blockers[task])
     if TaskState.WAITING not in states:
         before = sum(s in (TaskState.STARTING, TaskState.RUNNING) for s in states)
         return WaitsForTasks(unfinished=before)
-    named = [r.reason for r in view.refusals if job in r.jobs]
+    named, others = grounds.refusals(job)
     if task is not None:  # one without a GPU waits for other reasons than one with
         on_cpus = not view.tasks.gpus[task]
-        named.sort(key=lambda reason: isinstance(reason, NoFreeCpu) != on_cpus)
-    others = [r.reason for r in view.refusals if not r.jobs]
-    return next(iter(named + others), Undecided())
+        named = sorted(named, key=lambda reason: isinstance(reason, NoFreeCpu) != on_cpus)
+    return next(itertools.chain(named, others), Undecided())
 
 
-def _held_back(view: View, job: int) -> JobsInFlightLimit:
+def _held_back(view: View, job: int, grounds: Grounds) -> JobsInFlightLimit:
     row = view.jobs.queue[job]
     queue = view.queue(row)
     return JobsInFlightLimit(
         queue=queue.name,
         in_flight=view.queues.in_flight[row],
         max_jobs_in_flight=queue.max_jobs_in_flight or 0,
-        ahead=_ahead(view, job),
+        ahead=_ahead(view, job, *grounds.line(row)),
     )
 
 
-def _ahead(view: View, job: int) -> int:
-    """Return how many queued jobs come into flight before one, if no more arrive; O(jobs).
+def _ahead(view: View, job: int, rows: Array, users: Array, priority: Array) -> int:
+    """Return how many queued jobs come into flight before one, if no more arrive.
 
-    The line is by arrival, but whoever stands first lets the best of the same user go before: by
-    priority, then arrival. So all go whom the line reaches before it comes to the job itself, or
-    to one of its user that lets it go before.
+    O(`rows`, those queued where it is). The line is by arrival, but whoever stands first lets the
+    best of the same user go before: by priority, then arrival. So all go whom the line reaches
+    before it comes to the job itself, or to one of its user that lets it go before.
     """
-    queue, user = view.jobs.queue[job], view.jobs.user[job]
-    queued = (view.jobs.state.array() == JobState.QUEUED) & (view.jobs.queue.array() == queue)
-    rows = np.flatnonzero(queued)
-    users, priority = view.jobs.user.array()[rows], view.jobs.priority.array()[rows]
-    mine, own = priority[rows == job][0], users == user
+    mine, own = priority[rows == job][0], users == view.jobs.user[job]
     before = (priority > mine) | ((priority == mine) & (rows < job))
     turn = rows[own & ~before].min()  # whose turn brings it in: its own, or one of less priority
     reached = ~own & (rows < turn)

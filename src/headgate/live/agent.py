@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +16,10 @@ from headgate.live.executor import (
     logs_directory,
     scratch_directory,
     shards_directory,
+    token_path,
 )
 from headgate.live.flight import ShardServer, fetch, stat, time_transfer
+from headgate.live.private import PRIVATE_UMASK, make_passage, remove_tree, write_secret
 from headgate.live.probe import NodeReport, probe_node
 from headgate.live.ray_nodes import NAMESPACE, Member
 from headgate.live.shared import keep_shared
@@ -38,9 +40,11 @@ class AgentReport:
     `corrupt` are shards found corrupt and dropped since the last report: each is reported once.
     `jobs` are those that have left anything there, results, logs or scratch, and `scratch` those
     with scratch; `at_ns` is when it was made, on the node's clock, in nanoseconds since the epoch.
+    `uid` is the user that Headgate runs as there.
     """
 
     node: str
+    uid: int
     machine: NodeReport
     host: str
     port: int
@@ -75,18 +79,24 @@ class NodeAgent:
     Its calls run in threads, so that a long copy does not hold back a report.
     """
 
-    def __init__(self, *, node: str, host: str, root: str) -> None:
-        """Open the node's store below `root` and serve it on a free port of `host`."""
-        self._node, self._host, self._root = node, host, Path(root)
+    def __init__(self, *, node: str, host: str, root: str, token: str) -> None:
+        """Open the node's store below `root` and serve it on a free port of `host`.
+
+        The token of the shard services is left on the node for its executors.
+        """
+        os.umask(PRIVATE_UMASK)  # no other user looks into what Headgate writes on a node
+        self._node, self._host, self._root, self._token = node, host, Path(root), token
+        make_passage(self._root, node)
+        write_secret(token_path(self._root, node), token)
         self._store = ShardStore(shards_directory(self._root, node))
         if not self._store.verify(_PROBE_SHARD):
             self._store.put(_PROBE_SHARD, [bytes(_PROBE_BYTES)])
         self._logs = logs_directory(self._root, node)
         self._scratch = scratch_directory(self._root, node)
         self._drafts = self._root / node / "copies"
-        shutil.rmtree(self._drafts, ignore_errors=True)  # of an agent that died
+        remove_tree(self._drafts)  # of an agent that died
         self._drafts.mkdir()
-        self._server = ShardServer(self._store, host)
+        self._server = ShardServer(self._store, host, token=token)
 
     def report(self) -> AgentReport:
         """Tell how the node fares and what it holds."""
@@ -96,6 +106,7 @@ class NodeAgent:
         scratch = _jobs_in(self._scratch)
         return AgentReport(
             node=self._node,
+            uid=os.geteuid(),
             machine=probe_node(self._root),
             host=self._host,
             port=self._server.port,
@@ -113,20 +124,24 @@ class NodeAgent:
         One that lies here with the same content already is not moved again.
         """
         here = self._store.find(shard)
-        if here is not None and here == stat(host, port, shard) and self._store.verify(shard):
+        if (
+            here is not None
+            and here == stat(host, port, shard, token=self._token)
+            and self._store.verify(shard)
+        ):
             return here
         draft = self._drafts / f"{time.monotonic_ns()}"
         try:
-            fetch(host, port, shard, draft)
+            fetch(host, port, shard, draft, token=self._token)
             return self._store.adopt(shard, draft)
         finally:
             draft.unlink(missing_ok=True)
 
-    def share_result(self, shard: str, path: str) -> None:
-        """Write a result below a path that all nodes see; WorldError as of `keep_shared`."""
+    def share_result(self, shard: str, path: str, user: str) -> None:
+        """Write a user's result below a path that all nodes see; WorldError of `keep_shared`."""
         if not self._store.verify(shard):
             raise WorldError(f"shard '{shard}' is not on this node", code="shard_absent")
-        keep_shared(path, shard, self._store.path(shard))
+        keep_shared(path, shard, self._store.path(shard), user=user)
 
     def remove(self, what: Leftovers, reported_ns: int) -> None:
         """Delete what is of no use any more, except shards younger than the report of it."""
@@ -138,9 +153,9 @@ class NodeAgent:
         for shard in what.shards:
             self._store.remove(shard, before_ns=reported_ns - _FRESH_NS)
         for job in what.jobs:
-            shutil.rmtree(self._logs / quote(job, safe=""), ignore_errors=True)
+            remove_tree(self._logs / quote(job, safe=""))
         for job in (*what.jobs, *what.scratch):
-            shutil.rmtree(self._scratch / quote(job, safe=""), ignore_errors=True)
+            remove_tree(self._scratch / quote(job, safe=""))
 
     def remove_shard(self, shard: str) -> bool:
         """Delete a shard; say whether it was there."""
@@ -151,6 +166,8 @@ class NodeAgent:
         path = log_path(self._root, self._node, run)
         try:
             with path.open("rb") as file:
+                if offset >= os.fstat(file.fileno()).st_size:  # it may be more than can be sought
+                    return b""
                 file.seek(offset)
                 return file.read(limit)
         except FileNotFoundError:
@@ -162,7 +179,7 @@ class NodeAgent:
         It is timed as a task's reading is: sending, checking and writing down.
         """
         where = self._root / self._node
-        return time_transfer(host, port, _PROBE_SHARD, where, limit_s=_PROBE_S)
+        return time_transfer(host, port, _PROBE_SHARD, where, token=self._token, limit_s=_PROBE_S)
 
     def time_disk(self) -> float | None:
         """Read from this node's disk; return bytes per second, None where that cannot be timed."""
@@ -181,7 +198,7 @@ def agent_name(ray_id: str) -> str:
     return f"{_AGENT}{ray_id}"
 
 
-def start_agent(member: Member, root: Path) -> Any:
+def start_agent(member: Member, root: Path, *, token: str) -> Any:
     """Return the handle of a node's agent, started when there is none; it outlives this process."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -198,7 +215,7 @@ def start_agent(member: Member, root: Path) -> Any:
             max_concurrency=16,
             scheduling_strategy=NodeAffinitySchedulingStrategy(member.ray_id, soft=False),
         )
-        .remote(node=member.name, host=member.address, root=str(root))
+        .remote(node=member.name, host=member.address, root=str(root), token=token)
     )
 
 

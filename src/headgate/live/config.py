@@ -21,9 +21,10 @@ _FILE = "config.json"
 class ControllerConfig:
     """All that a controller is told; `token` is the path of the Ray cluster's token file, if any.
 
-    `group` may use the socket beside its owner. A `foreign` Ray cluster was there before us and is
-    left alone when we end. Bandwidth is probed every `probe_period_s`; 0: only when nodes join.
-    Jobs that do not say so are kept for `keep_results_s` after their end; `inf` is for ever.
+    `group` may use the socket beside its owner; with `shared_account` also where nodes do not run
+    as root, so that all its jobs have the same rights. A `foreign` Ray cluster was there before us
+    and is left alone when we end. Bandwidth is probed every `probe_period_s`; 0: only when nodes
+    join. Jobs that do not say so are kept for `keep_results_s` after their end; `inf` is for ever.
     """
 
     policy: str
@@ -33,6 +34,7 @@ class ControllerConfig:
     queues: tuple[Queue, ...] = ()
     token: str | None = None
     group: str | None = None
+    shared_account: bool = False
     foreign: bool = False
     probe_period_s: float = PROBE_PERIOD_S
     keep_results_s: float = math.inf

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ import numpy as np
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.decision import Policy
 from headgate.decision.certified import Certified, Certifying
-from headgate.decision.door import refuse
 from headgate.decision.lookup import dataset_of, job_row, task_row
 from headgate.engine import drive
+from headgate.live.claims import Claims
 from headgate.live.config import PROBE_PERIOD_S
 from headgate.live.datasets import Puts
 from headgate.live.durable import DurableEngine
@@ -34,9 +34,13 @@ from headgate.live.expiry import Expiry
 from headgate.live.flight import fetch
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
+from headgate.live.private import secret
+from headgate.live.ray_nodes import in_short
+from headgate.live.records import program_of
 from headgate.live.replication import Replicator
-from headgate.live.shared import find_shared
+from headgate.live.shared import copy_shared
 from headgate.live.store import read_pieces
+from headgate.live.submission import Submissions
 from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
 from headgate.model import Dataset, Job, LogPiece, Queue, RunId, Shard, result_ids
@@ -45,13 +49,10 @@ from headgate.protocol import (
     DatasetRemoved,
     Event,
     JobCancelled,
-    JobSubmitted,
     NodeLost,
     QueueChanged,
     ReplicaLost,
 )
-from headgate.protocol.reasons import PolicyRefuses
-from headgate.spec import expand, load_job
 from headgate.state import JobState, Snapshot
 from headgate.state.life import ENDED, HOLDING
 
@@ -74,13 +75,16 @@ class Controller:
         seed: int,
         queues: Sequence[Queue],
         facts: dict[str, Any],
+        separate_users: bool = False,
+        check_users: bool = False,
         probe_period_s: float = PROBE_PERIOD_S,
         keep_results_s: float = math.inf,
     ) -> None:
         """Open the journal in `state`, rebuild the engine, and take up what was under way.
 
-        `policies(None)` makes the policy in force, `policies(text)` any other. `keep_results_s`
-        holds for jobs that do not say how long after their end they are kept.
+        `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users` is
+        as of `Membership`, `check_users` as of `Submissions`. `keep_results_s` holds for jobs that
+        do not say how long after their end they are kept.
         """
         self._state, self._facts, self._policies = state, facts, policies
         self._durable = DurableEngine(state / "journal.db")
@@ -88,34 +92,38 @@ class Controller:
         self.world = LiveWorld(
             policy=policies(None), seed=seed, root=state / "nodes", program_of=self._program_of
         )
+        self._token = token = secret(state / "shard-token")
         self._changed = threading.Condition()
         self._published = self._engine.snapshot()
+        view: dict[str, Any] = {"now": self.world.now, "snapshot": self.snapshot}
+        engine = {**view, "post": self.world.inbox.post}
         self.membership = Membership(
             root=state / "nodes",
             places=self.world.places,
-            post=self.world.inbox.post,
-            now=self.world.now,
-            snapshot=self.snapshot,
+            **engine,
+            token=token,
+            separate_users=separate_users,
             probe_period_s=probe_period_s,
         )
         self._replicator = Replicator(
             agents=self.membership.agents,
             reports=self.membership.reports,
             places=self.world.places,
-            post=self.world.inbox.post,
-            now=self.world.now,
-            snapshot=self.snapshot,
+            **engine,
         )
         self._keep_results_s = keep_results_s
-        self._expiry = Expiry(
-            default_s=keep_results_s,
-            post=self.world.inbox.post,
-            now=self.world.now,
-            snapshot=self.snapshot,
+        self._expiry = Expiry(default_s=keep_results_s, **engine)
+        self._puts = Puts(self.membership, token=token)
+        self._claims = Claims()
+        self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
+        self._submissions = Submissions(
+            claims=self._claims,
+            policy=self.world.policy,
+            handle=self._handle,
+            may_read=self.may_read,
+            check_users=check_users,
+            **view,
         )
-        self._puts = Puts(self.membership)
-        self._submitting = threading.Lock()
-        self._admins = {"root", pwd.getpwuid(os.geteuid()).pw_name}
         self._queues = queues
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
 
@@ -138,6 +146,7 @@ class Controller:
 
     def stop(self) -> None:
         """Stop scheduling and close the journal; what runs goes on running."""
+        self._submissions.close()
         self.world.inbox.close()
         self._thread.join(timeout=_STOP_S)
         self.world.close()
@@ -190,7 +199,7 @@ class Controller:
 
     def _program_of(self, job: str) -> str:
         names = self._engine.state.names
-        return names.jobs[names.job_rows[job]].program
+        return program_of(names.jobs[names.job_rows[job]])
 
     def _handle(self, events: Sequence[Event]) -> None:
         """Post facts of a user and wait until they are durable and handled.
@@ -254,68 +263,34 @@ class Controller:
 
     # --- jobs --------------------------------------------------------------------------------
 
-    def submit(self, text: str, *, user: str, key: str | None) -> str:
+    def submit(self, text: str, *, user: str, key: str | None, public: bool = False) -> str:
         """Submit a job file and return the job's id, once it is durable and handled."""
-        with self._submitting:
-            names = self._published.names
-            if key:
-                for job in reversed(names.jobs):
-                    if job.submission_key == key and job.user == user:
-                        return job.id
-            job = self._job(text, user=user, key=key or "")
-            self._handle([JobSubmitted(at=self.world.now(), job=job)])
-            return job.id
+        return self._submissions.submit(text, user=user, key=key, public=public)
 
     def check(self, text: str, *, user: str) -> str:
         """Do all that `submit` does short of submitting."""
-        return self._job(text, user=user, key="").id
+        return self._submissions.check(text, user=user)
 
-    def _job(self, text: str, *, user: str, key: str) -> Job:
-        view = self._published
-        job_file = load_job(text)
-        if job_file.queue not in view.names.queue_rows:
-            known = ", ".join(sorted(view.names.queue_rows))
-            problem = Problem(
-                path="queue",
-                problem=f"there is no queue '{job_file.queue}'",
-                hint=f"known: {known}",
-            )
-            raise SpecError([problem])
-        job = expand(
-            job_file,
-            job_id=f"{job_file.name}-{view.next_job}",
-            user=user,
-            datasets={name: dataset.shards for name, dataset in view.datasets.items()},
-            file_sizes=_sizes([f for data in job_file.data.values() for f in data.files or ()]),
-        )
-        if job.results_path and not Path(job.results_path).is_dir():
-            problem = Problem(
-                path="results.path",
-                problem=f"there is no directory '{job.results_path}'",
-                hint="make it on a path that all nodes see",
-            )
-            raise SpecError([problem])
-        nodes = [view.node(row) for row in view.live_nodes()]
-        queue = view.queue(view.names.queue_rows[job.queue])
-        reason = refuse(job, queue, nodes, self.world.policy)
-        if reason is not None:
-            code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
-            raise SpecError([Problem(path="", problem=str(reason))], code=code)
-        return replace(job, submission_key=key)
+    def may_read(self, owned: Job | Dataset, user: str) -> bool:
+        """Say whether a user may read what a job wrote, or a dataset."""
+        return owned.public or user == owned.user or user in self.admins
 
     def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
         """Cancel a job that has not ended; SpecError `not_found`, `forbidden`, `already_ended`."""
         view = self._published
         row = job_row(view, job)
-        if user not in (view.job(row).user, *self._admins):
+        if user not in (view.job(row).user, *self.admins):
             text = f"job {job} belongs to {view.job(row).user}"
             raise SpecError([Problem(path=job, problem=text)], code="forbidden")
         state = JobState(view.jobs.state[row])
         if state in (*ENDED, JobState.STOPPING):
-            text = f"job {job} is {state.name.lower()} already"
-            raise SpecError([Problem(path=job, problem=text)], code="already_ended")
-        if not dry_run:
-            self._handle([JobCancelled(at=self.world.now(), job=job, by=user)])
+            raise _ended_already(job, state)
+        if dry_run:
+            return
+        self._handle([JobCancelled(at=self.world.now(), job=job, by=user)])
+        after = self._published.jobs
+        if JobState(after.state[row]) in ENDED and after.message[row] != f"cancelled by {user}":
+            raise _ended_already(job, JobState(after.state[row]))  # before it was handled
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         """Return what a run has written from a byte offset on; the last attempt by default."""
@@ -340,7 +315,9 @@ class Controller:
         try:
             data = max(ray.get(calls, timeout=_AGENT_S), key=len)
         except RayError as error:
-            raise WorldError(f"the log cannot be read: {error}", code="unreachable") from error
+            log.warning("the log of %s/%d cannot be read: %s", job, ordinal, error)
+            text = f"the log cannot be read: {in_short(error)}"
+            raise WorldError(text, code="unreachable") from error
         return LogPiece(
             text=data.decode(errors="replace"),
             next_offset=offset + len(data),
@@ -368,9 +345,9 @@ class Controller:
                 raise SpecError([Problem(path=job, problem=text)], code="not_found")
             value = Shard(id=shard, size_bytes=view.shards.size_bytes[shard_row])
             places[value] = [view.node(n).id for n in holders]
-        return self._stream(places, view.job(row).results_path)
+        return self._stream(places, view.job(row))
 
-    def _stream(self, places: Mapping[Shard, Sequence[str]], results_path: str) -> Iterator[bytes]:
+    def _stream(self, places: Mapping[Shard, Sequence[str]], owner: Job) -> Iterator[bytes]:
         """Fetch shards from one of their nodes each, all before the first piece is returned.
 
         What no node gives is read on the job's shared path, if it has one.
@@ -383,11 +360,10 @@ class Controller:
                 try:
                     self._fetch(shard.id, nodes, to)
                 except WorldError as error:
-                    shared = find_shared(results_path, shard) if results_path else None
-                    if shared is None:
-                        where = f"{error}" + (f"; nor below {results_path}" if results_path else "")
+                    path = owner.results_path
+                    if not path or not copy_shared(path, shard, to, user=owner.user):
+                        where = f"{error}" + (f"; nor below {path}" if path else "")
                         raise WorldError(where, code="unreachable") from error
-                    to = shared
                 paths.append(to)
         except BaseException:
             directory.cleanup()
@@ -408,7 +384,7 @@ class Controller:
         for node in nodes:
             if node in known:
                 try:
-                    fetch(*known[node], shard, to)
+                    fetch(*known[node], shard, to, token=self._token)
                 except WorldError as error:
                     failure = error
                 else:
@@ -421,15 +397,20 @@ class Controller:
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str
     ) -> Mapping[str, Any]:
         """Place one shard of a dataset that is being put."""
-        return self._puts.put_shard(
-            dataset, index, pieces, replicas=replicas, user=user, view=self._published
-        )
+        with self._claims.using([dataset]):
+            return self._puts.put_shard(
+                dataset, index, pieces, replicas=replicas, user=user, snapshot=self.snapshot
+            )
 
-    def commit_dataset(self, dataset: str, *, shards: int, user: str) -> Dataset:
-        """Make a dataset visible, at once and durably."""
-        self._handle(self._puts.finished(dataset, shards, user=user, at=self.world.now()))
-        self._puts.committed(dataset, shards)
-        return self._published.datasets[dataset]
+    def commit_dataset(
+        self, dataset: str, *, shards: int, user: str, public: bool = False
+    ) -> Dataset:
+        """Make a dataset visible, at once and durably; everybody may read a public one."""
+        at, puts = self.world.now(), self._puts
+        with self._claims.using([dataset]):
+            with puts.committing(dataset, shards, user=user, public=public, at=at) as events:
+                self._handle(events)
+            return self._published.datasets[dataset]
 
     def abandon_dataset(self, dataset: str, *, user: str) -> None:
         """Remove what was placed of a dataset that will not be committed."""
@@ -437,13 +418,17 @@ class Controller:
 
     def remove_dataset(self, dataset: str, *, user: str, dry_run: bool = False) -> None:
         """Remove a dataset that no job in flight reads; `not_found`, `forbidden`, `in_use`."""
+        with self._claims.removing(dataset):
+            self._remove_dataset(dataset, user, dry_run=dry_run)
+
+    def _remove_dataset(self, dataset: str, user: str, *, dry_run: bool) -> None:
         view = self._published
         found = dataset_of(view, dataset)
-        if user not in (found.user, *self._admins):
+        if user not in (found.user, *self.admins):
             text = f"dataset {dataset} belongs to {found.user}"
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
         rows = [view.names.shard_rows[shard.id] for shard in found.shards]
-        self._refuse_in_use(view, dataset, set(rows))
+        self._refuse_in_use(view, found)
         if dry_run:
             return
         at = self.world.now()
@@ -456,11 +441,13 @@ class Controller:
         for row, nodes in holders.items():
             self._puts.remove(view.names.shards[row], nodes)
 
-    def _refuse_in_use(self, view: Snapshot, dataset: str, rows: set[int]) -> None:
-        for job in _in_flight(view):
-            if any(rows.intersection(view.reads(task)) for task in view.tasks_of(job)):
-                text = f"dataset {dataset} is read by {view.job(job).id}, which has not ended"
-                raise SpecError([Problem(path=dataset, problem=text)], code="in_use")
+    def _refuse_in_use(self, view: Snapshot, dataset: Dataset) -> None:
+        """Raise SpecError `in_use` for a dataset that a job reads; O(shards of jobs in flight)."""
+        shards = {shard.id for shard in dataset.shards}
+        for job in (view.job(row) for row in _in_flight(view)):
+            if any(shard.id in shards for shard in job.shards):
+                text = f"dataset {dataset.name} is read by {job.id}, which has not ended"
+                raise SpecError([Problem(path=dataset.name, problem=text)], code="in_use")
 
 
 def _not_taken_up(full: WorldError | None) -> WorldError:
@@ -474,12 +461,6 @@ def _in_flight(view: Snapshot) -> list[int]:
     return rows
 
 
-def _sizes(paths: Sequence[str]) -> dict[str, int]:
-    """Return the sizes of the plain files that are there."""
-    sizes = {}
-    for path in paths:
-        try:
-            sizes[path] = Path(path).stat().st_size
-        except OSError:
-            continue
-    return sizes
+def _ended_already(job: str, state: JobState) -> SpecError:
+    text = f"job {job} is {state.name.lower()} already"
+    return SpecError([Problem(path=job, problem=text)], code="already_ended")

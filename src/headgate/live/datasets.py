@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import NAME, NAME_FORM
 from headgate.live.flight import send
 from headgate.live.membership import Membership, dataset_shard
+from headgate.live.ray_nodes import in_short
 from headgate.live.split import Place, choose_nodes
 from headgate.live.store import StoredShard
 from headgate.model import Dataset
@@ -23,25 +24,32 @@ from headgate.state import Snapshot
 log = logging.getLogger(__name__)
 
 _COPY_S = 600.0
+_ALL = -1  # stands for every shard of a put that is being removed
 _IDLE_S = 900.0  # after that its shards are swept, and another user may take the name
 
 
 @dataclass(slots=True, kw_only=True)
 class _Put:
-    """One dataset on its way: by index, what was stored and on which nodes."""
+    """One dataset on its way: by index, what was stored and on which nodes.
+
+    Nothing of it changes while it is committed, which waits for all `moving` shards. One that is
+    `abandoned` keeps its name until these have gone.
+    """
 
     user: str
     touched_s: float  # when its user last asked for something, in monotonic seconds
-    calls: int = 0  # of its user that place shards just now
     shards: dict[int, tuple[StoredShard, tuple[str, ...]]] = field(default_factory=dict)
+    moving: set[int] = field(default_factory=set)
+    committing: bool = False
     abandoned: bool = False
 
 
 class Puts:
     """The puts under way; calls come from any thread and block while data moves."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, *, token: str) -> None:
         self._membership = membership
+        self._token = token
         self._puts: dict[str, _Put] = {}
         self._lock = threading.Lock()
         membership.being_put = self.under_way
@@ -56,37 +64,28 @@ class Puts:
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str,
-        view: Snapshot,
+        snapshot: Callable[[], Snapshot],
     ) -> Mapping[str, Any]:  # fmt: skip
         """Place one shard on `replicas` nodes; see `Controller.put_shard`."""
-        with self._claimed(dataset, user, view) as put:
-            return self._put_shard(put, dataset, index, pieces, replicas, view)
-
-    def _put_shard(
-        self, put: _Put, dataset: str, index: int, pieces: Iterator[bytes], replicas: int,
-        view: Snapshot,
-    ) -> Mapping[str, Any]:  # fmt: skip
-        places = self._places(view)
-        if not places:
-            raise WorldError("no node is up that could keep a shard", code="unreachable")
-        nodes = choose_nodes(index, places, replicas)
-        shard = dataset_shard(dataset, index, 0).id
-        try:
-            host, port = self._address(nodes[0])
-            stored = send(host, port, shard, pieces)
-            self._copy(shard, (host, port), nodes[1:])
-        except BaseException:
-            with self._lock:
-                put.shards.pop(index, None)
-            self.remove(shard, nodes)
-            raise
-        with self._lock:
-            put.shards[index] = (stored, nodes)
-            again = dataset in self._puts
-        if put.abandoned:  # while this shard was on its way; another put of the name replaces it
-            if not again:
+        with self._moving(dataset, index, user, snapshot) as put:
+            places = self._places(snapshot())
+            if not places:
+                raise WorldError("no node is up that could keep a shard", code="unreachable")
+            nodes = choose_nodes(index, places, replicas)
+            shard = dataset_shard(dataset, index, 0).id
+            try:
+                host, port = self._address(nodes[0])
+                stored = send(host, port, shard, pieces, token=self._token)
+                self._copy(shard, (host, port), nodes[1:])
+                with self._lock:
+                    if put.abandoned:
+                        raise SpecError(_about(dataset, "has been abandoned"), code="not_found")
+                    put.shards[index] = (stored, nodes)
+            except BaseException:
+                with self._lock:
+                    put.shards.pop(index, None)
                 self.remove(shard, nodes)
-            raise SpecError(_about(dataset, "has been abandoned"), code="not_found")
+                raise
         return {
             "shard": shard,
             "size_bytes": stored.size_bytes,
@@ -94,31 +93,53 @@ class Puts:
             "nodes": list(nodes),
         }
 
-    def finished(self, dataset: str, count: int, *, user: str, at: float) -> list[Event]:
-        """Return the facts that make a dataset visible; SpecError when shards are missing."""
+    @contextmanager
+    def _moving(
+        self, dataset: str, index: int, user: str, snapshot: Callable[[], Snapshot]
+    ) -> Iterator[_Put]:
+        """Claim a shard of a put, which begins with its first one."""
+        with self._lock:
+            put = self._claim(dataset, user, snapshot())
+            if index in put.moving:
+                raise SpecError(_about(dataset, f"shard {index} is on its way"), code="exists")
+            put.moving.add(index)
+        try:
+            yield put
+        finally:
+            self._moved(dataset, put, index)
+
+    def _moved(self, dataset: str, put: _Put, index: int) -> None:
+        """Let go of a shard; the last one of an abandoned put frees the name."""
+        with self._lock:
+            put.moving.discard(index)
+            put.touched_s = time.monotonic()
+            if put.abandoned and not put.moving:
+                del self._puts[dataset]
+
+    @contextmanager
+    def committing(
+        self, dataset: str, count: int, *, user: str, public: bool, at: float
+    ) -> Iterator[list[Event]]:
+        """Give the facts that make a dataset visible, which are handled inside.
+
+        The put ends then, and what an earlier one had left beyond its end is removed. SpecError
+        when shards are missing or on their way.
+        """
         with self._lock:
             put = self._puts.get(dataset)
             if put is None or put.user != user:
                 raise SpecError(_about(dataset, "is not being put by you"), code="not_found")
-            put.touched_s = time.monotonic()
-            missing = [i for i in range(count) if i not in put.shards]
-            if missing:
-                text = f"{len(missing)} of {count} shards have not been placed"
-                raise SpecError(_about(dataset, text), code="bad_spec")
-            shards = tuple(
-                dataset_shard(dataset, i, put.shards[i][0].size_bytes) for i in range(count)
-            )
-            value = Dataset(name=dataset, user=user, shards=shards)
-            events: list[Event] = [DatasetAdded(at=at, dataset=value)]
-            for index, shard in enumerate(shards):
-                nodes = put.shards[index][1]
-                events += [ReplicaAdded(at=at, shard=shard, node=node) for node in nodes]
-            return events
-
-    def committed(self, dataset: str, count: int) -> None:
-        """Close the books of a put, and remove what an earlier one had left beyond its end."""
+            _refuse_ending(dataset, put)
+            events = _commit(dataset, put, count, at, public=public)
+            put.committing = True
+        try:
+            yield events
+        except BaseException:
+            with self._lock:
+                put.committing = False
+            raise
         with self._lock:
-            put = self._puts.pop(dataset)
+            del self._puts[dataset]
         for index, (_, nodes) in put.shards.items():
             if index >= count:
                 self.remove(dataset_shard(dataset, index, 0).id, nodes)
@@ -129,11 +150,16 @@ class Puts:
             put = self._puts.get(dataset)
             if put is None or put.user != user:
                 return
-            del self._puts[dataset]
+            if put.abandoned:
+                return  # it goes as soon as the shards on their way have gone
+            _refuse_ending(dataset, put)
             put.abandoned = True
-            placed = dict(put.shards)
-        for index, (_, nodes) in placed.items():
-            self.remove(dataset_shard(dataset, index, 0).id, nodes)
+            put.moving.add(_ALL)  # another put of this name must not meet the removal
+        try:
+            for index, (_, nodes) in put.shards.items():
+                self.remove(dataset_shard(dataset, index, 0).id, nodes)
+        finally:
+            self._moved(dataset, put, _ALL)
 
     def remove(self, shard: str, nodes: tuple[str, ...]) -> None:
         """Delete a shard's replicas; a node that is gone sweeps its own when it comes back."""
@@ -149,33 +175,23 @@ class Puts:
             except RayError as error:
                 log.warning("%s on %s was not removed: %s", shard, node, error)
 
-    @contextmanager
-    def _claimed(self, dataset: str, user: str, view: Snapshot) -> Iterator[_Put]:
-        put = self._claim(dataset, user, view)
-        try:
-            yield put
-        finally:
-            with self._lock:
-                put.calls -= 1
-                put.touched_s = time.monotonic()
-
     def _claim(self, dataset: str, user: str, view: Snapshot) -> _Put:
+        """Return a user's put of a dataset, a new one if there is none; the lock is held."""
         if not NAME.fullmatch(dataset):
             problem = f"'{dataset}' is not a name"
             raise SpecError([Problem(path="name", problem=problem, hint=f"use {NAME_FORM}")])
         if dataset in view.datasets:
             raise SpecError(_about(dataset, "is there already", "headgate data rm"), code="exists")
-        with self._lock:
-            now_s = time.monotonic()
-            put = self._puts.setdefault(dataset, _Put(user=user, touched_s=now_s))
-            if put.user != user:
-                if not _idle(put):
-                    raise SpecError(_about(dataset, f"is being put by {put.user}"), code="exists")
-                # left by a client that died; its shards are replaced, or swept in time
-                put = self._puts[dataset] = _Put(user=user, touched_s=now_s)
-            put.touched_s = now_s
-            put.calls += 1
-            return put
+        now_s = time.monotonic()
+        put = self._puts.setdefault(dataset, _Put(user=user, touched_s=now_s))
+        _refuse_ending(dataset, put)
+        if put.user != user:
+            if not _idle(put):
+                raise SpecError(_about(dataset, f"is being put by {put.user}"), code="exists")
+            # left by a client that died; its shards are replaced, or swept in time
+            put = self._puts[dataset] = _Put(user=user, touched_s=now_s)
+        put.touched_s = now_s
+        return put
 
     def _places(self, view: Snapshot) -> list[Place]:
         places = []
@@ -203,12 +219,37 @@ class Puts:
         except KeyError as error:
             raise _gone(error.args[0]) from error
         except RayError as error:
-            text = f"{shard} could not be copied to {', '.join(nodes)}: {error}"
+            log.warning("%s could not be copied: %s", shard, error)
+            text = f"{shard} could not be copied to {', '.join(nodes)}: {in_short(error)}"
             raise WorldError(text, code="unreachable") from error
 
 
 def _idle(put: _Put) -> bool:
-    return not put.calls and time.monotonic() - put.touched_s >= _IDLE_S
+    busy = put.moving or put.committing or put.abandoned
+    return not busy and time.monotonic() - put.touched_s >= _IDLE_S
+
+
+def _refuse_ending(dataset: str, put: _Put) -> None:
+    if put.committing or put.abandoned:
+        text = f"is being {'committed' if put.committing else 'abandoned'}"
+        raise SpecError(_about(dataset, text, "try again in a moment"), code="exists")
+
+
+def _commit(dataset: str, put: _Put, count: int, at: float, *, public: bool) -> list[Event]:
+    """Return the facts that make a put visible; SpecError when shards are missing."""
+    if put.moving:
+        text = f"{len(put.moving)} of its shards are on their way"
+        raise SpecError(_about(dataset, text), code="bad_spec")
+    missing = sum(i not in put.shards for i in range(count))
+    if missing:
+        text = f"{missing} of {count} shards have not been placed"
+        raise SpecError(_about(dataset, text), code="bad_spec")
+    shards = tuple(dataset_shard(dataset, i, put.shards[i][0].size_bytes) for i in range(count))
+    value = Dataset(name=dataset, user=put.user, shards=shards, public=public)
+    events: list[Event] = [DatasetAdded(at=at, dataset=value)]
+    for index, shard in enumerate(shards):
+        events += [ReplicaAdded(at=at, shard=shard, node=node) for node in put.shards[index][1]]
+    return events
 
 
 def _gone(node: str) -> WorldError:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
+import stat
+import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,14 +23,17 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from headgate.base.errors import WorldError
-from headgate.live.flight import fetch_best
+from headgate.live.account import Account, account_for
+from headgate.live.flight import FILE_PREFIX, fetch_best
+from headgate.live.private import PRIVATE_UMASK, make_passage, make_private, remove_tree
 from headgate.live.process import WorkerProcess
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.shared import find_shared
-from headgate.live.store import ShardStore
+from headgate.live.store import PIECE_BYTES, ShardStore
 from headgate.model import Locality, Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
 
+_OUTPUT = "output"
 _TAIL_BYTES = 4096
 _TAIL_LINES = 20
 _T = TypeVar("_T")
@@ -38,6 +42,11 @@ _T = TypeVar("_T")
 def shards_directory(root: Path, node: str) -> Path:
     """Return where a node keeps its shards, below the directory that Headgate has on it."""
     return root / node / "shards"
+
+
+def token_path(root: Path, node: str) -> Path:
+    """Return the file with the token that the shard services of the cluster ask for."""
+    return root / node / "shard-token"
 
 
 def logs_directory(root: Path, node: str) -> Path:
@@ -79,7 +88,9 @@ class Executor:
     def __init__(self, *, job: str, node: str, root: str, linger_s: float = 1.0) -> None:
         """Open the node's store; idle workers end after `linger_s`, as they may hold GPU memory."""
         self._root, self._node, self._linger_s = Path(root), node, linger_s
-        self._scratch = scratch_directory(self._root, node) / quote(job, safe="")
+        os.umask(PRIVATE_UMASK)  # no other user looks into what Headgate writes on a node
+        make_passage(self._root, node)
+        self._scratch = make_passage(scratch_directory(self._root, node), quote(job, safe=""))
         self._store = ShardStore(shards_directory(self._root, node))
         self._threads = ThreadPoolExecutor(32, thread_name_prefix="read")
         self._runs: dict[RunId, _Run] = {}
@@ -117,7 +128,7 @@ class Executor:
         for worker in tuple(self._idle):
             self._retire(worker)
         await asyncio.gather(*self._retiring.values(), return_exceptions=True)
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        await self._in_thread(lambda: remove_tree(self._scratch))
 
     async def _carry_out(self, launch: LaunchRecord) -> OutcomeRecord:
         """Carry a run through to its outcome, whatever happens on the way."""
@@ -149,25 +160,22 @@ class Executor:
                 message=str(error) if known else f"{type(error).__name__}: {error}",
                 usage=run.usage,
             )
-        done_with = [directory]
+        await self._in_thread(lambda: remove_tree(directory))
         if outcome.kind is OutcomeKind.FINISHED and (checkpoint := _checkpoint(launch)):
-            done_with.append(checkpoint)
-        await self._in_thread(lambda: _remove(done_with))
+            await self._in_thread(lambda: _remove_as(launch.program.user, checkpoint))
         return outcome
 
     async def _read_and_run(
         self, launch: LaunchRecord, run: _Run, directory: Path
     ) -> tuple[int, ...]:
         """Read the shards, run the program, keep its result; return the sizes of its parts."""
+        account = await self._in_thread(lambda: self._account(launch.program.user))
         log = log_path(self._root, self._node, launch.run)
         await self._in_thread(lambda: _make_directories(directory, log.parent))
-        checkpoint = _checkpoint(launch)
-        if checkpoint is not None:
-            first = launch.run.attempt == 1
-            await self._in_thread(lambda: _make_checkpoint(checkpoint, first=first))
         shards = await self._read_shards(launch, run, directory)
+        await self._in_thread(lambda: os.chown(directory, account.uid, account.gid))
         program = launch.program
-        output = directory / "output"
+        output = directory / _OUTPUT
         outputs = [output]
         if program.parts > 1:
             outputs = [directory / f"output-{part}" for part in range(program.parts)]
@@ -179,28 +187,46 @@ class Executor:
             "params": dict(program.params),
             "gpus": launch.gpus,
             "shards": [str(shard) for shard in shards],
+            "files": [
+                read.shard.id.removeprefix(FILE_PREFIX)
+                for read in launch.reads
+                if read.shard.id.startswith(FILE_PREFIX)
+            ],
             "output": str(output),
             "outputs": [str(part) for part in outputs],
             "directory": str(directory),
-            "log": str(log),
-            "checkpoint": str(checkpoint or ""),
+            "checkpoint": str(_checkpoint(launch) or ""),
+            "first": launch.run.attempt == 1,
         }
-        await self._run_in_worker(launch, request, log)
-        if output not in outputs and output.exists():
-            problem = f"it wrote one result, and {program.parts} parts are read: write 'outputs'"
-            raise _RunError(problem, FailureKind.ERROR)
+        await self._run_in_worker(launch, account, request, log)
         results = result_ids(launch.run.job, launch.run.ordinal, program.parts)
-        return await self._in_thread(lambda: self._keep_result(results, outputs))
+        return await self._in_thread(lambda: self._keep_result(results, outputs, account.uid))
 
-    def _keep_result(self, results: Sequence[str], outputs: Sequence[Path]) -> tuple[int, ...]:
-        """Move a result into the store, replacing one of an earlier run; return its sizes."""
+    def _account(self, user: str) -> Account:
+        try:
+            return account_for(user)
+        except WorldError as error:
+            raise _RunError(f"{error} on node {self._node}", FailureKind.ERROR) from error
+
+    def _keep_result(
+        self, results: Sequence[str], outputs: Sequence[Path], uid: int
+    ) -> tuple[int, ...]:
+        """Copy a result into the store, replacing one of an earlier run; return its sizes.
+
+        It is copied, as what its user left behind may still have the file open.
+        """
+        whole = outputs[0].with_name(_OUTPUT)
+        if whole not in outputs and os.path.lexists(whole):
+            problem = f"it wrote one result, and {len(outputs)} parts are read: write 'outputs'"
+            raise _RunError(problem, FailureKind.ERROR)
         for output in outputs:
-            if not output.exists():
-                output.touch()  # a task without a result has an empty one, so that it can be read
-            if not output.is_file():
-                raise _RunError("its output is not a file", FailureKind.ERROR)
-        kept = zip(results, outputs, strict=True)
-        return tuple(self._store.adopt(result, output).size_bytes for result, output in kept)
+            with _opened(output, uid):
+                pass  # all parts are there as they should be, or none is kept
+        sizes = []
+        for result, output in zip(results, outputs, strict=True):
+            with _opened(output, uid) as pieces:
+                sizes.append(self._store.put(result, pieces).size_bytes)
+        return tuple(sizes)
 
     async def _read_shards(self, launch: LaunchRecord, run: _Run, directory: Path) -> list[Path]:
         """Read the shards one after the other, counting bytes and time."""
@@ -224,10 +250,11 @@ class Executor:
 
     def _fetch(self, launch: LaunchRecord, read: Read, to: Path) -> tuple[Path, int, int]:
         try:
-            return fetch_best(read, launch.addresses, self._store, to)
+            token = token_path(self._root, self._node).read_text()
+            return fetch_best(read, launch.addresses, self._store, to, token=token)
         except WorldError as error:
-            shared = launch.program.results_path
-            if shared and (path := find_shared(shared, read.shard)) is not None:
+            shared, user = launch.program.results_path, launch.program.user
+            if shared and (path := find_shared(shared, read.shard, user=user)) is not None:
                 return path, Locality.CLUSTER, read.shard.size_bytes
             # replicas that vanished are not the program's doing; a plain file's absence may be
             lost = read.sources and error.code == "shard_unreadable"
@@ -235,21 +262,25 @@ class Executor:
             raise _RunError(str(error), failure) from error
 
     async def _run_in_worker(
-        self, launch: LaunchRecord, request: dict[str, object], log: Path
+        self, launch: LaunchRecord, account: Account, request: dict[str, object], log: Path
     ) -> None:
-        worker = await self._worker_for(launch, log)
+        opened = _open_log(log, account)
         try:
-            error = await worker.run(request)
-        except asyncio.CancelledError:
-            await worker.end()
-            raise
+            worker = await self._worker_for(launch, account, opened)
+            try:
+                error = await worker.run(request, opened)
+            except BaseException:  # it is stopped, or what it answers makes no sense
+                await worker.end()
+                raise
+        finally:
+            os.close(opened)
         if error:
             await worker.end()  # whatever the failure left behind goes with it
             raise _RunError(f"{error}\n{_tail(log)}".strip(), FailureKind.ERROR)
         self._idle.append(worker)
         asyncio.get_running_loop().call_later(self._linger_s, self._end_idle, worker, worker.runs)
 
-    async def _worker_for(self, launch: LaunchRecord, log: Path) -> WorkerProcess:
+    async def _worker_for(self, launch: LaunchRecord, account: Account, log: int) -> WorkerProcess:
         """Return an idle worker with these GPUs and settings, or a new one.
 
         Idle workers that hold any of these GPUs under other settings have ended by then.
@@ -264,7 +295,7 @@ class Executor:
         in_the_way = [end for w, end in self._retiring.items() if set(w.gpus) & set(gpus)]
         if in_the_way:  # `wait` leaves them alone when this run is stopped meanwhile
             await asyncio.wait(in_the_way)
-        return await WorkerProcess.start(gpus, envs, log)
+        return await WorkerProcess.start(account, gpus, envs, log)
 
     def _end_idle(self, worker: WorkerProcess, runs: int) -> None:
         if worker in self._idle and worker.runs == runs:
@@ -285,14 +316,62 @@ async def _stopped_early(run: RunId) -> OutcomeRecord:
 
 
 def _make_directories(scratch: Path, logs: Path) -> None:
-    shutil.rmtree(scratch, ignore_errors=True)  # of an executor that died
-    scratch.mkdir(parents=True)
-    logs.mkdir(parents=True, exist_ok=True)
+    remove_tree(scratch)  # of an executor that died
+    scratch.mkdir(mode=0o700)  # ours until the shards are in it, then its user's
+    make_private(logs)
 
 
-def _remove(directories: Sequence[Path]) -> None:
-    for directory in directories:
-        shutil.rmtree(directory, ignore_errors=True)
+def _open_log(path: Path, account: Account) -> int:
+    """Open the log of a run, which belongs to its user, in a directory that only we may enter."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    os.fchown(descriptor, account.uid, account.gid)
+    return descriptor
+
+
+@contextmanager
+def _opened(output: Path, uid: int) -> Iterator[Iterator[bytes]]:
+    """Open a result file and give its content in pieces; nothing where there is no file.
+
+    It must be a regular file of the run's user: never a link, which could lead to what only we may
+    read.
+    """
+    try:
+        descriptor = os.open(output, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        yield iter(())  # a task without a result has an empty one, so that it can be read
+        return
+    except OSError as error:
+        raise _no_result(output) from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != uid:
+            raise _no_result(output)
+        yield _pieces(descriptor, found.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def _pieces(descriptor: int, size_bytes: int) -> Iterator[bytes]:
+    """Yield what a file holds now: no more, though its user may go on writing without end."""
+    while size_bytes and (piece := os.read(descriptor, min(size_bytes, PIECE_BYTES))):
+        size_bytes -= len(piece)
+        yield piece
+
+
+def _no_result(output: Path) -> _RunError:
+    problem = f"its result '{output.name}' is not a file of its user (links are not followed)"
+    return _RunError(problem, FailureKind.ERROR)
+
+
+def _remove_as(user: str, directory: Path) -> None:
+    """Remove a directory on a path that its user gave, with no more than that user's rights."""
+    subprocess.run(
+        ["rm", "-rf", "--", directory],
+        **account_for(user).options(),
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def _checkpoint(launch: LaunchRecord) -> Path | None:
@@ -300,18 +379,6 @@ def _checkpoint(launch: LaunchRecord) -> Path | None:
     if not launch.program.checkpoint:
         return None
     return Path(launch.program.checkpoint, f"{quote(launch.run.job, safe='')}.{launch.run.ordinal}")
-
-
-def _make_checkpoint(place: Path, *, first: bool) -> None:
-    """See to it that there is a place for a task's checkpoint, an empty one for its first run."""
-    try:
-        if first:
-            with suppress(FileNotFoundError):
-                shutil.rmtree(place)  # of another job that had this name
-        place.mkdir(exist_ok=True)  # without parents: made here, they would be on this node alone
-    except OSError as error:
-        problem = f"there is no place for its checkpoint: {error}"
-        raise _RunError(problem, FailureKind.ERROR) from error
 
 
 def _tail(log: Path) -> str:

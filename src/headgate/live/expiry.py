@@ -89,7 +89,7 @@ class Expiry:
         if not job.results_path:
             return True
         try:
-            removal = asyncio.to_thread(remove_shared, job.results_path, job.id)
+            removal = asyncio.to_thread(remove_shared, job.results_path, job.id, user=job.user)
             await asyncio.wait_for(removal, _REMOVED_S)
         except (OSError, TimeoutError) as error:
             log.warning(

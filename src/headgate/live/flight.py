@@ -2,10 +2,14 @@
 
 A shard travels as record batches of one binary column with pieces of about 1 MiB, so neither side
 ever holds a whole shard. Its checksum travels with it, and whoever writes the bytes down checks it.
+
+Every call carries the cluster's token, which only Headgate's own processes have; a service answers
+no call without it. The token and the shards travel unencrypted.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import struct
@@ -23,6 +27,7 @@ from pyarrow import flight
 from headgate.base.errors import WorldError
 from headgate.live.store import (
     PIECE_BYTES,
+    READ_ONLY,
     ShardStore,
     StoredShard,
     disk_errors,
@@ -34,6 +39,7 @@ from headgate.model import Locality, Read
 
 FILE_PREFIX = "file:"
 _SCHEMA = pa.schema([("piece", pa.binary())])
+_HEADER, _SCHEME = "authorization", "Bearer "
 _ANSWER_S = 5.0
 _STALL_S = 10.0
 _FIRST_PAUSE_S = 0.2
@@ -51,10 +57,13 @@ class Fetched(NamedTuple):
 class ShardServer:
     """Serves one store from threads of this process until closed."""
 
-    def __init__(self, store: ShardStore, host: str, port: int = 0) -> None:
-        """Listen on host and port, 0 for any free one; WorldError `port_in_use`."""
+    def __init__(self, store: ShardStore, host: str, port: int = 0, *, token: str) -> None:
+        """Listen on host and port, 0 for any free one; WorldError `port_in_use`.
+
+        Calls that do not carry the token are refused.
+        """
         try:
-            self._server = _Service(store, f"grpc://{host}:{port}")
+            self._server = _Service(store, f"grpc://{host}:{port}", token)
         except (pa.ArrowException, OSError) as error:
             raise WorldError(
                 f"the shard service cannot listen on {host}:{port}: {error}", code="port_in_use"
@@ -74,9 +83,42 @@ class ShardServer:
         self._thread.join(_ANSWER_S)  # a reader that hangs keeps its thread, not us
 
 
+class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ships no types
+    """Refuses every call that does not carry the token."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._wanted = f"{_SCHEME}{token}".encode()
+
+    def start_call(self, info: Any, headers: Mapping[str, Any]) -> None:  # noqa: ARG002  # theirs
+        given = headers.get(_HEADER, ())  # gRPC has names of headers in small letters
+        if len(given) != 1 or not hmac.compare_digest(_bytes(given[0]), self._wanted):
+            raise flight.FlightUnauthenticatedError("this shard service belongs to a Headgate")
+
+
+class _Pass(flight.ClientMiddlewareFactory):  # type: ignore[misc]  # pyarrow ships no types
+    """Gives every call of a connection the token."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token
+
+    def start_call(self, info: Any) -> _WithToken:  # noqa: ARG002  # pyarrow's signature
+        return _WithToken(self._token)
+
+
+class _WithToken(flight.ClientMiddleware):  # type: ignore[misc]  # pyarrow ships no types
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token
+
+    def sending_headers(self) -> dict[str, str]:
+        return {_HEADER: f"{_SCHEME}{self._token}"}
+
+
 class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships no types
-    def __init__(self, store: ShardStore, location: str) -> None:
-        super().__init__(location)
+    def __init__(self, store: ShardStore, location: str, token: str) -> None:
+        super().__init__(location, middleware={"token": _Gate(token)})
         self.closing = threading.Event()
         self._store = store
         self._lock = threading.Lock()
@@ -133,20 +175,25 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships 
             return [_encode(shard)]
 
 
-def stat(host: str, port: int, shard_id: str) -> StoredShard:
-    """Ask a node for a shard's size and checksum; WorldError `shard_absent`, `unreachable`."""
-    with _client(host, port) as client:
+def stat(host: str, port: int, shard_id: str, *, token: str) -> StoredShard:
+    """Ask a node for a shard's size and checksum; WorldError `shard_absent`, `unreachable`.
+
+    A node of another cluster, whose token is not this one, refuses with WorldError `forbidden`.
+    """
+    with _client(host, port, token) as client:
         return _act(client, "stat", shard_id)
 
 
-def fetch(host: str, port: int, shard_id: str, to: Path, *, reader: str = "copy") -> int:
+def fetch(
+    host: str, port: int, shard_id: str, to: Path, *, token: str, reader: str = "copy"
+) -> int:
     """Stream a shard from a node into the file `to`, which appears whole or not; return its bytes.
 
     WorldError `shard_absent` (also when the node finds its replica corrupt), `shard_changed` (on
     the way), `unreachable` (also for a node that sends nothing for 10 to 20 s) or `disk_full`.
-    `reader` is what the server counts the bytes under.
+    `reader` is what the server counts the bytes under. Any user may read the file, none change it.
     """
-    with _client(host, port) as client:
+    with _client(host, port, token) as client:
         said = _act(client, "stat", shard_id)
         ticket = flight.Ticket(json.dumps({"shard": shard_id, "reader": reader}).encode())
         stream = client.do_get(ticket)
@@ -162,6 +209,7 @@ def fetch(host: str, port: int, shard_id: str, to: Path, *, reader: str = "copy"
                     code="shard_changed",
                 )
             with disk_errors(to.parent):
+                os.fchmod(descriptor, READ_ONLY)
                 Path(name).replace(to)
         finally:
             os.close(descriptor)
@@ -169,7 +217,9 @@ def fetch(host: str, port: int, shard_id: str, to: Path, *, reader: str = "copy"
     return said.size_bytes
 
 
-def time_transfer(host: str, port: int, shard_id: str, where: Path, *, limit_s: float) -> float:
+def time_transfer(
+    host: str, port: int, shard_id: str, where: Path, *, token: str, limit_s: float
+) -> float:
     """Stream a shard from a node to the disk of the folder `where`; return bytes per second.
 
     It is written down and summed up like one that is fetched, then forgotten; the server counts it
@@ -177,7 +227,7 @@ def time_transfer(host: str, port: int, shard_id: str, where: Path, *, limit_s: 
     `limit_s` what has come by then counts, and at least one piece: slower cannot be told.
     WorldError as of `fetch`.
     """
-    with _client(host, port) as client, tempfile.TemporaryFile(dir=where) as draft:
+    with _client(host, port, token) as client, tempfile.TemporaryFile(dir=where) as draft:
         _act(client, "stat", shard_id)  # who does not answer is not slow
         ticket = flight.Ticket(json.dumps({"shard": shard_id, "reader": "probe"}).encode())
         started_s = time.monotonic()
@@ -194,6 +244,7 @@ def send(
     shard_id: str,
     source: Path | Iterable[bytes],
     *,
+    token: str,
     timeout_s: float = 600.0,
 ) -> StoredShard:
     """Stream a file or chunks to a node as one shard, checked there before it appears.
@@ -202,7 +253,7 @@ def send(
     """
     chunks = read_pieces(source) if isinstance(source, Path) else source
     digest = new_digest()
-    with _client(host, port) as client:
+    with _client(host, port, token) as client:
         writer, answers = client.do_put(
             flight.FlightDescriptor.for_path(shard_id),
             _SCHEMA,
@@ -228,10 +279,13 @@ def fetch_best(
     local: ShardStore | None,
     to: Path,
     patience_s: float = 30.0,
+    *,
+    token: str,
 ) -> Fetched:
-    """Give a file with the shard's bytes: the local replica in place, or a copy fetched to `to`.
+    """Make `to` a file with the shard's bytes: the local replica under another name, or a copy.
 
-    A plain file (`file:PATH`, no sources) is opened in place. Otherwise the sources are tried in
+    A plain file (`file:PATH`, no sources) is left where it is, for its reader to open: it has the
+    rights to. Otherwise the sources are tried in
     order, again and again with growing pauses while `patience_s` lasts; a source that answers that
     it has no such shard, or a corrupt one, is not asked again. When none is left or patience
     ends: WorldError `shard_unreadable` with every source's last error. A full disk here ends it at
@@ -239,10 +293,10 @@ def fetch_best(
     """
     shard_id = read.shard.id
     if not read.sources and shard_id.startswith(FILE_PREFIX):
-        return _open_in_place(shard_id)
+        path = Path(shard_id.removeprefix(FILE_PREFIX))
+        return Fetched(path, Locality.CLUSTER, read.shard.size_bytes)
     if local is not None and local.verify(shard_id):
-        path = local.path(shard_id)
-        return Fetched(path, Locality.NODE, path.stat().st_size)
+        return Fetched(to, Locality.NODE, local.share(shard_id, to))
     until = time.monotonic() + patience_s
     pause_s = _FIRST_PAUSE_S
     errors = {node: "its address is not known" for node in read.sources if node not in addresses}
@@ -251,7 +305,9 @@ def fetch_best(
         for node in tuple(sources):
             host, port = addresses[node]
             try:
-                size_bytes = fetch(host, port, shard_id, to, reader=read.locality.label)
+                size_bytes = fetch(
+                    host, port, shard_id, to, token=token, reader=read.locality.label
+                )
             except WorldError as error:
                 if error.code in ("disk_full", "shard_store"):
                     raise
@@ -264,17 +320,6 @@ def fetch_best(
             raise _unreadable(read, errors)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-
-def _open_in_place(shard_id: str) -> Fetched:
-    path = Path(shard_id.removeprefix(FILE_PREFIX))
-    try:
-        size_bytes = path.stat().st_size
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        raise WorldError(f"cannot read '{path}': {error}", code="shard_unreadable") from error
-    return Fetched(path, Locality.CLUSTER, size_bytes)
 
 
 def _unreadable(read: Read, errors: Mapping[str, str]) -> WorldError:
@@ -322,12 +367,17 @@ def _cancelled_when_stalled(cancel: Callable[[], None]) -> Iterator[Callable[[],
 
 
 @contextmanager
-def _client(host: str, port: int) -> Iterator[Any]:
+def _client(host: str, port: int, token: str) -> Iterator[Any]:
     """Give a connection; what goes wrong on it comes out as the WorldError that the node meant."""
     direct = [("grpc.enable_http_proxy", 0)]  # nodes speak to each other, not to the outside
-    client = flight.connect(f"grpc://{host}:{port}", generic_options=direct)
+    client = flight.connect(
+        f"grpc://{host}:{port}", generic_options=direct, middleware=[_Pass(token)]
+    )
     try:
         yield client
+    except flight.FlightUnauthenticatedError as error:
+        problem = "the shard service there is not of this cluster: it refuses our token"
+        raise WorldError(f"{host}:{port}: {problem}", code="forbidden") from error
     except flight.FlightError as error:
         if error.extra_info:
             told = json.loads(error.extra_info)
@@ -370,6 +420,10 @@ def _flight_errors() -> Iterator[None]:
     except WorldError as error:
         told = {"code": error.code, "message": str(error)}
         raise flight.FlightServerError(str(error), json.dumps(told).encode()) from error
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
 
 
 def _encode(shard: StoredShard) -> bytes:

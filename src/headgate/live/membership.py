@@ -33,6 +33,10 @@ log = logging.getLogger(__name__)
 _LOOK_S = 1.0
 _REPORT_EVERY = 3  # looks
 _ANSWER_S = 20.0
+_SHARED = (
+    "node %s is left out: Headgate runs there as uid %s, not as root, so the jobs of all users "
+    "would have the same rights (run Ray there as root, or headgate up --shared-account)"
+)
 
 
 class Membership:
@@ -46,13 +50,22 @@ class Membership:
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
         snapshot: Callable[[], Snapshot],
+        token: str,
+        separate_users: bool = False,
         probe_period_s: float = PROBE_PERIOD_S,
     ) -> None:
+        """Agents serve shards to whom has the token.
+
+        With `separate_users` only nodes join where Headgate runs as root and can be each user.
+        """
         self.reports: dict[str, dict[str, Any]] = {}
         self.agents: dict[str, Any] = {}
         # datasets on their way, which no sweep may touch
         self.being_put: Callable[[], Collection[str]] = tuple
         self._root = root
+        self._token = token
+        self._separate_users = separate_users
+        self._left_out: set[str] = set()
         self._places = places
         places.look_at = self.look_at
         self._post = post
@@ -137,19 +150,22 @@ class Membership:
             return await self._take_in(member)
         except (RayError, ValueError) as error:  # ValueError: a dying agent has the name
             log.warning("node %s could not be met: %s", member.name, error)
-        except (
-            Exception
-        ):  # the outside fails in many ways, and the other nodes are met all the same
+        except Exception:  # it may fail in any way, and the other nodes are met all the same
             log.exception("node %s could not be met", member.name)
         return False
 
     async def _take_in(self, member: Member) -> bool:
         """Start a node's agent and, once it answers, let the engine know; say whether it joined."""
-        agent = await asyncio.to_thread(start_agent, member, self._root)
+        agent = await asyncio.to_thread(start_agent, member, self._root, token=self._token)
         before = _kept(self._snapshot())
         report = await self._report(member.name, agent)
         if report is None:
             return False  # met again at the next look
+        if self._separate_users and report.uid != 0:
+            if member.ray_id not in self._left_out:
+                log.error(_SHARED, member.name, report.uid)
+                self._left_out.add(member.ray_id)
+            return False
         self._places.members[member.name] = member
         self._places.addresses[member.name] = (report.host, report.port)
         self.agents[member.name] = agent

@@ -6,92 +6,126 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+from headgate.live import account as accounts
+from headgate.live import guard
+from headgate.live.account import Account
+
 _LONGEST_ANSWER = 1 << 20
+_END_S = 10.0
+_MARK = "HEADGATE_RAY_NODE"  # what belongs to a virtual node carries it: see ray_nodes
 
 
 class WorkerProcess:
-    """A process that leads a group and runs one task at a time on the GPUs that it sees."""
+    """A process of a user that runs one task at a time on the GPUs that it sees."""
 
     def __init__(
         self,
         process: Process,
+        requests: socket.socket,
         answers: asyncio.StreamReader,
         gpus: tuple[int, ...],
         envs: dict[str, str],
     ) -> None:
         """See `start`."""
-        self._process, self._answers = process, answers
+        self._process, self._requests, self._answers = process, requests, answers
         self.gpus, self.envs = gpus, envs
         self.runs = 0
 
     @classmethod
-    async def start(cls, gpus: tuple[int, ...], envs: dict[str, str], log: Path) -> WorkerProcess:
-        """Start a worker; what it says before its first task goes to `log`."""
+    async def start(
+        cls, account: Account, gpus: tuple[int, ...], envs: dict[str, str], log: int
+    ) -> WorkerProcess:
+        """Start a worker under a guard; what it says before its first task goes to `log`."""
+        ours, theirs = socket.socketpair()
         read_end, write_end = os.pipe()
+        passed = (theirs.fileno(), write_end)
+        order = {
+            "command": [
+                accounts.INTERPRETER,
+                "-P",
+                "-m",
+                "headgate.live.worker",
+                *map(str, passed),
+            ],
+            "options": account.options(_settings(gpus, envs)),
+            "pass_fds": passed,
+            "answers": write_end,
+        }
         try:
-            with log.open("ab") as file:
-                process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "headgate.live.worker", str(write_end)),
-                    stdin=PIPE,
-                    stdout=file,
-                    stderr=file,
-                    pass_fds=(write_end,),
-                    start_new_session=True,
-                    env=_environment(gpus, envs),
-                )
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", guard.__file__),
+                stdin=PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=passed,
+                start_new_session=True,
+                env={},
+            )
+        except BaseException:
+            ours.close()
+            os.close(read_end)
+            raise
         finally:
+            theirs.close()
             os.close(write_end)
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(order).encode() + b"\n")
         answers = asyncio.StreamReader(limit=_LONGEST_ANSWER)
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(answers), os.fdopen(read_end, "rb")
         )
-        return cls(process, answers, gpus, envs)
+        return cls(process, ours, answers, gpus, envs)
 
     @property
     def alive(self) -> bool:
         """Whether the process has not ended yet."""
         return self._process.returncode is None
 
-    async def run(self, request: Mapping[str, Any]) -> str:
-        """Run one task; return what went wrong, or nothing."""
+    async def run(self, request: Mapping[str, Any], log: int) -> str:
+        """Run one task, whose output goes to the descriptor `log`; return what went wrong."""
         self.runs += 1
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        with suppress(ConnectionError):  # it died: its end is told below
-            await self._process.stdin.drain()
-        answer = asyncio.create_task(self._answers.readline())
-        end = asyncio.create_task(self._process.wait())
-        try:
-            await asyncio.wait((answer, end), return_when=asyncio.FIRST_COMPLETED)
-            if answer.done() and answer.result():
-                return str(json.loads(answer.result())["error"])
-            status = await end
-        finally:
-            answer.cancel()
-            end.cancel()
+        with suppress(ConnectionError):  # it died: its end is reported below
+            socket.send_fds(self._requests, [b"\0"], [log])
+            text = json.dumps(request).encode() + b"\n"
+            await asyncio.to_thread(self._requests.sendall, text)
+        line = await self._answers.readline()
+        if not line:
+            return f"the task's guard ended with exit status {await self._process.wait()}"
+        answer = json.loads(line)
+        if "error" in answer:
+            return str(answer["error"])
+        status = int(answer["status"])
         if status < 0:
             return f"the task's process was ended by {signal.Signals(-status).name}"
         return f"the task's process ended with exit status {status}"
 
     async def end(self) -> None:
-        """Kill the whole group: its guard keeps the group's number ours even when it died."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
+        """End the process and all that it has started, even what left its session."""
+        with suppress(OSError):  # it is closed already
+            self._requests.shutdown(socket.SHUT_RDWR)  # ends a request that is being sent, too
+        self._requests.close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), _END_S)
+        except TimeoutError:  # something it waits for cannot be killed, such as a hanging disk
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            await self._process.wait()
 
 
-def _environment(gpus: tuple[int, ...], envs: Mapping[str, str]) -> dict[str, str]:
-    """Return a task's environment: ours without what Ray set for itself."""
-    inherited = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith("RAY_") and key != "OMP_NUM_THREADS"
+def _settings(gpus: tuple[int, ...], envs: Mapping[str, str]) -> dict[str, str]:
+    """Return what a run's environment has besides that of its user's login."""
+    mark = os.environ.get(_MARK)
+    return {
+        **envs,
+        **({} if mark is None else {_MARK: mark}),
+        "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus),
     }
-    return {**inherited, **envs, "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus)}

@@ -28,7 +28,8 @@ from typing import Any
 
 import psutil
 
-from headgate.base.errors import WorldError
+from headgate.base.errors import HeadgateError, WorldError
+from headgate.live.private import private_files, secret
 from headgate.model import WHOLE, Gpu, Node
 
 NAMESPACE = "headgate"
@@ -109,6 +110,7 @@ class Member:
     custom: tuple[tuple[str, int], ...] = ()
 
 
+@private_files()
 def start_nodes(
     state: Path,
     nodes: Sequence[Node],
@@ -164,6 +166,7 @@ def start_node(state: Path, node: Node, *, wait_s: float = 60) -> None:
     _await_started(_recorded(state, node.id), (node.id,), time.monotonic() + wait_s)
 
 
+@private_files()
 def spawn_node(state: Path, node: Node) -> None:
     """Start a recorded node again without waiting for it; what is left of it is ended first."""
     with _locked(state):
@@ -280,6 +283,16 @@ def members() -> tuple[Member, ...]:
     return tuple(sorted((m for m in found if m.gpus or m.cpus), key=lambda m: m.name))
 
 
+def in_short(error: Exception) -> str:
+    """Return in a line what a RayError means; its own text holds another process's traceback."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, HeadgateError):
+        return str(cause)
+    if isinstance(error, TimeoutError):
+        return "no answer came in time"
+    return f"{type(cause or error).__name__}; the controller's log says more"
+
+
 def _head_command(address: str, temp: str) -> list[str]:
     """Return the command of a head that holds the cluster's books and runs no task."""
     host, port = address.rsplit(":", 1)
@@ -363,9 +376,7 @@ def _token_settings(token: str) -> dict[str, str]:
 
 def _write_token(state: Path) -> Path:
     path = state.absolute() / "ray-token"
-    if not path.exists():
-        path.touch(mode=0o600, exist_ok=False)
-        path.write_text(secrets.token_hex(32))
+    secret(path)
     return path
 
 

@@ -13,18 +13,19 @@ from enum import StrEnum
 from typing import Any
 
 from headgate.base.errors import InvariantBroken
-from headgate.model import Read, RunId
+from headgate.model import Job, Read, RunId
 from headgate.protocol import FailureKind, LaunchTask, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgram:
-    """What one task runs, as a `function` or a `command`, and its place in its stage.
+    """What one task runs, as a `function` or a `command`, as whom, and its place in its stage.
 
     Its result comes in `parts`. Below the directory `checkpoint` it saves what it has done, if at
     all. Below `results_path` the results of its job may be found, too.
     """
 
+    user: str
     run: str
     kind: str
     index: int
@@ -111,7 +112,7 @@ def launch_record(
     addresses: Mapping[str, tuple[str, int]],
     gang_hosts: Sequence[str] = (),
 ) -> LaunchRecord:
-    """Build the record of a command from its job's program and the addresses of all sources.
+    """Build the record of a command from `program_of` its job and the addresses of all sources.
 
     `gang_hosts` are the addresses of a gang's members, ordered by ordinal: its processes find each
     other by their settings HEADGATE_RANK, HEADGATE_GANG_SIZE and HEADGATE_GANG_HOSTS.
@@ -136,6 +137,11 @@ def launch_record(
     )
 
 
+def program_of(job: Job) -> str:
+    """Return a job's program as `launch_record` takes it: with the user whose it is."""
+    return json.dumps({**json.loads(job.program), "user": job.user})
+
+
 def task_program(program: str, ordinal: int) -> TaskProgram:
     """Return what the task of this ordinal runs."""
     whole = json.loads(program)
@@ -146,6 +152,7 @@ def task_program(program: str, ordinal: int) -> TaskProgram:
         if 0 <= time < times and index < stage["tasks"]:
             ((kind, run),) = stage["run"].items()
             return TaskProgram(
+                user=whole.get("user", ""),  # no account has the empty name
                 run=run,
                 kind=kind,
                 index=index,

@@ -87,7 +87,7 @@ def _is_shared(view: Snapshot, row: int) -> bool:
     """Say whether the file of a result is there whole below its job's shared path."""
     shard = Shard(id=view.names.shards[row], size_bytes=view.shards.size_bytes[row])
     job = view.job(view.names.job_rows[shard.id.rpartition("/")[0]])
-    return find_shared(job.results_path, shard) is not None
+    return find_shared(job.results_path, shard, user=job.user) is not None
 
 
 class Replicator:
@@ -221,7 +221,7 @@ class Replicator:
         copied: Awaitable[Any]
         if target == SHARED:
             share = self._agents[source].share_result
-            copied = share.remote(what.shard.id, what.job.results_path)
+            copied = share.remote(what.shard.id, what.job.results_path, what.job.user)
         else:
             copy_from = self._agents[target].copy_from
             copied = copy_from.remote(what.shard.id, *self._places.addresses[source])

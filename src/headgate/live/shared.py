@@ -1,71 +1,107 @@
 """Results on a path that all nodes see: files `PATH/JOB/TASK`, or `PATH/JOB/TASK.PART`.
 
 A file appears whole, by one rename. Which of them count is the catalog's business: a file that the
-catalog does not know may be of another cluster, or of a run before the last.
+catalog does not know may be of another cluster, or of a run before the last. The path is the job's
+user's to give, so all that happens there happens with that user's rights.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import secrets
-import shutil
-from contextlib import suppress
+import subprocess
 from pathlib import Path
+from typing import IO, Any
 from urllib.parse import quote
 
+from headgate.base.errors import Problem, WorldError
+from headgate.live.account import account_for, file_sizes
 from headgate.live.store import disk_errors
 from headgate.model import Shard, task_of_result
 
-_DRAFT = ".draft-"
-_OURS = re.compile(rf"[0-9]+(\.[0-9]+)?|{re.escape(_DRAFT)}.*")
+# $1: the path, $2: the job's directory, $3: the name of the result. Directories above are not made:
+# they would be on this node alone.
+_KEEP = """
+set -e; umask 077
+cd -- "$1"; [ -d "$2" ] || mkdir -- "$2"
+draft=$(mktemp -- "$2/.draft-XXXXXXXXXX"); trap 'rm -f -- "$draft"' EXIT
+cat > "$draft"; sync -- "$draft"; mv -fT -- "$draft" "$2/$3"
+"""
+_REMOVE = r"""
+cd -- "$1" 2> /dev/null && [ -d "$2" ] && [ ! -L "$2" ] || exit 0
+find "$2" -mindepth 1 -maxdepth 1 -regextype posix-extended \
+    -regex '.*/([0-9]+(\.[0-9]+)?|\.draft-[^/]*)' -delete || exit 1
+rmdir -- "$2" 2> /dev/null || true
+"""
+_FULL = ("No space left on device", "Disk quota exceeded")
 
 
-def keep_shared(path: str, shard_id: str, source: Path) -> None:
+def keep_shared(path: str, shard_id: str, source: Path, *, user: str) -> None:
     """Write a file as a result below a shared path; it appears whole or not at all.
 
     WorldError `disk_full` or `shard_store`, also when the path itself is not there.
     """
-    final = _file(path, shard_id)
-    draft = final.with_name(f"{_DRAFT}{secrets.token_hex(8)}")
-    with disk_errors(final.parent):
-        final.parent.mkdir(exist_ok=True)  # without parents: they would be on this node alone
-        try:
-            with source.open("rb") as read, draft.open("xb") as written:
-                shutil.copyfileobj(read, written, 1 << 20)
-                written.flush()
-                os.fsync(written.fileno())
-            draft.replace(final)
-        finally:
-            draft.unlink(missing_ok=True)
+    file = _file(path, shard_id)
+    with disk_errors(source), source.open("rb") as content:
+        problem = _as_user(user, _KEEP, path, file.parent.name, file.name, stdin=content)
+    if problem:
+        full = any(text in problem for text in _FULL)
+        hint = "free some space there" if full else ""
+        raise WorldError(
+            [Problem(path=str(file), problem=problem, hint=hint)],
+            code="disk_full" if full else "shard_store",
+        )
 
 
-def find_shared(path: str, shard: Shard) -> Path | None:
-    """Return the file of a result below a shared path, None where it cannot be read whole."""
+def find_shared(path: str, shard: Shard, *, user: str) -> Path | None:
+    """Return the file of a result below a shared path, None where it is not there whole.
+
+    It is to be opened with the user's rights alone: it may be a link by then.
+    """
     if task_of_result(shard.id) is None:
         return None
-    path_of = _file(path, shard.id)
-    try:
-        with path_of.open("rb") as file:
-            whole = os.fstat(file.fileno()).st_size == shard.size_bytes
-    except OSError:
-        return None
-    return path_of if whole else None
+    file = _file(path, shard.id)
+    found = file_sizes(account_for(user), [str(file)])
+    return file if found.get(str(file)) == shard.size_bytes else None
 
 
-def remove_shared(path: str, job: str) -> None:
+def copy_shared(path: str, shard: Shard, to: Path, *, user: str) -> bool:
+    """Copy a result below a shared path to the new file `to`; say whether it was there whole."""
+    if find_shared(path, shard, user=user) is None:
+        return False
+    command = ["head", "-c", str(shard.size_bytes), "--", str(_file(path, shard.id))]
+    options = account_for(user).options()
+    with to.open("xb") as copy:
+        done = subprocess.run(
+            command, **options, check=False, stdout=copy, stderr=subprocess.DEVNULL
+        )
+    return done.returncode == 0 and to.stat().st_size == shard.size_bytes
+
+
+def remove_shared(path: str, job: str, *, user: str) -> None:
     """Remove a job's results below a shared path, and their directory when nothing else is in it.
 
     OSError where that fails; nothing there is no failure.
     """
-    directory = Path(path, quote(job, safe=""))
-    if directory.is_symlink() or not directory.is_dir():
-        return
-    for file in directory.iterdir():
-        if _OURS.fullmatch(file.name):
-            file.unlink(missing_ok=True)
-    with suppress(OSError):  # files of others
-        directory.rmdir()
+    try:
+        problem = _as_user(user, _REMOVE, path, quote(job, safe=""))
+    except WorldError as error:  # there is no such user any more
+        raise OSError(str(error)) from error
+    if problem:
+        raise OSError(problem)
+
+
+def _as_user(user: str, script: str, *arguments: str, stdin: IO[bytes] | None = None) -> str:
+    """Run a shell script as a user; return what it says about its failure, or nothing."""
+    options: dict[str, Any] = account_for(user).options()
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *arguments],
+        **options,
+        check=False,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+    return (said or f"exit status {done.returncode}") if done.returncode else ""
 
 
 def _file(path: str, shard_id: str) -> Path:

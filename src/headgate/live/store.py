@@ -21,10 +21,13 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.live.private import make_private
 
 PIECE_BYTES = 1 << 20
+READ_ONLY = 0o444
 _NAME_BYTES = 255
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,8 @@ class ShardStore:
         self._corrupt = root / ".corrupt"
         self._verified: dict[Path, int] = {}
         with disk_errors(root):
-            self._incoming.mkdir(parents=True, exist_ok=True)
+            make_private(root)
+            self._incoming.mkdir(exist_ok=True)
             self._corrupt.mkdir(exist_ok=True)
             with self._locked():
                 for leftover in sorted(self._incoming.iterdir()):
@@ -120,6 +124,23 @@ class ShardStore:
         if found is None:
             raise WorldError(f"shard '{shard_id}' is not on this node", code="shard_absent")
         return found[1]
+
+    def share(self, shard_id: str, to: Path) -> int:
+        """Make the new file `to` a shard that any user may read and only we may change.
+
+        It is the stored file itself, by a hard link where the file system has them, so nothing is
+        moved. Return its bytes; WorldError `shard_absent` without one.
+        """
+        while True:
+            path = self.path(shard_id)
+            try:
+                with disk_errors(to.parent):
+                    path.chmod(READ_ONLY)
+                    _link_or_copy(path, to)
+                    return to.stat().st_size
+            except WorldError:
+                if path.exists():
+                    raise  # else it was replaced or removed meanwhile: look again
 
     def verify(self, shard_id: str) -> bool:
         """Read the shard and say whether it is here and whole; a corrupt one is dropped.
@@ -319,6 +340,18 @@ def _measure(descriptor: int) -> tuple[int, str]:
         digest.update(piece)
         size_bytes += len(piece)
     return size_bytes, digest.hexdigest()
+
+
+def _link_or_copy(path: Path, to: Path) -> None:
+    try:
+        to.hardlink_to(path)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        with to.open("xb") as copy:
+            os.fchmod(copy.fileno(), READ_ONLY)
+            for piece in read_pieces(path):
+                copy.write(piece)
 
 
 def _files(directory: Path) -> list[Path]:

@@ -1,8 +1,8 @@
 """The process in which tasks run, fed by an executor: one JSON line in per task, one out.
 
-`python -m headgate.live.worker ANSWERS` reads requests on its stdin and answers on the descriptor
-ANSWERS; stdout and stderr go to the log that a request names. It leads a process group of its own
-and ends, with all of the group, when its stdin closes: so also when its executor dies.
+`python -m headgate.live.worker REQUESTS ANSWERS` takes requests from the socket REQUESTS, each
+after the descriptor of its log, and answers on the descriptor ANSWERS. It runs as the job's user;
+its guard (`headgate.live.guard`) starts it and ends it with everything that it has started.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import shlex
+import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,39 +27,64 @@ _LONGEST_VARIABLE = 100_000  # Linux takes no longer string than 128 KiB
 
 
 def main() -> None:
-    """Serve requests until stdin closes."""
-    answers = os.fdopen(int(sys.argv[1]), "w")
-    requests = os.fdopen(os.dup(0))
-    _leave_guard(requests.fileno(), answers.fileno())
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a task's programs must not read our requests
-    for line in requests:
-        request = json.loads(line)
-        _log_to(request["log"])
-        os.chdir(request["directory"])
-        error = _run(request)
+    """Serve requests until no more can come."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    answers = os.fdopen(int(sys.argv[2]), "w")
+    for descriptor in (channel.fileno(), answers.fileno()):
+        os.set_inheritable(descriptor, False)  # a task's programs must not read our requests
+    requests = channel.makefile("r")
+    while True:
+        _, logs, _, _ = socket.recv_fds(channel, 1, 1)
+        if not logs:
+            return
+        _log_to(logs[0])
+        request = json.loads(requests.readline())
+        error = _enter(request) or _run(request)
         sys.stdout.flush()
         sys.stderr.flush()
         print(json.dumps({"error": error}), file=answers, flush=True)
 
 
-def _leave_guard(requests: int, answers: int) -> None:
-    """Fork a guard that waits for the other end to close and kills the group, itself too.
-
-    A thread could not: a task may hold the interpreter for long, or leave processes of its own.
-    """
-    if os.fork() == 0:
-        os.close(answers)
-        hang_up = select.poll()
-        hang_up.register(requests, 0)
-        hang_up.poll()
-        os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def _log_to(path: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def _log_to(descriptor: int) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
+
+
+def _enter(request: dict[str, Any]) -> str:
+    """Go where a run works and check what it needs there; return what is wrong, or nothing.
+
+    All of it happens as the job's user, so paths of theirs lead nowhere that they may not go.
+    """
+    try:
+        os.chdir(request["directory"])
+    except OSError as error:
+        return f"its working directory cannot be entered: {error}"
+    for path in request["files"]:
+        try:
+            with Path(path).open("rb"):
+                pass
+        except OSError as error:
+            return f"cannot read '{path}': {error}"
+    if not request["checkpoint"]:
+        return ""
+    try:
+        _make_checkpoint(Path(request["checkpoint"]), first=request["first"])
+    except OSError as error:
+        return f"there is no place for its checkpoint: {error}"
+    return ""
+
+
+def _make_checkpoint(place: Path, *, first: bool) -> None:
+    """Make the directory of a task's checkpoint, an empty one for its first run."""
+    if first:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(place)  # of another job that had this name
+    with suppress(FileExistsError):
+        place.mkdir(mode=0o700)  # without parents: made here, they would be on this node alone
+    found = place.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise OSError(f"'{place}' is not a directory of this user's own")
 
 
 def _run(request: dict[str, Any]) -> str:

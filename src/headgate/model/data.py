@@ -20,11 +20,15 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """Files that a user has put on the nodes: an ordered sequence of shards under a name."""
+    """Files that a user has put on the nodes: an ordered sequence of shards under a name.
+
+    All users' jobs may read a `public` one, others only those of its user.
+    """
 
     name: str
     user: str
     shards: tuple[Shard, ...]
+    public: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,18 +8,27 @@ further can report everything at once.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml._yaml import CParser
+from yaml.composer import Composer
+from yaml.resolver import Resolver
 
-from headgate.base.errors import Problem, SpecError
+from headgate.base.errors import MOST_PROBLEMS, Problem, SpecError
 
 Place = tuple[str | int, ...]  # ("jobs", 0, "tasks", 2) is jobs[0].tasks[2]
+Hint = str | Callable[[], str]  # one that takes work is worked out only if it is shown
 
-_MOST_VALUES = 2_000_000  # aliases may unfold to more than anybody wrote
+_MOST_VALUES = 2_000_000  # keys included; a few aliases may unfold to any number
+_MOST_LEVELS = 100
+_MOST_SHOWN = 100  # characters of a text in a message
+_MOST_DIGITS = 1000
 _TAG = "tag:yaml.org,2002:"
+_NO_TOKEN = "found character that cannot start any token"  # libyaml does not say which: a tab, say
 _PLAIN = {
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -31,8 +40,46 @@ _PLAIN = {
 }
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads text into nodes; the values are made here, not by PyYAML."""
+class _Refused(Exception):
+    """The file as a whole cannot be used; the arguments are the problem and the hint."""
+
+
+class _Loader(Composer, CParser, Resolver):
+    """Reads text into nodes, whose values are made below.
+
+    libyaml's parser, several times as fast as Python's, under Python's composer: the one in C
+    recurses without a limit.
+    """
+
+    def __init__(self, text: str) -> None:
+        CParser.__init__(self, text)
+        Composer.__init__(self)
+        Resolver.__init__(self)
+        self._values = 0  # so far, with what aliases unfold to
+        self._weights: dict[str, int] = {}  # values that each anchor stands for
+        self._levels = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a node; raise _Refused when there is too much of it."""
+        event, before = self.peek_event(), self._values
+        anchor = event.anchor if isinstance(event, yaml.NodeEvent) else None
+        self._values += 1
+        if isinstance(event, yaml.AliasEvent):
+            self._values += self._weights.get(event.anchor or "", 0)
+        self._levels += 1
+        if self._levels > _MOST_LEVELS:
+            raise _too_deep()
+        if self._values > _MOST_VALUES:
+            raise _Refused(f"unfolds to more than {_MOST_VALUES} values", "use fewer aliases")
+        node = super().compose_node(parent, index)
+        self._levels -= 1
+        if anchor is not None:
+            self._weights[anchor] = self._values - before
+        return node
+
+
+def _too_deep() -> _Refused:
+    return _Refused("is nested too deeply", f"use at most {_MOST_LEVELS} levels")
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -41,9 +88,14 @@ for _name, (_pattern, _first) in _PLAIN.items():
 
 
 def dotted(place: Place) -> str:
-    """Return a place as people write it: `jobs[0].tasks[2]`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    """Return a place as people write it: `jobs[0].tasks[2]`; long keys are shortened."""
+    text = "".join(f"[{p}]" if isinstance(p, int) else f".{clipped(p)}" for p in place)
     return text.removeprefix(".")
+
+
+def clipped(text: str) -> str:
+    """Return a text as a message shows it: at most 100 characters of it."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,19 +105,22 @@ class Document:
     name: str
     root: yaml.Node
     data: dict[str, Any] = field(default_factory=dict)
-    _problems: list[Problem] = field(default_factory=list)
+    _found: list[tuple[Place, str, Hint]] = field(default_factory=list)
     _unclean: set[Place] = field(default_factory=set)  # places with a problem in them
+    _keys: dict[int, dict[str, tuple[int, yaml.Node]]] = field(default_factory=dict)
 
     def line(self, place: Place) -> int:
-        """Return the line of a place, or of the innermost thing around it that is there."""
+        """Return the line of a place, or of the innermost thing around it that is there.
+
+        O(depth), after a first look at each mapping on the way.
+        """
         node, line = self.root, self.root.start_mark.line
         for part in place:
             if isinstance(node, yaml.MappingNode):
-                found = [(k, v) for k, v in node.value if k.value == part]
-                if not found:
+                found = self._keys_of(node).get(str(part))
+                if found is None:
                     break
-                key, node = found[-1]
-                line = key.start_mark.line
+                line, node = found
             elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
                 if part >= len(node.value):
                     break
@@ -75,10 +130,20 @@ class Document:
                 break
         return int(line) + 1
 
-    def add(self, place: Place, problem: str, hint: str = "") -> None:
+    def _keys_of(self, node: yaml.MappingNode) -> dict[str, tuple[int, yaml.Node]]:
+        """Return, by key, the line of a mapping's key and the node of its value."""
+        known = self._keys.get(id(node))
+        if known is None:
+            known = self._keys[id(node)] = {
+                key.value: (key.start_mark.line, item)
+                for key, item in node.value
+                if isinstance(key, yaml.ScalarNode)
+            }
+        return known
+
+    def add(self, place: Place, problem: str, hint: Hint = "") -> None:
         """Note one thing that is wrong at a place."""
-        found = Problem(path=dotted(place), problem=problem, hint=hint, line=self.line(place))
-        self._problems.append(found)
+        self._found.append((place, problem, hint))
         self._unclean.update(place[:length] for length in range(len(place) + 1))
 
     def is_clean(self, place: Place) -> bool:
@@ -87,8 +152,22 @@ class Document:
 
     def raise_problems(self) -> None:
         """Raise every problem noted, in the order of the file, if there is any."""
-        if self._problems:
-            raise SpecError(sorted(self._problems, key=lambda p: (p.line or 0, p.path)))
+        if not self._found:
+            return
+        placed = [
+            (self.line(place), dotted(place), problem, hint) for place, problem, hint in self._found
+        ]
+        placed.sort(key=lambda found: found[:2])
+        problems = [
+            Problem(
+                path=path,
+                problem=problem,
+                hint=hint if isinstance(hint, str) else hint(),
+                line=line,
+            )
+            for line, path, problem, hint in placed[:MOST_PROBLEMS]
+        ]
+        raise SpecError(problems, more=len(placed) - len(problems))
 
 
 def read_document(source: Path | str, *, name: str = "text") -> Document:
@@ -103,7 +182,7 @@ def read_document(source: Path | str, *, name: str = "text") -> Document:
         return SpecError([Problem(path=name, problem=problem, hint=hint, line=line)])
 
     try:
-        root = yaml.compose(source, _Loader)
+        root = _Loader(source).get_single_node()
         if root is None:
             raise refuse("is empty")
         if not isinstance(root, yaml.MappingNode):
@@ -112,15 +191,17 @@ def read_document(source: Path | str, *, name: str = "text") -> Document:
         document.data = _Builder(document).value(root, ())
     except yaml.reader.ReaderError as error:
         raise refuse(f"holds a character that text does not: {error.character!r}") from None
+    except UnicodeEncodeError:
+        raise refuse("holds half of a surrogate pair, which is no text") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = error.problem or error.context or "cannot be read"
+        if mark and what == _NO_TOKEN and mark.index < len(source):
+            what = what.replace("character", f"character {source[mark.index]!r}")
         place = (f"column {mark.column + 1}", mark.line + 1) if mark else ("", None)
-        raise refuse(f"is not YAML: {what}", *place) from None
-    except RecursionError:
-        raise refuse("is nested too deeply") from None
-    except _Unfolds:
-        raise refuse(f"unfolds to more than {_MOST_VALUES} values", "use fewer aliases") from None
+        raise refuse(f"is not YAML: {clipped(what)}", *place) from None
+    except _Refused as error:
+        raise refuse(*error.args) from None
     return document
 
 
@@ -144,21 +225,15 @@ def read_text(path: Path) -> str:
         raise refuse(f"cannot be read: {error}") from None
 
 
-class _Unfolds(Exception):
-    """The file holds more values than anyone can mean."""
-
-
 class _Builder:
     """Makes values of nodes, and notes what is wrong with them."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._values = 0
 
     def value(self, node: yaml.Node, place: Place) -> Any:
-        self._values += 1
-        if self._values > _MOST_VALUES:
-            raise _Unfolds
+        if len(place) > _MOST_LEVELS:  # an alias stands inside itself, or for what holds others
+            raise _too_deep()
         if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
             return self._mapping(node, place)
         if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
@@ -168,7 +243,7 @@ class _Builder:
                 return _scalar(node.tag.removeprefix(_TAG), node.value)
             except ValueError:
                 pass
-        kind = node.tag.removeprefix(_TAG)
+        kind = clipped(node.tag.removeprefix(_TAG))
         self._document.add(place, f"is not a value that can be used (tag {kind})")
         return None
 
@@ -179,7 +254,7 @@ class _Builder:
                 self._document.add(place, "a key must be text", "put text with { in quotes")
                 continue
             if key.value in data:
-                problem = f"the key '{key.value}' is given twice"
+                problem = f"the key '{clipped(key.value)}' is given twice"
                 self._document.add((*place, key.value), problem, "keep one of them")
             data[key.value] = self.value(item, (*place, key.value))
         return data
@@ -196,6 +271,8 @@ def _scalar(kind: str, text: str) -> Any:
         case "bool" if text.lower() in ("true", "false"):
             return text.lower() == "true"
         case "int":
+            if len(text) > _MOST_DIGITS:  # not even Python writes a number of many digits
+                raise ValueError(text)
             return int(text, 0 if text[:2] in ("0x", "0o") else 10)
         case "float":
             return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))

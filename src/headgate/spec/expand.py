@@ -32,12 +32,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headgate.base.errors import Problem, SpecError, nearest
+from headgate.base.errors import MOST_PROBLEMS, Problem, SpecError, nearest
 from headgate.model import Job, Shard, Task
+from headgate.spec.document import clipped
 from headgate.spec.forms import iterated, mapped, merged, wavefront
 from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function, too_much
 
 FILE_PREFIX = "file:"
+_MOST_NAMED = 10
 
 
 def expand(
@@ -85,6 +87,7 @@ def expand(
         retries=stage.retries,
         program=canonical(program),
         kind=stage.run,
+        public=job_file.public,
         result_replicas=job_file.results.replicas,
         results_path=results_path,
         keep_s=job_file.keep,
@@ -164,8 +167,9 @@ def _rows(
     columns = _columns(job_file, stage.for_each, datasets, file_sizes)
     counts = [len(column) for column in columns]
     told = ", ".join(
-        f"'{name}' has {count}" for name, count in zip(stage.for_each, counts, strict=True)
-    )
+        f"'{name}' has {count}"
+        for name, count in zip(stage.for_each[:_MOST_NAMED], counts, strict=False)
+    ) + ", ..." * (len(counts) > _MOST_NAMED)
     problem = ""
     if stage.pairs == "index" and len(set(counts)) > 1:
         problem = f"shards are paired by index, and {told}"
@@ -200,9 +204,10 @@ def _columns(
                 shards.append(Shard(id=FILE_PREFIX + file, size_bytes=file_sizes[file]))
             else:
                 at = f"{path}.files[{number}]"
-                problems.append(Problem(path=at, problem=f"there is no file '{file}'"))
+                problems.append(Problem(path=at, problem=f"there is no file '{clipped(file)}'"))
         if data.from_ is not None and data.from_ not in datasets:
-            hint = nearest(data.from_, datasets) or "put it first: headgate data put"
+            named = nearest(data.from_, datasets) if len(problems) < MOST_PROBLEMS else ""
+            hint = named or "put it first: headgate data put"
             problem = f"unknown dataset '{data.from_}'"
             problems.append(Problem(path=f"{path}.from", problem=problem, hint=hint))
         elif data.from_ is not None:

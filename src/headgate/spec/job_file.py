@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
-from headgate.spec.document import Document, Place, read_document
+from headgate.spec.document import Document, Place, clipped, read_document
 from headgate.spec.forms import excess
 from headgate.spec.needs import Gpus, Needs
 from headgate.spec.shape import (
@@ -169,6 +170,7 @@ class JobFile(Shape):
     queue: Annotated[Name, Field(description="the queue it waits in")] = "default"
     priority: Annotated[Priority, Field(description="orders the jobs of one user")] = 0
     gang: Annotated[bool, Field(description="start all tasks together or none")] = False
+    public: Annotated[bool, Field(description="all users may read its logs and results")] = False
     run: Annotated[Run | None, Field(description="short form: one task")] = None
     resources: Annotated[Resources | None, Field(description="with `run`: what it holds")] = None
     data: Annotated[dict[Name, Data], Field(default_factory=dict, description="named data")]
@@ -385,13 +387,14 @@ def _check_params(document: Document, place: Place, value: Any) -> None:
 
 
 def _check_data(document: Document, job: JobFile) -> None:
-    read = job.tasks.for_each or [] if job.tasks else []
-    for number, name in enumerate(read):
+    named = job.tasks.for_each or [] if job.tasks else []
+    read = frozenset(named)
+    for number, name in enumerate(named):
         if name not in job.data and document.is_clean(("data",)):
             single = isinstance(document.data["tasks"]["for_each"], str)
             at: Place = ("tasks", "for_each") if single else ("tasks", "for_each", number)
-            hint = nearest(name, job.data) or "name it under 'data'"
-            document.add(at, f"unknown data '{name}'", hint)
+            hint = partial(_nearest_data, name, job)
+            document.add(at, f"unknown data '{clipped(name)}'", hint)
     for name, data in job.data.items():
         place = ("data", name)
         if (data.from_ is None) == (data.files is None):
@@ -404,6 +407,10 @@ def _check_data(document: Document, job: JobFile) -> None:
                 document.add((*place, "files", number), problem, "tasks run on other nodes")
         if job.tasks and name not in read and document.is_clean(("tasks", "for_each")):
             document.add(place, f"nothing reads '{name}'", "name it in tasks.for_each")
+
+
+def _nearest_data(name: str, job: JobFile) -> str:
+    return nearest(name, job.data) or "name it under 'data'"
 
 
 def _check_envs(document: Document, job: JobFile) -> None:

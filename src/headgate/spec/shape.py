@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
@@ -18,8 +19,9 @@ from pydantic_core import PydanticCustomError
 from headgate.base.errors import nearest
 from headgate.base.text import NAME, NAME_FORM
 from headgate.base.units import MOST_BYTES, BadQuantity, parse_duration, parse_size
-from headgate.spec.document import Document, Place
+from headgate.spec.document import Document, Place, clipped
 
+_LONGEST_SIZE = 100  # characters
 _WRONG = {
     "string_type": "must be text",
     "int_type": "must be a whole number",
@@ -59,7 +61,7 @@ def take(document: Document, shape: type[S], raw: Any, place: Place) -> S | None
     try:
         return shape.model_validate(raw)
     except ValidationError as error:
-        wrong = error.errors()
+        wrong = error.errors(include_url=False)
     for problem in wrong:
         note(document, shape, raw, place, problem)
     kept = _without(raw, [_inner(raw, problem["loc"]) for problem in wrong])
@@ -82,15 +84,16 @@ def note(
     if kind == "missing":
         document.add((*place, *inner, error["loc"][-1]), "is missing")
     elif kind == "extra_forbidden":
-        hint = nearest(str(inner[-1]), _known(shape, inner[:-1]))
-        document.add((*place, *inner), f"unknown key '{inner[-1]}'", hint)
+        key = str(inner[-1])
+        hint = partial(_nearest_key, shape, inner)
+        document.add((*place, *inner), f"unknown key '{clipped(key)}'", hint)
     elif kind in ("too_short", "string_too_short"):
         document.add((*place, *inner), "must not be empty")
     elif kind in _WRONG:
         limits = {key: _limit(limit) for key, limit in error.get("ctx", {}).items()}
         must = _WRONG[kind].format_map(limits)
-        hint = "put it in quotes" if kind == "string_type" and not _is_nested(value) else ""
-        document.add((*place, *inner), f"{must}, not {shown(value)}", hint)
+        quotes = "put it in quotes" if kind == "string_type" and not _is_nested(value) else ""
+        document.add((*place, *inner), f"{must}, not {shown(value)}", quotes)
     else:
         hint = error.get("ctx", {}).get("hint", "")
         document.add((*place, *inner), error["msg"].removeprefix("Value error, "), hint)
@@ -137,18 +140,30 @@ def _inner(raw: Any, loc: Iterable[str | int]) -> Place:
 
 
 def _without(raw: dict[str, Any], places: Iterable[Place]) -> dict[str, Any]:
-    """Return a copy without the keys at some places; of a place in a list, the key of the list."""
+    """Return a copy without the keys at some places; of a place in a list, the key of the list.
+
+    O(its size + places): several wrong entries of one list, which is left out once, are one place.
+    """
     kept = copy.deepcopy(raw)
-    for place in places:
-        path: list[Any] = list(place)
-        while path and isinstance(path[-1], int):
-            path.pop()
+    for path in dict.fromkeys(_key_of(place) for place in places):
         part: Any = kept
         for key in path[:-1]:  # what lies around it may be gone already
             part = part[key] if isinstance(part, list) or key in part else {}
         if path:
             part.pop(path[-1], None)
     return kept
+
+
+def _key_of(place: Place) -> tuple[Any, ...]:
+    """Return the place of the innermost key."""
+    while place and isinstance(place[-1], int):
+        place = place[:-1]
+    return place
+
+
+def _nearest_key(shape: type[Shape], place: Place) -> str:
+    """Return the hint for an unknown key."""
+    return nearest(str(place[-1]), _known(shape, place[:-1]))
 
 
 def _known(shape: type[Shape], place: Place) -> list[str]:
@@ -172,6 +187,9 @@ def _shapes_in(annotation: Any) -> list[type[Shape]]:
 
 def _size(value: Any) -> Any:
     if isinstance(value, str):
+        if len(value) > _LONGEST_SIZE:
+            words = {"value": shown(value), "hint": "write bytes or a unit such as 64MiB or 2GB"}
+            raise PydanticCustomError("size", "{value} is not a size", words)
         if value.strip().startswith("-"):
             raise PydanticCustomError("size", "must be at least 0, not {value}", {"value": value})
         try:

@@ -1,0 +1,135 @@
+"""How fast does the API answer when many ask together: p50 and p99 of listing and of submitting.
+
+A Headgate of one virtual node with one GPU is brought up; the first job takes the GPU, all others
+wait. Each client keeps one connection and sends its next request once the last was answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from http.client import HTTPConnection
+from pathlib import Path
+
+import psutil
+
+from headgate.api.address import socket_path
+from headgate.api.client import Client
+
+MOST_S = 120.0  # of one measurement: clients stop then
+JOB = json.dumps({"name": "load", "run": "sleep 600", "resources": {"gpus": 1}})
+Request = Callable[[HTTPConnection], None]
+
+
+class Connection(HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("headgate", timeout=MOST_S)
+        self._path = str(path)
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(MOST_S)
+        self.sock.connect(self._path)
+
+
+def asked(connection: HTTPConnection, method: str, route: str, body: str | None = None) -> None:
+    """Send a request and read its answer, which must be a good one."""
+    connection.request(method, f"/api/v1{route}", body)
+    answer = connection.getresponse()
+    told = answer.read()
+    if answer.status >= 300:
+        raise SystemExit(f"{method} {route}: HTTP {answer.status}\n{told.decode()}")
+
+
+def list_jobs(connection: HTTPConnection) -> None:
+    """Ask for the newest 100 jobs."""
+    asked(connection, "GET", "/jobs")
+
+
+def submit_job(connection: HTTPConnection) -> None:
+    """Submit a job of one task."""
+    asked(connection, "POST", "/jobs", JOB)
+
+
+def measured_ms(path: Path, request: Request, clients: int, each: int) -> list[float]:
+    """Return how long each request took, in milliseconds, ascending."""
+    took_ms: list[float] = []
+    begin = threading.Barrier(clients)
+
+    def client() -> None:
+        connection = Connection(path)
+        begin.wait()
+        end = time.monotonic() + MOST_S
+        for _ in range(each):
+            started = time.monotonic()
+            if started > end:
+                break
+            request(connection)
+            took_ms.append((time.monotonic() - started) * 1e3)
+        connection.close()
+
+    threads = [threading.Thread(target=client) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sorted(took_ms)
+
+
+def main() -> None:
+    """Bring a Headgate up and measure it, or one that is up."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--each", type=int, default=10, help="requests of each client")
+    parser.add_argument("--state", type=Path, help="measure the one that is up there instead")
+    arguments = parser.parse_args()
+    if arguments.state is not None:
+        measure(arguments.state, arguments.clients, arguments.each)
+        return
+    with tempfile.TemporaryDirectory(prefix="hg-load-", dir="/tmp") as name:
+        state = Path(name) / "state"
+        headgate(state, "up", "--nodes=1", "--gpus=1")
+        try:
+            measure(state, arguments.clients, arguments.each)
+        finally:
+            headgate(state, "down", "-y")
+
+
+def measure(state: Path, clients: int, each: int) -> None:
+    """Print one row per kind of request."""
+    path = socket_path(state)
+    with Client(path) as client:
+        controller = psutil.Process(client.info()["pid"])
+    print("request clients  count  p50 ms  p99 ms  per s  controller's cpu ms each")
+    for what, request in (("submit", submit_job), ("list", list_jobs)):
+        cpu_s, started = sum(controller.cpu_times()[:2]), time.monotonic()
+        took = measured_ms(path, request, clients, each)
+        rate = len(took) / (time.monotonic() - started)
+        cpu_ms = (sum(controller.cpu_times()[:2]) - cpu_s) * 1e3 / len(took)
+        p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
+        print(
+            f"{what:<7} {clients:>7} {len(took):>6} {p50:>7.0f} {p99:>7.0f}"
+            f" {rate:>6.0f} {cpu_ms:>8.1f}"
+        )
+
+
+def headgate(state: Path, *arguments: str) -> None:
+    """Run a command line."""
+    command = [str(Path(sys.executable).parent / "headgate"), *arguments]
+    env = {**os.environ, "HEADGATE_STATE": str(state)}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=env)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Guards a worker: starts it as its user, and ends whatever it has started when that is asked for.
+
+`python -I -S guard.py` reads one line of JSON on stdin, `{"command", "options", "pass_fds",
+"answers"}`, and starts the command with these options of `subprocess.Popen`. When its stdin closes
+(so also when its executor dies) or the worker has ended, it kills all descendants. As a subreaper
+it keeps even those that left the worker's session; where it runs as root, the worker's user cannot
+reach it. It reports how the worker ended as a JSON line on the descriptor `answers`.
+
+A script of the standard library alone: it has to start fast, and none of the user's settings, such
+as LD_PRELOAD, may be in the environment of a process of root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from typing import Any
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main() -> None:
+    """Guard one worker to its end."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ends, woken = os.pipe()
+    os.set_blocking(woken, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    order = json.loads(sys.stdin.buffer.readline())
+    answers: int = order["answers"]
+    try:
+        worker = subprocess.Popen(
+            order["command"],
+            stdin=subprocess.DEVNULL,
+            pass_fds=order["pass_fds"],
+            start_new_session=True,
+            **order["options"],
+        ).pid
+    except OSError as error:
+        _answer(answers, error=f"the task's process cannot be started: {error}")
+        return
+    for descriptor in order["pass_fds"]:
+        if descriptor != answers:
+            os.close(descriptor)
+    _wait(worker, ends)
+    _answer(answers, status=_end_all(worker))
+
+
+def _wait(worker: int, ends: int) -> None:
+    """Wait until the worker has ended, still unburied, or stdin closes."""
+    poll = select.poll()
+    poll.register(sys.stdin.fileno(), 0)
+    poll.register(ends, select.POLLIN)
+    while True:
+        while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if child.si_pid == worker:  # unburied, it keeps the number of its group taken
+                return
+            os.waitpid(child.si_pid, 0)
+        events = poll.poll()
+        if any(descriptor == sys.stdin.fileno() for descriptor, _ in events):
+            return
+        os.read(ends, 4096)
+
+
+def _end_all(worker: int) -> int:
+    """Kill the worker and all it has started; return its exit status, negative for a signal."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(worker, signal.SIGKILL)
+    status = 0
+    while True:
+        for descendant in _descendants():
+            _kill(descendant)
+        options = 0
+        try:
+            while (child := os.waitpid(-1, options))[0]:
+                if child[0] == worker:
+                    status = os.waitstatus_to_exitcode(child[1])
+                options = os.WNOHANG
+        except ChildProcessError:
+            return status
+
+
+def _descendants() -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and (parent := _parent(int(entry.name))):
+            children.setdefault(parent, []).append(int(entry.name))
+    found, at = [os.getpid()], 0
+    while at < len(found):
+        found += children.get(found[at], [])
+        at += 1
+    return found[1:]
+
+
+def _parent(pid: int) -> int:
+    """Return a process' parent, 0 for a process that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # pathlib loads slowly
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def _kill(pid: int) -> None:
+    """Kill a descendant; that it is one is checked again, as its number may be another's by now."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(pid)
+        try:
+            ancestor = _parent(pid)
+            while ancestor > 1 and ancestor != os.getpid():
+                ancestor = _parent(ancestor)
+            if ancestor == os.getpid():
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+
+
+def _answer(descriptor: int, **facts: Any) -> None:
+    with contextlib.suppress(OSError):  # the executor may be gone
+        os.write(descriptor, json.dumps(facts).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

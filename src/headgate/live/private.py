@@ -1,0 +1,80 @@
+"""Files that only Headgate's own processes may read, and directories that others pass through."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headgate.base.errors import Problem, WorldError
+
+PRIVATE_UMASK = 0o077
+_PASSAGE = 0o711
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Keep files that this process and those it starts make meanwhile from all other users."""
+    before = os.umask(PRIVATE_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def secret(path: Path) -> str:
+    """Return the secret that a file keeps, a new one where there is none; only we may read it."""
+    try:
+        path.chmod(0o600)
+        return path.read_text()
+    except FileNotFoundError:
+        return write_secret(path, secrets.token_hex(32))
+
+
+def write_secret(path: Path, text: str) -> str:
+    """Make `path` hold this secret, whole or not at all, readable by us only; return it."""
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".secret-")  # mode 0600
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        Path(draft).replace(path)
+    finally:
+        Path(draft).unlink(missing_ok=True)
+    return text
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory that only we may look into, or close one that is there."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.chmod(0o700)
+
+
+def make_passage(top: Path, *below: str) -> Path:
+    """Return the directory `below` `top`, which any user may pass through and only we may list.
+
+    All on the way from `top` is made so, and so are missing parents of it; parents that are there
+    stay as they are. WorldError for what is there and not a directory of ours.
+    """
+    missing = [place for place in (*reversed(top.parents),) if not place.exists()]
+    ways = [top.joinpath(*below[:depth]) for depth in range(len(below) + 1)]
+    for place in (*missing, *ways):
+        place.mkdir(mode=_PASSAGE, exist_ok=True)
+        found = place.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            text = "is a link or belongs to another user: Headgate's files cannot lie there"
+            raise WorldError([Problem(path=str(place), problem=text)])
+        place.chmod(_PASSAGE)
+    return ways[-1]
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a directory, however deep a user made it: too deep for `shutil.rmtree`, perhaps.
+
+    Links in it are not followed.
+    """
+    subprocess.run(["rm", "-rf", "--", directory], check=False, stderr=subprocess.DEVNULL)

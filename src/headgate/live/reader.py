@@ -1,0 +1,145 @@
+"""Job files are read in processes of their own: no file can hold up the controller or fill it.
+
+`python -m headgate.live.reader FD` is such a process. It answers each text that comes over the
+connection with a `JobFile` or the SpecError, and ends with the process at the other end.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+
+from headgate.base.errors import SpecError, WorldError
+from headgate.spec import JobFile, load_job
+
+_SMALL_CHARACTERS = 64 << 10
+_LIMIT_CPU_S = 10
+_LIMIT_BYTES = 1 << 30
+_TURN_S = 30.0
+_ANSWER_S = 30.0  # by the clock, where the processors have much else to do
+
+
+class JobReader:
+    """Reads job files for any thread; one small and one large file are read at a time.
+
+    So the small ones, which take milliseconds, never wait for a large one. What a large file has
+    filled is freed with its process, which reads no other.
+    """
+
+    def __init__(self, *, limit_cpu_s: int = _LIMIT_CPU_S, limit_bytes: int = _LIMIT_BYTES) -> None:
+        """A file may take `limit_cpu_s` of a processor's time, and `limit_bytes` of memory."""
+        self._limit_cpu_s, self._limit_bytes = limit_cpu_s, limit_bytes
+        self._small, self._large = threading.Lock(), threading.Lock()
+        self._kept: _Process | None = self._process()  # it starts meanwhile
+
+    def read(self, text: str) -> JobFile:
+        """Return the job of a text.
+
+        SpecError with every problem, or `too_large` for one that takes too much time or memory;
+        WorldError `unreachable` when too many others are to be read first.
+        """
+        small = len(text) <= _SMALL_CHARACTERS
+        turn = self._small if small else self._large
+        if not turn.acquire(timeout=_TURN_S):
+            text = "many job files are being read; nothing was changed"
+            raise WorldError(text, code="unreachable")
+        try:
+            found = self._read_small(text) if small else self._read_large(text)
+        finally:
+            turn.release()
+        if isinstance(found, SpecError):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """End the processes."""
+        with self._small:
+            if self._kept is not None:
+                self._kept.end()
+                self._kept = None
+
+    def _read_small(self, text: str) -> JobFile | SpecError:
+        if self._kept is None or not self._kept.alive:
+            self._kept = self._process()
+        return self._kept.ask(text) or self._too_much()
+
+    def _read_large(self, text: str) -> JobFile | SpecError:
+        process = self._process()
+        try:
+            return process.ask(text) or self._too_much()
+        finally:
+            process.end()
+
+    def _process(self) -> _Process:
+        return _Process(str(self._limit_cpu_s), str(self._limit_bytes))
+
+    def _too_much(self) -> SpecError:
+        limits = f"{self._limit_cpu_s} s or {self._limit_bytes >> 20} MiB of memory"
+        return SpecError(f"the job file takes more than {limits} to read", code="too_large")
+
+
+class _Process:
+    """The other end of a reading process; one thread speaks to it at a time."""
+
+    def __init__(self, *limits: str) -> None:
+        self._line, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), *limits],
+                stdin=subprocess.DEVNULL,
+                # with them, pydantic's core hangs when it runs out of memory
+                env={**os.environ, "RUST_BACKTRACE": "0"},
+                pass_fds=(theirs.fileno(),),
+            )
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, text: str) -> JobFile | SpecError | None:
+        """Return what a text holds; None, and the process has ended, when that takes too much."""
+        with suppress(EOFError, OSError):  # it has died
+            self._line.send(text)
+            if self._line.poll(_ANSWER_S):
+                found: JobFile | SpecError = self._line.recv()
+                return found
+        self.end()
+        return None
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._line.close()
+
+
+def _serve(line: Connection, limit_cpu_s: int, limit_bytes: int) -> None:
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held + limit_bytes, held + limit_bytes))
+    while True:
+        try:
+            text = line.recv()
+        except EOFError:
+            return
+        until_s = math.ceil(time.process_time()) + limit_cpu_s  # the system ends us then
+        resource.setrlimit(resource.RLIMIT_CPU, (until_s, resource.RLIM_INFINITY))
+        answer: JobFile | SpecError
+        try:
+            answer = load_job(text)
+        except SpecError as error:
+            answer = error.with_traceback(None)
+        except MemoryError:
+            os._exit(1)  # the other end says why
+        line.send(answer)
+
+
+if __name__ == "__main__":
+    with Connection(int(sys.argv[1])) as line:
+        _serve(line, int(sys.argv[2]), int(sys.argv[3]))

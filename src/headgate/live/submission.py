@@ -1,0 +1,186 @@
+"""Submission: from the text of a job file to a job that the engine has."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from headgate.base.errors import Problem, SpecError
+from headgate.decision import Policy
+from headgate.decision.door import refuse
+from headgate.live.account import Account, account_for, file_sizes, unusable, why_unusable
+from headgate.live.claims import Claims
+from headgate.live.reader import JobReader
+from headgate.model import Dataset, Job
+from headgate.protocol import Event, JobSubmitted
+from headgate.protocol.reasons import PolicyRefuses
+from headgate.spec import JobFile, expand
+from headgate.spec.document import clipped
+from headgate.state import Snapshot
+
+
+class Submissions:
+    """Turns job files into jobs, many at a time; its lock is never held while anything is done."""
+
+    def __init__(
+        self,
+        *,
+        claims: Claims,
+        policy: Policy,
+        snapshot: Callable[[], Snapshot],
+        handle: Callable[[Sequence[Event]], None],
+        now: Callable[[], float],
+        may_read: Callable[[Dataset, str], bool],
+        check_users: bool = False,
+    ) -> None:
+        """`handle` posts facts and returns once they are durable and in `snapshot`.
+
+        `may_read` says whether a user may read a dataset. With `check_users` tasks run on this
+        machine, so that it is checked whether a user is able to run them.
+        """
+        self._claims, self._policy = claims, policy
+        self._snapshot, self._handle, self._now = snapshot, handle, now
+        self._may_read = may_read
+        self._check_users, self._able_users = check_users, set[str]()
+        self._reader = JobReader()
+        self._lock = threading.Lock()
+        view = snapshot()
+        jobs = view.names.jobs
+        numbers = (int(job.id.rpartition("-")[2]) for job in jobs)
+        self._last_number = max([view.next_job - 1, *numbers])
+        self._free_numbers: list[int] = []  # a heap: of jobs that came to nothing
+        self._known = {(j.user, j.submission_key): j.id for j in jobs if j.submission_key}
+        self._under_way: dict[tuple[str, str], Future[str]] = {}
+
+    def submit(self, text: str, *, user: str, key: str | None, public: bool = False) -> str:
+        """Submit a job file and return the job's id, once it is durable and handled.
+
+        It is public when the file or `public` says so.
+        A key that the user has given before stands for the job submitted then, or for the
+        submission that is still under way, error included.
+        """
+        if not key:
+            return self._submit(text, user=user, key="", public=public)
+        with self._lock:
+            if (known := self._known.get((user, key))) is not None:
+                return known
+            mine: Future[str] = Future()
+            outcome = self._under_way.setdefault((user, key), mine)
+        if outcome is not mine:
+            return outcome.result()
+        return self._first(text, user, key, mine, public=public)
+
+    def _first(self, text: str, user: str, key: str, outcome: Future[str], *, public: bool) -> str:
+        """Submit for all that give this key meanwhile."""
+        try:
+            job = self._submit(text, user=user, key=key, public=public)
+        except BaseException as error:
+            with self._lock:
+                del self._under_way[user, key]
+            outcome.set_exception(error)
+            raise
+        with self._lock:
+            self._known[user, key] = job
+            del self._under_way[user, key]
+        outcome.set_result(job)
+        return job
+
+    def check(self, text: str, *, user: str) -> str:
+        """Do all that `submit` does short of submitting; return the id the job would get."""
+        job_file = self._reader.read(text)
+        with self._lock:
+            number = self._free_numbers[0] if self._free_numbers else self._last_number + 1
+        with self._claims.using(_datasets(job_file)):
+            return self._job(job_file, number, user=user).id
+
+    def close(self) -> None:
+        """End the processes that read job files."""
+        self._reader.close()
+
+    def _submit(self, text: str, *, user: str, key: str, public: bool) -> str:
+        job_file = self._reader.read(text)
+        with self._claims.using(_datasets(job_file)), self._next_number() as number:
+            job = self._job(job_file, number, user=user)
+            job = replace(job, submission_key=key, public=job.public or public)
+            self._handle([JobSubmitted(at=self._now(), job=job)])
+            return job.id
+
+    @contextmanager
+    def _next_number(self) -> Iterator[int]:
+        """Take the number of a job, by which its id differs from all others, whatever its name.
+
+        One whose job comes to nothing is taken again.
+        """
+        with self._lock:
+            if self._free_numbers:
+                number = heapq.heappop(self._free_numbers)
+            else:
+                number = self._last_number = self._last_number + 1
+        try:
+            yield number
+        except BaseException:
+            with self._lock:
+                heapq.heappush(self._free_numbers, number)
+            raise
+
+    def _job(self, job_file: JobFile, number: int, *, user: str) -> Job:
+        """Return the job of a job file as of now; SpecError for one that can never run."""
+        account = self._account_of(user)
+        view = self._snapshot()
+        self._refuse_unreadable(view, job_file, user)
+        if job_file.queue not in view.names.queue_rows:
+            known = ", ".join(sorted(view.names.queue_rows))
+            problem = f"there is no queue '{job_file.queue}'"
+            raise SpecError([Problem(path="queue", problem=problem, hint=f"known: {known}")])
+        job = expand(
+            job_file,
+            job_id=f"{job_file.name}-{number}",
+            user=user,
+            datasets={name: dataset.shards for name, dataset in view.datasets.items()},
+            file_sizes=file_sizes(
+                account, [f for data in job_file.data.values() for f in data.files or ()]
+            ),
+        )
+        if job.results_path and not Path(job.results_path).is_dir():
+            problem = f"there is no directory '{clipped(job.results_path)}'"
+            hint = "make it on a path that all nodes see"
+            raise SpecError([Problem(path="results.path", problem=problem, hint=hint)])
+        nodes = [view.node(row) for row in view.live_nodes()]
+        queue = view.queue(view.names.queue_rows[job.queue])
+        reason = refuse(job, queue, nodes, self._policy)
+        if reason is not None:
+            code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
+            raise SpecError([Problem(path="", problem=str(reason))], code=code)
+        return job
+
+    def _account_of(self, user: str) -> Account:
+        """Return whom a user's tasks run as; SpecError when that user cannot run them here."""
+        account = account_for(user)
+        ours = account.uid == os.geteuid()
+        if self._check_users and not ours and user not in self._able_users:
+            if problem := why_unusable(account):
+                raise SpecError([unusable(user, problem)])
+            self._able_users.add(user)
+        return account
+
+    def _refuse_unreadable(self, view: Snapshot, job_file: JobFile, user: str) -> None:
+        """Raise SpecError `forbidden` for datasets that this user may not read."""
+        problems = []
+        for name, data in job_file.data.items():
+            found = view.datasets.get(data.from_ or "")
+            if found is not None and not self._may_read(found, user):
+                hint = "its owner can open it: headgate data put --public"
+                text = f"dataset {found.name} belongs to {found.user}"
+                problems.append(Problem(path=f"data.{name}.from", problem=text, hint=hint))
+        if problems:
+            raise SpecError(problems, code="forbidden")
+
+
+def _datasets(job_file: JobFile) -> set[str]:
+    return {data.from_ for data in job_file.data.values() if data.from_ is not None}

@@ -1,0 +1,66 @@
+"""Requests that nobody means, for every route that takes a name, a number or a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import httpx
+from hypothesis import strategies as st
+
+from headgate.base.errors import MOST_PROBLEMS
+
+Request = tuple[str, str, dict[str, str], bytes]  # method, path, query, body
+
+NUMBERS = (
+    *("0", "-1", "1", "2", "9" * 5000, "1" + "0" * 18, str(2**63), "-" + "9" * 5000, "1e3", "0x1"),
+    *("", " ", "\u0663", "true", "nan", "None", "1.0", "1_0", "\0", "a\nb"),
+)
+TEXTS = (
+    *("", "x", "/", "..", "\u00e4", "\0", "\x1b[31m", "a b", "x" * 5000, "{}", "%", "\U0001f600"),
+    *("fs", "fs,alpha1=1", "fs,alpha1=nan", "fs,a=1,a=2", "n0", "queued", "default", "true"),
+)
+BODIES = (b"", b"\xff", b"{", b"[]", b"run: x", b"{run: x, resources: {gpus: 0}}", b"a: &a [*a]")
+ROUTES = (  # method, path with a place for a name or a number, keys of numbers, keys of texts
+    ("GET", "/jobs", ("cursor", "limit"), ("state", "user", "queue")),
+    ("POST", "/jobs", (), ("dry_run",)),
+    ("GET", "/jobs/{name}", (), ()),
+    ("DELETE", "/jobs/{name}", (), ("dry_run",)),
+    ("GET", "/jobs/{name}/tasks", ("cursor", "limit"), ()),
+    ("GET", "/jobs/{name}/explanation", ("task",), ()),
+    ("GET", "/jobs/{name}/logs", ("task", "attempt", "offset"), ()),
+    ("GET", "/jobs/{name}/result", ("task",), ()),
+    ("GET", "/plan", ("nodes",), ("policy", "like")),
+    ("GET", "/datasets/{name}", (), ()),
+    ("PUT", "/datasets/{name}/shards/{number}", ("replicas",), ()),
+    ("POST", "/datasets/{name}/commit", ("shards",), ()),
+    ("POST", "/datasets/{name}/abandon", (), ()),
+    ("DELETE", "/datasets/{name}", (), ()),
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn, names: Sequence[str]) -> Request:
+    """Draw a request; `names` are some that are there."""
+    method, path, numbers, texts = draw(st.sampled_from(ROUTES))
+    query = {key: draw(st.sampled_from(NUMBERS)) for key in numbers if draw(st.booleans())}
+    query |= {key: draw(st.sampled_from(TEXTS)) for key in texts if draw(st.booleans())}
+    name = draw(st.sampled_from((*names, *TEXTS)))
+    number = draw(st.sampled_from(NUMBERS))
+    target = path.format(name=quote(name, safe=""), number=quote(number, safe=""))
+    body = draw(st.sampled_from(BODIES)) if method in ("POST", "PUT") else b""
+    return method, target, query, body
+
+
+def checked(answer: httpx.Response) -> None:
+    """An answer is good, or an error in our shape, short, and no fault of ours."""
+    told = f"{answer.request.method} {answer.request.url}: {answer.status_code}"
+    ours = answer.status_code >= 500 and answer.json()["code"] not in ("unreachable", "disk_full")
+    assert not ours, f"{told} {answer.text[:500]}"
+    if answer.is_error:
+        body = answer.json()
+        assert set(body) == {"code", "problems"}, told
+        assert 1 <= len(body["problems"]) <= MOST_PROBLEMS
+        assert "Traceback" not in answer.text
+        assert "\\u001b[3" not in answer.text.replace("\\u001b[31m", ""), "colours of others"
+        assert len(answer.content) < 100_000

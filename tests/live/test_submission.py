@@ -1,0 +1,439 @@
+"""Submission, removal and cancellation on a real engine and journal, without any node."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.api.silly import checked, requests
+
+from headgate.api.address import socket_path
+from headgate.api.app import make_app
+from headgate.api.server import Server, listen
+from headgate.app import POLICIES
+from headgate.base.errors import HeadgateError, SpecError
+from headgate.decision.outlook import choose
+from headgate.live.claims import Claims
+from headgate.live.controller import Controller
+from headgate.live.reader import JobReader
+from headgate.live.store import StoredShard
+from headgate.model import Dataset, Shard
+from headgate.protocol import DatasetAdded, JobCancelled
+
+JOB = "{name: work, run: 'true'}"
+READS = "{name: work, data: {d: {from: ints}}, tasks: {for_each: d, run: 'cat {shard}'}}"
+ME, OTHER = "daemon", "nobody"  # users that every Debian has
+
+
+@contextmanager
+def running(state: Path) -> Iterator[Controller]:
+    """A controller whose engine runs; nothing of it speaks with Ray."""
+    controller = Controller(
+        state=state, policies=partial(choose, POLICIES, "fifo", {}), seed=0, queues=(), facts={}
+    )
+    controller.world.job_over = lambda job: None  # type: ignore[method-assign]  # it asks Ray
+    controller._thread.start()
+    controller._set_queues(controller.snapshot())
+    try:
+        yield controller
+    finally:
+        controller.stop()
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Controller]:
+    with running(tmp_path) as found:
+        yield found
+
+
+def add(controller: Controller, name: str = "ints", user: str = ME) -> None:
+    """Let a dataset of one shard, of which no replica is left, be there."""
+    shard = Shard(id=f"{name}:00000", size_bytes=1)
+    dataset = Dataset(name=name, user=user, shards=(shard,))
+    controller._handle([DatasetAdded(at=controller.now(), dataset=dataset)])
+
+
+def code_of(call: Any) -> str:
+    """Return how a call ends."""
+    try:
+        call()
+    except HeadgateError as error:
+        return error.code
+    return "done"
+
+
+class Gate:
+    """Holds the engine's thread between two batches, so that what is posted stays unhandled."""
+
+    def __init__(self, controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._opened, self._reached = threading.Event(), threading.Event()
+        record = controller._durable.record
+
+        def held(inbox: Any, batch: Any) -> Any:
+            self._reached.set()
+            assert self._opened.wait(60)
+            return record(inbox, batch)
+
+        monkeypatch.setattr(controller._durable, "record", held)
+
+    def wait(self) -> None:
+        """Wait until something has been posted."""
+        assert self._reached.wait(60)
+
+    def open(self) -> None:
+        """Let the engine go on."""
+        self._opened.set()
+
+
+# --- over the API ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def http(controller: Controller) -> Iterator[httpx.Client]:
+    """The API of the controller, with some jobs and a dataset."""
+    add(controller)
+    for _ in range(3):
+        controller.submit(JOB, user=ME, key=None)
+    with tempfile.TemporaryDirectory(prefix="hg-", dir="/tmp") as name:
+        path = socket_path(Path(name))
+        served = Server(make_app(controller), listen(path))
+        served.start()
+        transport = httpx.HTTPTransport(uds=str(path))
+        base_url = "http://headgate/api/v1"
+        with httpx.Client(transport=transport, base_url=base_url, timeout=60) as found:
+            yield found
+        served.stop()
+
+
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_no_request_is_a_fault_of_ours(http: httpx.Client, data: st.DataObject) -> None:
+    method, target, query, content = data.draw(requests(["work-1", "work-2", "work-3", "ints"]))
+    checked(http.request(method, target, params=query, content=content))
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reader() -> Iterator[JobReader]:
+    reader = JobReader(limit_cpu_s=1, limit_bytes=512 << 20)
+    yield reader
+    reader.close()
+
+
+@pytest.mark.parametrize("small_characters", [1000, 1 << 30])
+def test_a_file_that_takes_too_long_is_given_up_and_the_next_one_is_read(
+    reader: JobReader, monkeypatch: pytest.MonkeyPatch, small_characters: int
+) -> None:
+    monkeypatch.setattr("headgate.live.reader._SMALL_CHARACTERS", small_characters)
+    slow = "run: x\npriority: [" + "[1], " * 800_000 + "]\n"
+    assert code_of(lambda: reader.read(slow)) == "too_large"
+    assert reader.read(JOB).name == "work"
+
+
+def test_a_file_that_takes_too_much_memory_is_given_up() -> None:
+    reader = JobReader(limit_cpu_s=100, limit_bytes=32 << 20)
+    try:
+        assert code_of(lambda: reader.read("a: [" + "1, " * 500_000 + "]\n")) == "too_large"
+        assert reader.read(JOB).name == "work"
+    finally:
+        reader.close()
+
+
+def test_a_small_file_does_not_wait_for_a_large_one() -> None:
+    reader = JobReader()
+    with ThreadPoolExecutor(1) as threads:
+        large = threads.submit(reader.read, "a: [" + "1, " * 600_000 + "]\n")
+        assert reader.read(JOB).name == "work"
+        assert not large.done()
+        assert isinstance(large.exception(), SpecError)
+    reader.close()
+
+
+def test_a_reading_process_that_was_killed_is_replaced(reader: JobReader) -> None:
+    reader.read(JOB)
+    assert reader._kept is not None
+    reader._kept._process.kill()
+    reader._kept._process.wait()
+    assert reader.read(JOB).name == "work"
+
+
+def test_problems_come_back_with_their_places(reader: JobReader) -> None:
+    with pytest.raises(SpecError) as found:
+        reader.read("nmae: x\n")
+    assert [(p.path, p.line) for p in found.value.problems] == [("nmae", 1), ("run", 1)]
+    assert "did you mean 'name'?" in found.value.problems[0].hint
+
+
+def test_reading_processes_end_with_the_process_that_started_them() -> None:
+    program = (
+        "import os\nfrom headgate.live.reader import JobReader\n"
+        f"reader = JobReader()\nreader.read({JOB!r})\n"
+        "print(reader._kept._process.pid, flush=True)\nos.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    pid = int(done.stdout)
+    end = time.monotonic() + 60
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < end, "it lives on"
+        time.sleep(0.02)
+
+
+# --- submitting -----------------------------------------------------------------------------------
+
+
+def test_many_submit_together_and_each_job_has_its_own_id(controller: Controller) -> None:
+    with ThreadPoolExecutor(16) as threads:
+        calls = [
+            threads.submit(controller.submit, JOB, user=ME, key=f"k{i % 20}") for i in range(60)
+        ]
+    ids = [call.result() for call in calls]
+    assert len(set(ids)) == 20
+    assert ids[:20] == ids[20:40] == ids[40:]
+    assert sorted(ids[:20]) == sorted(f"work-{n}" for n in range(1, 21))
+    assert sorted(job.id for job in controller.snapshot().names.jobs) == sorted(set(ids))
+
+
+def test_submissions_that_are_posted_together_are_made_durable_together(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, appended = Gate(controller, monkeypatch), []
+    append = controller._durable.journal.append
+    monkeypatch.setattr(
+        controller._durable.journal,
+        "append",
+        lambda batch: (appended.append(batch), append(batch))[1],
+    )
+    with ThreadPoolExecutor(20) as threads:
+        calls = [threads.submit(controller.submit, JOB, user=ME, key=None) for _ in range(20)]
+        gate.wait()
+        inbox, end = controller.world.inbox, time.monotonic() + 50
+        while len(inbox.batch) + inbox._letters.qsize() < 20:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        gate.open()
+    assert [call.exception() for call in calls] == [None] * 20
+    assert len(appended) < 10
+
+
+def test_a_submission_with_a_key_is_one_job_while_the_first_is_under_way(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(controller, monkeypatch)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(controller.submit, JOB, user=ME, key="k")
+        gate.wait()
+        second = threads.submit(controller.submit, JOB, user=ME, key="k")
+        gate.open()
+    assert first.result() == second.result() == "work-1"
+    assert controller.submit(JOB, user=OTHER, key="k") == "work-2"
+
+
+def test_a_key_is_known_after_a_restart_and_numbers_go_on(tmp_path: Path) -> None:
+    with running(tmp_path) as controller:
+        kept = controller.submit(JOB, user=ME, key="k")
+        controller.submit(JOB, user=ME, key=None)
+    with running(tmp_path) as controller:
+        assert controller.submit("not even read", user=ME, key="k") == kept
+        assert controller.check(JOB, user=ME) == "work-3"
+        assert controller.submit(JOB, user=ME, key=None) == "work-3"
+
+
+def test_a_submission_that_failed_takes_no_number_and_no_key(controller: Controller) -> None:
+    assert code_of(lambda: controller.submit(READS, user=ME, key="k")) == "bad_spec"
+    assert code_of(lambda: controller.submit("run: [", user=ME, key="k")) == "bad_spec"
+    assert controller.submit(JOB, user=ME, key="k") == "work-1"
+
+
+def test_a_number_that_came_to_nothing_is_taken_again(tmp_path: Path) -> None:
+    with running(tmp_path) as controller:
+        numbers = [controller._submissions._next_number() for _ in range(3)]
+        assert [number.__enter__() for number in numbers] == [1, 2, 3]
+        for failed in (numbers[1], numbers[0]):
+            assert not failed.__exit__(ValueError, ValueError(), None)
+        numbers[2].__exit__(None, None, None)
+        assert controller.check(JOB, user=ME) == "work-1"
+        ids = [controller.submit(JOB, user=ME, key=None) for _ in range(3)]
+    assert ids == ["work-1", "work-2", "work-4"]
+    with running(tmp_path) as controller:
+        assert controller.submit(JOB, user=ME, key=None) == "work-5"
+
+
+# --- checked and done in one step -----------------------------------------------------------------
+
+
+def test_a_dataset_is_not_removed_under_a_job_that_is_being_submitted(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(controller)
+    gate = Gate(controller, monkeypatch)
+    with ThreadPoolExecutor(1) as threads:
+        job = threads.submit(controller.submit, READS, user=ME, key=None)
+        gate.wait()
+        assert code_of(lambda: controller.remove_dataset("ints", user=ME)) == "in_use"
+        gate.open()
+        assert job.result() == "work-1"
+    assert code_of(lambda: controller.remove_dataset("ints", user=ME)) == "in_use"
+    controller.cancel("work-1", user=ME)
+    controller.remove_dataset("ints", user=ME)
+    assert "ints" not in controller.snapshot().datasets
+
+
+def test_a_dataset_that_is_being_removed_is_not_read_by_new_jobs(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(controller)
+    gate = Gate(controller, monkeypatch)
+    with ThreadPoolExecutor(1) as threads:
+        removal = threads.submit(controller.remove_dataset, "ints", user=ME)
+        gate.wait()
+        assert code_of(lambda: controller.submit(READS, user=ME, key=None)) == "in_use"
+        assert code_of(lambda: controller.remove_dataset("ints", user=ME)) == "in_use"
+        put = partial(controller.put_shard, "ints", 0, iter([b"x"]), replicas=1, user=ME)
+        assert code_of(put) == "in_use"
+        gate.open()
+        removal.result()
+    assert code_of(lambda: controller.submit(READS, user=ME, key=None)) == "bad_spec"
+
+
+def test_cancelling_a_job_that_ends_meanwhile_says_so(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = controller.submit(JOB, user=ME, key=None)
+    gate = Gate(controller, monkeypatch)
+    with ThreadPoolExecutor(1) as threads:
+        controller.world.inbox.post([JobCancelled(at=controller.now(), job=job, by="root")])
+        gate.wait()
+        late = threads.submit(controller.cancel, job, user=ME)
+        gate.open()
+    error = late.exception()
+    assert isinstance(error, SpecError)
+    assert error.code == "already_ended"
+    assert controller.snapshot().jobs.message[0] == "cancelled by root"
+
+
+def place(controller: Controller, name: str, index: int = 0, *, user: str = ME) -> None:
+    """Let a shard be placed, on no node."""
+    with controller._puts._moving(name, index, user, controller.snapshot) as put:
+        put.shards[index] = (StoredShard(id=f"{name}:{index:05d}", size_bytes=3, checksum=""), ())
+
+
+def test_a_dataset_is_committed_once(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place(controller, "ints")
+    gate = Gate(controller, monkeypatch)
+    commit = partial(controller.commit_dataset, "ints", shards=1, user=ME)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(commit)
+        gate.wait()
+        for call in (
+            commit,
+            partial(controller.abandon_dataset, "ints", user=ME),
+            partial(place, controller, "ints"),
+        ):
+            assert code_of(call) == "exists"
+        assert code_of(lambda: controller.remove_dataset("ints", user=ME)) == "in_use"
+        gate.open()
+        assert first.result().shards[0].size_bytes == 3
+    assert code_of(commit) == "not_found"
+    assert code_of(lambda: place(controller, "ints")) == "exists"
+
+
+def test_a_put_with_a_shard_on_its_way_is_neither_committed_nor_followed_by_another(
+    controller: Controller,
+) -> None:
+    place(controller, "ints")
+    with controller._puts._moving("ints", 0, ME, controller.snapshot):
+        commit = partial(controller.commit_dataset, "ints", shards=1, user=ME)
+        assert code_of(commit) == "bad_spec"
+        assert code_of(lambda: place(controller, "ints")) == "exists", "this shard"
+        controller.abandon_dataset("ints", user=ME)
+        assert code_of(lambda: place(controller, "ints", 1)) == "exists", "it is being abandoned"
+    place(controller, "ints", 1, user=OTHER)
+    assert controller.membership.being_put() == ("ints",)
+
+
+def fail_within(claim: AbstractContextManager[None]) -> None:
+    with claim:
+        raise ZeroDivisionError
+
+
+def test_claims_are_let_go_when_what_follows_fails() -> None:
+    claims = Claims()
+    for claim in (claims.using(["a", "b"]), claims.removing("a"), claims.using(["a"])):
+        with pytest.raises(ZeroDivisionError):
+            fail_within(claim)
+    with claims.removing("a"), claims.using(["b"]):
+        pass
+
+
+# --- rights ---------------------------------------------------------------------------------------
+
+
+def test_job_that_reads_a_dataset_of_another_user_is_forbidden_unless_it_is_public(
+    controller: Controller,
+) -> None:
+    add(controller)
+    with pytest.raises(SpecError, match="headgate data put --public") as refused:
+        controller.submit(READS, user=OTHER, key="k")
+    assert refused.value.code == "forbidden"
+    assert code_of(lambda: controller.check(READS, user=OTHER)) == "forbidden"
+    assert controller.submit(READS, user=ME, key=None) == "work-1", "the number is free again"
+    place(controller, "open")
+    controller.commit_dataset("open", shards=1, user=ME, public=True)
+    assert controller.submit(READS.replace("ints", "open"), user=OTHER, key="k") == "work-2"
+
+
+def test_job_is_public_when_its_file_or_its_submission_says_so(controller: Controller) -> None:
+    controller.submit(JOB, user=ME, key=None)
+    controller.submit(JOB, user=ME, key=None, public=True)
+    controller.submit("{name: work, run: 'true', public: true}", user=ME, key="k")
+    view = controller.snapshot()
+    assert [view.job(row).public for row in range(3)] == [False, True, True]
+    assert [controller.may_read(view.job(row), OTHER) for row in range(3)] == [False, True, True]
+
+
+def test_submission_of_a_user_without_an_account_is_refused(controller: Controller) -> None:
+    if os.geteuid() != 0:
+        assert controller.submit(JOB, user="no-such-user", key=None) == "work-1"
+        return
+    assert code_of(lambda: controller.submit(JOB, user="no-such-user", key=None)) == "no_account"
+
+
+def test_dry_runs_change_nothing_and_refuse_what_would_be_refused(controller: Controller) -> None:
+    add(controller)
+    job = controller.submit(READS, user=ME, key=None)
+    in_use = partial(controller.remove_dataset, "ints", user=ME, dry_run=True)
+    assert code_of(in_use) == "in_use"
+    assert code_of(lambda: controller.cancel(job, user=OTHER, dry_run=True)) == "forbidden"
+    controller.cancel(job, user=ME, dry_run=True)
+    controller.cancel(job, user=ME)
+    assert code_of(lambda: controller.cancel(job, user=ME, dry_run=True)) == "already_ended"
+    controller.remove_dataset("ints", user=ME, dry_run=True)
+    assert "ints" in controller.snapshot().datasets
+
+
+def test_put_that_is_abandoned_twice_is_abandoned_once(controller: Controller) -> None:
+    with controller._puts._moving("ints", 0, ME, controller.snapshot):
+        controller.abandon_dataset("ints", user=ME)
+        controller.abandon_dataset("ints", user=ME)
+    assert controller.membership.being_put() == ()

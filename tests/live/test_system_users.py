@@ -1,0 +1,251 @@
+"""Several users of one Headgate: whose rights a job has, who reads what, what else lies open."""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import pwd
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.live.accounts import OTHER, USER, python_for_all, root_only
+from tests.live.system import Gates, Headgate
+
+from headgate.base.errors import SpecError
+
+pytestmark = [pytest.mark.live, *root_only]
+GROUP = USER  # its only member by name; others come in with its group alone
+
+AS_ANOTHER = """
+import json, os, pwd, sys
+from pathlib import Path
+from headgate.api.client import Client
+from headgate.base.errors import HeadgateError
+socket, name, groups, calls = Path(sys.argv[1]), sys.argv[2], *map(json.loads, sys.argv[3:])
+user = pwd.getpwnam(name)
+Client(socket).info()  # what is imported late is imported now: the files may be out of reach
+os.setgroups(groups)
+os.setgid(user.pw_gid)
+os.setuid(user.pw_uid)
+answers = []
+with Client(socket) as client:
+    for method, arguments, options in calls:
+        try:
+            answer = getattr(client, method)(*arguments, **options)
+            answers.append(answer if method != "result" else b"".join(answer).decode())
+        except HeadgateError as error:
+            answers.append(error.code)
+print(json.dumps(answers))
+"""
+
+
+class Caller:
+    """A user who calls the API."""
+
+    def __init__(self, headgate: Headgate, user: str, *groups: str) -> None:
+        self._socket, self._user = str(headgate.state / "headgate.sock"), user
+        self._groups = json.dumps([grp.getgrnam(group).gr_gid for group in groups])
+
+    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Make one call and return its answer, or the code of its error."""
+        (answer,) = self.calls((method, arguments, options))
+        return answer
+
+    def calls(self, *calls: tuple[str, tuple[Any, ...], dict[str, Any]]) -> list[Any]:
+        """Make several."""
+        command = [sys.executable, "-W", "ignore", "-c", AS_ANOTHER]
+        done = subprocess.run(
+            [*command, self._socket, self._user, self._groups, json.dumps(calls)],
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        answers: list[Any] = json.loads(done.stdout)
+        return answers
+
+
+@pytest.fixture(scope="module")
+def headgate() -> Iterator[Headgate]:
+    up = (f"--group={GROUP}",)
+    with Headgate(nodes=2, gpus=2, up=up, python=python_for_all()) as headgate:
+        yield headgate
+
+
+@pytest.fixture
+def member(headgate: Headgate) -> Caller:
+    return Caller(headgate, USER, GROUP)
+
+
+@pytest.fixture
+def colleague(headgate: Headgate) -> Caller:
+    return Caller(headgate, OTHER, GROUP)
+
+
+@pytest.fixture
+def gates(tmp_path: Path) -> Gates:
+    return Gates(tmp_path / "gates")
+
+
+def _job(run: str, **keys: Any) -> str:
+    return json.dumps({"name": "work", "resources": {"gpus": 0}, "run": run, **keys})
+
+
+def test_jobs_have_the_rights_of_those_who_submit_them(headgate: Headgate, member: Caller) -> None:
+    uid = pwd.getpwnam(USER).pw_uid
+    job = member.call("submit", _job("id -u > {output}; cat /etc/shadow || true"))
+    headgate.ends(job)
+    assert headgate.result(job) == f"{uid}\n".encode()
+    log = headgate.client.log(job, 0, attempt=None, offset=0)["text"]
+    assert "Permission denied" in log
+    own = headgate.submit(_job("id -u > {output}"))
+    headgate.ends(own)
+    assert headgate.result(own) == b"0\n"
+
+
+def test_users_see_all_jobs_and_end_their_own(headgate: Headgate, member: Caller) -> None:
+    ours = headgate.submit(_job("sleep 1000"))
+    theirs = member.call("submit", _job("sleep 1000"))
+    headgate.running(theirs, 1)
+    assert headgate.client.job(theirs)["user"] == USER
+    assert member.call("info")["you"] == USER
+    assert {ours, theirs} <= {job["id"] for job in member.call("jobs")["jobs"]}
+    assert member.call("cancel", ours) == "forbidden"
+    assert member.call("cancel", theirs)["id"] == theirs
+    headgate.ends(theirs, "cancelled")
+    assert headgate.client.job(ours)["state"] != "cancelled"
+    headgate.client.cancel(ours)
+    headgate.ends(ours, "cancelled")
+    assert Caller(headgate, OTHER).call("jobs") == "unreachable"
+
+
+def test_logs_results_and_messages_are_for_their_owner_unless_public(
+    headgate: Headgate, member: Caller, colleague: Caller
+) -> None:
+    secret = _job("echo the secret | tee {output}; exit $(( {index} ))")
+    failing = json.dumps(
+        {"tasks": {"count": 1, "run": "echo the secret; exit 1", "retries": 0,
+                   "resources": {"gpus": 0}}}
+    )  # fmt: skip
+    private = member.call("submit", secret)
+    public = member.call("submit", secret, public=True)
+    broken = member.call("submit", failing)
+    headgate.ends(private)
+    headgate.ends(public)
+    headgate.ends(broken, "failed")
+    log = {"attempt": None, "offset": 0}
+    assert colleague.call("log", private, 0, **log) == "forbidden"
+    assert colleague.call("result", private, None) == "forbidden"
+    assert colleague.call("log", public, 0, **log)["text"] == "the secret\n"
+    assert colleague.call("result", public, None) == "the secret\n"
+    assert member.call("log", private, 0, **log)["text"] == "the secret\n"
+    assert headgate.result(private) == b"the secret\n", "root may read all"
+    for call in (("job", broken), ("explanation", broken), ("jobs",)):
+        assert "the secret" not in json.dumps(colleague.call(*call))
+        assert "the secret" in json.dumps(member.call(*call))
+
+
+def test_jobs_read_only_datasets_that_their_users_may_read(
+    headgate: Headgate, member: Caller, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    data.write_bytes(b"root's numbers\n")
+    headgate.put("private", data, 1)
+    headgate.call("data", "put", str(data), "--name", "open", "--public")
+    assert headgate.client.dataset("open")["public"]
+    reads = "data: {{d: {{from: {}}}}}\ntasks: {{for_each: d, run: 'cat {{shard}} > {{output}}'}}"
+    assert member.call("submit", reads.format("private")) == "forbidden"
+    assert member.call("submit", reads.format("private"), dry_run=True) == "forbidden"
+    job = member.call("submit", reads.format("open"))
+    headgate.ends(job)
+    assert headgate.result(job) == data.read_bytes()
+
+
+def test_plain_files_are_found_with_the_rights_of_the_submitting_user(
+    headgate: Headgate, member: Caller
+) -> None:
+    """Otherwise any user learns what lies in any directory, and how large it is."""
+    place = headgate.base / "closed"
+    place.mkdir(mode=0o700)
+    (place / "there").write_text("x")
+    text = "data: {{d: {{files: [{}]}}}}\ntasks: {{for_each: d, run: 'cat {{shard}}'}}"
+    assert member.call("submit", text.format(place / "there")) == "bad_spec"
+    headgate.submit(text.format(place / "there"), dry_run=True)
+    with pytest.raises(SpecError, match="there is no file"):
+        headgate.submit(text.format(place / "absent"), dry_run=True)
+
+
+def test_nothing_that_headgate_keeps_is_open_to_the_group(headgate: Headgate) -> None:
+    headgate.ends(headgate.submit(_job("echo result > {output}")))
+    opened = []
+    for place, directories, files in os.walk(headgate.state):
+        for name in tuple(directories):
+            mode = (Path(place) / name).stat().st_mode
+            assert not mode & (stat.S_IRWXG | stat.S_IRWXO) & ~(stat.S_IXGRP | stat.S_IXOTH), name
+            if not mode & (stat.S_IXGRP | stat.S_IXOTH):
+                directories.remove(name)  # no other user gets further
+        for name in files:
+            file = Path(place) / name
+            if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                opened.append(file.name)
+    assert opened == ["headgate.sock"]
+    for file in ("ray-token", "shard-token", "journal.db", "config.json", "ray.json"):
+        assert stat.S_IMODE((headgate.state / file).stat().st_mode) == 0o600
+
+
+def test_no_token_stands_in_a_command_line_or_an_environment_of_a_run(
+    headgate: Headgate, member: Caller, gates: Gates
+) -> None:
+    tokens = [(headgate.state / f"{kind}-token").read_text() for kind in ("ray", "shard")]
+    job = member.call("submit", _job("sleep 1000"))
+    headgate.running(job, 1)
+    runs = 0
+    for process in psutil.process_iter(["cmdline", "uids"]):
+        try:
+            line = " ".join(process.info["cmdline"])
+            assert not any(token in line for token in tokens)
+            if process.info["uids"].real == pwd.getpwnam(USER).pw_uid:
+                runs += 1
+                settings = process.environ()
+                assert not any(token in str(settings) for token in tokens)
+                assert not any(name.startswith("RAY_") for name in settings)
+        except psutil.NoSuchProcess:
+            continue
+    assert runs
+    member.call("cancel", job)
+    headgate.ends(job, "cancelled")
+
+
+def test_ray_takes_no_one_without_its_token(headgate: Headgate, member: Caller) -> None:
+    code = (
+        f"import ray; ray.init(address='{headgate.cluster.address}', log_to_driver=False);"
+        "print('IN', ray.cluster_resources())"
+    )
+    job = member.call("submit", _job(f'timeout 60 python -c "{code}" || true'))
+    headgate.ends(job)
+    log = headgate.client.log(job, 0, attempt=None, offset=0)["text"]
+    assert "token" in log.lower()
+    assert "IN" not in log.split()
+
+
+def test_killing_the_node_ends_what_its_users_run(headgate: Headgate, member: Caller) -> None:
+    job = member.call("submit", _job("setsid env -i sleep 7654; true"))
+    (task,) = headgate.running(job, 1)
+
+    def sleeping() -> list[psutil.Process]:
+        found = psutil.process_iter(["cmdline"])
+        return [process for process in found if process.info["cmdline"] == ["sleep", "7654"]]
+
+    headgate.until(sleeping, "it runs")
+    headgate.kill_node(task["node"])
+    headgate.until(lambda: not sleeping(), "it has ended with its node")
+    member.call("cancel", job)
+    headgate.ends(job, "cancelled")

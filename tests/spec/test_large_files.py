@@ -1,0 +1,146 @@
+"""A file costs work in proportion to its size, and is refused in a bounded number of words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from headgate.base.errors import MOST_PROBLEMS, SpecError
+from headgate.spec import expand, load_job
+
+
+def refused(text: str) -> SpecError:
+    with pytest.raises(SpecError) as found:
+        load_job(text)
+    return found.value
+
+
+def work_of(function: Callable[[], object]) -> int:
+    """Return how many instructions of Python a call takes."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+WRONG = {
+    "unknown keys": lambda n: "".join(f"key{i}: 1\n" for i in range(n)),
+    "unknown keys of a stage": lambda n: (
+        "tasks:\n  run: x\n  count: 1\n" + "".join(f"  key{i}: 1\n" for i in range(n))
+    ),
+    "data without a source": lambda n: (
+        "data:\n" + "".join(f"  d{i}: {{}}\n" for i in range(n)) + "tasks: {run: x, count: 1}\n"
+    ),
+    "unknown data": lambda n: (
+        f"data: {{{', '.join(f'd{i}: {{from: d}}' for i in range(n))}}}\n"
+        f"tasks: {{run: x, for_each: [{', '.join(f'x{i}' for i in range(n))}]}}\n"
+    ),
+    "numbers for files": lambda n: f"data: {{d: {{files: [{'1, ' * n}]}}}}\n",
+    "no variables": lambda n: "run: x\nenvs:\n" + "".join(f"  {i}-: x\n" for i in range(n)),
+    "the same key": lambda n: "name: x\n" * n,
+}
+
+
+@pytest.mark.parametrize("story", WRONG)
+def test_work_grows_in_proportion_to_what_is_wrong(story: str) -> None:
+    few, many = (WRONG[story](n) for n in (150, 450))
+    refused(few)  # what is done once, is done
+    assert work_of(lambda: refused(many)) < 4 * work_of(lambda: refused(few))
+
+
+@pytest.mark.parametrize("story", WRONG)
+def test_the_first_problems_are_reported_and_the_rest_counted(story: str) -> None:
+    problems = refused(WRONG[story](3000)).problems
+    assert len(problems) == MOST_PROBLEMS
+    assert problems[-1].problem.startswith("and ")
+    assert problems[-1].problem.endswith(" more problems")
+    lines = [p.line for p in problems[:-1] if p.line is not None]
+    assert lines == sorted(lines)
+
+
+def test_how_many_more_there_are_is_exact() -> None:
+    problems = refused("run: x\n" + "".join(f"key{i}: 1\n" for i in range(250))).problems
+    assert [p.path for p in problems[:-1]] == [f"key{i}" for i in range(MOST_PROBLEMS - 1)]
+    assert problems[-1].problem == f"and {250 - (MOST_PROBLEMS - 1)} more problems"
+    exactly = refused("run: x\n" + "".join(f"k{i}: 1\n" for i in range(MOST_PROBLEMS))).problems
+    assert [p.path for p in exactly] == [f"k{i}" for i in range(MOST_PROBLEMS)]
+
+
+LONG = "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"? {LONG}\n: 1\n",
+        f"? {LONG}\n: 1\n? {LONG}\n: 2\n",
+        f"run: x\nqueue: {LONG}\n",
+        f"run: !{LONG} x\n",
+        f"run: *{LONG}\n",
+        f"run: x\nresources: {{gpu_memory: {LONG}}}\n",
+        f"run: x\nresources: {{gpu_memory: -{LONG}}}\n",
+        f"run: x\nenvs: {{? {LONG}- : x}}\n",
+        f"tasks: {{run: x, for_each: {LONG}}}\n",
+        f"tasks: {{run: x, count: 1, params: {{? {LONG} : .nan}}}}\n",
+        f"run: x\npriority: 0x{'f' * 100_000}\n",
+        f"run: x\npriority: {'9' * 100_000}\n",
+    ],
+)
+def test_a_long_text_is_shortened_in_messages(text: str) -> None:
+    assert len(str(refused(text))) < 2000
+
+
+def test_a_missing_file_with_a_long_name_is_named_in_short() -> None:
+    job = load_job(f"data: {{d: {{files: [/{LONG}]}}}}\ntasks: {{run: x, for_each: d}}\n")
+    with pytest.raises(SpecError, match="there is no file") as found:
+        expand(job, job_id="j", user="u", datasets={}, file_sizes={})
+    assert len(str(found.value)) < 2000
+
+
+def test_a_number_that_cannot_be_written_down_is_refused() -> None:
+    text = "tasks: {run: 'a:b', count: 1, params: {n: 0x" + "f" * 5000 + "}}"
+    assert "is not a value that can be used (tag int)" in str(refused(text))
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
+def test_deep_nesting_is_refused_whatever_its_form(opening: str) -> None:
+    assert "is nested too deeply" in str(refused("a:\n  " + opening * 200_000))
+
+
+def test_nesting_through_aliases_is_refused() -> None:
+    lines = ["a0: &a0 [1]\n", *(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 200))]
+    assert "is nested too deeply" in str(refused("".join(lines)))
+
+
+def test_what_aliases_unfold_to_is_counted_before_it_is_built() -> None:
+    bomb = "a0: &a0 [" + "1, " * 9 + "]\n"
+    bomb += "".join(f"a{i}: &a{i} [{f'*a{i - 1}, ' * 9}]\n" for i in range(1, 30))
+    assert "use fewer aliases" in str(refused(bomb))
+    assert work_of(lambda: refused(bomb)) < 1_000_000
+
+
+def test_hints_for_unknown_datasets_are_worked_out_for_those_that_are_shown() -> None:
+    def refusal(count: int) -> None:
+        names = [f"d{i}" for i in range(count)]
+        data = ", ".join(f"{name}: {{from: x{name}}}" for name in names)
+        job = load_job(f"data: {{{data}}}\ntasks: {{run: x, for_each: [{', '.join(names)}]}}\n")
+        with pytest.raises(SpecError):
+            expand(job, job_id="j", user="u", datasets={"xd0y": ()}, file_sizes={})
+
+    refusal(150)
+    assert work_of(lambda: refusal(450)) < 4 * work_of(lambda: refusal(150))
