@@ -16,6 +16,7 @@ from headgate.decision.door import refuse
 from headgate.decision.outlook import choose
 from headgate.decision.world import decide
 from headgate.engine import Engine
+from headgate.live.probe import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
 from headgate.protocol import (
     Command,
@@ -184,14 +185,26 @@ class ScriptedController:
                 self.handle(JobCancelled(at=self.clock, job=job, by=user))
 
     def reports(self) -> Mapping[str, Mapping[str, Any]]:
-        return {"n0": {"cpu_percent": 12.5, "free_disk_bytes": 10 << 30}}
+        gpu = GpuReport(
+            index=1, name="T4", memory_bytes=4 << 30, memory_used_bytes=1 << 30, utilisation=0.75
+        )
+        report = NodeReport(
+            cpus=4,
+            cpu_utilisation=0.125,
+            memory_bytes=16 << 30,
+            memory_free_bytes=12 << 30,
+            disk_bytes=20 << 30,
+            disk_free_bytes=10 << 30,
+            gpus=(gpu,),
+        )
+        return {"n0": asdict(report)}
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         with self.lock:
             state = self.engine.state
             row = state.tasks_of(state.names.job_rows[job])[ordinal]
             last = state.tasks.attempts[row]
-            running = attempt in (None, last) and state.tasks.held[row] is not None
+            running = attempt in (None, last) and state.tasks.grant[row] >= 0
             data = self.logs.get((job, ordinal, attempt or last), "").encode()
         piece = data[offset : offset + 1000]
         after = offset + len(piece)

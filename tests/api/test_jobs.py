@@ -87,8 +87,27 @@ def test_tasks_say_where_they_run(client: Client) -> None:
     nodes = client.nodes()
     assert [g["task"] for n in nodes for g in n["gpus"]] == [f"{job}/{i}" for i in range(4)]
     assert [n["free_gpus"] for n in nodes] == [0, 0]
-    assert nodes[0]["report"]["cpu_percent"] == 12.5
-    assert nodes[1]["report"] is None
+    assert nodes[0]["report"]["cpu_utilisation"] == 0.125
+    assert nodes[0]["actual"] == {"cpus": 0.5, "memory_bytes": 4 << 30}
+    assert [g["granted_share"] for n in nodes for g in n["gpus"]] == [1.0] * 4
+    assert [g["utilisation"] for n in nodes for g in n["gpus"]] == [None, 0.75, None, None]
+    assert [g["actual_memory_bytes"] for g in nodes[0]["gpus"]] == [None, 1 << 30]
+    assert (nodes[1]["report"], nodes[1]["actual"]) == (None, None)
+
+
+def test_nodes_show_what_grants_hold_of_them_and_of_their_gpus(client: Client) -> None:
+    client.submit("{run: 'true', resources: {gpus: 0.25, cpus: 1.5}}")
+    client.submit("{run: 'true', resources: {gpus: shared, gpu_memory: 1GiB}}")
+    client.submit("{run: 'true', resources: {gpus: 0}}")
+    nodes = client.nodes()
+    assert [n["total"]["cpus"] for n in nodes] == [4.0, 4.0]
+    assert [n["total"]["memory_bytes"] for n in nodes] == [None, None]
+    assert sum(n["granted"]["cpus"] for n in nodes) == 2.5
+    assert sum(n["free_cpus"] for n in nodes) == 5.5
+    held = [(g["granted_share"], g["granted_memory_bytes"]) for n in nodes for g in n["gpus"]]
+    shared = (0.25, 2 << 30)  # the part with no share fits beside the other
+    assert sorted(held, reverse=True) == [shared, (0.0, 0), (0.0, 0), (0.0, 0)]
+    assert sum(n["free_gpus"] for n in nodes) == 3
 
 
 def test_pages_hold_every_job_once_newest_first(client: Client) -> None:

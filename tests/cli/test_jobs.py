@@ -381,9 +381,9 @@ def test_watching_shows_every_change_until_ctrl_c(up: Any, controller: Any) -> N
 
 def test_the_cluster_is_shown(up: Any, pair: str) -> None:
     assert up("nodes").out == (
-        "NODE  RACK  STATE  FREE GPUS  GPU MEMORY  FREE CPUS  RUNS\n"
-        "n0    r0    up           0/2  4 GiB             4/4  job-1/0, job-1/1\n"
-        "n1    r1    up           2/2  4 GiB             4/4  -\n"
+        "NODE  RACK  STATE  FREE GPUS  GPU MEMORY  CPUS              MEMORY  RUNS\n"
+        "n0    r0    up           0/2  4 GiB       0 of 4, 0.5 used  -       job-1/0, job-1/1\n"
+        "n1    r1    up           2/2  4 GiB       0 of 4            -       -\n"
         "a transfer can expect 476.8 MiB/s from a disk, 119.2 MiB/s within a rack,"
         " 29.8 MiB/s across racks\n"
     )

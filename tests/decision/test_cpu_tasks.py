@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.decision.cpu_tasks import place_cpu_tasks
+from headgate.model import CPUS
 from headgate.state import Scratch, Snapshot
 from headgate.testing.random_worlds import random_state
 
@@ -36,9 +37,9 @@ def test_each_goes_to_its_cheapest_node_with_room_and_the_rest_is_told_why(seed:
     snapshot = random_state(seed).freeze()
     scratch = Scratch(snapshot)
     refusals = place_cpu_tasks(scratch)
-    free = {n: snapshot.nodes.free_cpus[n] for n in snapshot.live_nodes()}
+    free = {n: snapshot.nodes.free.at(n, CPUS) for n in snapshot.live_nodes()}
     for placement in scratch.placements:
-        task, need = placement.task, snapshot.tasks.cpus[placement.task]
+        task, need = placement.task, snapshot.demand(placement.task).cpus_milli
         cost = {n: naive_read_s(snapshot, task, n) for n in free if free[n] >= need}
         expected_s = snapshot.expected_read_s(task, placement.node)
         assert cost[placement.node] == pytest.approx(expected_s)

@@ -66,14 +66,17 @@ def test_the_policy_is_asked_first_and_nodes_only_where_there_are_any() -> None:
 
 
 @given(
-    gpus=st.integers(0, 4), memory=st.integers(0, 9), cpus=st.integers(1, 5),
-)  # fmt: skip
+    gpus=st.integers(0, 4),
+    memory=st.integers(0, 9),
+    cpus=st.none() | st.sampled_from((0.5, 1.0, 2.0, 2.5, 4.0, 5.0)),
+)
 def test_a_single_task_is_let_in_exactly_when_some_idle_node_holds_it(
-    gpus: int, memory: int, cpus: int
+    gpus: int, memory: int, cpus: float | None
 ) -> None:
     task = Task(gpus=gpus, gpu_memory_bytes=memory * GIB, cpus=cpus)
+    slots = cpus if cpus is not None else 0 if gpus else 1
     holds = any(
-        sum(g.memory_bytes >= memory * GIB for g in n.gpus) >= gpus if gpus else n.cpus >= cpus
+        sum(g.memory_bytes >= memory * GIB for g in n.gpus) >= gpus and n.cpus >= slots
         for n in NODES
     )
     assert (unfit(job(task), NODES) is None) == holds

@@ -46,15 +46,19 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
     cells = [(gpus.node[g], classes.index(gpus.memory_bytes[g]), g) for g in there]
     free = sorted(cell for cell in cells if gpus.task[cell[2]] == -1)
     nodes = range(len(snapshot.nodes.alive))
+    holds = {
+        job: sum(len(snapshot.held_gpus(t)) for t in snapshot.tasks_of(job))
+        for job in range(len(snapshot.jobs.state))
+    }
     others = [
-        held - sum(snapshot.jobs.held_gpus[j] for j in jobs if snapshot.jobs.queue[j] == queue)
-        for queue, held in enumerate(snapshot.queues.held_gpus.array().tolist())
+        sum(n for j, n in holds.items() if snapshot.jobs.queue[j] == queue and j not in jobs)
+        for queue in range(len(snapshot.queues.spec))
     ]
     limits = [snapshot.queue(q).max_gpus for q in range(len(others))]
     return {
         "jobs": jobs,
         "strangers": strange,
-        "held": [snapshot.jobs.held_gpus[j] for j in jobs],
+        "held": [holds[j] for j in jobs],
         "unfinished": [table(j, UNFINISHED) for j in jobs],
         "waiting": [table(j, (TaskState.WAITING,)) for j in jobs],
         "task": waiting,

@@ -165,7 +165,7 @@ def impossible(bench: Bench) -> dict[str, Plan]:
         "node -1 is not up": one("j", 1, -1, 0),
         "needs 1 GPUs, not 2": one("j", 1, 0, 0, 1),
         "GPU 2 of a is not free": one("j", 1, 0, 2),
-        "too few free CPU slots": one("j", 2, 0),
+        "too little free cpus on a": one("j", 2, 0),
         "queue poor would hold 1 GPUs, more than 0": one("p", 0, 0, 0),
         "gang g is not whole": one("g", 0, 0, 0),
         f"task {twice[0].task} does not wait": Plan(placements=twice),

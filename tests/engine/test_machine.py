@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from headgate.base.rng import Random, stream
 from headgate.engine import Engine
 from headgate.machine import CRASHES_MOST
-from headgate.model import SHARED, Bandwidth, Dataset, Gpu, Node, Queue, RunId, Shard
+from headgate.model import SHARED, WHOLE, Bandwidth, Dataset, Gpu, Node, Queue, RunId, Shard
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import (
     BandwidthMeasured,
@@ -79,14 +79,12 @@ def random_plan(rng: Random, snapshot: Snapshot) -> Plan:
         gang = snapshot.job(job).gang
         whole = len(tasks) == snapshot.jobs.task_count[job]
         queue = snapshot.jobs.queue[job]
-        limit = snapshot.queue(queue).max_gpus
         if rng.random() < 0.3 or not nodes or (gang and not whole):
             continue
         with scratch.trial() as trial:
             placed = 0
             for task in tasks:
-                need = snapshot.tasks.gpus[task]
-                if need and limit is not None and scratch.used_gpus(queue) + need > limit:
+                if not scratch.has_room(queue, WHOLE * snapshot.tasks.gpus[task]):
                     break
                 placed += any(scratch.place(task, n) for n in rng.sample(nodes, len(nodes)))
             if not gang or placed == len(tasks):
@@ -418,7 +416,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert sorted(map(state.run_id, stopping)) == sorted(self.stops)
         for task in held:
             launch = self.launches[state.run_id(task)]
-            where = state.node(state.tasks.node[task]).id, state.tasks.held[task]
+            where = state.node(state.tasks.node[task]).id, state.held_gpus(task)
             assert (launch.node, launch.gpus) == where
 
     @invariant()

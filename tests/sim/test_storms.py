@@ -95,7 +95,7 @@ class Watch:
         assert {e.at for e in batch} == {batch[0].at}, "a batch is one instant"
         assert batch[0].at >= self.last_at, "time does not go back"
         self.busy_gpu_s += self.held_gpus * (batch[0].at - self.last_at)
-        self.held_gpus = int(self.engine.state.jobs.held_gpus.array().sum())
+        self.held_gpus = int(self.engine.state.gpus_of_jobs().sum())
         self.last_at = batch[0].at
         check(self.engine.state)
         for event in batch:

@@ -34,7 +34,7 @@ def test_one_task_per_shard_then_a_reduce_that_reads_their_results() -> None:
         "envs: {B: '2', A: '1'}\n"
     )
     maps = tuple(Task(reads=(shard.id,), gpus=1, gpu_memory_bytes=2 * 2**30) for shard in INTS)
-    merge = Task(reads=("j7/0", "j7/1", "j7/2"), after=(0, 1, 2), gpus=0, cpus=1)
+    merge = Task(reads=("j7/0", "j7/1", "j7/2"), after=(0, 1, 2), gpus=0)
     assert job.tasks == (*maps, merge, merge)
     assert job.shards == INTS
     assert (job.id, job.name, job.user, job.queue) == ("j7", "count", "ada", "research")

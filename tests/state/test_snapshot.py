@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.rng import Random
-from headgate.model import Job, Locality, Node, Queue, Shard, Task
+from headgate.model import CPUS, WHOLE, Job, Locality, Node, Queue, Shard, Task
 from headgate.protocol import Placement
 from headgate.state import Scratch, Snapshot, State, TaskState
 from headgate.testing.digest import digest
@@ -90,14 +90,19 @@ def test_neighbours_begin_with_different_copies_of_one_shard() -> None:
 # ------------------------------------------------------------------------------------- scratch
 
 
+GPU_BOOKS = ("task", "free_milli", "free_bytes")
+
+
 def look(scratch: Scratch, snapshot: Snapshot) -> object:
     """Return all that a scratch can be asked."""
     nodes = snapshot.live_nodes()
     return (
         list(scratch.placements),
-        [scratch.free_cpus(n) for n in nodes],
+        scratch.ledger.nodes.free.array().tolist(),
+        [getattr(scratch.ledger.nodes, n).array().tolist() for n in ("total", "free_gpus")],
+        [getattr(scratch.ledger.gpus, n).array().tolist() for n in GPU_BOOKS],
         [scratch.fitting_gpus(n, m).tolist() for n in nodes for m in (0, 2 << 30, 9 << 30)],
-        [scratch.used_gpus(q) for q in range(len(snapshot.queues.spec))],
+        [scratch.used_milli(q) for q in range(len(snapshot.queues.spec))],
     )
 
 
@@ -162,7 +167,10 @@ def test_what_a_scratch_places_fits_and_what_it_refuses_does_not(seed: int) -> N
     for task in tasks if snapshot.live_nodes() else []:
         queue = snapshot.jobs.queue[snapshot.tasks.job[task]]
         limit = snapshot.queue(queue).max_gpus
-        if limit is not None and scratch.used_gpus(queue) + snapshot.tasks.gpus[task] > limit:
+        milli = WHOLE * snapshot.tasks.gpus[task]
+        full = limit is not None and milli > 0 and scratch.used_milli(queue) + milli > WHOLE * limit
+        assert scratch.has_room(queue, milli) == (not full) == paper.under_ceiling(task)
+        if full:
             continue  # ceilings are the policy's business
         node = rng.choice(snapshot.live_nodes())
         fits = paper.fits(task, node)
@@ -189,10 +197,11 @@ def test_a_placement_without_gpus_takes_cpu_slots_alone() -> None:
                 for node in snapshot.live_nodes():
                     if snapshot.tasks.gpus[task]:
                         continue
-                    before = scratch.free_cpus(node)
+                    before = scratch.ledger.nodes.free.at(node, CPUS)
                     if scratch.place(task, node):
                         assert scratch.placements[-1] == Placement(task=task, node=node, gpus=())
-                        assert scratch.free_cpus(node) == before - snapshot.tasks.cpus[task]
+                        left = scratch.ledger.nodes.free.at(node, CPUS)
+                        assert left == before - round(WHOLE * snapshot.task(task).cpus)
                         break
         with pytest.raises(AttributeError):
             snapshot.version = 1  # type: ignore[misc]

@@ -123,8 +123,8 @@ class Ledger:
     def devices(self, demand: int, node: int) -> Gpus | None:
         """Return the GPUs of a node that suit a demand best, or None where it does not fit.
 
-        Whole ones: the smallest that suffice. In part: the GPU with the least left that suffices,
-        so that others stay whole; of equals the smallest, then the first.
+        Whole ones: the smallest that suffice. In part: a GPU held in part before a free one, so
+        that others stay whole; then that with the least left, the smallest, the first.
         """
         spec = self._names.demands[demand]
         if self.lacks(demand, node):
@@ -140,12 +140,15 @@ class Ledger:
 
     def _parts(self, spec: Demand, node: int) -> Gpus | None:
         first, count = self.nodes.first_gpu[node], self.nodes.gpu_count[node]
+        gpus = self.gpus
         options = [
-            (self.gpus.free_milli[gpu], self.gpus.free_bytes[gpu], gpu - first)
+            (gpus.task[gpu] == GPU_FREE, gpus.free_milli[gpu], gpus.free_bytes[gpu], gpu - first)
             for gpu in range(first, first + count)
             if self._has_part(spec, gpu)
         ]
-        return tuple(index for _, _, index in sorted(options)[: spec.gpus]) or None
+        if len(options) < spec.gpus:
+            return None
+        return tuple(index for *_, index in sorted(options)[: spec.gpus])
 
     def _has_part(self, spec: Demand, gpu: int) -> bool:
         """Return whether a part of a GPU (row) is free; the whole of it is held by no run."""

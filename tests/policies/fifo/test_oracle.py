@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.engine import Engine, drive
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import WHOLE, Gpu, Job, Node, Queue, Task
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import JobSubmitted, NodeJoined, QueueChanged
 from headgate.sim import run as sim
@@ -171,7 +171,7 @@ def check_trace(trace: Trace, gpus: int) -> None:
     assert table.submitted_at.array().tolist() == submits.tolist()
     assert table.started_at.array().tolist() == starts.tolist()
     assert table.ended_at.array().tolist() == ends.tolist()
-    assert table.peak_gpus.array().tolist() == [jobs[j].tasks[0][0] for j in arrival]
+    assert table.peak_gpus_milli.array().tolist() == [WHOLE * jobs[j].tasks[0][0] for j in arrival]
     assert figures["jobs_rejected"] == len(trace) - len(jobs)
     assert (figures["jobs_finished"], figures["jobs_unfinished"]) == (len(jobs), 0)
     if not jobs:

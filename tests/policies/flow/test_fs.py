@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.policies.flow.bench import GB, Bench, submitted, workloads
 
 from headgate.decision import make_policy
-from headgate.model import Bandwidth, Task
+from headgate.model import WHOLE, Bandwidth, Task
 from headgate.policies.flow import FS, FlowSharing
 from headgate.protocol import (
     BandwidthMeasured,
@@ -238,7 +238,7 @@ def test_every_workload_ends_under_its_ceilings(bench: Bench, order: Random) -> 
     while bench.runs:
         for row, queue in enumerate(state.queues.spec.array()):
             if queue.max_gpus is not None:
-                assert state.queues.held_gpus[row] <= queue.max_gpus
+                assert state.queues.held_gpus_milli[row] <= WHOLE * queue.max_gpus
         for job in state.freeze().waiting_jobs():
             assert bench.reason(state.job(job).id) is not None
         bench.finish(*order.choice(sorted(bench.runs)))

@@ -264,9 +264,9 @@ def could_help(stage: Bench) -> list[tuple[int, int]]:
     full = np.bincount(now.queue, now.held, len(now.ceiling)) >= now.ceiling
     found = []
     for above in np.flatnonzero((now.held > target) & (now.held > 1)).tolist():
-        runs = [t for t in snapshot.tasks_of(int(now.jobs[above])) if snapshot.tasks.held[t]]
+        runs = [t for t in snapshot.tasks_of(int(now.jobs[above])) if snapshot.held_gpus(t)]
         sizes = [
-            snapshot.gpu_memory_bytes_of(snapshot.tasks.node[t])[snapshot.tasks.held[t][0]]
+            snapshot.gpu_memory_bytes_of(snapshot.tasks.node[t])[snapshot.held_gpus(t)[0]]
             for t in runs
             if snapshot.tasks.gpus[t]
         ]

@@ -11,7 +11,7 @@ from tests.policies.flow.bench import GB, Bench, priced, submitted, workloads
 
 from headgate.base.errors import SpecError
 from headgate.decision import make_policy
-from headgate.model import Task
+from headgate.model import WHOLE, Task
 from headgate.policies.flow import FSU, FlowSharing, UnfairFlow
 from headgate.protocol import Plan
 from headgate.protocol.reasons import GpuMemory, NoFreeGpu, NothingFits, PolicyRefuses, QueueLimit
@@ -131,7 +131,7 @@ def test_every_workload_ends_under_its_ceilings(stage: Bench, order: Random) -> 
     while stage.runs:
         for row, queue in enumerate(state.queues.spec.array()):
             if queue.max_gpus is not None:
-                assert state.queues.held_gpus[row] <= queue.max_gpus
+                assert state.queues.held_gpus_milli[row] <= WHOLE * queue.max_gpus
         for job in state.freeze().waiting_jobs():
             assert stage.reason(state.job(job).id) is not None
         stage.finish(*order.choice(sorted(stage.runs)))

@@ -88,7 +88,7 @@ def launched(state: State, task: int, rng: Random) -> None:
     """Launch a task where there is room for it, if there is; stop a few of them at once."""
     queue = state.jobs.queue[state.tasks.job[task]]
     limit = state.queue(queue).max_gpus
-    if limit is not None and state.queues.held_gpus[queue] >= limit:
+    if limit is not None and state.gpus_of_queues()[queue] >= limit:
         return
     for node in rng.sample(range(4), 4):
         memory = state.gpu_memory_bytes_of(node)
@@ -241,7 +241,7 @@ def test_gpus_are_expected_to_be_free_when_their_runs_end() -> None:
 def idle_for(snapshot: Snapshot, plan: Plan) -> list[int]:
     """Jobs with a task that waits though a GPU is free that it fits, and their queue has room."""
     free = [(n, int(g)) for n in snapshot.live_nodes() for g in snapshot.free_gpus_of(n)]
-    held, placed = snapshot.queues.held_gpus.array().tolist(), {p.task for p in plan.placements}
+    held, placed = snapshot.gpus_of_queues().tolist(), {p.task for p in plan.placements}
     for placement in plan.placements:
         free.remove((placement.node, placement.gpus[0]))
         held[snapshot.jobs.queue[snapshot.tasks.job[placement.task]]] += 1

@@ -66,8 +66,8 @@ def test_it_happens_as_planned(data: st.DataObject) -> None:
     assert told.free_gpus == sum(state.nodes.free_gpus[n] for n in state.live_nodes())
     for job in told.jobs:
         row = state.names.job_rows[job.job]
-        assert job.held_gpus == snapshot.jobs.held_gpus[row]
-        assert job.holds_gpus == state.jobs.held_gpus[row]
+        assert job.held_gpus == snapshot.gpus_of_jobs()[row]
+        assert job.holds_gpus == state.gpus_of_jobs()[row]
         assert job.waiting_tasks == len(state.waiting_of(row))
         reads = [r for key, launch in new.items() if key[0] == job.job for r in launch.reads]
         for where, size_bytes in enumerate(job.read_bytes):

@@ -171,8 +171,8 @@ def test_the_share_is_what_dealing_one_by_one_gives(
         told = why(snapshot, bench.policy, job, None, bench.at)
         assert told.share is not None
         assert told.share.share_gpus == target
-        assert told.share.held_gpus == snapshot.jobs.held_gpus[job]
-        assert told.share.waiting_tasks == sizes[job] - snapshot.jobs.held_gpus[job]
+        assert told.share.held_gpus == snapshot.gpus_of_jobs()[job]
+        assert told.share.waiting_tasks == sizes[job] - snapshot.gpus_of_jobs()[job]
         over = [h.held_gpus - (h.share_gpus or 0) for h in told.holders]
         assert over == sorted(over, reverse=True)
         assert f"j{job}" not in [h.job for h in told.holders]

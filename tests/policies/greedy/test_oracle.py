@@ -54,14 +54,14 @@ class Oracle:
         for node in seen.live_nodes():
             self.free |= {(node, index) for index in seen.free_gpus_of(node).tolist()}
         for job in self.target:
-            self.held[job] = seen.jobs.held_gpus[job]
+            self.held[job] = int(seen.gpus_of_jobs()[job])
             self.skips[job] = skips(seen)[job]
             rows = seen.tasks_of(job)
             self.waiting[job] = [
                 t for t in rows if seen.tasks.state[t] == TaskState.WAITING and seen.tasks.gpus[t]
             ]
         for queue in range(len(seen.queues.spec)):
-            self.queue_held[queue] = seen.queues.held_gpus[queue]
+            self.queue_held[queue] = int(seen.gpus_of_queues()[queue])
 
     def memory(self, gpu: tuple[int, int]) -> int:
         return int(self.snapshot.gpu_memory_bytes_of(gpu[0])[gpu[1]])

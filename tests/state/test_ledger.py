@@ -1,0 +1,500 @@
+"""The ledger against plain dicts: what fits, what is held, and what a rollback leaves."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.base.errors import InvariantBroken
+from headgate.model import UNLIMITED, Demand, Gpu, Node
+from headgate.state import Snapshot, State
+from headgate.state.ledger import Ledger
+from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
+
+# ----------------------------------------------------------------------------------------- worlds
+
+KINDS = ("fpga", "licence", "nvme")
+SIZES = (4, 8, 8, 12)  # bytes, of which a quarter is whole
+AMOUNT = st.sampled_from((500, 1000, 3000))
+CUSTOM = st.dictionaries(st.sampled_from(KINDS), AMOUNT, max_size=2).map(
+    lambda amounts: tuple(sorted(amounts.items()))
+)
+
+
+def node_of(
+    sizes: Sequence[int], cpus: int, memory_bytes: int | None, custom: tuple[tuple[str, int], ...]
+) -> Node:
+    return Node(
+        id="?",
+        rack="r",
+        gpus=tuple(Gpu(memory_bytes=size) for size in sizes),
+        cpus=cpus,
+        memory_bytes=memory_bytes,
+        custom=custom,
+    )
+
+
+NODE = st.builds(
+    node_of,
+    st.lists(st.sampled_from(SIZES), max_size=4),
+    st.integers(0, 4),
+    st.none() | st.integers(0, 9),
+    CUSTOM,
+)
+BESIDE = {
+    "cpus_milli": st.sampled_from((0, 0, 500, 1000)),
+    "memory_bytes": st.sampled_from((0, 0, 2, 5)),
+    "custom": st.just(()) | CUSTOM,
+}
+DEMAND = st.one_of(
+    st.builds(Demand, **{**BESIDE, "cpus_milli": st.sampled_from((250, 1000, 2500))}),
+    st.builds(
+        Demand,
+        gpus=st.sampled_from((1, 1, 2, 3)),
+        gpu_memory_bytes=st.sampled_from((0, 0, 5, 12)),
+        **BESIDE,
+    ),
+    st.builds(
+        Demand,
+        gpus=st.sampled_from((1, 1, 1, 2)),
+        gpu_milli=st.sampled_from((250, 500, 750)),
+        gpu_memory_bytes=st.sampled_from((0, 0, 1, 6)),
+        **BESIDE,
+    ),
+    st.builds(
+        Demand,
+        gpus=st.just(1),
+        gpu_milli=st.just(0),
+        gpu_memory_bytes=st.sampled_from((1, 3, 6)),
+        **BESIDE,
+    ),
+)
+PICK = st.integers(0, 10**6)
+TAKE = st.tuples(st.just("take"), PICK, PICK, PICK)
+STEPS = st.lists(
+    st.one_of(
+        TAKE,
+        TAKE,
+        st.tuples(st.just("force"), PICK, PICK, st.lists(st.integers(-1, 4), max_size=3)),
+        st.tuples(st.just("release"), PICK),
+        st.tuples(st.just("close"), PICK),
+        st.tuples(st.just("open"), PICK, NODE),
+        st.tuples(st.just("paper"), st.lists(TAKE, max_size=4), st.lists(TAKE, max_size=4), PICK),
+    ),
+    max_size=25,
+)
+
+
+# ----------------------------------------------------------------------------------------- oracle
+
+
+@dataclass
+class Device:
+    """One GPU: who holds it whole, and the (thousandths, bytes) of those who hold parts."""
+
+    size: int
+    whole: int | None = None
+    parts: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def idle(self) -> bool:
+        return self.whole is None and not self.parts
+
+    @property
+    def left(self) -> tuple[int, int]:
+        held = [sum(column) for column in zip(*self.parts, strict=True)] or [0, 0]
+        return 1000 - held[0], self.size - held[1]
+
+
+def part_of(demand: Demand, size: int) -> tuple[int, int]:
+    return demand.gpu_milli, demand.gpu_memory_bytes or size * demand.gpu_milli // 1000
+
+
+class Host:
+    """One node, in plain numbers."""
+
+    def __init__(self, node: Node) -> None:
+        memory = UNLIMITED if node.memory_bytes is None else node.memory_bytes
+        self.total = {"cpus": 1000 * node.cpus, "memory": memory, **dict(node.custom)}
+        self.held: list[tuple[Demand, tuple[int, ...]]] = []
+        self.gpus = [Device(gpu.memory_bytes) for gpu in node.gpus]
+        self.name = node.id
+
+    def free(self, kind: str) -> int:
+        return self.total.get(kind, 0) - sum(needs(d).get(kind, 0) for d, _ in self.held)
+
+    def lacking(self, demand: Demand) -> list[str]:
+        return [kind for kind, amount in needs(demand).items() if self.free(kind) < amount]
+
+    def complaints(self, demand: Demand, gpus: Sequence[int]) -> set[str]:
+        """Return everything that is wrong with a demand on these GPUs."""
+        found = {f"too little free {kind} on {self.name}" for kind in self.lacking(demand)}
+        if len(gpus) != demand.gpus:
+            found.add(f"needs {demand.gpus} GPUs, not {len(gpus)}")
+        if len(set(gpus)) < len(gpus):
+            found.add("a GPU is named twice")
+        for index in gpus:
+            gpu = self.gpus[index] if 0 <= index < len(self.gpus) else None
+            if demand.gpu_milli < 1000:
+                if gpu is None or not self.part_fits(demand, gpu):
+                    found.add(f"GPU {index} of {self.name} has too little left")
+            elif gpu is None or not gpu.idle:
+                found.add(f"GPU {index} of {self.name} is not free")
+            elif gpu.size < demand.gpu_memory_bytes:
+                found.add(f"GPU {index} of {self.name} is too small")
+        return found
+
+    def part_fits(self, demand: Demand, gpu: Device) -> bool:
+        milli, size = part_of(demand, gpu.size)
+        return gpu.whole is None and gpu.left[0] >= milli and gpu.left[1] >= size
+
+    def choices(self, demand: Demand) -> list[tuple[int, ...]]:
+        """Return every set of GPUs that a demand can hold."""
+        sets = combinations(range(len(self.gpus)), demand.gpus)
+        return [gpus for gpus in sets if not self.complaints(demand, gpus)]
+
+    def best(self, demand: Demand) -> tuple[int, ...]:
+        """Return the GPUs that keep the largest whole ones free, where there is a choice."""
+        fit = [i for i, gpu in enumerate(self.gpus) if self.suits(demand, gpu)]
+        if demand.gpu_milli < 1000:
+            fit.sort(key=lambda i: (self.gpus[i].idle, *self.gpus[i].left, i))
+        else:
+            fit.sort(key=lambda i: (self.gpus[i].size, i))
+        return tuple(fit[: demand.gpus])
+
+    def suits(self, demand: Demand, gpu: Device) -> bool:
+        if demand.gpu_milli < 1000:
+            return self.part_fits(demand, gpu)
+        return gpu.idle and gpu.size >= demand.gpu_memory_bytes
+
+    def take(self, task: int, demand: Demand, gpus: Sequence[int]) -> None:
+        self.held.append((demand, tuple(gpus)))
+        for gpu in (self.gpus[index] for index in gpus):
+            if demand.gpu_milli < 1000:
+                gpu.parts += (part_of(demand, gpu.size),)
+            else:
+                gpu.whole = task
+
+    def release(self, demand: Demand, gpus: Sequence[int]) -> None:
+        self.held.remove((demand, tuple(gpus)))
+        for gpu in (self.gpus[index] for index in gpus):
+            if demand.gpu_milli < 1000:
+                parts = [*gpu.parts]
+                parts.remove(part_of(demand, gpu.size))
+                gpu.parts = tuple(parts)
+            else:
+                gpu.whole = None
+
+
+def needs(demand: Demand) -> dict[str, int]:
+    """Return what a demand takes of a node's amounts, by kind."""
+    amounts = {"cpus": demand.cpus_milli, "memory": demand.memory_bytes, **dict(demand.custom)}
+    return {kind: amount for kind, amount in amounts.items() if amount}
+
+
+class Books:
+    """A state's ledger and, beside it, the same in plain dicts."""
+
+    def __init__(self, nodes: Sequence[Node], demands: Sequence[Demand]) -> None:
+        self.state, self.demands = State(), list(demands)
+        self.hosts: list[Host | None] = []
+        self.gone: list[list[Device]] = []  # GPUs of nodes that went
+        self.rows: list[tuple[int, Device]] = []  # node and GPU by row of the table
+        self.grants: dict[int, tuple[int, int, int, tuple[int, ...]]] = {}
+        self.most_grants, self.tasks = 0, 0
+        for number, node in enumerate(nodes):
+            self.hosts.append(None)
+            self.open(number, node)
+        self.numbers = [self.state.names.demand(demand) for demand in demands]
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.state.ledger
+
+    def open(self, row: int, node: Node) -> None:
+        if self.hosts[row] is not None:
+            return
+        node = replace(node, id=f"n{row}")
+        assert self.state.add_node(node) == row
+        host = self.hosts[row] = Host(node)
+        self.rows += [(row, gpu) for gpu in host.gpus]
+
+    def close(self, row: int) -> None:
+        host = self.hosts[row]
+        if host is None:
+            return
+        before = written(self.ledger)
+        if host.held:
+            with pytest.raises(InvariantBroken, match=f"node n{row} goes while runs hold"):
+                self.state.remove_node(row)
+            assert written(self.ledger) == before
+            return
+        self.state.remove_node(row)
+        self.hosts[row] = None
+
+    def take(self, demand: int, node: int, pick: int) -> None:
+        """Take one of all the choices there are; where there is none, the ledger finds none."""
+        host, spec = self.hosts[node], self.demands[demand]
+        choices = host.choices(spec) if host else []
+        found = self.ledger.devices(self.numbers[demand], node)
+        assert found == (host.best(spec) if host and choices else None)
+        if not host or not choices:
+            return
+        gpus = choices[pick % len(choices)]
+        assert self.ledger.fault(self.numbers[demand], node, gpus[::-1]) == ""
+        spare = sorted({*range(self.most_grants)} - {*self.grants})
+        row = self.ledger.take(self.tasks, self.numbers[demand], node, gpus)
+        assert row == (spare[0] if spare else self.most_grants)
+        self.most_grants = max(self.most_grants, row + 1)
+        self.grants[row] = (self.tasks, node, demand, gpus)
+        host.take(self.tasks, spec, gpus)
+        self.tasks += 1
+
+    def force(self, demand: int, node: int, gpus: Sequence[int]) -> None:
+        """Ask for GPUs that need not fit; those that do not raise and change nothing."""
+        host, spec = self.hosts[node], self.demands[demand]
+        complaints = host.complaints(spec, gpus) if host else None
+        told = self.ledger.fault(self.numbers[demand], node, gpus)
+        if complaints is None:
+            assert told
+        else:
+            assert told in (complaints or {""})
+        if told:
+            before = written(self.ledger)
+            with pytest.raises(InvariantBroken) as broken:
+                self.ledger.take(self.tasks, self.numbers[demand], node, tuple(gpus))
+            assert str(broken.value) == told
+            assert written(self.ledger) == before
+
+    def release(self, pick: int) -> None:
+        if not self.grants:
+            return
+        row = sorted(self.grants)[pick % len(self.grants)]
+        _, node, demand, gpus = self.grants.pop(row)
+        self.ledger.release(row)
+        host = self.hosts[node]
+        assert host is not None
+        host.release(self.demands[demand], gpus)
+        before = written(self.ledger)
+        with pytest.raises(InvariantBroken, match=f"grant {row} is released already"):
+            self.ledger.release(row)
+        assert written(self.ledger) == before
+
+    def do(self, step: tuple[Any, ...]) -> None:
+        demands, nodes = len(self.demands), len(self.hosts)
+        match step:
+            case ("take", demand, node, pick):
+                self.take(demand % demands, node % nodes, pick)
+            case ("force", demand, node, gpus):
+                self.force(demand % demands, node % nodes, gpus)
+            case ("release", pick):
+                self.release(pick)
+            case ("close", node):
+                self.close(node % nodes)
+            case ("open", node, spec):
+                self.open(node % nodes, spec)
+            case ("paper", first, second, keep):
+                self.on_paper(first, second, keep)
+
+    def on_paper(self, first: list[Any], second: list[Any], keep: int) -> None:
+        """Take in nested trials on paper, keep some of them, and roll the others back."""
+        view: State | Snapshot = self.state if keep & 4 else self.state.freeze()
+        before = written(self.ledger)
+        paper = Ledger.on_paper(view)
+        assert written(paper) == before
+        hosts, tasks = copy.deepcopy(self.hosts), self.tasks
+
+        def takes(steps: list[Any]) -> None:
+            for number, (_, which, where, pick) in enumerate(steps):
+                demand, node = which % len(self.demands), where % len(hosts)
+                host, spec = hosts[node], self.demands[demand]
+                choices = host.choices(spec) if host else []
+                assert (paper.devices(self.numbers[demand], node) is None) == (not choices)
+                if host and choices:
+                    gpus = choices[pick % len(choices)]
+                    assert paper.take(tasks + number, self.numbers[demand], node, gpus) == -1
+                    host.take(tasks + number, spec, gpus)
+
+        with paper.trial() as outer:
+            takes(first)
+            middle, then = written(paper), copy.deepcopy(hosts)
+            with paper.trial() as inner:
+                takes(second)
+                if keep & 1:
+                    inner.keep()
+            if not keep & 1:
+                assert written(paper) == middle
+                hosts = then
+            self.agree(paper, hosts)
+            within = written(paper)
+            if keep & 2:
+                outer.keep()
+        assert written(paper) == (within if keep & 2 else before)
+        assert written(self.ledger) == before
+
+    # --- laws ------------------------------------------------------------------------------------
+
+    def agree(self, ledger: Ledger, hosts: Sequence[Host | None]) -> None:
+        """Assert that a ledger says of all nodes and GPUs what plain counting says."""
+        nodes, gpus = ledger.nodes, ledger.gpus
+        rows: list[tuple[int, int, int, int, int]] = []
+        at = {id(gpu): (row, n) for row, h in enumerate(self.hosts) if h
+              for n, gpu in enumerate(h.gpus)}  # fmt: skip
+        for row, device in self.rows:
+            where = at.get(id(device))
+            host = hosts[row]
+            if where is None or host is None:
+                rows.append((row, device.size, GPU_GONE, 0, 0))
+                continue
+            gpu = host.gpus[where[1]]
+            holder = GPU_IN_PART if gpu.parts else GPU_FREE if gpu.whole is None else gpu.whole
+            rows.append((row, gpu.size, holder, *gpu.left))
+        columns = (gpus.node, gpus.memory_bytes, gpus.task, gpus.free_milli, gpus.free_bytes)
+        assert list(zip(*(c.array().tolist() for c in columns), strict=True)) == rows
+        for row, host in enumerate(hosts):
+            idle = sum(gpu.idle for gpu in host.gpus) if host else 0
+            assert nodes.free_gpus[row] == idle
+            for number, kind in enumerate(self.state.names.resources):
+                assert nodes.free.at(row, number) == (host.free(kind) if host else 0)
+                assert nodes.total.at(row, number) == (host.total.get(kind, 0) if host else 0)
+        for number, demand in zip(self.numbers, self.demands, strict=True):
+            room = [host is not None and not host.lacking(demand) for host in hosts]
+            assert ledger.with_room(number).tolist() == room
+            for row, host in enumerate(hosts):
+                if host is None:
+                    continue
+                lacking = ledger.lacks(number, row)
+                assert lacking in (host.lacking(demand) or [""])
+                small = any(host.total.get(k, 0) < n for k, n in needs(demand).items())
+                assert ledger.never_has(number, row) == small
+
+    def check(self) -> None:
+        self.agree(self.ledger, self.hosts)
+        table = self.ledger.grants
+        assert len(table.task) == self.most_grants
+        live = np.flatnonzero(table.task.array() >= 0).tolist()
+        assert live == sorted(self.grants)
+        for row, (task, node, demand, gpus) in self.grants.items():
+            found = table.task[row], table.node[row], table.demand[row], table.gpus[row]
+            assert found == (task, node, self.numbers[demand], gpus)
+        for row, host in enumerate(self.hosts):
+            for memory_bytes in (0, 5, 12) if host else ():
+                assert host is not None
+                free = [(gpu.size, n) for n, gpu in enumerate(host.gpus)
+                        if gpu.idle and gpu.size >= memory_bytes]  # fmt: skip
+                found_free = self.ledger.free_gpus(row, memory_bytes).tolist()
+                assert found_free == [n for _, n in sorted(free)]
+
+
+def written(ledger: Ledger) -> list[bytes]:
+    """Return the bytes of all columns of a ledger."""
+    found = []
+    for table in (ledger.nodes, ledger.gpus, ledger.grants):
+        for field in fields(table):
+            values = getattr(table, field.name).array()
+            plain = values.dtype != object
+            found.append(values.tobytes() if plain else repr(values.tolist()).encode())
+    return found
+
+
+# ------------------------------------------------------------------------------------- properties
+
+
+@settings(max_examples=300)
+@given(
+    nodes=st.lists(NODE, min_size=1, max_size=3),
+    demands=st.lists(DEMAND, min_size=1, max_size=5),
+    steps=STEPS,
+)
+def test_the_ledger_is_what_plain_counting_gives(
+    nodes: list[Node], demands: list[Demand], steps: list[tuple[Any, ...]]
+) -> None:
+    books = Books(nodes, demands)
+    books.check()
+    for step in steps:
+        books.do(step)
+        books.check()
+
+
+@settings(max_examples=150)
+@given(
+    nodes=st.lists(NODE, min_size=1, max_size=3),
+    demands=st.lists(DEMAND, min_size=1, max_size=5),
+    steps=st.lists(TAKE, max_size=20),
+    order=st.randoms(use_true_random=False),
+)
+def test_everything_released_in_any_order_leaves_every_node_idle(
+    nodes: list[Node], demands: list[Demand], steps: list[tuple[Any, ...]], order: Any
+) -> None:
+    books = Books(nodes, demands)
+    before = written(books.ledger)
+    for step in steps:
+        books.do(step)
+    while books.grants:
+        books.release(order.randrange(len(books.grants)))
+    grants = len(fields(books.ledger.grants))
+    assert written(books.ledger)[:-grants] == before[:-grants]
+    for row in range(len(nodes)):
+        books.close(row)
+    books.check()
+
+
+# --------------------------------------------------------------------------------------- examples
+
+
+def state_of(*nodes: Node) -> State:
+    state = State()
+    for number, node in enumerate(nodes):
+        state.add_node(replace(node, id=f"n{number}"))
+    return state
+
+
+def test_rows_of_released_grants_are_used_again_lowest_first_by_a_state_thawed_meanwhile() -> None:
+    state = state_of(node_of((), 9, None, ()))
+    slot = state.names.demand(Demand(cpus_milli=1000))
+    assert [state.ledger.take(task, slot, 0, ()) for task in range(5)] == [0, 1, 2, 3, 4]
+    for row in (3, 0, 2):
+        state.ledger.release(row)
+    again = Ledger(state.names, state.nodes, state.gpus, state.grants)  # as after a restart
+    assert [again.take(9, slot, 0, ()) for _ in range(4)] == [0, 2, 3, 5]
+
+
+def test_a_part_goes_where_parts_are_held_already_and_not_to_a_smaller_idle_gpu() -> None:
+    state = state_of(node_of((12, 4), 4, None, ()))
+    memory = state.names.demand(Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=3))
+    state.ledger.take(0, memory, 0, (0,))
+    assert state.ledger.devices(memory, 0) == (0,)
+    assert state.nodes.free_gpus[0] == 1
+
+
+def test_several_parts_are_of_different_gpus_or_do_not_fit() -> None:
+    state = state_of(node_of((8,), 4, None, ()), node_of((8, 8), 4, None, ()))
+    halves = state.names.demand(Demand(gpus=2, gpu_milli=500))
+    assert state.ledger.devices(halves, 0) is None
+    assert state.ledger.devices(halves, 1) == (0, 1)
+    assert state.ledger.fault(halves, 1, (1, 1)) == "a GPU is named twice"
+
+
+def test_a_trial_that_raises_is_rolled_back() -> None:
+    state = state_of(node_of((8, 8), 4, None, ()))
+    demand = state.names.demand(Demand(gpus=1, gpu_milli=250, cpus_milli=1000))
+    paper = Ledger.on_paper(state.freeze())
+    paper.take(0, demand, 0, (1,))
+    before = written(paper)
+
+    def attempt() -> None:
+        with paper.trial():
+            paper.take(1, demand, 0, (1,))
+            paper.take(2, demand, 0, (0, 1))
+
+    with pytest.raises(InvariantBroken, match="needs 1 GPUs, not 2"):
+        attempt()
+    assert written(paper) == before
