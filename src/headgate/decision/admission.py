@@ -105,7 +105,7 @@ class _Trial:
     def groups(self, plan: Plan) -> list[Group]:
         """Return the groups of placements that stand."""
         standing: list[Group] = []
-        if not plan.placements:
+        if len(plan.placements) == 0:
             return standing
         ledger = Ledger.on_paper(self._view)
         for group in _groups(self._view, plan):

@@ -53,5 +53,8 @@ class Demand:
         return self.gpus > 0 and self.gpu_milli < WHOLE
 
     def part_bytes(self, memory_bytes: int) -> int:
-        """Return the bytes that it holds of a GPU with so much memory, held in part."""
-        return self.gpu_memory_bytes or -(-memory_bytes * self.gpu_milli // WHOLE)
+        """Return the bytes that it holds of a GPU with so much memory, held in part.
+
+        Rounded down, so that shares of one GPU always have room together.
+        """
+        return self.gpu_memory_bytes or memory_bytes * self.gpu_milli // WHOLE

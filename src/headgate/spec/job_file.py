@@ -218,11 +218,7 @@ def _without_null(schema: Any) -> Any:
         return [_without_null(item) for item in schema if item != {"type": "null"}]
     if not isinstance(schema, dict):
         return schema
-    kept = {
-        key: _without_null(value)
-        for key, value in schema.items()
-        if not (key == "default" and value is None)
-    }
+    kept = {key: _without_null(value) for key, value in schema.items() if value is not None}
     branches = kept.get("anyOf", ())
     if len(branches) == 1:
         del kept["anyOf"]

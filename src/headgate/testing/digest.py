@@ -45,12 +45,13 @@ def _names(view: View) -> str:
         names.shards[: len(view.shards.size_bytes)],
         sorted(names.node_rows.items())[: len(view.nodes.alive)],
         sorted(names.queue_rows.items())[: len(view.queues.spec)],
-        names.resources, names.demands,
+        names.demands[: int(view.tasks.demand.array().max(initial=-1)) + 1],
     ]  # fmt: skip
     if isinstance(view, State):
         told += [
             view.waiting_tasks, [[*line] for line in view.lines], sorted(view.dependents.items()),
-            sorted(view.results.items()), sorted(view.result_of.items()), names.racks, names.users,
+            sorted(view.results.items()), sorted(view.result_of.items()), names.resources,
+            names.racks, names.users,
             sorted(view.timers.items()), view.policy_failures, view.next_job,
         ]  # fmt: skip
     return repr(told)
