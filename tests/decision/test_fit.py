@@ -149,6 +149,30 @@ def test_a_gang_of_tasks_alike_is_refused_exactly(
     assert bool(gang_misfit([need] * count, nodes)) == (not can_start)
 
 
+@pytest.mark.parametrize(
+    ("large", "small"),
+    [
+        (Task(gpus=2), Task()),
+        (Task(cpus=2.0), Task()),
+        (Task(memory_bytes=2), Task()),
+        (Task(custom=((KIND, 2000),)), Task()),
+        (Task(gpu_memory_bytes=60), Task()),
+        (Task(gpu_milli=750), Task(gpu_milli=250)),
+        (Task(gpu_milli=250, gpu_memory_bytes=60), Task(gpu_milli=250)),
+        (Task(gpus=0, cpus=2.0), Task(gpus=0, cpus=0.5)),
+    ],
+)
+def test_a_gang_is_not_counted_by_its_largest_task(large: Task, small: Task) -> None:
+    """The node holds one large task alone, and two small ones beside it."""
+    node = node_of([60, 40, 40, 40], 3, 3, 2000)
+    if large.gpu_milli < 1000:
+        node = replace(node, gpus=node.gpus[:2])
+    assert room(node, large.demand) <= 2
+    gang = [large, *[small] * (room(node, large.demand) or 1)]
+    assert fits(tuple(gang), room_of([node]))
+    assert gang_misfit(gang, [node]) == ""
+
+
 @given(NEED, NODES)
 def test_an_idle_node_holds_as_many_tasks_alike_as_fit_one_after_the_other(
     need: Task, nodes: list[Node]

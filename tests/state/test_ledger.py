@@ -79,17 +79,25 @@ DEMAND = st.one_of(
 )
 PICK = st.integers(0, 10**6)
 TAKE = st.tuples(st.just("take"), PICK, PICK, PICK)
+FORCE = st.tuples(
+    st.just("force"),
+    PICK,
+    PICK,
+    st.lists(st.integers(0, 2), min_size=1, max_size=2) | st.lists(st.integers(-1, 4), max_size=3),
+)
 STEPS = st.lists(
     st.one_of(
         TAKE,
         TAKE,
-        st.tuples(st.just("force"), PICK, PICK, st.lists(st.integers(-1, 4), max_size=3)),
+        FORCE,
+        st.tuples(st.just("release"), PICK),
         st.tuples(st.just("release"), PICK),
         st.tuples(st.just("close"), PICK),
         st.tuples(st.just("open"), PICK, NODE),
         st.tuples(st.just("paper"), st.lists(TAKE, max_size=4), st.lists(TAKE, max_size=4), PICK),
     ),
-    max_size=25,
+    min_size=5,
+    max_size=50,
 )
 
 
@@ -465,6 +473,73 @@ def test_rows_of_released_grants_are_used_again_lowest_first_by_a_state_thawed_m
         state.ledger.release(row)
     again = Ledger(state.names, state.nodes, state.gpus, state.grants)  # as after a restart
     assert [again.take(9, slot, 0, ()) for _ in range(4)] == [0, 2, 3, 5]
+
+
+def test_rows_are_used_again_lowest_first_in_whatever_order_they_were_released() -> None:
+    state = state_of(node_of((), 9, None, ()))
+    slot = state.names.demand(Demand(cpus_milli=1000))
+    for task in range(6):
+        state.ledger.take(task, slot, 0, ())
+    for row in (5, 1, 4, 2):
+        state.ledger.release(row)
+    assert [state.ledger.take(9, slot, 0, ()) for _ in range(5)] == [1, 2, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    "demand",
+    [
+        Demand(cpus_milli=250),
+        Demand(memory_bytes=1),
+        Demand(custom=(("fpga", 1),)),
+        Demand(gpus=1),
+        Demand(gpus=1, gpu_milli=250),
+        Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=1),
+    ],
+)
+def test_a_node_of_which_anything_is_held_cannot_go(demand: Demand) -> None:
+    state = state_of(node_of((8,), 4, 8, (("fpga", 1000),)))
+    grant = state.ledger.take(0, state.names.demand(demand), 0, (0,) * demand.gpus)
+    before = written(state.ledger)
+    with pytest.raises(InvariantBroken, match="node n0 goes while runs hold some of it"):
+        state.remove_node(0)
+    assert (written(state.ledger), state.nodes.alive[0]) == (before, 1)
+    state.ledger.release(grant)
+    state.remove_node(0)
+    assert state.nodes.free[0] == state.nodes.total[0] == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("demand", "gpus", "fault"),
+    [
+        (Demand(gpus=1), (0,), "GPU 0 of n0 is not free"),
+        (Demand(gpus=1), (1,), "GPU 1 of n0 is not free"),
+        (Demand(gpus=1), (4,), "GPU 4 of n0 is not free"),
+        (Demand(gpus=1), (-1,), "GPU -1 of n0 is not free"),
+        (Demand(gpus=1, gpu_memory_bytes=9), (2,), "GPU 2 of n0 is too small"),
+        (Demand(gpus=2), (2, 2), "a GPU is named twice"),
+        (Demand(gpus=2), (2,), "needs 2 GPUs, not 1"),
+        (Demand(gpus=1, gpu_milli=250), (0,), "GPU 0 of n0 has too little left"),
+        (Demand(gpus=1, gpu_milli=750), (1,), "GPU 1 of n0 has too little left"),
+        (Demand(gpus=1, gpu_milli=250), (-1,), "GPU -1 of n0 has too little left"),
+        (
+            Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=9),
+            (2,),
+            "GPU 2 of n0 has too little left",
+        ),
+        (Demand(gpus=1, cpus_milli=4250), (2,), "too little free cpus on n0"),
+        (Demand(memory_bytes=1), (), "too little free memory on n0"),
+        (Demand(custom=(("fpga", 500),)), (), "too little free fpga on n0"),
+    ],
+)
+def test_what_does_not_fit_is_named(demand: Demand, gpus: tuple[int, ...], fault: str) -> None:
+    """GPU 0 is held whole, half of GPU 1; the last node's row of GPUs is not n0's."""
+    state = state_of(node_of((8, 8, 8, 8), 4, 0, ()), node_of((8,), 0, None, (("fpga", 500),)))
+    state.ledger.take(0, state.names.demand(Demand(gpus=1)), 0, (0,))
+    state.ledger.take(1, state.names.demand(Demand(gpus=1, gpu_milli=500)), 0, (1,))
+    number = state.names.demand(demand)
+    assert state.ledger.fault(number, 0, gpus) == fault
+    with pytest.raises(InvariantBroken, match=fault):
+        state.ledger.take(2, number, 0, gpus)
 
 
 def test_a_part_goes_where_parts_are_held_already_and_not_to_a_smaller_idle_gpu() -> None:
