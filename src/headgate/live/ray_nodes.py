@@ -30,7 +30,7 @@ import psutil
 
 from headgate.base.errors import HeadgateError, WorldError
 from headgate.live.private import private_files, secret
-from headgate.model import WHOLE, Gpu, Node
+from headgate.model import BASE_KINDS, WHOLE, Gpu, Node
 
 NAMESPACE = "headgate"
 NAME_LABEL, RACK_LABEL, MEMORY_LABEL = "headgate-node", "headgate-rack", "headgate-gpu-memory"
@@ -219,7 +219,13 @@ def local_cluster(state: Path) -> LocalCluster | None:
         for name, seat in fields["seats"].items()
     }
     nodes = {
-        name: Node(**{**node, "gpus": tuple(Gpu(**gpu) for gpu in node["gpus"])})
+        name: Node(
+            **{
+                **node,
+                "gpus": tuple(Gpu(**gpu) for gpu in node["gpus"]),
+                "custom": tuple((kind, amount) for kind, amount in node["custom"]),
+            }
+        )
         for name, node in fields.get("nodes", {}).items()
     }
     return LocalCluster(**{**fields, "seats": seats, "nodes": nodes})
@@ -345,7 +351,7 @@ def _custom(resources: Mapping[str, float]) -> tuple[tuple[str, int], ...]:
     own = {
         name: round(WHOLE * amount)
         for name, amount in resources.items()
-        if name not in _RAY_RESOURCES and ":" not in name
+        if name not in (*_RAY_RESOURCES, *BASE_KINDS) and ":" not in name
     }
     return tuple(sorted(own.items()))
 

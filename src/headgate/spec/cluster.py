@@ -11,7 +11,7 @@ from pydantic import Field
 
 from headgate.model import WHOLE, Bandwidth, Gpu, Node
 from headgate.spec.document import Document, Place
-from headgate.spec.needs import Amount
+from headgate.spec.needs import Amount, check_custom
 from headgate.spec.shape import Count, Name, Rate, Shape, Size, shown, take
 
 _MOST_NODES = 100_000
@@ -155,6 +155,7 @@ def _nodes(document: Document, rack: RackShape, at: Place) -> list[tuple[Place, 
         if shape.name is None and document.is_clean((*place, number, "name")):
             document.add((*place, number, "name"), "is missing")
         gpus = _gpus(document, shape, (*place, number))
+        check_custom(document, shape.custom, (*place, number))
         node = _node(shape, shape.name or "?", rack.name, gpus)
         nodes.append(((*place, number), node))
     if not rack.nodes:
@@ -177,6 +178,7 @@ def _alike(document: Document, rack: RackShape, count: int, at: Place) -> list[t
         hint = f"the nodes are called {rack.name}-n1, {rack.name}-n2, ..."
         document.add((*at, "node", "name"), problem, hint)
     gpus = _gpus(document, shape, (*at, "node"))
+    check_custom(document, shape.custom, (*at, "node"))
     names = (f"{rack.name}-n{number}" for number in range(1, count + 1))
     return [((*at, "nodes"), _node(shape, name, rack.name, gpus)) for name in names]
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from headgate.model import WHOLE
+from headgate.model import BASE_KINDS, WHOLE
 from headgate.spec.document import Document, Place
 from headgate.spec.shape import Name, Shape, Size, shown
 
 _MOST = 1_000_000
 _SHARED = "shared"
+_RESERVED = (*BASE_KINDS, "gpus", "gpu_memory")
 
 
 def _gpus(value: Any) -> Any:
@@ -102,7 +104,12 @@ class Needs(Shape):
         ):
             hint = "such as gpu_memory: 4GiB, which is what the task holds of the GPU"
             document.add((*place, "gpu_memory"), "is missing beside 'gpus: shared'", hint)
-        for name in self.custom:
-            if name in ("cpus", "memory", "gpus", "gpu_memory"):
-                hint = f"write {name} beside custom, not in it"
-                document.add((*place, "custom", name), f"'{name}' is no custom resource", hint)
+        check_custom(document, self.custom, place)
+
+
+def check_custom(document: Document, custom: Iterable[str], place: Place) -> None:
+    """Note names of custom resources that stand for others already."""
+    for name in custom:
+        if name in _RESERVED:
+            hint = f"write {name} beside custom, not in it"
+            document.add((*place, "custom", name), f"'{name}' is no custom resource", hint)

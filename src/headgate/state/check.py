@@ -92,6 +92,7 @@ def _check_amounts(state: State, held: Array) -> None:
     for kind, name in enumerate(state.names.resources):
         total = np.array([_amount(state, node, name) for node in nodes], np.int64)
         free = state.nodes.free.kind(kind)
+        _require(f"nodes have the {name} they joined with", total == state.nodes.total.kind(kind))
         _require(f"free {name} is counted", total - held[:, kind] == free, free=free)
         _require(f"no {name} is held twice", free >= 0, free=free)
 

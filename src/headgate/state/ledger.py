@@ -263,7 +263,7 @@ class Ledger:
 
     def _capacity(self, node: Node) -> list[int]:
         names = self._names
-        amounts = {"cpus": WHOLE * node.cpus, **dict(node.custom)}
+        amounts = {**dict(node.custom), "cpus": WHOLE * node.cpus}
         amounts["memory"] = UNLIMITED if node.memory_bytes is None else node.memory_bytes
         rows = [names.resource(name) for name in (*BASE_KINDS, *dict(node.custom))]
         vector = [0] * len(names.resources)

@@ -54,6 +54,7 @@ def _names(snapshot: Snapshot) -> Names:
         return {name: row for name, row in rows.copy().items() if row < count}
 
     jobs, nodes = len(snapshot.jobs.state), len(snapshot.nodes.alive)
+    demands = names.demands[: int(snapshot.tasks.demand.array().max(initial=-1)) + 1]
     queues, shards = len(snapshot.queues.spec), len(snapshot.shards.size_bytes)
     return replace(
         names,
@@ -66,9 +67,9 @@ def _names(snapshot: Snapshot) -> Names:
         shards=names.shards[:shards],
         shard_rows=known(names.shard_rows, shards),
         resources=names.resources[:],
-        demands=names.demands[:],
-        demand_rows=names.demand_rows.copy(),
-        needs=names.needs[:],
+        demands=demands,
+        demand_rows={demand: row for row, demand in enumerate(demands)},
+        needs=names.needs[: len(demands)],
         input_rows=known(names.input_rows, len(snapshot.inputs.shards)),
         kind_rows=known(names.kind_rows, len(snapshot.kinds.compute_s)),
     )
