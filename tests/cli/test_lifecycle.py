@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,8 @@ from headgate.base.errors import SpecError, WorldError
 from headgate.cli import joining, process
 from headgate.cli.lifecycle import load_queues
 from headgate.live.config import ControllerConfig, load_config, save_config
-from headgate.live.ray_nodes import alive, start_nodes, stop_nodes
-from headgate.model import Node, Queue
+from headgate.live.ray_nodes import LocalCluster, alive, start_nodes, stop_nodes
+from headgate.model import Gpu, Node, Queue
 
 DEAF = """
 import signal, time
@@ -236,6 +238,21 @@ def test_sizes_of_virtual_nodes_are_not_in_force_on_a_joined_cluster(
     said = running("up", "--nodes", "2", "-o", "json")
     assert (said.code, said.error["problems"][0]["path"]) == (2, "--nodes")
     assert "10.0.0.5:6379 is joined" in said.error["problems"][0]["problem"]
+
+
+def test_sizes_of_virtual_nodes_are_those_they_were_started_with_while_some_are_down(
+    running: Any, state: Path
+) -> None:
+    gpu = Gpu(memory_bytes=1 << 30)
+    nodes = {f"n{i}": Node(id=f"n{i}", rack=f"r{i // 2}", gpus=(gpu,)) for i in range(4)}
+    cluster = LocalCluster(
+        address="", mark="", temp="", logs="", token="", seats={}, sessions={}, nodes=nodes
+    )
+    (state / "ray.json").write_text(json.dumps(asdict(cluster)))
+    given = ("--nodes", "4", "--gpus", "1", "--racks", "2", "--gpu-memory", "1GiB")
+    assert running("up", *given, "-o", "json").code == 0
+    said = running("up", "--racks", "1", "-o", "json")
+    assert said.error["problems"][0]["problem"] == "2 is in force"
 
 
 def test_up_that_is_refused_leaves_the_rights_of_a_running_headgate(

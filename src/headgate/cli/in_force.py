@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,16 +78,18 @@ def _nodes(
     state: Path, config: ControllerConfig, shape: Mapping[str, int]
 ) -> Iterator[tuple[str, str]]:
     """Yield which of the options about virtual nodes those that run do not meet."""
-    from headgate.live.ray_nodes import HEAD, local_cluster
+    from headgate.live.ray_nodes import local_cluster
 
     if not shape:
         return
-    with client_of(state) as client:
-        nodes = [node for node in client.nodes() if node["state"] == "up"]
     cluster = local_cluster(state)
-    count = len(nodes) if cluster is None else len(set(cluster.seats) - {HEAD})
+    if cluster is not None:  # as they were started, whether they are up or not
+        nodes = [asdict(node) for node in cluster.nodes.values()]
+    else:
+        with client_of(state) as client:
+            nodes = [node for node in client.nodes() if node["state"] == "up"]
     held = {
-        "nodes": {count},
+        "nodes": {len(nodes)},
         "gpus": {len(node["gpus"]) for node in nodes},
         "racks": {len({node["rack"] for node in nodes})},
         "gpu_memory": {gpu["memory_bytes"] for node in nodes for gpu in node["gpus"]},
