@@ -20,7 +20,7 @@ from tests.live.accounts import OTHER, USER, readable_python, root_only
 from headgate.base.errors import WorldError
 from headgate.live import account
 from headgate.live.executor import Executor, log_path, shards_directory, token_path
-from headgate.live.private import write_secret
+from headgate.live.private import write_private
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, TaskProgram
 from headgate.live.shared import copy_shared, find_shared, keep_shared, remove_shared
 from headgate.live.store import ShardStore
@@ -43,7 +43,7 @@ class Node:
         """Lay a shard `held` of root's and the token there."""
         self.base, self.root = base, base / "nodes"
         Executor(job="first", node="n0", root=str(self.root))  # makes the directories
-        write_secret(token_path(self.root, "n0"), TOKEN)
+        write_private(token_path(self.root, "n0"), TOKEN)
         self.store = ShardStore(shards_directory(self.root, "n0"))
         self.store.put("held", [b"the shard"])
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from headgate.base.errors import Problem, WorldError
+from headgate.live.private import write_private
 from headgate.model import Queue
 
 PROBE_PERIOD_S = 15.0
@@ -42,10 +43,8 @@ class ControllerConfig:
 
 def save_config(state: Path, config: ControllerConfig) -> None:
     """Write the configuration of the state directory, whole or not at all."""
-    draft = state / f"{_FILE}.draft"
     try:
-        draft.write_text(json.dumps(asdict(config), indent=1))
-        draft.replace(state / _FILE)
+        write_private(state / _FILE, json.dumps(asdict(config), indent=1))
     except OSError as error:
         text = f"cannot be written: {error.strerror}"
         raise WorldError([Problem(path=str(state / _FILE), problem=text)]) from error

@@ -33,19 +33,20 @@ def secret(path: Path) -> str:
         path.chmod(0o600)
         return path.read_text()
     except FileNotFoundError:
-        return write_secret(path, secrets.token_hex(32))
+        text = secrets.token_hex(32)
+        write_private(path, text)
+        return text
 
 
-def write_secret(path: Path, text: str) -> str:
-    """Make `path` hold this secret, whole or not at all, readable by us only; return it."""
-    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".secret-")  # mode 0600
+def write_private(path: Path, text: str) -> None:
+    """Make `path` hold this text, whole or not at all, readable by us only."""
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")  # mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
         Path(draft).replace(path)
     finally:
         Path(draft).unlink(missing_ok=True)
-    return text
 
 
 def make_private(directory: Path) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 import psutil
 
 from headgate.base.errors import HeadgateError, WorldError
-from headgate.live.private import private_files, secret
+from headgate.live.private import private_files, secret, write_private
 from headgate.model import BASE_KINDS, WHOLE, Gpu, Node
 
 NAMESPACE = "headgate"
@@ -387,9 +387,7 @@ def _write_token(state: Path) -> Path:
 
 
 def _write_record(state: Path, cluster: LocalCluster) -> None:
-    draft = state / f"{_RECORD}.draft"
-    draft.write_text(json.dumps(asdict(cluster), indent=1))
-    draft.replace(state / _RECORD)
+    write_private(state / _RECORD, json.dumps(asdict(cluster), indent=1))
 
 
 @contextmanager
