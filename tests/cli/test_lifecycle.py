@@ -7,7 +7,6 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -46,7 +45,7 @@ def stand_in(tmp_path: Path) -> Iterator[Any]:
     started = []
 
     def start(state: Path) -> int:
-        command = [sys.executable, "-m", "headgate.app", "controller", "--state", str(state)]
+        command = process.controller_command(state)
         child = subprocess.Popen(
             command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, stdout=subprocess.PIPE
         )

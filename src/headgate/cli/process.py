@@ -110,4 +110,4 @@ def alone(state: Path) -> Iterator[None]:
 
 def controller_command(state: Path) -> list[str]:
     """Return what starts the controller of a state directory."""
-    return [sys.executable, "-m", "headgate.app", "controller", "--state", str(state)]
+    return [sys.executable, "-P", "-m", "headgate.app", "controller", "--state", str(state)]

@@ -12,7 +12,7 @@ import itertools
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter
@@ -92,7 +92,8 @@ def _arrays(name: str, column: FrozenColumn | FrozenLists | FrozenVectors) -> di
 def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
     names = snapshot.names  # the writer may add more meanwhile: only what the tables have counts
     users = int(snapshot.jobs.user.array().max(initial=-1)) + 1
-    kinds = sorted((row, key) for key, row in names.kind_rows.copy().items())
+    # keys are typed as tuples of anything; `_kind` of the state makes them of this form alone
+    kinds = sorted((row, cast(KindKey, key)) for key, row in names.kind_rows.copy().items())
     return _Rest(
         version=snapshot.version,
         now=snapshot.now,
@@ -107,7 +108,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         racks=names.racks[:],
         users=names.users[:users],
         shards=names.shards[: len(snapshot.shards.size_bytes)],
-        kinds=[key for _, key in kinds[: len(snapshot.kinds.compute_s)]],  # type: ignore[misc]
+        kinds=[key for _, key in kinds[: len(snapshot.kinds.compute_s)]],
         resources=names.resources[:],
         demands=names.demands[:],
         **objects,

@@ -323,7 +323,7 @@ def _node_command(address: str, node: Node, host: str, temp: str) -> list[str]:
 
 def _ray_start(host: str, temp: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
+        *(sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--block"),
         *(f"--node-ip-address={host}", f"--temp-dir={temp}"),
         *("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"),
         *(f"--object-store-memory={_STORE_BYTES}", "--include-log-monitor=false"),

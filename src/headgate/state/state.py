@@ -200,7 +200,7 @@ class State(View):
 
         No task may hold anything on it any more. O(shards).
         """
-        with self._told("node", row):
+        with self._with_story("node", row):
             self.ledger.close_node(row)
         self.nodes.alive[row] = 0
         self.log.append((self.now, "node", row, "up", "down"))
@@ -444,7 +444,7 @@ class State(View):
         if attempt != self.tasks.next_attempt[task]:
             expected = self.tasks.next_attempt[task]
             raise self.broken(f"its next run is {expected}, not {attempt}", "task", task)
-        with self._told("task", task):
+        with self._with_story("task", task):
             demand = self.tasks.demand[task]
             self.tasks.grant[task] = self.ledger.take(task, demand, node, gpus)
         self.tasks.node[task] = node
@@ -466,7 +466,7 @@ class State(View):
         the time that it held its GPUs.
         """
         job, demand = self.tasks.job[task], self.demand(task)
-        with self._told("task", task):
+        with self._with_story("task", task):
             self.ledger.release(self.tasks.grant[task])
         self.tasks.grant[task] = -1
         self.tasks.ended_at[task] = self.now
@@ -487,7 +487,7 @@ class State(View):
         return held
 
     @contextmanager
-    def _told(self, kind: str, row: int) -> Iterator[None]:
+    def _with_story(self, kind: str, row: int) -> Iterator[None]:
         """Add the story of a thing to what the ledger says of it."""
         try:
             yield
