@@ -191,11 +191,12 @@ def test_no_setting_of_a_job_reaches_a_process_of_root(node: Node) -> None:
 
 async def _guards_during(node: Node, envs: dict[str, str]) -> list[dict[str, Any]]:
     executor = Executor(job="job-1", node="n0", root=str(node.root))
+    others = psutil.Process().children()  # which other tests have left
     await executor.begin([node.launch(0, "sleep 1000", envs=envs)])
     children: list[psutil.Process] = []
     while not any(child.children(recursive=True) for child in children):
         await asyncio.sleep(0.1)
-        children = psutil.Process().children()
+        children = [child for child in psutil.Process().children() if child not in others]
     found = [child.as_dict(["uids", "environ"]) for child in children]
     await executor.close()
     return found

@@ -57,7 +57,9 @@ def need_no_empty(arguments: Sequence[str]) -> None:
     for position, argument in enumerate(arguments, start=1):
         option, equals, value = argument.partition("=")
         if not argument or (option.startswith("--") and equals and not value):
-            path = option or f"argument {position}"
+            before = arguments[position - 2] if position > 1 else ""
+            named = option or (before if before.startswith("--") and "=" not in before else "")
+            path = named or f"argument {position}"
             hint = "a variable of the shell may not be set"
             raise SpecError([Problem(path=path, problem="is empty", hint=hint)], code="usage")
 
