@@ -205,14 +205,19 @@ def test_no_token_stands_in_a_command_line_or_an_environment_of_a_run(
     headgate: Headgate, member: Caller, gates: Gates
 ) -> None:
     tokens = [(headgate.state / f"{kind}-token").read_text() for kind in ("ray", "shard")]
+    uid = pwd.getpwnam(USER).pw_uid
     job = member.call("submit", _job("sleep 1000"))
     headgate.running(job, 1)
+    headgate.until(
+        lambda: any(p.info["uids"].real == uid for p in psutil.process_iter(["uids"])),
+        "its process is the user's",
+    )
     runs = 0
     for process in psutil.process_iter(["cmdline", "uids"]):
         try:
             line = " ".join(process.info["cmdline"])
             assert not any(token in line for token in tokens)
-            if process.info["uids"].real == pwd.getpwnam(USER).pw_uid:
+            if process.info["uids"].real == uid:
                 runs += 1
                 settings = process.environ()
                 assert not any(token in str(settings) for token in tokens)
