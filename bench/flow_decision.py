@@ -139,7 +139,7 @@ class Cluster:
         for task in plan.preemptions:
             state.release(task, TaskState.WAITING)
         for p in plan.placements:
-            state.launch(p.task, p.node, p.gpus, attempt=state.tasks.attempts[p.task] + 1)
+            state.launch(p.task, p.node, p.gpus, attempt=state.tasks.next_attempt[p.task])
             state.move_task(p.task, TaskState.RUNNING)
             state.tasks.started_at[p.task] = state.now
         state.remember(

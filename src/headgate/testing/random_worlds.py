@@ -212,7 +212,7 @@ def _launch(state: State, rng: Random) -> None:
             break
         node = rng.choice(rooms)
         gpus = _room(state, task, node) or ()
-        state.launch(task, node, gpus, attempt=state.tasks.attempts[task] + 1)
+        state.launch(task, node, gpus, attempt=state.tasks.next_attempt[task])
         placed.append(task)
     else:
         return
