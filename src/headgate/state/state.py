@@ -289,7 +289,7 @@ class State(View):
         tasks.job.extend(job_row, count)
         tasks.gpus.extend(ints([t.gpus for t in job.tasks]), count)
         tasks.memory_bytes.extend(ints([t.gpu_memory_bytes for t in job.tasks]), count)
-        demands = [self.names.demand(t.demand) for t in job.tasks]
+        demands = self._demands(job)
         tasks.demand.extend(ints(demands), count)
         tasks.blockers.extend(ints([len(t.after) for t in job.tasks]), count)
         tasks.node.extend(-1, count)
@@ -318,6 +318,18 @@ class State(View):
                 before,
                 part_sizes(job.tasks[before - first].output_bytes, job.tasks[before - first].parts),
             )
+
+    def _demands(self, job: Job) -> list[int]:
+        """Return the row of each task's demand; one is built only per kind of need in the job."""
+        rows: dict[tuple[object, ...], int] = {}
+        found = []
+        for t in job.tasks:
+            needs = (t.gpus, t.gpu_milli, t.gpu_memory_bytes, t.cpus, t.memory_bytes, t.custom)
+            row = rows.get(needs)
+            if row is None:
+                row = rows[needs] = self.names.demand(t.demand)
+            found.append(row)
+        return found
 
     def _reads_of(self, task: Task) -> tuple[int, ...]:
         rows = self.names.shard_rows
