@@ -50,10 +50,7 @@ def flow(
     With --live, run a smaller comparison on real nodes between shaped links, and say how near the
     simulator comes to it.
     """
-    from headgate.experiments.flow import claims as flow_claims
-    from headgate.experiments.flow import report as flow_report
-    from headgate.experiments.flow import runs as flow_runs
-    from headgate.experiments.flow import tables as flow_tables
+    from headgate.experiments.flow import claims, report, runs, tables
 
     as_json = settle(None, fmt).as_json
     if live:
@@ -62,22 +59,22 @@ def flow(
         return
     _check(seeds, parallel, workers, out)
     names = None if policies is None else [name.strip() for name in policies.split(",")]
-    chosen = flow_runs.choose(POLICIES, names)
+    chosen = runs.choose(POLICIES, names)
     _make(out)
     results = _run(chosen, range(1, seeds + 1), parallel, workers or _cpus(), as_json=as_json)
-    verdicts = flow_claims.judge(results)
+    verdicts = claims.judge(results)
     try:
-        flow_report.write(out, results, verdicts)
+        report.write(out, results, verdicts)
     except OSError as error:
         raise WorldError(f"cannot write into {out}: {error}", code="cannot_write") from error
-    page = out / flow_report.PAGE
+    page = out / report.PAGE
     if as_json:
         output.print_json(
             {
                 "seeds": list(results.seeds),
                 "parallel": parallel,
-                "tables": flow_tables.as_json(results),
-                "shapes": flow_claims.as_json(verdicts),
+                "tables": tables.as_json(results),
+                "shapes": claims.as_json(verdicts),
                 "report": str(page),
             }
         )
