@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.base.text import indented, visible, visible_values
+from headgate.base.text import indented, visible, visible_values, whole_characters
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,17 @@ def test_values_of_json_keep_their_shape() -> None:
 
 def test_further_lines_stand_back() -> None:
     assert indented("failed:\nerror: all is lost") == "failed:\n  error: all is lost"
+
+
+@pytest.mark.parametrize("text", ["plain", "é", "grüße", "汉字", "🜁🜂", "a🜁"])
+def test_pieces_of_text_end_between_characters_wherever_they_are_cut(text: str) -> None:
+    data = text.encode()
+    for cut in range(len(data) + 1):
+        whole = whole_characters(data[:cut])
+        assert data[:whole].decode() + data[whole:].decode() == text
+        assert cut - whole < 4
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80\x80\x80\x80", b"abc\xff", b"\xf8\x80", b"ab\x80"])
+def test_bytes_that_are_no_text_are_not_held_back(data: bytes) -> None:
+    assert whole_characters(data) == len(data)

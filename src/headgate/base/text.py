@@ -36,6 +36,21 @@ def visible_values(value: Any) -> Any:
     return value
 
 
+def whole_characters(data: bytes) -> int:
+    """Return how many bytes of UTF-8 text there are up to a character whose end is missing.
+
+    Bytes that are no UTF-8 count as whole.
+    """
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte >= 0xC0:  # begins a character of two bytes, three from 0xE0, four from 0xF0
+            length = 2 + (byte >= 0xE0) + (byte >= 0xF0)
+            return len(data) - back if length > back and byte < 0xF8 else len(data)
+        if byte < 0x80:
+            break
+    return len(data)
+
+
 def indented(text: str) -> str:
     """Return text whose further lines cannot pass for lines of their own."""
     return text.replace("\n", "\n  ")

@@ -58,8 +58,8 @@ def need_no_empty(arguments: Sequence[str]) -> None:
         option, equals, value = argument.partition("=")
         if not argument or (option.startswith("--") and equals and not value):
             before = arguments[position - 2] if position > 1 else ""
-            named = option or (before if before.startswith("--") and "=" not in before else "")
-            path = named or f"argument {position}"
+            after = f", after {before}" if before.startswith("-") and "=" not in before else ""
+            path = option or f"argument {position}{after}"
             hint = "a variable of the shell may not be set"
             raise SpecError([Problem(path=path, problem="is empty", hint=hint)], code="usage")
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.text import whole_characters
 from headgate.engine import drive
 from headgate.live.claims import Claims
 from headgate.live.config import PROBE_PERIOD_S
@@ -318,6 +319,8 @@ class Controller:
             log.warning("the log of %s/%d cannot be read: %s", job, ordinal, error)
             text = f"the log cannot be read: {in_short(error)}"
             raise WorldError(text, code="unreachable") from error
+        whole = whole_characters(data)  # the rest comes with the next piece, if it comes at all
+        data = data[:whole] if whole or not ended else data
         return LogPiece(
             text=data.decode(errors="replace"),
             next_offset=offset + len(data),
