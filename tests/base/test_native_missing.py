@@ -15,7 +15,7 @@ import {package}
 """
 
 
-@pytest.mark.parametrize("package", ["headgate.base", "headgate.decision", "headgate.flow"])
+@pytest.mark.parametrize("package", ["headgate.base", "headgate.planning", "headgate.flow"])
 def test_import_error_names_the_build_command_when_native_part_is_missing(package: str) -> None:
     code = WITHOUT_NATIVE.format(package=package)
     process = subprocess.run(
