@@ -29,7 +29,7 @@ void check(const Where& where, std::size_t units, NumbersIn region) {
                 (where.classes == 0 || where.dearer <= kMostPrice / where.classes),
             "a class is not to cost less than one below it, nor 2^40 more than the first");
     const auto regions = where.rows - static_cast<std::int64_t>(region.size()) - 1;
-    require(regions >= 0, "`at` needs a row for each leaf, each region, and one for everything");
+    require(regions >= 0, "`at` has not a row for each leaf, each region, and all there is");
     for (const std::int64_t each : region) {
         require(each >= 0 && each < regions, "a leaf is in no region of `at`");
     }
