@@ -51,7 +51,9 @@ def test_lists_equal_a_model_and_views_and_copies_are_independent(
     write(copy, own, copied)
     after = lists.freeze()
     for frozen, expected in ((before, said), (after, model), (copy.freeze(), own)):
-        assert_equal(frozen, expected, rng.integers(0, max(len(expected), 1), 5 * bool(expected)).tolist())
+        assert_equal(
+            frozen, expected, rng.integers(0, max(len(expected), 1), 5 * bool(expected)).tolist()
+        )
 
     changed = after.changed(before).tolist()
     differs = [row for row, numbers in enumerate(model) if said[row : row + 1] != [numbers]]
