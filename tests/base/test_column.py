@@ -1,4 +1,4 @@
-"""Columns against plain lists: whatever is written, a frozen view says what it said."""
+"""Columns against plain lists: whatever is written, a frozen view keeps its values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.base.column import PAGE_ROWS, Column, FrozenColumn
 from headgate.base.rng import Random
 
 NUMBER = st.integers(-1000, 1000)
-# Lengths around the ends of pages, where mistakes live.
+# Lengths around the ends of pages, where errors are likely.
 LENGTH = st.one_of(
     st.integers(0, 5),
     st.integers(PAGE_ROWS - 2, PAGE_ROWS + 2),
@@ -55,7 +55,7 @@ def do(column: Column, model: list[int], step: tuple[Any, ...]) -> None:
             assert all(column[i] == model[i] for i in range(start, min(stop, start + 3)))
 
 
-def says(frozen: FrozenColumn, model: list[int]) -> None:
+def assert_equal(frozen: FrozenColumn, model: list[int]) -> None:
     assert len(frozen) == len(model)
     assert frozen.array().tolist() == model
     for at in (0, 1, PAGE_ROWS - 1, PAGE_ROWS, len(model) - 1):
@@ -87,8 +87,8 @@ def test_a_frozen_view_never_changes_and_the_column_equals_a_list(
         assert len(column) == len(model)
     assert column.array().tolist() == model
     for frozen, said in [*seen, (column.freeze(), model)]:
-        says(frozen, said)
-        says(pickle.loads(pickle.dumps(frozen)), said)
+        assert_equal(frozen, said)
+        assert_equal(pickle.loads(pickle.dumps(frozen)), said)
 
 
 def test_freezing_twice_without_a_write_gives_the_same_view() -> None:
@@ -113,7 +113,7 @@ def test_a_write_copies_its_own_page_and_no_other() -> None:
 
 @settings(max_examples=200)
 @given(steps=STEPS, rows=st.lists(st.integers(0, 10**6)))
-def test_two_views_of_a_column_tell_what_was_written_between_them(
+def test_changed_rows_of_two_views_are_those_written_between_them(
     steps: list[tuple[Any, ...]], rows: list[int]
 ) -> None:
     column, model = Column("i8"), list[int]()
@@ -131,7 +131,9 @@ def test_two_views_of_a_column_tell_what_was_written_between_them(
 
 
 @given(seed=st.integers(0, 10**6), count=st.sampled_from((0, 1, 7, 500)), ascending=st.booleans())
-def test_rows_are_taken_from_near_and_far(seed: int, count: int, ascending: bool) -> None:
+def test_take_returns_rows_across_pages_in_the_given_order(
+    seed: int, count: int, ascending: bool
+) -> None:
     for pages in (1, 40):
         column, rows = Column("i4"), Random(seed).choices(range(pages * PAGE_ROWS), k=count)
         column.extend(np.arange(pages * PAGE_ROWS) * 3, pages * PAGE_ROWS)
@@ -142,7 +144,7 @@ def test_rows_are_taken_from_near_and_far(seed: int, count: int, ascending: bool
 
 
 @pytest.mark.parametrize("row", [-1, 3, PAGE_ROWS, 1 << 62])
-def test_nobody_takes_what_is_not_there(row: int) -> None:
+def test_take_raises_index_error_for_a_row_out_of_range(row: int) -> None:
     column = Column("f8")
     column.extend(1.0, 3)
     with pytest.raises(IndexError):
@@ -150,7 +152,7 @@ def test_nobody_takes_what_is_not_there(row: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["u1", "bool", "i4", "i8", "f8", "O"])
-def test_columns_of_every_kind_of_number_tell_the_same(dtype: str) -> None:
+def test_columns_of_every_dtype_give_the_same_rows(dtype: str) -> None:
     column = Column(dtype)
     column.extend(0, 2 * PAGE_ROWS)
     before, rows = column.freeze(), np.array([1, PAGE_ROWS + 1, 2 * PAGE_ROWS - 1])
@@ -160,7 +162,7 @@ def test_columns_of_every_kind_of_number_tell_the_same(dtype: str) -> None:
     assert column.freeze().changed(before).tolist() == [PAGE_ROWS + 1]
 
 
-def test_what_was_not_a_number_and_still_is_none_has_not_changed() -> None:
+def test_nan_that_stays_nan_is_unchanged() -> None:
     column = Column("f8")
     column.extend(np.nan, 3)
     before = column.freeze()
@@ -169,7 +171,7 @@ def test_what_was_not_a_number_and_still_is_none_has_not_changed() -> None:
 
 
 @given(steps=STEPS, more=STEPS)
-def test_a_thawed_column_goes_its_own_way(
+def test_writes_to_a_thawed_column_leave_the_frozen_one_unchanged(
     steps: list[tuple[Any, ...]], more: list[tuple[Any, ...]]
 ) -> None:
     column, model = Column("i8"), list[int]()
@@ -183,10 +185,10 @@ def test_a_thawed_column_goes_its_own_way(
         do(column, model, ("set", -1, 0))
     assert copy.array().tolist() == copied
     assert column.array().tolist() == model
-    says(frozen, said)
+    assert_equal(frozen, said)
 
 
-def test_objects_are_kept_as_they_are() -> None:
+def test_objects_are_stored_by_identity() -> None:
     column = Column("O")
     column.extend(None, 2)
     column[1] = (1, 2)
@@ -200,7 +202,7 @@ def test_an_empty_column_reads_as_empty() -> None:
 
 
 @pytest.mark.parametrize("row", [-1, 3, 1023, 1024, 10**9])
-def test_a_row_that_is_not_there_is_neither_read_nor_written(row: int) -> None:
+def test_reading_or_writing_a_row_out_of_range_raises_index_error(row: int) -> None:
     column = Column("i4")
     column.extend(7, 3)
     for view in (column, column.freeze()):

@@ -26,7 +26,7 @@ def write(lists: Lists, model: Rows, writes: list[tuple[int, tuple[int, ...]]]) 
             model.append(numbers)
 
 
-def says(frozen: FrozenLists, model: Rows, rows: list[int]) -> None:
+def assert_equal(frozen: FrozenLists, model: Rows, rows: list[int]) -> None:
     assert (len(frozen), frozen.array().tolist()) == (len(model), model)
     chosen = [model[row] for row in rows]
     assert [frozen[row] for row in rows] == chosen
@@ -36,7 +36,7 @@ def says(frozen: FrozenLists, model: Rows, rows: list[int]) -> None:
 
 
 @given(first=WRITES, then=WRITES, copied=WRITES, seed=st.integers(0, 10**6))
-def test_lists_say_what_was_written_and_views_and_copies_keep_to_themselves(
+def test_lists_equal_a_model_and_views_and_copies_are_independent(
     first: list[tuple[int, tuple[int, ...]]],
     then: list[tuple[int, tuple[int, ...]]],
     copied: list[tuple[int, tuple[int, ...]]],
@@ -51,7 +51,9 @@ def test_lists_say_what_was_written_and_views_and_copies_keep_to_themselves(
     write(copy, own, copied)
     after = lists.freeze()
     for frozen, expected in ((before, said), (after, model), (copy.freeze(), own)):
-        says(frozen, expected, rng.integers(0, max(len(expected), 1), 5 * bool(expected)).tolist())
+        assert_equal(
+            frozen, expected, rng.integers(0, max(len(expected), 1), 5 * bool(expected)).tolist()
+        )
 
     changed = after.changed(before).tolist()
     differs = [row for row, numbers in enumerate(model) if said[row : row + 1] != [numbers]]
@@ -62,7 +64,7 @@ def test_lists_say_what_was_written_and_views_and_copies_keep_to_themselves(
 
 
 def lists_on_pages() -> tuple[FrozenLists, Rows]:
-    """Return lists of 0 to 4 numbers on several pages, some of which reach from one to the next."""
+    """Return lists of 0 to 4 numbers on several pages; some lists span two pages."""
     lists, model = Lists(), Rows()
     for row in range(2 * PAGE_ROWS + 10):
         model.append(tuple(range(row, row + row % 5)))
@@ -70,17 +72,17 @@ def lists_on_pages() -> tuple[FrozenLists, Rows]:
     return lists.freeze(), model
 
 
-def test_lists_are_read_across_pages_in_any_order_and_again() -> None:
+def test_flat_reads_lists_across_pages_in_any_order_and_repeatedly() -> None:
     frozen, model = lists_on_pages()
     rng = np.random.default_rng(1)
-    says(frozen, model, [])
-    says(frozen, model, list(range(len(model))))
-    says(frozen, model, rng.permutation(len(model)).tolist())
-    says(frozen, model, [PAGE_ROWS, 7, PAGE_ROWS, PAGE_ROWS - 1, 7, 0, 0, len(model) - 1])
+    assert_equal(frozen, model, [])
+    assert_equal(frozen, model, list(range(len(model))))
+    assert_equal(frozen, model, rng.permutation(len(model)).tolist())
+    assert_equal(frozen, model, [PAGE_ROWS, 7, PAGE_ROWS, PAGE_ROWS - 1, 7, 0, 0, len(model) - 1])
 
 
 @pytest.mark.parametrize("row", [-1, 2 * PAGE_ROWS + 10, 1 << 62, -(1 << 63)])
-def test_rows_that_are_not_there_have_no_list(row: int) -> None:
+def test_flat_raises_index_error_for_a_row_out_of_range(row: int) -> None:
     frozen, _ = lists_on_pages()
     with pytest.raises(IndexError, match="a row is not of this column"):
         frozen.flat(np.array([3, row]))
@@ -89,7 +91,7 @@ def test_rows_that_are_not_there_have_no_list(row: int) -> None:
 @pytest.mark.parametrize(
     ("first", "count"), [(2, 2), (4, 0), (-1, 1), (0, -1), ((1 << 63) - 1, 1), (0, (1 << 31) - 1)]
 )
-def test_a_list_whose_numbers_are_not_there_is_not_read(first: int, count: int) -> None:
+def test_flat_raises_index_error_for_numbers_out_of_range(first: int, count: int) -> None:
     held, firsts, counts = Column("i4"), Column("i8"), Column("i4")
     held.extend(np.arange(3), 3)
     firsts.append(first)

@@ -1,4 +1,4 @@
-"""Where a compiled part is missing, the import says how to build it."""
+"""An import whose compiled part is missing reports how to build it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# None in sys.modules is Python's own way to say that there is no such module.
+# None in sys.modules makes Python report that there is no such module.
 WITHOUT_NATIVE = """
 import sys
 sys.modules["{package}._native"] = None
@@ -16,7 +16,7 @@ import {package}
 
 
 @pytest.mark.parametrize("package", ["headgate.base", "headgate.planning", "headgate.flow"])
-def test_the_import_says_how_to_build(package: str) -> None:
+def test_import_error_names_the_build_command_when_native_part_is_missing(package: str) -> None:
     code = WITHOUT_NATIVE.format(package=package)
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

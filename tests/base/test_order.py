@@ -1,4 +1,4 @@
-"""Orders of whole numbers against Python's own stable sort, and the least against `min`."""
+"""Sorting of integers against Python's stable sort, and minima of groups against `min`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ VALUES = st.one_of(
 
 
 @given(VALUES)
-def test_values_grow_and_equals_stay_as_given(values: list[int]) -> None:
+def test_in_order_sorts_stably(values: list[int]) -> None:
     order = in_order(np.array(values, np.int64))
     assert order.tolist() == sorted(range(len(values)), key=values.__getitem__)
 
 
 @given(VALUES)
-def test_every_value_is_told_how_many_equals_come_before(values: list[int]) -> None:
+def test_nth_of_equals_counts_earlier_equal_values(values: list[int]) -> None:
     nth = nth_of_equals(np.array(values, np.int64))
     assert nth.tolist() == [values[:n].count(value) for n, value in enumerate(values)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.one_of(st.integers(-3, 3), INT64))), INT64)
-def test_every_group_has_its_least_value(values: list[tuple[int, int]], otherwise: int) -> None:
+def test_least_of_each_is_the_minimum_of_each_group(
+    values: list[tuple[int, int]], otherwise: int
+) -> None:
     group, value = np.array(values, np.int64).reshape(-1, 2).T
     expected = [
         min((value for group, value in values if group == each), default=otherwise)
@@ -43,6 +45,6 @@ def test_every_group_has_its_least_value(values: list[tuple[int, int]], otherwis
 @pytest.mark.parametrize(
     ("group", "value"), [([0, 2], [5, 5]), ([0, -1], [5, 5]), ([0], [5, 5]), ([0, 1], [5])]
 )
-def test_a_value_without_a_group_is_refused(group: list[int], value: list[int]) -> None:
+def test_least_of_each_rejects_a_value_without_a_group(group: list[int], value: list[int]) -> None:
     with pytest.raises(ValueError, match="group"):
         least_of_each(np.array(group), np.array(value), 2, 0)

@@ -16,7 +16,7 @@ ROWS = st.lists(st.one_of(st.integers(0, 20), st.integers(0, 3000)), max_size=12
 STEPS = st.lists(st.tuples(st.sampled_from(["set", "add"]), ROWS, st.booleans()), max_size=8)
 
 
-def says(numbers: RowMap, model: dict[int, int], nothing: int) -> None:
+def assert_equal(numbers: RowMap, model: dict[int, int], nothing: int) -> None:
     sought = [-FAR, -1, *range(25), *model, *(row - 1 for row in model), max(model, default=0) + 1]
     sought = [*sought[::-1], *sought, FAR, (1 << 63) - 1, -(1 << 63)]
     found = numbers[np.array(sought, np.int64)]
@@ -24,7 +24,7 @@ def says(numbers: RowMap, model: dict[int, int], nothing: int) -> None:
 
 
 @given(nothing=st.sampled_from([-1, 0, 7]), steps=STEPS, seed=st.integers(0, 10**6))
-def test_rows_have_what_they_were_given(
+def test_row_map_equals_a_dict(
     nothing: int, steps: list[tuple[str, list[int], bool]], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -40,21 +40,21 @@ def test_rows_have_what_they_were_given(
             numbers.add(given_rows, 5 if one_for_all else each)
             for row, number in zip(rows, each.tolist(), strict=True):
                 model[row] = model.get(row, nothing) + number
-        says(numbers, model, nothing)
+        assert_equal(numbers, model, nothing)
 
 
-def test_without_being_told_rows_have_minus_one() -> None:
+def test_rows_never_set_have_minus_one_by_default() -> None:
     assert RowMap()[np.array([3, 0])].tolist() == [-1, -1]
 
 
-def test_a_number_of_numpy_goes_to_all_rows() -> None:
+def test_a_numpy_scalar_is_set_for_all_rows() -> None:
     numbers = RowMap()
     numbers[np.arange(2)] = np.int64(4)
     numbers.add(np.arange(2), np.int64(1))
     assert numbers[np.arange(3)].tolist() == [5, 5, -1]
 
 
-def test_rows_may_come_in_falling_order() -> None:
+def test_rows_may_be_given_in_descending_order() -> None:
     numbers, rows = RowMap(), np.arange(5000)
     for row in rows[::-1]:
         numbers[np.array([row])] = int(row)
@@ -74,9 +74,9 @@ def test_rows_may_come_in_falling_order() -> None:
         lambda numbers: numbers.add(np.array([1, 500]), np.arange(3)),
     ],
 )
-def test_what_cannot_be_written_changes_nothing(write: Callable[[RowMap], None]) -> None:
+def test_a_rejected_write_changes_nothing(write: Callable[[RowMap], None]) -> None:
     numbers = RowMap()
     numbers[np.array([1, 2])] = np.array([8, 9])
     with pytest.raises(ValueError, match=r"a row is negative|each row needs one number"):
         write(numbers)
-    says(numbers, {1: 8, 2: 9}, -1)
+    assert_equal(numbers, {1: 8, 2: 9}, -1)

@@ -1,4 +1,4 @@
-"""Text that acts on a terminal is shown instead."""
+"""Control characters in text are escaped before a terminal gets them."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from headgate.base.text import indented, visible, visible_values, whole_characte
         ("Grüße, 世界, 👩‍👩‍👧, a \\x1b", "Grüße, 世界, 👩‍👩‍👧, a \\x1b"),
     ],
 )
-def test_what_acts_is_written_out_and_all_else_stays(text: str, shown: str) -> None:
+def test_control_characters_are_escaped_and_other_text_stays(text: str, shown: str) -> None:
     assert visible(text) == shown
     assert visible(shown) == shown
 
 
 @given(st.text(st.characters()))
-def test_no_control_character_is_left(text: str) -> None:
+def test_escaped_text_has_no_control_character(text: str) -> None:
     left = {c for c in visible(text, lines=True) if unicodedata.category(c) in ("Cc", "Cs")}
     assert left <= {"\n", "\t"}
     assert {c for c in visible(text) if unicodedata.category(c) in ("Cc", "Cs")} == set()
 
 
-def test_values_of_json_keep_their_shape() -> None:
+def test_json_values_keep_their_structure_when_escaped() -> None:
     value = {"a\x1b": [1, None, ("\x07", "x\ny")], "b": {"c": True, "d": 1.5}}
     assert visible_values(value) == {
         "a\\x1b": [1, None, ["\\x07", "x\ny"]], "b": {"c": True, "d": 1.5},
     }  # fmt: skip
 
 
-def test_further_lines_stand_back() -> None:
+def test_further_lines_are_indented() -> None:
     assert indented("failed:\nerror: all is lost") == "failed:\n  error: all is lost"
 
 

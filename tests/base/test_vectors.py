@@ -1,4 +1,4 @@
-"""Vectors against a plain list of dicts: whatever is written, frozen views keep what they held."""
+"""Vectors against a plain list of dicts: whatever is written, a frozen view keeps its values."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def do(vectors: Vectors, model: Model, step: tuple[Any, ...]) -> None:
                 at[kind] = at.get(kind, 0) + sign * amount
 
 
-def says(held: Vectors | FrozenVectors, model: Model) -> None:
-    """Assert that a matrix holds what the model does, in every way to read it."""
+def assert_equal(held: Vectors | FrozenVectors, model: Model) -> None:
+    """Assert that every method of reading a matrix gives the values of the model."""
     assert len(held) == len(model)
     matrix = held.array()
     width = matrix.shape[1]
@@ -99,15 +99,15 @@ def test_vectors_equal_a_list_of_dicts_and_frozen_views_never_change(
                 frozen = pickle.loads(pickle.dumps(vectors.freeze()))
                 seen.append((frozen, copied(model)))
                 vectors = frozen.thaw()
-    says(vectors, model)
-    says(vectors.freeze(), model)
+    assert_equal(vectors, model)
+    assert_equal(vectors.freeze(), model)
     for frozen, then in seen:
-        says(frozen, then)
+        assert_equal(frozen, then)
 
 
 @settings(max_examples=100)
 @given(before=STEPS, ours=STEPS, theirs=STEPS)
-def test_what_is_written_to_a_thawed_copy_stays_in_it(
+def test_writes_to_a_thawed_copy_leave_the_frozen_one_unchanged(
     before: list[tuple[Any, ...]], ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]
 ) -> None:
     vectors, model = Vectors(), Model()
@@ -120,9 +120,9 @@ def test_what_is_written_to_a_thawed_copy_stays_in_it(
             do(vectors, model, ours[number])
         if number < len(theirs):
             do(copy, other, theirs[number])
-    says(vectors, model)
-    says(copy, other)
-    says(frozen, shared)
+    assert_equal(vectors, model)
+    assert_equal(copy, other)
+    assert_equal(frozen, shared)
 
 
 @settings(max_examples=200)
@@ -150,7 +150,7 @@ def test_changed_rows_are_those_that_differ_or_are_new(
     assert first.changed(first).tolist() == []
 
 
-def test_rows_that_are_there_have_none_of_a_kind_that_comes_up_later() -> None:
+def test_existing_rows_have_zero_of_a_kind_added_later() -> None:
     vectors = Vectors()
     vectors.append(())
     vectors.append((7,))
@@ -165,7 +165,7 @@ def test_rows_that_are_there_have_none_of_a_kind_that_comes_up_later() -> None:
 
 
 @pytest.mark.parametrize("row", [2, -1])
-def test_a_row_that_is_not_there_is_an_error(row: int) -> None:
+def test_reading_or_writing_a_row_out_of_range_raises_index_error(row: int) -> None:
     vectors = Vectors()
     vectors.append((1,))
     vectors.append((2,))

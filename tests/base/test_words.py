@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them; errors that tell; streams that do not shift."""
+"""Sizes and durations as people write them; error messages; random streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headgate.base.units import format_seconds, format_size, parse_duration, par
         ("0", 0), (" 7 B ", 7), ("3 TiB", 3 << 40),
     ],
 )  # fmt: skip
-def test_sizes_are_read_as_people_write_them(text: str | int, size_bytes: int) -> None:
+def test_parse_size_reads_sizes_as_people_write_them(text: str | int, size_bytes: int) -> None:
     assert parse_size(text) == size_bytes
 
 
@@ -30,7 +30,7 @@ def test_sizes_are_read_as_people_write_them(text: str | int, size_bytes: int) -
     "text",
     ["", "MiB", "-1", "1 MiBs", "1,5 GB", "1 2", "0x10", "nan", "inf", "1e999", True, "1.GB"],
 )
-def test_what_is_not_a_size_is_a_value_error_that_says_what_to_write(text: str) -> None:
+def test_parse_size_raises_value_error_with_an_example_for_other_text(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size; write bytes or a unit such as 64MiB"):
         parse_size(text)
 
@@ -46,18 +46,18 @@ def test_what_is_not_a_size_is_a_value_error_that_says_what_to_write(text: str) 
         ("2w", 1209600),
     ],
 )
-def test_durations_are_read_as_people_write_them(text: str, seconds: float) -> None:
+def test_parse_duration_reads_durations_as_people_write_them(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "-1d", "7 D", "7 days", "1d12h", "1e999s", "m"])
-def test_what_is_not_a_duration_is_a_value_error_that_says_what_to_write(text: str) -> None:
+def test_parse_duration_raises_value_error_with_an_example_for_other_text(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration; write a number and s, min, h, d or w"):
         parse_duration(text)
 
 
 @given(st.integers(0, 2**52))
-def test_a_formatted_size_is_right_to_its_last_digit(size_bytes: int) -> None:
+def test_a_formatted_size_is_correct_to_its_last_digit(size_bytes: int) -> None:
     text = format_size(size_bytes)
     number, unit = text.split()
     step = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}[unit]
@@ -71,22 +71,22 @@ def test_a_formatted_size_is_right_to_its_last_digit(size_bytes: int) -> None:
         (7200, "2 h"), (7500, "2 h 5 min"), (3599.7, "1 h"), (86400 * 3 + 3600 * 4, "3 d 4 h"),
     ],
 )  # fmt: skip
-def test_durations_are_written_short(seconds: float, text: str) -> None:
+def test_format_seconds_gives_a_short_duration(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
 
-def test_the_nearest_known_word_is_hinted_at() -> None:
+def test_hint_names_the_nearest_known_word() -> None:
     assert nearest("gpu", ["gpus", "cpus", "name"]) == "did you mean 'gpus'?"
     assert nearest("zzz", ["b", "a"]) == "known: a, b"
     assert nearest("zzz", []) == ""
 
 
-def test_a_problem_says_where_what_and_what_to_do() -> None:
+def test_a_problem_shows_place_problem_and_hint() -> None:
     problem = Problem(path="jobs.0.gpus", problem="is negative", hint="write 1", line=7)
     assert str(problem) == "jobs.0.gpus (line 7): is negative; write 1"
 
 
-def test_an_error_tells_every_problem_and_keeps_its_code() -> None:
+def test_an_error_lists_every_problem_and_keeps_its_code() -> None:
     problems = [Problem(path="a", problem="is wrong"), Problem(path="", problem="has no place")]
     error = SpecError(problems, code="mine")
     assert str(error) == "a: is wrong\nhas no place"

@@ -48,7 +48,7 @@ def forests(draw: st.DrawFn, *, most_places: int = 12, pool: int) -> tuple[list[
 
 @st.composite
 def options(draw: st.DrawFn, cost: st.SearchStrategy[int], *, all_fit: bool) -> Options:
-    """Return options of one unit; where all fit, one at the pool, dear most of the time."""
+    """Return options of one unit; where all fit, one at the pool, usually an expensive one."""
     found = draw(st.lists(st.tuples(st.integers(0, 30), cost), min_size=not all_fit, max_size=4))
     if all_fit:
         dear = draw(st.booleans()) or not found
@@ -58,7 +58,7 @@ def options(draw: st.DrawFn, cost: st.SearchStrategy[int], *, all_fit: bool) -> 
 
 @st.composite
 def of_all_classes(draw: st.DrawFn, cost: st.SearchStrategy[int], *, all_fit: bool) -> Options:
-    """Return options at several places for the same cost, as a unit has that accepts classes."""
+    """Return options at several places at the same cost, as of a unit that accepts classes."""
     places = draw(st.lists(st.integers(0, 30), min_size=2, max_size=4))
     price = draw(cost)
     return [*((place, price) for place in places), *([(0, price + 1)] if all_fit else [])]
@@ -70,7 +70,7 @@ def units(cost: st.SearchStrategy[int], *, all_fit: bool) -> st.SearchStrategy[O
 
 @st.composite
 def problems(draw: st.DrawFn, *, most_places: int = 12, most_units: int = 12) -> Problem:
-    """Return a problem; in a third of them units may have nowhere to go."""
+    """Return a problem; in a third of them some units may not fit."""
     all_fit = draw(st.integers(0, 2)) > 0
     pool = PLENTY if all_fit else draw(st.integers(0, 2))
     parent, capacity = draw(forests(most_places=most_places, pool=pool))

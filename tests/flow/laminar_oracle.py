@@ -1,7 +1,7 @@
-"""Laminar problems in plain lists, what is optimal for them, and what their solver must show.
+"""Laminar problems in plain lists, their optimum, and the checks of their solver.
 
-A `Mirror` holds what a `LaminarSolver` should hold after the same changes. `play` makes changes to
-both and compares them after each solve: the optimum with that of OR-tools on the equivalent
+A `Mirror` is a model of a `LaminarSolver` after the same changes. `play` applies changes to both
+and compares them after each solve: the optimum with that of OR-tools on the equivalent
 network, the plan and the prices by `verify_laminar`. Changes name units and places by numbers that
 are taken modulo what is there, so any part of a list of changes is a list of changes.
 """
@@ -28,7 +28,7 @@ Options = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Problem:
-    """Places and the options of all units, as `verify_laminar` takes them."""
+    """Places and the options of all units, in the form of `verify_laminar`."""
 
     parent: Ints
     capacity: Ints
@@ -80,7 +80,7 @@ def equivalent(problem: Problem) -> Network:
     sink = units + places
     child = np.flatnonzero(problem.parent >= 0)
     leaf = np.setdiff1d(np.arange(places), problem.parent)
-    # More than there are units is no limit, and OR-tools takes no very large capacity.
+    # A capacity above the number of units is no limit, and OR-tools rejects very large ones.
     endless = units + 1
     return Network(
         tail=joined(
@@ -100,14 +100,14 @@ def equivalent(problem: Problem) -> Network:
 
 
 def optimum(problem: Problem) -> Optimum:
-    """Return what OR-tools finds: the largest flow first, then the least cost."""
+    """Return the optimum of OR-tools: max-flow first, then least cost."""
     solution = OrToolsSolver().solve(equivalent(problem))
     return Optimum(unplaced=problem.units - solution.sent, cost=solution.cost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
-    """Where each unit is, -1 for nowhere, and the price of each place."""
+    """The place of each unit, -1 for none, and the price of each place."""
 
     chosen_place: Ints
     leaf: Ints
@@ -115,9 +115,9 @@ class Plan:
 
 
 def optimal_plan(problem: Problem) -> Plan:
-    """Return a plan of OR-tools, with the prices that follow from its flow."""
+    """Return a plan of OR-tools, with the dual prices of its flow."""
     plain, units = equivalent(problem), problem.units
-    # Straight to the sink goes who has no place, for more than a place can cost all the others.
+    # A unit without a place goes straight to the sink, at more than any augmenting path costs.
     low, high = int(problem.cost.min(initial=0)), int(problem.cost.max(initial=0))
     network = Network(
         tail=joined(plain.tail, np.arange(units)),
@@ -155,10 +155,10 @@ def optimum_of_all(problem: Problem) -> Optimum:
     """Return the best of all plans, by trying every one."""
     parent, capacity = problem.parent.tolist(), problem.capacity.tolist()
     room = list(capacity)
-    for place in sorted(range(len(parent)), key=lambda v: -len(_way_up(parent, v))):
+    for place in sorted(range(len(parent)), key=lambda v: -len(_path_up(parent, v))):
         if parent[place] >= 0:
             room[parent[place]] += room[place]
-    ways = [_way_up(parent, v) for v in range(len(parent))]
+    paths = [_path_up(parent, v) for v in range(len(parent))]
     offsets = problem.offsets.tolist()
     options = list(zip(problem.place.tolist(), problem.cost.tolist(), strict=True))
     each = [[None, *options[a:b]] for a, b in itertools.pairwise(offsets)]
@@ -167,18 +167,18 @@ def optimum_of_all(problem: Problem) -> Optimum:
         chosen = [option for option in plan if option is not None]
         left = list(room)
         for place, _ in chosen:
-            for above in ways[place]:
+            for above in paths[place]:
                 left[above] -= 1
         if min(left, default=0) >= 0:
             best = min(best, (problem.units - len(chosen), sum(cost for _, cost in chosen)))
     return Optimum(unplaced=best[0], cost=best[1])
 
 
-def _way_up(parent: list[int], place: int) -> list[int]:
-    way = [place]
-    while parent[way[-1]] >= 0:
-        way.append(parent[way[-1]])
-    return way
+def _path_up(parent: list[int], place: int) -> list[int]:
+    path = [place]
+    while parent[path[-1]] >= 0:
+        path.append(parent[path[-1]])
+    return path
 
 
 # -------------------------------------------------------------------------------- changes
@@ -186,21 +186,21 @@ def _way_up(parent: list[int], place: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Units arrive."""
+    """Add units."""
 
     units: list[Options]
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Units go."""
+    """Remove units."""
 
     which: list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Units get other options."""
+    """Replace the options of units."""
 
     which: list[int]
     units: list[Options]
@@ -208,7 +208,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Reprice:
-    """All options of units at one place get other costs; units without one there are left out."""
+    """Set the costs of units' options at one place; units without one there are skipped."""
 
     place: int
     which: list[int]
@@ -217,7 +217,7 @@ class Reprice:
 
 @dataclass(frozen=True, slots=True)
 class RepriceAll:
-    """All options at leaves, the pool at place 0 among them, get other costs."""
+    """Set the costs of all options at leaves, including the pool at place 0."""
 
     which: list[int]
     cost: list[int]
@@ -225,7 +225,7 @@ class RepriceAll:
 
 @dataclass(frozen=True, slots=True)
 class SetCapacity:
-    """Leaves get other capacities; the pool at place 0 is not among them."""
+    """Set the capacities of leaves, except the pool at place 0."""
 
     which: list[int]
     capacity: list[int]
@@ -233,7 +233,7 @@ class SetCapacity:
 
 @dataclass(frozen=True, slots=True)
 class AddPlaces:
-    """Places join: each a root, a child of a place that has children, or of an earlier new one.
+    """Add places: each a root, a child of a place that has children, or of an earlier new one.
 
     `above` is -1 for a root; other numbers count the new places first, latest first, then the old.
     A new place that gets a child has no capacity, whatever `capacity` says.
@@ -245,7 +245,7 @@ class AddPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Solve:
-    """The plan is made; with a budget of 0 seconds it need not be the best."""
+    """Solve; with a budget of 0 seconds the plan need not be optimal."""
 
     hurried: bool = False
 
@@ -255,7 +255,7 @@ Change = Add | Remove | Replace | Reprice | RepriceAll | SetCapacity | AddPlaces
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Places to start with, then changes."""
+    """Initial places, then changes."""
 
     parent: list[int]
     capacity: list[int]
@@ -274,7 +274,7 @@ class Outcome(Protocol):
 
 
 class Laminar(Protocol):
-    """The face of a solver for laminar problems."""
+    """The interface of a solver for laminar problems."""
 
     def add(self, offsets: Ints, place: Ints, cost: Ints) -> Ints: ...
     def remove(self, ids: Ints) -> None: ...
@@ -293,7 +293,7 @@ class Laminar(Protocol):
 
 @dataclass(slots=True)
 class Mirror:
-    """What a solver should hold."""
+    """A model of a solver."""
 
     parent: list[int]
     capacity: list[int]
@@ -312,18 +312,18 @@ class Mirror:
         return [place for place in range(len(self.parent)) if place not in above]
 
     def known(self, units: list[Options]) -> list[Options]:
-        """Return the options with their places taken modulo those that are there."""
+        """Return the options with their places modulo the number of places."""
         places = len(self.parent)
         return [[(place % places, cost) for place, cost in options] for options in units]
 
     def chosen(self, which: list[int]) -> list[int]:
-        """Return the ids meant, each once."""
+        """Return the ids chosen, each once."""
         ids = list(self.units)
         return list(dict.fromkeys(ids[n % len(ids)] for n in which)) if ids else []
 
 
 def make(change: Change, mirror: Mirror, solver: Laminar) -> None:
-    """Make a change to both."""
+    """Apply a change to both."""
     match change:
         case Add(units):
             units = mirror.known(units)
@@ -399,7 +399,7 @@ def _add_places(above: list[int], capacity: list[int], mirror: Mirror, solver: L
 
 
 def check(mirror: Mirror, solver: Laminar, *, hurried: bool = False) -> None:
-    """Solve, and compare everything that the solver shows with what must be."""
+    """Solve, and compare everything that the solver returns with the model."""
     problem, ids = mirror.problem(), mirror.ids()
     best = optimum(problem)
     outcome = solver.solve(budget_s=0.0) if hurried else solver.solve()
@@ -431,7 +431,7 @@ def check(mirror: Mirror, solver: Laminar, *, hurried: bool = False) -> None:
 
 
 def _check_moved(mirror: Mirror, solver: Laminar, plan: Plan) -> None:
-    """Who is elsewhere than after the last solve, or was not there, is among those that moved."""
+    """Units at another place than after the last solve, and new ones, are among those moved."""
     where = list(zip(plan.chosen_place.tolist(), plan.leaf.tolist(), strict=True))
     shown = dict(zip(mirror.units, where, strict=True))
     elsewhere = {unit for unit, at in shown.items() if mirror.shown.get(unit, (-1, -1)) != at}
@@ -442,7 +442,7 @@ def _check_moved(mirror: Mirror, solver: Laminar, plan: Plan) -> None:
 
 
 def play(case: Case, solver: type[Laminar]) -> None:
-    """Make the changes of a case to a mirror and a solver; a last solve ends it."""
+    """Apply the changes of a case to a mirror and a solver, then solve once more."""
     mirror = Mirror(list(case.parent), list(case.capacity))
     tested = solver(ints(case.parent), ints(case.capacity))
     for change in [*case.changes, Solve()]:

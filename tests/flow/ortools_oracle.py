@@ -1,4 +1,4 @@
-"""OR-tools as an oracle: a min-cost flow solver that shares nothing with ours."""
+"""OR-tools as an oracle: an independent min-cost flow solver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.flow import Ints, Network
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Optimum:
-    """A cheapest of the largest flows, what it costs, and how many units it sends."""
+    """The cost of a min-cost max-flow, and the units that it sends."""
 
     flow: Ints
     cost: int
@@ -23,7 +23,7 @@ class OrToolsSolver:
     """`SimpleMinCostFlow`; its own maximum flow first, then least cost."""
 
     def solve(self, network: Network) -> Optimum:
-        """Return the cheapest of the largest flows; raise when OR-tools gives up."""
+        """Return a min-cost max-flow; raise when OR-tools gives up."""
         solver = SimpleMinCostFlow()
         arcs = solver.add_arcs_with_capacity_and_unit_cost(
             network.tail.astype(np.int32),
@@ -39,6 +39,6 @@ class OrToolsSolver:
             )
         flow = solver.flows(arcs).astype(np.int64)
         used = np.flatnonzero(flow)
-        # What it says of the cost itself stops at the largest int64.
+        # Its own cost saturates at the largest int64.
         units = zip(flow[used].tolist(), network.cost[used].tolist(), strict=True)
         return Optimum(flow=flow, cost=sum(u * c for u, c in units), sent=solver.maximum_flow())

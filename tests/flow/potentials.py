@@ -1,4 +1,4 @@
-"""What an optimal flow says of prices: the dual of a min-cost flow, from its residual network."""
+"""Dual prices of an optimal flow: potentials, from its residual network."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import numpy as np
 from headgate.flow.network import COST_LIMIT, BadNetwork, Ints, Network
 
 UNREACHABLE = COST_LIMIT
-"""Potentials of this size, or near it: no unit can go from there to the root."""
+"""Potentials of about this size: the vertex has no path to the root."""
 
 
 def potentials(network: Network, flow: Ints, root: int) -> Ints:
-    """Return what one more unit from each vertex to `root` costs at least, `[vertices]`.
+    """Return the least cost of one more unit from each vertex to `root`, `[vertices]`.
 
-    The ways are those of the residual network of an optimal flow: along arcs with capacity left, at
-    their cost, and back along arcs with flow, which gives their cost back. Where there is no way
-    the potential is `UNREACHABLE`, less what ways back save on the road.
+    They are shortest path lengths in the residual network of an optimal flow: along arcs with
+    residual capacity at their cost, and back along arcs with flow at the negative cost. Where there
+    is no path the potential is `UNREACHABLE`, less the negative costs on arcs before.
 
     So `cost + p[head] - p[tail]` (the reduced cost) is at least 0 on every arc with capacity left,
     at most 0 on every arc with flow, and 0 on an arc with both. With the sink as root, the
-    potential of a vertex whose way to the sink is full is the price of a unit of that way: what
+    potential of a vertex whose path to the sink is saturated is the price of its capacity: what
     all the others would lose if it had a unit less. Potentials of an optimal flow differ with the
     root, and all are true: each is the change of the optimum in another direction.
 
-    Bellman-Ford, O(vertices x arcs) at worst, but O(arcs) for each step of the longest cheapest
-    way. Raises BadNetwork when the flow is not optimal: a circle of negative cost is left.
+    Bellman-Ford, O(vertices x arcs) at worst, but O(arcs) for each arc of the longest shortest
+    path. Raises BadNetwork when the flow is not optimal: a residual cycle of negative cost exists.
     """
     ahead, back = np.flatnonzero(flow < network.capacity), np.flatnonzero(flow > 0)
     tail = np.concatenate([network.tail[ahead], network.head[back]])
@@ -45,4 +45,4 @@ def potentials(network: Network, flow: Ints, root: int) -> Ints:
         if not better.any():
             return price
         price[vertex[better]] = best[better]
-    raise BadNetwork("the flow is not optimal: a circle of negative cost is left")
+    raise BadNetwork("the flow is not optimal: a cycle of negative cost is left")

@@ -1,4 +1,4 @@
-"""The command that measures the flow core: what it prints, and what it refuses."""
+"""The benchmark command of the flow core: its output, and the input that it rejects."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ CONTRACT = {
 
 @pytest.fixture(scope="module", params=[1, 4])
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """What is measured on a small instance read from a file."""
+    """Return the report on a small instance read from a file."""
     path = tmp_path_factory.mktemp("bench") / "small.npz"
     save(generate("S", "base", 7), path)
     return measure(Source(path=path, classes=request.param, seed=7), lemon_limit_s=0)
 
 
-def test_the_optimum_is_proven_and_that_of_others(report: Report) -> None:
+def test_the_optimum_is_certified_and_equals_that_of_the_peers(report: Report) -> None:
     assert report.optimal_cost == report.ortools_cost
     assert (report.certificate.violations, report.certificate.gap) == (0, 0)
     assert report.disagreements() == []
@@ -40,7 +40,7 @@ def test_the_optimum_is_proven_and_that_of_others(report: Report) -> None:
     assert report.peak_rss_mb >= report.start_rss_mb > 0
 
 
-def test_optima_that_differ_and_broken_conditions_are_said(report: Report) -> None:
+def test_differing_optima_and_violated_conditions_are_reported(report: Report) -> None:
     wrong = dataclasses.replace(
         report,
         ortools_cost=report.optimal_cost - 1,
@@ -66,7 +66,9 @@ def test_the_command_prints_one_json_object() -> None:
     assert said["cold_ms"] > said["build_ms"] > 0
 
 
-def test_tasks_without_room_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_without_room_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = generate("S", "over5", 1)
     none = np.zeros_like(made.unscheduled_capacity)
     save(dataclasses.replace(made, unscheduled_capacity=none), tmp_path / "tight.npz")
@@ -75,7 +77,7 @@ def test_tasks_without_room_are_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"{waiting} tasks have no room" in capsys.readouterr().err
 
 
-def test_costs_beyond_the_solver_are_told(
+def test_costs_too_large_for_the_solver_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = generate("S", "base", 1)
@@ -87,7 +89,9 @@ def test_costs_beyond_the_solver_are_told(
     assert "Traceback" not in said
 
 
-def test_bad_files_are_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_files_are_rejected_with_a_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "text").write_text("nodes: 15\n")
     (tmp_path / "empty").write_bytes(b"")
     np.save(tmp_path / "one.npy", np.arange(3))
@@ -105,7 +109,7 @@ def test_bad_files_are_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     "asked", [[], ["--size", "S", "--classes", "0"], ["--size", "S", "--seed", "one"]]
 )
-def test_bad_arguments_are_refused_in_words(
+def test_bad_arguments_are_rejected_with_a_message(
     asked: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:

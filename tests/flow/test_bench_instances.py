@@ -1,4 +1,4 @@
-"""The instances of the flow core's bench: what they are, their files, and their encodings."""
+"""The instances of the flow core's benchmark: their contents, files and encodings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headgate.flow.bench.structure import Structure, Tasks, load, save
 
 
 def arrays(structure: Structure) -> dict[str, Ints]:
-    """Every array of a structure, under the name that its file has for it."""
+    """Return every array of a structure, by its name in the file."""
     found = {f"{key}": getattr(structure, key) for key in ("rack", "free", "unscheduled_capacity")}
     for prefix, tasks in (("", structure.tasks), ("arrival_", structure.arrivals)):
         for field in dataclasses.fields(Tasks):
@@ -32,7 +32,9 @@ def arrays(structure: Structure) -> dict[str, Ints]:
 
 @pytest.mark.parametrize("size", ["S", "M"])
 @pytest.mark.parametrize("load_name", LOADS)
-def test_an_instance_is_what_its_names_say(size: str, load_name: str, tmp_path: Path) -> None:
+def test_an_instance_has_the_size_and_load_of_its_name(
+    size: str, load_name: str, tmp_path: Path
+) -> None:
     made = generate(size, load_name, 5)
     shape, per_gpu = SIZES[size], LOADS[load_name]
     gpus = int(made.free.sum())
@@ -46,7 +48,8 @@ def test_an_instance_is_what_its_names_say(size: str, load_name: str, tmp_path: 
     for tasks in (made.tasks, made.arrivals):
         task = np.repeat(np.arange(len(tasks)), np.diff(tasks.option_offsets))
         at_node = tasks.option_vertex < made.nodes
-        # Waiting is dearer than moving, that than reading in the rack, that than on the node.
+        # Waiting costs more than moving, moving more than reading in the rack, that more than on
+        # the node.
         assert (tasks.unscheduled_cost > tasks.cluster_cost).all()
         assert (tasks.option_cost < tasks.cluster_cost[task]).all()
         assert (made.free[tasks.option_vertex[at_node]] > 0).all()
@@ -66,14 +69,14 @@ def test_an_instance_is_what_its_names_say(size: str, load_name: str, tmp_path: 
         np.testing.assert_array_equal(array, arrays(made)[key])
 
 
-def test_an_instance_comes_from_its_seed() -> None:
+def test_an_instance_depends_on_its_seed_alone() -> None:
     one, again, other = (arrays(generate("S", "base", seed)) for seed in (1, 1, 2))
     assert all(np.array_equal(one[key], again[key]) for key in one)
     assert not np.array_equal(one["option_cost"], other["option_cost"])
     assert not np.array_equal(one["option_cost"], one["arrival_option_cost"])
 
 
-def test_a_share_is_as_even_as_demand_lets_it_be() -> None:
+def test_shares_are_max_min_fair() -> None:
     rng = np.random.default_rng(1)
     for _ in range(300):
         demand, gpus = rng.integers(0, 9, rng.integers(1, 7)), int(rng.integers(0, 30))
@@ -82,7 +85,7 @@ def test_a_share_is_as_even_as_demand_lets_it_be() -> None:
         assert (share <= demand).all()
         assert (share >= 0).all()
         hungry = share < demand
-        # Nobody has two more than one who wants more.
+        # No job has two more than another one that wants more.
         assert not hungry.any() or share.max() <= share[hungry].min() + 1
 
 
@@ -90,7 +93,7 @@ def test_a_share_is_as_even_as_demand_lets_it_be() -> None:
 
 
 def random_structure(rng: np.random.Generator) -> Structure:
-    """Return a few nodes and tasks, any options, costs that tie often."""
+    """Return a few nodes and tasks with random options and frequent ties of cost."""
     nodes, jobs, count = (int(rng.integers(1, most)) for most in (9, 4, 13))
     rack = rng.integers(0, min(nodes, 4), nodes)
     racks = int(rack.max()) + 1
@@ -127,7 +130,7 @@ def aggregated(problem: Problem) -> Optimum:
 
 
 def dense(problem: Problem) -> Optimum:
-    """Solve it with an arc from every task to every node that it accepts, at the least cost."""
+    """Return the optimum with an arc from every task to every node it accepts."""
     structure, tasks, wants = problem.structure, problem.structure.tasks, problem.wants
     count, nodes = len(tasks), structure.nodes
     sink = count + nodes + structure.jobs
@@ -155,7 +158,7 @@ def dense(problem: Problem) -> Optimum:
 
 
 @pytest.mark.parametrize("classes", [1, 2, 4])
-def test_the_laminar_form_costs_what_the_dense_network_costs(classes: int) -> None:
+def test_the_laminar_form_has_the_optimum_of_the_dense_network(classes: int) -> None:
     for seed in range(200):
         problem = problem_of(random_structure(np.random.default_rng([seed, 7])), classes, seed)
         # As drawn, and with shares that tasks may have no room for.
@@ -169,13 +172,13 @@ def test_the_laminar_form_costs_what_the_dense_network_costs(classes: int) -> No
 
 @pytest.mark.parametrize("load_name", LOADS)
 @pytest.mark.parametrize("classes", [1, 3, 4, 8])
-def test_shares_leave_room_for_every_task(load_name: str, classes: int) -> None:
+def test_shares_and_pools_have_room_for_every_task(load_name: str, classes: int) -> None:
     for seed in range(5):
         problem = problem_of(generate("S", load_name, seed), classes, seed)
         assert aggregated(problem).sent == len(problem.structure.tasks)
 
 
-def test_classes_come_from_the_seed_and_half_of_the_needs_are_memory() -> None:
+def test_classes_depend_on_the_seed_and_half_of_the_needs_are_memory() -> None:
     made = generate("M", "base", 1)
     one, again, other = (problem_of(made, 4, seed) for seed in (1, 1, 2))
     assert np.array_equal(one.wants.accepts, again.wants.accepts)
@@ -210,7 +213,7 @@ BAD_ARRAYS = {
 
 @pytest.mark.parametrize("problem", BAD_ARRAYS)
 @pytest.mark.parametrize("prefix", ["", "arrival_"])
-def test_bad_arrays_are_refused_in_words(problem: str, prefix: str, tmp_path: Path) -> None:
+def test_bad_arrays_are_rejected_with_a_message(problem: str, prefix: str, tmp_path: Path) -> None:
     key, array = BAD_ARRAYS[problem]
     made = arrays(generate("S", "base", 1))
     key = key if key in ("rack", "free", "unscheduled_capacity") else f"{prefix}{key}"

@@ -1,4 +1,4 @@
-"""What units may take that fetch items, against looking at every leaf; and nonsense is refused."""
+"""Options of units that fetch items, against a look at every leaf; bad input is rejected."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def looked_up(case: Case, unit: Unit) -> list[tuple[int, int]]:
-    """Ask every item of a unit for its price at every place."""
+    """Return the options from the price of every item of a unit at every place."""
 
     def price(*, leaf: int | None = None, region: int | None = None) -> int:
         total = 0
@@ -101,22 +101,22 @@ def looked_up(case: Case, unit: Unit) -> list[tuple[int, int]]:
         [(len(leaves) + region, each) for region, each in near.items() if each < far],
         [(len(case.at) - 1, far)],
     )
-    told = [
+    priced = [
         (case.at[row][kind], min(cost, MOST) + DEARER * (kind - unit.smallest))
         for group in groups
         for kind in range(unit.smallest, len(case.at[0]))
         for row, cost in group
         if case.at[row][kind] >= 0
     ]
-    return told + unit.own
+    return priced + unit.own
 
 
 @given(cases())
-def test_options_are_where_items_cost_less_than_around_and_anywhere(case: Case) -> None:
+def test_options_are_where_items_cost_less_than_around(case: Case) -> None:
     offsets, place, cost = fetch_options(**case.arrays())
-    ways = list(zip(place.tolist(), cost.tolist(), strict=True))
-    told = [ways[first:end] for first, end in pairwise(offsets.tolist())]
-    assert told == [looked_up(case, unit) for unit in case.units]
+    options = list(zip(place.tolist(), cost.tolist(), strict=True))
+    found = [options[first:end] for first, end in pairwise(offsets.tolist())]
+    assert found == [looked_up(case, unit) for unit in case.units]
 
 
 FINE = Case(
@@ -156,7 +156,7 @@ FINE = Case(
         ("own_cost", [[1], [1]], "of its own"),
     ],
 )
-def test_what_cannot_be_is_refused(which: str, values: Any, says: str) -> None:
+def test_invalid_arguments_are_rejected(which: str, values: Any, says: str) -> None:
     arrays = FINE.arrays()
     fetch_options(**arrays)
     is_array = isinstance(values, list) and which != "price"
@@ -165,6 +165,6 @@ def test_what_cannot_be_is_refused(which: str, values: Any, says: str) -> None:
         fetch_options(**arrays)
 
 
-def test_nobody_fetches_nothing() -> None:
+def test_no_units_and_no_items_give_no_options() -> None:
     offsets, place, cost = fetch_options(**replace(FINE, units=[]).arrays())
     assert [offsets.tolist(), place.tolist(), cost.tolist()] == [[0], [], []]

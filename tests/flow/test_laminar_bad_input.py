@@ -1,4 +1,4 @@
-"""What is no laminar problem is refused with a reason, and a refused change changes nothing."""
+"""Invalid laminar problems are rejected with a reason; a rejected change changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONE = ([0, 1], [0], [7])  # a unit with one option, at the pool
 
 
 def started() -> tuple[Mirror, LaminarSolver]:
-    """A solver with three units and a plan; the unit of id 3 was there and is gone."""
+    """Return a solver with three units and a plan; the unit of id 3 was removed."""
     mirror, solver = Mirror(list(PARENT), list(CAPACITY)), LaminarSolver(
         ints(PARENT), ints(CAPACITY)
     )  # fmt: skip
@@ -39,7 +39,7 @@ def started() -> tuple[Mirror, LaminarSolver]:
 
 
 @pytest.mark.parametrize(
-    ("parent", "capacity", "story"),
+    ("parent", "capacity", "message"),
     [
         ([-1, -1], [1], "different lengths"),
         ([-1, -1, -1], [1, 1, -3], "place 2 .*negative capacity -3"),
@@ -50,10 +50,10 @@ def started() -> tuple[Mirror, LaminarSolver]:
         ([-1, 3, 1, 2], [1, 0, 0, 0], "place [123] .*itself"),
     ],
 )
-def test_places_that_are_no_forest_are_refused(
-    parent: list[int], capacity: list[int], story: str
+def test_places_that_are_no_forest_are_rejected(
+    parent: list[int], capacity: list[int], message: str
 ) -> None:
-    with pytest.raises(BadNetwork, match=story):
+    with pytest.raises(BadNetwork, match=message):
         LaminarSolver(ints(parent), ints(capacity))
 
 
@@ -74,18 +74,20 @@ BAD_OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("arrays", "story"), BAD_OPTIONS)
-def test_units_with_bad_options_are_refused(
-    arrays: tuple[list[int], list[int], list[int]], story: str
+@pytest.mark.parametrize(("arrays", "message"), BAD_OPTIONS)
+def test_units_with_bad_options_are_rejected(
+    arrays: tuple[list[int], list[int], list[int]], message: str
 ) -> None:
     offsets, place, cost = map(ints, arrays)
-    refused_and_unharmed(lambda solver: solver.add(offsets, place, cost), story)
+    assert_rejected_without_effect(lambda solver: solver.add(offsets, place, cost), message)
     ids = ints(range(max(len(offsets) - 1, 0)))
-    refused_and_unharmed(lambda solver: solver.replace(ids, offsets, place, cost), story)
+    assert_rejected_without_effect(
+        lambda solver: solver.replace(ids, offsets, place, cost), message
+    )
 
 
 @pytest.mark.parametrize(
-    ("call", "story"),
+    ("call", "message"),
     [
         (lambda s: s.remove(ints([0, 3])), "unit 3 .*not there"),
         (lambda s: s.remove(ints([0, 99])), "unit 99 .*not there"),
@@ -96,12 +98,12 @@ def test_units_with_bad_options_are_refused(
         (lambda s: s.replace(ints([2, 2]), *options_as_arrays(UNITS[:2])), "unit 2 .*twice"),
     ],
 )
-def test_changes_to_units_that_are_not_there_are_refused(call: Call, story: str) -> None:
-    refused_and_unharmed(call, story)
+def test_changes_of_unknown_units_are_rejected(call: Call, message: str) -> None:
+    assert_rejected_without_effect(call, message)
 
 
 @pytest.mark.parametrize(
-    ("call", "story"),
+    ("call", "message"),
     [
         (lambda s: s.reprice(0, ints([0, 1]), ints([5])), "different lengths: 2 and 1"),
         (lambda s: s.reprice(0, ints([0, 3]), ints([5, 5])), "unit 3 .*not there"),
@@ -118,24 +120,24 @@ def test_changes_to_units_that_are_not_there_are_refused(call: Call, story: str)
         (lambda s: s.reprice_all(ints([0, 2]), ints([5, 2**61])), "too large"),
     ],
 )
-def test_bad_prices_are_refused(call: Call, story: str) -> None:
-    refused_and_unharmed(call, story)
+def test_bad_costs_are_rejected(call: Call, message: str) -> None:
+    assert_rejected_without_effect(call, message)
 
 
 @pytest.mark.parametrize(
-    ("call", "story"),
+    ("call", "message"),
     [
         (lambda s: s.place_of(ints([0, 3])), "unit 3 .*not there"),
         (lambda s: s.leaf_of(ints([0, 99])), "unit 99 .*not there"),
         (lambda s: s.cost_of(ints([0, -1])), "unit -1 .*not there"),
     ],
 )
-def test_units_that_are_not_there_have_no_place(call: Call, story: str) -> None:
-    refused_and_unharmed(call, story)
+def test_queries_of_unknown_units_are_rejected(call: Call, message: str) -> None:
+    assert_rejected_without_effect(call, message)
 
 
 @pytest.mark.parametrize(
-    ("call", "story"),
+    ("call", "message"),
     [
         (lambda s: s.set_capacity(ints([2, 3]), ints([5])), "different lengths"),
         (lambda s: s.set_capacity(ints([2, 3]), ints([5, -1])), "place 3 .*negative capacity -1"),
@@ -152,12 +154,12 @@ def test_units_that_are_not_there_have_no_place(call: Call, story: str) -> None:
         (lambda s: s.add_places(ints([1, 2]), ints([1, 1])), r"place 2 .*children.* [12]"),
     ],
 )
-def test_changes_to_places_that_make_no_forest_are_refused(call: Call, story: str) -> None:
-    refused_and_unharmed(call, story)
+def test_changes_of_places_that_make_no_forest_are_rejected(call: Call, message: str) -> None:
+    assert_rejected_without_effect(call, message)
 
 
-def refused_and_unharmed(call: Call, story: str) -> None:
-    """After the refusal the plan stands; changes made before it and after it take effect."""
+def assert_rejected_without_effect(call: Call, message: str) -> None:
+    """Assert that the plan is unchanged and that changes before and after take effect."""
     mirror, solver = started()
     ids = mirror.ids()
 
@@ -173,7 +175,7 @@ def refused_and_unharmed(call: Call, story: str) -> None:
         ]
 
     before = shown()
-    with pytest.raises(BadNetwork, match=story):
+    with pytest.raises(BadNetwork, match=message):
         call(solver)
     assert shown() == before
     check(mirror, solver)
@@ -181,13 +183,13 @@ def refused_and_unharmed(call: Call, story: str) -> None:
 
     make(SetCapacity([1, 0], [0, 2]), mirror, solver)
     make(Replace([0], [[(3, 4), (0, 5)]]), mirror, solver)
-    with pytest.raises(BadNetwork, match=story):
+    with pytest.raises(BadNetwork, match=message):
         call(solver)
     make(Add([[(1, 0), (0, 3)]]), mirror, solver)
     check(mirror, solver)
 
 
-def test_nothing_at_all_is_a_problem_too() -> None:
+def test_an_empty_problem_is_solved() -> None:
     solver = LaminarSolver(ints([]), ints([]))
     mirror = Mirror([], [])
     check(mirror, solver)
@@ -207,8 +209,8 @@ def test_nothing_at_all_is_a_problem_too() -> None:
     check(mirror, solver)
 
 
-def test_room_without_end_is_room() -> None:
-    """Capacities whose sum no 64 bits hold."""
+def test_capacities_whose_sum_exceeds_64_bits_are_accepted() -> None:
+    """The sum of capacities exceeds 64 bits."""
     endless = 2**62
     mirror = Mirror([-1, 0, 0, 0], [0, endless, endless, 1])
     solver = LaminarSolver(ints(mirror.parent), ints(mirror.capacity))

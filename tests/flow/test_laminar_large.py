@@ -1,4 +1,4 @@
-"""Places too large to be read through: hubs of classes with hundreds of nodes, against OR-tools."""
+"""Wide places: hubs of classes with hundreds of nodes, against OR-tools."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_plans_are_optimal_cold_and_after_changes(
         _check(solver, ids, every, places.parent, capacity, choice)
 
 
-def test_a_hole_is_filled_that_more_units_would_fill_than_are_read_near_it() -> None:
+def test_a_deficit_is_filled_when_many_units_could_fill_it() -> None:
     many, rng = 20_000, np.random.default_rng(5)
     parent, capacity = np.array([-1, -1]), np.array([1, many])
     cost = rng.integers([0, 5000], [1000, 6000], (many + 2, 2))
@@ -63,7 +63,7 @@ def _reprice(
     choice: Options,
     rng: np.random.Generator,
 ) -> None:
-    """Let what costs so much at a place cost more or less, for some."""
+    """Change the cost of some options at a place."""
     unit = np.repeat(np.arange(len(ids)), np.diff(choice.offsets))
     option = np.flatnonzero((choice.place == place) & np.isin(unit, every))
     option = option[rng.random(len(option)) < 0.5]

@@ -1,4 +1,4 @@
-"""The laminar solver against OR-tools, after any changes, and its plans when time runs out."""
+"""The laminar solver against OR-tools after any changes, and its plans at a deadline."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ from headgate.flow import LaminarSolver
 
 
 @given(problems(most_places=6, most_units=4))
-def test_the_oracle_finds_the_best_of_all_plans(problem: Problem) -> None:
+def test_the_oracle_equals_enumeration_of_all_plans(problem: Problem) -> None:
     assert optimum(problem) == optimum_of_all(problem)
 
 
 @settings(max_examples=1200)
 @given(cases(all_fit=True))
-def test_every_plan_is_the_cheapest_and_its_prices_prove_it(case: Case) -> None:
+def test_every_plan_is_certified_optimal(case: Case) -> None:
     play(case, LaminarSolver)
 
 
 @settings(max_examples=500)
 @given(cases(all_fit=False))
-def test_where_not_all_fit_as_many_as_can_have_a_place(case: Case) -> None:
+def test_the_most_units_are_placed_when_not_all_fit(case: Case) -> None:
     play(case, LaminarSolver)
 
 
 @settings(max_examples=500)
 @given(cases(all_fit=True, budgets=True))
-def test_a_plan_out_of_time_is_feasible_within_its_gap_and_mended_by_the_next(case: Case) -> None:
+def test_a_plan_at_the_deadline_is_feasible_within_its_gap_and_optimal_after_the_next_solve(
+    case: Case,
+) -> None:
     play(case, LaminarSolver)
 
 
 @settings(max_examples=300)
 @given(cases(all_fit=False, budgets=True))
-def test_out_of_time_where_not_all_fit(case: Case) -> None:
+def test_a_plan_at_the_deadline_is_feasible_when_not_all_units_fit(case: Case) -> None:
     play(case, LaminarSolver)
 
 
-def test_who_is_to_be_left_out_is_told_even_by_searches_from_both_ends() -> None:
-    # A search from a hole does not see who could do without a place. This one met the other half
-    # before that had read the dearest unit of the place 0, and a cheaper one was left out.
+def test_bidirectional_search_leaves_out_the_most_expensive_unit() -> None:
+    # The backward search does not see units that could lose their place. Here it met the forward
+    # half before that had read the most expensive unit of place 0, and a cheaper one was left out.
     units = [
         [(13, 5)], [(16, 5)], [(4, 8)], [(18, 9)], [(0, 1)], [(13, 3)], [(12, 5), (5, 6)],
         [(10, 5), (6, 3)], [(5, 3), (18, 0)], [(9, 2), (14, 1)], [(14, 0), (5, 7), (2, 4)],

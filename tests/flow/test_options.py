@@ -38,13 +38,13 @@ def part_of(units: list[list[tuple[int, int]]], dtype: str, *, same: bool) -> Op
 
 
 @given(parts_of())
-def test_options_of_a_unit_stand_part_after_part(drawn: tuple[int, list[Part]]) -> None:
+def test_joined_options_are_grouped_by_unit_part_after_part(drawn: tuple[int, list[Part]]) -> None:
     units, parts = drawn
-    told = [part_of(of_units, dtype, same=same) for of_units, dtype, same in parts]
-    offsets, place, cost = joined_options(units, told)
+    parts_given = [part_of(of_units, dtype, same=same) for of_units, dtype, same in parts]
+    offsets, place, cost = joined_options(units, parts_given)
     assert {one.dtype for one in (offsets, place, cost)} == {np.dtype(np.int64)}
-    ways = list(zip(place.tolist(), cost.tolist(), strict=True))
-    assert [ways[first:end] for first, end in pairwise(offsets.tolist())] == [
+    found = list(zip(place.tolist(), cost.tolist(), strict=True))
+    assert [found[first:end] for first, end in pairwise(offsets.tolist())] == [
         [
             (7 if same else place, cost)
             for of_units, _, same in parts
@@ -65,7 +65,7 @@ def test_options_of_a_unit_stand_part_after_part(drawn: tuple[int, list[Part]]) 
         ([1, 1 << 31], [1, 2], [3, 4], "2\\^31 and more"),
     ],
 )
-def test_parts_that_do_not_match_their_units_are_refused(
+def test_parts_that_do_not_match_their_units_are_rejected(
     counts: list[int] | None, place: list[int], cost: list[int], says: str
 ) -> None:
     part: Any = OptionsPart(
@@ -78,7 +78,7 @@ def test_parts_that_do_not_match_their_units_are_refused(
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=5), st.data())
-def test_options_of_some_units_are_found_where_they_stand(
+def test_options_of_returns_the_indices_of_units_options(
     counts: list[int], data: st.DataObject
 ) -> None:
     offsets = np.cumsum([0, *counts])

@@ -1,4 +1,4 @@
-"""Potentials prove that a flow is optimal, and price each unit of capacity truly."""
+"""Potentials certify an optimal flow, and are the marginal values of capacity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def network(arcs: list[tuple[int, int, int, int]], supply: list[int]) -> Network
 
 @st.composite
 def networks(draw: st.DrawFn) -> Network:
-    """Arcs both ways, in parallel and in circles (of no negative cost), flow to the last vertex."""
+    """Return a network with parallel, opposite and cyclic arcs (no negative cycle)."""
     vertices = draw(st.integers(2, 7))
     ends = st.lists(st.integers(0, vertices - 1), min_size=2, max_size=2, unique=True)
     arc = st.tuples(ends, st.integers(0, 3), st.integers(0, 9))
@@ -42,7 +42,7 @@ def reduced(net: Network, price: Ints) -> Ints:
 
 
 @given(networks())
-def test_no_change_of_an_optimal_flow_saves_anything(net: Network) -> None:
+def test_reduced_costs_of_an_optimal_flow_satisfy_complementary_slackness(net: Network) -> None:
     flow = OrToolsSolver().solve(net).flow
     for root in range(net.vertices):
         cost = reduced(net, potentials(net, flow, root))
@@ -52,7 +52,7 @@ def test_no_change_of_an_optimal_flow_saves_anything(net: Network) -> None:
 
 
 @given(networks())
-def test_the_potential_of_the_root_is_nothing_and_of_who_cannot_send_more_out_of_reach(
+def test_potential_is_zero_at_the_root_and_unreachable_without_a_path(
     net: Network,
 ) -> None:
     solution = OrToolsSolver().solve(net)
@@ -66,8 +66,10 @@ def test_the_potential_of_the_root_is_nothing_and_of_who_cannot_send_more_out_of
 
 
 @given(networks(), st.data())
-def test_a_unit_of_capacity_is_worth_its_price(net: Network, data: st.DataObject) -> None:
-    """A full way to the sink with a unit less: the optimum changes by its potential."""
+def test_one_unit_of_capacity_less_changes_the_optimum_by_its_potential(
+    net: Network, data: st.DataObject
+) -> None:
+    """One unit less on a saturated path to the sink changes the optimum by the potential."""
     solution = OrToolsSolver().solve(net)
     sink = net.vertices - 1
     full = (net.head == sink) & (solution.flow == net.capacity) & (net.capacity > 0)
@@ -85,24 +87,24 @@ def test_a_unit_of_capacity_is_worth_its_price(net: Network, data: st.DataObject
         assert without.cost - solution.cost == price - int(net.cost[arc])
 
 
-def test_prices_by_hand() -> None:
-    """Two tasks want the one good slot (cost 1); the bad ones cost 10 and 30."""
+def test_potentials_of_a_small_example() -> None:
+    """Two tasks want the one cheap slot (cost 1); their other slots cost 10 and 30."""
     arcs = [
         (0, 2, 1, 1), (0, 3, 2, 10), (1, 2, 1, 1), (1, 3, 1, 30), (2, 4, 1, 0), (3, 4, 2, 0),
     ]  # fmt: skip
     net = network(arcs, [1, 1, 0, 0, -2])
     flow = OrToolsSolver().solve(net).flow
     assert flow.tolist() == [0, 1, 1, 0, 1, 1]
-    # Who gets the good slot would lose 29 without it; who does not get it pays 10.
+    # The task with the cheap slot would lose 29 without it; the other one pays 10.
     assert potentials(net, flow, 4).tolist() == [10, 30, 29, 0, 0]
 
 
-def test_a_flow_that_is_not_optimal_has_none() -> None:
+def test_a_flow_that_is_not_optimal_has_no_potentials() -> None:
     net = network([(0, 1, 1, 5), (0, 1, 1, 2)], [1, -1])
     with pytest.raises(BadNetwork, match="not optimal"):
         potentials(net, np.array([1, 0]), 1)
 
 
-def test_a_network_without_arcs() -> None:
+def test_potentials_of_a_network_without_arcs() -> None:
     net = network([], [1, -1])
     assert potentials(net, np.zeros(0, np.int64), 1).tolist() == [UNREACHABLE, 0]

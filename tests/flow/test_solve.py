@@ -1,4 +1,4 @@
-"""What `solve` promises: the optimum with its proof, for any network, or a clear refusal."""
+"""`solve` returns the certified optimum of any network, or raises a clear error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def solved(arcs: list[Arc], supply: list[int]) -> Solution:
 
 
 def assert_proved(net: Network, solution: Solution) -> None:
-    """Every condition of optimality holds, on every arc."""
+    """Assert that every optimality condition holds on every arc."""
     certificate = verify(
         net.tail, net.head, net.capacity, net.cost, net.supply, solution.flow, solution.potential
     )
@@ -35,7 +35,7 @@ def assert_proved(net: Network, solution: Solution) -> None:
 
 @st.composite
 def solvable(draw: st.DrawFn) -> Network:
-    """Any arcs, costs of any sign and size, and supplies that some flow sends."""
+    """Return arcs with costs of any sign and size, and feasible supplies."""
     vertices = draw(st.integers(1, 9))
     vertex = st.integers(0, vertices - 1)
     most_cost = draw(st.sampled_from([0, 1, 9, LARGE, (COST_LIMIT - 1) // 12]))
@@ -51,7 +51,7 @@ def solvable(draw: st.DrawFn) -> Network:
 
 
 @given(solvable())
-def test_the_optimum_is_that_of_or_tools_and_proved(net: Network) -> None:
+def test_the_optimum_is_certified_and_equals_that_of_or_tools(net: Network) -> None:
     solution = solve(net.tail, net.head, net.capacity, net.cost, net.supply)
     assert_proved(net, solution)
     assert solution.cost == OrToolsSolver().solve(net).cost
@@ -59,8 +59,8 @@ def test_the_optimum_is_that_of_or_tools_and_proved(net: Network) -> None:
 
 
 @given(solvable(), st.data())
-def test_what_cannot_be_sent_is_counted(net: Network, data: st.DataObject) -> None:
-    """A maximum flow by OR-tools says how many."""
+def test_infeasible_units_are_counted(net: Network, data: st.DataObject) -> None:
+    """The number equals that of a maximum flow by OR-tools."""
     vertex = st.integers(0, net.vertices - 1)
     for units in data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)):
         net.supply[data.draw(vertex)] += units
@@ -78,7 +78,7 @@ def test_what_cannot_be_sent_is_counted(net: Network, data: st.DataObject) -> No
 def random_network(
     vertices: int, seed: int, cost: Callable[[np.random.Generator], Ints]
 ) -> Network:
-    """Six arcs from each vertex, supplies that some flow sends."""
+    """Return a network with six arcs from each vertex and feasible supplies."""
     rng = np.random.default_rng(seed)
     tail = np.repeat(np.arange(vertices), 6)
     head = rng.integers(0, vertices, len(tail))
@@ -91,7 +91,7 @@ def random_network(
 
 @pytest.mark.parametrize("most", [0, 1, 1000, COST_LIMIT // 504])
 @pytest.mark.parametrize("least", [0, -1])
-def test_networks_of_hundreds_of_vertices(most: int, least: int) -> None:
+def test_networks_of_hundreds_of_vertices_are_solved(most: int, least: int) -> None:
     net = random_network(500, most, lambda rng: rng.integers(least * most, most + 1, 3000))
     solution = solve(net.tail, net.head, net.capacity, net.cost, net.supply)
     assert_proved(net, solution)
@@ -109,7 +109,7 @@ def test_the_same_arrays_give_the_same_solution() -> None:
 # -------------------------------------------------------------------------------- edges of the map
 
 
-def test_circles_of_negative_cost_are_filled() -> None:
+def test_cycles_of_negative_cost_are_saturated() -> None:
     solution = solved([(0, 1, 3, -5), (1, 0, 2, 1), (1, 1, 4, -2), (0, 0, 9, 0)], [0, 0])
     assert solution.flow[:3].tolist() == [2, 2, 4]
     assert solution.cost == -16
@@ -121,7 +121,7 @@ def test_the_cheaper_of_parallel_arcs_fills_first() -> None:
     assert solution.cost == 11
 
 
-def test_nothing_and_next_to_nothing() -> None:
+def test_empty_and_tiny_networks_are_solved() -> None:
     nothing = solve([], [], [], [], [])
     assert (nothing.flow.tolist(), nothing.potential.tolist()) == ([], [])
     assert (nothing.cost, nothing.sent) == (0, 0)
@@ -129,8 +129,8 @@ def test_nothing_and_next_to_nothing() -> None:
     assert (alone.flow.tolist(), len(alone.potential), alone.cost) == ([], 2, 0)
 
 
-def test_a_dead_end_is_a_trap_for_nobody() -> None:
-    """Units are drawn to a vertex that none can leave, and must turn back before it."""
+def test_no_unit_is_sent_into_a_dead_end() -> None:
+    """A vertex without outgoing arcs looks cheap, and no unit may end there."""
     arcs = [(0, 1, 5, -1000), (0, 2, 5, 7), (2, 1, 5, -2000), (2, 3, 5, 0)]
     solution = solved(arcs, [5, 0, 0, -5])
     assert (solution.flow.tolist(), solution.cost) == ([0, 5, 0, 5], 35)
@@ -142,8 +142,8 @@ def test_a_cost_beyond_64_bits_is_exact() -> None:
     assert solution.cost == LARGE * cost > 2**63
 
 
-def test_the_longest_way_at_the_highest_costs() -> None:
-    """Potentials along it lie as far apart as they can."""
+def test_the_longest_path_at_the_highest_costs_is_exact() -> None:
+    """Potentials along it differ as much as possible."""
     vertices = 1000
     cost = (COST_LIMIT - 1) // (vertices + 3)
     arcs = [(v, v + 1, 1, cost) for v in range(vertices - 1)]
@@ -153,14 +153,14 @@ def test_the_longest_way_at_the_highest_costs() -> None:
     assert (steps == cost).all()
 
 
-def test_capacities_may_stand_for_no_limit() -> None:
+def test_huge_capacities_mean_no_limit() -> None:
     no_limit = 2**63 - 1
     arcs = [(0, 1, no_limit, 2), (0, 1, no_limit, 1), (1, 0, no_limit, 0), (1, 2, no_limit, 0)]
     solution = solved(arcs, [7, 0, -7])
     assert (solution.flow[0], solution.flow[3], solution.cost) == (0, 7, 7)
 
 
-def test_other_integers_are_taken_as_they_are() -> None:
+def test_smaller_integer_dtypes_are_converted() -> None:
     small = np.array([0], np.int32)
     solution = solve(small, [1], np.array([True]), np.array([3], np.uint8), [1, -1])
     assert (solution.flow.tolist(), solution.cost) == ([1], 3)
@@ -169,7 +169,7 @@ def test_other_integers_are_taken_as_they_are() -> None:
 # -------------------------------------------------------------------------------- refusals
 
 
-def test_infeasible_supply_says_how_much_is_left() -> None:
+def test_infeasible_error_names_the_units_not_sent() -> None:
     with pytest.raises(Infeasible, match="3 of 5 units cannot be sent"):
         solved([(0, 1, 2, 7)], [5, -5])
     with pytest.raises(Infeasible, match="4 of 4 units") as refused:
@@ -178,7 +178,7 @@ def test_infeasible_supply_says_how_much_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arcs", "supply", "story"),
+    ("arcs", "supply", "message"),
     [
         ([(0, 1, 9, 0)], [3, -2], "unbalanced: 3 units enter, 2 leave"),
         ([(0, 1, 9, 0)], [2**62, -(2**62)], "supplies are 4611686018427387904 units together"),
@@ -197,15 +197,13 @@ def test_infeasible_supply_says_how_much_is_left() -> None:
         ),
     ],
 )
-def test_numbers_that_are_no_network_are_refused(
-    arcs: list[Arc], supply: list[int], story: str
-) -> None:
-    with pytest.raises(BadNetwork, match=story):
+def test_invalid_networks_are_rejected(arcs: list[Arc], supply: list[int], message: str) -> None:
+    with pytest.raises(BadNetwork, match=message):
         solved(arcs, supply)
 
 
 @pytest.mark.parametrize(
-    ("changed", "story"),
+    ("changed", "message"),
     [
         ({"cost": [1, 2]}, r"different lengths: .*'cost': 2"),
         ({"cost": [1.0]}, "cost holds float64 values: they must be int64"),
@@ -215,9 +213,11 @@ def test_numbers_that_are_no_network_are_refused(
         ({"head": [2**70]}, "head holds object values"),
     ],
 )
-def test_arrays_of_the_wrong_kind_are_refused(changed: dict[str, object], story: str) -> None:
+def test_arrays_of_a_wrong_dtype_or_shape_are_rejected(
+    changed: dict[str, object], message: str
+) -> None:
     arrays: dict[str, object] = {
         "tail": [0], "head": [1], "capacity": [1], "cost": [1], "supply": [1, -1]
     }  # fmt: skip
-    with pytest.raises(BadNetwork, match=story):
+    with pytest.raises(BadNetwork, match=message):
         solve(**{**arrays, **changed})  # type: ignore[arg-type]

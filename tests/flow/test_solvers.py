@@ -1,4 +1,4 @@
-"""What every solver promises: most units first, then least cost, exactly, the same each time."""
+"""Every solver returns a min-cost max-flow, exactly and deterministically."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def network(arcs: list[tuple[int, int, int, int]], supply: list[int]) -> Network
 
 @st.composite
 def small_dags(draw: st.DrawFn) -> Network:
-    """Few arcs of small capacity from lower to higher vertices, so that all flows can be tried."""
+    """Return an acyclic network small enough that all flows can be enumerated."""
     vertices = draw(st.integers(2, 5))
     ends = st.lists(st.integers(0, vertices - 1), min_size=2, max_size=2, unique=True).map(sorted)
     arc = st.tuples(ends, st.integers(0, 2), st.integers(-3, 9))
@@ -32,7 +32,7 @@ def small_dags(draw: st.DrawFn) -> Network:
 
 
 def best_of_all(net: Network) -> tuple[int, int]:
-    """(units sent, -cost) of the best flow, by trying every one."""
+    """Return (units sent, -cost) of the best flow, by enumeration."""
     best = (0, 0)
     for flow in itertools.product(*(range(u + 1) for u in net.capacity.tolist())):
         out = np.zeros(net.vertices, np.int64)
@@ -44,7 +44,7 @@ def best_of_all(net: Network) -> tuple[int, int]:
 
 
 @given(small_dags())
-def test_the_flow_is_the_best_of_all(net: Network) -> None:
+def test_the_flow_is_the_best_of_all_flows(net: Network) -> None:
     solution = NativeSolver().solve(net)
     assert (solution.sent, -solution.cost) == best_of_all(net)
     assert (solution.flow >= 0).all()
@@ -59,7 +59,7 @@ def test_the_same_network_gives_the_same_flow(net: Network) -> None:
 
 
 @given(small_dags())
-def test_unit_paths_use_up_the_flow_and_nothing_else(net: Network) -> None:
+def test_unit_paths_decompose_the_flow_exactly(net: Network) -> None:
     flow = NativeSolver().solve(net).flow
     out = np.zeros(net.vertices, np.int64)
     np.add.at(out, net.tail, flow)
@@ -74,15 +74,15 @@ def test_unit_paths_use_up_the_flow_and_nothing_else(net: Network) -> None:
         assert net.head[steps[-1]] == net.vertices - 1
 
 
-def test_capacity_that_is_missing_leaves_units_unsent() -> None:
+def test_units_beyond_the_capacity_are_not_sent() -> None:
     solution = NativeSolver().solve(network([(0, 1, 2, 7)], [5, -5]))
     assert (solution.sent, solution.cost, solution.flow.tolist()) == (2, 14, [2])
     nothing = NativeSolver().solve(network([], [5, -5]))
     assert (nothing.sent, nothing.cost) == (0, 0)
 
 
-def test_supplies_need_not_add_up() -> None:
-    """Of five units that enter and two that leave, the cheapest two are sent."""
+def test_unbalanced_supplies_send_the_cheapest_units() -> None:
+    """Of five units supplied and two demanded, the cheapest two are sent."""
     arcs = [(0, 2, 9, 3), (1, 2, 9, 1), (2, 3, 9, 0)]
     solution = NativeSolver().solve(network(arcs, [4, 1, 0, -2]))
     assert (solution.sent, solution.cost, solution.flow.tolist()) == (2, 4, [1, 1, 2])
@@ -91,7 +91,7 @@ def test_supplies_need_not_add_up() -> None:
 
 
 @given(small_dags())
-def test_what_is_sent_is_proved_the_cheapest(net: Network) -> None:
+def test_the_units_sent_are_certified_the_cheapest(net: Network) -> None:
     solution = NativeSolver().solve(net)
     sent = np.zeros(net.vertices, np.int64)
     np.add.at(sent, net.tail, solution.flow)
@@ -109,7 +109,7 @@ def test_the_largest_costs_are_solved_exactly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arcs", "supply", "story"),
+    ("arcs", "supply", "message"),
     [
         ([(0, 1, -1, 0)], [1, -1], "arc 0 has the negative capacity -1"),
         ([(0, 2, 1, 0)], [1, -1], "arc 0 has the head 2, but there are 2 vertices"),
@@ -118,20 +118,20 @@ def test_the_largest_costs_are_solved_exactly() -> None:
         ([(0, 1, 1, -(2**63))], [1, -1], "too large to solve exactly"),
     ],
 )
-def test_arrays_that_are_no_network_are_refused(
-    arcs: list[tuple[int, int, int, int]], supply: list[int], story: str
+def test_arrays_that_are_no_network_are_rejected(
+    arcs: list[tuple[int, int, int, int]], supply: list[int], message: str
 ) -> None:
-    with pytest.raises(BadNetwork, match=story):
+    with pytest.raises(BadNetwork, match=message):
         network(arcs, supply)
 
 
-def test_arrays_of_different_lengths_are_refused() -> None:
+def test_arrays_of_different_lengths_are_rejected() -> None:
     one, two = np.zeros(1, np.int64), np.zeros(2, np.int64)
     with pytest.raises(BadNetwork, match=r"different lengths.*'capacity': 2"):
         Network(tail=one, head=one, capacity=two, cost=one, supply=one)
 
 
-def test_paths_need_a_flow_that_carries_them() -> None:
+def test_unit_paths_reject_a_flow_with_too_few_units() -> None:
     net = network([(0, 1, 9, 0)], [1, -1])
     with pytest.raises(BadNetwork, match="more units start"):
         unit_paths(net, np.array([1]), np.array([0, 0]))
@@ -140,7 +140,7 @@ def test_paths_need_a_flow_that_carries_them() -> None:
         unit_paths(circle, np.array([1, 1]), np.array([0]))
 
 
-def test_paths_of_no_unit() -> None:
+def test_unit_paths_of_no_unit_are_empty() -> None:
     net = network([(0, 1, 9, 0)], [0, 0])
     none: Ints = np.zeros(0, np.int64)
     assert unit_paths(net, np.array([0]), none).shape == (0, 0)

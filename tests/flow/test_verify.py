@@ -1,4 +1,4 @@
-"""A clean certificate proves the optimum, the gap bounds it, and every broken condition is told."""
+"""A clean certificate proves the optimum, the gap bounds it, violated conditions are named."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def network(arcs: list[tuple[int, int, int, int]], supply: list[int]) -> Network
 
 @st.composite
 def flows(draw: st.DrawFn) -> tuple[Network, Ints]:
-    """A network of costs of any sign, and a flow that is feasible, seldom optimal."""
+    """Return a network with costs of any sign, and a feasible flow, seldom optimal."""
     vertices = draw(st.integers(1, 6))
     vertex = st.integers(0, vertices - 1)
     arc = st.tuples(vertex, vertex, st.integers(0, 3), st.integers(-4, 9))
@@ -58,7 +58,7 @@ def test_an_optimal_flow_is_clean_with_its_potentials(case: tuple[Network, Ints]
 
 
 @given(flows(), st.data())
-def test_whatever_the_prices_the_optimum_is_within_the_gap(
+def test_the_optimum_is_within_the_gap_for_any_prices(
     case: tuple[Network, Ints], data: st.DataObject
 ) -> None:
     net, flow = case
@@ -73,19 +73,19 @@ def test_whatever_the_prices_the_optimum_is_within_the_gap(
     assert all(fault.kind == "price" for fault in certificate.faults)
 
 
-def test_every_broken_condition_is_counted_and_named() -> None:
-    """Two ways from 0 to 2: straight for 5, over 1 for 1 + 1, two units and one."""
+def test_every_violated_condition_is_counted_and_named() -> None:
+    """Two paths from 0 to 2: direct for 5 (two units), via 1 for 1 + 1 (one unit)."""
     net = network([(0, 2, 2, 5), (0, 1, 1, 1), (1, 2, 1, 1)], [2, 0, -2])
 
-    def told(flow: list[int], price: list[int]) -> str:
+    def certificate_of_flow(flow: list[int], price: list[int]) -> str:
         return str(check(net, ints(flow), ints(price)))
 
-    assert told([1, 1, 1], [5, 1, 0]) == "optimal: every condition holds, gap 0"
-    assert told([1, 1, 1], [6, 1, 0]) == "price: 1, first at arc 0; gap 1"
-    assert told([2, 0, 0], [5, 1, 0]) == "price: 1, first at arc 1; gap 3"
-    assert "conservation: 2, first at vertex 0" in told([1, 0, 1], [5, 1, 0])
-    assert "capacity: 2, first at arc 1" in told([0, 2, 2], [5, 1, 0])
-    assert "capacity: 1, first at arc 0" in told([-1, 1, 1], [5, 1, 0])
+    assert certificate_of_flow([1, 1, 1], [5, 1, 0]) == "optimal: every condition holds, gap 0"
+    assert certificate_of_flow([1, 1, 1], [6, 1, 0]) == "price: 1, first at arc 0; gap 1"
+    assert certificate_of_flow([2, 0, 0], [5, 1, 0]) == "price: 1, first at arc 1; gap 3"
+    assert "conservation: 2, first at vertex 0" in certificate_of_flow([1, 0, 1], [5, 1, 0])
+    assert "capacity: 2, first at arc 1" in certificate_of_flow([0, 2, 2], [5, 1, 0])
+    assert "capacity: 1, first at arc 0" in certificate_of_flow([-1, 1, 1], [5, 1, 0])
 
 
 def test_numbers_are_exact_beyond_64_bits() -> None:
@@ -107,7 +107,7 @@ def test_a_network_without_arcs() -> None:
     assert check(network([], [1, -1]), ints([]), ints([0, 0])).violations == 2
 
 
-def test_arrays_that_do_not_fit_are_refused() -> None:
+def test_arrays_of_wrong_shapes_are_rejected() -> None:
     net = network([(0, 1, 1, 1)], [1, -1])
     with pytest.raises(BadNetwork, match=r"arcs have different lengths.*'flow': 2"):
         check(net, ints([1, 1]), ints([1, 0]))
@@ -129,26 +129,26 @@ def test_an_optimal_plan_is_clean_with_its_prices(problem: Problem) -> None:
 
 @st.composite
 def plans(draw: st.DrawFn, problem: Problem) -> tuple[Plan, int]:
-    """A plan that exceeds no capacity, as good as it comes, and its cost."""
+    """Return a random plan within the capacities, and its cost."""
     parent, left = problem.parent.tolist(), problem.capacity.tolist()
     chosen, leaves, total = [], [], 0
     for first, end in zip(problem.offsets[:-1].tolist(), problem.offsets[1:].tolist(), strict=True):
-        ways = [
+        choices = [
             (int(problem.cost[option]), int(problem.place[option]), leaf)
             for option in range(first, end)
             for leaf in range(len(parent))
             if left[leaf] and is_below(parent, leaf, int(problem.place[option]))
         ]
-        cheapest = {way[1:]: way for way in sorted(ways, reverse=True)}
-        way = draw(st.sampled_from([*sorted(cheapest.values()), None][:4]))
-        if way is None:
+        cheapest = {choice[1:]: choice for choice in sorted(choices, reverse=True)}
+        choice = draw(st.sampled_from([*sorted(cheapest.values()), None][:4]))
+        if choice is None:
             chosen.append(-1)
             leaves.append(-1)
             continue
-        total += way[0]
-        chosen.append(way[1])
-        leaves.append(way[2])
-        left[way[2]] -= 1
+        total += choice[0]
+        chosen.append(choice[1])
+        leaves.append(choice[2])
+        left[choice[2]] -= 1
     return Plan(chosen_place=ints(chosen), leaf=ints(leaves), prices=ints([0] * len(parent))), total
 
 
@@ -159,7 +159,7 @@ def is_below(parent: list[int], place: int, above: int) -> bool:
 
 
 @given(problems(most_places=8, most_units=6), st.data())
-def test_whatever_the_plan_and_the_prices_the_optimum_is_within_the_gap(
+def test_the_optimum_is_within_the_gap_for_any_plan_and_prices(
     problem: Problem, data: st.DataObject
 ) -> None:
     best = optimum(problem)
@@ -184,7 +184,7 @@ BEST = ([2, 1, 0], [2, 3, 0], [0, 3, 5, 3])
 
 
 @pytest.mark.parametrize(
-    ("chosen", "leaf", "prices", "story"),
+    ("chosen", "leaf", "prices", "message"),
     [
         (*BEST, "optimal: every condition holds, gap 0"),
         ([2, 1, 2], [2, 3, 2], BEST[2], "option: 1, first at unit 2"),
@@ -201,25 +201,29 @@ BEST = ([2, 1, 0], [2, 3, 0], [0, 3, 5, 3])
         ([2, 1, -1], [2, 3, -1], BEST[2], "room: 1, first at place 0"),
     ],
 )
-def test_every_broken_condition_of_a_plan_is_named(
-    chosen: list[int], leaf: list[int], prices: list[int], story: str
+def test_every_violated_condition_of_a_plan_is_named(
+    chosen: list[int], leaf: list[int], prices: list[int], message: str
 ) -> None:
     problem = problem_of(PARENT, CAPACITY, UNITS)
     plan = Plan(chosen_place=ints(chosen), leaf=ints(leaf), prices=ints(prices))
     certificate = certificate_of(problem, plan)
-    assert story in str(certificate)
+    assert message in str(certificate)
     assert certificate.unplaced == chosen.count(-1)
 
 
-def test_of_units_that_do_not_all_fit_the_dearest_waits() -> None:
+def test_the_most_expensive_unit_waits_when_not_all_fit() -> None:
     problem = problem_of([-1], [1], [[(0, 3)], [(0, 7)]])
 
-    def told(chosen: list[int], price: int) -> str:
+    def certificate_of_plan(chosen: list[int], price: int) -> str:
         plan = Plan(chosen_place=ints(chosen), leaf=ints(chosen), prices=ints([price]))
         return str(certificate_of(problem, plan))
 
-    assert told([0, -1], 0) == told([0, -1], 50) == "optimal: every condition holds, gap 0"
-    assert told([-1, 0], 0) == "waiting: 1, first at unit 0; gap 4"
+    assert (
+        certificate_of_plan([0, -1], 0)
+        == certificate_of_plan([0, -1], 50)
+        == "optimal: every condition holds, gap 0"
+    )
+    assert certificate_of_plan([-1, 0], 0) == "waiting: 1, first at unit 0; gap 4"
 
 
 def test_prices_and_costs_of_plans_are_exact_beyond_64_bits() -> None:
@@ -233,7 +237,7 @@ def test_prices_and_costs_of_plans_are_exact_beyond_64_bits() -> None:
     assert certificate_of(problem, none).gap == 8 * most
 
 
-def test_no_units_and_no_places() -> None:
+def test_an_empty_plan_is_clean() -> None:
     empty = Plan(chosen_place=ints([]), leaf=ints([]), prices=ints([]))
     assert certificate_of(problem_of([], [], []), empty).clean
     assert certificate_of(problem_of([-1], [3], []), replace(empty, prices=ints([0]))).clean
@@ -242,7 +246,7 @@ def test_no_units_and_no_places() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "story"),
+    ("changed", "message"),
     [
         ({"capacity": [1]}, r"places have different lengths.*'capacity': 1"),
         ({"cost": [1]}, r"options have different lengths"),
@@ -256,8 +260,8 @@ def test_no_units_and_no_places() -> None:
         ({"leaf": [0, 0, 4]}, r"leaf\[2\] is 4, not in -1..3"),
     ],
 )
-def test_a_plan_of_arrays_that_do_not_fit_is_refused(
-    changed: dict[str, list[int]], story: str
+def test_a_plan_of_arrays_of_wrong_shapes_is_rejected(
+    changed: dict[str, list[int]], message: str
 ) -> None:
     problem = problem_of(PARENT, CAPACITY, UNITS)
     chosen, leaf, prices = BEST
@@ -271,5 +275,5 @@ def test_a_plan_of_arrays_that_do_not_fit_is_refused(
         "leaf": ints(leaf),
         "prices": ints(prices),
     }
-    with pytest.raises(BadNetwork, match=story):
+    with pytest.raises(BadNetwork, match=message):
         verify_laminar(**{**arrays, **{name: ints(values) for name, values in changed.items()}})

@@ -1,4 +1,4 @@
-"""Taking a flow apart: which way each unit went."""
+"""Path decomposition of a flow: the path of each unit."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def unit_paths(network: Network, flow: Ints, starts: Ints) -> Ints:
 
 def _take(tail: Ints, left: Ints, at: Ints) -> Ints:
     """Return for each unit (`at` ascending) the arc it takes, as an index into `tail`."""
-    # Every arc stands for as many slots as it has flow left; the n-th unit of a vertex takes the
-    # n-th slot among those that leave it.
+    # Every arc counts as one slot per unit of flow left; the n-th unit of a vertex takes the n-th
+    # slot among those that leave it.
     slot = np.repeat(np.arange(len(tail)), left)
     slot_tail = tail[slot]
     nth = np.arange(len(at)) - np.searchsorted(at, at)

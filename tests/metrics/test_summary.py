@@ -1,4 +1,4 @@
-"""The figures of a run, from states made by hand."""
+"""The figures of a run, from hand-written states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.state import JobState, State, TaskState
 
 
 def state(*times: tuple[float, float | None, float | None, JobState]) -> State:
-    """Return one with jobs that were submitted, started and ended when said, as said."""
+    """Return a state of jobs with these submission, start and end times and end states."""
     made = State()
     made.set_queue(Queue(name="q"))
     made.add_node(Node(id="a", rack="r", gpus=(Gpu(memory_bytes=1),) * 9))
@@ -52,7 +52,7 @@ def test_figures_of_three_jobs_by_hand() -> None:
     }
 
 
-def test_what_never_ended_or_never_started_has_no_time() -> None:
+def test_jobs_that_never_started_or_ended_count_in_no_time() -> None:
     made = state((0, None, None, DONE), (5, 6, None, DONE), (5, 5, 9, DONE))
     figures = summary(made, busy_gpu_s=0.0, gpus=1)
     assert (figures["jobs_finished"], figures["jobs_unfinished"]) == (1, 2)
@@ -61,7 +61,7 @@ def test_what_never_ended_or_never_started_has_no_time() -> None:
     assert run_times_s(made) == {"j2": 4.0}
 
 
-def test_where_nothing_ran_there_are_no_means_and_no_errors() -> None:
+def test_means_are_none_when_nothing_ran() -> None:
     for made in (state(), state((3, None, None, DONE))):
         figures = summary(made, busy_gpu_s=0.0, gpus=4)
         assert figures["makespan_s"] == figures["gpu_utilisation"] == 0.0

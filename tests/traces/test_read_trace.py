@@ -1,4 +1,4 @@
-"""A job history is read as it stands, or every problem of it is told."""
+"""A job history is read unchanged, or every problem of it is reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def problems(path: Path) -> list[str]:
-    """What the reader says of a file, without the file's own name."""
+    """Return the problems that the reader reports, without the file's name."""
     with pytest.raises(SpecError) as refused:
         read_trace(path)
     assert refused.value.code == "bad_trace"
@@ -46,7 +46,7 @@ def problems_of(path: Path, **columns: Any) -> list[str]:
 # ---------------------------------------------------------------------------- what is read
 
 
-def test_columns_come_as_they_stand(path: Path) -> None:
+def test_columns_are_read_unchanged(path: Path) -> None:
     pq.write_table(pa.table({"vc": ["x", None, "y"]} | GOOD), path)
     trace = read_trace(path)
     assert len(trace) == 3
@@ -85,7 +85,7 @@ def test_the_example_is_a_trace() -> None:
     rows=st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 1e6)), min_size=1),
     ids=st.randoms(use_true_random=False),
 )
-def test_whatever_is_sound_is_read_in_its_order(
+def test_a_valid_trace_is_read_in_its_order(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[float, float, float]], ids: Any
 ) -> None:
     path = tmp_path_factory.mktemp("trace") / "jobs.parquet"
@@ -104,18 +104,18 @@ def test_whatever_is_sound_is_read_in_its_order(
 # ---------------------------------------------------------------------------- wrong files
 
 
-def test_a_missing_file(path: Path) -> None:
+def test_a_missing_file_is_reported(path: Path) -> None:
     with pytest.raises(SpecError, match="no such file") as refused:
         read_trace(path)
     assert refused.value.code == "missing_file"
 
 
-def test_a_directory(tmp_path: Path) -> None:
+def test_a_directory_is_reported(tmp_path: Path) -> None:
     (said,) = problems(tmp_path)
     assert "name a file" in said
 
 
-def test_a_file_of_something_else(path: Path) -> None:
+def test_a_file_of_another_format_is_reported(path: Path) -> None:
     for content in (b"", b"job_id,submit_s\n1,2\n", b"PAR1" + bytes(500) + b"PAR1"):
         path.write_bytes(content)
         (said,) = problems(path)
@@ -123,7 +123,9 @@ def test_a_file_of_something_else(path: Path) -> None:
 
 
 @given(data=st.data())
-def test_a_truncated_file(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_a_truncated_file_is_reported(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     path = tmp_path_factory.mktemp("trace") / "jobs.parquet"
     pq.write_table(pa.table(GOOD), path)
     whole = path.read_bytes()
@@ -133,7 +135,7 @@ def test_a_truncated_file(tmp_path_factory: pytest.TempPathFactory, data: st.Dat
 
 
 @given(data=st.data())
-def test_a_spoilt_file_is_read_or_refused(
+def test_a_damaged_file_is_read_or_rejected(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     path = tmp_path_factory.mktemp("trace") / "jobs.parquet"
@@ -144,13 +146,13 @@ def test_a_spoilt_file_is_read_or_refused(
     try:
         trace = read_trace(path)
     except SpecError as refused:
-        told = refused.code
+        outcome = refused.code
     else:
-        told = f"{len(trace)} jobs"
-    assert told in ("bad_trace", "3 jobs")
+        outcome = f"{len(trace)} jobs"
+    assert outcome in ("bad_trace", "3 jobs")
 
 
-def test_an_empty_trace(path: Path) -> None:
+def test_an_empty_trace_is_reported(path: Path) -> None:
     pq.write_table(pa.table(GOOD).slice(0, 0), path)
     assert problems(path) == ["has no jobs; one row is one job"]
 
@@ -158,7 +160,7 @@ def test_an_empty_trace(path: Path) -> None:
 # ---------------------------------------------------------------------------- wrong columns
 
 
-def test_missing_columns_and_the_names_nearest_to_them(path: Path) -> None:
+def test_missing_columns_are_reported_with_the_nearest_names(path: Path) -> None:
     pq.write_table(pa.table({"jobid": ["a"], "submit_s": [1.0], "gpus": [1], "length": [2]}), path)
     assert problems(path) == [
         "job_id: column missing; did you mean 'jobid'?",
@@ -166,7 +168,7 @@ def test_missing_columns_and_the_names_nearest_to_them(path: Path) -> None:
     ]
 
 
-def test_columns_of_wrong_types(path: Path) -> None:
+def test_columns_of_wrong_types_are_reported(path: Path) -> None:
     said = problems_of(
         path,
         job_id=[1.5, 2.5, 3.5],
@@ -182,7 +184,7 @@ def test_columns_of_wrong_types(path: Path) -> None:
     ]
 
 
-def test_a_column_that_is_there_twice(path: Path) -> None:
+def test_a_duplicate_column_is_reported(path: Path) -> None:
     columns = [*GOOD.values(), [1.0, 2.0, 3.0]]
     pq.write_table(pa.table([pa.array(c) for c in columns], [*GOOD, "gpus"]), path)
     assert problems(path) == ["gpus: 2 columns have this name; keep one"]
@@ -191,7 +193,7 @@ def test_a_column_that_is_there_twice(path: Path) -> None:
 # ---------------------------------------------------------------------------- wrong rows
 
 
-def test_all_that_is_wrong_is_told_at_once(path: Path) -> None:
+def test_all_problems_are_reported_together(path: Path) -> None:
     said = problems_of(
         path,
         job_id=["a", None, "a"],
@@ -214,12 +216,12 @@ def test_all_that_is_wrong_is_told_at_once(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["submit_s", "duration_s", "gpus"])
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf, -1.0, -1e-9])
-def test_no_number_that_is_wrong_passes(path: Path, name: str, value: float | None) -> None:
+def test_a_wrong_number_is_reported(path: Path, name: str, value: float | None) -> None:
     (said,) = problems_of(path, **{name: [1.0, 1.0, value]})
     assert said.startswith(f"{name}[2]: is ")
 
 
-def test_integer_columns_are_checked_too(path: Path) -> None:
+def test_integer_columns_are_checked(path: Path) -> None:
     said = problems_of(path, gpus=[1, -2, None], job_id=[7, 7, 7])
     assert said == [
         "job_id[1]: '7' is the id of row 0 too",

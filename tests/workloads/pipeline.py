@@ -1,4 +1,4 @@
-"""Runs a workload's stages in this process, the way a job does on nodes."""
+"""Runs a workload's stages in this process, as a job runs them on nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def run_stage(
     folder: Path,
     params: Mapping[str, Any] | None = None,
 ) -> list[Path]:
-    """Run one task for each tuple of files that it reads; return their results."""
+    """Run one task per tuple of input files; return their results."""
     return [parts[0] for parts in _run(function, reads, folder, params, parts=0)]
 
 
@@ -26,7 +26,7 @@ def run_in_parts(
     parts: int,
     params: Mapping[str, Any] | None = None,
 ) -> list[tuple[Path, ...]]:
-    """Run a stage whose results are cut; return, for each part, that part of every result."""
+    """Run a stage with results in parts; return, for each part, that part of every result."""
     return list(zip(*_run(function, reads, folder, params, parts=parts), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Faces put into images are found where they were put, and tables of shards make one table."""
+"""The detector finds the faces of generated images; tables of shards are merged into one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARAMS = {"record_bytes": faces.RECORD_BYTES}
 KIB = 1 << 10
 
 
-def test_faces_are_found_where_they_are(tmp_path: Path) -> None:
+def test_faces_are_found_at_their_places(tmp_path: Path) -> None:
     right = faces.write_images(tmp_path / "images", 60, seed=5)
     (result,) = run_stage(detection.detect, [[tmp_path / "images"]], tmp_path, PARAMS)
     found = read_boxes(result)
@@ -30,7 +30,7 @@ def test_faces_are_found_where_they_are(tmp_path: Path) -> None:
     assert np.abs(found.boxes[:, 1:] - right.boxes[:, 1:]).max() < 20
 
 
-def test_images_vary(tmp_path: Path) -> None:
+def test_generated_images_differ(tmp_path: Path) -> None:
     right = faces.write_images(tmp_path / "images", 60, seed=5)
     each = np.bincount(right.boxes[:, 0], minlength=60)
     assert set(each.tolist()) == {0, 1, 2}
@@ -43,8 +43,8 @@ def test_images_vary(tmp_path: Path) -> None:
     assert all(len(record) == faces.RECORD_BYTES for record in records)
 
 
-def test_shards_make_one_table(tmp_path: Path) -> None:
-    """Images are numbered through, also past a shard in which nothing is found."""
+def test_tables_of_shards_are_merged_into_one(tmp_path: Path) -> None:
+    """Images are numbered consecutively, also past a shard without any face."""
     faces.write_images(tmp_path / "images", 9, seed=2)
     (whole,) = run_stage(detection.detect, [[tmp_path / "images"]], tmp_path, PARAMS)
     expected = whole.read_bytes()
@@ -52,11 +52,11 @@ def test_shards_make_one_table(tmp_path: Path) -> None:
     partial = run_stage(detection.detect, reads, tmp_path, PARAMS)
     (merged,) = run_stage(detection.merge, [partial], tmp_path)
     assert merged.read_bytes() == expected
-    (at_once,) = run_stage(detection.detect, [[p for (p,) in reads]], tmp_path, PARAMS)
-    assert at_once.read_bytes() == expected
+    (merged,) = run_stage(detection.detect, [[p for (p,) in reads]], tmp_path, PARAMS)
+    assert merged.read_bytes() == expected
 
 
-def test_png_images_too(tmp_path: Path) -> None:
+def test_png_images_are_read(tmp_path: Path) -> None:
     cv2 = opencv()
     faces.write_images(tmp_path / "images", 1, seed=4)
     image = cv2.imdecode(np.fromfile(tmp_path / "images", np.uint8), cv2.IMREAD_COLOR)
@@ -73,7 +73,7 @@ def test_png_images_too(tmp_path: Path) -> None:
     assert np.abs(found.boxes - expected.boxes).max() <= 8
 
 
-def test_no_image_at_all(tmp_path: Path) -> None:
+def test_an_empty_shard_gives_an_empty_table(tmp_path: Path) -> None:
     (tmp_path / "images").touch()
     partial = run_stage(detection.detect, [[tmp_path / "images"]] * 2, tmp_path, PARAMS)
     (merged,) = run_stage(detection.merge, [partial], tmp_path)
@@ -84,7 +84,7 @@ def test_no_image_at_all(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------- refusals
 
 
-def test_what_is_no_image(tmp_path: Path) -> None:
+def test_a_record_that_is_no_image_is_reported(tmp_path: Path) -> None:
     faces.write_images(tmp_path / "images", 1, seed=1)
     with (tmp_path / "images").open("ab") as file:
         file.write(bytes(faces.RECORD_BYTES))
@@ -96,7 +96,7 @@ def test_what_is_no_image(tmp_path: Path) -> None:
         run_stage(detection.detect, [[tmp_path / "images"]], tmp_path, {})
 
 
-def test_opencv_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_opencv_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(WorldError, match=r"OpenCV is not installed here; .*headgate\[vision\]"):
         run_stage(detection.detect, [[tmp_path / "images"]], tmp_path, PARAMS)
@@ -108,7 +108,7 @@ def test_opencv_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert read_boxes(merged).boxes.tolist() == [[1, 2, 3, 4, 5]]
 
 
-def test_the_photo_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_photo_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(WorldError, match=r"matplotlib.*headgate\[vision\]"):
         generate("detection", tmp_path, 100_000, seed=1)

@@ -1,4 +1,4 @@
-"""What docs/workloads.md shows works as it is written there."""
+"""The examples of docs/workloads.md work exactly as written."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def block(mark: str) -> str:
     return str(found)
 
 
-def test_the_fields_are_told() -> None:
-    told = re.search(r"\| field \|.*?\n\n", PAGE.read_text(), re.DOTALL)
-    assert told is not None
-    names = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|[^|]*\|", told[0], re.MULTILINE)))
+def test_docs_list_every_field_of_task_context() -> None:
+    table = re.search(r"\| field \|.*?\n\n", PAGE.read_text(), re.DOTALL)
+    assert table is not None
+    names = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|[^|]*\|", table[0], re.MULTILINE)))
     assert tuple(names) == tuple(TaskContext.__dataclass_fields__)
 
 
-def test_every_function_named_is_there() -> None:
+def test_every_function_named_in_docs_exists() -> None:
     names = re.findall(r"headgate\.workloads\.\w+:\w+", PAGE.read_text())
     assert len(set(names)) == 15
     for name in names:
         resolve(name)
 
 
-def test_a_workload_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_custom_workload_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "byte_counts.py").write_text(block("def merge"))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -47,7 +47,7 @@ def test_a_workload_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert np.load(merged).tolist() == (3 * table).tolist()
 
 
-def test_inputs_and_a_check(
+def test_documented_generation_and_verification_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Generated inputs, put through each workload, verify; a wrong result does not."""
+"""Results of each workload on generated inputs verify; wrong results do not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headgate.workloads.detection import Boxes, read_boxes, write_boxes
 from headgate.workloads.generate import Inputs, generate
 from headgate.workloads.verify import verify
 
-# Each with the bytes of its smallest record.
+# Each workload with the size of one record in bytes.
 LEAST = {
     "detection": 16_384, "kmeans": 4, "matmul": 16, "occurrence": 8, "primes": 8, "sort": 20,
     "sparse": 16,
@@ -34,7 +34,7 @@ STAGES = {
 
 
 def finish(inputs: Inputs, shards: int, folder: Path) -> list[Path]:
-    """Run the workload over that many shards; a matrix product or a sort with as many parts."""
+    """Run the workload over `shards` shards; a matrix product or a sort with as many parts."""
     reads = [cut(path, inputs.shard_bytes(shards)) for path in inputs.files.values()]
     together = list(zip(*reads, strict=True))
     if inputs.workload == "matmul":
@@ -57,7 +57,7 @@ def finish(inputs: Inputs, shards: int, folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize(("size_bytes", "shards"), [(1, 1), (100_000, 1), (200_000, 7)])
-def test_a_workload_from_end_to_end(
+def test_a_workload_verifies_from_end_to_end(
     tmp_path: Path, workload: str, size_bytes: int, shards: int
 ) -> None:
     inputs = generate(workload, tmp_path, max(size_bytes, LEAST[workload]), seed=1)
@@ -65,7 +65,7 @@ def test_a_workload_from_end_to_end(
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_sizes_and_seeds(tmp_path: Path, workload: str) -> None:
+def test_inputs_depend_on_size_and_seed_alone(tmp_path: Path, workload: str) -> None:
     written = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         (tmp_path / name).mkdir()
@@ -87,7 +87,7 @@ def test_shards_hold_whole_lines(tmp_path: Path, workload: str, shards: int) -> 
         assert -(-path.stat().st_size // shard_bytes) <= min(shards, lines)
 
 
-def test_data_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generating, "_PIECE_VALUES", 10)
     inputs = generate("occurrence", tmp_path, 8 * 25, seed=1)
     integers = np.fromfile(inputs.files["ints"], "<i8")
@@ -95,7 +95,7 @@ def test_data_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(set(integers[:10].tolist()) & set(integers[10:20].tolist())) < 10
 
 
-def test_what_cannot_be_generated(tmp_path: Path) -> None:
+def test_unknown_workload_or_small_size_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="did you mean 'primes'"):
         generate("prime", tmp_path, 100, seed=1)
     for workload in WORKLOADS:
@@ -105,7 +105,7 @@ def test_what_cannot_be_generated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workload", ["occurrence", "primes"])
 @pytest.mark.parametrize("harm", ["count", "value", "missing"])
-def test_a_wrong_table_is_seen(tmp_path: Path, workload: str, harm: str) -> None:
+def test_a_wrong_table_fails_verification(tmp_path: Path, workload: str, harm: str) -> None:
     inputs = generate(workload, tmp_path, 80_000, seed=1)
     (result,) = finish(inputs, 3, tmp_path)
     values, counts = read_counts(result)
@@ -121,7 +121,7 @@ def test_a_wrong_table_is_seen(tmp_path: Path, workload: str, harm: str) -> None
 
 
 @pytest.mark.parametrize("harm", ["element", "not a number", "order", "missing"])
-def test_a_wrong_product_is_seen(tmp_path: Path, harm: str) -> None:
+def test_a_wrong_product_fails_verification(tmp_path: Path, harm: str) -> None:
     inputs = generate("matmul", tmp_path, 50_000, seed=1)
     results = finish(inputs, 4, tmp_path)
     assert verify(inputs, results) == ""
@@ -137,7 +137,7 @@ def test_a_wrong_product_is_seen(tmp_path: Path, harm: str) -> None:
     assert verify(inputs, results) != ""
 
 
-def test_products_added_whole_verify_too(tmp_path: Path) -> None:
+def test_products_added_whole_verify(tmp_path: Path) -> None:
     inputs = generate("matmul", tmp_path, 50_000, seed=1)
     reads = [cut(path, inputs.shard_bytes(3)) for path in inputs.files.values()]
     products = run_stage(matmul.multiply, list(zip(*reads, strict=True)), tmp_path, inputs.params)
@@ -161,7 +161,7 @@ def harm_stability(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [harm_order, harm_stability])
-def test_a_wrong_order_is_seen(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+def test_a_wrong_order_fails_verification(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     inputs = generate("sort", tmp_path, 200_000, seed=1)
     # Few keys, so that some are equal.
     few = np.fromfile(inputs.files["records"], np.uint8).reshape(-1, 20)
@@ -177,7 +177,7 @@ def test_a_wrong_order_is_seen(tmp_path: Path, harm: Callable[[Path], None]) -> 
 
 @pytest.mark.parametrize("workload", ["kmeans", "sparse"])
 @pytest.mark.parametrize("harm", ["number", "not a number", "order", "missing"])
-def test_wrong_numbers_are_seen(tmp_path: Path, workload: str, harm: str) -> None:
+def test_wrong_numbers_fail_verification(tmp_path: Path, workload: str, harm: str) -> None:
     inputs = generate(workload, tmp_path, 60_000, seed=1)
     (result,) = finish(inputs, 3, tmp_path)
     assert verify(inputs, [result]) == ""
@@ -194,7 +194,7 @@ def test_wrong_numbers_are_seen(tmp_path: Path, workload: str, harm: str) -> Non
     assert verify(inputs, [result, result]) == "one result is expected, here are 2"
 
 
-def test_an_iteration_too_few_is_seen(tmp_path: Path) -> None:
+def test_a_missing_iteration_fails_verification(tmp_path: Path) -> None:
     inputs = generate("kmeans", tmp_path, 60_000, seed=1)
     short = replace(inputs, params={**inputs.params, "iterations": 1})
     results = finish(short, 3, tmp_path)
@@ -203,7 +203,7 @@ def test_an_iteration_too_few_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["moved", "missing", "invented", "image", "twice"])
-def test_wrong_faces_are_seen(tmp_path: Path, harm: str) -> None:
+def test_wrong_faces_fail_verification(tmp_path: Path, harm: str) -> None:
     inputs = generate("detection", tmp_path, 400_000, seed=1)
     (result,) = finish(inputs, 3, tmp_path)
     assert verify(inputs, [result]) == ""
@@ -223,7 +223,7 @@ def test_wrong_faces_are_seen(tmp_path: Path, harm: str) -> None:
     assert verify(inputs, [result]) == f"{images - 1} images, {images} are right"
 
 
-def test_a_copy_elsewhere_verifies_too(tmp_path: Path) -> None:
+def test_a_copy_in_another_folder_verifies(tmp_path: Path) -> None:
     inputs = generate("primes", tmp_path, 8_000, seed=1)
     (result,) = finish(inputs, 2, tmp_path)
     assert verify(inputs, [Path(shutil.copy(result, tmp_path / "copy"))]) == ""

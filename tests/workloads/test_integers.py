@@ -1,4 +1,4 @@
-"""Occurrence and primes: tables counted in parts equal what plain Python counts at once."""
+"""Occurrence and primes: tables counted in parts equal a count in plain Python."""
 
 from __future__ import annotations
 
@@ -52,30 +52,30 @@ def through(
 @example(shards=[[]])
 @example(shards=[[], [7], []])
 @example(shards=[[-(2**63)], [2**63 - 1]])
-def test_occurrence(shards: list[list[int]]) -> None:
+def test_occurrence_equals_a_plain_count(shards: list[list[int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counts, "_PIECE_VALUES", 3)
-        patch.setattr(counts, "_MERGE_AT_ONCE", 3)
+        patch.setattr(counts, "_MOST_TABLES", 3)
         found = through((occurrence.count, occurrence.merge), shards)
     assert found == Counter(number for shard in shards for number in shard)
 
 
 @given(tables=st.lists(st.dictionaries(INT64 | COMMON, st.integers(1, 10**12), max_size=9)))
-def test_merging_adds_up(tables: list[dict[int, int]]) -> None:
+def test_merge_adds_tables(tables: list[dict[int, int]]) -> None:
     total: Counter[int] = Counter()
     for one in tables:
         total.update(one)
     assert as_counter(merge(table(Counter(one)) for one in tables)) == total
 
 
-def test_equal_tables_are_equal_files(tmp_path: Path) -> None:
+def test_equal_tables_give_equal_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_counts(tmp_path / name, table(Counter([3, 1, 3])))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert as_counter(read_counts(tmp_path / "a")) == {1: 1, 3: 2}
 
 
-def test_int32_shards() -> None:
+def test_int32_shards_are_counted() -> None:
     shards = [[2, 2, -(2**31)], [2**31 - 1]]
     assert through((occurrence.count, occurrence.merge), shards, "int32") == {
         -(2**31): 1, 2: 2, 2**31 - 1: 1,
@@ -84,7 +84,9 @@ def test_int32_shards() -> None:
 
 
 @pytest.mark.parametrize("function", [occurrence.count, primes.find])
-def test_shards_that_do_not_fit(tmp_path: Path, function: TaskFunction) -> None:
+def test_a_shard_that_ends_inside_an_integer_is_reported(
+    tmp_path: Path, function: TaskFunction
+) -> None:
     shard = tmp_path / "shard"
     shard.write_bytes(bytes(12))
     with pytest.raises(SpecError, match="multiple of 8 bytes"):
@@ -107,22 +109,22 @@ def found_prime(numbers: list[int]) -> list[bool]:
     return flags
 
 
-def test_every_number_up_to_20000() -> None:
+def test_is_prime_up_to_20000_equals_trial_division() -> None:
     numbers = list(range(-10, 20_000))
     assert found_prime(numbers) == [is_prime(number) for number in numbers]
 
 
-def test_the_end_of_the_range() -> None:
+def test_is_prime_at_the_end_of_the_range() -> None:
     numbers = list(range(primes.LARGEST - 300, primes.LARGEST + 1))
     assert found_prime(numbers) == [is_prime(number) for number in numbers]
 
 
 @given(number=st.integers(0, primes.LARGEST))
-def test_any_number(number: int) -> None:
+def test_is_prime_of_any_number_equals_trial_division(number: int) -> None:
     assert found_prime([number]) == [is_prime(number)]
 
 
-def test_composites_that_deceive_single_bases() -> None:
+def test_strong_pseudoprimes_are_composite() -> None:
     """Strong pseudoprimes to 2; to 2 and 3; to 2, 3 and 5; and Carmichael numbers."""
     numbers = [
         2047, 3277, 1_373_653, 1_530_787, 25_326_001, 161_304_001, 960_946_321, 561, 41_041,
@@ -144,7 +146,7 @@ def test_primes_are_collected(shards: list[list[int]]) -> None:
     assert found == Counter(number for shard in shards for number in shard if is_prime(number))
 
 
-def test_a_number_beyond_the_range_is_refused() -> None:
+def test_a_number_beyond_the_range_is_reported() -> None:
     assert through((primes.find, primes.merge), [[primes.LARGEST, 5]]) == {5: 1}
     with pytest.raises(SpecError, match=f"up to {primes.LARGEST} can be tested"):
         through((primes.find, primes.merge), [[primes.LARGEST + 1]])

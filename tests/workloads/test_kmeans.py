@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 def lloyd(vectors: Array, centroids: Array) -> Array:
-    """One iteration, vector by vector, as the textbook says."""
+    """Return the centroids after one iteration, vector by vector, as in the textbook."""
     groups: list[list[Array]] = [[] for _ in centroids]
     for vector in vectors.astype(np.float64):
         groups[int(np.argmin([np.sum((vector - c) ** 2) for c in centroids]))].append(vector)
@@ -30,7 +30,7 @@ def lloyd(vectors: Array, centroids: Array) -> Array:
 
 
 def iterate(shards: list[Path], folder: Path, params: dict[str, int], iterations: int) -> Path:
-    """Run assign and update in turns, as a job does."""
+    """Run assign and update alternately, as a job does."""
     centroids: list[Path] = []
     for number in range(iterations):
         place = folder / f"iteration{number}"
@@ -43,10 +43,10 @@ def iterate(shards: list[Path], folder: Path, params: dict[str, int], iterations
 
 @given(
     vectors=st.integers(1, 30), dims=st.integers(1, 6), clusters=st.integers(1, 8),
-    at_once=st.integers(1, 30), iterations=st.integers(1, 4), seed=st.integers(0, 999),
+    shard_vectors=st.integers(1, 30), iterations=st.integers(1, 4), seed=st.integers(0, 999),
 )  # fmt: skip
-def test_iterations(
-    vectors: int, dims: int, clusters: int, at_once: int, iterations: int, seed: int
+def test_iterations_equal_lloyds_algorithm(
+    vectors: int, dims: int, clusters: int, shard_vectors: int, iterations: int, seed: int
 ) -> None:
     """Also more clusters than vectors, and shards read in pieces."""
     data = np.random.default_rng(seed).normal(size=(vectors, dims)).astype("<f4")
@@ -55,7 +55,7 @@ def test_iterations(
         patch.setattr(kmeans, "_PIECE_VALUES", 10)
         folder = Path(name)
         data.tofile(folder / "vectors")
-        shards = cut(folder / "vectors", at_once * dims * 4)
+        shards = cut(folder / "vectors", shard_vectors * dims * 4)
         found = np.load(iterate(shards, folder, params, iterations))
     right = kmeans.first_centroids(seed, clusters, dims)
     for _ in range(iterations):
@@ -63,7 +63,7 @@ def test_iterations(
     np.testing.assert_allclose(found, right, rtol=0, atol=1e-12)
 
 
-def test_a_centroid_without_vectors_stays(tmp_path: Path) -> None:
+def test_a_centroid_without_vectors_is_unchanged(tmp_path: Path) -> None:
     np.array([[1, 0], [3, 0]], "<f4").tofile(tmp_path / "vectors")
     np.save(tmp_path / "centroids.npy", np.array([[2.0, 1.0], [-50.0, 7.0]]))
     reads = [[tmp_path / "vectors", tmp_path / "centroids.npy"]]
@@ -80,7 +80,7 @@ def test_an_empty_shard_adds_nothing(tmp_path: Path) -> None:
     assert (np.load(result) == kmeans.first_centroids(1, 2, 3)).all()
 
 
-def test_the_first_centroids_deal_data_out_at_any_scale() -> None:
+def test_first_centroids_spread_data_at_any_scale() -> None:
     data = np.random.default_rng(1).normal(size=(4_000, 50))
     first = kmeans.first_centroids(7, 8, 50)
     np.testing.assert_allclose(np.linalg.norm(first, axis=1), 1)
@@ -111,14 +111,16 @@ def test_equal_inputs_give_equal_bytes(tmp_path: Path) -> None:
         ({"dims": 3}, "multiple of 12 bytes"),
     ],
 )
-def test_wrong_parameters(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_wrong_parameters_are_reported(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
     (tmp_path / "vectors").write_bytes(bytes(16))
     params = {"dims": 2, "clusters": 2, "seed": 1} | change
     with pytest.raises(SpecError, match=message):
         run_stage(kmeans.assign, [[tmp_path / "vectors"]], tmp_path, params)
 
 
-def test_centroids_that_do_not_fit(tmp_path: Path) -> None:
+def test_centroids_of_another_shape_are_reported(tmp_path: Path) -> None:
     (tmp_path / "vectors").write_bytes(bytes(16))
     np.save(tmp_path / "c.npy", np.zeros((3, 2)))
     params = {"dims": 2, "clusters": 2, "seed": 1}
@@ -129,7 +131,7 @@ def test_centroids_that_do_not_fit(tmp_path: Path) -> None:
         run_stage(kmeans.assign, [[*files, files[1]]], tmp_path, params)
 
 
-def test_partial_results_of_different_iterations(tmp_path: Path) -> None:
+def test_partial_results_of_different_iterations_are_reported(tmp_path: Path) -> None:
     (tmp_path / "vectors").write_bytes(bytes(16))
     np.save(tmp_path / "c.npy", np.zeros((2, 2)))
     reads = [[tmp_path / "vectors"], [tmp_path / "vectors", tmp_path / "c.npy"]]

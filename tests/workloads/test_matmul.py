@@ -41,7 +41,7 @@ def added(products: list[Path], strips: int, folder: Path) -> Matrix:
     block=st.integers(1, 5), strips=st.integers(1, 11),
     dtype=st.sampled_from(["float32", "float64"]), seed=st.integers(0, 99),
 )  # fmt: skip
-def test_raw_blocks(
+def test_product_of_raw_blocks_equals_numpys(
     rows: int, inner: int, columns: int, block: int, strips: int, dtype: str, seed: int
 ) -> None:
     """Also strips without rows, uneven strips, and a last block smaller than the others."""
@@ -69,7 +69,7 @@ def test_raw_blocks(
 @given(
     sizes=st.lists(st.integers(0, 4), min_size=1, max_size=4), strips=st.integers(1, 5),
 )  # fmt: skip
-def test_npy_blocks(sizes: list[int], strips: int) -> None:
+def test_product_of_npy_blocks_equals_numpys(sizes: list[int], strips: int) -> None:
     """Also blocks without any column; the shapes come from the files."""
     rng = np.random.default_rng(sum(sizes))
     left, right = rng.uniform(-1, 1, (3, sum(sizes))), rng.uniform(-1, 1, (sum(sizes), 5))
@@ -94,8 +94,8 @@ def test_an_empty_raw_block_adds_nothing(tmp_path: Path) -> None:
     assert np.load(product).tolist() == [[0.0] * 3] * 2
 
 
-def test_products_in_parts_are_moved_once(tmp_path: Path) -> None:
-    """The parts of one result hold what the whole would, so each number is read by one task."""
+def test_products_in_parts_are_read_once(tmp_path: Path) -> None:
+    """The parts of a result have the size of the whole, so each number is read by one task."""
     np.save(tmp_path / "block.npy", np.arange(49.0).reshape(7, 7))
     pair = [tmp_path / "block.npy"] * 2
     (whole,) = run_stage(matmul.multiply, [pair], tmp_path)
@@ -133,7 +133,7 @@ def test_strips_cover_every_row_once_and_evenly(count: int, rows: int) -> None:
         ([16, 8], {"rows": 1, "columns": 1}, "has 2 columns, the one of B 1 rows"),
     ],
 )
-def test_what_does_not_fit_is_said(
+def test_blocks_and_parameters_that_do_not_fit_are_reported(
     tmp_path: Path, sizes: list[int], params: dict[str, Any], message: str
 ) -> None:
     shards = []
@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_said(
         run_stage(matmul.multiply, [shards], tmp_path, params)
 
 
-def test_an_npy_block_is_a_matrix(tmp_path: Path) -> None:
+def test_an_npy_block_that_is_no_matrix_is_reported(tmp_path: Path) -> None:
     np.save(tmp_path / "block.npy", np.zeros(3))
     with pytest.raises(SpecError, match="1 dimensions"):
         run_stage(matmul.multiply, [[tmp_path / "block.npy"] * 2], tmp_path)

@@ -21,7 +21,7 @@ SHARDS = st.lists(st.lists(KEY, max_size=12), min_size=1, max_size=4)
 
 
 def numbered(shards: list[list[bytes]]) -> list[list[bytes]]:
-    """Make records that tell where they were."""
+    """Return records that contain their original position."""
     return [
         [key + f"{index:8d}{place:8d}".encode() for place, key in enumerate(keys)]
         for index, keys in enumerate(shards)
@@ -50,7 +50,7 @@ def test_ranges_make_the_sorted_whole(shards: list[list[bytes]], parts: int) -> 
     assert found == b"".join(sorted(whole, key=lambda record: record[:4]))
 
 
-def test_results_in_one_part(tmp_path: Path) -> None:
+def test_a_result_in_one_part_is_sorted(tmp_path: Path) -> None:
     records = numbered([[b"bbbb", b"aaaa", b"bbbb"], [b"aaaa", b"cccc"]])
     partial = run_stage(sort.sort_part, written(records, tmp_path), tmp_path)
     (merged,) = run_stage(sort.merge_range, [partial], tmp_path)
@@ -73,7 +73,7 @@ def test_a_task_may_sort_several_shards(tmp_path: Path) -> None:
     parts=st.integers(1, 60),
 )
 def test_splitters_are_evenly_spread_keys(ends: list[int], parts: int) -> None:
-    """Each is a key of the alphabet, as many keys apart as any two, up to one."""
+    """Splitters are keys of the alphabet, evenly spaced up to one key."""
     least, greatest = ends
     base = greatest - least + 1
     keys = sort.splitters({"least": chr(least), "greatest": chr(greatest)}, parts).tolist()
@@ -106,13 +106,15 @@ def test_even_keys_give_even_parts(tmp_path: Path) -> None:
         ({"least": "z", "greatest": "a"}, "params.greatest: comes before params.least"),
     ],
 )
-def test_wrong_parameters(tmp_path: Path, params: dict[str, Any], message: str) -> None:
+def test_wrong_parameters_are_reported(
+    tmp_path: Path, params: dict[str, Any], message: str
+) -> None:
     (tmp_path / "shard").touch()
     with pytest.raises(SpecError, match=message):
         run_in_parts(sort.sort_part, [[tmp_path / "shard"]], tmp_path, 2, params)
 
 
-def test_a_shard_that_ends_inside_a_record(tmp_path: Path) -> None:
+def test_a_shard_that_ends_inside_a_record_is_reported(tmp_path: Path) -> None:
     (tmp_path / "shard").write_bytes(bytes(30))
     for function in (sort.sort_part, sort.merge_range):
         with pytest.raises(SpecError, match="multiple of 20 bytes"):

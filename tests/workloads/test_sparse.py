@@ -18,10 +18,10 @@ from headgate.workloads import sparse
 
 @given(
     rows=st.integers(1, 9), columns=st.integers(1, 9), entries=st.integers(0, 40),
-    at_once=st.integers(1, 40), seed=st.integers(0, 999),
+    shard_entries=st.integers(1, 40), seed=st.integers(0, 999),
 )  # fmt: skip
-def test_the_matrix_written_out(
-    rows: int, columns: int, entries: int, at_once: int, seed: int
+def test_product_equals_that_of_the_dense_matrix(
+    rows: int, columns: int, entries: int, shard_entries: int, seed: int
 ) -> None:
     """Also entries at the same place, in any order, and rows without any."""
     rng = np.random.default_rng(seed)
@@ -34,7 +34,9 @@ def test_the_matrix_written_out(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data.tofile(folder / "entries")
-        reads = [[path] for path in cut(folder / "entries", at_once * 16)] or [[folder / "entries"]]
+        reads = [[path] for path in cut(folder / "entries", shard_entries * 16)] or [
+            [folder / "entries"]
+        ]
         params = {"rows": rows, "columns": columns, "seed": seed}
         partial = run_stage(sparse.multiply, reads, folder, params)
         (result,) = run_stage(sparse.add, [partial], folder)
@@ -42,7 +44,7 @@ def test_the_matrix_written_out(
     np.testing.assert_allclose(found, matrix @ sparse.vector(seed, columns), rtol=0, atol=1e-12)
 
 
-def test_the_vector_depends_on_nothing_else() -> None:
+def test_vector_depends_on_seed_and_columns_alone() -> None:
     assert (sparse.vector(3, 100) == sparse.vector(3, 100)).all()
     assert (sparse.vector(3, 100) != sparse.vector(4, 100)).any()
     assert np.abs(sparse.vector(3, 10_000)).max() <= 1
@@ -59,7 +61,7 @@ def test_the_vector_depends_on_nothing_else() -> None:
         ((0, 0, 1.0), {"seed": None}, "params.seed"),
     ],
 )
-def test_what_does_not_fit_is_said(
+def test_entries_and_parameters_that_do_not_fit_are_reported(
     tmp_path: Path, entry: tuple[int, int, float], params: dict[str, Any], message: str
 ) -> None:
     np.array([entry], sparse.ENTRY).tofile(tmp_path / "entries")
@@ -68,7 +70,7 @@ def test_what_does_not_fit_is_said(
         run_stage(sparse.multiply, [[tmp_path / "entries"]], tmp_path, params)
 
 
-def test_a_shard_that_ends_inside_an_entry(tmp_path: Path) -> None:
+def test_a_shard_that_ends_inside_an_entry_is_reported(tmp_path: Path) -> None:
     (tmp_path / "entries").write_bytes(bytes(20))
     params = {"rows": 1, "columns": 1, "seed": 1}
     with pytest.raises(SpecError, match="multiple of 16 bytes"):

@@ -1,4 +1,4 @@
-"""How a task's function is found, and which arrays it computes with."""
+"""Lookup of a task's function by name, and the arrays it computes with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headgate.workloads.task import (
 )
 
 
-def test_a_function_is_found() -> None:
+def test_resolve_returns_the_named_function() -> None:
     assert resolve("headgate.workloads.occurrence:count") is occurrence.count
 
 
@@ -42,7 +42,7 @@ def test_a_function_is_found() -> None:
         ("broken_run:f", "ZeroDivisionError"),
     ],
 )
-def test_what_is_wrong_with_a_name_is_said(
+def test_resolve_reports_what_is_wrong_with_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
 ) -> None:
     (tmp_path / "broken_import.py").write_text("import missing_dependency")
@@ -64,7 +64,7 @@ def task(*gpus: int) -> TaskContext:
 
 
 class FakeTensor:
-    """What the helpers need of a torch tensor: a copy on the host."""
+    """The part of a torch tensor that the helpers use: a copy on the host."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -123,13 +123,13 @@ def test_cupy_comes_before_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         assert array_module(task(3)) is torch
 
 
-def test_a_virtual_gpu_is_computed_with_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_on_a_virtual_gpu_computes_with_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     install_cupy(monkeypatch, devices=None)
     install_torch(monkeypatch, device=False)
     assert array_module(task(0)) is np
 
 
-def test_arrays_go_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_convert_to_the_module_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     array = np.arange(3)
     assert to_numpy(from_numpy(np, array)) is array
     there = from_numpy(install_torch(monkeypatch, device=True), array)
@@ -139,6 +139,6 @@ def test_arrays_go_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert to_numpy(on_cupy) is array
 
 
-def test_unique_counts() -> None:
+def test_unique_counts_are_sorted() -> None:
     values, counts = unique_counts(np, np.array([3, 1, 3, -2]))
     assert (values.tolist(), counts.tolist()) == ([-2, 1, 3], [1, 1, 2])

@@ -1,8 +1,8 @@
-"""What everything stands on: errors, units, columns, seeded random streams."""
+"""The lowest layer: errors, units, columns, seeded random streams."""
 
 
 def not_built(package: str, missing: ImportError) -> ImportError:
-    """Return what to raise where the compiled part of a package is not there."""
+    """Return the ImportError for a package whose compiled part is missing."""
     return ImportError(
         f"{package} cannot load its compiled part ({missing}); build it: `make install` in a"
         " checkout, or `pip install .` with a C++20 compiler such as g++"
@@ -10,6 +10,6 @@ def not_built(package: str, missing: ImportError) -> ImportError:
 
 
 try:
-    import headgate.base._native  # noqa: F401  # before all that needs it
+    import headgate.base._native  # noqa: F401  # before any module that needs it
 except ImportError as missing:
     raise not_built("headgate.base", missing) from missing

@@ -1,8 +1,8 @@
-"""Columns of numbers that a snapshot can share with a writer: paged, copied on write.
+"""Columns of numbers that a snapshot shares with a writer: paged, copied on write.
 
-A column is a list of pages. Freezing hands out the pages as they are and forgets which of them the
-writer owns; the first write to a page afterwards copies that page alone. So a frozen view costs one
-tuple, and a round over 100,000 rows copies only the pages it changes.
+A column is a list of pages. Freezing shares the pages with the view and clears the set of pages
+that the writer owns; the first write to a page afterwards copies that page alone. So a frozen view
+costs one tuple, and a round over 100,000 rows copies only the pages it changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 class FrozenColumn:
-    """An immutable column: what the writer's column held when it was frozen."""
+    """An immutable view of a column: its values when it was frozen."""
 
     __slots__ = ("_dtype", "_length", "_pages")
 
@@ -36,13 +36,13 @@ class FrozenColumn:
         return self._length
 
     def __getitem__(self, row: int) -> Any:
-        """Return one value as a Python number; IndexError for a row that is not there."""
+        """Return one value as a Python number; IndexError for a row out of range."""
         if not 0 <= row < self._length:
             raise IndexError(f"row {row} of {self._length}")
         return self._pages[row >> _SHIFT].item(row & _MASK)
 
     def span(self, start: int, stop: int) -> Array:
-        """Return rows `[start, stop)` as an array not to be written to; a view within one page."""
+        """Return rows `[start, stop)` as a read-only array; a view within one page."""
         if start >= stop:
             return np.empty(0, self._dtype)
         first, last = start >> _SHIFT, (stop - 1) >> _SHIFT
@@ -54,7 +54,7 @@ class FrozenColumn:
         ]
 
     def array(self) -> Array:
-        """Return the whole column as one array not to be written to."""
+        """Return the whole column as one read-only array."""
         return self.span(0, self._length)
 
     def pages(self, start: int = 0) -> Iterator[tuple[int, Array]]:
@@ -64,7 +64,7 @@ class FrozenColumn:
             yield base, self._pages[number][: self._length - base]
 
     def take(self, rows: Array | range) -> Array:
-        """Return the values of some rows, in their order; a range's are not to be written to.
+        """Return the values of these rows, in their order; read-only for a range.
 
         O(rows + pages).
         """
@@ -78,18 +78,19 @@ class FrozenColumn:
         return taken
 
     def lists(self, first: FrozenColumn, count: FrozenColumn, rows: Array) -> tuple[Array, Array]:
-        """Return parts of this column: offsets `[rows + 1]`, and the numbers, part after part.
+        """Return the lists of these rows, in CSR form: offsets `[rows + 1]`, and their numbers.
 
-        That of a row is `count` (i4) numbers (i4) from `first` (i8) on. O(rows + numbers + pages).
+        The list of a row is `count` (i4) numbers (i4) of this column from `first` (i8) on.
+        O(rows + numbers + pages).
         """
         length, held = min(len(first), len(count)), len(self)
         return _native.lists(first._pages, count._pages, length, self._pages, held, rows, _SHIFT)
 
     def changed(self, before: FrozenColumn) -> Array:
-        """Return the rows, ascending, whose bits are not what they were, or that are new.
+        """Return the rows, ascending, whose bits differ from those in `before`, and the new rows.
 
-        `before` is an earlier view of the same column. Objects count as changed when they are other
-        objects. O(pages), and O(rows) of the pages that were written to.
+        `before` is an earlier view of the same column. Objects are compared by identity. O(pages),
+        and O(rows) of the pages that were written to.
         """
         new = np.arange(before._length, self._length)
         if self is before:
@@ -107,7 +108,7 @@ class FrozenColumn:
         return column
 
     def thaw(self) -> Column:
-        """Return a column of its own that says the same, in O(pages); writing copies pages."""
+        """Return a writable copy, in O(pages); a write copies the page that it changes."""
         return Column(self._dtype, self._pages, self._length)
 
 
@@ -117,9 +118,9 @@ class Column:
     __slots__ = ("_dtype", "_frozen", "_length", "_owned", "_pages")
 
     def __init__(self, dtype: DTypeLike, pages: Sequence[Array] = (), length: int = 0) -> None:
-        """Begin without rows, or with `length` rows on pages that others read too.
+        """Start empty, or with `length` rows on pages that other columns share.
 
-        Rows are numbers of 1, 4 or 8 bytes, or objects.
+        Values are numbers of 1, 4 or 8 bytes, or objects.
         """
         self._dtype = np.dtype(dtype)
         self._pages = list(pages)
@@ -131,7 +132,7 @@ class Column:
         return self._length
 
     def __getitem__(self, row: int) -> Any:
-        """Return one value as a Python number (or object); IndexError for a row not there."""
+        """Return one value as a Python number (or object); IndexError for a row out of range."""
         if not 0 <= row < self._length:
             raise IndexError(f"row {row} of {self._length}")
         return self._pages[row >> _SHIFT].item(row & _MASK)
@@ -152,12 +153,12 @@ class Column:
         return self._pages[number]
 
     def append(self, value: Any) -> None:
-        """Add one row."""
+        """Append one row."""
         self._page(self._length >> _SHIFT)[self._length & _MASK] = value
         self._length += 1
 
     def extend(self, values: Any, count: int) -> None:
-        """Add `count` rows: one number for all, or an array of that length."""
+        """Append `count` rows: one number for all, or an array of that length."""
         done = 0
         while done < count:
             offset = self._length & _MASK
@@ -177,15 +178,15 @@ class Column:
         self.extend(values, length)
 
     def span(self, start: int, stop: int) -> Array:
-        """Return rows `[start, stop)` as an array not to be written to, nor kept past a write."""
+        """Return rows `[start, stop)` as a read-only array, valid until the next write."""
         return self.freeze().span(start, stop)
 
     def array(self) -> Array:
-        """Return the whole column as one array not to be written to, nor kept past a write."""
+        """Return the whole column as one read-only array, valid until the next write."""
         return self.freeze().array()
 
     def freeze(self) -> FrozenColumn:
-        """Return the column as it is now, in O(pages), or O(1) when nothing was written since."""
+        """Return an immutable view; O(pages), O(1) when nothing was written since the last call."""
         if self._frozen is None:
             self._owned.clear()
             self._frozen = FrozenColumn(self._dtype, tuple(self._pages), self._length)

@@ -1,9 +1,9 @@
-"""The error tree: three families, one for whoever has to act.
+"""The error classes: three families, by who has to act.
 
 HeadgateError
-├── SpecError        a user's input is wrong: every problem of it at once
-├── WorldError       the outside failed: a disk, a port, a Ray cluster
-└── InvariantBroken  we are wrong: carries the story of the thing concerned
+├── SpecError        a user's input is wrong: lists every problem of it
+├── WorldError       the environment failed: a disk, a port, a Ray cluster
+└── InvariantBroken  Headgate is wrong: carries the history of the object concerned
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MOST_PROBLEMS = 100
-"""An error says at most so many problems; the last one then counts those that are left out."""
+"""An error lists at most this many problems; the last one then counts those left out."""
 
-_MOST_NAMES = 1000  # among which a near one is searched
+_MOST_NAMES = 1000  # that are compared with a misspelt one
 _MOST_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing wrong with one place of an input, and what to do about it."""
+    """One problem, the place of an input that has it, and a hint how to fix it."""
 
     path: str
     problem: str
@@ -35,16 +35,16 @@ class Problem:
 
 
 class HeadgateError(Exception):
-    """An error that a person can act on; `code` is stable and meant for programs."""
+    """An error that a person can act on; `code` is stable, for programs."""
 
     code = "error"
 
     def __init__(
         self, problems: Iterable[Problem] | str, *, code: str | None = None, more: int = 0
     ) -> None:
-        """Keep the problems, MOST_PROBLEMS of them; a plain string is one without a place.
+        """Store the problems, at most MOST_PROBLEMS; a plain string is one without a place.
 
-        `more` is how many there are besides those given.
+        `more` is the number of further problems that are not given.
         """
         if isinstance(problems, str):
             problems = (Problem(path="", problem=problems),)
@@ -66,13 +66,13 @@ class SpecError(HeadgateError):
 
 
 class WorldError(HeadgateError):
-    """Something outside Headgate is missing or failed."""
+    """Something outside Headgate is missing or has failed."""
 
     code = "world"
 
 
 class InvariantBroken(HeadgateError):
-    """A law of ours does not hold; the message ends with the thing's story."""
+    """An invariant does not hold; the message ends with the history of the object concerned."""
 
     code = "invariant_broken"
 
@@ -80,7 +80,7 @@ class InvariantBroken(HeadgateError):
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a hint that names the nearest known word, or lists the known ones.
 
-    Of very many names, only the first ones in order are compared or listed.
+    Of more than 1,000 names, only the first 1,000 in order are compared.
     """
     names = sorted(known)
     close = difflib.get_close_matches(word, names[:_MOST_NAMES], n=1, cutoff=0.6)

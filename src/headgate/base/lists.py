@@ -1,7 +1,7 @@
-"""A column whose rows are short lists of row numbers: read one by one as tuples, or all in arrays.
+"""A column whose rows are short lists of row numbers: read one by one as tuples, or as arrays.
 
-The numbers of all lists stand one after the other in a column of their own. A list that is changed
-is written anew at its end, so that frozen views keep reading the old one where it is.
+The numbers of all lists are stored consecutively in one column. A changed list is appended to it,
+so that frozen views still read the old one in its place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 
 
 class FrozenLists:
-    """An immutable column of lists: what the writer's held when it was frozen."""
+    """An immutable view of a column of lists: its values when it was frozen."""
 
     __slots__ = ("_count", "_first", "_numbers", "_tuples")
 
@@ -37,20 +37,20 @@ class FrozenLists:
         return found
 
     def array(self) -> Array:
-        """Return the whole column as an array of tuples, not to be written to."""
+        """Return the whole column as a read-only array of tuples."""
         return self._tuples.array()
 
     def flat(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return the lists of some rows: offsets `[rows + 1]`, and the numbers, list after list.
+        """Return the lists of these rows, in CSR form: offsets `[rows + 1]`, and their numbers.
 
         O(rows + numbers returned + pages).
         """
         return self._numbers.lists(self._first, self._count, rows)
 
     def changed(self, before: FrozenLists) -> Array:
-        """Return the rows, ascending, that were written since `before`, or that are new."""
+        """Return the rows, ascending, that were written since `before`, and the new rows."""
         parts = (self._first.changed(before._first), self._count.changed(before._count))
-        rows: Array = np.union1d(*parts)  # an empty list, set anew, may stay where it is
+        rows: Array = np.union1d(*parts)  # an empty list may be replaced in its place
         return rows
 
     def select(self, rows: Ints) -> Lists:
@@ -61,7 +61,7 @@ class FrozenLists:
         return lists
 
     def thaw(self) -> Lists:
-        """Return a column of its own that says the same, in O(pages); writing copies pages."""
+        """Return a writable copy, in O(pages); a write copies the page that it changes."""
         columns = (self._tuples, self._first, self._count, self._numbers)
         tuples, first, count, numbers = (column.thaw() for column in columns)
         return Lists((tuples, first, count, numbers))
@@ -73,7 +73,7 @@ class Lists:
     __slots__ = ("_count", "_first", "_numbers", "_tuples")
 
     def __init__(self, columns: tuple[Column, Column, Column, Column] | None = None) -> None:
-        """Begin without rows, or with what others have read: tuples, first, count, numbers."""
+        """Start empty, or from thawed columns: tuples, first, count, numbers."""
         if columns is None:
             columns = (Column("O"), Column("i8"), Column("i4"), Column("i4"))
         self._tuples, self._first, self._count, self._numbers = columns
@@ -95,7 +95,7 @@ class Lists:
         self._write(numbers)
 
     def append(self, numbers: tuple[int, ...]) -> None:
-        """Add one row."""
+        """Append one row."""
         self._tuples.append(numbers)
         self._first.append(len(self._numbers))
         self._count.append(len(numbers))
@@ -112,11 +112,11 @@ class Lists:
             self._numbers.append(number)
 
     def array(self) -> Array:
-        """Return the whole column as an array of tuples, not to be written to."""
+        """Return the whole column as a read-only array of tuples."""
         return self._tuples.array()
 
     def freeze(self) -> FrozenLists:
-        """Return the column as it is now, in O(pages)."""
+        """Return an immutable view, in O(pages)."""
         return FrozenLists(
             self._tuples.freeze(),
             self._first.freeze(),

@@ -1,4 +1,4 @@
-"""Orders of whole numbers, and the least of each group of them."""
+"""Sorting of integers (radix sort), and the minimum of each group of them."""
 
 from headgate.base._native import in_order, least_of_each, nth_of_equals
 

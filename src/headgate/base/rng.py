@@ -1,4 +1,4 @@
-"""Seeded random streams: one per purpose, so that a lost draw shifts nothing after it."""
+"""Seeded random streams: one per purpose, so that one draw more or less shifts no other."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ __all__ = ["Random", "stream"]
 
 
 def stream(seed: int, *purpose: str | int) -> Random:
-    """Return the random stream of a purpose under a seed; the same in any process."""
+    """Return the random stream of a purpose for a seed; the same in any process."""
     text = repr((seed, *purpose)).encode()
     return Random(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()))

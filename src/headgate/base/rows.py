@@ -1,4 +1,4 @@
-"""A number per row, where rows are few of many: dense, from the first one that has a number on."""
+"""A map from rows to integers for a narrow range of rows: dense from the first row set."""
 
 from headgate.base._native import RowMap
 

@@ -1,4 +1,4 @@
-"""Names that users may give, and their text made harmless before it is shown."""
+"""Names that users may give, and their text escaped before it is shown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""What jobs, queues and datasets may be called."""
+"""Valid names of jobs, queues and datasets."""
 
 NAME_FORM = "letters, digits, '.', '_' and '-', a letter or digit first, at most 100"
 
@@ -18,15 +18,15 @@ _IN_A_LINE = re.compile(f"[\t\n{_ACTIVE}]")
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""Return text whose control characters are written out, such as `\x1b`.
+    r"""Return text whose control characters are escaped, such as `\x1b`.
 
-    A terminal then shows them instead of obeying them. With `lines`, line ends and tabs stay.
+    A terminal then shows them instead of executing them. With `lines`, line ends and tabs stay.
     """
     return (_IN_LINES if lines else _IN_A_LINE).sub(_written, text)
 
 
 def visible_values(value: Any) -> Any:
-    """Return a value of JSON with all text in it `visible`; line ends and tabs stay."""
+    """Return a JSON value with all text in it escaped by `visible`; line ends and tabs stay."""
     if isinstance(value, str):
         return visible(value, lines=True)
     if isinstance(value, dict):
@@ -52,7 +52,7 @@ def whole_characters(data: bytes) -> int:
 
 
 def indented(text: str) -> str:
-    """Return text whose further lines cannot pass for lines of their own."""
+    """Return text whose further lines are indented, so that none looks like a line of its own."""
     return text.replace("\n", "\n  ")
 
 

@@ -18,11 +18,11 @@ _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]+)?)\s*([A-Za-z]*
 
 
 MOST_BYTES = 2**60
-"""The largest size that is taken for meant."""
+"""The largest size that is accepted: a larger one is a slip of units."""
 
 
 class BadQuantity(ValueError):
-    """Text that is no size or duration: what is wrong with it and, apart from that, a hint."""
+    """Text that is no size or duration: the problem, and a hint."""
 
     def __init__(self, problem: str, hint: str = "") -> None:
         super().__init__(f"{problem}; {hint}" if hint else problem)
@@ -30,7 +30,7 @@ class BadQuantity(ValueError):
 
 
 def parse_size(text: str | int) -> int:
-    """Return bytes for `64MiB`, `1.5 GB`, `1048576`; raise BadQuantity otherwise."""
+    """Return the bytes of `64MiB`, `1.5 GB`, `1048576`; raise BadQuantity otherwise."""
     if isinstance(text, int) and not isinstance(text, bool):
         return text
     match = _NUMBER_AND_UNIT.fullmatch(str(text))
@@ -42,7 +42,7 @@ def parse_size(text: str | int) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Return seconds for `90s`, `30min`, `12h`, `7d`, `2w`; raise BadQuantity otherwise."""
+    """Return the seconds of `90s`, `30min`, `12h`, `7d`, `2w`; raise BadQuantity otherwise."""
     match = _NUMBER_AND_UNIT.fullmatch(text)
     unit_s = match and _DURATION_S.get(match[2])
     if not match or not unit_s or float(match[1]) == math.inf:

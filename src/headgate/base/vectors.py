@@ -1,6 +1,6 @@
-"""A growing matrix of whole numbers, one row per thing and one column per kind; paged, frozen free.
+"""A growing matrix of integers: a row per object, a column per kind; paged, copied on write.
 
-Kinds may be added later: rows that are there already have none of a new kind.
+Kinds may be added later: existing rows have 0 of a new kind.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Vector = tuple[int, ...]
 
 
 class FrozenVectors:
-    """An immutable matrix: what the writer's held when it was frozen."""
+    """An immutable view of a matrix: its values when it was frozen."""
 
     __slots__ = ("_kinds", "_length")
 
@@ -37,7 +37,7 @@ class FrozenVectors:
         return amount
 
     def kind(self, number: int) -> Array:
-        """Return the amounts of one kind, `[rows]`, not to be written to."""
+        """Return the amounts of one kind, `[rows]`, read-only."""
         if number >= len(self._kinds):
             return np.zeros(self._length, np.int64)
         return self._kinds[number].array()
@@ -49,7 +49,7 @@ class FrozenVectors:
         return np.stack([kind.array() for kind in self._kinds], axis=1)
 
     def changed(self, before: FrozenVectors) -> Array:
-        """Return the rows, ascending, that were written since `before`, or that are new."""
+        """Return the rows, ascending, that were written since `before`, and the new rows."""
         there = len(before._kinds)
         parts = [k.changed(b) for k, b in zip(self._kinds, before._kinds, strict=False)]
         parts += [np.flatnonzero(kind.span(0, before._length)) for kind in self._kinds[there:]]
@@ -58,7 +58,7 @@ class FrozenVectors:
         return rows
 
     def thaw(self) -> Vectors:
-        """Return a matrix of its own that holds the same, in O(pages); writing copies pages."""
+        """Return a writable copy, in O(pages); a write copies the page that it changes."""
         return Vectors([kind.thaw() for kind in self._kinds], self._length)
 
 
@@ -68,7 +68,7 @@ class Vectors:
     __slots__ = ("_kinds", "_length")
 
     def __init__(self, kinds: Iterable[Column] = (), length: int = 0) -> None:
-        """Begin without rows, or with the columns of kinds that others have read."""
+        """Start empty, or from the thawed columns of the kinds."""
         self._kinds, self._length = list(kinds), length
 
     def __len__(self) -> int:
@@ -85,14 +85,14 @@ class Vectors:
             kind[row] = amounts[number] if number < len(amounts) else 0
 
     def append(self, amounts: Sequence[int]) -> None:
-        """Add one row."""
+        """Append one row."""
         self._widen(len(amounts))
         for number, kind in enumerate(self._kinds):
             kind.append(amounts[number] if number < len(amounts) else 0)
         self._length += 1
 
     def add(self, row: int, needs: Iterable[tuple[int, int]], sign: int) -> None:
-        """Add to one row, or take from it with `sign` -1: (kind, amount) pairs."""
+        """Add (kind, amount) pairs to one row; `sign` -1 subtracts them."""
         for number, amount in needs:
             self._widen(number + 1)
             kind = self._kinds[number]
@@ -110,7 +110,7 @@ class Vectors:
         return amount
 
     def kind(self, number: int) -> Array:
-        """Return the amounts of one kind, `[rows]`, not to be kept past a write."""
+        """Return the amounts of one kind, `[rows]`, read-only, valid until the next write."""
         return self.freeze().kind(number)
 
     def array(self) -> NDArray[np.int64]:
@@ -118,5 +118,5 @@ class Vectors:
         return self.freeze().array()
 
     def freeze(self) -> FrozenVectors:
-        """Return the matrix as it is now, in O(pages written since the last time)."""
+        """Return an immutable view, in O(pages written since the last call)."""
         return FrozenVectors(tuple(kind.freeze() for kind in self._kinds), self._length)

@@ -1,9 +1,9 @@
-"""Min-cost flow: networks as arrays, nested places, solvers, proofs; knows no job."""
+"""Min-cost flow: networks as arrays, laminar problems, solvers, certificates; knows no jobs."""
 
 from headgate.base import not_built
 
 try:
-    import headgate.flow._native  # noqa: F401  # before all that needs it
+    import headgate.flow._native  # noqa: F401  # before any module that needs it
 except ImportError as missing:
     raise not_built("headgate.flow", missing) from missing
 

@@ -22,37 +22,38 @@ def fetch_options(
     """Return the options of units that fetch items: offsets `[units + 1]`, places and costs.
 
     Unit u fetches the items `[first[u], first[u + 1])`. Item i costs `size[i]` times one of three
-    prices, which grow: the first on a leaf with a copy, the second in a region with one, the third
-    elsewhere; rounded, halves to even, and no more than `most`, 2^40 or less. Its copies are on the
-    leaves `copies[copy_first[i]:copy_first[i + 1]]`, none twice, and `region` tells where each leaf
-    is.
+    prices, ascending: the first on a leaf with a copy, the second in a region with one, the third
+    elsewhere; rounded, halves to even, and at most `most`, which is 2^40 or less. Its copies are on
+    the leaves `copies[copy_first[i]:copy_first[i + 1]]`, none twice; `region[leaf]` is the region
+    of a leaf.
 
-    `at` (`[leaves + regions + 1, classes]`) numbers the places of each class on leaves, in regions
-    and anywhere; negative ones are not there. A unit may go to its class `smallest[u]` and to
-    those above, each for `dearer` more than the one below; what it fetches counts for `most` at
-    most. Besides, it has the options `own_place[u]` for `own_cost[u]`, both `[units, so many]`.
+    `at` (`[leaves + regions + 1, classes]`) gives the place of each class on leaves, in regions and
+    anywhere, negative for none. A unit accepts its class `smallest[u]` and those above, each for
+    `dearer` more than the one below; all its items together cost at most `most`. In addition, it
+    has the options `own_place[u]` for `own_cost[u]`, both `[units, own options]`.
 
-    The options of a unit are those on leaves, in regions (each where that is cheaper than around),
-    anywhere, and its own. All arrays are int64; raises BadNetwork. O(copies x log(copies of a unit)
+    The options of a unit are those on leaves, in regions (where that is cheaper than the place
+    around), anywhere, and its own. All arrays are int64; raises BadNetwork. O(copies x log(copies
+    of a unit)
     + options).
     """
 
 def joined_options(
     units: int, parts: list[tuple[AnyInts | int, AnyInts | int, AnyInts | int]]
 ) -> tuple[Ints, Ints, Ints]:
-    """Return offsets `[units + 1]`, places and costs: those of each unit part after part.
+    """Return offsets `[units + 1]`, places and costs: those of each unit, part after part.
 
-    Of each part the counts by unit, the places and the costs: arrays of 32 or 64 bits, or one
-    number for all. Raises BadNetwork. O(options + units x parts).
+    A part is counts by unit, places and costs: arrays of 32 or 64 bits, or one number for all.
+    Raises BadNetwork. O(options + units x parts).
     """
 
 def min_cost_flow(
     tail: Ints, head: Ints, capacity: Ints, cost: Ints, supply: Ints
 ) -> tuple[Ints, Ints, int, int]:
-    """Return flow, potential, cost and how many units are unsent; the arrays are a `Network`."""
+    """Return flow, potential, cost and the number of units not sent; arrays as of `Network`."""
 
 class Outcome:
-    """What a plan costs, how many units have no place, and how far it may be from the optimum."""
+    """The cost of an assignment, its number of units without a place, and its optimality gap."""
 
     @property
     def cost(self) -> int: ...
@@ -62,78 +63,79 @@ class Outcome:
     def gap(self) -> int: ...
     @property
     def options_read(self) -> int:
-        """How many options the searches read: what the plan took, the same wherever it runs."""
+        """Number of options that the searches read: the work done, the same on any machine."""
 
 class LaminarSolver:
-    """Placing units in nested capacities at least cost, kept optimal under changes.
+    """Min-cost assignment of units to nested capacities, re-optimized after changes.
 
-    Places form a forest: `parent[v]`, -1 for a root. A leaf has room for `capacity[v]` units; a
-    place with children has what its leaves have together, and itself the capacity 0. A unit takes
-    one of its options (place, cost), so that below no place there are more units than its leaves
-    have room for: the min-cost flow from units to places, down the forest, to the sink. As many
-    units as possible get a place; of such plans it finds one of least total cost. All arrays are
-    int64.
+    Places form a forest: `parent[v]`, -1 for a root. A leaf holds at most `capacity[v]`
+    units; a place with children holds what its leaves hold together, and has the capacity 0 itself.
+    A unit takes one of its options (place, cost), such that no place has more units below it than
+    its leaves can hold: a min-cost flow from units to places, down the forest, to the sink. As many
+    units as possible get a place; of such plans, the solver finds one of least total cost. All
+    arrays are int64.
 
-    Changes are collected; `solve` makes the plan optimal again, from where it was, in time that
-    follows the changes rather than the size. Methods check what they are given before they change
+    Changes are collected; `solve` re-optimizes from the last plan (warm start), in time that
+    depends on the changes rather than on the size. Methods check their arguments before they change
     anything and raise BadNetwork. The same calls give the same plan in any process (without
-    `budget_s`). Successive shortest paths on the contraction of the forest to its full places.
+    `budget_s`). Algorithm: successive shortest augmenting paths on the contraction of the forest to
+    its saturated places.
     """
 
     def __init__(self, parent: Ints, capacity: Ints) -> None: ...
     def add(self, offsets: Ints, place: Ints, cost: Ints) -> Ints:
-        """Add units, those of options `[offsets[i], offsets[i + 1])`; return their ids.
+        """Add units with the options `[offsets[i], offsets[i + 1])`; return their ids.
 
-        Ids of removed units are used again. Raises BadNetwork, too, for a unit without options and
-        for costs so large that sums along a way through all places might not be exact.
+        Ids of removed units are reused. Raises BadNetwork also for a unit without options and for
+        costs so large that sums along a path through all places might not be exact.
         """
     def remove(self, ids: Ints) -> None:
-        """Take units away, placed or not."""
+        """Remove units, placed or not."""
     def replace(self, ids: Ints, offsets: Ints, place: Ints, cost: Ints) -> None:
-        """Give units other options, of other costs; they keep their ids.
+        """Replace the options of units; they keep their ids.
 
         O(units with an option at the same places).
         """
     def reprice(self, place: int, ids: Ints, cost: Ints) -> None:
-        """Let all options of units at one place cost so much; what else they may take stays.
+        """Set the cost of all options of these units at one place; their other options stay.
 
-        Who has now a cheaper option elsewhere, or there, is placed anew by the next `solve`. Raises
-        BadNetwork, too, for a unit without an option at the place. O(units with an option at the
+        The next `solve` moves units that now have a cheaper option. Raises BadNetwork also for a
+        unit without an option at the place. O(units with an option at the
         place + options of `ids`).
         """
     def reprice_all(self, place: Ints, cost: Ints) -> None:
-        """Let the options of all units at each of these leaves cost so much, as `reprice` does."""
+        """Set the cost of the options of all units at each of these leaves, as `reprice` does."""
     def add_places(self, parent: Ints, capacity: Ints) -> Ints:
         """Add places below roots, old or new places (none of them a leaf that has capacity).
 
-        O(options): places join rarely.
+        O(options), as places are added rarely.
         """
     def set_capacity(self, place: Ints, capacity: Ints) -> None:
-        """Give leaves other capacities; 0 closes one."""
+        """Set the capacities of leaves; 0 closes one."""
     def solve(self, budget_s: float | None = None) -> Outcome:
-        """Make the plan optimal; if time runs out, feasible, with a proven gap.
+        """Make the plan optimal or, if `budget_s` seconds run out, feasible with a proven gap.
 
-        Units for which there was no time take their best option with room, if there is one. The
-        next `solve` goes on from where this one stopped.
+        Units left at the deadline take their best option with room, if there is one. The next
+        `solve` continues from there.
         """
     def place_of(self, ids: Ints) -> Ints:
         """Return the places of the options that units took; -1 for none."""
     def leaf_of(self, ids: Ints) -> Ints:
-        """Return the leaf where each unit is, at or below its place; -1 for none.
+        """Return the leaf of each unit, at or below its place; -1 for none.
 
-        Units keep their leaves from plan to plan where they can.
+        Units keep their leaves from plan to plan where possible.
         """
     def cost_of(self, ids: Ints) -> Ints:
         """Return the costs of the options that units took; 0 for none."""
     def moved(self) -> Ints:
-        """Return the units whose place or leaf may be another one since this was last asked.
+        """Return the units whose place or leaf may have changed since the last call.
 
-        Each once, those added since among them, those removed since not.
+        Each once, with those added since, without those removed since.
         """
     def prices(self) -> Ints:
-        """Return what one unit of capacity less below each place would cost, `[places]`.
+        """Return the dual price of each place, `[places]`: the cost of one unit of capacity less.
 
-        That is an optimal dual: each unit's option has the least cost + price; prices are never
-        below those around, and 0 where there is room.
+        The prices are an optimal dual solution: each unit's option has the least cost + price; a
+        price is never below its parent's, and 0 where capacity is left.
         """
     def _check(self) -> None: ...

@@ -1,4 +1,4 @@
-"""A min-cost flow network as arrays, and what solving it means."""
+"""A min-cost flow network as arrays, and its solution."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ COST_LIMIT = 1 << 61
 
 
 class BadNetwork(InvariantBroken):
-    """Arrays that are not a network; whoever built them is wrong."""
+    """Arrays that are not a valid network: an error of the calling code."""
 
     code = "bad_network"
 
 
 class Infeasible(BadNetwork):
-    """Supplies that the arcs cannot carry: `unsent` units of them, at the least."""
+    """Supplies that the arcs cannot carry; at least `unsent` units cannot be sent."""
 
     code = "infeasible"
 
     def __init__(self, unsent: int, of: int) -> None:
-        """Take how many units of all those that enter cannot be sent."""
+        """Take the number of units that cannot be sent, of all that enter."""
         super().__init__(
             f"{unsent} of {of} units cannot be sent: the arcs do not carry them to where they leave"
         )
@@ -42,7 +42,7 @@ class Network:
 
     `tail, head, capacity, cost` have shape `[arcs]`; `supply` has shape `[vertices]` and is
     positive where flow enters, negative where it leaves. Parallel arcs are allowed. Raises
-    BadNetwork for arrays of different lengths, vertices that are not there, negative capacities
+    BadNetwork for arrays of different lengths, vertices out of range, negative capacities
     and costs too large to solve exactly.
     """
 
@@ -97,10 +97,11 @@ class Network:
 class Solution:
     """A flow per arc (int64 `[arcs]`), what it costs, and how many units it sends.
 
-    The `potential` (int64 `[vertices]`) proves that no flow that sends as many costs less: the
-    reduced cost `cost + potential[head] - potential[tail]` of an arc is at least 0 where capacity
-    is left, and at most 0 where there is flow. A potential is what one more unit from the vertex
-    would cost, up to a constant that all have in common; of several that are true it is any.
+    The `potential` (int64 `[vertices]`) proves that no flow that sends as many units costs less:
+    the reduced cost `cost + potential[head] - potential[tail]` of an arc is at least 0 where it has
+    residual capacity, and at most 0 where it has flow. A potential is the dual price of the vertex,
+    the cost of one more unit from it, up to a constant common to all vertices; where the dual
+    optimum is not unique, it is any.
     """
 
     flow: Ints

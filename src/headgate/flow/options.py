@@ -1,4 +1,4 @@
-"""What units may take, as `LaminarSolver` wants it: lists of options put together unit by unit."""
+"""Options of units in the form that `LaminarSolver` reads (CSR), joined unit by unit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _WIDTHS = (np.dtype(np.int32), np.dtype(np.int64))
 
 
 def options_of(offsets: AnyInts, units: Ints) -> tuple[Ints, Ints]:
-    """Return the options of some units: offsets, `[units + 1]`, and where each option stands now.
+    """Return the options of these units: offsets, `[units + 1]`, and the index of each option.
 
-    Units may be in any order, and named several times. O(options of these).
+    Units may be in any order, and occur several times. O(options of these).
     """
     counts = np.diff(offsets)[units]
     chosen = np.zeros(len(units) + 1, np.int64)
@@ -26,9 +26,9 @@ def options_of(offsets: AnyInts, units: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OptionsPart:
-    """Options in the order of their units: so many of each unit; one of each with None.
+    """Options in the order of their units: `counts` of each unit, one of each with None.
 
-    All of them are at one place where `place` is a number.
+    All of them are at one place where `place` is an integer.
     """
 
     counts: AnyInts | None
@@ -37,20 +37,20 @@ class OptionsPart:
 
 
 def joined_options(units: int, parts: Sequence[OptionsPart]) -> tuple[Ints, Ints, Ints]:
-    """Return offsets, places and costs: those of a unit beside each other, part after part.
+    """Return offsets, places and costs of all options, grouped by unit, part after part.
 
-    `offsets` has shape `[units + 1]`. Raises BadNetwork where a part does not match so many units.
+    `offsets` has shape `[units + 1]`. Raises BadNetwork where a part does not match `units`.
     O(options + units x parts).
     """
-    told = [
+    columns = [
         (1 if part.counts is None else _read(part.counts), _read(part.place), _read(part.cost))
         for part in parts
     ]
-    return _native.joined_options(units, told)
+    return _native.joined_options(units, columns)
 
 
 def _read(values: AnyInts | int) -> AnyInts | int:
-    """Return whole numbers as native code reads them: 32 or 64 bits, side by side."""
+    """Return integers as native code reads them: of 32 or 64 bits, contiguous."""
     if isinstance(values, int):
         return values
     return np.ascontiguousarray(values, None if values.dtype in _WIDTHS else np.int64)

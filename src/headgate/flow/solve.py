@@ -13,12 +13,12 @@ _MOST_VERTICES = 1 << 28
 
 
 class NativeSolver:
-    """The compiled solver, for flows that need not send all units: most first, then least cost."""
+    """The compiled solver, for flows that need not send all units: min-cost max-flow."""
 
     def solve(self, network: Network) -> Solution:
-        """Return the cheapest of the largest flows; cost and complexity as those of `solve`.
+        """Return a min-cost max-flow; cost and complexity as those of `solve`.
 
-        When units stay unsent, it takes about three times as long.
+        When some units cannot be sent, it takes about three times as long.
         """
         if network.arcs > _MOST_ARCS or network.vertices > _MOST_VERTICES:
             raise BadNetwork(
@@ -35,26 +35,26 @@ class NativeSolver:
 def solve(
     tail: ArrayLike, head: ArrayLike, capacity: ArrayLike, cost: ArrayLike, supply: ArrayLike
 ) -> Solution:
-    """Return the cheapest flow that sends all supplies, with the potentials that prove it.
+    """Return the cheapest flow that sends all supplies, with potentials that certify it.
 
     Arc a leads from vertex `tail[a]` to `head[a]` and carries at most `capacity[a]` units, each at
     `cost[a]`; `supply[v]` units enter at vertex v, or leave where it is negative. All are int64
     arrays (or what becomes one without loss), the first four of shape `[arcs]`, `supply` of shape
-    `[vertices]`. Units of flow and of cost are the caller's. Costs may be negative, also around a
-    circle; arcs may be parallel, lead back to their own vertex, and carry nothing.
+    `[vertices]`. The caller chooses the units of flow and of cost. Costs may be negative, also
+    around a cycle; arcs may be parallel, be loops, and have capacity 0.
 
     `Solution.flow` has shape `[arcs]`, `Solution.potential` has shape `[vertices]`; with the
-    reduced cost `cost + potential[head] - potential[tail]`, which is at least 0 where capacity is
-    left and at most 0 where there is flow, they prove each other. `Solution.cost` is exact. The
-    same arrays give the same solution in any process.
+    reduced cost `cost + potential[head] - potential[tail]`, which is at least 0 on arcs with
+    residual capacity and at most 0 on arcs with flow, they prove each other optimal.
+    `Solution.cost` is exact. The same arrays give the same solution in any process.
 
     Raises BadNetwork for arrays that are no network; for supplies that are unbalanced; for costs,
     supplies or capacities so large that sums could overflow (costs: times (vertices + 3), 2^61;
-    what all arcs of a vertex can carry, after capacities were cut to what could ever flow: 2^61).
-    Raises Infeasible, which says how many units cannot be sent.
+    the sum of the capacities at a vertex, each reduced to the largest useful flow: 2^61).
+    Raises Infeasible with the number of units that cannot be sent.
 
     Cost scaling (Goldberg and Tarjan 1990): O(vertices^2 x arcs x log(vertices x largest cost)) at
-    worst, in practice near-linear in the arcs. The interpreter's lock is free meanwhile.
+    worst, in practice near-linear in the arcs. Releases the GIL.
     """
     network = Network(
         tail=_ints("tail", tail),

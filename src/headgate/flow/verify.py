@@ -1,10 +1,10 @@
-"""Proof that a flow is optimal: every condition, checked on every arc, by code of its own.
+"""Certificates: whether a flow is optimal, every condition checked on every arc, independently.
 
-What is checked is linear programming duality. A feasible flow and one price per vertex (the
-potential, what one more unit from there costs) prove each other optimal when no unit could go
-cheaper along any arc with capacity left, and none is on an arc that costs more than it should.
-Nothing here is shared with the solvers: the conditions are those of the network, not of a way to
-solve it. Sums and products are exact, whatever their size.
+The conditions are those of linear programming duality. A feasible flow and one dual price per
+vertex (the potential, the cost of one more unit from there) prove each other optimal by
+complementary slackness: no arc with residual capacity has a negative reduced cost, and no arc with
+flow a positive one. No code is shared with the solvers: the conditions depend on the network, not
+on the algorithm. Sums and products are exact, whatever their size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A condition that is broken: how often, and where first (the index of `what`)."""
+    """A violated condition: how often, and the index of the first `what` that violates it."""
 
     kind: str
     what: str
@@ -32,17 +32,17 @@ class Fault:
     first: int
 
     def __str__(self) -> str:
-        """Return the fault as a line of a message has it."""
+        """Return the fault as text for a message."""
         return f"{self.kind}: {self.count}, first at {self.what} {self.first}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What a check found; a clean one is a proof that the flow is optimal.
+    """The result of a check; a clean one proves that the flow is optimal.
 
-    `gap` is what the flow costs above the bound that its prices prove: the optimum is at most so
-    much cheaper. It is 0 when clean, and means nothing where the flow is not feasible. `unplaced`
-    counts the units of a laminar problem that have no place.
+    `gap` is the duality gap: the cost of the flow minus the lower bound that the dual prices prove,
+    so the optimum is cheaper by at most that. It is 0 when clean, and undefined where the flow is
+    not feasible. `unplaced` counts the units of a laminar problem without a place.
     """
 
     gap: int
@@ -51,7 +51,7 @@ class Certificate:
 
     @property
     def violations(self) -> int:
-        """The number of broken conditions, all kinds together."""
+        """The number of violations of all conditions together."""
         return sum(fault.count for fault in self.faults)
 
     @property
@@ -60,7 +60,7 @@ class Certificate:
         return not self.faults and self.gap == 0
 
     def __str__(self) -> str:
-        """Return what was found, for a message."""
+        """Return the result as text for a message."""
         if self.clean:
             return "optimal: every condition holds, gap 0"
         return "; ".join([*map(str, self.faults), f"gap {self.gap}"])
@@ -78,21 +78,22 @@ def verify(
     flow: Ints,
     potential: Ints,
 ) -> Certificate:
-    """Check that `flow` is feasible and that `potential` proves it the cheapest.
+    """Check that `flow` is feasible and that `potential` proves it optimal.
 
     All arrays are int64; `supply` and `potential` have shape `[vertices]`, the others `[arcs]`.
     With the reduced cost `cost + potential[head] - potential[tail]`, as of a `Solution`:
 
-    * conservation: what leaves a vertex, less what enters it, is its supply;
+    * conservation: the flow out of a vertex minus the flow into it is its supply;
     * capacity: `0 <= flow <= capacity`;
-    * price: the reduced cost is at least 0 where capacity is left, and at most 0 where there is
-      flow.
+    * price: the reduced cost is at least 0 on arcs with residual capacity, and at most 0 on arcs
+      with flow.
 
     Proof: any feasible flow x costs `sum(supply * potential) + sum(reduced * x)`. The first sum is
-    the same for all; each term of the second is, by the conditions on price, least at `flow`. The
-    gap is the cost of `flow` less that bound, with each term at its least between 0 and capacity.
+    the same for all flows; each term of the second is, by the condition `price`, minimal at `flow`.
+    The gap is the cost of `flow` minus that bound, with each term at its minimum between 0 and
+    capacity.
 
-    O(arcs). Raises BadNetwork for arrays of different lengths and vertices that are not there.
+    O(arcs). Raises BadNetwork for arrays of different lengths and vertices out of range.
     """
     _same_length("arcs", tail=tail, head=head, capacity=capacity, cost=cost, flow=flow)
     _same_length("vertices", supply=supply, potential=potential)
@@ -132,36 +133,37 @@ def verify_laminar(
     leaf: Ints,
     prices: Ints,
 ) -> Certificate:
-    """Check a plan of a laminar problem, and that `prices` prove it the cheapest.
+    """Check an assignment of a laminar problem, and that `prices` prove it optimal.
 
     `parent, capacity, prices` have shape `[places]` (a place without children is a leaf, and only
     leaves have capacity); unit u has the options `place, cost[offsets[u] : offsets[u + 1]]`;
-    `chosen_place, leaf` have shape `[units]`, -1 where a unit has no place. A unit that chose a
-    place with several options there pays the cheapest of them.
+    `chosen_place, leaf` have shape `[units]`, -1 where a unit has no place. A unit pays the
+    cheapest of its options at the place chosen.
 
-    The network meant has the arcs unit -> place (capacity 1, the option's cost), parent -> child
-    (no limit, cost 0) and leaf -> sink (its capacity, cost 0); the sink's price is 0. Checked are
+    The network has the arcs unit -> place (capacity 1, the option's cost), parent -> child (no
+    limit, cost 0) and leaf -> sink (its capacity, cost 0); the sink's price is 0. The conditions
+    are
 
     * option: the place chosen is an option of its unit;
-    * leaf: it has no children and lies in the subtree of the place chosen; both are there or none;
-    * capacity: no leaf holds more units than it has room for;
-    * tree: no place has a higher price than its child, and the same one where units go through;
-    * spare: no price is below 0, and a leaf with room left has price 0;
+    * leaf: it has no children and is in the subtree of the place chosen; a unit has both or
+    neither;
+    * capacity: no leaf has more units than its capacity;
+    * tree: no place has a higher price than its child, and an equal one where flow passes;
+    * spare: no price is below 0, and a leaf with capacity left has price 0;
     * price: no option of a unit has less cost + price than the one chosen;
-    * room: units without a place are beyond reach of all room left, however the others move: the
-      places of their options, and of the options of all units on leaves below them, and so on, are
-      full;
+    * room: no augmenting path leads from a unit without a place to capacity left: the places of its
+      options, and of the options of all units on leaves below them, and so on, are full;
     * waiting: options of a unit without a place cost + price at least as much as any chosen one.
 
-    Proof: the first three make the plan a feasible flow; with the next three every arc of the
-    network meets the conditions of `verify`. Where units have no place, `room` proves that as many
-    have one as possible: the full leaves hold only units that can go nowhere else. `waiting` is
-    `price` for one more option of each unit, to go nowhere at the highest cost + price chosen; the
-    number that go there is fixed, so its level moves no choice. The gap is the cost of the plan
-    less the bound that the prices prove for plans with as many units placed.
+    Proof: the first three make the assignment a feasible flow; with the next three every arc of the
+    network satisfies the conditions of `verify`. Where units have no place, `room` proves that the
+    number placed is maximal: the full leaves hold only units that can move nowhere else. `waiting`
+    is `price` for one more option of each unit, no place, at the highest cost + price chosen; the
+    number of units that take it is fixed, so its level changes no choice. The gap is the cost of
+    the assignment minus the bound that the prices prove for as many units placed.
 
-    O(options + places x depth) when every unit has a place; where some have none, once more
-    O(places) for each step of the longest chain of moves. Raises BadNetwork for arrays that do not
+    O(options + places x depth) when every unit has a place; otherwise, in addition, O(places) per
+    arc of the longest augmenting path searched. Raises BadNetwork for arrays that do not
     fit together, and for a unit without options.
     """
     plan = _Plan(
@@ -198,8 +200,8 @@ class _Plan:
         placed, paid = self.chosen_place >= 0, self._paid()
         waits, known = ~placed, paid < _FAR
 
-        # Of each unit: cost + price of the option chosen, and of the best. Who has no place
-        # stands beside those placed for `level`.
+        # Of each unit: cost + price of the option chosen, and of the best. A unit without a place
+        # is compared at `level`.
         chosen = np.zeros(len(paid), number)
         chosen[known] = paid[known] + price[self.chosen_place[known]]
         value = self.cost + price[self.place]
@@ -213,7 +215,7 @@ class _Plan:
         room = ~inner & (load < self.capacity)
         steps = np.where(self.parent >= 0, price - price[self.parent], 0)
 
-        # Through an arc of the tree at most all units go.
+        # At most all units pass through an arc of the tree.
         bound = _sum(np.minimum(least, level) if waits.any() else least)
         bound += len(paid) * _sum(np.minimum(steps, 0)) - int(level) * int(waits.sum())
         bound -= _dot(self.capacity[~inner], np.maximum(price[~inner], 0))
@@ -233,13 +235,13 @@ class _Plan:
         )
 
     def _on(self, places: Flags) -> Flags:
-        """Return which units stand on one of the places."""
+        """Return which units are on one of the places."""
         return (self.leaf >= 0) & places[self.leaf]
 
     def _walk_up(self) -> tuple[Flags, Flags]:
-        """Return who stands below the place chosen, and which places units enter from above.
+        """Return which units are below their chosen place, and which places flow enters from above.
 
-        A unit without a leaf stands where it should.
+        A unit without a leaf counts as below its place.
         """
         inside, used = self.leaf < 0, np.zeros(len(self.parent), bool)
         unit = np.flatnonzero(~inside)
@@ -263,7 +265,7 @@ class _Plan:
         return paid
 
     def _in_reach(self, waits: Flags) -> Flags:
-        """Return the places to which some chain of moves takes a unit that waits."""
+        """Return the places that some augmenting path from a waiting unit reaches."""
         reached = np.zeros(len(self.parent), bool)
         seen, fresh = waits.copy(), np.flatnonzero(waits)
         while len(fresh):
@@ -310,7 +312,7 @@ def _largest(values: Ints) -> int:
 
 
 def _type_for(bound: int) -> DTypeLike:
-    """Return the type of numbers that hold values up to `bound`: Python's, where int64 may not."""
+    """Return the dtype that holds values up to `bound`: Python's integers where int64 may not."""
     return np.int64 if bound < _SAFE else object
 
 
@@ -328,7 +330,7 @@ def _dot(one: Ints, other: Ints) -> int:
 
 
 def _faults(*kinds: tuple[str, str, ArrayLike]) -> tuple[Fault, ...]:
-    """Return what is broken, for each (kind, what, flags) with flags set."""
+    """Return a fault for each (kind, what, flags) with flags set."""
     found = []
     for kind, what, flags in kinds:
         where = np.flatnonzero(flags)

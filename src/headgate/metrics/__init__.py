@@ -1,1 +1,1 @@
-"""Folds over events, and the figures of a run."""
+"""Figures of a run, computed from its events and its final state."""

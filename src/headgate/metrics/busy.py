@@ -1,4 +1,4 @@
-"""Busy GPU seconds, as a fold over events and commands: reading and killed runs included."""
+"""Busy GPU seconds, from events and commands: reading and preempted runs included."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from headgate.protocol import (
 
 
 class BusyGpus:
-    """An observer: `gpu_s` is what all ended runs held their GPUs for."""
+    """An observer: `gpu_s` is the GPU seconds that all ended runs have held."""
 
     def __init__(self) -> None:
         self.gpu_s = 0.0
         self._open: dict[RunId, tuple[float, int, str]] = {}  # since, GPUs, node
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
-        """See a batch and what followed from it."""
+        """Take note of a batch of events and the commands that followed."""
         for event in batch:
             match event:
                 case TaskFinished() | TaskFailed() | TaskStopped():

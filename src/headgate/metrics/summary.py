@@ -1,4 +1,4 @@
-"""The figures of a finished run, from the state it ended in."""
+"""The figures of a finished run, from its final state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _or_none(of: Any, values: Array) -> float | None:
 
 
 def run_times_s(view: View) -> dict[str, float]:
-    """Return per finished job the time from its first task's start to its last task's end."""
+    """Return, by finished job, the seconds from its first task's start to its last task's end."""
     times = {}
     for row, job in enumerate(view.names.jobs[: len(view.jobs.state)]):
         if view.jobs.state[row] == JobState.FINISHED:

@@ -1,4 +1,4 @@
-"""The nouns: frozen values that every floor above speaks of."""
+"""The data model: frozen values that all layers above share."""
 
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
 from headgate.model.data import SHARED, Dataset, LogPiece, Read, Shard

@@ -1,4 +1,4 @@
-"""The cluster: GPUs on nodes in racks, and how fast data moves between them."""
+"""The cluster: GPUs on nodes in racks, and the bandwidths between them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Locality(IntEnum):
-    """How far a reader is from the nearest replica of what it reads; larger is farther."""
+    """Distance of a reader from the nearest replica of the shard it reads; larger is farther."""
 
     NODE = 0
     RACK = 1
@@ -21,7 +21,7 @@ class Locality(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One accelerator; `memory_bytes` is what a task can use of it."""
+    """One accelerator; `memory_bytes` is the memory that a task can use."""
 
     memory_bytes: int
     model: str = ""
@@ -29,11 +29,11 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One host; its GPUs are known by their index.
+    """One host; its GPUs are identified by their index.
 
-    `memory_bytes` of None is not counted: as much as anyone asks for. `custom` are amounts of other
-    kinds in thousandths, by name.
-    `incarnation` tells a node that came back from the one that went, where a world can.
+    `memory_bytes` of None is unlimited. `custom` are amounts of further kinds of resource, in
+    thousandths, by name. `incarnation` distinguishes a node that returns from the one that was
+    lost, in worlds that have one.
     """
 
     id: str
@@ -47,7 +47,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth:
-    """What one transfer can expect: D, Br and Bs of the flow paper, section 3."""
+    """The expected bandwidth of one transfer: D, Br and Bs of the flow paper, section 3."""
 
     disk_bytes_per_s: float
     rack_bytes_per_s: float

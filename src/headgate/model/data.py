@@ -1,4 +1,4 @@
-"""Data: shards, and where a task reads them from."""
+"""Data: shards, datasets, and the sources from which a task reads."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from headgate.model.cluster import Locality
 
 SHARED = ""
-"""In place of a node's name: the directory on a shared path where a job's results are kept too."""
+"""In place of a node's name: the directory on a shared path that also stores a job's results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """A part of a dataset, or a task's result; the smallest thing that is placed and read."""
+    """A part of a dataset, or a task's result: the unit of placement and reading."""
 
     id: str
     size_bytes: int
@@ -20,9 +20,9 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """Files that a user has put on the nodes: an ordered sequence of shards under a name.
+    """Files that a user has stored on the nodes: an ordered sequence of shards under a name.
 
-    All users' jobs may read a `public` one, others only those of its user.
+    The jobs of all users may read a `public` dataset, any other only those of its owner.
     """
 
     name: str
@@ -35,8 +35,8 @@ class Dataset:
 class Read:
     """One shard that a run reads, and the nodes to read it from, best first.
 
-    All `sources` lie at the same `locality`. A shard without a replica (a plain file on a shared
-    path, a result that only its job's shared path has) has no sources and counts as `CLUSTER`.
+    All `sources` have the same `locality`. A shard without a replica (a plain file on a shared
+    path, a result stored only on its job's shared path) has no sources and counts as `CLUSTER`.
     """
 
     shard: Shard
@@ -46,7 +46,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPiece:
-    """Part of a run's log: read on at `next_offset`; `ended` when the run will write no more."""
+    """Part of a run's log; the next is at `next_offset`; `ended` when the run writes no more."""
 
     text: str
     next_offset: int

@@ -1,4 +1,4 @@
-"""Jobs: what users submit, made of tasks that each run on one node; and the queues they wait in."""
+"""Jobs: what users submit, made of tasks that each run on one node; and queues."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ _RESULT = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The smallest thing placed on one node.
+    """The unit of placement: runs on one node.
 
     `reads` are shard ids: shards of the job, of a dataset, or results of earlier tasks (see
     `result_id`). `after` are ordinals of tasks of the same job that must have finished first.
-    What it holds while it runs is its `demand`: of `gpus` GPUs all, or `gpu_milli` thousandths, and
-    of its node what it names; one that names no `cpus` holds one CPU without GPUs, and none beside
-    them. `custom` are (name, thousandths), by name.
-    `compute_s` is the time it computes after reading, where known (always in a simulation).
-    Every `checkpoint_s` seconds of computing it saves what it has done, on a path that all nodes
-    see, and its next run goes on from there; 0 is never. Its result is cut into `parts` shards, so
-    that later tasks can each read a part of it.
+
+    A run holds the task's `demand`: `gpus` GPUs, whole or `gpu_milli` thousandths of each, and
+    `cpus`, `memory_bytes` and `custom` (name, thousandths) of its node. Without `cpus` (None), a
+    task holds one CPU if it has no GPU, else none.
+
+    `compute_s` is the computing time after reading, where known (always in a simulation). The
+    program saves a checkpoint every `checkpoint_s` seconds of computing (0: never) on a path that
+    all nodes share; the task's next run continues from it. The result is split into `parts`
+    shards, so that later tasks can each read one part.
     """
 
     reads: tuple[str, ...] = ()
@@ -43,7 +45,7 @@ class Task:
 
     @property
     def demand(self) -> Demand:
-        """What one run of it holds."""
+        """The resources that one run of it holds."""
         cpus = self.cpus if self.cpus is not None else float(not self.gpus)
         return Demand(
             cpus_milli=round(WHOLE * cpus),
@@ -61,7 +63,7 @@ class Job:
 
     A `gang` starts all its tasks together or none. `shards` gives the sizes of what the tasks read;
     where replicas lie is the catalog's business. `program` is opaque to the scheduler: a world that
-    runs real programs keeps there what to run. Jobs of one `kind` are expected to take alike times
+    runs real programs stores there what to run. Jobs of one `kind` are expected to take alike times
     for alike tasks; one without a kind is a kind of its own. The same `submission_key` of the same
     user is the same job. All users may read the logs and results of a `public` one, those of any
     other only its user.
@@ -90,10 +92,10 @@ class Job:
 
 
 class RunId(NamedTuple):
-    """Names one run of a task everywhere: commands, events, executors, logs and files.
+    """The identity of one run of a task in commands, events, executors, logs and files.
 
     `attempt` counts the runs of a task from 1. Neither job ids nor attempts are ever reused, so a
-    RunId names the same run for ever, whatever code reads it.
+    RunId identifies the same run forever, in every release.
     """
 
     job: str
@@ -115,7 +117,7 @@ class Queue:
 
 
 def result_id(job: str, ordinal: int, part: int | None = None) -> str:
-    """Return the shard id of the result of a job's task; of one in several parts, of that part."""
+    """Return the shard id of the result of a job's task, or of one part of it."""
     return f"{job}/{ordinal}" if part is None else f"{job}/{ordinal}.{part}"
 
 
@@ -127,7 +129,7 @@ def result_ids(job: str, ordinal: int, parts: int) -> tuple[str, ...]:
 
 
 def task_of_result(shard_id: str) -> tuple[str, int] | None:
-    """Return the job and the ordinal of the task whose result a shard is (part of), else None."""
+    """Return the job and the ordinal of the task whose result the shard belongs to, else None."""
     job, _, rest = shard_id.rpartition("/")
     if not job or shard_id.startswith("file:") or not _RESULT.fullmatch(rest):
         return None
@@ -135,6 +137,6 @@ def task_of_result(shard_id: str) -> tuple[str, int] | None:
 
 
 def part_sizes(output_bytes: int, parts: int) -> tuple[int, ...]:
-    """Return the sizes of the parts of a result that is cut evenly."""
+    """Return the sizes, in bytes, of the parts of a result that is split evenly."""
     ends = [output_bytes * part // parts for part in range(parts + 1)]
     return tuple(end - start for start, end in itertools.pairwise(ends))

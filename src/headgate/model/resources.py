@@ -1,8 +1,8 @@
-"""Resources: what nodes have and runs hold, as whole numbers, so that sums are exact.
+"""Resources: the capacity of nodes and the demand of runs, as integers, so that sums are exact.
 
 The amounts of a node are a vector over named kinds: `cpus` and custom kinds in thousandths,
-`memory` in bytes. GPUs are devices: a run holds whole ones, or a part of one: a share of it in
-thousandths, and memory of it.
+`memory` in bytes. GPUs are devices: a run holds whole ones, or a part of one: a share in
+thousandths, and some of its memory.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ WHOLE = 1000
 
 CPUS, MEMORY = 0, 1
 BASE_KINDS = ("cpus", "memory")
-"""The kinds that every node has, by their numbers; custom ones follow as they come up."""
+"""The kinds that every node has, by number; custom kinds follow in order of first use."""
 
 UNLIMITED = 1 << 62
-"""Bytes of memory of a node whose memory is not counted."""
+"""Bytes of memory of a node whose memory is unlimited."""
 
 
 def amount_of(milli: int) -> int | float:
@@ -27,12 +27,12 @@ def amount_of(milli: int) -> int | float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one run holds of its node; equal for tasks that need the same.
+    """What one run holds of its node; equal for tasks with the same needs.
 
-    Each of its `gpus` GPUs it holds whole (`gpu_milli` = WHOLE), with all of their memory, of which
-    there must be `gpu_memory_bytes`; or in part, so many thousandths: then it holds
-    `gpu_memory_bytes` of its memory, or where that is 0 the same share of it. `custom` are
-    (name, thousandths), by name.
+    The run holds each of its `gpus` GPUs whole (`gpu_milli` = WHOLE): then the GPU must have at
+    least `gpu_memory_bytes`, and the run holds all of its memory. Or it holds a part, `gpu_milli`
+    thousandths: then it holds `gpu_memory_bytes` of the GPU's memory, or, where that is 0, the same
+    share of it. `custom` are (name, thousandths), by name.
     """
 
     cpus_milli: int = 0
@@ -44,17 +44,17 @@ class Demand:
 
     @property
     def gpus_milli(self) -> int:
-        """All that it holds of GPUs, in thousandths."""
+        """Sum of the shares of all its GPUs, in thousandths."""
         return self.gpus * self.gpu_milli
 
     @property
     def in_part(self) -> bool:
-        """Whether it holds part of a GPU, of which others may hold the rest."""
+        """Whether it holds part of a GPU; other runs may hold the rest."""
         return self.gpus > 0 and self.gpu_milli < WHOLE
 
     def part_bytes(self, memory_bytes: int) -> int:
-        """Return the bytes that it holds of a GPU with so much memory, held in part.
+        """Return the bytes that it holds of a shared GPU that has `memory_bytes`.
 
-        Rounded down, so that shares of one GPU always have room together.
+        Rounded down, so that shares that add up to one GPU always fit together.
         """
         return self.gpu_memory_bytes or memory_bytes * self.gpu_milli // WHOLE

@@ -1,4 +1,4 @@
-"""Reads a job history: one row per job, in the order in which a scheduler has to take them."""
+"""Reads a job history: one row per job, in the order of submission."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SHOWN = 10  # problems of one kind in one column
 class Trace:
     """Jobs as columns of one length, in the file's order.
 
-    `job_id` is a column of integers or, as objects, of str: whichever the file has. `submit_s` and
-    `duration_s` are float64, `gpus` int64: a part of a GPU counts as a whole one.
+    `job_id` is a column of integers, or of str as objects, as in the file. `submit_s` and
+    `duration_s` are float64, in seconds; `gpus` is int64, a part of a GPU rounded up.
     """
 
     job_id: NDArray[Any]
@@ -46,8 +46,8 @@ def read_trace(path: Path) -> Trace:
     for name in table.column_names:
         column = table[name].combine_chunks()
         bad_rows = _bad_ids(column) if name == "job_id" else _bad_numbers(name, column)
-        for rows, tell in bad_rows:
-            problems += _told(f"{path}:{name}", rows, tell)
+        for rows, message in bad_rows:
+            problems += _problems(f"{path}:{name}", rows, message)
     if problems:
         raise SpecError(problems, code="bad_trace")
     submit_s, duration_s, gpus = (_as_floats(table[name]) for name in _NUMBERS)
@@ -121,7 +121,7 @@ _BadRows = Iterator[tuple[NDArray[np.intp], Callable[[int], str]]]
 
 
 def _bad_numbers(name: str, column: pa.Array) -> _BadRows:
-    """Yield, per kind of problem, its rows and what to say of one."""
+    """Yield, per kind of problem, its rows and the message for one row."""
     values = _as_floats(column)
     null = column.is_null().to_numpy(zero_copy_only=False)
     yield np.flatnonzero(null), lambda row: "is null"
@@ -155,8 +155,8 @@ def _bad_ids(column: pa.Array) -> _BadRows:
     )
 
 
-def _told(place: str, rows: NDArray[np.intp], tell: Callable[[int], str]) -> list[Problem]:
-    problems = [Problem(path=f"{place}[{row}]", problem=tell(row)) for row in rows[:_SHOWN]]
+def _problems(place: str, rows: NDArray[np.intp], message: Callable[[int], str]) -> list[Problem]:
+    problems = [Problem(path=f"{place}[{row}]", problem=message(row)) for row in rows[:_SHOWN]]
     if len(rows) > _SHOWN:
         problems.append(
             Problem(path=place, problem=f"... and {len(rows) - _SHOWN} more like these")

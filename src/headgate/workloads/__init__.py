@@ -1,1 +1,1 @@
-"""Programs that tasks run: what they are given, seven real workloads, their inputs and checks."""
+"""Programs that tasks run: their interface, seven real workloads, their inputs and checks."""

@@ -1,4 +1,4 @@
-"""How often which integer occurs: tables that are counted in parts, saved, and merged.
+"""Tables of how often each integer occurs: counted in parts, saved, and merged.
 
 A table is two arrays of equal length: the distinct integers in ascending order, and how often each
 of them occurs. It is saved as an `.npz` file with `values` and `counts`, both int64; equal tables
@@ -21,7 +21,7 @@ Integers = NDArray[np.int64]
 
 _DTYPES = {"int32": "<i4", "int64": "<i8"}
 _PIECE_VALUES = 1 << 22
-_MERGE_AT_ONCE = 16
+_MOST_TABLES = 16
 
 
 class Counts(NamedTuple):
@@ -38,7 +38,7 @@ def read_counts(path: Path) -> Counts:
 
 
 def write_counts(path: Path, table: Counts) -> None:
-    """Save a table; the file's name needs no ending."""
+    """Save a table; the file's name needs no suffix."""
     with path.open("wb") as file:
         np.savez(file, values=table.values, counts=table.counts)
 
@@ -55,11 +55,11 @@ def merge(tables: Iterable[Counts]) -> Counts:
 
 
 def merge_all(tables: Iterable[Counts]) -> Counts:
-    """Add up any number of tables, holding few of them at a time."""
+    """Add up any number of tables, with few of them in memory."""
     held: list[Counts] = []
     for table in tables:
         held.append(table)
-        if len(held) == _MERGE_AT_ONCE:
+        if len(held) == _MOST_TABLES:
             held = [merge(held)]
     return merge(held)
 

@@ -1,4 +1,4 @@
-"""Image detection: where are faces in the images?
+"""Image detection: find the faces in images.
 
 `detect` is run for each shard, `merge` once over all results. The detector is OpenCV's cascade for
 frontal faces (Viola and Jones, 2001), whose weights come inside OpenCV's package; it computes on
@@ -46,13 +46,13 @@ def read_boxes(path: Path) -> Boxes:
 
 
 def write_boxes(path: Path, table: Boxes) -> None:
-    """Save a table; the file's name needs no ending."""
+    """Save a table; the file's name needs no suffix."""
     with path.open("wb") as file:
         np.savez(file, images=np.int64(table.images), boxes=table.boxes)
 
 
 def opencv() -> Any:
-    """Return OpenCV, told to use one thread; WorldError when it is not installed."""
+    """Return OpenCV, set to use one thread; WorldError when it is not installed."""
     try:
         cv2 = importlib.import_module("cv2")
     except ImportError as error:
@@ -62,7 +62,7 @@ def opencv() -> Any:
 
 
 def missing(what: str) -> WorldError:
-    """Return the error for a package of the extra `vision` that is not there."""
+    """Return the error for a package of the extra `vision` that is not installed."""
     return WorldError(f"{what} is not installed here; pip install 'headgate[vision]'")
 
 

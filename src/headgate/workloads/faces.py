@@ -30,7 +30,7 @@ def write_images(path: Path, images: int, seed: int) -> Boxes:
     """Write JPEG files, each padded to `RECORD_BYTES`, and return where their faces are.
 
     Grey, 320 x 240, with up to two faces side by side, each of them 48 to 96 pixels wide.
-    WorldError when OpenCV or the photo is not there.
+    WorldError when OpenCV or the photo is not installed.
     """
     cv2 = opencv()
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Seeded inputs for each workload, of any size: written in pieces, never whole in memory."""
+"""Seeded inputs for each workload, of any size: written in pieces to bound memory."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _MOST_DIMS = 2_500
 _MOST_CLUSTERS = 64
 _VECTORS_PER_CLUSTER = 16
 _ITERATIONS = 10
-_SPREAD = 0.5  # of vectors about their cluster's middle, where middles are spread by 1
+_SPREAD = 0.5  # standard deviation of vectors in a cluster; that of the cluster means is 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """The files of one workload's data, by the name its tasks give them, and its parameters.
+    """The files of one workload's data, by the names that its job file uses, and its parameters.
 
-    Files may be cut only at multiples of `line_bytes`. `truth` is what no program could work out
-    anew and `verify` needs: for `detection`, where the faces are.
+    Files may be cut only at multiples of `line_bytes`. `truth` is what `verify` needs and no
+    program could recompute: for `detection`, the places of the faces.
     """
 
     workload: str
@@ -44,20 +44,20 @@ class Inputs:
     truth: Path | None = None
 
     def shard_bytes(self, shards: int) -> int:
-        """Return the least size of shards that cuts each file into at most so many."""
+        """Return the least shard size, in bytes, that cuts each file into at most `shards`."""
         lines = max(path.stat().st_size for path in self.files.values()) // self.line_bytes
         return max(1, -(-lines // shards)) * self.line_bytes
 
 
 def generate(workload: str, folder: Path, size_bytes: int, *, seed: int) -> Inputs:
-    """Write inputs of about that size in all, never above it, into a folder that is there.
+    """Write inputs of about `size_bytes` in all, never more, into an existing folder.
 
     `occurrence`: `ints`, int64, the squares of integers below 50,000, small ones more often.
     `primes`: `ints`, int64 below 10**8. `matmul`: `left` and `right`, float64 in [-1, 1), for a
     square product; the inner size is four times the outer, so that a block's product, which has
     the shape of the whole, is an eighth of the inputs. `sort`: `records` of printable characters.
-    `kmeans`: `vectors` about the middles of as many clusters as are looked for; from some 100 MB
-    on there are 64, in 2,500 dimensions, fewer below; verified after `params["iterations"]`.
+    `kmeans`: `vectors` around the means of `params["clusters"]` clusters: 64 in 2,500 dimensions
+    from about 100 MB on, fewer below; verified after `params["iterations"]`.
     `detection`: `images` with faces, 16 KiB each. `sparse`: `entries` of a square matrix, eight in
     each row. The same seed gives the same bytes.
     SpecError for an unknown workload or a size that holds not even one record; WorldError for
@@ -201,8 +201,8 @@ _GENERATORS: Mapping[str, tuple[int, _Generator]] = {
 def _write(
     path: Path, lines: int, draw: Callable[[range], NDArray[Any]], line_values: int = 1
 ) -> None:
-    """Write lines of so many values, as they are drawn for a range of places at a time."""
-    at_once = max(1, _PIECE_VALUES // line_values)
+    """Write lines of `line_values` values, drawn in pieces by `draw` for a range of lines."""
+    step = max(1, _PIECE_VALUES // line_values)
     with path.open("wb") as file:
-        for start in range(0, lines, at_once):
-            file.write(draw(range(start, min(start + at_once, lines))).tobytes())
+        for start in range(0, lines, step):
+            file.write(draw(range(start, min(start + step, lines))).tobytes())

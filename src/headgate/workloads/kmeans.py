@@ -6,7 +6,7 @@ reads a shard and, from the second iteration on, the centroids that the update b
 Shards are raw little-endian float32, vector by vector. Centroids are an `.npy` file, float64 of
 shape (clusters, dims). A partial result is an `.npz` file with `sums` and `centroids` of that
 shape and `counts`, int64, one per cluster. Distances and sums are worked out in float64, so that
-neither the cutting into shards nor a GPU changes who is nearest.
+neither the cutting into shards nor a GPU changes which centroid is nearest.
 
 The parameters `dims` and `clusters` give the shape. Those of the first iteration start from
 `first_centroids`, which needs the parameter `seed` and no look at the data: each task, whatever
@@ -33,8 +33,8 @@ _PIECE_VALUES = 1 << 22
 def first_centroids(seed: int, clusters: int, dims: int) -> Vectors:
     """Return directions drawn at random, as unit vectors.
 
-    They are all equally long, so the nearest to a vector is the one whose direction is most like
-    its own, however large the data are: data about the origin are dealt out to all clusters.
+    All are of length 1, so the one nearest to a vector is the one with the most similar direction,
+    at any scale: data around the origin are spread over all clusters.
     """
     rng = np.random.default_rng((seed, clusters, dims))
     drawn = rng.standard_normal((clusters, dims))
@@ -53,7 +53,7 @@ def assign(task: TaskContext) -> None:
     sums, counts = np.zeros_like(centroids), np.zeros(clusters, np.int64)
     for piece in _pieces(task.shards[0], dims):
         vectors = from_numpy(module, piece)
-        scores = half_squares - vectors @ centres.T  # half the squared distance, less |vector|^2/2
+        scores = half_squares - vectors @ centres.T  # half the squared distance, minus |vector|^2/2
         mine = scores.argmin(1)[:, None] == places[None, :]
         member = module.where(mine, module.ones_like(scores), module.zeros_like(scores))
         sums += to_numpy(member.T @ vectors)
@@ -64,7 +64,7 @@ def assign(task: TaskContext) -> None:
 
 
 def update(task: TaskContext) -> None:
-    """Write the means of what was assigned; a centroid to which nothing was stays as it was.
+    """Write the means of the assigned vectors; a centroid without any is unchanged.
 
     SpecError for partial results that do not start from the same centroids.
     """
@@ -98,7 +98,7 @@ def _centroids(task: TaskContext) -> Vectors:
 
 def _pieces(path: Path, dims: int) -> Iterator[Vectors]:
     whole_records(path, 4 * dims, f"vectors of {dims} float32")
-    at_once = max(1, _PIECE_VALUES // dims) * dims
+    count = max(1, _PIECE_VALUES // dims) * dims
     with path.open("rb") as file:
-        while (piece := np.fromfile(file, "<f4", at_once)).size:
+        while (piece := np.fromfile(file, "<f4", count)).size:
             yield piece.astype(np.float64).reshape(-1, dims)

@@ -1,9 +1,9 @@
 """Matrix product by blocks: C = A B, with A cut into blocks of columns and B into blocks of rows.
 
-`multiply` is run for each pair of blocks k and gives the product of the two, a matrix of C's shape,
-as strips of rows when its result has several parts. Then as many `add_strips` as there are parts
-each add one strip of all products; or, of products in one part, any number of `add` each read all
-of them and add a strip. C is the strips, one below the other.
+`multiply` is run for each pair of blocks k and writes their product, a matrix of C's shape, as
+strips of rows when its result has several parts. Then one `add_strips` per part adds that strip of
+all products; or, of products in one part, any number of `add` each read all of them and add one
+strip. C is the strips, one below the other.
 
 Blocks are `.npy` files, or raw little-endian numbers: A column by column, B row by row, so that
 cutting each file at whole columns or rows cuts it into the blocks. Results are `.npy` files.

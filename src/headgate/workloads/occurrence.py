@@ -1,4 +1,4 @@
-"""Sparse-integer occurrence: how often does which integer occur in the data?
+"""Sparse-integer occurrence: how often each integer occurs in the data.
 
 `count` is run for each shard, `merge` once over all results. Shards are raw integers (see
 `counts.integers_of`), results are tables (see `counts`).

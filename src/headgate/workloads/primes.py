@@ -1,4 +1,4 @@
-"""Prime test: which integers of the data are prime, and how often does each of them occur?
+"""Prime test: which integers of the data are prime, and how often each of them occurs.
 
 `find` is run for each shard, `merge` once over all results. Shards are raw integers (see
 `counts.integers_of`), results are tables of the primes alone (see `counts`).
@@ -70,7 +70,7 @@ def merge(task: TaskContext) -> None:
 
 
 def is_prime(module: Any, numbers: Any) -> Any:
-    """Say of each int64 up to `LARGEST` whether it is prime: trial division, then Miller-Rabin."""
+    """Return whether each int64 up to `LARGEST` is prime: trial division, then Miller-Rabin."""
     prime = numbers > 1
     for divisor in _SMALL_PRIMES:
         prime &= (numbers % divisor != 0) | (numbers == divisor)
@@ -80,7 +80,7 @@ def is_prime(module: Any, numbers: Any) -> Any:
 
 
 def _miller_rabin(module: Any, odd: Any) -> Any:
-    """Decide for odd integers above the bases: odd - 1 = rest * 2**twos."""
+    """Return whether odd integers above the bases are prime: odd - 1 = rest * 2**twos."""
     rest, twos = odd - 1, module.zeros_like(odd)
     for _ in range(_BITS):
         even = rest % 2 == 0

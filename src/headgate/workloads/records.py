@@ -1,4 +1,4 @@
-"""What the programs share: records of one size, parameters that must be there, results in parts."""
+"""Helpers of the programs: records of one size, required parameters, results in parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.workloads.task import TaskContext
 
 
 def wrong(path: str, problem: str, hint: str = "") -> SpecError:
-    """Return the error that says one thing."""
+    """Return an error with one problem."""
     return SpecError([Problem(path=path, problem=problem, hint=hint)])
 
 
@@ -24,7 +24,7 @@ def whole_number(params: Mapping[str, Any], name: str, *, least: int = 1) -> int
 
 
 def whole_records(path: Path, record_bytes: int, what: str) -> int:
-    """Return how many records a shard holds; SpecError when it ends inside one."""
+    """Return the number of records of a shard; SpecError when it ends inside one."""
     records, rest = divmod(path.stat().st_size, record_bytes)
     if rest:
         raise wrong(
@@ -36,5 +36,5 @@ def whole_records(path: Path, record_bytes: int, what: str) -> int:
 
 
 def parts_of(task: TaskContext) -> tuple[Path, ...]:
-    """Return the files that make up the task's result, in order: often just one."""
+    """Return the files of the task's result, in order: one, or one per part."""
     return task.outputs or (task.output,)

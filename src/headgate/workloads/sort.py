@@ -1,4 +1,4 @@
-"""String sort: records of 20 bytes by their first 4 characters, those of equal keys in their order.
+"""String sort: records of 20 bytes by their first 4 characters, stably.
 
 `sort_part` is run for each shard and cuts its sorted records into ranges of keys, one per part of
 its result; `merge_range` is run once per range and merges that part of all results. The ranges, one
@@ -25,7 +25,7 @@ KEY_CHARACTERS = 4
 Records = NDArray[np.void]
 
 _KEYED = np.dtype([("key", ">u4"), ("rest", "V16")])
-_PLACE_BITS = 31  # with the 32 bits of a key they fill an int64 but for its sign
+_PLACE_BITS = 31  # with the 32 bits of a key: 63 bits, which fit in an int64
 
 
 def sort_part(task: TaskContext) -> None:
@@ -49,9 +49,9 @@ def sort_part(task: TaskContext) -> None:
 
 
 def merge_range(task: TaskContext) -> None:
-    """Merge sorted files; records of equal keys stay in the order of the files. On the CPU."""
+    """Merge sorted files stably, in the order of the files; on the CPU."""
     records = _read(task.shards)
-    order = np.argsort(_keys(records), kind="stable")  # takes runs as they are and merges them
+    order = np.argsort(_keys(records), kind="stable")  # Timsort: merges the sorted runs
     _write(task.output, records[order])
     print(f"{records.size} records of {len(task.shards)} files")
 
@@ -78,7 +78,7 @@ def _character(params: Mapping[str, Any], name: str, default: str) -> int:
 
 
 def _stable_order(module: Any, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the places of the records in order; places make keys distinct, so any sort will do."""
+    """Return the indices that sort the keys stably; indices make keys distinct for any sort."""
     numbered = keys << _PLACE_BITS | np.arange(keys.size, dtype=np.int64)
     return to_numpy(from_numpy(module, numbered).argsort())
 

@@ -1,7 +1,7 @@
 """Sparse matrix times vector: y = A x, with A cut into shards of entries.
 
-`multiply` is run for each shard and gives what its entries add to y; `add` adds that up, on the
-CPU. Shards are raw records of 16 bytes: row (int32), column (int32), value (float64), all
+`multiply` is run for each shard and writes the contribution of its entries to y; `add` sums these,
+on the CPU. Shards are raw records of 16 bytes: row (int32), column (int32), value (float64), all
 little-endian; entries at the same place add up. Results are `.npy` files, float64, one number per
 row of A.
 

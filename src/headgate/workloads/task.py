@@ -1,4 +1,4 @@
-"""What a task's function is given, and how it is found and gets its arrays."""
+"""The interface of a task's function: its context, its lookup by name, and its arrays."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _log = logging.getLogger(__name__)
 class TaskContext:
     """One run of one task: what it reads, where its result goes, and which GPUs it holds.
 
-    `index` of `count` is the task's place in its stage. `shards` are the files to read: the task's
-    shards, or for a stage that follows another the results of all its tasks, in order. `output` is
-    where the result file must be when the function returns; it does not exist before. A result in
-    several parts is written to `outputs` instead, one file per part. `gpus` are
-    the node's GPUs that this run holds, which the process sees as devices 0, 1, ...; empty for a
-    task on CPU slots. A run may be repeated, so it must not change anything but `output` and what
-    lies in `checkpoint`, a directory of the task's own where earlier runs may have saved something;
-    it is there for tasks whose job asks for one.
+    `index` of `count` is the task's position in its stage. `shards` are the files to read: the
+    task's shards, or for a stage that follows another the results of all its tasks, in order.
+    `output` is the path of the result file that the function must write; it does not exist before.
+    A result in several parts is written to `outputs` instead, one file per part. `gpus` are the
+    node's GPUs that this run holds, which the process sees as devices 0, 1, ...; empty for a task
+    on CPU slots. A run may be repeated, so it must change nothing but `output` and the files in
+    `checkpoint`, a directory of the task's own in which earlier runs may have saved their progress;
+    it is None for tasks whose job does not ask for one.
     """
 
     index: int
@@ -46,7 +46,7 @@ TaskFunction = Callable[[TaskContext], None]
 
 
 def resolve(name: str) -> TaskFunction:
-    """Return the function that `module:function` names; SpecError says what of it is wrong."""
+    """Return the function named `module:function`; SpecError reports why it cannot be loaded."""
     module_name, colon, attribute = name.partition(":")
     if not (colon and module_name and attribute):
         raise _unresolved(name, "is not of the form 'module:function'")
@@ -81,8 +81,8 @@ def array_module(task: TaskContext) -> Any:
     """Return the module whose arrays the task computes with: CuPy, else torch, else NumPy.
 
     CuPy and torch are taken only by a task that holds a GPU, when they are installed and see a
-    device. What the three have in common is small: the operators, `where`, `zeros_like` and
-    `ones_like`; the helpers of this module cover the rest.
+    device. The three share the operators, `where`, `zeros_like` and `ones_like`; the helpers of
+    this module cover the rest.
     """
     if task.gpus:
         for name, sees_device in (("cupy", _cupy_sees_device), ("torch", _torch_sees_device)):

@@ -1,4 +1,4 @@
-"""Is a finished result right? Computed anew from the inputs, in plain NumPy, another way.
+"""Verification of a finished result: recomputed from the inputs, in plain NumPy, independently.
 
 Needs memory for the inputs, and for primes a byte for every odd number up to the largest.
 """
@@ -23,7 +23,7 @@ _MEANS_DIFFER = 1e-9  # of the data's largest number
 
 
 def verify(inputs: Inputs, results: Sequence[Path]) -> str:
-    """Return what is wrong with a workload's result files (in order), or "" when they are right.
+    """Return what is wrong with a workload's result files (in order), "" when they are correct.
 
     Tables and sorted records must be equal; a matrix product may differ from NumPy's by twice the
     bound on rounding of one sum of K products: 2 K eps |row of A| |column of B|; a sparse one
@@ -78,7 +78,7 @@ def _verify_sparse(inputs: Inputs, results: Sequence[Path]) -> str:
 
 
 def _verify_means(inputs: Inputs, results: Sequence[Path]) -> str:
-    """Lloyd's iterations over all vectors at once."""
+    """Check against Lloyd's iterations over all vectors together."""
     dims, clusters, seed = (inputs.params[name] for name in ("dims", "clusters", "seed"))
     vectors = np.fromfile(inputs.files["vectors"], "<f4").reshape(-1, dims).astype(np.float64)
     means = kmeans.first_centroids(seed, clusters, dims)
@@ -91,7 +91,7 @@ def _verify_means(inputs: Inputs, results: Sequence[Path]) -> str:
 
 
 def _far(found: NDArray[Any], right: NDArray[Any], bound: NDArray[Any]) -> str:
-    """Say which elements differ by more than their bound; NaN does."""
+    """Return which elements differ by more than their bound; NaN does."""
     if found.shape != right.shape:
         return f"a result of shape {found.shape}, {right.shape} is right"
     error = np.abs(found - right)
@@ -102,7 +102,7 @@ def _far(found: NDArray[Any], right: NDArray[Any], bound: NDArray[Any]) -> str:
 
 
 def _verify_order(inputs: Inputs, results: Sequence[Path]) -> str:
-    """Python's own sort, which is stable, by the keys as bytes."""
+    """Check against Python's sort, which is stable, by the keys as bytes."""
     data = inputs.files["records"].read_bytes()
     size = sort.RECORD_BYTES
     records = [data[start : start + size] for start in range(0, len(data), size)]
@@ -143,7 +143,7 @@ def _verify_faces(inputs: Inputs, results: Sequence[Path]) -> str:
 
 
 def _same_face(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Say whether two boxes of one image mean the same face."""
+    """Return whether two boxes of one image mark the same face."""
     sides = [
         min(one[start] + one[size], other[start] + other[size]) - max(one[start], other[start])
         for start, size in ((1, 3), (2, 4))
@@ -153,9 +153,9 @@ def _same_face(one: Sequence[int], other: Sequence[int]) -> bool:
 
 
 def _sieved(integers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Say of each integer whether it is prime, by a sieve of Eratosthenes over the odd numbers."""
+    """Return whether each integer is prime, by a sieve of Eratosthenes over the odd numbers."""
     largest = int(integers.max(initial=2))
-    odd_is_prime = np.ones(largest // 2 + 1, np.bool_)  # place i stands for 2 i + 1
+    odd_is_prime = np.ones(largest // 2 + 1, np.bool_)  # index i represents 2 i + 1
     odd_is_prime[0] = False
     for factor in range(3, int(largest**0.5) + 2, 2):
         if odd_is_prime[factor // 2]:

@@ -11,7 +11,7 @@ namespace nb = nanobind;
 namespace headgate::base {
 namespace {
 
-// Call `act` with a number of so many bytes.
+// Calls `act` with an integer of this many bytes.
 template <class Act>
 void with_item(std::size_t bytes, Act act) {
     switch (bytes) {
@@ -22,7 +22,7 @@ void with_item(std::size_t bytes, Act act) {
     }
 }
 
-// The item in a row of some pages; the one that holds it is open.
+// The item in a row; its page must be open.
 template <class Item>
 Item item_of(const char* const* data, std::int64_t row, int shift) {
     const std::int64_t within = (std::int64_t{1} << shift) - 1;

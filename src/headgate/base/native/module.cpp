@@ -1,5 +1,5 @@
-// The Python module headgate.base._native: reading columns, orders of whole numbers, the least of
-// groups, numbers by row.
+// The Python module headgate.base._native: reading columns, sorting integers, minima of groups,
+// numbers by row.
 #include <nanobind/nanobind.h>
 
 #include <cstdint>

@@ -21,7 +21,7 @@ std::uint64_t above(std::int64_t value, std::int64_t least) {
     return static_cast<std::uint64_t>(value) - static_cast<std::uint64_t>(least);
 }
 
-// Sort by one digit, stably.
+// Sorts by one digit, stably.
 void pass(const std::vector<Keyed>& from, std::vector<Keyed>& to, int shift) {
     std::array<std::size_t, kDigits> begin{};
     for (const Keyed& each : from) ++begin[(each.key >> shift) % kDigits];
@@ -30,7 +30,7 @@ void pass(const std::vector<Keyed>& from, std::vector<Keyed>& to, int shift) {
     for (const Keyed& each : from) to[begin[(each.key >> shift) % kDigits]++] = each;
 }
 
-// Values less the least of them, in order: a radix sort, as many passes as they have digits.
+// The values less their minimum, sorted: a radix sort, with a pass per digit.
 std::vector<Keyed> sorted(Numbers values) {
     if (values.empty()) return {};
     const auto [least, most] = std::minmax_element(values.begin(), values.end());
@@ -76,7 +76,7 @@ std::vector<std::int64_t> least_of_each(Numbers group, Numbers value, std::int64
         if (group[i] < 0 || group[i] >= groups) {
             throw std::invalid_argument("there is no such group");
         }
-        least[static_cast<std::size_t>(group[i])] = value[i];  // any one: `otherwise` may be less
+        least[static_cast<std::size_t>(group[i])] = value[i];  // any value of the group: `otherwise` may be less
     }
     for (std::size_t i = 0; i < group.size(); ++i) {
         std::int64_t& held = least[static_cast<std::size_t>(group[i])];

@@ -9,7 +9,7 @@
 
 namespace headgate::base {
 
-// The bytes of a Python object, as long as this is there.
+// A view of the bytes of a Python object, valid as long as this lives.
 class Bytes {
 public:
     Bytes(PyObject* object, int flags) {
@@ -28,7 +28,7 @@ private:
     Py_buffer buffer_;
 };
 
-// The pages of a column; what is read of them is opened first.
+// The pages of a column; a page must be opened before it is read.
 class Pages {
 public:
     explicit Pages(nanobind::tuple pages)
@@ -36,7 +36,7 @@ public:
 
     PyObject* object(std::size_t page) const { return pages_[page].ptr(); }
 
-    // By page; of one that was never opened, null.
+    // By page; null for one that was never opened.
     const char* const* data() const { return data_.data(); }
 
     void open(std::size_t page) {

@@ -16,7 +16,7 @@ std::vector<std::int64_t> RowMap::get(Numbers rows) const {
     std::vector<std::int64_t> found(rows.size());
     const auto first = static_cast<std::uint64_t>(first_);
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        // A row before the first one is far behind the last one, too.
+        // A row before the first one wraps around, far beyond the last one.
         const std::uint64_t at = static_cast<std::uint64_t>(rows[i]) - first;
         found[i] = at < numbers_.size() ? numbers_[at] : nothing_;
     }
@@ -45,8 +45,8 @@ void RowMap::add(Numbers rows, std::int64_t number) {
     for (const std::int64_t row : rows) at(row) += number;
 }
 
-// Make room for rows. In front it grows by half at least, so that numbers move rarely; at the end
-// the vector sees to that.
+// Makes room for rows. In front it grows by half at least, so that numbers move rarely; at the end
+// the vector does so itself.
 void RowMap::hold(Numbers rows) {
     if (rows.empty()) return;
     const auto [least, most] = std::minmax_element(rows.begin(), rows.end());

@@ -1,4 +1,4 @@
-// Numbers by row, where rows are few of many.
+// A map from rows to integers for a narrow range of rows.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class RowMap {
 public:
     using Numbers = std::span<const std::int64_t>;
 
-    // Rows that were never given a number have `nothing`.
+    // Rows that were never set have `nothing`.
     explicit RowMap(std::int64_t nothing) : nothing_(nothing) {}
 
     std::vector<std::int64_t> get(Numbers rows) const;
@@ -23,7 +23,7 @@ public:
     void set(Numbers rows, Numbers numbers);
     void set(Numbers rows, std::int64_t number);
 
-    // Of equal rows each one counts.
+    // A row may be given several times; each one counts.
     void add(Numbers rows, Numbers numbers);
     void add(Numbers rows, std::int64_t number);
 

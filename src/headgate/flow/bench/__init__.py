@@ -1,1 +1,1 @@
-"""Measurements of the flow core: seeded instances, GPU classes, our solver and its peers."""
+"""Measurements of the flow core: seeded instances, GPU classes, Headgate's solver and its peers."""

@@ -98,7 +98,7 @@ def _table(report: Report) -> Table:
         ("ours, cold", report.cold_ms),
         ("  of it, building", report.build_ms),
         ("ours, a warm round", report.warm_ms),
-        ("  with all shares anew", report.warm_recomputed_ms),
+        ("  with all shares reset", report.warm_recomputed_ms),
         ("OR-tools, cold", report.ortools_cold_ms),
         ("  of it, its solve()", report.ortools_solve_ms),
         (f"{lemon}, cold", report.lemon_ms),

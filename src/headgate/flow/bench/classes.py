@@ -18,7 +18,7 @@ class Wants:
     """What tasks accept, `[tasks]` each.
 
     `accepts` is a set of classes as bits; `home` is the one of them in whose fair share the task
-    counts, so that what all jobs are due is never more than the GPUs they can use.
+    counts, so that the shares of all jobs never exceed the GPUs that they can use.
     """
 
     accepts: Ints

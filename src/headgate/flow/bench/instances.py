@@ -21,7 +21,7 @@ from headgate.flow.bench.structure import Structure, Tasks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How large a cluster is, and how many tasks each job has waiting under the load `base`."""
+    """The size of a cluster, and the number of waiting tasks per job under the load `base`."""
 
     nodes: int
     gpus: int
@@ -44,10 +44,13 @@ LOADS: Mapping[str, float | None] = MappingProxyType(
 )
 """Waiting tasks for each free GPU; with None, as many as the size says."""
 
-_FREE = 0.8  # chance of a GPU to be free
+_FREE = 0.8  # probability that a GPU is free
 _DISK, _RACK, _CROSS = 2_000.0, 1_250.0, 250.0  # bytes per microsecond
 _LEAST_BLOCK, _LARGEST_BLOCK = 1e8, 3e9  # bytes, log-uniform between them
-_WAIT_US, _LONGEST_WAIT_US = 60_000_000, 10_000_000  # dearer than any transfer; who waited, more
+_WAIT_US, _LONGEST_WAIT_US = (
+    60_000_000,
+    10_000_000,
+)  # above any transfer; plus time waited
 _SKEW = 0.6  # of the sizes of jobs, log-normal
 
 

@@ -1,7 +1,7 @@
-"""A structure as a laminar forest: places within places, and options of units.
+"""A structure as a laminar forest: nested places, and options of units.
 
 With one GPU class: hub -> rack -> node. With more: root -> hub of a class -> the nodes of that
-class in a rack -> node. Pools stand beside the tree, one per job. A unit that accepts all classes
+class in a rack -> node. Pools are beside the tree, one per job. A unit that accepts all classes
 has one option at the root, any other one at the hub of each class it accepts; all have one for each
 accepted class in a rack with their data, and those at nodes of accepted classes. So every unit can
 reach the nodes it accepts, at the same costs as if it had an option for each.
@@ -37,7 +37,7 @@ class Forest:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Options:
-    """What units may take: `place` at `cost`, from `offsets[u]` up to `offsets[u + 1]`."""
+    """Options of units in CSR form: `place` at `cost`, from `offsets[u]` up to `offsets[u + 1]`."""
 
     offsets: Ints
     place: Ints
@@ -90,7 +90,7 @@ class _Sets:
     member: Ints
 
     def spread(self, bits: Ints) -> tuple[Ints, Ints]:
-        """Return how many members each of these sets has, and all of them in turn."""
+        """Return the number of members of each of these sets, and all members, set by set."""
         counts = self.size[bits]
         ahead = np.cumsum(counts) - counts
         which = np.repeat(self.first[bits] - ahead, counts)
@@ -100,7 +100,7 @@ class _Sets:
 
 @cache
 def _sets(count: int, *, whole: bool) -> _Sets:
-    """Return the sets of so many classes; with `whole`, that of all has the member `count` only."""
+    """Return the sets of `count` classes; with `whole`, the full set has the one member `count`."""
     members = [[c for c in range(count) if bits >> c & 1] for bits in range(1 << count)]
     if whole:
         members[-1] = [count]
@@ -113,7 +113,7 @@ def _data_by_class(places: Forest, classes: Classes, tasks: Tasks, wants: Wants)
     """Return the options at nodes and racks with a task's data, as far as it accepts them."""
     nodes, count = places.racks, classes.count
     racks = (places.hubs - nodes) // count
-    # What is there, as a set of classes; and the place that class 0 has, or would have.
+    # The classes of each place as a set; and the place that class 0 has, or would have.
     there = np.zeros(nodes + racks, np.int64)
     there[:nodes] = 1 << classes.of_node
     np.bitwise_or.at(there, nodes + (places.parent[:nodes] - nodes) // count, there[:nodes])
@@ -134,6 +134,6 @@ def _data_by_class(places: Forest, classes: Classes, tasks: Tasks, wants: Wants)
 
 def _hubs(places: Forest, classes: Classes, tasks: Tasks, wants: Wants) -> OptionsPart:
     """Return the options at the root, or at the hubs of accepted classes."""
-    # The root stands behind the hubs, as if it were that of one class more.
+    # The root follows the hubs, as if it were the hub of one class more.
     counts, of_class = _sets(classes.count, whole=True).spread(wants.accepts)
     return OptionsPart(counts, places.hubs + of_class, np.repeat(tasks.cluster_cost, counts))

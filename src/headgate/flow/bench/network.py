@@ -1,4 +1,4 @@
-"""The network that a laminar forest stands for, as the solvers of others take it."""
+"""The network equivalent to a laminar forest, in the form that other solvers read."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def arcs(places: Forest, choice: Options) -> Arcs:
 
 
 def _holds(places: Forest) -> Ints:
-    """Return how many units fit into each place."""
+    """Return the number of units that each place can hold."""
     holds = places.capacity.copy()
     levels = [(0, places.racks), (places.racks, places.hubs), (places.hubs, places.root)]
     for first, end in levels:  # children before parents

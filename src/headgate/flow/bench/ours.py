@@ -1,4 +1,4 @@
-"""Our solver, measured: cold, and warm round after round, each round with its certificate."""
+"""Measurement of Headgate's solver: cold, and warm round after round, each with a certificate."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from headgate.flow.bench.laminar import Forest, Options, options
 from headgate.flow.bench.problem import Problem, Source, read_problem
 
 _LEAST_ROUNDS, _MOST_ROUNDS, _ENOUGH_MS = 9, 99, 5_000
-REFUSED = 2  # exit code for an instance that the solver does not take
+REFUSED = 2  # exit code for an instance that the solver rejects
 _PART = 0.01  # of the placed tasks ends in a round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ours:
-    """What was measured; times are medians. Warm times are None where no task was placed.
+    """The measurements; times are medians. Warm times are None where no task was placed.
 
-    `cold_ms` is `build_ms` (the laminar form, by NumPy) and what the solver takes from there.
+    `cold_ms` is `build_ms` (the laminar form, by NumPy) plus the time of the solver.
     """
 
     cold_ms: float
@@ -45,7 +45,7 @@ class Ours:
 
 
 def measure(source: Source) -> Ours:
-    """Measure our solver; in a process of its own, so that its memory is its own."""
+    """Measure the solver; runs in a separate process, so that its memory can be measured."""
     problem = read_problem(source)
     start_mb = _rss_mb()
     places, choice = problem.build()
@@ -80,7 +80,7 @@ def measure(source: Source) -> Ours:
 
 
 def _cold(problem: Problem) -> tuple[float, float]:
-    """Return how long all takes from the structure's arrays to the solution, and the building."""
+    """Return the time from the structure's arrays to the solution, and that of building alone."""
     started = now_ms()
     places, choice = problem.build()
     built = now_ms()
@@ -92,7 +92,7 @@ def _cold(problem: Problem) -> tuple[float, float]:
 
 
 def _played(play: Callable[[], float]) -> list[float]:
-    """Return the milliseconds of rounds: many, or as many as there is time for, but not few."""
+    """Return the milliseconds of rounds: as many as fit into the time limit, at least a few."""
     ends, taken = now_ms() + _ENOUGH_MS, [play() for _ in range(_LEAST_ROUNDS)]
     while len(taken) < _MOST_ROUNDS and now_ms() < ends:
         taken.append(play())
@@ -100,10 +100,10 @@ def _played(play: Callable[[], float]) -> list[float]:
 
 
 class _Rounds:
-    """Tasks that end and arrive, round after round, in a solver that stays warm.
+    """Rounds of tasks that end and arrive, in a solver that stays warm.
 
-    A task that arrives takes the place of one that ended, and accepts the classes that that one
-    accepted. `_row[u]` is the row of unit u in `_known`: the first tasks, then the arrivals.
+    A task that arrives replaces one that ended, and accepts the same classes. `_row[u]` is the row
+    of unit u in `_known`: the first tasks, then the arrivals.
     """
 
     def __init__(
@@ -145,13 +145,13 @@ class _Rounds:
         nth = np.arange(changes) - np.searchsorted(job, job) + self._next[job]
         np.add.at(self._next, job, 1)
         some = self._of_job[job] > 0
-        rows = self._row[ended]  # where no task of the job arrives ever, its like comes again
+        rows = self._row[ended]  # a job without arrivals gets a copy of the task that ended
         cycle = nth[some] % self._of_job[job[some]]
         rows[some] = self._arrival[self._before_job[job[some]] + cycle]
         return self._play(ended, rows, recompute=False)
 
     def any_jobs(self, changes: int) -> float:
-        """Play a round in which any tasks arrive and all shares are set anew."""
+        """Play a round in which any tasks arrive and all shares are reset."""
         ended = self._rng.choice(self._placed(), changes, replace=False)
         rows = self._rng.choice(self._arrival, changes)
         return self._play(ended, rows, recompute=True)
@@ -213,9 +213,9 @@ class _Rounds:
 
 @dataclass(slots=True, kw_only=True)
 class _Memory:
-    """The most memory the process held while it built and solved, not while it checked.
+    """Peak memory of the process while it built and solved, without the checks.
 
-    `solver_mb` is what it held after the cold solve, and what warm rounds have added.
+    `solver_mb` is the memory held after the cold solve, plus what warm rounds have added.
     """
 
     peak_mb: float
@@ -227,13 +227,13 @@ class _Memory:
 
 
 def _rss_mb() -> float:
-    """Return what the process holds now."""
+    """Return the resident memory of the process, in MB."""
     return float(psutil.Process().memory_info().rss) / (1 << 20)
 
 
 def _high_water_mb() -> float:
-    """Return the most the process ever held; where no kernel tells, what it holds now."""
-    # Not `ru_maxrss`: that of a new process begins with what its parent held.
+    """Return the peak memory of the process, in MB; the current one where that is unknown."""
+    # Not `ru_maxrss`: in a new process it starts with the parent's peak.
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""The same problems given to others: OR-tools, and LEMON where its headers are installed."""
+"""The same problems solved by OR-tools, and by LEMON where its headers are installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEADER = "#include <lemon/network_simplex.h>\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrTools:
-    """What OR-tools takes: from the structure's arrays, `solve()` alone, and its optimum."""
+    """Times of OR-tools, in ms: from the structure's arrays, and `solve()` alone; its optimum."""
 
     cold_ms: float
     solve_ms: float
@@ -32,7 +32,7 @@ class OrTools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lemon:
-    """What LEMON's faster algorithm takes, from the network's arrays in memory to the solution."""
+    """Time of LEMON's faster algorithm, in ms, from arrays in memory to the solution."""
 
     cold_ms: float
     algorithm: str
@@ -105,7 +105,7 @@ def _run_lemon(path: Path, algorithm: str, limit_s: float) -> Lemon | None:
 
 
 def _compiled() -> bool:
-    """Return whether the program is there, compiled from the source as it is."""
+    """Return whether the program exists, compiled from the current source."""
     compiler = shutil.which("g++")
     if compiler is None or not _SOURCE.exists():
         return False

@@ -1,4 +1,4 @@
-"""What all solvers of one measurement are given: a structure, its classes, and the shares."""
+"""The input of all solvers of one measurement: a structure, its classes, and the shares."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from headgate.flow.bench.structure import Structure, load
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a problem comes from: a file, and the seed that draws its classes."""
+    """The source of a problem: a file, and the seed of its classes."""
 
     path: Path
     classes: int
     seed: int
 
     def as_arguments(self) -> list[str]:
-        """Return the source as words of a command line."""
+        """Return the source as command-line arguments."""
         return [str(self.path), str(self.classes), str(self.seed)]
 
     @staticmethod
     def from_arguments(words: list[str]) -> Source:
-        """Return the source that such words mean."""
+        """Return the source of such arguments."""
         path, classes, seed = words
         return Source(path=Path(path), classes=int(classes), seed=int(seed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Problem:
-    """A structure, what its tasks accept, and how many of each job may wait."""
+    """A structure, the classes that its tasks accept, and how many tasks per job may wait."""
 
     structure: Structure
     classes: Classes
@@ -48,10 +48,10 @@ class Problem:
 
 
 def problem_of(structure: Structure, classes: int, seed: int) -> Problem:
-    """Return the problem with so many classes.
+    """Return the problem with `classes` classes.
 
-    With one, shares are the structure's own; with more they are dealt out anew, class by class, for
-    a job can use no share of GPUs that its tasks do not accept.
+    With one, shares are the structure's own; with more they are recomputed class by class,
+    since a job cannot use a share of GPUs that its tasks do not accept.
     """
     rng = np.random.default_rng([seed, classes])
     drawn = draw_classes(rng, structure, classes)

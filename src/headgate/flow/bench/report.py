@@ -1,4 +1,4 @@
-"""One instance measured whole: ours and the peers, one after the other, and whether all agree."""
+"""One instance measured: Headgate's solver and its peers, and whether their optima agree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.flow.bench.problem import Problem, Source, read_problem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """Broken conditions of all solves, and the largest gap of any."""
+    """Violated conditions of all solves, and the largest gap of any."""
 
     violations: int
     gap: int
@@ -53,7 +53,7 @@ class Report:
     instance: dict[str, int]
 
     def disagreements(self) -> list[str]:
-        """Return what is wrong: optima that differ, conditions of optimality that are broken."""
+        """Return the problems found: optima that differ, violated optimality conditions."""
         found = [
             f"the optimum is {self.optimal_cost}, but {peer} found {cost}"
             for peer, cost in (("OR-tools", self.ortools_cost), ("LEMON", self.lemon_cost))
@@ -111,7 +111,7 @@ def measure(source: Source, lemon_limit_s: float) -> Report:
 
 
 def _apart(source: Source) -> Ours:
-    """Return what our solver measures in a new process, which knows no peer."""
+    """Return the measurements of Headgate's solver in a new process, without the peers."""
     ended = subprocess.run(
         [sys.executable, "-m", Ours.__module__, *source.as_arguments()],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Max-min fair shares in whole GPUs, for a bench that sets them anew each round."""
+"""Max-min fair shares in whole GPUs, for a benchmark that recomputes them each round."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from headgate.flow import Ints
 
 
 def max_min(demand: Ints, gpus: int) -> Ints:
-    """Return the share of each job: its demand, or the highest level that all can have.
+    """Return the max-min fair share of each job: its demand, or the common level (water-filling).
 
-    What is left below a whole level goes one by one to the first jobs that want more. O(n log n).
+    The remainder below a whole level goes one by one to the first jobs that want more. O(n log n).
     """
     if int(demand.sum()) <= gpus:
         return demand.astype(np.int64)

@@ -1,4 +1,4 @@
-"""What a scheduler knows of one round, as arrays: nodes, racks, waiting tasks, shares."""
+"""The input of one scheduling round as arrays: nodes, racks, waiting tasks, shares."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HINT = "the keys and shapes of such a file are listed in docs/flow-core.md"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tasks:
-    """Tasks and where they may run; costs in microseconds.
+    """Tasks and their options; costs in microseconds.
 
     `job, unscheduled_cost, cluster_cost` have shape `[tasks]`: what waiting costs, and what a node
     without any of the task's data costs. Nodes (0 to nodes - 1) and racks (`nodes + rack`) with
@@ -49,7 +49,7 @@ class Tasks:
         return len(self.job)
 
     def take(self, rows: Ints) -> Tasks:
-        """Return these tasks, in this order, as often as they are named."""
+        """Return these tasks, in this order; rows may repeat."""
         offsets, options = options_of(self.option_offsets, rows)
         return Tasks(
             job=self.job[rows],
@@ -75,8 +75,8 @@ class Tasks:
 class Structure:
     """One round: nodes in racks, free GPUs, tasks that wait, and tasks that will arrive later.
 
-    `rack, free` have shape `[nodes]`; `unscheduled_capacity`, `[jobs]`, is how many tasks of a job
-    may be left waiting.
+    `rack, free` have shape `[nodes]`; `unscheduled_capacity`, `[jobs]`, is the number of tasks
+    of a job that may wait.
     """
 
     rack: AnyInts
@@ -112,7 +112,7 @@ def save(structure: Structure, path: Path) -> None:
 def load(path: Path) -> Structure:
     """Read a structure; without `arrival_` keys, tasks like the first ones arrive later.
 
-    Raises SpecError, with all that is wrong, for a file that is not there or holds no structure.
+    Raises SpecError, with every problem, for a file that does not exist or holds no structure.
     """
     arrays = _read(path)
     later = any(key.startswith(_ARRIVAL) for key in arrays)

@@ -1,4 +1,4 @@
-// The general solver, as Python sees it.
+// The Python bindings of the general solver.
 #include <utility>
 
 #include "arrays.hpp"

@@ -1,4 +1,4 @@
-// The laminar solver, as Python sees it; what its methods promise stands in _native.pyi.
+// The Python bindings of the laminar solver; _native.pyi documents its methods.
 #include <nanobind/stl/optional.h>
 
 #include "arrays.hpp"
@@ -13,7 +13,7 @@ namespace {
 using laminar::Outcome;
 using laminar::Solver;
 
-// Long work does not hold the GIL. A solver is not to be used by several threads at once.
+// Long calls release the GIL. A solver must not be used by several threads at the same time.
 NumPyInts add(Solver& solver, const Ints& offsets, const Ints& place, const Ints& cost) {
     std::vector<std::int64_t> added;
     {

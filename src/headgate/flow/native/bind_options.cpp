@@ -1,4 +1,4 @@
-// Options of units, as Python sees them.
+// The Python bindings of options of units.
 #include <nanobind/stl/array.h>
 
 #include <array>
@@ -16,7 +16,7 @@ namespace nb = nanobind;
 namespace headgate::flow {
 namespace {
 
-nb::tuple told(OptionLists&& lists) {
+nb::tuple as_tuple(OptionLists&& lists) {
     return nb::make_tuple(numpy(std::move(lists.offsets)), numpy(std::move(lists.place)),
                           numpy(std::move(lists.cost)));
 }
@@ -35,10 +35,10 @@ nb::tuple fetched(const Ints& first, const Ints& size, std::array<double, 3> pri
             {view(smallest), view(at), rows, classes, dearer, own_place.shape(1), view(own_place),
              view(own_cost)});
     }
-    return told(std::move(found));
+    return as_tuple(std::move(found));
 }
 
-// What a Python object says, as long as it is there.
+// A view of a Python object's numbers, valid as long as the object lives.
 Column column(nb::handle values) {
     if (nb::isinstance<nb::int_>(values)) return nb::cast<std::int64_t>(values);
     if (Array<std::int64_t> wide; nb::try_cast(values, wide, false)) return view(wide);
@@ -52,7 +52,7 @@ nb::tuple joined(std::int64_t units, const nb::list& given) {
         const auto part = nb::cast<nb::tuple>(one);
         parts.push_back({column(part[0]), column(part[1]), column(part[2])});
     }
-    return told(joined_options(units, parts));
+    return as_tuple(joined_options(units, parts));
 }
 
 }  // namespace

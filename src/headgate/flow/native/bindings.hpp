@@ -1,4 +1,4 @@
-// What each file of bindings adds to the module headgate.flow._native.
+// The functions that add each part to the module headgate.flow._native.
 #pragma once
 
 #include <nanobind/nanobind.h>

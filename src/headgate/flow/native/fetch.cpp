@@ -10,7 +10,7 @@ namespace headgate::flow {
 namespace {
 
 constexpr std::int64_t kMostPrice = std::int64_t{1} << 40;
-constexpr std::int64_t kMostItems = std::int64_t{1} << 20;  // of one unit: sums stay exact
+constexpr std::int64_t kMostItems = std::int64_t{1} << 20;  // of one unit, so that sums stay exact
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
@@ -77,7 +77,7 @@ class Fetching {
     }
 
     OptionLists all() {
-        // For some classes at once; memory that is not needed after all is never touched.
+        // Reserved for up to four classes; memory that is not needed is never touched.
         const std::size_t classes = std::min<std::size_t>(4, at(where_.classes));
         const std::size_t most =
             (2 * fetch_.copies.size() + units_) * classes + where_.own_place.size();
@@ -105,7 +105,7 @@ class Fetching {
         return std::llrint(std::min(exact, static_cast<double>(fetch_.most)));
     }
 
-    // Of an item of the unit that is being written down.
+    // The price of an item of the current unit.
     std::int64_t price(std::int64_t item, std::size_t where) const {
         return prices_[at(item - first_)][where];
     }
@@ -130,14 +130,15 @@ class Fetching {
         std::sort(copies_.begin(), copies_.end());
     }
 
-    // Note the region of a copy and its leaves, where they are cheaper; return what follows.
+    // Records the region of a copy and its leaves, where they are cheaper; returns the next
+    // region's.
     Copies in_region(Copies from) {
         const std::int64_t here = from->region;
         std::int64_t saved = 0;
         Copies end = from;
         for (; end != copies_.end() && end->region == here; ++end) {
             if (counted_[at(end->item)] != here) saved += price(end->item, 2) - price(end->item, 1);
-            counted_[at(end->item)] = here;  // an item saves once in a region
+            counted_[at(end->item)] = here;  // an item saves only once in a region
         }
         const std::int64_t around = anywhere_ - saved;
         const auto leaves = static_cast<std::int64_t>(fetch_.region.size());
@@ -165,7 +166,7 @@ class Fetching {
         found_.offsets.push_back(static_cast<std::int64_t>(found_.place.size()));
     }
 
-    // Offer places of each class that the unit fits, class by class.
+    // Appends the places of each class that the unit fits, class by class.
     void offer(std::size_t unit, std::span<const Offer> offers) {
         const std::int64_t smallest = where_.smallest[unit];
         for (std::int64_t kind = smallest; kind < where_.classes; ++kind) {
@@ -182,8 +183,8 @@ class Fetching {
     const Fetch& fetch_;
     const Where& where_;
     std::size_t units_;
-    Numbers counted_;  // by item: the last region where it was counted
-    // Of the unit that is being written down:
+    Numbers counted_;  // by item: the last region in which it was counted
+    // Of the current unit:
     std::int64_t first_ = 0;  // item
     std::vector<std::array<std::int64_t, 3>> prices_;  // of its items
     std::vector<Copy> copies_;

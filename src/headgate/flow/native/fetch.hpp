@@ -1,4 +1,4 @@
-// What units may take that fetch items, of which there are copies on leaves of regions.
+// Options of units that fetch items, with copies on leaves that are grouped in regions.
 #pragma once
 
 #include <array>
@@ -14,10 +14,11 @@ namespace headgate::flow {
 using Numbers = std::vector<std::int64_t>;
 using NumbersIn = std::span<const std::int64_t>;
 
-// Unit u fetches the items [first[u], first[u + 1]). One costs its size times price[0] on a leaf
-// with a copy, times price[1] in a region with one, times price[2] elsewhere, rounded; no more than
-// `most`, nor does a unit for all that it fetches. The copies of item i are on the leaves
-// copies[copy_first[i], copy_first[i + 1]), none twice; region[leaf] is where a leaf is.
+// Unit u fetches the items [first[u], first[u + 1]). An item costs its size times price[0] on a
+// leaf with a copy, times price[1] in a region with one, times price[2] elsewhere, rounded; an
+// item, and all items of a unit together, cost at most `most`. The copies of item i are on the
+// leaves copies[copy_first[i], copy_first[i + 1]), none twice; region[leaf] is the region of a
+// leaf.
 struct Fetch {
     NumbersIn first, size;
     std::array<double, 3> price;
@@ -25,10 +26,10 @@ struct Fetch {
     NumbersIn copy_first, copies, region;
 };
 
-// Where units may go. In the table `at`, of so many rows and classes, the leaves come first, then the
-// regions, then all there is: the number of each one's place for a class, or a negative one. A unit
-// needs its smallest class; each above it costs `dearer` more. Besides, each unit has so many options
-// of its `own`, one unit's after another's.
+// The places of units. The table `at`, of `rows` rows and `classes` classes, has a row per leaf,
+// then per region, then one for everything: the number of its place for each class, negative for
+// none. A unit needs its smallest class; each class above it costs `dearer` more. In addition, each
+// unit has `own` options of its own, unit by unit.
 struct Where {
     NumbersIn smallest, at;
     std::int64_t rows, classes, dearer;
@@ -37,7 +38,7 @@ struct Where {
 };
 
 // The options of each unit: on leaves, in regions, anywhere, its own. Leaves and regions only where
-// they are cheaper than what is around them. O(copies x log(copies of a unit) x classes). Throws
+// they are cheaper than the place around them. O(copies x log(copies of a unit) x classes). Throws
 // BadInput.
 OptionLists fetch_options(const Fetch& fetch, const Where& where);
 

@@ -31,7 +31,7 @@ void check_length(const Column& column, std::int64_t length, const char* what) {
         column);
 }
 
-// Appends so many numbers of a column, from one on.
+// Appends `count` numbers of a column, starting at `from`.
 void append(const Column& column, std::int64_t from, std::int64_t count, Numbers& to) {
     std::visit(
         [&]<class Values>(const Values& values) {
@@ -43,7 +43,7 @@ void append(const Column& column, std::int64_t from, std::int64_t count, Numbers
         column);
 }
 
-// How many options of each unit a part has; it is known to have places and costs for them.
+// Returns the number of options of each unit; checks that a part has places and costs for them.
 Numbers counted(const Part& part, std::int64_t units) {
     check_length(part.counts, units, "counts");
     Numbers counts;

@@ -1,4 +1,4 @@
-// The Python module headgate.flow._native: its parts, and how their errors reach Python.
+// The Python module headgate.flow._native: its parts, and the translation of their errors.
 #include <exception>
 
 #include "bindings.hpp"
@@ -23,7 +23,7 @@ void raise_bad_network(const std::exception_ptr& thrown, void*) {
 }  // namespace headgate::flow
 
 NB_MODULE(_native, m) {
-    nb::set_leak_warnings(false);  // a solver that is kept until the process ends is no leak
+    nb::set_leak_warnings(false);  // a solver kept until the process ends is no leak
     nb::register_exception_translator(headgate::flow::raise_bad_network);
     headgate::flow::bind_general(m);
     headgate::flow::bind_laminar(m);

@@ -1,4 +1,4 @@
-// Options of units, as solvers take them.
+// Options of units, as the solvers read them (CSR).
 #pragma once
 
 #include <cstdint>

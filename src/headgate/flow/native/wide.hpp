@@ -1,4 +1,4 @@
-// Whole numbers of 128 bits, for sums of products.
+// Integers of 128 bits, for sums of products.
 #pragma once
 
 namespace headgate::flow {

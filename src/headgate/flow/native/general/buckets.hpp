@@ -1,4 +1,4 @@
-// A queue by whole numbers: which vertex comes next in a search by distance.
+// A bucket queue: vertices by integer rank, for a search by distance (Dial).
 #pragma once
 
 #include <vector>
@@ -7,15 +7,15 @@
 
 namespace headgate::flow {
 
-// Vertices wait in one bucket per rank, linked both ways so that one can change its bucket. The
-// ranks of those that leave never fall.
+// Vertices are in one bucket per rank, doubly linked so that one can change its bucket. The ranks
+// of those that leave never decrease.
 class Buckets {
    public:
     static constexpr Index kNone = -1;
 
     explicit Buckets(Index vertices) : rank_(vertices), next_(vertices), previous_(vertices) {}
 
-    // Empty the queue for ranks below `ranks`; all vertices are outside, at rank `ranks`.
+    // Empties the queue for ranks below `ranks`; all vertices are outside, at rank `ranks`.
     void reset(Index ranks) {
         first_.assign(ranks, kNone);
         rank_.assign(rank_.size(), ranks);
@@ -38,7 +38,7 @@ class Buckets {
         first = v;
     }
 
-    // The vertex last put into a bucket leaves, or kNone.
+    // Removes and returns the vertex last put into a bucket, or kNone.
     Index take(Index rank) {
         const Index v = first_[rank];
         if (v != kNone) {

@@ -10,8 +10,8 @@ namespace {
 constexpr int kStep = 8;  // epsilon rises and falls by this factor, and is a power of two
 
 // Tuned on generated scheduling networks of 40 to 60,000 vertices.
-constexpr int kStepsToSettle = 2;  // per vertex, before settling is given up
-constexpr int kRanks = 4;          // per vertex, in units of epsilon: how far raising looks
+constexpr int kStepsToRefinePrices = 2;  // per vertex, before price refinement gives up
+constexpr int kRanks = 4;          // per vertex, in units of epsilon: the range of a global update
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
 Number power_of_two(Number at_least) {
@@ -49,10 +49,11 @@ bool CostScaling<Price>::run() {
         }
         rising_ = false;
         if (epsilon_ == 1) {
-            return settle(kNoLimit);
+            return refine_prices(kNoLimit);
         }
-        // Prices much finer than costs are needed to tell them apart.
-        if (epsilon_ / 4 <= largest_ && settle(std::int64_t{kStepsToSettle} * vertices_)) {
+        // Distinguishing costs needs prices much finer than them.
+        const auto most_steps = std::int64_t{kStepsToRefinePrices} * vertices_;
+        if (epsilon_ / 4 <= largest_ && refine_prices(most_steps)) {
             return true;
         }
         epsilon_ = std::max<Number>(1, epsilon_ / kStep);
@@ -67,9 +68,9 @@ std::vector<Number> CostScaling<Price>::potentials() {
         return p <= -kFits || p >= kFits;
     };
     if (std::any_of(price_.begin(), price_.end(), too_large)) {
-        // From 0 they fall no lower than the cheapest way through all vertices.
+        // From 0 they fall no lower than the cheapest path through all vertices.
         std::fill(price_.begin(), price_.end(), Price{0});
-        settle(kNoLimit);
+        refine_prices(kNoLimit);
     }
     std::vector<Number> result(price_.size());
     std::transform(price_.begin(), price_.end(), result.begin(),
@@ -82,10 +83,10 @@ std::vector<Number> CostScaling<Price>::potentials() {
 // False when the supplies cannot all be sent.
 template <class Price>
 bool CostScaling<Price>::refine() {
-    send_all_that_saves();
+    saturate_negative_arcs();
     queue_.clear();
     effort_ = 0;
-    if (!raise_all()) {
+    if (!update_prices_globally()) {
         return false;
     }
     for (Index v = 0; v < vertices_; ++v) {
@@ -97,10 +98,10 @@ bool CostScaling<Price>::refine() {
         if (too_fine()) {
             epsilon_ = std::min(highest_epsilon_, epsilon_ * kStep);
             effort_ = 0;
-            if (!raise_all()) {
+            if (!update_prices_globally()) {
                 return false;
             }
-        } else if (raising_is_due() && !raise_all()) {
+        } else if (global_update_is_needed() && !update_prices_globally()) {
             return false;
         }
         const Index v = queue_.take();
@@ -112,7 +113,7 @@ bool CostScaling<Price>::refine() {
 }
 
 template <class Price>
-void CostScaling<Price>::send_all_that_saves() {
+void CostScaling<Price>::saturate_negative_arcs() {
     for (Index v = 0; v < vertices_; ++v) {
         for (Index at = graph_.first(v); at < graph_.live_end(v);) {
             const Residual::Arc arc = graph_.arc(at);
@@ -123,22 +124,22 @@ void CostScaling<Price>::send_all_that_saves() {
             const Number amount = graph_.left(arc.id);
             excess_[v] -= amount;
             excess_[arc.head] += amount;
-            graph_.send(v, at, amount);  // another arc is at this position now
+            graph_.send(v, at, amount);  // moves another arc to this position
         }
     }
 }
 
-// Send all that v has too much of along arcs of negative reduced cost. False when prices must be
-// raised all at once before: v still has some.
+// Sends the excess of v along admissible arcs (of negative reduced cost). False when a global price
+// update is needed first: v still has excess.
 template <class Price>
 bool CostScaling<Price>::discharge(Index v) {
     while (excess_[v] > 0) {
-        if (raising_is_due()) {
+        if (global_update_is_needed()) {
             return false;
         }
-        if (!find_way(v)) {
+        if (!find_admissible_arc(v)) {
             if (graph_.live(v).empty()) {
-                relabels_ = kNoLimit;  // it can send no more: `raise_all` will say so
+                relabels_ = kNoLimit;  // a global update detects that it is infeasible
                 return false;
             }
             relabel(v);
@@ -146,8 +147,8 @@ bool CostScaling<Price>::discharge(Index v) {
         const Index at = current_[v];
         const Residual::Arc arc = graph_.arc(at);
         const Index head = arc.head;
-        if (excess_[head] >= 0 && !find_way(head)) {
-            // It would have to send the units back: a higher price may spare the journey.
+        if (excess_[head] >= 0 && !find_admissible_arc(head)) {
+            // It would have to return the units: raise its price first (look-ahead).
             relabel(head);
             if (reduced(arc, v) >= 0) {
                 continue;
@@ -164,9 +165,9 @@ bool CostScaling<Price>::discharge(Index v) {
     return true;
 }
 
-// Move v's current arc to the next of negative reduced cost, if there is one.
+// Advances v's current arc to the next admissible one, if there is one.
 template <class Price>
-bool CostScaling<Price>::find_way(Index v) {
+bool CostScaling<Price>::find_admissible_arc(Index v) {
     const Price price = price_[v];
     const Index end = graph_.live_end(v);
     for (Index at = current_[v]; at < end; ++at) {
@@ -180,13 +181,13 @@ bool CostScaling<Price>::find_way(Index v) {
     return false;
 }
 
-// Raise the price of v, which has no way out, as far as epsilon allows.
+// Raises the price of v, which has no admissible arc, as far as epsilon allows.
 template <class Price>
 void CostScaling<Price>::relabel(Index v) {
     ++relabels_;
     ++effort_;
     const Index first = graph_.first(v), end = graph_.live_end(v);
-    if (first == end) {  // a dead end: any price is right, so that none comes here
+    if (first == end) {  // a dead end: a price so high that no arc into it is admissible
         set(v, price_[v] + Price{largest_} * scale_ + epsilon_);
         return;
     }
@@ -200,7 +201,7 @@ void CostScaling<Price>::relabel(Index v) {
             best_at = at;
         }
     }
-    graph_.bring_first(v, best_at);
+    graph_.move_to_front(v, best_at);
     current_[v] = first;
     set(v, best + epsilon_);
 }
@@ -213,13 +214,13 @@ void CostScaling<Price>::set(Index v, Price price) {
     price_[v] = price;
 }
 
-// ---------------------------------------------------------------- all prices at once
+// ---------------------------------------------------------------- global price updates
 
-// Raise each price by epsilon times the number of relabels that at least lie between the vertex and
-// one with too little; so most vertices need not be relabelled step by step. False when a vertex
-// with too much has no way to any with too little.
+// Raises each price by epsilon times a lower bound on the number of relabels between the vertex and
+// a deficit, so that most vertices need not be relabelled step by step. False when no path leads
+// from a vertex with excess to any deficit.
 template <class Price>
-bool CostScaling<Price>::raise_all() {
+bool CostScaling<Price>::update_prices_globally() {
     relabels_ = 0;
     const auto ranks = static_cast<Index>(
         std::min({std::int64_t{kRanks} * vertices_, (std::int64_t{1} << 60) / epsilon_,
@@ -241,7 +242,7 @@ bool CostScaling<Price>::raise_all() {
             ++rank;
             continue;
         }
-        reach_back(v, rank, far);
+        scan_arcs_into(v, rank, far);
         set(v, price_[v] + Price{epsilon_} * rank);
         current_[v] = graph_.first(v);
         if (excess_[v] > 0) {
@@ -260,9 +261,9 @@ bool CostScaling<Price>::raise_all() {
     return true;
 }
 
-// Queue the vertices from which units can come to v, which leaves the buckets at `rank`.
+// Queues the vertices with live arcs to v, which leaves the buckets at `rank`.
 template <class Price>
-void CostScaling<Price>::reach_back(Index v, Index rank, Price far) {
+void CostScaling<Price>::scan_arcs_into(Index v, Index rank, Price far) {
     const int shift = std::countr_zero(static_cast<std::uint64_t>(epsilon_));
     const Price price = price_[v];
     for (const Residual::Arc& arc : graph_.all(v)) {
@@ -313,12 +314,12 @@ bool CostScaling<Price>::all_reach_a_deficit() {
     return true;
 }
 
-// ---------------------------------------------------------------- prices alone
+// ---------------------------------------------------------------- price refinement
 
-// Lower prices until every live arc's reduced cost is at least 0, which proves the flow optimal.
-// False, and all as before, when that takes too long: the flow may not be optimal.
+// Lowers prices until every live arc's reduced cost is at least 0, which proves the flow optimal.
+// False, with prices unchanged, after `most_steps`: the flow may not be optimal.
 template <class Price>
-bool CostScaling<Price>::settle(std::int64_t most_steps) {
+bool CostScaling<Price>::refine_prices(std::int64_t most_steps) {
     kept_price_ = price_;
     queue_.clear();
     for (Index v = 0; v < vertices_; ++v) {
@@ -331,16 +332,16 @@ bool CostScaling<Price>::settle(std::int64_t most_steps) {
             queue_.put(v);
         }
     }
-    if (lower_behind(most_steps)) {
+    if (lower_by_bellman_ford(most_steps)) {
         return true;
     }
     price_.swap(kept_price_);
     return false;
 }
 
-// Bellman and Ford's search from the vertices in the queue, whose prices have fallen.
+// Bellman and Ford's algorithm from the vertices in the queue, whose prices have fallen.
 template <class Price>
-bool CostScaling<Price>::lower_behind(std::int64_t most_steps) {
+bool CostScaling<Price>::lower_by_bellman_ford(std::int64_t most_steps) {
     for (std::int64_t step = 0; !queue_.empty(); ++step) {
         if (step == most_steps) {
             return false;

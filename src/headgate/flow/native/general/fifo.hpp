@@ -1,4 +1,4 @@
-// Vertices that wait for their turn, each at most once.
+// A first-in, first-out queue of vertices, each at most once.
 #pragma once
 
 #include <vector>

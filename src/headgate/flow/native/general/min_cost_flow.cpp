@@ -1,4 +1,4 @@
-// Min-cost flow for any network: sizes are checked, and supplies that cannot all be sent are cut.
+// Min-cost flow for any network: checks sizes, and solves for as many units as can be sent.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -41,8 +41,8 @@ struct Supplies {
     }
 };
 
-// No optimal flow needs more on an arc than all supplies, which go along paths, and all that goes
-// round in circles of negative cost; so larger capacities may be cut to one unit more.
+// No optimal flow needs more on an arc than all supplies, which follow paths, plus all flow around
+// cycles of negative cost; so larger capacities are cut to one unit more.
 std::vector<Number> useful_capacities(const Network& network, const Supplies& supplies) {
     Wide useful = supplies.in;
     for (Index a = 0; a < network.arcs(); ++a) {
@@ -62,7 +62,7 @@ std::vector<Number> useful_capacities(const Network& network, const Supplies& su
     return capacity;
 }
 
-// ---------------------------------------------------------------- supplies that can all be sent
+// ---------------------------------------------------------------- feasible supplies
 
 template <class Price>
 std::optional<Flow> attempt(const Network& network) {
@@ -81,8 +81,8 @@ std::optional<Flow> attempt(const Network& network) {
     result.potential = scaling.potentials();
     result.flow.resize(network.tail.size());
     for (Index a = 0; a < network.arcs(); ++a) {
-        const bool circle = network.tail[a] == network.head[a] && network.cost[a] < 0;
-        result.flow[a] = circle ? network.capacity[a] : graph.flow(a);
+        const bool negative_loop = network.tail[a] == network.head[a] && network.cost[a] < 0;
+        result.flow[a] = negative_loop ? network.capacity[a] : graph.flow(a);
         result.cost += Wide{result.flow[a]} * network.cost[a];
     }
     return result;
@@ -96,9 +96,9 @@ std::optional<Flow> send_all(const Network& network) {
     }
 }
 
-// ---------------------------------------------------------------- supplies that cannot
+// ---------------------------------------------------------------- infeasible supplies
 
-// A network that can be added to.
+// A network that arcs can be added to.
 struct Extended {
     std::vector<Number> tail, head, capacity, cost, supply;
 
@@ -118,7 +118,7 @@ struct Extended {
         cost.push_back(price);
     }
 
-    // Supplies may also go to the vertex `sink`, and what leaves may also come from `source`.
+    // Lets supplies also flow to the vertex `sink`, and demands also be met from `source`.
     void add_bypass(std::span<const Number> old_supply, Number sink, Number source, Number price) {
         for (std::size_t v = 0; v < old_supply.size(); ++v) {
             if (old_supply[v] > 0) {
@@ -130,8 +130,8 @@ struct Extended {
     }
 };
 
-// How many of the supplies cannot be sent. That is a min-cost flow itself: nothing costs anything
-// but a way past the network.
+// The number of units that cannot be sent. That is a min-cost flow itself: only the bypass of the
+// network costs anything.
 Number count_unsent(const Network& network, const Supplies& supplies) {
     Extended past(network);
     std::fill(past.cost.begin(), past.cost.end(), 0);
@@ -140,7 +140,7 @@ Number count_unsent(const Network& network, const Supplies& supplies) {
     return static_cast<Number>(send_all(past.view())->cost);
 }
 
-// The cheapest of the flows that leave just so many unsent.
+// The cheapest of the flows that leave exactly `unsent` units.
 Flow send_the_rest(const Network& network, const Supplies& supplies, Number unsent) {
     const Number sink = network.vertices(), source = sink + 1;
     Extended rest(network);

@@ -1,4 +1,4 @@
-// The residual network: which arcs can carry more, and in which direction.
+// The residual network: arcs with residual capacity, in both directions.
 #pragma once
 
 #include <cassert>
@@ -10,17 +10,17 @@
 
 namespace headgate::flow {
 
-// Every arc of the network is there twice, forward and, as a way to take flow back, in reverse; the
-// two are a pair of ids, 2a and 2a + 1. The arcs that leave a vertex lie side by side, and first
-// those that can carry something now: a search for a way out never meets one that is full. Many
-// arcs lead into the vertices where all is full, and few are ways back, so that this pays.
+// Every arc of the network is stored twice, forward and in reverse; the ids of the pair are 2a and
+// 2a + 1. The arcs that leave a vertex are consecutive, and those with residual capacity (live
+// arcs) come first: a scan of the arcs out of a vertex never reads a saturated one. In scheduling
+// networks many arcs lead into saturated vertices and few reverse arcs are live, so this pays off.
 class Residual {
    public:
     struct Arc {
         Number cost;
         Index head;
         std::uint32_t id : 31;
-        std::uint32_t reversible : 1;  // whether its pair can carry something now
+        std::uint32_t reversible : 1;  // whether its pair has residual capacity
     };
 
     // Costs are multiplied by `scale`. Arcs from a vertex to itself are never live.
@@ -34,7 +34,7 @@ class Residual {
             ++ranges_[network.tail[a]].end;
             ++ranges_[network.head[a]].end;
         }
-        std::vector<Index> back(ranges_.size());  // full ones fill a range from its end
+        std::vector<Index> back(ranges_.size());  // saturated arcs fill a range from its end
         Index next = 0;
         for (std::size_t v = 0; v < ranges_.size(); ++v) {
             const Index degree = ranges_[v].end;
@@ -65,12 +65,12 @@ class Residual {
         return {arcs_.data() + first(v), arcs_.data() + live_end(v)};
     }
 
-    // How much an arc can still carry.
+    // The residual capacity of an arc.
     Number left(std::uint32_t id) const { return left_[id]; }
     Number flow(Index a) const { return left_[2 * a + 1]; }
 
-    // Send along the arc at `position`, which leaves v. If that fills it, the last live arc of v
-    // takes its position; positions before it keep their arcs.
+    // Sends along the arc at `position`, which leaves v. If that saturates it, the last live arc of
+    // v takes its position; positions before it keep their arcs.
     void send(Index v, Index position, Number amount) {
         const std::uint32_t id = arcs_[position].id, pair = id ^ 1;
         const Index head = arcs_[position].head;
@@ -87,8 +87,8 @@ class Residual {
         }
     }
 
-    // The live arc of v at `position` trades places with its first.
-    void bring_first(Index v, Index position) { swap(first(v), position); }
+    // Swaps the live arc of v at `position` with its first.
+    void move_to_front(Index v, Index position) { swap(first(v), position); }
 
    private:
     static constexpr std::uint32_t kIds = (1u << 31) - 1;

@@ -6,7 +6,7 @@
 namespace headgate::flow::laminar {
 
 void Backward::begin() {
-    if (++round_ == 0) {  // the numbers have gone round
+    if (++round_ == 0) {  // the counter has wrapped around
         for (auto& label : labels_) label.seen = label.done = 0;
         round_ = 1;
     }
@@ -36,12 +36,12 @@ void Backward::lower_prices(Cost radius) {
     }
 }
 
-Place Backward::find_sink(Place hole, std::int64_t most_read) {
+Place Backward::find_sink(Place deficit, std::int64_t most_read) {
     const auto& forest = zones_.forest;
     const Place sink = forest.sink();
     const std::int64_t most = read_ + most_read;
     begin();
-    add_source(hole);
+    add_source(deficit);
     Cost shortest = kFar;
     Place start = kNowhere;
     auto meet = [&](Place zone, Cost distance) {
@@ -52,7 +52,7 @@ Place Backward::find_sink(Place hole, std::int64_t most_read) {
             start = zone;
         }
     };
-    meet(hole, 0);
+    meet(deficit, 0);
     while (radius() < shortest) {
         if (read_ > most || (next() != sink && !forest.is_listed(next()))) return kNowhere;
         step(shortest, meet);

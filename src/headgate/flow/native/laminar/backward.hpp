@@ -1,9 +1,8 @@
-// The search from its other end: which zones could send a unit on towards a hole, and how far it
-// is.
+// The backward half of the bidirectional search: distances of zones to the nearest deficit.
 //
-// Dijkstra's algorithm against the direction of moves, from some holes. Who could come to a zone is
-// known from the lists of those who have options there; for wide zones there are none, and all
-// units are read through, which is worth it only when a search has become long.
+// Dijkstra's algorithm against the direction of moves, from some deficits. The units that could
+// move to a zone are those listed there as having an option; wide zones have no such list, so all
+// units are read, which pays off only when a search has become long.
 #pragma once
 
 #include <vector>
@@ -28,32 +27,32 @@ public:
     void add_source(Place zone) { reach(zone, 0, kFar, Step{}); }
 
     bool idle() const { return queue_.empty(); }
-    // No zone that is not settled is nearer to a hole than this.
+    // No zone that is not settled is nearer to a deficit than this.
     Cost radius() const { return queue_.empty() ? kFar : queue_.top().key; }
     // The zone that `step` would settle next.
     Place next() const { return zones_.forest.of_rank(queue_.top().what); }
 
-    // About so many options are read to settle a zone, at least.
+    // Approximate number of options that settling a zone reads, at least.
     std::int64_t work(Place zone) const {
         return zones_.forest.is_listed(zone) ? zones_.units.listed_at(zone)
                                              : zones_.units.alive() / 4;
     }
 
-    // Settles the next zone and calls `meet(zone, distance)` for all that it gives a label; none
-    // that is further away than `most` gets one.
+    // Settles the next zone and calls `meet(zone, distance)` for each zone that it labels; none
+    // further away than `most` is labelled.
     template <class Meet>
     void step(Cost most, Meet meet);
 
     bool knows(Place zone) const { return labels_[zone].seen == round_; }
     const Label& label(Place zone) const { return labels_[zone]; }
 
-    // Lowers prices: each zone's by what it is nearer than `radius`.
+    // Lowers the price of each settled zone by `radius` minus its distance.
     void lower_prices(Cost radius);
 
-    // The cheapest way from the sink to one hole; prices are lowered so that it is free. Returns
-    // the root where it starts, or the sink; kNowhere, changing nothing, where it may lead through
-    // a wide zone, or so many options have been read in vain.
-    Place find_sink(Place hole, std::int64_t most_read);
+    // Finds the cheapest path from the sink to one deficit and lowers prices so that its reduced
+    // cost is 0. Returns the root where it starts, or the sink; kNowhere, changing nothing, where
+    // it may lead through a wide zone, or after `most_read` options.
+    Place find_sink(Place deficit, std::int64_t most_read);
 
     std::int64_t options_read() const { return read_; }
 
@@ -77,7 +76,7 @@ void Backward::step(Cost most, Meet meet) {
     if (label.done == round_ || distance != label.distance) return;
     label.done = round_;
     settled_.push_back(zone);
-    read_ += zones_.each_way_into(zone, [&](Place from, Cost further, const Step& step) {
+    read_ += zones_.each_arc_into(zone, [&](Place from, Cost further, const Step& step) {
         if (reach(from, distance + further, most, step)) meet(from, distance + further);
     });
 }

@@ -9,10 +9,10 @@ namespace {
 constexpr int kSweeps = 3;
 
 // A unit that could be placed in a tree.
-struct Wish {
+struct Candidate {
     Place pool = kNowhere;  // the cheapest, kNowhere for none
     Cost wait = kFar;       // its cost
-    Cost go = kFar;         // the least cost in a tree, with what its block is dearer than others
+    Cost go = kFar;         // the least cost in a tree, its block's surcharge included
     std::size_t first = 0;  // its costs by block: [first, end)
     std::size_t end = 0;
 
@@ -24,25 +24,25 @@ struct InBlock {
     Cost cost;
 };
 
-// Trees fall into blocks, with a price each: the places below a root, where these are trees of some
-// depth themselves (classes of GPUs, say), else the root.
+// Trees are split into blocks with a price each: the places below a root, where these are trees of
+// some depth themselves (classes of GPUs, say), else the root.
 class Estimate {
 public:
     Estimate(Zones& zones, std::span<const Unit> pending) : zones_(zones) {
         find_blocks();
-        for (const Unit t : pending) add_wish(t);
+        for (const Unit t : pending) add_candidate(t);
     }
 
     void run() {
         divide();
-        // Who is placed follows from what blocks cost, and the other way round.
+        // Which units are placed depends on the prices of blocks, and vice versa.
         if (blocks_.size() > 1) {
             for (int sweep = 0; sweep < kSweeps; ++sweep) {
                 for (std::size_t b = 0; b < blocks_.size(); ++b) balance(static_cast<int>(b));
             }
             const Cost least = *std::min_element(dearer_.begin(), dearer_.end());
             for (Cost& each : dearer_) each -= least;
-            for (Wish& wish : wishes_) wish.go = cheapest(wish, kNoBlock);
+            for (Candidate& candidate : candidates_) candidate.go = cheapest(candidate, kNoBlock);
             divide();
         }
         fill();
@@ -72,69 +72,71 @@ private:
         dearer_.assign(blocks_.size(), 0);
     }
 
-    void add_wish(Unit t) {
+    void add_candidate(Unit t) {
         const auto& forest = zones_.forest;
-        Wish wish;
-        wish.first = costs_.size();
+        Candidate candidate;
+        candidate.first = costs_.size();
         for (const Option& option : zones_.units.options(t)) {
             if (forest.is_pool(option.what)) {
-                if (option.cost() < wish.wait) {
-                    wish.wait = option.cost();
-                    wish.pool = option.what;
+                if (option.cost() < candidate.wait) {
+                    candidate.wait = option.cost();
+                    candidate.pool = option.what;
                 }
                 continue;
             }
             if (zones_.capacity(option.what) == 0) continue;
-            wish.go = std::min(wish.go, option.cost());
-            if (blocks_.size() > 1) add_cost(wish, option);
+            candidate.go = std::min(candidate.go, option.cost());
+            if (blocks_.size() > 1) add_cost(candidate, option);
         }
-        wish.end = costs_.size();
-        if (wish.go < kFar) wishes_.push_back(wish);
+        candidate.end = costs_.size();
+        if (candidate.go < kFar) candidates_.push_back(candidate);
     }
 
-    void add_cost(const Wish& wish, const Option& option) {
+    void add_cost(const Candidate& candidate, const Option& option) {
         const auto& forest = zones_.forest;
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
             const bool here = static_cast<int>(b) == block_of_[option.what];
             if (!here && !forest.contains(option.what, blocks_[b])) continue;
-            auto i = wish.first;
+            auto i = candidate.first;
             while (i < costs_.size() && costs_[i].block != static_cast<int>(b)) ++i;
             if (i == costs_.size()) costs_.push_back({static_cast<std::int32_t>(b), kFar});
             costs_[i].cost = std::min(costs_[i].cost, option.cost());
         }
     }
 
-    Cost cheapest(const Wish& wish, int without) const {
+    Cost cheapest(const Candidate& candidate, int without) const {
         Cost least = kFar;
-        for (auto i = wish.first; i < wish.end; ++i) {
+        for (auto i = candidate.first; i < candidate.end; ++i) {
             if (costs_[i].block == without) continue;
             least = std::min(least, costs_[i].cost + dearer_[costs_[i].block]);
         }
         return least;
     }
 
-    // Who must be placed, since their pools are too small, and who is, at which price.
+    // Determines which units must be placed, since their pools are too small, and at which price
+    // others are.
     void divide() {
         const auto& forest = zones_.forest;
         last_.assign(forest.size(), kFar);
         others_.clear();
         Count room = 0;
         for (const Place tree : forest.trees()) room += zones_.capacity(tree);
-        std::sort(wishes_.begin(), wishes_.end(), [](const Wish& a, const Wish& b) {
-            return a.pool != b.pool ? a.pool < b.pool : a.gain() > b.gain();
-        });
-        for (std::size_t i = 0; i < wishes_.size();) {
-            const Place pool = wishes_[i].pool;
+        std::sort(candidates_.begin(), candidates_.end(),
+                  [](const Candidate& a, const Candidate& b) {
+                      return a.pool != b.pool ? a.pool < b.pool : a.gain() > b.gain();
+                  });
+        for (std::size_t i = 0; i < candidates_.size();) {
+            const Place pool = candidates_[i].pool;
             auto end = i;
-            while (end < wishes_.size() && wishes_[end].pool == pool) ++end;
+            while (end < candidates_.size() && candidates_[end].pool == pool) ++end;
             const auto wanting = static_cast<Count>(end - i);
             const Count must = pool == kNowhere ? wanting : wanting - zones_.capacity(pool);
             for (Count n = 0; i < end; ++i, ++n) {
                 if (n < must) {
                     --room;
-                    if (pool != kNowhere) last_[pool] = wishes_[i].gain();
-                } else if (wishes_[i].gain() > 0) {
-                    others_.push_back(wishes_[i].gain());
+                    if (pool != kNowhere) last_[pool] = candidates_[i].gain();
+                } else if (candidates_[i].gain() > 0) {
+                    others_.push_back(candidates_[i].gain());
                 }
             }
         }
@@ -143,7 +145,7 @@ private:
 
     void set_price(Count room) {
         price_ = 0;
-        if (room <= 0) {  // nobody else is placed: then it may be as high as some must pay
+        if (room <= 0) {  // no other unit is placed: the price may be that of those that must be
             for (const Place pool : zones_.forest.roots()) {
                 if (last_[pool] < kFar) price_ = std::max(price_, last_[pool]);
             }
@@ -155,19 +157,19 @@ private:
         }
     }
 
-    bool is_placed(const Wish& wish) const {
-        return wish.pool == kNowhere || wish.gain() >= std::min(price_, last_[wish.pool]);
+    bool is_placed(const Candidate& candidate) const {
+        return candidate.pool == kNowhere ||
+               candidate.gain() >= std::min(price_, last_[candidate.pool]);
     }
 
-    // Makes a block so much dearer that of those who are placed no more want it than it has room
-    // for.
+    // Raises a block's price until no more of the placed units want it than it has room for.
     void balance(int block) {
         margins_.clear();
-        for (const Wish& wish : wishes_) {
-            if (!is_placed(wish)) continue;
-            for (auto i = wish.first; i < wish.end; ++i) {
+        for (const Candidate& candidate : candidates_) {
+            if (!is_placed(candidate)) continue;
+            for (auto i = candidate.first; i < candidate.end; ++i) {
                 if (costs_[i].block == block) {
-                    margins_.push_back(cheapest(wish, block) - costs_[i].cost);
+                    margins_.push_back(cheapest(candidate, block) - costs_[i].cost);
                 }
             }
         }
@@ -181,7 +183,7 @@ private:
         dearer_[block] = *nth < kFar / 4 ? std::max<Cost>(*nth, 0) : 0;
     }
 
-    // Prices, and holes in all that is wanted at them.
+    // Sets prices, and adds deficits in all places that units want at them.
     void fill() {
         const auto& forest = zones_.forest;
         for (const Place tree : forest.trees()) {
@@ -189,14 +191,14 @@ private:
                 const int block = block_of_[v];
                 zones_.vertex[v].price = price_ + (block == kNoBlock ? 0 : dearer_[block]);
                 if (forest.is_leaf(v) && zones_.capacity(v) > 0) {
-                    zones_.add_holes(v, zones_.capacity(v));
+                    zones_.add_deficit(v, zones_.capacity(v));
                 }
             }
         }
         for (const Place pool : forest.roots()) {
             if (last_[pool] < price_ && zones_.capacity(pool) > 0) {
                 zones_.vertex[pool].price = price_ - last_[pool];
-                zones_.add_holes(pool, zones_.capacity(pool));
+                zones_.add_deficit(pool, zones_.capacity(pool));
             }
         }
     }
@@ -204,11 +206,11 @@ private:
     Zones& zones_;
     std::vector<Place> blocks_;
     std::vector<int> block_of_;     // by place
-    std::vector<Cost> dearer_;      // by block: what it costs more than the cheapest one
-    std::vector<Wish> wishes_;
+    std::vector<Cost> dearer_;      // by block: its price above that of the cheapest one
+    std::vector<Candidate> candidates_;
     std::vector<InBlock> costs_;
-    std::vector<Cost> last_;        // by pool: the least gain of those who must be placed
-    std::vector<Cost> others_;      // gains of those who need not
+    std::vector<Cost> last_;        // by pool: the least gain of the units that must be placed
+    std::vector<Cost> others_;      // gains of the units that need not be
     std::vector<Cost> margins_;
     Cost price_ = 0;
 };

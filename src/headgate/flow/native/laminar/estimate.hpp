@@ -1,4 +1,4 @@
-// A first guess at prices: what a good start needs, and exactness does not.
+// A first estimate of prices: a good start for the search, not needed for exactness.
 #pragma once
 
 #include <span>
@@ -9,10 +9,10 @@
 
 namespace headgate::flow::laminar {
 
-// Gives all places of trees one price, pools others, and all that is then wanted holes: as if a
-// tree were one place. Its price is what the first unit would pay that has to wait, when each pool
-// takes those first who gain least by being placed. No unit is placed yet; zones are to be rebuilt
-// afterwards. O(options + units x log).
+// Gives all places of trees one price, as if a tree were one place, and other prices to pools, and
+// adds deficits wherever units want to be at these prices. A tree's price is that of the first unit
+// that has to wait, when each pool takes first the units that gain least by being placed. No unit
+// is placed yet; the caller rebuilds the zones afterwards. O(options + units x log).
 void estimate_prices(Zones& zones, std::span<const Unit> pending);
 
 }  // namespace headgate::flow::laminar

@@ -24,7 +24,7 @@ Forest::Forest(std::span<const std::int64_t> parent) {
         outer_.push_back(v);
         parent_.push_back(parent[v] < 0 ? kNowhere : inner_[parent[v]]);
     };
-    std::vector<std::int64_t> path;  // from a root to where we are
+    std::vector<std::int64_t> path;  // from a root to the current place
     for (auto root = first[places]; root >= 0; root = next[root]) {
         open(root);
         path.assign(1, root);

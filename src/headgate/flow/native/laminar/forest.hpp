@@ -10,7 +10,7 @@ namespace headgate::flow::laminar {
 
 class Forest {
 public:
-    // `parent[v]` is -1 for a root, else another place. Throws BadInput for circles.
+    // `parent[v]` is -1 for a root, else another place. Throws BadInput for cycles.
     explicit Forest(std::span<const std::int64_t> parent);
 
     Place size() const { return static_cast<Place>(parent_.size()); }
@@ -20,21 +20,21 @@ public:
     Place end(Place v) const { return end_[v]; }        // below v are the places [v, end(v))
     bool is_root(Place v) const { return parent_[v] == kNowhere; }
     bool is_leaf(Place v) const { return end_[v] == v + 1; }
-    // Units that wait do so in pools: roots without places below.
+    // Pools are roots without places below; units that wait are placed there.
     bool is_pool(Place v) const { return is_root(v) && is_leaf(v); }
     bool contains(Place v, Place x) const { return v <= x && x < end_[v]; }
 
-    // Places with so much below them keep lists of their units' cheapest moves; others are read
-    // through when needed.
+    // Places with many places below keep heaps of their units' cheapest moves; the units of others
+    // are read when needed.
     bool is_wide(Place v) const { return is_root(v) || end_[v] - v > kWide; }
-    // Units that have an option here are listed, so that a path may be found from its end.
+    // Units with an option at a listed place are in its list, for the backward search.
     bool is_listed(Place v) const { return !is_wide(v) || is_leaf(v); }
 
     const std::vector<Place>& roots() const { return roots_; }
     const std::vector<Place>& trees() const { return trees_; }  // roots with places below
 
     // The order in which places of the same distance are searched: by growing size, from the
-    // largest rank to the smallest. Large ones lead everywhere, and have much to be read.
+    // largest rank to the smallest. Large ones lead everywhere and have many units to read.
     Place rank(Place v) const { return rank_[v]; }  // of the sink, too
     Place of_rank(Place rank) const { return of_rank_[rank]; }
 

@@ -4,23 +4,23 @@
 
 namespace headgate::flow::laminar {
 
-// Ways may become so much longer than the longest of the shortest ways at the start. Where there is
-// no way left, labels grow up to there, each time reading all moves.
+// Augmenting paths may become longer than the longest of the initial shortest ones by this much.
+// Where no path is left, labels grow up to that length, and each growth reads all moves.
 constexpr std::int32_t kDetour = 2;
 
 void FreeMoves::place(std::vector<Unit>& units) {
-    // New prices may have opened ways from where there was none.
+    // New prices may have opened paths from zones that had none.
     for (Place v = 0; v < zones_.forest.size(); ++v) {
         if (label_[v] == kNever) label_[v] = zones_.has_room(v) ? 0 : 1;
     }
     floor_ = zones_.floor_price();
     wide_.resize(zones_.forest.size() + 1);
     std::erase_if(units, [&](Unit t) { return place_one(t); });
-    restore_keys();
+    restore_heaps();
 }
 
-// Breadth first, against the direction of moves. Places that are no zones now may become some: they
-// start from the lowest label.
+// Breadth-first search against the direction of moves. Places that are not zones now may become
+// zones: they start from the lowest label.
 void FreeMoves::label_zones() {
     const auto& forest = zones_.forest;
     label_.assign(forest.size() + 1, 0);
@@ -37,7 +37,7 @@ void FreeMoves::label_zones() {
     label_[forest.sink()] = kNever;
     for (std::size_t i = 0; i < order_.size(); ++i) {
         const Label further = label_[order_[i]] + 1;
-        read_ += zones_.each_way_into(order_[i], [&](Place from, Cost length, const Step&) {
+        read_ += zones_.each_arc_into(order_[i], [&](Place from, Cost length, const Step&) {
             if (length > 0 || label_[from] != kNever || from == forest.sink()) return;
             label_[from] = further;
             order_.push_back(from);
@@ -60,29 +60,29 @@ bool FreeMoves::place_one(Unit t) {
         }
         read_ += static_cast<std::int64_t>(options.size());
         if (start.zone == kNowhere || label_[start.zone] > most_) return false;
-        way_.assign(1, start);
-        if (find_way(start.zone)) return true;
+        path_.assign(1, start);
+        if (find_path(start.zone)) return true;
     }
 }
 
-// Goes on from a zone to lower labels. Where none is left the label grows, and the way goes back.
-bool FreeMoves::find_way(Place zone) {
+// Advances from a zone to lower labels; where none is left, relabels the zone and retreats.
+bool FreeMoves::find_path(Place zone) {
     Move move;
     while (!zones_.has_room(zone)) {
         if (next_move(zone, move)) {
-            way_.push_back(move);
+            path_.push_back(move);
             zone = move.zone;
             continue;
         }
-        way_.pop_back();
-        if (way_.empty()) return false;
-        zone = way_.back().zone;
+        path_.pop_back();
+        if (path_.empty()) return false;
+        zone = path_.back().zone;
     }
     apply(zone);
     return true;
 }
 
-// Finds a free move from a zone to one of a lower label, or gives the zone a higher label.
+// Finds a free move from a zone to one of a lower label, or relabels the zone.
 bool FreeMoves::next_move(Place zone, Move& found) {
     nearest_ = most_;
     const bool is_wide = zones_.forest.is_wide(zone);
@@ -102,11 +102,11 @@ bool FreeMoves::lower(Place zone, const Move& move, Move& found) {
 bool FreeMoves::move_of(Unit t, Place zone, Move& found) {
     const auto& unit = zones_.units[t];
     const Cost pays = unit.paid + zones_.vertex[zone].price;
-    if (unit.key > zones_.vertex[zone].price) return false;
+    if (unit.move_cost > zones_.vertex[zone].price) return false;
     const auto options = zones_.units.options(t);
     for (std::int32_t i = 0; i < unit.size; ++i) {
         const Option& option = options[i];
-        if (i >= unit.wide && option.cost() + floor_ > pays) break;  // as do those that follow
+        if (i >= unit.wide && option.cost() + floor_ > pays) break;  // and so do the following ones
         ++read_;
         const Place to = zones_.zone_of(option.what);
         if (to == zone || option.cost() + zones_.vertex[to].price != pays) continue;
@@ -137,7 +137,7 @@ bool FreeMoves::next_of_narrow(Place zone, Move& found) {
     return false;
 }
 
-// Goes on where it stopped; but for a new label all units count, those passed over among them.
+// Continues where it stopped; after relabelling, all units are read again.
 bool FreeMoves::next_of(const std::vector<Unit>& units, std::uint32_t& next, Place zone,
                         Move& found) {
     for (bool all = next == 0;; all = true, next = 0) {
@@ -162,47 +162,48 @@ bool FreeMoves::next_of_wide(Place zone, Move& found) {
     return next_of(wide.units, next_[zone], zone, found);
 }
 
-// Takes from the heaps of a wide zone what is free; `restore_keys` gives it back.
+// Takes the free moves from the heaps of a wide zone; `restore_heaps` puts them back.
 void FreeMoves::find_wide(Place zone, Wide& wide) {
     wide.known = true;
     wide_known_.push_back(zone);
     const Cost price = zones_.vertex[zone].price;
-    Heap& keys = zones_.keys(zone);
+    Heap& heap = zones_.unit_heap(zone);
     for (auto* first = zones_.first_unit(zone); first && first->key <= price;
          first = zones_.first_unit(zone)) {
         const Unit t = first->what;
-        keys.pop();
+        heap.pop();
         const Cost exact = zones_.cheapest_move(t);
         read_ += zones_.units[t].size;
         if (exact > price) {
-            zones_.set_key(t, exact);
+            zones_.set_move_cost(t, exact);
         } else {
-            zones_.forget_key(t);
+            zones_.forget_move_cost(t);
             wide.units.push_back(t);
         }
     }
-    Heap& zones = zones_.zones(zone);
+    Heap& inner = zones_.zone_heap(zone);
     for (auto* first = zones_.first_zone(zone); first && first->key <= price;
          first = zones_.first_zone(zone)) {
         const Place x = first->what;
-        zones.pop();
+        inner.pop();
         if (zones_.vertex[x].price > price) {
-            zones_.set_zone_key(x);
+            zones_.queue_zone(x);
         } else {
-            zones_.zone_key(x) = kNoKey;
+            zones_.queued_price(x) = kUnknown;
             wide.within.push_back(x);
         }
     }
 }
 
-void FreeMoves::restore_keys() {
+void FreeMoves::restore_heaps() {
     for (const Place zone : wide_known_) {
         Wide& wide = wide_[zone];
         for (const Unit t : wide.units) {
-            if (zones_.units[t].key == kNoKey && zones_.units[t].at != kNowhere) zones_.index(t);
+            const auto& unit = zones_.units[t];
+            if (unit.move_cost == kUnknown && unit.at != kNowhere) zones_.index(t);
         }
         for (const Place x : wide.within) {
-            if (zones_.zone_key(x) == kNoKey && zones_.zone_of(x) == x) zones_.set_zone_key(x);
+            if (zones_.queued_price(x) == kUnknown && zones_.zone_of(x) == x) zones_.queue_zone(x);
         }
         wide = Wide{};
     }
@@ -211,7 +212,7 @@ void FreeMoves::restore_keys() {
 
 void FreeMoves::apply(Place end) {
     moves_.fill(end);
-    for (auto move = way_.rbegin(); move != way_.rend(); ++move) {
+    for (auto move = path_.rbegin(); move != path_.rend(); ++move) {
         if (move->unit != kNowhere) moves_.move(move->unit, move->place, move->cost);
     }
     moves_.finish([&](Unit t) {

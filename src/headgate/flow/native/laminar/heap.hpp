@@ -34,7 +34,7 @@ public:
         entries_.pop_back();
     }
 
-    // Fill at once: O(n) rather than O(n log n).
+    // Builds the heap in O(n) rather than O(n log n).
     void assign(std::vector<Entry>&& entries) {
         entries_ = std::move(entries);
         std::make_heap(entries_.begin(), entries_.end(), std::greater<>{});

@@ -17,11 +17,11 @@ void Leaves::update() {
     const Place sink = zones_.forest.sink();
     auto moved = std::move(zones_.moved);
     zones_.moved.clear();
-    is_told_.resize(leaf_.size());
+    has_moved_.resize(leaf_.size());
     for (const Unit t : moved) {
         zones_.has_moved[t] = false;
-        tell(t);
-        if (leaf_[t] != kNowhere) rise(t);
+        note_move(t);
+        if (leaf_[t] != kNowhere) unseat(t);
     }
     for (const Unit t : moved) {
         const Place at = zones_.units[t].at;
@@ -33,9 +33,9 @@ void Leaves::update() {
             waiting_.push_back(t);
         }
     }
-    for (const Place leaf : changed_) settle(leaf);
+    for (const Place leaf : changed_) rebalance(leaf);
     changed_.clear();
-    // From below, so that few push others aside; a place's number is larger than that around it.
+    // From below, so that few guests are displaced; a place's number is larger than its parent's.
     std::sort(waiting_.begin(), waiting_.end(), [&](Unit a, Unit b) {
         const auto& units = zones_.units;
         return units[a].at != units[b].at ? units[a].at > units[b].at : a < b;
@@ -53,7 +53,7 @@ void Leaves::seat(Unit t, Place leaf) {
     mark(leaf);
 }
 
-void Leaves::rise(Unit t) {
+void Leaves::unseat(Unit t) {
     const Place leaf = leaf_[t];
     auto& guests = guests_[leaf];
     if (const auto found = std::find(guests.begin(), guests.end(), t); found != guests.end()) {
@@ -63,30 +63,30 @@ void Leaves::rise(Unit t) {
     leaf_[t] = kNowhere;
     --load_[leaf];
     mark(leaf);
-    tell(t);
+    note_move(t);
 }
 
-void Leaves::tell(Unit t) {
-    if (is_told_[t]) return;
-    is_told_[t] = true;
-    told_.push_back(t);
+void Leaves::note_move(Unit t) {
+    if (has_moved_[t]) return;
+    has_moved_[t] = true;
+    moved_.push_back(t);
 }
 
 std::vector<std::int64_t> Leaves::moved() {
     std::vector<std::int64_t> moved;
-    for (const Unit t : told_) {
-        is_told_[t] = false;
+    for (const Unit t : moved_) {
+        has_moved_[t] = false;
         if (zones_.units[t].alive) moved.push_back(t);
     }
-    told_.clear();
+    moved_.clear();
     return moved;
 }
 
-// Guests give way to units that must be here, and to less capacity.
-void Leaves::settle(Place leaf) {
+// Displaces guests while the leaf holds more units than its capacity.
+void Leaves::rebalance(Place leaf) {
     while (load_[leaf] > zones_.capacity(leaf) && !guests_[leaf].empty()) {
         const Unit guest = guests_[leaf].back();
-        rise(guest);
+        unseat(guest);
         waiting_.push_back(guest);
     }
     mark(leaf);
@@ -111,7 +111,7 @@ void Leaves::seat_guest(Unit t) {
         const Unit other = *std::find_if(guests.begin(), guests.end(), [&](Unit guest) {
             return !zones_.forest.contains(place, zones_.units[guest].at);
         });
-        rise(other);
+        unseat(other);
         waiting_.push_back(other);
     }
     seat(t, leaf);

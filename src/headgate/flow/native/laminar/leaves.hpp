@@ -1,9 +1,9 @@
 // The leaf where each unit is: that of its option, or any with capacity left below its place.
 //
-// Kept from round to round: only units that moved, and those whom others push aside, get new
-// leaves. A unit whose place is no leaf (a guest) finds a leaf below it with room, or takes that of
-// a guest whose place lies further up; that one always finds another, since no place holds too
-// many.
+// Kept from round to round: only units that moved, and guests displaced by others, get new leaves.
+// A unit whose place is not a leaf (a guest) takes a leaf below it with room, or that of a guest
+// whose place is further up; that one always finds another leaf, since no place exceeds its
+// capacity.
 #pragma once
 
 #include <vector>
@@ -21,7 +21,8 @@ public:
     void update();
     void capacity_changed(Place leaf) { changed_.push_back(leaf); }
     void renumber(const std::vector<Place>& now);
-    // Whose leaf or place may be another one since this was last asked; not those removed since.
+    // Returns the units whose leaf or place may have changed since the last call, without those
+    // removed since.
     std::vector<std::int64_t> moved();
 
     Place leaf_of(Unit t) const {
@@ -30,13 +31,13 @@ public:
 
 private:
     void seat(Unit t, Place leaf);
-    void rise(Unit t);
+    void unseat(Unit t);
     void seat_guest(Unit t);
-    void settle(Place leaf);
+    void rebalance(Place leaf);
     void mark(Place leaf);
     Place leaf_with_room(Place place) const;
     Place leaf_with_guest_from_above(Place place) const;
-    void tell(Unit t);
+    void note_move(Unit t);
     bool is_guest(Unit t) const { return zones_.units[t].at != leaf_[t]; }
 
     Zones& zones_;
@@ -46,8 +47,8 @@ private:
     std::vector<std::uint64_t> room_;     // a bit for each leaf with capacity left
     std::vector<Place> changed_;
     std::vector<Unit> waiting_;           // guests without a leaf
-    std::vector<Unit> told_;              // who has moved, for `moved`
-    std::vector<std::uint8_t> is_told_;   // by unit
+    std::vector<Unit> moved_;             // since the last call of `moved`
+    std::vector<std::uint8_t> has_moved_; // by unit
 };
 
 }  // namespace headgate::flow::laminar

@@ -1,4 +1,4 @@
-// Moves of several units that belong together: zones and keys follow when all have been made.
+// Moves of several units along one augmenting path: zones and move costs are updated at its end.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +21,12 @@ public:
         touched_.push_back(to);
         moved_.push_back(t);
     }
-    // Where nobody moves, but something else has changed.
+    // Marks a place that changed though no unit moved to or from it.
     void touch(Place v) { touched_.push_back(v); }
-    // A hole there, if there is one, is filled by who comes.
+    // Removes one unit of deficit from a zone that has some: the arriving unit fills it.
     void fill(Place zone) {
-        if (zones_.holes(zone) == 0) return;
-        zones_.drop_holes(zone, 1);
+        if (zones_.deficits(zone) == 0) return;
+        zones_.drop_deficit(zone, 1);
         touch(zone);
     }
 
@@ -34,7 +34,7 @@ public:
     template <class See>
     void finish(See see) {
         std::erase_if(touched_, [&](Place v) { return v == zones_.forest.sink(); });
-        zones_.settle(touched_);
+        zones_.update_zones(touched_);
         for (const Unit t : moved_) {
             zones_.index(t);
             see(t);

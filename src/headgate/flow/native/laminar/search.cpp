@@ -5,18 +5,16 @@
 
 namespace headgate::flow::laminar {
 
-// So many zones are read from one end before the other end is tried as well, from so many holes.
+// Zones that the forward search reads before the backward search starts, and its number of sources.
 constexpr std::size_t kAlone = 8;
 constexpr std::size_t kSources = 256;
-// What is read from the other end takes so many times as long: all of a list is read there, and once
-// more when prices fall.
+// Relative cost of reading backward: the whole list of a place is read, and again when prices fall.
 constexpr std::int64_t kBackward = 2;
-// Who fills a hole is looked for from there, until so many options have been read; then from both
-// ends.
+// Options that a backward search from a deficit reads before the search becomes bidirectional.
 constexpr std::int64_t kNearby = 16'384;
-// Searches reach so many times as far as they usually must.
+// Ratio of a search's radius to the mean length of paths.
 constexpr Cost kSpread = 4;
-// The number of the option that every unit has: the sink itself.
+// The index of the option that every unit has: the sink.
 constexpr std::int32_t kOutside = -1;
 
 Search::Search(Zones& zones)
@@ -29,16 +27,16 @@ void Search::resize() {
 
 void Search::next_round() {
     if (++round_ != 0) return;
-    round_ = 1;  // the numbers have gone round
+    round_ = 1;  // the counter has wrapped around
     for (auto& v : zones_.vertex) v.seen = 0;
-    for (auto& arrival : arrival_) arrival.way = 0;
+    for (auto& arrival : arrival_) arrival.path = 0;
     for (Unit t = 0; t < zones_.units.size(); ++t) zones_.units[t].read = 0;
 }
 
 void Search::begin(Cost radius, bool from_sink) {
     next_round();
     from_sink_ = from_sink;
-    both_ways_ = met_ = false;
+    bidirectional_ = met_ = false;
     began_ = read_;
     bound_ = radius;
     goal_ = kNowhere;
@@ -52,7 +50,8 @@ void Search::begin(Cost radius, bool from_sink) {
     read_zones_.clear();
 }
 
-// Where units had no place, prices may still tell of it: then the sink's must not fall.
+// After a round with unplaced units, prices may still be near the penalty: then the sink's price
+// must not fall.
 void Search::begin_round() {
     scarce_ = false;
     for (Place v = 0; v < zones_.forest.size() && !scarce_; ++v) {
@@ -64,8 +63,8 @@ bool Search::is_scarce(Place v) const {
     return zones_.vertex[v].price - zones_.sink_price() > zones_.outside / 2;
 }
 
-// From the options of a unit that is nowhere; the best one is at distance 0.
-void Search::set_out(Unit t) {
+// Starts from the options of a unit without a place; the best one is at distance 0.
+void Search::start_from_options(Unit t) {
     const auto& vertex = zones_.vertex;
     const auto options = zones_.units.options(t);
     const Cost best = zones_.least_cost(t);
@@ -79,11 +78,12 @@ void Search::set_out(Unit t) {
 }
 
 void Search::place(Unit t) {
-    // A search that is not to go far has less to remember; one that finds nothing is repeated.
+    // A small radius keeps the queue short; a search that finds nothing is repeated with a larger
+    // one.
     for (Cost radius = std::max(kSpread * typical_, Cost{1024});; radius *= 16) {
         radius = std::min(radius, kFar / 16);
         begin(radius, false);
-        set_out(t);
+        start_from_options(t);
         if (run()) {
             if (zones_.unplaced() > 0) scarce_ = true;
             typical_ += (std::min(bound_, zones_.outside) - typical_) / 16;
@@ -93,12 +93,12 @@ void Search::place(Unit t) {
     }
 }
 
-std::vector<Unit> Search::raise(std::span<const Unit> units, const FreeMoves& free_moves,
+std::vector<Unit> Search::raise_prices(std::span<const Unit> units, const FreeMoves& free_moves,
                                 std::size_t enough) {
     begin(outside_ / 2, false);
     free_moves_ = &free_moves;
     ends_.clear();
-    for (const Unit t : units) set_out(t);
+    for (const Unit t : units) start_from_options(t);
     std::vector<Unit> leaving;
     Cost risen = 0;
     for (std::size_t found = 0; found < enough && !queue_.empty();) {
@@ -116,16 +116,16 @@ std::vector<Unit> Search::raise(std::span<const Unit> units, const FreeMoves& fr
     }
     free_moves_ = nullptr;
     bound_ = risen;
-    restore_keys();
-    change_prices();
+    restore_heaps();
+    update_prices();
     for (const Place zone : reached_) scarce_ = scarce_ || is_scarce(zone);
     std::sort(leaving.begin(), leaving.end());
     leaving.erase(std::unique(leaving.begin(), leaving.end()), leaving.end());
     return leaving;
 }
 
-void Search::fill(Place hole) {
-    goal_ = backward_.find_sink(hole, kNearby);
+void Search::fill(Place deficit) {
+    goal_ = backward_.find_sink(deficit, kNearby);
     if (goal_ == kNowhere) {
         fill_nearest();
         return;
@@ -145,22 +145,22 @@ void Search::fill_nearest() {
 
 bool Search::run() {
     while (!queue_.empty() && queue_.top().key < bound_) {
-        if (!both_ways_ && expanded_ == kAlone && !scarce_) start_backward();
-        if (both_ways_) {
-            // Ways by which a unit ends nowhere are not seen from the other end.
+        if (!bidirectional_ && expanded_ == kAlone && !scarce_) start_backward();
+        if (bidirectional_) {
+            // The backward search does not see paths on which a unit ends at the sink.
             const bool enough = (goal_ == kNowhere || met_) && bound_ < zones_.outside / 4;
             const Cost ahead = std::min(backward_.radius(), zones_.outside);
             if (enough && queue_.top().key + ahead >= bound_) break;
-            if (backward_is_due()) {
+            if (backward_is_next()) {
                 step_backward();
                 continue;
             }
         }
         step();
     }
-    restore_keys();
+    restore_heaps();
     if (goal_ == kNowhere) return false;
-    change_prices();
+    update_prices();
     apply();
     return true;
 }
@@ -185,7 +185,7 @@ void Search::step() {
     }
 }
 
-// The options that are read next, most likely.
+// Prefetches the options that are most likely read next.
 void Search::fetch_next() const {
     if (queue_.empty() || queue_.top().what < 0 || (queue_.top().what & 3) != kZone) return;
     const Place zone = zones_.forest.of_rank(queue_.top().what >> 2);
@@ -194,8 +194,8 @@ void Search::fetch_next() const {
     }
 }
 
-// From some holes: any will do, since the shortest way to these is as good as to all. Roots with
-// room are ends, too; if these are few, they are reached by way of the sink.
+// Starts from some deficits: any subset is correct, since the shortest path to these is as good as
+// to all. Roots with room are ends, too; if they are few, they are reached through the sink.
 void Search::start_backward() {
     std::size_t roots = 0;
     if (!from_sink_) {
@@ -205,20 +205,20 @@ void Search::start_backward() {
             ++roots;
         }
     }
-    const auto& holes = zones_.places_with_holes();
-    if (holes.empty() && roots == 0) return;
-    both_ways_ = true;
+    const auto& deficits = zones_.places_with_deficit();
+    if (deficits.empty() && roots == 0) return;
+    bidirectional_ = true;
     back_began_ = backward_.options_read();
     backward_.begin();
-    for (std::size_t n = std::min(holes.size(), kSources); n > 0; --n) {
-        if (++rotation_ >= holes.size()) rotation_ = 0;
-        backward_.add_source(holes[rotation_]);
+    for (std::size_t n = std::min(deficits.size(), kSources); n > 0; --n) {
+        if (++rotation_ >= deficits.size()) rotation_ = 0;
+        backward_.add_source(deficits[rotation_]);
     }
     if (0 < roots && roots <= kSources) backward_.add_source(zones_.forest.sink());
 }
 
-// Each half gets as much time as the other; reading through a wide zone's units is much at once.
-bool Search::backward_is_due() const {
+// Balances the work of both halves; reading the units of a wide zone is a large step.
+bool Search::backward_is_next() const {
     if (backward_.idle()) return false;
     const Place next = backward_.next();
     if (next == zones_.forest.sink()) return !from_sink_;
@@ -247,30 +247,30 @@ void Search::reach(Place zone, Cost distance, Unit t, std::int32_t option, Place
     v.seen = round_;
     v.distance = distance;
     arrival_[zone] = {t, option, from};
-    if (both_ways_ && backward_.knows(zone)) {
+    if (bidirectional_ && backward_.knows(zone)) {
         end_at(zone, distance + backward_.label(zone).distance, true);
     }
     const bool room = zone == zones_.forest.sink() || zones_.has_room(zone);
-    if (free_moves_ == nullptr && (zones_.holes(zone) > 0 || (!from_sink_ && room))) {
+    if (free_moves_ == nullptr && (zones_.deficits(zone) > 0 || (!from_sink_ && room))) {
         end_at(zone, distance, false);
-        return;  // whatever lies beyond is further away
+        return;  // all zones beyond are further away
     }
     if (first) reached_.push_back(zone);
-    const Cost due = distance + delay(zone);
-    if (due >= bound_) return;
-    push(due, zone, kZone);
+    const Cost earliest = distance + delay(zone);
+    if (earliest >= bound_) return;
+    push(earliest, zone, kZone);
     if (const Unit there = zones_.units.only_member(zone); there != kNowhere) {
         zones_.units.fetch(there);
     }
 }
 
-// How far it is at least from a zone to the next one.
+// A lower bound on the distance from a zone to the next one.
 Cost Search::delay(Place zone) const {
     const auto& v = zones_.vertex[zone];
-    return v.key == kNoKey ? 0 : std::max(Cost{0}, v.key - v.price);
+    return v.move_cost == kUnknown ? 0 : std::max(Cost{0}, v.move_cost - v.price);
 }
 
-// A way has been found: straight to this zone, or by where both halves met. Shorter ones count.
+// Records a path that ends at this zone, or on which both halves met there, if it is the shortest.
 void Search::end_at(Place zone, Cost length, bool met) {
     if (length >= bound_) return;
     bound_ = length;
@@ -278,7 +278,7 @@ void Search::end_at(Place zone, Cost length, bool met) {
     met_ = met;
 }
 
-// Returns how far it is at least to the nearest zone that the unit could go to.
+// Returns a lower bound on the distance to the nearest zone that the unit could move to.
 Cost Search::read_unit(Unit t, Place zone, Cost base) {
     const auto& vertex = zones_.vertex;
     const auto& unit = zones_.units[t];
@@ -301,7 +301,7 @@ Cost Search::read_unit(Unit t, Place zone, Cost base) {
     const Cost least = from + floor_;
     for (; i < unit.size; ++i) {
         const Cost length = least + option[i].cost();
-        if (length >= bound_) return std::min(nearest, length);  // those that follow cost no less
+        if (length >= bound_) return std::min(nearest, length);  // the following ones cost no less
         see(i);
     }
     return nearest;
@@ -334,23 +334,23 @@ void Search::expand(Place zone) {
     read_narrow(zone);
 }
 
-// Reads the units of a narrow zone whose cheapest move may be within reach, and comes back for the
-// others.
+// Reads the units of a narrow zone whose cheapest move may be within the bound, and queues the zone
+// again for the others.
 void Search::read_narrow(Place zone) {
     auto& units = zones_.units;
     auto& vertex = zones_.vertex[zone];
     const Cost base = vertex.distance - vertex.price;
-    Cost least = kFar, next = kFar;  // keys of those that are read; of those that are not
-    due_.clear();
+    Cost least = kFar, next = kFar;  // move costs of units read; of the others
+    to_read_.clear();
     auto look = [&](Unit t) {
         const auto& unit = units[t];
         if (unit.read == round_) {
-            least = std::min(least, unit.key);
-        } else if (unit.key == kNoKey || base + unit.key <= at_) {
+            least = std::min(least, unit.move_cost);
+        } else if (unit.move_cost == kUnknown || base + unit.move_cost <= at_) {
             units.fetch_options(t);
-            due_.push_back(t);
+            to_read_.push_back(t);
         } else {
-            next = std::min(next, unit.key);
+            next = std::min(next, unit.move_cost);
         }
     };
     const bool is_leaf = zones_.forest.is_leaf(zone);
@@ -363,19 +363,19 @@ void Search::read_narrow(Place zone) {
             for (const Unit t : members) look(t);
         });
     }
-    for (const Unit t : due_) {
+    for (const Unit t : to_read_) {
         units[t].read = round_;
-        units[t].key = read_unit(t, zone, base) - base;
-        least = std::min(least, units[t].key);
+        units[t].move_cost = read_unit(t, zone, base) - base;
+        least = std::min(least, units[t].move_cost);
     }
-    if (is_leaf) vertex.key = std::min(least, next);
+    if (is_leaf) vertex.move_cost = std::min(least, next);
     if (next < kFar && base + next < bound_) push(base + next, zone, kUnits);
 }
 
-// Reads the units of a wide zone whose cheapest move may be within reach, and comes back for the
-// others.
+// Reads the units of a wide zone whose cheapest move may be within the bound, and queues the zone
+// again for the others.
 void Search::read_units(Place wide_zone) {
-    Heap& keys = zones_.keys(wide_zone);
+    Heap& heap = zones_.unit_heap(wide_zone);
     const Cost base = zones_.vertex[wide_zone].distance - zones_.vertex[wide_zone].price;
     while (const Entry* first = zones_.first_unit(wide_zone)) {
         const auto [key, t] = *first;
@@ -384,15 +384,15 @@ void Search::read_units(Place wide_zone) {
             push(base + key, wide_zone, kUnits);
             return;
         }
-        keys.pop();
-        zones_.units[t].key = kNoKey;
+        heap.pop();
+        zones_.units[t].move_cost = kUnknown;
         pulled_.push_back({t, read_unit(t, wide_zone, base) - base});
     }
 }
 
 // The same for the zones within a wide zone.
 void Search::read_zones(Place wide_zone) {
-    Heap& zones = zones_.zones(wide_zone);
+    Heap& heap = zones_.zone_heap(wide_zone);
     const Cost base = zones_.vertex[wide_zone].distance - zones_.vertex[wide_zone].price;
     while (const Entry* first = zones_.first_zone(wide_zone)) {
         const auto [key, zone] = *first;
@@ -401,29 +401,29 @@ void Search::read_zones(Place wide_zone) {
             push(base + key, wide_zone, kZones);
             return;
         }
-        zones.pop();
+        heap.pop();
         const Cost price = zones_.vertex[zone].price;
         if (price > key) {
-            zones_.zone_key(zone) = price;
-            zones.push(price, zone);
+            zones_.queued_price(zone) = price;
+            heap.push(price, zone);
             continue;
         }
-        zones_.zone_key(zone) = kNoKey;
+        zones_.queued_price(zone) = kUnknown;
         read_zones_.push_back(zone);
         ++read_;
         reach(zone, base + price, kNowhere, 0, wide_zone);
     }
 }
 
-// Before prices rise: keys may lie below the truth, never above.
-void Search::restore_keys() {
-    for (const auto& [t, key] : pulled_) zones_.set_key(t, key);
-    for (const Place zone : read_zones_) zones_.set_zone_key(zone);
+// Before prices rise: heap entries are lower bounds and must never exceed the exact move cost.
+void Search::restore_heaps() {
+    for (const auto& [t, cost] : pulled_) zones_.set_move_cost(t, cost);
+    for (const Place zone : read_zones_) zones_.queue_zone(zone);
 }
 
-// Prices rise around the start, and fall around the hole where the other search came from there; in
-// the middle both meet, and all of the way is free.
-void Search::change_prices() {
+// Raises prices around the start and lowers them around the deficit where the backward search
+// started, so that every arc of the path has reduced cost 0.
+void Search::update_prices() {
     auto& vertex = zones_.vertex;
     Cost risen = bound_;
     if (met_ && !queue_.empty()) risen = std::min(risen, queue_.top().key);
@@ -431,7 +431,7 @@ void Search::change_prices() {
         if (vertex[zone].distance < risen) vertex[zone].price += risen - vertex[zone].distance;
     }
     if (from_sink_ && risen > 0) {
-        for (const Place root : zones_.forest.roots()) {  // those that are empty were not reached
+        for (const Place root : zones_.forest.roots()) {  // empty roots were not reached
             if (zones_.count(root) < zones_.capacity(root)) {
                 vertex[root].price = zones_.sink_price();
             }
@@ -440,24 +440,24 @@ void Search::change_prices() {
     if (met_ && risen < bound_) backward_.lower_prices(bound_ - risen);
 }
 
-// Where the two halves of the way share a zone, what lies between is a circle of length 0: cut off.
-void Search::cut_circles() {
+// Where the two halves of the path share a zone, the part between is a cycle of length 0: removed.
+void Search::cut_cycles() {
     for (Place zone = goal_; zone != kNowhere; zone = arrival_[zone].from) {
-        arrival_[zone].way = round_;
+        arrival_[zone].path = round_;
     }
     for (Place zone = goal_; zone != kNowhere; zone = after(zone)) {
-        if (arrival_[zone].way == round_) goal_ = zone;
+        if (arrival_[zone].path == round_) goal_ = zone;
     }
 }
 
-// Where the backward half of the way leads from a zone; kNowhere from a hole.
+// The next zone on the backward half of the path; kNowhere at a deficit.
 Place Search::after(Place zone) const {
     const Step& step = backward_.label(zone).step;
     return step.unit == kNowhere ? step.place : zones_.zone_of(step.place);
 }
 
 void Search::apply() {
-    if (met_) cut_circles();
+    if (met_) cut_cycles();
     Place end = goal_;
     for (Place next = end; met_ && (next = after(end)) != kNowhere; end = next) {
         steps_.push_back(backward_.label(end).step);
@@ -468,7 +468,7 @@ void Search::apply() {
     steps_.clear();
     moves_.fill(end);
     for (Place zone = goal_; zone != kNowhere;) {
-        const auto [t, option, from, way] = arrival_[zone];
+        const auto [t, option, from, path] = arrival_[zone];
         if (t != kNowhere && option == kOutside) {
             moves_.move(t, zones_.forest.sink(), zones_.outside);
         } else if (t != kNowhere) {

@@ -1,9 +1,10 @@
-// The cheapest way to make room: Dijkstra's algorithm over zones, never over units.
+// The cheapest augmenting path: Dijkstra's algorithm over zones, never over units.
 //
-// A unit that comes to a full zone pushes another one out, which goes to an option of its own, and
-// so on, until a hole takes the last one, or a root with capacity left. Lengths are costs with
-// prices, never negative. From one zone to another leads the move of any unit of it; from a zone to
-// one within it a way of length price - price, since whoever leaves that one leaves room in both.
+// A unit that enters a full zone displaces another one, which moves to an option of its own, and so
+// on, until the path ends at a deficit or at a root with capacity left. The length of an arc is its
+// reduced cost, never negative. An arc from one zone to another is the move of any of its units; an
+// arc from a zone to one within it has the length price - price, since a unit that leaves the inner
+// zone leaves room in both.
 #pragma once
 
 #include <optional>
@@ -22,17 +23,19 @@ class Search {
 public:
     explicit Search(Zones& zones);
 
-    // Places a unit, if need be at the sink in place of whoever is dearest.
+    // Places a unit; where capacity is short, the most expensive unit goes to the sink instead.
     void place(Unit t);
-    // Raises prices where units want to go from which no free move leads to room, until `enough`
-    // units would rather go where one does; returns those who must leave their places for that.
-    std::vector<Unit> raise(std::span<const Unit> units, const FreeMoves& free_moves,
+    // Raises the prices of zones that units want and from which no free move leads to room, until
+    // `enough` units prefer zones from which one does; returns the units that must leave their
+    // places for that.
+    std::vector<Unit> raise_prices(std::span<const Unit> units, const FreeMoves& free_moves,
                             std::size_t enough);
-    // Fills a hole, or gives its capacity back if that is cheapest: this one, or another one.
-    void fill(Place hole);
+    // Fills one deficit, this or another one, or returns its capacity to the sink if that is
+    // cheaper.
+    void fill(Place deficit);
 
-    void resize();  // the forest has changed
-    // To be told before a round of searches.
+    void resize();  // after a change of the forest
+    // Call before a round of searches.
     void begin_round();
 
     std::int64_t options_read() const { return read_ + backward_.options_read(); }
@@ -40,20 +43,21 @@ public:
 private:
     enum Kind : std::int32_t { kZone = 0, kUnits = 1, kZones = 2 };
 
-    // How the search came to a zone: by a unit's option, or (kNowhere) from a zone around.
+    // The arc by which the search reached a zone: a unit's option, or (kNowhere) the zone around
+    // it.
     struct Arrival {
         Unit unit;
         std::int32_t option;
         Place from;
-        std::uint32_t way = 0;  // the search whose way leads through here
+        std::uint32_t path = 0;  // the search whose path contains the zone
     };
     struct Pulled {
         Unit unit;
-        Cost key;
+        Cost move_cost;
     };
 
     bool is_scarce(Place v) const;
-    void set_out(Unit t);
+    void start_from_options(Unit t);
     void fill_nearest();
     void next_round();
     void begin(Cost radius, bool from_sink);
@@ -61,7 +65,7 @@ private:
     void step();
     void fetch_next() const;
     void start_backward();
-    bool backward_is_due() const;
+    bool backward_is_next() const;
     void step_backward();
     void expand(Place zone);
     void read_units(Place wide_zone);
@@ -74,9 +78,9 @@ private:
         queue_.push(distance, 4 * zones_.forest.rank(zone) + kind);
     }
     void end_at(Place zone, Cost length, bool met);
-    void restore_keys();
-    void change_prices();
-    void cut_circles();
+    void restore_heaps();
+    void update_prices();
+    void cut_cycles();
     Place after(Place zone) const;
     void apply();
 
@@ -87,24 +91,24 @@ private:
     Heap queue_;  // key: distance; what: 4 x rank + Kind
     std::uint32_t round_ = 0;
     bool from_sink_ = false;
-    const FreeMoves* free_moves_ = nullptr;  // while `raise` is under way
-    std::vector<Unit> ends_;  // then: who could go where free moves lead to room
-    bool both_ways_ = false;  // whether `backward_` is under way
-    bool scarce_ = false;     // whether prices may be such that units are better off nowhere
-    Cost typical_ = 0;        // a running mean of how far searches go
-    Cost bound_ = 0;          // no way is longer than this: the shortest known, or the radius
-    Cost at_ = 0;             // how far we have come
+    const FreeMoves* free_moves_ = nullptr;  // during `raise_prices`
+    std::vector<Unit> ends_;  // then: units that could move to where free moves lead to room
+    bool bidirectional_ = false;  // whether `backward_` is running
+    bool scarce_ = false;     // whether prices may exceed the penalty of units without a place
+    Cost typical_ = 0;        // a running mean of the lengths of paths
+    Cost bound_ = 0;          // no path is longer than this: the shortest known, or the radius
+    Cost at_ = 0;             // the current distance
     Cost floor_ = 0;          // no place below a root has a lower price
-    Cost outside_ = 0;        // cost and price of a place at the sink itself
-    Place goal_ = kNowhere;   // where that way ends, or where both searches met
-    bool met_ = false;        // which of both
+    Cost outside_ = 0;        // penalty and price of the sink
+    Place goal_ = kNowhere;   // where that path ends, or where both searches met
+    bool met_ = false;        // whether both searches met
     std::size_t rotation_ = 0;
     std::int64_t read_ = 0, began_ = 0, back_began_ = 0;
-    std::size_t expanded_ = 0;  // so many zones have been
+    std::size_t expanded_ = 0;  // number of zones
     std::vector<Place> reached_, read_zones_;
     std::vector<Step> steps_;
     std::vector<Pulled> pulled_;
-    std::vector<Unit> due_;  // in the zone that is read
+    std::vector<Unit> to_read_;  // units of the zone that is being read
 };
 
 }  // namespace headgate::flow::laminar

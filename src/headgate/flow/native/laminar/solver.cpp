@@ -10,7 +10,7 @@
 namespace headgate::flow::laminar {
 
 constexpr std::size_t kSeveral = 16;
-// New units are few if there are at least so many times as many in all.
+// New units are few if they are at most this fraction of all.
 constexpr std::int64_t kFew = 8;
 
 Solver::Solver(Numbers parent, Numbers capacity)
@@ -90,36 +90,36 @@ void Solver::change_costs(Place v, Numbers ids, Numbers cost) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
         const auto t = static_cast<Unit>(ids[i]);
         if (units_[t].at == v) {
-            pay(t, cost[i]);
+            own_cost_changed(t, cost[i]);
         } else if (units_[t].at != kNowhere) {
-            offer(t, v, cost[i]);
+            option_cost_changed(t, v, cost[i]);
         }
     }
 }
 
-// Its own option costs a unit something else now. If that is more, it may be better off elsewhere.
-void Solver::pay(Unit t, Cost cost) {
+// The cost of a unit's own option has changed. If it has risen, another option may be better.
+void Solver::own_cost_changed(Unit t, Cost cost) {
     const Cost more = cost - units_[t].paid;
-    zones_.pay(t, cost);
+    zones_.set_paid(t, cost);
     if (more <= 0) return;
     if (zones_.least_cost(t) < cost + zones_.price(units_[t].at)) {
         leave(t);
         postpone(t);
     } else {
         zones_.index(t);
-        ++keys_set_;
+        ++heap_pushes_;
     }
 }
 
-// Another option costs a unit something else now.
-void Solver::offer(Unit t, Place v, Cost cost) {
+// The cost of another option of a unit has changed.
+void Solver::option_cost_changed(Unit t, Place v, Cost cost) {
     const Cost paid = units_[t].paid;
     const Cost length = cost + zones_.price(v) - paid;
     if (length < zones_.price(units_[t].at)) {
         leave(t);
         postpone(t);
     } else if (zones_.zone_of(v) != zones_.zone_of_unit(t)) {
-        if (zones_.offer_key(t, length)) ++keys_set_;
+        if (zones_.lower_move_cost(t, length)) ++heap_pushes_;
     }
 }
 
@@ -140,9 +140,9 @@ void Solver::leave(Unit t) {
     if (place == forest_.sink()) return;
     const Place zone = zones_.zone_of(place);
     if (zones_.vertex[zone].price == zones_.sink_price()) {
-        zones_.settle({place});
+        zones_.update_zones({place});
     } else {
-        zones_.add_holes(zone, 1);
+        zones_.add_deficit(zone, 1);
     }
 }
 
@@ -166,7 +166,7 @@ std::vector<std::int64_t> Solver::add_places(Numbers parent, Numbers capacity) {
     for (std::size_t i = 0; i < added.size(); ++i) added[i] = static_cast<std::int64_t>(old + i);
     for (std::size_t i = 0; i < added.size(); ++i) {
         const Place v = forest_.inner(added[i]);
-        if (capacity[i] > 0) raise_capacity(v, std::min(capacity[i], kEndless));
+        if (capacity[i] > 0) raise_capacity(v, std::min(capacity[i], kUnlimited));
     }
     return added;
 }
@@ -181,7 +181,7 @@ void Solver::set_capacity(Numbers place, Numbers capacity) {
     }
     for (std::size_t i = 0; i < place.size(); ++i) {
         const Place leaf = forest_.inner(place[i]);
-        const Count by = std::min(capacity[i], kEndless) - zones_.capacity(leaf);
+        const Count by = std::min(capacity[i], kUnlimited) - zones_.capacity(leaf);
         if (by > 0) raise_capacity(leaf, by);
         if (by < 0) cut_capacity(leaf, -by);
     }
@@ -192,35 +192,35 @@ void Solver::raise_capacity(Place leaf, Count by) {
     const Place zone = zones_.zone_of(leaf);
     zones_.change_capacity(leaf, by);
     if (zones_.vertex[zone].price == zones_.sink_price()) {
-        zones_.settle({leaf});
+        zones_.update_zones({leaf});
     } else {
-        zones_.add_holes(zone, by);
+        zones_.add_deficit(zone, by);
     }
     leaves_.capacity_changed(leaf);
 }
 
-// Units beyond what is left lose their places, and are placed anew.
+// Units beyond the remaining capacity lose their places and are placed again.
 void Solver::cut_capacity(Place leaf, Count by) {
     zones_.change_capacity(leaf, -by);
-    zones_.settle({leaf});
+    zones_.update_zones({leaf});
     for (Place v = leaf; v != kNowhere; v = forest_.parent(v)) {
         const Count over = zones_.count(v) - zones_.capacity(v);
-        if (over > 0 && zones_.holes(v) > 0) {
-            zones_.drop_holes(v, std::min(over, zones_.holes(v)));
-            zones_.settle({v});
+        if (over > 0 && zones_.deficits(v) > 0) {
+            zones_.drop_deficit(v, std::min(over, zones_.deficits(v)));
+            zones_.update_zones({v});
         }
         while (zones_.is_over(v)) {
-            const Unit t = zones_.readiest(v);
+            const Unit t = zones_.cheapest_to_move(v);
             const Place place = units_[t].at;
             zones_.take(t);
-            zones_.settle({place});
+            zones_.update_zones({place});
             postpone(t);
         }
     }
     leaves_.capacity_changed(leaf);
 }
 
-// A unit may have to move at every place on a way, so no way to a place costs more than this.
+// A path may contain a move per place, so no augmenting path costs more than this.
 void Solver::widen_outside() {
     const Cost enough = (2 * largest_cost_ + 1) * (forest_.size() + 2);
     if (zones_.outside >= enough) return;
@@ -241,35 +241,36 @@ Outcome Solver::solve(std::optional<double> budget_s) {
                                        std::chrono::duration<double>(*budget_s));
     }
     const auto read_before = options_read();
-    undo_hurry();
+    undo_greedy();
     std::erase_if(pending_, [&](Unit t) { return !units_[t].alive; });
-    units_.compact_if_due();
-    zones_.drop_holes_at_sink_price();
+    units_.compact_if_needed();
+    zones_.drop_deficits_at_sink_price();
     if (2 * static_cast<std::int64_t>(pending_.size()) > units_.alive()) start_over();
-    if (zones_.keys_are_old() || keys_set_ > units_.alive()) {
-        zones_.rebuild();  // keys of old are gone, too
-        keys_set_ = 0;
+    if (zones_.move_costs_are_stale() || heap_pushes_ > units_.alive()) {
+        zones_.rebuild();  // stale heap entries are dropped, too
+        heap_pushes_ = 0;
     }
     search_.begin_round();
-    const bool done = place_all() && fill_holes();
-    if (!done) place_in_a_hurry();
+    const bool done = place_all() && fill_deficits();
+    if (!done) place_greedily();
     leaves_.update();
     Outcome outcome;
     outcome.cost = zones_.cost();
     outcome.unplaced = zones_.unplaced() + static_cast<std::int64_t>(pending_.size()) -
-                       static_cast<std::int64_t>(hurried_.size());
+                       static_cast<std::int64_t>(greedy_.size());
     if (!done) outcome.gap = gap();
     outcome.options_read = options_read() - read_before;
     return outcome;
 }
 
-// Units are searched for one by one. Whenever that has read about as much as looking for ways for
-// all that are left at once, the latter is done, for as long as it takes less for each unit.
+// Searches an augmenting path per unit. Whenever these searches have read about as many options as
+// a joint search for all units left would, runs the joint search, as long as it reads less per
+// unit.
 bool Solver::place_all() {
     for (const Unit t : pending_) units_[t].pending = false;
     std::erase_if(pending_, [&](Unit t) { return place_if_free(t); });
-    std::int64_t patience = first_patience(), spent = 0, searches = 0;
-    while (!pending_.empty() && !is_late()) {
+    std::int64_t budget = first_budget(), spent = 0, searches = 0;
+    while (!pending_.empty() && !is_out_of_time()) {
         // The clock is read once for several units.
         const auto several = std::min<std::size_t>(kSeveral, pending_.size());
         const auto before = search_.options_read();
@@ -277,48 +278,48 @@ bool Solver::place_all() {
         pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(several));
         spent += search_.options_read() - before;
         searches += static_cast<std::int64_t>(several);
-        while (spent > patience && pending_.size() > kSeveral && !is_late()) {
+        while (spent > budget && pending_.size() > kSeveral && !is_out_of_time()) {
             const auto [read, placed] = place_together();
             if (read * searches < placed * spent) continue;
-            patience = 2 * read;
+            budget = 2 * read;
             spent = searches = 0;
         }
     }
-    for (const Unit t : pending_) units_[t].pending = true;  // there was no time for them
-    zones_.drop_holes_at_sink_price();
+    for (const Unit t : pending_) units_[t].pending = true;  // after the deadline
+    zones_.drop_deficits_at_sink_price();
     return pending_.empty();
 }
 
-// Where few are new, the prices of all others are right, and each search finds room nearby.
-std::int64_t Solver::first_patience() const {
+// Where few units are new, prices are nearly optimal and each search ends nearby.
+std::int64_t Solver::first_budget() const {
     const auto many = std::max<std::int64_t>(1, static_cast<std::int64_t>(pending_.size()));
     return units_.options_in_use() * std::max<std::int64_t>(1, units_.alive() / (kFew * many));
 }
 
-// Places many units at once, though some others may have to be placed anew for that. Returns how
-// many options that has read, and how many units fewer are left.
+// Places many units jointly; some others may have to be placed again. Returns the number of options
+// read and the number of units fewer that are pending.
 std::pair<std::int64_t, std::int64_t> Solver::place_together() {
     const auto read_before = options_read();
     const auto many = pending_.size();
     free_moves_.label_zones();
-    // Who leaves for a root with room stays there, and its place may remain a hole that has to be
-    // filled later; where there is no such root, as many holes are filled as are left behind.
+    // A unit that moves to a root with room stays there, and its place may remain a deficit to be
+    // filled later; without such a root, as many deficits are filled as are created.
     const std::size_t enough = zones_.has_root_with_room() ? many / 2 : 2 * many;
-    for (const Unit t : search_.raise(pending_, free_moves_, enough)) {
+    for (const Unit t : search_.raise_prices(pending_, free_moves_, enough)) {
         leave(t);
         pending_.push_back(t);
     }
-    zones_.drop_holes_at_sink_price();
+    zones_.drop_deficits_at_sink_price();
     free_moves_.place(pending_);
     return {options_read() - read_before,
             static_cast<std::int64_t>(many) - static_cast<std::int64_t>(pending_.size())};
 }
 
-bool Solver::fill_holes() {
-    while (zones_.holes() > 0) {
-        if (is_late()) return false;
-        search_.fill(zones_.places_with_holes().back());
-        zones_.drop_holes_at_sink_price();
+bool Solver::fill_deficits() {
+    while (zones_.deficits() > 0) {
+        if (is_out_of_time()) return false;
+        search_.fill(zones_.places_with_deficit().back());
+        zones_.drop_deficits_at_sink_price();
     }
     return true;
 }
@@ -342,14 +343,14 @@ bool Solver::place_if_free(Unit t) {
 void Solver::put_where_room_is(Unit t, const Option& option) {
     const Place place = option.what;
     const Place zone = zones_.zone_of(place);
-    const bool filled = zones_.holes(zone) > 0;
-    if (filled) zones_.drop_holes(zone, 1);
+    const bool filled = zones_.deficits(zone) > 0;
+    if (filled) zones_.drop_deficit(zone, 1);
     zones_.put(t, place, option.cost());
-    if (!filled || zone != place) zones_.settle({place});  // else it holds as many as before
+    if (!filled || zone != place) zones_.update_zones({place});  // else its count is unchanged
     zones_.index(t);
 }
 
-// Where most is new, prices of old say little: all units are placed anew.
+// Where most units are new, old prices are of little use: all units are placed again.
 void Solver::start_over() {
     for (Unit t = 0; t < units_.size(); ++t) {
         if (units_[t].alive && units_[t].at != kNowhere) {
@@ -357,17 +358,17 @@ void Solver::start_over() {
             postpone(t);
         }
     }
-    const auto with_holes = zones_.places_with_holes();
-    for (const Place v : with_holes) zones_.drop_holes(v, zones_.holes(v));
+    const auto with_deficit = zones_.places_with_deficit();
+    for (const Place v : with_deficit) zones_.drop_deficit(v, zones_.deficits(v));
     for (auto& v : zones_.vertex) v.price = 0;
     estimate_prices(zones_, pending_);
     zones_.rebuild();
 }
 
-// ------------------------------------------------------------------------------------ out of time
+// ------------------------------------------------------------------- after the deadline
 
-// Each unit that is left takes its best option with room, if there is one, until the next round.
-void Solver::place_in_a_hurry() {
+// Each pending unit takes its best option with room, if there is one, until the next round.
+void Solver::place_greedily() {
     for (const Unit t : pending_) {
         const Option* best = nullptr;
         for (const Option& option : units_.options(t)) {
@@ -378,19 +379,20 @@ void Solver::place_in_a_hurry() {
         }
         if (best == nullptr) continue;
         put_where_room_is(t, *best);
-        hurried_.push_back(t);
+        greedy_.push_back(t);
     }
 }
 
-void Solver::undo_hurry() {
-    for (const Unit t : hurried_) {
+void Solver::undo_greedy() {
+    for (const Unit t : greedy_) {
         if (units_[t].alive && units_[t].at != kNowhere) leave(t);
     }
-    hurried_.clear();
+    greedy_.clear();
 }
 
-// The plan's cost less the value of the dual: what all units pay at least at these prices, less
-// what all capacity is worth at them. Units without a place count with what that costs.
+// The duality gap: the plan's cost minus the dual value, which is the sum of each unit's least cost
+// + price, minus the value of all capacity at these prices. Units without a place count with the
+// penalty.
 Cost Solver::gap() const {
     Wide gap = zones_.cost();
     const Cost sink = zones_.sink_price();

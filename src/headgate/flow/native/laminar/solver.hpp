@@ -1,8 +1,9 @@
-// Placing units in a laminar family of capacities at least cost, and keeping it so under changes.
+// Min-cost assignment of units to a laminar family of capacities, re-optimized after changes.
 //
-// Successive shortest paths over zones (zones.hpp, search.hpp), from both ends (backward.hpp).
-// Source: Ford and Fulkerson's successive shortest paths with potentials; the contraction of a
-// laminar family to its full places, and holes that keep prices valid, are Headgate's own.
+// Successive shortest augmenting paths over zones (zones.hpp, search.hpp), bidirectional
+// (backward.hpp). Source: Ford and Fulkerson's successive shortest paths with potentials; the
+// contraction of a laminar family to its full places, and deficits that keep dual prices feasible,
+// are Headgate's own.
 #pragma once
 
 #include <chrono>
@@ -25,8 +26,8 @@ using Numbers = std::span<const std::int64_t>;
 struct Outcome {
     Cost cost = 0;              // of the options taken
     std::int64_t unplaced = 0;  // units without a place
-    Cost gap = 0;               // the plan is at most so much above the optimum
-    std::int64_t options_read = 0;  // what it took: the same wherever it runs
+    Cost gap = 0;               // an upper bound on the plan's cost above the optimum
+    std::int64_t options_read = 0;  // the work done: the same on any machine
 };
 
 class Solver {
@@ -34,7 +35,7 @@ public:
     Solver(Numbers parent, Numbers capacity);
     Solver(const Solver&) = delete;
 
-    // All of these check what they are given first, throw BadInput, and then change nothing.
+    // All of these check their input first; they throw BadInput and then change nothing.
     std::vector<std::int64_t> add(Numbers offsets, Numbers place, Numbers cost);
     void remove(Numbers units);
     void replace(Numbers units, Numbers offsets, Numbers place, Numbers cost);
@@ -45,12 +46,12 @@ public:
 
     Outcome solve(std::optional<double> budget_s);
 
-    // By outer numbers; -1 for none.
+    // By the caller's numbers of places; -1 for none.
     std::vector<std::int64_t> place_of(Numbers units) const;
     std::vector<std::int64_t> leaf_of(Numbers units) const;
     std::vector<std::int64_t> cost_of(Numbers units) const;
     std::vector<std::int64_t> prices();
-    // Whose place or leaf may be another one since this was last asked.
+    // Units whose place or leaf may have changed since the last call.
     std::vector<std::int64_t> moved() { return leaves_.moved(); }
 
     void check() { zones_.check(); }
@@ -74,8 +75,8 @@ private:
     void postpone(Unit t);
     void leave(Unit t);
     void change_costs(Place v, Numbers units, Numbers cost);
-    void pay(Unit t, Cost cost);
-    void offer(Unit t, Place v, Cost cost);
+    void own_cost_changed(Unit t, Cost cost);
+    void option_cost_changed(Unit t, Place v, Cost cost);
     void raise_capacity(Place leaf, Count by);
     void cut_capacity(Place leaf, Count by);
     void widen_outside();
@@ -83,28 +84,28 @@ private:
     bool place_if_free(Unit t);
     void put_where_room_is(Unit t, const Option& option);
     bool place_all();
-    std::int64_t first_patience() const;
+    std::int64_t first_budget() const;
     std::pair<std::int64_t, std::int64_t> place_together();
     std::int64_t options_read() const {
         return search_.options_read() + free_moves_.options_read();
     }
-    bool fill_holes();
-    void place_in_a_hurry();
-    void undo_hurry();
+    bool fill_deficits();
+    void place_greedily();
+    void undo_greedy();
     Cost gap() const;
-    bool is_late() const { return deadline_ && Clock::now() >= *deadline_; }
+    bool is_out_of_time() const { return deadline_ && Clock::now() >= *deadline_; }
 
-    std::vector<std::int64_t> parent_;  // outer numbers
+    std::vector<std::int64_t> parent_;  // the caller's numbers
     Forest forest_;
     Units units_;
     Zones zones_;
     Search search_;
     FreeMoves free_moves_;
     Leaves leaves_;
-    std::vector<Unit> pending_;  // units to be placed; those removed since are dropped when met
-    std::vector<Unit> hurried_;  // units placed out of time, where there was room
+    std::vector<Unit> pending_;  // units to be placed; removed ones are skipped
+    std::vector<Unit> greedy_;  // units placed after the deadline, where there was room
     Cost largest_cost_ = 0;
-    std::int64_t keys_set_ = 0;  // in heaps, by `reprice`, since they were last made anew
+    std::int64_t heap_pushes_ = 0;  // by `reprice`, since the heaps were last rebuilt
     std::optional<Clock::time_point> deadline_;
 };
 

@@ -1,4 +1,4 @@
-// What the laminar solver's parts share: numbers, options, and the limits that keep sums exact.
+// Types shared by the laminar solver's parts: numbers, options, and limits that keep sums exact.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ using Unit = std::int32_t;   // one unit of flow that is to be placed
 
 constexpr Place kNowhere = -1;
 
-// No sum of costs along a way comes near these: `Solver::add` refuses costs that are too large.
+// No sum of costs along a path reaches these: `Solver::add` rejects costs that are too large.
 constexpr Cost kFar = Cost{1} << 62;
 constexpr Cost kClosed = Cost{1} << 61;  // the price of a place without capacity
 constexpr Cost kMostOutside = Cost{1} << 59;
-constexpr Count kEndless = Count{1} << 40;  // more room than that is no limit
-constexpr Cost kNoKey = std::numeric_limits<Cost>::min();
+constexpr Count kUnlimited = Count{1} << 40;  // a larger capacity is no limit
+constexpr Cost kUnknown = std::numeric_limits<Cost>::min();
 
-// A 64-bit cost beside a 32-bit number without padding: these fill most of the memory there is.
+// A 64-bit cost beside a 32-bit number without padding: these are most of the memory used.
 struct Priced {
     std::int32_t what;
     std::uint32_t halves[2];

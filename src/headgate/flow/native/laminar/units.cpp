@@ -54,12 +54,12 @@ void Units::reprice(Place v, std::span<const std::int64_t> units,
         if (!forest_.is_wide(v)) sort_options(unit);
     }
     if (!forest_.is_listed(v)) return;
-    costs_.resize(records_.size(), kNoKey);
+    costs_.resize(records_.size(), kUnknown);
     for (std::size_t i = 0; i < units.size(); ++i) costs_[units[i]] = cost[i];
     for (Listed& each : listed_[v]) {
-        if (costs_[each.what] != kNoKey) each = Listed(each.what, costs_[each.what]);
+        if (costs_[each.what] != kUnknown) each = Listed(each.what, costs_[each.what]);
     }
-    for (const auto t : units) costs_[t] = kNoKey;
+    for (const auto t : units) costs_[t] = kUnknown;
 }
 
 void Units::take_options(Unit t, std::span<const std::int64_t> place,
@@ -92,7 +92,7 @@ void Units::sort_options(Record& unit) {
 }
 
 void Units::list(std::span<const Unit> units) {
-    if (units.size() > static_cast<std::size_t>(forest_.size())) {  // make room once
+    if (units.size() > static_cast<std::size_t>(forest_.size())) {  // reserve once
         std::vector<std::size_t> more(forest_.size());
         for (const Unit t : units) {
             for (const Option& option : options(t)) ++more[option.what];
@@ -123,7 +123,7 @@ void Units::renumber(const std::vector<Place>& now) {
     for (Unit t = 0; t < size(); ++t) {
         if (records_[t].at != kNowhere) records_[t].at = now[records_[t].at];
         if (!records_[t].alive) continue;
-        sort_options(records_[t]);  // a place may have become a wide one
+        sort_options(records_[t]);  // a place may have become wide
         alive.push_back(t);
     }
     listed_.assign(forest_.size(), {});
@@ -138,7 +138,7 @@ void Units::remove(Unit t) {
     gone_.push_back(t);
 }
 
-void Units::compact_if_due() {
+void Units::compact_if_needed() {
     const auto held = static_cast<std::int64_t>(options_.size());
     if (held < 2 * used_ + 1024 && dead_ < alive_ + 1024) return;
     for (Place v = 0; v < forest_.size(); ++v) each_listed(v, [](Unit, Cost) {});

@@ -1,4 +1,4 @@
-// The units, their options, where they are, and who is where.
+// The units, their options, their places, and the units at each place.
 #pragma once
 
 #include <span>
@@ -19,7 +19,7 @@ public:
                                   // kNowhere while it is to be placed
         std::int32_t slot = 0;    // its position in `members(at)`
         Cost paid = 0;            // the cost of its chosen option
-        Cost key = kNoKey;        // what its cheapest move costs at least (see zones.hpp)
+        Cost move_cost = kUnknown;        // lower bound on its cheapest move (see zones.hpp)
         std::uint32_t read = 0;   // the search that read its options
         bool alive = false;
         bool pending = false;     // whether the next plan is to find its place
@@ -46,23 +46,23 @@ public:
 
     std::int64_t listed_at(Place v) const { return static_cast<std::int64_t>(listed_[v].size()); }
     const std::vector<Unit>& members(Place v) const { return members_[v]; }
-    // Who is alone there; kNowhere where nobody is, or several.
+    // The only unit there; kNowhere where there are none or several.
     Unit only_member(Place v) const { return only_member_[v]; }
 
-    // Takes options as given (CSR, places by their outer numbers), unplaced; returns the units.
+    // Adds unplaced units with these options (CSR, the caller's numbers of places); returns the
+    // units.
     std::vector<Unit> add(std::span<const std::int64_t> offsets,
                           std::span<const std::int64_t> place,
                           std::span<const std::int64_t> cost);
-    // Gives an unplaced unit other options. O(all that is listed where it had options).
+    // Gives an unplaced unit other options. O(units listed where it had options).
     void replace(Unit t, std::span<const std::int64_t> place, std::span<const std::int64_t> cost);
-    // All options of these units at v now cost so much. O(all that is listed there + their
-    // options).
+    // Sets the cost of all options of these units at v. O(units listed there + their options).
     void reprice(Place v, std::span<const std::int64_t> units, std::span<const std::int64_t> cost);
-    // Forgets an unplaced unit. Lists still name it until they are next read or compacted.
+    // Removes an unplaced unit. Lists still contain it until they are next read or compacted.
     void remove(Unit t);
 
-    // Calls `see(unit, cost)` for whoever has an option at v; drops those that are gone. Returns
-    // how many there are.
+    // Calls `see(unit, cost)` for each unit with an option at v; drops removed units. Returns their
+    // number.
     template <class See>
     std::int64_t each_listed(Place v, See see) {
         auto& list = listed_[v];
@@ -81,7 +81,7 @@ public:
         return static_cast<std::int64_t>(kept);
     }
 
-    // From memory, ahead of their being read: a unit, and its options.
+    // Prefetch a unit, or its options.
     void fetch(Unit t) const { __builtin_prefetch(&records_[t]); }
     void fetch_options(Unit t) const {
         __builtin_prefetch(options_.data() + records_[t].first);
@@ -106,14 +106,14 @@ public:
         unit.at = kNowhere;
     }
 
-    // The places have other numbers: `now[v]` for what was v. Lists are made anew.
+    // Renumbers the places: `now[v]` is the new number of v. Lists are rebuilt.
     void renumber(const std::vector<Place>& now);
 
-    // Frees what removed units still hold, once that is as much as what is in use.
-    void compact_if_due();
+    // Frees the memory of removed units, once it is as much as that in use.
+    void compact_if_needed();
 
 private:
-    static constexpr std::size_t kAhead = 8;  // of a list, so many are fetched before they are read
+    static constexpr std::size_t kAhead = 8;  // prefetch distance in lists
 
     void take_options(Unit t, std::span<const std::int64_t> place,
                       std::span<const std::int64_t> cost, std::int64_t first);
@@ -126,9 +126,9 @@ private:
     std::vector<std::vector<Unit>> members_;
     std::vector<Unit> only_member_;
     std::vector<std::vector<Listed>> listed_;
-    std::vector<Unit> free_;  // numbers to be used again: no list names them
-    std::vector<Unit> gone_;  // numbers that lists may still name
-    std::vector<Cost> costs_;  // by unit, while `reprice` is under way; kNoKey for the others
+    std::vector<Unit> free_;  // numbers to be reused: no list contains them
+    std::vector<Unit> gone_;  // numbers that lists may still contain
+    std::vector<Cost> costs_;  // by unit, during `reprice`; kUnknown for the others
     std::int64_t alive_ = 0, dead_ = 0;
     std::int64_t used_ = 0;  // options of units that are alive
 };

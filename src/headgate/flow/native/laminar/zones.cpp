@@ -13,19 +13,19 @@ Zones::Zones(const Forest& forest_, Units& units_)
       vertex(forest_.size() + 1),
       capacity_(forest_.size() + 1),
       count_(forest_.size() + 1),
-      holes_(forest_.size() + 1),
-      hot_(forest_.size() + 1),
-      hole_slot_(forest_.size() + 1),
-      keys_(forest_.size()),
-      zones_(forest_.size()),
-      zone_key_(forest_.size(), kNoKey) {
+      deficits_(forest_.size() + 1),
+      saturated_(forest_.size() + 1),
+      deficit_slot_(forest_.size() + 1),
+      unit_heaps_(forest_.size()),
+      zone_heaps_(forest_.size()),
+      queued_price_(forest_.size(), kUnknown) {
     rebuild();
 }
 
 void Zones::put(Unit t, Place v, Cost cost) {
     units.put(t, v, cost);
     bump(v, 1);
-    vertex[v].key = kNoKey;
+    vertex[v].move_cost = kUnknown;
     if (v != forest.sink()) cost_ += cost;
     note(t);
 }
@@ -35,7 +35,7 @@ void Zones::take(Unit t) {
     if (unit.at != forest.sink()) cost_ -= unit.paid;
     bump(unit.at, -1);
     units.take(t);
-    units[t].key = kNoKey;
+    units[t].move_cost = kUnknown;
     note(t);
 }
 
@@ -46,85 +46,85 @@ void Zones::note(Unit t) {
     moved.push_back(t);
 }
 
-void Zones::add_holes(Place v, Count holes) {
-    if (holes_[v] == 0) {
-        hole_slot_[v] = static_cast<std::int32_t>(with_holes_.size());
-        with_holes_.push_back(v);
+void Zones::add_deficit(Place v, Count deficits) {
+    if (deficits_[v] == 0) {
+        deficit_slot_[v] = static_cast<std::int32_t>(with_deficit_.size());
+        with_deficit_.push_back(v);
     }
-    holes_[v] += holes;
-    all_holes_ += holes;
-    bump(v, holes);
+    deficits_[v] += deficits;
+    total_deficit_ += deficits;
+    bump(v, deficits);
 }
 
-void Zones::drop_holes(Place v, Count holes) {
-    assert(holes_[v] >= holes && holes > 0);
-    holes_[v] -= holes;
-    all_holes_ -= holes;
-    bump(v, -holes);
-    if (holes_[v] > 0) return;
-    const Place last = with_holes_.back();
-    with_holes_[hole_slot_[v]] = last;
-    hole_slot_[last] = hole_slot_[v];
-    with_holes_.pop_back();
+void Zones::drop_deficit(Place v, Count deficits) {
+    assert(deficits_[v] >= deficits && deficits > 0);
+    deficits_[v] -= deficits;
+    total_deficit_ -= deficits;
+    bump(v, -deficits);
+    if (deficits_[v] > 0) return;
+    const Place last = with_deficit_.back();
+    with_deficit_[deficit_slot_[v]] = last;
+    deficit_slot_[last] = deficit_slot_[v];
+    with_deficit_.pop_back();
 }
 
-void Zones::drop_holes_at_sink_price() {
+void Zones::drop_deficits_at_sink_price() {
     std::vector<Place> touched;
-    for (const Place v : with_holes_) {
+    for (const Place v : with_deficit_) {
         if (vertex[v].price == sink_price()) touched.push_back(v);
     }
-    for (const Place v : touched) drop_holes(v, holes_[v]);
-    settle(touched);
+    for (const Place v : touched) drop_deficit(v, deficits_[v]);
+    update_zones(touched);
 }
 
-void Zones::settle(const std::vector<Place>& touched) {
+void Zones::update_zones(const std::vector<Place>& touched) {
     for (const Place first : touched) {
-        for (Place v = first; v != kNowhere; v = forest.parent(v)) settle_one(v);
+        for (Place v = first; v != kNowhere; v = forest.parent(v)) update_zone(v);
     }
 }
 
-void Zones::settle_one(Place v) {
-    const bool hot = count_[v] >= capacity_[v];
-    if (hot != static_cast<bool>(hot_[v])) {
-        hot_[v] = hot;
+void Zones::update_zone(Place v) {
+    const bool saturated = count_[v] >= capacity_[v];
+    if (saturated != static_cast<bool>(saturated_[v])) {
+        saturated_[v] = saturated;
         if (forest.is_root(v)) {
-            assert(hot || vertex[v].price == sink_price());
-        } else if (hot) {
-            become_hot(v);
+            assert(saturated || vertex[v].price == sink_price());
+        } else if (saturated) {
+            saturate(v);
         } else {
-            become_cold(v);
+            unsaturate(v);
         }
     }
-    if (hot && capacity_[v] == 0 && count_[v] == 0 && forest.is_listed(v)) {
+    if (saturated && capacity_[v] == 0 && count_[v] == 0 && forest.is_listed(v)) {
         vertex[v].price = kClosed;
     }
 }
 
-void Zones::become_hot(Place v) {
+void Zones::saturate(Place v) {
     const Place from = vertex[v].zone;
     vertex[v].price = vertex[from].price;
     read_below(v, from, [&](Place x) { vertex[x].zone = v; }, [](Place) {});
     auto index_all = [&](Place x) {
         for (const Unit t : units.members(x)) index(t);
     };
-    read_zone(v, index_all, [&](Place x) { set_zone_key(x); });
-    // What was a move within a zone is now one out of it.
+    read_zone(v, index_all, [&](Place x) { queue_zone(x); });
+    // Moves within the former zone now lead out of it.
     if (forest.is_wide(from)) {
         offer_moves_into(v);
-        set_zone_key(v);
+        queue_zone(v);
     } else {
         read_zone(from, index_all);
     }
 }
 
-void Zones::become_cold(Place v) {
+void Zones::unsaturate(Place v) {
     const Place into = vertex[forest.parent(v)].zone;
     assert(vertex[v].price == vertex[into].price);
     read_zone(
-        v, [&](Place x) { vertex[x].zone = into; }, [&](Place x) { set_zone_key(x); });
-    if (const Count holes = holes_[v]; holes > 0) {
-        drop_holes(v, holes);
-        add_holes(into, holes);
+        v, [&](Place x) { vertex[x].zone = into; }, [&](Place x) { queue_zone(x); });
+    if (const Count deficits = deficits_[v]; deficits > 0) {
+        drop_deficit(v, deficits);
+        add_deficit(into, deficits);
     }
     read_below(
         v, into,
@@ -137,9 +137,9 @@ void Zones::become_cold(Place v) {
 void Zones::index(Unit t) {
     const Place zone = vertex[units[t].at].zone;
     if (zone != forest.sink() && forest.is_wide(zone)) {
-        set_key(t, cheapest_move(t));
+        set_move_cost(t, cheapest_move(t));
     } else {
-        forget_key(t);
+        forget_move_cost(t);
     }
 }
 
@@ -154,51 +154,51 @@ Cost Zones::cheapest_move(Unit t) const {
 }
 
 const Entry* Zones::first_unit(Place wide_zone) {
-    for (Heap& keys = keys_[wide_zone]; !keys.empty(); keys.pop()) {
-        const auto& [key, t] = keys.top();
+    for (Heap& heap = unit_heaps_[wide_zone]; !heap.empty(); heap.pop()) {
+        const auto& [key, t] = heap.top();
         const bool is_there = units[t].at != kNowhere && zone_of_unit(t) == wide_zone;
-        if (key == units[t].key && is_there) return &keys.top();
+        if (key == units[t].move_cost && is_there) return &heap.top();
     }
     return nullptr;
 }
 
 const Entry* Zones::first_zone(Place wide_zone) {
-    for (Heap& zones = zones_[wide_zone]; !zones.empty(); zones.pop()) {
-        const auto& [key, zone] = zones.top();
+    for (Heap& heap = zone_heaps_[wide_zone]; !heap.empty(); heap.pop()) {
+        const auto& [key, zone] = heap.top();
         const bool is_there = zone_of(zone) == zone && above(zone) == wide_zone && count_[zone] > 0;
-        if (key == zone_key_[zone] && is_there) return &zones.top();
+        if (key == queued_price_[zone] && is_there) return &heap.top();
     }
     return nullptr;
 }
 
-Unit Zones::readiest(Place zone) {
+Unit Zones::cheapest_to_move(Place zone) {
     if (const Entry* first = first_unit(zone)) return first->what;
-    Unit readiest = kNowhere;
+    Unit cheapest_to_move = kNowhere;
     Cost shortest = std::numeric_limits<Cost>::max();
     read_zone(zone, [&](Place x) {
         for (const Unit t : units.members(x)) {
             if (const Cost length = cheapest_move(t); length < shortest) {
                 shortest = length;
-                readiest = t;
+                cheapest_to_move = t;
             }
         }
     });
-    assert(readiest != kNowhere);
-    return readiest;
+    assert(cheapest_to_move != kNowhere);
+    return cheapest_to_move;
 }
 
 void Zones::price_fell(Place zone) {
-    set_zone_key(zone);
+    queue_zone(zone);
     offer_moves_into(zone);
 }
 
-// Keys of units elsewhere may have to follow moves into this zone.
+// Lowers the bounds of units elsewhere that have options in this zone.
 void Zones::offer_moves_into(Place zone) {
     const Cost price = vertex[zone].price;
     auto offer = [&](Unit t, Cost cost) {
         const auto& unit = units[t];
         if (unit.at != kNowhere && vertex[unit.at].zone != zone) {
-            offer_key(t, cost + price - unit.paid);
+            lower_move_cost(t, cost + price - unit.paid);
         }
     };
     if (!forest.is_listed(zone)) {
@@ -229,7 +229,7 @@ void Zones::open(Place leaf) {
     for (Place v = leaf; v != kNowhere && capacity_[v] == 0; v = forest.parent(v)) {
         empty.push_back(v);
     }
-    while (!empty.empty()) {  // from above: a place is worth no less than what is around it
+    while (!empty.empty()) {  // from above: a place's price is no less than its parent's
         const Place v = empty.back();
         empty.pop_back();
         if (is_closed(v)) {
@@ -242,30 +242,30 @@ void Zones::open(Place leaf) {
 }
 
 void Zones::rebuild() {
-    sink_price_of_keys_ = sink_price();
+    sink_price_at_rebuild_ = sink_price();
     for (Place v = 0; v < forest.size(); ++v) {
-        hot_[v] = count_[v] >= capacity_[v];
+        saturated_[v] = count_[v] >= capacity_[v];
         const bool closed = capacity_[v] == 0 && count_[v] == 0 && forest.is_listed(v);
         vertex[v].zone =
-            hot_[v] || forest.is_root(v) ? v : vertex[forest.parent(v)].zone;
+            saturated_[v] || forest.is_root(v) ? v : vertex[forest.parent(v)].zone;
         if (closed) vertex[v].price = kClosed;
-        keys_[v].clear();
-        zones_[v].clear();
-        vertex[v].key = zone_key_[v] = kNoKey;
+        unit_heaps_[v].clear();
+        zone_heaps_[v].clear();
+        vertex[v].move_cost = queued_price_[v] = kUnknown;
     }
     vertex[forest.sink()].zone = forest.sink();
-    std::vector<std::vector<Entry>> keys(forest.size());
+    std::vector<std::vector<Entry>> entries(forest.size());
     for (Unit t = 0; t < units.size(); ++t) {
         if (!units[t].alive || units[t].at == kNowhere) continue;
         const Place zone = vertex[units[t].at].zone;
-        units[t].key = kNoKey;
+        units[t].move_cost = kUnknown;
         if (zone == forest.sink() || !forest.is_wide(zone)) continue;
-        units[t].key = cheapest_move(t);
-        keys[zone].push_back({units[t].key, t});
+        units[t].move_cost = cheapest_move(t);
+        entries[zone].push_back({units[t].move_cost, t});
     }
     for (Place v = 0; v < forest.size(); ++v) {
-        if (!keys[v].empty()) keys_[v].assign(std::move(keys[v]));
-        if (vertex[v].zone == v) set_zone_key(v);
+        if (!entries[v].empty()) unit_heaps_[v].assign(std::move(entries[v]));
+        if (vertex[v].zone == v) queue_zone(v);
     }
 }
 
@@ -279,17 +279,17 @@ void Zones::renumber(const std::vector<Place>& now) {
     carry(vertex);
     carry(capacity_);
     carry(count_);
-    carry(holes_);
-    carry(hot_);
-    carry(hole_slot_);
-    for (Place& v : with_holes_) v = now[v];
-    keys_.assign(places, {});
-    zones_.assign(places, {});
-    zone_key_.assign(places, kNoKey);
+    carry(deficits_);
+    carry(saturated_);
+    carry(deficit_slot_);
+    for (Place& v : with_deficit_) v = now[v];
+    unit_heaps_.assign(places, {});
+    zone_heaps_.assign(places, {});
+    queued_price_.assign(places, kUnknown);
     for (auto& v : vertex) v.seen = 0;
     rebuild();
-    // Where units are listed no longer, there is no way to tell a price later: it is told now.
-    bool told = false;
+    // Where units are no longer listed, the least price cannot be computed later: set it now.
+    bool repriced = false;
     for (Place v = 0; v < forest.size(); ++v) {
         if (!is_closed(v) || forest.is_listed(v)) continue;
         Cost least = vertex[above(v)].price;
@@ -297,9 +297,9 @@ void Zones::renumber(const std::vector<Place>& now) {
             if (x == v) least = std::max(least, units[t].paid + price(units[t].at) - cost);
         });
         vertex[v].price = least;
-        told = true;
+        repriced = true;
     }
-    if (told) rebuild();
+    if (repriced) rebuild();
 }
 
 void Zones::check() {
@@ -308,17 +308,18 @@ void Zones::check() {
     };
     const Cost sink = sink_price();
     for (Place v = 0; v < forest.size(); ++v) {
-        Count count = holes_[v] + static_cast<Count>(units.members(v).size());
+        Count count = deficits_[v] + static_cast<Count>(units.members(v).size());
         for (Place x = v + 1; x < forest.end(v); x = forest.end(x)) count += count_[x];
         must(count == count_[v], "count", v);
-        must(hot_[v] == (count_[v] >= capacity_[v]), "hot", v);
-        must((vertex[v].zone == v) == (hot_[v] || forest.is_root(v)), "zone", v);
+        must(saturated_[v] == (count_[v] >= capacity_[v]), "saturated", v);
+        must((vertex[v].zone == v) == (saturated_[v] || forest.is_root(v)), "zone", v);
         if (is_closed(v)) continue;
         must(forest.is_root(v) || price(v) >= price(forest.parent(v)), "price", v);
         must(price(v) >= sink || capacity_[v] == 0, "price below the sink's", v);
         must(!forest.is_root(v) || count_[v] >= capacity_[v] || price(v) == sink, "room", v);
         if (vertex[v].zone == v && !forest.is_root(v) && forest.is_wide(above(v)) && count_[v]) {
-            must(zone_key_[v] != kNoKey && zone_key_[v] <= vertex[v].price, "zone key", v);
+            const Cost queued = queued_price_[v];
+            must(queued != kUnknown && queued <= vertex[v].price, "queued price", v);
         }
     }
     for (Unit t = 0; t < units.size(); ++t) {
@@ -332,10 +333,10 @@ void Zones::check() {
             must(cost >= pays, "a cheaper option", t);
             if (zone_of(option.what) != zone) move = std::min(move, cost - units[t].paid);
         }
-        must(units[t].key <= move, "key", t);  // kNoKey is least of all
+        must(units[t].move_cost <= move, "move cost", t);  // kUnknown is the minimum
         if (zone == forest.sink()) continue;
-        must(!forest.is_leaf(zone) || vertex[zone].key <= move, "key of a leaf", t);
-        must(!forest.is_wide(zone) || units[t].key != kNoKey, "no key", t);
+        must(!forest.is_leaf(zone) || vertex[zone].move_cost <= move, "move cost of a leaf", t);
+        must(!forest.is_wide(zone) || units[t].move_cost != kUnknown, "no move cost", t);
     }
 }
 

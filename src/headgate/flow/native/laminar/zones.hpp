@@ -1,18 +1,19 @@
-// Capacities, who fills them, and the prices that follow.
+// Capacities, the units that use them, and dual prices.
 //
-// A place is *hot* when all its capacity is taken; only then can it have a price of its own. What
-// is cold belongs to the *zone* of the nearest hot place above it, or of its root: units are
-// interchangeable there, so a zone is one vertex of the search, with one price.
+// A place is *saturated* when all its capacity is used; only then can it have a price of its own.
+// Any other place belongs to the *zone* of the nearest saturated place above it, or of its root:
+// units are interchangeable there, so a zone is one vertex of the search, with one dual price.
 //
-// Capacity that is taken by nobody, while prices say that somebody would want it, is held by
-// *holes* (deficits of flow): what a unit leaves behind when it goes. With holes counted as units,
-// prices stay valid whatever ends; a search for a new unit's place ends at a hole.
+// Free capacity at a positive price violates complementary slackness, so it is recorded as a
+// *deficit*: what a removed unit leaves behind. With deficits counted as units, prices stay dual
+// feasible after any removal; the augmenting path of a new unit ends at a deficit.
 //
-// Invariants, when no search is under way (`check` proves them):
+// Invariants between searches (`check` verifies them):
 //   - price(place) >= price(zone above) >= price(sink); a root with capacity left has the sink's;
 //   - every placed unit t: cost + price is least at its own option, over all its options;
-//   - a unit's key, if it has one, is at most the length of its cheapest move out of its zone; in a
-//     wide zone each has one. A leaf's key, if it has one, is at most that of any unit there.
+//   - a unit's `move_cost`, if known, is a lower bound on cost + price at any option outside its
+//     zone, less its own cost; in a wide zone it is known. A leaf's, if known, is at most that of
+//     any unit there.
 #pragma once
 
 #include <algorithm>
@@ -26,14 +27,13 @@ namespace headgate::flow::laminar {
 
 struct Vertex {
     Cost price = 0;           // of the zone, where this is one
-    Cost distance = 0;        // of the search under way
-    Cost key = kNoKey;        // of a leaf, from its units'
+    Cost distance = 0;        // of the current search
+    Cost move_cost = kUnknown;        // of a leaf: the least of its units'
     std::uint32_t seen = 0;   // the search that set `distance`
     Place zone = kNowhere;    // which zone the place belongs to
 };
 
-// One step of a way towards room: a unit moves to an option, or (kNowhere) a zone within takes
-// over.
+// One arc of an augmenting path: a unit moves to an option, or (kNowhere) into a zone within.
 struct Step {
     Unit unit = kNowhere;
     Place place = kNowhere;  // of the option; or the zone within
@@ -54,26 +54,26 @@ public:
     Cost sink_price() const { return vertex[forest.sink()].price; }
     Count capacity(Place v) const { return capacity_[v]; }
     Count count(Place v) const { return count_[v]; }
-    Count holes(Place v) const { return holes_[v]; }
-    Count holes() const { return all_holes_; }
+    Count deficits(Place v) const { return deficits_[v]; }
+    Count deficits() const { return total_deficit_; }
     Cost cost() const { return cost_; }  // of the options taken, of units that have a place
     std::int64_t unplaced() const {
         return static_cast<std::int64_t>(units.members(forest.sink()).size());
     }
 
-    // What a unit pays that fits nowhere, at the sink itself: more than its place could cost all
-    // others together.
+    // The penalty of a unit without a place (it is at the sink): more than any augmenting path
+    // costs.
     Cost outside = 1;
-    // Less than that, price included: keys stay below the truth though the sink's price may fall.
+    // Less than that, price included: a lower bound, though the sink's price may fall.
     Cost least_outside() const { return outside / 2 + sink_price(); }
-    const std::vector<Place>& places_with_holes() const { return with_holes_; }
+    const std::vector<Place>& places_with_deficit() const { return with_deficit_; }
     bool is_closed(Place v) const { return vertex[v].price == kClosed; }
     bool is_over(Place v) const { return count_[v] > capacity_[v]; }
-    // Whether a unit that comes to this zone can simply stay.
+    // Whether an augmenting path may end at this zone.
     bool has_room(Place zone) const {
-        return holes_[zone] > 0 || (forest.is_root(zone) && count_[zone] < capacity_[zone]);
+        return deficits_[zone] > 0 || (forest.is_root(zone) && count_[zone] < capacity_[zone]);
     }
-    // What a unit would pay at least, price included: at its best option, or nowhere.
+    // The least cost + price over a unit's options and the sink.
     Cost least_cost(Unit t) const {
         Cost least = outside + sink_price();
         for (const Option& option : units.options(t)) {
@@ -96,66 +96,69 @@ public:
         return forest.is_root(zone) ? forest.sink() : vertex[forest.parent(zone)].zone;
     }
 
-    // Where units go. Callers `settle` afterwards the places they touched.
+    // Move units. The caller calls `update_zones` afterwards for the places touched.
     void put(Unit t, Place v, Cost cost);
     void take(Unit t);
-    // What a placed unit pays where it is. Its key is the caller's to see to.
-    void pay(Unit t, Cost cost) {
+    // Sets the cost of a placed unit's option. The caller updates its `move_cost`.
+    void set_paid(Unit t, Cost cost) {
         cost_ += cost - units[t].paid;
         units[t].paid = cost;
     }
-    void add_holes(Place v, Count holes);
-    void drop_holes(Place v, Count holes);
-    void drop_holes_at_sink_price();
+    void add_deficit(Place v, Count deficits);
+    void drop_deficit(Place v, Count deficits);
+    void drop_deficits_at_sink_price();
 
-    // Makes zones of places that are full now, and dissolves those of places that no longer are.
-    void settle(const std::vector<Place>& touched);
-    // Keys for units that moved, after `settle`.
+    // Creates zones for places that are saturated now and removes those of places that are not.
+    void update_zones(const std::vector<Place>& touched);
+    // Updates the `move_cost` of a unit that moved; after `update_zones`.
     void index(Unit t);
 
     void change_capacity(Place leaf, Count by);
-    // Gives places without capacity, down to this one, the least price that nobody would pay.
+    // Gives places without capacity, down to this one, the least price at which no unit wants them.
     void open(Place leaf);
     Cost least_price(Place v);
 
-    // All from the counts and prices at hand.
+    // Rebuilds zones and heaps from counts and prices.
     void rebuild();
     void renumber(const std::vector<Place>& now);
 
-    // Units that were put or taken since this was last emptied, each once.
+    // Units put or taken since this was last cleared, each once.
     std::vector<Unit> moved;
     std::vector<std::uint8_t> has_moved;
 
-    // The unit of a zone whose cheapest move out of it is the shortest, or nearly.
-    Unit readiest(Place zone);
+    // The unit of a zone with the cheapest move out of it, or nearly so.
+    Unit cheapest_to_move(Place zone);
 
-    // Whether the sink's price has fallen so far that keys may be wrong (see `cheapest_move`).
-    bool keys_are_old() const { return sink_price() < sink_price_of_keys_ - outside / 4; }
-
-    // The cheapest cost + price at any option outside the unit's zone, less what it pays now.
-    Cost cheapest_move(Unit t) const;
-    // Lowers a key; returns whether a heap has grown by that.
-    bool offer_key(Unit t, Cost key) {
-        return units[t].key != kNoKey && key < units[t].key && set_key(t, key);
+    // Whether the sink's price has fallen so far that bounds may be invalid (see `cheapest_move`).
+    bool move_costs_are_stale() const {
+        return sink_price() < sink_price_at_rebuild_ - outside / 4;
     }
-    // Of a unit in a narrow zone, until it is read.
-    void forget_key(Unit t) { units[t].key = vertex[units[t].at].key = kNoKey; }
-    bool set_key(Unit t, Cost key) {
-        units[t].key = key;
-        Cost& least = vertex[units[t].at].key;
-        least = std::min(least, key);
+
+    // The least cost + price at any option outside the unit's zone, less its current cost.
+    Cost cheapest_move(Unit t) const;
+    // Lowers a bound; returns whether that pushed an entry onto a heap.
+    bool lower_move_cost(Unit t, Cost cost) {
+        const Cost known = units[t].move_cost;
+        return known != kUnknown && cost < known && set_move_cost(t, cost);
+    }
+    // For a unit in a narrow zone, until it is read.
+    void forget_move_cost(Unit t) { units[t].move_cost = vertex[units[t].at].move_cost = kUnknown; }
+    bool set_move_cost(Unit t, Cost cost) {
+        units[t].move_cost = cost;
+        Cost& least = vertex[units[t].at].move_cost;
+        least = std::min(least, cost);
         const Place zone = zone_of_unit(t);
         if (zone == forest.sink() || !forest.is_wide(zone)) return false;
-        keys_[zone].push(key, t);
+        unit_heaps_[zone].push(cost, t);
         return true;
     }
-    void set_zone_key(Place zone) {
+    void queue_zone(Place zone) {
         const Place around = above(zone);
         if (around == forest.sink() || !forest.is_wide(around)) return;
-        zone_key_[zone] = vertex[zone].price;
-        zones_[around].push(vertex[zone].price, zone);
+        queued_price_[zone] = vertex[zone].price;
+        zone_heaps_[around].push(vertex[zone].price, zone);
     }
-    // The zone's price has fallen: moves into it have become shorter.
+    // Updates bounds after the zone's price has fallen: moves into it have become cheaper.
     void price_fell(Place zone);
 
     // Calls `see(unit, place, cost)` for every placed unit's options at places where units are not
@@ -171,8 +174,8 @@ public:
         }
     }
 
-    // Calls `see(x)` for every cold place of a zone (the zone's own place first), and `skip(x)` for
-    // the topmost zones within it.
+    // Calls `see(x)` for every place that belongs to a zone (its own place first), and `skip(x)`
+    // for the topmost zones within it.
     template <class See, class Skip>
     void read_zone(Place zone, See see, Skip skip) const {
         read_below(zone, zone, see, skip);
@@ -182,7 +185,7 @@ public:
         read_below(zone, zone, see, [](Place) {});
     }
 
-    // The same for that part of a zone which lies at and below one of its places.
+    // The same for the part of a zone at and below one of its places.
     template <class See, class Skip>
     void read_below(Place v, Place zone, See see, Skip skip) const {
         for (Place x = v, end = forest.end(v); x < end;) {
@@ -196,26 +199,26 @@ public:
         }
     }
 
-    // Calls `see(from, length, step)` for each way that leads from elsewhere to this zone. Returns
-    // about how many options it has read.
+    // Calls `see(from, length, step)` for each arc from another zone to this one. Returns the
+    // approximate number of options read.
     template <class See>
-    std::int64_t each_way_into(Place zone, See see);
+    std::int64_t each_arc_into(Place zone, See see);
 
-    // By key, the first unit of a wide zone, and the first zone within it; null for none. Whoever
-    // is found there is there; entries that are out of date are dropped.
+    // The top of a wide zone's heap of units, and of its heap of inner zones; null for none. Stale
+    // entries are dropped, so the one returned is current.
     const Entry* first_unit(Place wide_zone);
     const Entry* first_zone(Place wide_zone);
-    Heap& keys(Place wide_zone) { return keys_[wide_zone]; }
-    Heap& zones(Place wide_zone) { return zones_[wide_zone]; }
-    Cost& zone_key(Place zone) { return zone_key_[zone]; }
+    Heap& unit_heap(Place wide_zone) { return unit_heaps_[wide_zone]; }
+    Heap& zone_heap(Place wide_zone) { return zone_heaps_[wide_zone]; }
+    Cost& queued_price(Place zone) { return queued_price_[zone]; }
 
     // Throws std::logic_error naming the first invariant that does not hold; O(options).
     void check();
 
 private:
-    void settle_one(Place v);
-    void become_hot(Place v);
-    void become_cold(Place v);
+    void update_zone(Place v);
+    void saturate(Place v);
+    void unsaturate(Place v);
     void offer_moves_into(Place zone);
     void note(Unit t);
     void bump(Place v, Count by) {
@@ -223,20 +226,20 @@ private:
         for (; v != kNowhere; v = forest.parent(v)) count_[v] += by;
     }
 
-    std::vector<Count> capacity_, count_, holes_;
-    std::vector<std::uint8_t> hot_;
-    std::vector<Place> with_holes_;
-    std::vector<std::int32_t> hole_slot_;
-    Count all_holes_ = 0;
+    std::vector<Count> capacity_, count_, deficits_;
+    std::vector<std::uint8_t> saturated_;
+    std::vector<Place> with_deficit_;
+    std::vector<std::int32_t> deficit_slot_;
+    Count total_deficit_ = 0;
     Cost cost_ = 0;
-    Cost sink_price_of_keys_ = 0;
-    std::vector<Heap> keys_;   // of a wide zone: its units by the length of their cheapest move
-    std::vector<Heap> zones_;  // of a wide zone: the zones within it by price
-    std::vector<Cost> zone_key_;
+    Cost sink_price_at_rebuild_ = 0;
+    std::vector<Heap> unit_heaps_;  // of a wide zone: its units by `move_cost`
+    std::vector<Heap> zone_heaps_;  // of a wide zone: the zones within it by price
+    std::vector<Cost> queued_price_;
 };
 
 template <class See>
-std::int64_t Zones::each_way_into(Place zone, See see) {
+std::int64_t Zones::each_arc_into(Place zone, See see) {
     if (zone == forest.sink()) {  // roots with room send units there
         for (const Place root : forest.roots()) {
             if (has_room(root)) see(root, 0, Step{});

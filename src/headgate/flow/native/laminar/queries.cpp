@@ -1,4 +1,4 @@
-// What can be asked of the solver, and what it is not to be asked.
+// Queries of the solver, and checks of its input.
 #include <algorithm>
 #include <string>
 
