@@ -54,7 +54,7 @@ def test_all_pairs_of_two_data() -> None:
     ]  # fmt: skip
     assert sorted(shard.id for shard in job.shards) == ["a/0", "a/1", "a/2", "b/0", "b/1"]
     assert runs(job) == [("m:f", i, 6, 1) for i in range(6)]
-    assert job.kind == "m:f"
+    assert job.runtime_class == "m:f"
 
 
 def test_one_shard_goes_with_each_of_many() -> None:
@@ -78,7 +78,7 @@ def test_results_in_parts_one_for_each_reduce_task() -> None:
     )
     first, second = "split {shard} {outputs}", "cat {shards} > {output}"
     assert runs(job) == [(first, 0, 2, 3), (first, 1, 2, 3), *((second, i, 3, 1) for i in range(3))]
-    assert job.kind == first
+    assert job.runtime_class == first
 
 
 def test_cells_of_a_wavefront_read_their_shards_and_their_neighbours() -> None:

@@ -61,10 +61,10 @@ class Job:
 
     A `gang` starts all its tasks together or none. `shards` gives the sizes of what the tasks read;
     where replicas lie is the catalog's business. `program` is opaque to the scheduler: a world that
-    runs real programs keeps there what to run. Jobs of one `kind` are expected to take alike times
-    for alike tasks; one without a kind is a kind of its own. The same `submission_key` of the same
-    user is the same job. All users may read the logs and results of a `public` one, those of any
-    other only its user.
+    runs real programs keeps there what to run. Jobs of one `runtime_class` are expected to take
+    alike times for alike tasks; one without is a class of its own. The same `submission_key` of the
+    same user is the same job. All users may read the logs and results of a `public` one, those of
+    any other only its user.
 
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
     more below the directory `results_path`, if any. Everything that a job leaves is removed
@@ -81,7 +81,7 @@ class Job:
     gang: bool = False
     retries: int = 2
     program: str = ""
-    kind: str = ""
+    runtime_class: str = ""
     submission_key: str = ""
     public: bool = False
     result_replicas: int = 1

@@ -20,7 +20,8 @@ only results names none. One whose tasks save what they have done has the direct
 `checkpoint`. A shard `file:<path>` is a whole file on a shared path. A job whose results are also
 kept on a shared path has that path as `results_path`, beside `envs`.
 
-`Job.kind` is what the first stage runs: jobs that run the same are expected to take alike times.
+`Job.runtime_class` is what the first stage runs: jobs that run the same are expected to take alike
+times.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def expand(
         gang=job_file.gang,
         retries=stage.retries,
         program=canonical(program),
-        kind=stage.run,
+        runtime_class=stage.run,
         public=job_file.public,
         result_replicas=job_file.results.replicas,
         results_path=results_path,
