@@ -12,12 +12,14 @@ from headgate.model.job import (
     result_ids,
     task_of_result,
 )
+from headgate.model.program import NO_PROGRAM, Program, ProgramType, Stage, TaskProgram
 from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE, Demand, amount_of
 
 __all__ = [
     "BASE_KINDS",
     "CPUS",
     "MEMORY",
+    "NO_PROGRAM",
     "SHARED",
     "UNLIMITED",
     "WHOLE",
@@ -29,11 +31,15 @@ __all__ = [
     "Locality",
     "LogPiece",
     "Node",
+    "Program",
+    "ProgramType",
     "Queue",
     "Read",
     "RunId",
     "Shard",
+    "Stage",
     "Task",
+    "TaskProgram",
     "amount_of",
     "part_sizes",
     "result_id",
