@@ -90,8 +90,7 @@ def _arrays(name: str, column: FrozenColumn | FrozenLists | FrozenVectors) -> di
 
 
 def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
-    names = snapshot.names  # the writer may add more meanwhile: only what the tables have counts
-    users = int(snapshot.jobs.user.array().max(initial=-1)) + 1
+    names = snapshot.names  # the writer may add more meanwhile: no table refers to that
     # keys are typed as tuples of anything; `State._runtime_class` makes them of this form alone
     classes = sorted(
         (row, cast(RuntimeClassKey, key)) for key, row in names.runtime_class_rows.copy().items()
@@ -108,7 +107,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         policy_failures=snapshot.policy_failures,
         jobs=names.jobs[: len(snapshot.jobs.state)],
         racks=names.racks[:],
-        users=names.users[:users],
+        users=names.users[:],
         shards=names.shards[: len(snapshot.shards.size_bytes)],
         runtime_classes=[key for _, key in classes[: len(snapshot.runtime_classes.compute_s)]],
         resources=names.resources[:],
