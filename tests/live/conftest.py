@@ -120,9 +120,8 @@ class LabJob:
         node: str,
         gpus: tuple[int, ...] = (),
         reads: Sequence[Read] = (),
-        holds: Demand | None = None,
     ) -> LaunchRecord:
-        """Build the record of a task's next run, which holds those GPUs whole unless said."""
+        """Build the record of a task's next run."""
         self._attempts[ordinal] += 1
         run = RunId(self.id, ordinal, self._attempts[ordinal])
         program = TaskProgram(user=ME, stage=self._stages[ordinal], index=0, envs=self._envs)
@@ -131,7 +130,7 @@ class LabJob:
             node=node,
             gpus=gpus,
             reads=tuple(reads),
-            holds=holds or Demand(gpus=len(gpus)),
+            holds=Demand(gpus=len(gpus)),
             program=program,
         )
         addresses = {name: (r.host, r.port) for name, r in self.lab.reports.items()}

@@ -61,6 +61,12 @@ def test_all_pairs_of_two_data() -> None:
     assert job.runtime_class == "m:f"
 
 
+def test_tasks_that_read_nothing_are_one_object() -> None:
+    job = expanded({"tasks": {"count": 5000, "run": "m:f", "params": {"k": 1}}})
+    assert len(job.tasks) == 5000
+    assert len({id(task) for task in job.tasks}) == 1
+
+
 def test_one_shard_goes_with_each_of_many() -> None:
     tasks = {"for_each": ["a", "one"], "pairs": "all", "run": "m:f"}
     job = expanded({"data": sources("a", "one"), "tasks": tasks})

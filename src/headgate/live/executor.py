@@ -25,14 +25,14 @@ from urllib.parse import quote
 from headgate.base.errors import WorldError
 from headgate.live.account import Account, account_for
 from headgate.live.environment import environment_of
-from headgate.live.flight import FILE_PREFIX, fetch_best
+from headgate.live.flight import fetch_best
 from headgate.live.private import PRIVATE_UMASK, make_passage, make_private, remove_tree
 from headgate.live.process import WorkerProcess
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.shared import find_shared
 from headgate.live.store import PIECE_BYTES, ShardStore
 from headgate.live.worker import Request
-from headgate.model import Locality, Read, RunId, result_ids
+from headgate.model import FILE_PREFIX, Locality, Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
 
 _OUTPUT = "output"

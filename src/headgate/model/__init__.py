@@ -1,7 +1,7 @@
 """The nouns: frozen values that every floor above speaks of."""
 
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
-from headgate.model.data import SHARED, Dataset, LogPiece, Read, Shard
+from headgate.model.data import FILE_PREFIX, SHARED, Dataset, LogPiece, Read, Shard
 from headgate.model.job import (
     Job,
     Queue,
@@ -18,6 +18,7 @@ from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE,
 __all__ = [
     "BASE_KINDS",
     "CPUS",
+    "FILE_PREFIX",
     "MEMORY",
     "NO_PROGRAM",
     "SHARED",

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headgate.model.data import Shard
+from headgate.model.data import FILE_PREFIX, Shard
 from headgate.model.program import NO_PROGRAM, Program, TaskProgram
 from headgate.model.resources import WHOLE, Demand
 
@@ -143,7 +143,7 @@ def result_ids(job: str, ordinal: int, parts: int) -> tuple[str, ...]:
 def task_of_result(shard_id: str) -> tuple[str, int] | None:
     """Return the job and the ordinal of the task whose result a shard is (part of), else None."""
     job, _, rest = shard_id.rpartition("/")
-    if not job or shard_id.startswith("file:") or not _RESULT.fullmatch(rest):
+    if not job or shard_id.startswith(FILE_PREFIX) or not _RESULT.fullmatch(rest):
         return None
     return job, int(rest.partition(".")[0])
 

@@ -19,12 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from headgate.base.errors import MOST_PROBLEMS, Problem, SpecError, nearest
-from headgate.model import Job, Program, ProgramType, Shard, Stage, Task
+from headgate.model import FILE_PREFIX, Job, Program, ProgramType, Shard, Stage, Task
 from headgate.spec.document import clipped
 from headgate.spec.forms import iterated, mapped, merged, wavefront
 from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function, too_much
 
-FILE_PREFIX = "file:"
 _MOST_NAMED = 10
 
 
