@@ -86,6 +86,9 @@ def test_program_of_a_job_file_comes_back_as_it_was_submitted() -> None:
     back = decode(encode(event))
     assert back == event
     assert repr(back) == repr(event)
+    assert encode(event).count("cat {shards}") == 1, (
+        "a stage is stored once, however often it comes"
+    )
 
 
 def test_a_plan_is_never_journaled_only_what_was_admitted_of_it() -> None:
