@@ -115,11 +115,10 @@ def _task(resources: Resources) -> Task:
 
 
 def _stage(described: Tasks | Update, first: int, count: int) -> Stage:
-    kind = ProgramType.FUNCTION if is_function(described.run) else ProgramType.COMMAND
     return Stage(
         first=first,
         count=count,
-        program_type=kind,
+        program_type=ProgramType.FUNCTION if is_function(described.run) else ProgramType.COMMAND,
         run=described.run,
         params=described.params,
     )
