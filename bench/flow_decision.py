@@ -125,7 +125,7 @@ class Cluster:
                 user=f"u{self._jobs % 20}",
                 queue="default",
                 tasks=tuple(made),
-                kind="one",
+                runtime_class="one",
             )
         )
         state.move_job(job, JobState.ACTIVE)
@@ -156,8 +156,8 @@ class Cluster:
             state.tasks.launched_at[task] = state.tasks.started_at[task] = -self._rng.uniform(
                 0, RUN_S
             )
-        for kind in range(len(state.kinds.compute_s)):
-            state.kinds.compute_s[kind] = RUN_S
+        for row in range(len(state.runtime_classes.compute_s)):
+            state.runtime_classes.compute_s[row] = RUN_S
 
     def go_on(self) -> None:
         """Let some runs end and as many tasks arrive."""

@@ -180,24 +180,24 @@ def test_a_task_on_cpu_slots_saves_too_and_loses_no_gpu_time(bench: Bench) -> No
 
 def test_the_whole_time_is_learnt_whatever_the_number_of_runs(bench: Bench) -> None:
     bench.node("a", gpus=2)
-    bench.job("j", [Task(gpus=2, checkpoint_s=10)], kind="train")
+    bench.job("j", [Task(gpus=2, checkpoint_s=10)], runtime_class="train")
     launch, started_at = begin(bench)
     stopped(bench, launch, started_at + 27)
     launch, started_at = begin(bench)
     bench.give(TaskFinished(at=started_at + 15, run=launch.run))
     state = bench.engine.state
-    kind = state.tasks.kind[bench.row("j", 0)]
-    assert state.kinds.compute_s[kind] == pytest.approx(20 + 15)
-    assert state.kinds.held_s[kind] == pytest.approx(20 + 1 + 15)
+    row = state.tasks.runtime_class[bench.row("j", 0)]
+    assert state.runtime_classes.compute_s[row] == pytest.approx(20 + 15)
+    assert state.runtime_classes.held_s[row] == pytest.approx(20 + 1 + 15)
 
 
 def test_a_run_is_expected_to_end_when_the_rest_is_done(bench: Bench) -> None:
     bench.node("a", gpus=2)
-    bench.job("first", [Task(gpus=2, checkpoint_s=10)], kind="train")
+    bench.job("first", [Task(gpus=2, checkpoint_s=10)], runtime_class="train")
     launch, started_at = begin(bench, job="first")
     bench.give(TaskFinished(at=started_at + 50, run=launch.run))
     bench.at += 50
-    bench.job("j", [Task(gpus=2, checkpoint_s=10)], kind="train")
+    bench.job("j", [Task(gpus=2, checkpoint_s=10)], runtime_class="train")
     launch, started_at = begin(bench)
     row, state = bench.row("j", 0), bench.engine.state
     assert state.expected_end(row) == pytest.approx(started_at - 1 + 50)

@@ -1,4 +1,4 @@
-"""How long tasks compute is learnt as they end, per kind of job and by how much they read."""
+"""How long tasks compute is learnt as they end, per runtime class and by how much they read."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ def run(bench: Bench, job: str, ordinal: int, *, read_s: float, compute_s: float
 
 def expected_s(bench: Bench, job: str, ordinal: int) -> float:
     state = bench.engine.state
-    value: float = state.kinds.compute_s[state.tasks.kind[bench.row(job, ordinal)]]
+    value: float = state.runtime_classes.compute_s[
+        state.tasks.runtime_class[bench.row(job, ordinal)]
+    ]
     return value
 
 
 def test_the_mean_follows_what_runs_took_without_their_reading(bench: Bench) -> None:
     bench.node("a")
-    bench.job("j", [Task()] * 3, kind="sort")
-    bench.job("k", [Task()], kind="sort")
+    bench.job("j", [Task()] * 3, runtime_class="sort")
+    bench.job("k", [Task()], runtime_class="sort")
     assert math.isnan(expected_s(bench, "k", 0)), "nothing is known before the first end"
     run(bench, "j", 0, read_s=30, compute_s=8)
     assert expected_s(bench, "k", 0) == pytest.approx(8)
@@ -44,8 +46,8 @@ def test_kinds_and_sizes_are_told_apart(bench: Bench) -> None:
     tasks = [Task(reads=("small",)), Task(reads=("large",))]
     for shard in ("small", "large"):
         bench.replica(shard, "a")
-    bench.job("j", tasks, shards=shards, kind="sort")
-    bench.job("k", tasks, shards=shards, kind="search")
+    bench.job("j", tasks, shards=shards, runtime_class="sort")
+    bench.job("k", tasks, shards=shards, runtime_class="search")
     bench.job("m", tasks, shards=shards)
     run(bench, "j", 0, read_s=0, compute_s=5)
     assert expected_s(bench, "j", 0) == pytest.approx(5)
@@ -55,7 +57,7 @@ def test_kinds_and_sizes_are_told_apart(bench: Bench) -> None:
 
 def test_a_run_that_fails_teaches_nothing(bench: Bench) -> None:
     bench.node("a")
-    bench.job("j", [Task()], kind="sort")
+    bench.job("j", [Task()], runtime_class="sort")
     launch = bench.run("j", 0, "a")
     kind = FailureKind.ERROR
     bench.give(TaskFailed(at=bench.at + 9, run=launch.run, kind=kind, message="no"))
@@ -65,7 +67,9 @@ def test_a_run_that_fails_teaches_nothing(bench: Bench) -> None:
 def test_a_run_is_expected_to_end_after_reading_and_computing(bench: Bench) -> None:
     bench.node("a")
     bench.replica("s", "a")
-    bench.job("j", [Task(reads=("s",))] * 2, kind="sort", shards=(Shard(id="s", size_bytes=100),))
+    bench.job(
+        "j", [Task(reads=("s",))] * 2, runtime_class="sort", shards=(Shard(id="s", size_bytes=100),)
+    )
     run(bench, "j", 0, read_s=1, compute_s=40)
     started_at = bench.at
     bench.run("j", 1, "a")

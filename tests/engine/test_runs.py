@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from headgate.base.errors import InvariantBroken
-from headgate.model import Job, Queue, RunId, Task
+from headgate.model import (
+    Demand,
+    Job,
+    Program,
+    ProgramType,
+    Queue,
+    RunId,
+    Stage,
+    Task,
+    TaskProgram,
+)
 from headgate.protocol import (
     Decide,
     Event,
@@ -28,13 +38,48 @@ def test_a_job_walks_from_submission_to_its_end(bench: Bench) -> None:
     bench.node("a")
     assert bench.job("j") == [Decide(seen=3)]
     (launch,) = bench.plan(("j", 0, "a", (0,)))
-    expected = LaunchTask(run=RunId("j", 0, 1), node="a", gpus=(0,), reads=())
+    expected = LaunchTask(run=RunId("j", 0, 1), node="a", gpus=(0,), reads=(), holds=Demand(gpus=1))
     assert launch == expected
     assert bench.tasks("j") == ["starting"]
     assert bench.started(launch) == []
     assert bench.tasks("j") == ["running"]
     assert bench.finished(launch) == []
     assert (bench.tasks("j"), bench.job_state("j")) == (["finished"], "finished")
+
+
+def test_launch_says_what_the_run_holds_and_how_many_bytes_a_share_comes_to(bench: Bench) -> None:
+    bench.node("a", gpus=3, memory=1000, cpus=4)
+    share = Task(gpus=1, gpu_milli=250, cpus=1.5, memory_bytes=0)
+    memory = Task(gpus=1, gpu_milli=0, gpu_memory_bytes=300)
+    both = Task(gpus=1, gpu_milli=250, gpu_memory_bytes=300)
+    whole = Task(gpus=1, gpu_memory_bytes=700)
+    bench.job("j", [share, memory, both, whole, Task(gpus=0, cpus=2)])
+    placed = [("j", 0, "a", (0,)), ("j", 1, "a", (0,)), ("j", 2, "a", (0,)), ("j", 3, "a", (1,))]
+    launches = bench.plan(*placed, ("j", 4, "a", ()))
+    assert [launch.holds for launch in launches] == [
+        Demand(gpus=1, gpu_milli=250, gpu_memory_bytes=250, cpus_milli=1500),
+        Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=300),
+        Demand(gpus=1, gpu_milli=250, gpu_memory_bytes=300),
+        Demand(gpus=1, gpu_memory_bytes=700),
+        Demand(cpus_milli=2000),
+    ]
+
+
+def test_launches_of_a_job_share_its_program(bench: Bench) -> None:
+    bench.node("a", gpus=2)
+    how = ProgramType.FUNCTION
+    first = Stage(first=0, count=2, program_type=how, run="m:f", params={"k": [1, {"a": None}]})
+    last = Stage(first=2, count=1, program_type=how, run="m:g")
+    program = Program(stages=(first, last), envs={"A": "1"})
+    tasks = [Task(), Task(), Task(gpus=0, after=(0, 1))]
+    bench.job("j", tasks, program=program, results_path="/shared")
+    one, two = bench.plan(("j", 0, "a", (0,)), ("j", 1, "a", (1,)))
+    assert one.program == TaskProgram(
+        user="ada", stage=first, index=0, envs={"A": "1"}, results_path="/shared"
+    )
+    assert (two.program.stage, two.program.index) == (first, 1)
+    assert one.program.stage is two.program.stage is program.stages[0]
+    assert one.program.envs is two.program.envs is program.envs
 
 
 def test_a_run_may_end_before_it_was_said_to_have_started(bench: Bench) -> None:

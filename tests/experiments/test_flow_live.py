@@ -26,7 +26,7 @@ from headgate.experiments.flow.live import (
 )
 from headgate.experiments.flow.live_checks import as_json, bytes_errors, judge, makespan_error
 from headgate.experiments.pages import generator, is_ours
-from headgate.model import Job, Shard
+from headgate.model import Job, ProgramType, Shard
 from headgate.spec import expand, load_job
 from headgate.workloads.padded import STATED, count, duration_s
 from headgate.workloads.task import TaskContext, resolve
@@ -143,8 +143,9 @@ def test_every_task_of_every_job_has_a_stated_duration(tmp_path: Path) -> None:
         stated = stated_times_s(job)
         assert [s > 1.5 for s in stated] == [task.gpus > 0 for task in job.tasks], made.kind
         assert min(stated) == 1.0, made.kind
-        for stage in json.loads(job.program)["stages"]:
-            assert resolve(stage["run"]["function"])
+        for stage in job.program.stages:
+            assert stage.program_type is ProgramType.FUNCTION
+            assert resolve(stage.run)
 
 
 def test_calibration_has_tasks_with_and_without_gpus() -> None:

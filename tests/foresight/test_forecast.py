@@ -69,7 +69,7 @@ class Clockwork:
         job = state.names.job_rows[command.run.job]
         task, node = state.tasks_of(job)[command.run.ordinal], state.names.node_rows[command.node]
         read_s = state.expected_read_s(task, node)
-        end = self.at + read_s + COMPUTE_S[state.job(job).kind]
+        end = self.at + read_s + COMPUTE_S[state.job(job).runtime_class]
         self.launched += 1
         heapq.heappush(self.heap, (end, self.launched, command.run, read_s))
         self.started[task] = (self.at, command.node)
@@ -120,7 +120,7 @@ def clockwork(rng: Random, policy: str) -> Clockwork:
 
 
 def made(name: str, kind: str, tasks: tuple[Task, ...], queue: str) -> Job:
-    return Job(id=name, name=name, user=name, queue=queue, tasks=tasks, kind=kind)
+    return Job(id=name, name=name, user=name, queue=queue, tasks=tasks, runtime_class=kind)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(UNHURRIED))

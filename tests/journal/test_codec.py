@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.base.errors import InvariantBroken
 from headgate.journal.codec import decode, encode
-from headgate.model import RunId
+from headgate.model import RunId, Stage
 from headgate.protocol import (
     Admitted,
     Event,
     JobCancelled,
+    JobSubmitted,
     Plan,
     PlanAdmitted,
     PlanReady,
@@ -20,12 +24,26 @@ from headgate.protocol import (
     TimerFired,
     events,
 )
+from headgate.spec import expand, load_job
 
 KINDS = [
     kind
     for kind in vars(events).values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind not in (Event, PlanReady)
 ]
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda values: st.lists(values) | st.dictionaries(st.text(), values),
+)
+st.register_type_strategy(  # Hypothesis does not know pydantic's JsonValue
+    Stage, st.builds(Stage, params=st.dictionaries(st.text(), JSON))
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -46,6 +64,31 @@ def test_floats_come_back_to_the_last_bit(at: float) -> None:
 def test_an_event_is_one_readable_line() -> None:
     event = JobCancelled(at=1.5, job="sio-1", by="ann")
     assert encode(event) == '["JobCancelled",{"at":1.5,"job":"sio-1","by":"ann"}]'
+
+
+def test_program_of_a_job_file_comes_back_as_it_was_submitted() -> None:
+    deep: Any = "bottom"
+    for level in range(48):  # close to the 100 levels that a job file may have
+        deep = {f"é{level}": [deep]}
+    params = {
+        "deep": deep,
+        "big": 10**40,
+        "small": -0.0,
+        "text": "\u2028\t",
+        "none": None,
+        "no": False,
+    }
+    job = {"tasks": {"count": 2, "iterations": 3, "run": "m:f", "params": params}}
+    job |= {"update": {"run": "cat {shards}"}, "envs": {"B": "", "A": "ü"}}
+    job_file = load_job(json.dumps(job, ensure_ascii=False))
+    submitted = expand(job_file, job_id="j", user="u", datasets={}, file_sizes={})
+    event = JobSubmitted(at=1.0, job=submitted)
+    back = decode(encode(event))
+    assert back == event
+    assert repr(back) == repr(event)
+    assert encode(event).count("cat {shards}") == 1, (
+        "a stage is stored once, however often it comes"
+    )
 
 
 def test_a_plan_is_never_journaled_only_what_was_admitted_of_it() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import time
@@ -24,7 +23,17 @@ from headgate.live.records import (
     StopRecord,
     launch_record,
 )
-from headgate.model import Gpu, Node, Read, RunId, result_id
+from headgate.model import (
+    Demand,
+    Gpu,
+    Node,
+    ProgramType,
+    Read,
+    RunId,
+    Stage,
+    TaskProgram,
+    result_id,
+)
 from headgate.protocol import LaunchTask
 
 NODES = tuple(
@@ -43,6 +52,12 @@ def until(truth: Callable[[], Any], what: str, patience_s: float = 30) -> Any:
             return found
         time.sleep(0.05)
     raise AssertionError(f"after {patience_s} s still not: {what}")
+
+
+def command(run: str, **options: Any) -> TaskProgram:
+    """Return the program of a task that is alone in its stage and runs a command as this user."""
+    stage = Stage(first=0, count=1, program_type=ProgramType.COMMAND, run=run)
+    return TaskProgram(**{"user": ME, "stage": stage, "index": 0, **options})
 
 
 class Lab:
@@ -89,12 +104,12 @@ class LabJob:
     def __init__(self, lab: Lab, job: str, *runs: dict[str, str], grace_s: float = 20) -> None:
         """Each of `runs` (`{"function": ...}` or `{"command": ...}`) is a stage of one task."""
         self.lab, self.id = lab, job
-        envs = {"PYTHONPATH": str(Path(__file__).parent)}
-        stages = [
-            {"name": "tasks", "first": n, "tasks": 1, "reads": [], "params": {"n": n}, "run": run}
+        self._envs = {"PYTHONPATH": str(Path(__file__).parent)}
+        self._stages = [
+            Stage(first=n, count=1, program_type=ProgramType(how), run=what, params={"n": n})
             for n, run in enumerate(runs)
+            for how, what in run.items()
         ]
-        self._program = json.dumps({"user": ME, "envs": envs, "stages": stages})
         self._incarnation, self._acked = "", 0
         self._attempts: Counter[int] = Counter()  # runs so far, by the ordinals of their tasks
         self.master = start_master(job, lab.root, grace_s=grace_s)
@@ -109,10 +124,18 @@ class LabJob:
         """Build the record of a task's next run."""
         self._attempts[ordinal] += 1
         run = RunId(self.id, ordinal, self._attempts[ordinal])
-        command = LaunchTask(run=run, node=node, gpus=gpus, reads=tuple(reads))
+        program = TaskProgram(user=ME, stage=self._stages[ordinal], index=0, envs=self._envs)
+        command = LaunchTask(
+            run=run,
+            node=node,
+            gpus=gpus,
+            reads=tuple(reads),
+            holds=Demand(gpus=len(gpus)),
+            program=program,
+        )
         addresses = {name: (r.host, r.port) for name, r in self.lab.reports.items()}
         ray_id = self.lab.members[node].ray_id
-        return launch_record(command, program=self._program, ray_id=ray_id, addresses=addresses)
+        return launch_record(command, ray_id=ray_id, addresses=addresses)
 
     def launch(self, *records: LaunchRecord) -> None:
         """Send launches to the master."""

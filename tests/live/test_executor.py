@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live.conftest import ME
+from tests.live.conftest import command
 
 from headgate.live.executor import Executor
-from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, TaskProgram
-from headgate.model import RunId
+from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.model import Demand, RunId
 
 PATIENCE_S = 60.0
 
@@ -26,7 +26,8 @@ def _record(number: int, gpus: tuple[int, ...], envs: dict[str, str]) -> LaunchR
         gpus=gpus,
         reads=(),
         addresses={},
-        program=TaskProgram(user=ME, run="true", kind="command", index=0, count=1, envs=envs),
+        holds=Demand(gpus=len(gpus)),
+        program=command("true", envs=envs),
     )
 
 

@@ -21,10 +21,19 @@ from headgate.base.errors import WorldError
 from headgate.live import account
 from headgate.live.executor import Executor, log_path, shards_directory, token_path
 from headgate.live.private import write_private
-from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, TaskProgram
+from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.shared import copy_shared, find_shared, keep_shared, remove_shared
 from headgate.live.store import ShardStore
-from headgate.model import Locality, Read, RunId, Shard
+from headgate.model import (
+    Demand,
+    Locality,
+    ProgramType,
+    Read,
+    RunId,
+    Shard,
+    Stage,
+    TaskProgram,
+)
 
 pytestmark = root_only
 __all__ = ["readable_python"]
@@ -73,16 +82,14 @@ class Node:
         parts: int = 1,
     ) -> LaunchRecord:
         """Build the record of a run."""
-        program = TaskProgram(
-            user=user,
+        stage = Stage(
+            first=0,
+            count=number + 1,
+            program_type=ProgramType(kind),
             run=run,
-            kind=kind,
-            index=number,
-            count=1,
-            parts=parts,
             checkpoint=str(checkpoint or ""),
-            envs=envs or {},
         )
+        program = TaskProgram(user=user, stage=stage, index=number, envs=envs or {}, parts=parts)
         found = tuple(
             Read(shard=Shard(id=name, size_bytes=9), locality=Locality.NODE, sources=())
             for name in reads
@@ -94,6 +101,7 @@ class Node:
             gpus=(),
             reads=found,
             addresses={},
+            holds=Demand(),
             program=program,
         )
 

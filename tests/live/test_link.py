@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 from ray.exceptions import ActorUnavailableError
+from tests.live.conftest import command
 
 from headgate.live import link as link_module
 from headgate.live.link import JobLink, Places
 from headgate.live.ray_nodes import Member
 from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
 from headgate.live.supervise import Backoff, supervise
-from headgate.model import Locality, Read, RunId, Shard
+from headgate.model import Demand, Locality, Read, RunId, Shard
 from headgate.protocol import Event, LaunchTask, TaskFinished, TaskStopped
 
 PATIENCE_S = 30.0
-PROGRAM = '{"envs": {}, "stages": [{"first": 0, "tasks": 9, "params": {}, "run": {"command": ""}}]}'
 
 
 class _Method:
@@ -82,9 +82,8 @@ class _Bed:
         self.events: list[Event] = []
         self.fault: Exception | None = None  # raised when the next facts are posted
         self.link = JobLink(
-            "j", PROGRAM, root=Path("/nowhere"), places=self.places, post=self._post,
-            now=lambda: 1.0,
-        )  # fmt: skip
+            "j", root=Path("/nowhere"), places=self.places, post=self._post, now=lambda: 1.0
+        )
 
     def _post(self, events: Sequence[Event]) -> Future[None]:
         if self.fault is not None:
@@ -122,7 +121,14 @@ async def _until(truth: Callable[[], Any]) -> None:
 
 
 def _launch(number: int, node: str = "n0", reads: tuple[Read, ...] = ()) -> LaunchTask:
-    return LaunchTask(run=_run_id(number), node=node, gpus=(0,), reads=reads)
+    return LaunchTask(
+        run=_run_id(number),
+        node=node,
+        gpus=(0,),
+        reads=reads,
+        holds=Demand(gpus=1),
+        program=command("true"),
+    )
 
 
 def _run_id(number: int) -> RunId:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
-from tests.live.conftest import ME
+from tests.live.conftest import command
 
 from headgate.live import master as master_module
 from headgate.live.master import JobMaster
@@ -18,9 +18,8 @@ from headgate.live.records import (
     OutcomeKind,
     OutcomeRecord,
     StopRecord,
-    TaskProgram,
 )
-from headgate.model import RunId
+from headgate.model import Demand, RunId
 from headgate.protocol import FailureKind
 
 PATIENCE_S = 30.0
@@ -126,7 +125,8 @@ def _record(number: int, ray_id: str) -> LaunchRecord:
         gpus=(0,),
         reads=(),
         addresses={},
-        program=TaskProgram(user=ME, run="true", kind="command", index=0, count=1),
+        holds=Demand(gpus=1),
+        program=command("true"),
     )
 
 

@@ -109,12 +109,12 @@ def test_runs_go_on_while_their_driver_is_dead(lab: Lab, tmp_path: Path) -> None
 
 
 DRIVER = """
-import json, os, pwd, signal, sys
+import os, pwd, signal, sys
 from pathlib import Path
 from headgate.live.master import start_master
 from headgate.live.ray_nodes import connect, local_cluster, members
 from headgate.live.records import launch_record
-from headgate.model import RunId
+from headgate.model import Demand, ProgramType, RunId, Stage, TaskProgram
 from headgate.protocol import LaunchTask
 
 state, command = Path(sys.argv[1]), sys.argv[2]
@@ -123,11 +123,13 @@ connect(cluster.address, token=cluster.token)
 import ray
 node = members()[0]
 user = pwd.getpwuid(os.geteuid()).pw_name
-stage = {"first": 0, "tasks": 1, "params": {}, "run": {"command": command}}
+stage = Stage(first=0, count=1, program_type=ProgramType.COMMAND, run=command)
 launch = launch_record(
-    LaunchTask(run=RunId("driven", 0, 7), node=node.name, gpus=(0,), reads=()),
-    program=json.dumps({"user": user, "envs": {}, "stages": [stage]}), ray_id=node.ray_id,
-    addresses={},
+    LaunchTask(
+        run=RunId("driven", 0, 7), node=node.name, gpus=(0,), reads=(), holds=Demand(gpus=1),
+        program=TaskProgram(user=user, stage=stage, index=0),
+    ),
+    ray_id=node.ray_id, addresses={},
 )
 print(ray.get(start_master("driven", state / "nodes").launch.remote([launch])), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

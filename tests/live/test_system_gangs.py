@@ -1,4 +1,4 @@
-"""Gangs and tasks of several GPUs, live under fifo: whole or not at all, and whole again."""
+"""Gangs, tasks of several GPUs and of parts of one, live under fifo."""
 
 from __future__ import annotations
 
@@ -33,6 +33,27 @@ def test_the_members_of_a_gang_know_each_other_and_hold_all_their_gpus(headgate:
     assert (first[0], second[0]) == ("0 of 2 on 0,1", "1 of 2 on 0,1")
     assert first[1] == second[1]
     assert len(set(first[1].strip().split(","))) == 2
+
+
+def test_run_finds_in_its_environment_what_it_holds(headgate: Headgate) -> None:
+    def environment(**resources: object) -> dict[str, str]:
+        run = "env | grep -E '^(HEADGATE_(GPU|CPUS|MEMORY)|CUDA)' > {output}"
+        job = headgate.submit(json.dumps({"run": run, "resources": resources}))
+        headgate.ends(job)
+        lines = headgate.result(job).decode().splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    (size_bytes,) = {g["memory_bytes"] for node in headgate.client.nodes() for g in node["gpus"]}
+    share = environment(gpus=0.25, cpus=0.5, memory="64MiB")
+    assert share.pop("CUDA_VISIBLE_DEVICES") in ("0", "1")
+    assert share == {
+        "HEADGATE_GPU_SHARE": "0.25",
+        "HEADGATE_GPU_MEMORY_BYTES": str(size_bytes // 4),
+        "HEADGATE_CPUS": "0.5",
+        "HEADGATE_MEMORY_BYTES": str(64 << 20),
+    }
+    assert environment(gpus=2) == {"CUDA_VISIBLE_DEVICES": "0,1", "HEADGATE_GPU_SHARE": "1"}
+    assert environment(gpus=0) == {"CUDA_VISIBLE_DEVICES": "", "HEADGATE_CPUS": "1"}
 
 
 def test_a_gang_waits_until_it_fits_whole_and_says_so(headgate: Headgate, tmp_path: Path) -> None:

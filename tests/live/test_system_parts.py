@@ -348,9 +348,7 @@ def test_a_missing_end_of_the_journal_is_reported_and_its_numbers_are_skipped(
 
 
 def test_a_world_that_is_closed_ends_what_goes_on_in_it() -> None:
-    world = LiveWorld(
-        policy=FlowSharing(), seed=0, root=Path("/nowhere"), program_of=lambda job: ""
-    )
+    world = LiveWorld(policy=FlowSharing(), seed=0, root=Path("/nowhere"))
     begun, ended = threading.Event(), threading.Event()
 
     async def watch() -> None:
@@ -367,9 +365,7 @@ def test_a_world_that_is_closed_ends_what_goes_on_in_it() -> None:
 
 
 def test_launches_reach_a_job_before_the_wish_to_stop_them() -> None:
-    world = LiveWorld(
-        policy=FlowSharing(), seed=0, root=Path("/nowhere"), program_of=lambda job: ""
-    )
+    world = LiveWorld(policy=FlowSharing(), seed=0, root=Path("/nowhere"))
     order: list[str] = []
     done = threading.Event()
     world._launch = lambda *_: order.append("launch")  # type: ignore[method-assign]

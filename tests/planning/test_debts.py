@@ -120,7 +120,7 @@ def naive_remaining(snapshot: Snapshot, now: Standing) -> list[float]:
         for task in snapshot.tasks_of(job):
             state = tasks.state[task]
             if tasks.gpus[task] and state not in (TaskState.FINISHED, TaskState.CANCELLED):
-                ours.append((job, task, snapshot.kinds.held_s[tasks.kind[task]]))
+                ours.append((job, task, snapshot.runtime_classes.held_s[tasks.runtime_class[task]]))
     known = [takes_s for _, _, takes_s in ours if not math.isnan(takes_s)]
     mean_s = sum(known) / len(known) if known else 1.0
     for job in now.jobs.tolist():
@@ -136,10 +136,10 @@ def naive_remaining(snapshot: Snapshot, now: Standing) -> list[float]:
 
 
 def taught(state: State, rng: Random) -> None:
-    """Let some kinds be known, each to take its own time; some tasks have checkpoints."""
-    for kind in range(len(state.kinds.held_s)):
+    """Let some runtime classes be known, each to take its own time; some tasks have checkpoints."""
+    for row in range(len(state.runtime_classes.held_s)):
         if rng.random() < 0.7:
-            state.kinds.held_s[kind] = rng.uniform(0.0, 30.0)
+            state.runtime_classes.held_s[row] = rng.uniform(0.0, 30.0)
     for task in range(len(state.tasks.state)):
         if rng.random() < 0.3:
             state.tasks.progress_s[task] = rng.uniform(0.0, 20.0)

@@ -14,7 +14,7 @@ from headgate.state import JobState, Snapshot, TaskState
 from headgate.testing.random_worlds import random_walk
 
 SEED = st.integers(0, 10**6)
-COLUMNS = ("job", "kind", "launched_at", "read_s", "progress_s")
+COLUMNS = ("job", "runtime_class", "launched_at", "read_s", "progress_s")
 IDLE = (TaskState.BLOCKED, TaskState.WAITING, TaskState.STOPPING)
 
 
@@ -39,7 +39,7 @@ def told(holders: Holders) -> list[str]:
 
 
 def left(snapshot: Snapshot) -> tuple[Counter[tuple[int, int]], list[int]]:
-    """Return the tasks of jobs in flight that do not run, by job and kind, and those with work."""
+    """Return the tasks of jobs in flight that do not run, by job and class, and those with work."""
     tasks, fresh, begun = snapshot.tasks, Counter[tuple[int, int]](), list[int]()
     for task, state in enumerate(tasks.state.array().tolist()):
         job = tasks.job[task]
@@ -47,7 +47,7 @@ def left(snapshot: Snapshot) -> tuple[Counter[tuple[int, int]], list[int]]:
             if tasks.progress_s[task]:
                 begun.append(task)
             else:
-                fresh[job, tasks.kind[task]] += 1
+                fresh[job, tasks.runtime_class[task]] += 1
     return fresh, begun
 
 
@@ -55,7 +55,7 @@ def counted(snapshot: Snapshot, backlog: Backlog) -> tuple[Counter[tuple[int, in
     def flies(job: int) -> bool:
         return bool(snapshot.jobs.state[job] == JobState.ACTIVE)
 
-    cells = zip(backlog.job.tolist(), backlog.kind.tolist(), strict=True)
+    cells = zip(backlog.job.tolist(), backlog.runtime_class.tolist(), strict=True)
     counts = dict(zip(cells, backlog.count.tolist(), strict=True))
     fresh = Counter({cell: count for cell, count in counts.items() if flies(cell[0])})
     return fresh, [t for t in backlog.begun.tolist() if flies(snapshot.tasks.job[t])]

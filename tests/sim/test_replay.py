@@ -6,7 +6,21 @@ import numpy as np
 import pytest
 
 from headgate.engine import Engine, drive
-from headgate.model import Bandwidth, Dataset, Gpu, Job, Node, Queue, Shard, Task, result_id
+from headgate.model import (
+    NO_PROGRAM,
+    Bandwidth,
+    Dataset,
+    Gpu,
+    Job,
+    Node,
+    Program,
+    ProgramType,
+    Queue,
+    Shard,
+    Stage,
+    Task,
+    result_id,
+)
 from headgate.policies.flow import FlowSharing
 from headgate.protocol import (
     BandwidthMeasured,
@@ -24,6 +38,7 @@ from headgate.sim.world import SimulatedWorld
 
 RATE = 1e8
 BEGAN_S = 1_700_000_000.0  # live times count from the epoch
+LS = Program(stages=(Stage(first=0, count=99, program_type=ProgramType.COMMAND, run="ls"),))
 
 
 def map_reduce(job: str, shards: tuple[Shard, ...], compute_s: float) -> Job:
@@ -40,7 +55,7 @@ def map_reduce(job: str, shards: tuple[Shard, ...], compute_s: float) -> Job:
     )
     return Job(
         id=job, name=job, user="ada", queue="default", tasks=(*maps, reduce), shards=shards,
-        program="what a live job runs",
+        program=LS,
     )  # fmt: skip
 
 
@@ -108,5 +123,5 @@ def test_what_was_observed_comes_out_again(seed: int) -> None:
 def test_what_only_a_live_world_knows_is_left_out() -> None:
     simulation = recorded(observed(0).state)
     assert {node.incarnation for node in simulation.nodes} == {""}
-    assert {job.program for _, job in simulation.submissions} == {""}
+    assert all(job.program == NO_PROGRAM for _, job in simulation.submissions)
     assert [at for at, _ in simulation.submissions] == [0.0, 4.0]

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.base.errors import SpecError
-from headgate.live.records import TaskProgram, task_program
 from headgate.model import Job, Shard, Task
 from headgate.spec import expand, load_job
 
@@ -38,8 +37,13 @@ def sources(*names: str) -> dict[str, dict[str, str]]:
 
 def runs(job: Job) -> list[tuple[str, int, int, int]]:
     """Return what every task runs: its program, its index, of how many, and its parts."""
-    programs: list[TaskProgram] = [task_program(job.program, o) for o in range(len(job.tasks))]
-    return [(program.run, program.index, program.count, program.parts) for program in programs]
+    found = []
+    for ordinal in range(len(job.tasks)):
+        program = job.task_program(ordinal)
+        assert program is not None
+        assert program.stage in job.program.stages
+        found.append((program.stage.run, program.index, program.stage.count, program.parts))
+    return found
 
 
 CPU = Task(gpus=0)
@@ -54,7 +58,13 @@ def test_all_pairs_of_two_data() -> None:
     ]  # fmt: skip
     assert sorted(shard.id for shard in job.shards) == ["a/0", "a/1", "a/2", "b/0", "b/1"]
     assert runs(job) == [("m:f", i, 6, 1) for i in range(6)]
-    assert job.kind == "m:f"
+    assert job.runtime_class == "m:f"
+
+
+def test_tasks_that_read_nothing_are_one_object() -> None:
+    job = expanded({"tasks": {"count": 5000, "run": "m:f", "params": {"k": 1}}})
+    assert len(job.tasks) == 5000
+    assert len({id(task) for task in job.tasks}) == 1
 
 
 def test_one_shard_goes_with_each_of_many() -> None:
@@ -78,7 +88,7 @@ def test_results_in_parts_one_for_each_reduce_task() -> None:
     )
     first, second = "split {shard} {outputs}", "cat {shards} > {output}"
     assert runs(job) == [(first, 0, 2, 3), (first, 1, 2, 3), *((second, i, 3, 1) for i in range(3))]
-    assert job.kind == first
+    assert job.runtime_class == first
 
 
 def test_cells_of_a_wavefront_read_their_shards_and_their_neighbours() -> None:
@@ -130,7 +140,9 @@ def test_iterations_end_in_updates_and_the_reduce_reads_the_last() -> None:
     )
     one = [("m:f", 0, 2, 1), ("m:f", 1, 2, 1), ("m:u", 0, 1, 1)]
     assert runs(job) == [*one, *one, ("m:r", 0, 1, 1)]
-    assert task_program(job.program, 3).params == {"k": 1}
+    program = job.task_program(3)
+    assert program is not None
+    assert program.stage.params == {"k": 1}
 
 
 def test_tasks_without_data_can_be_repeated() -> None:
@@ -159,20 +171,6 @@ def test_every_task_of_a_program_belongs_to_one_stage(
         *(("m:r", i, merges, 1) for i in range(merges)),
     ]
     assert runs(expanded(job)) == told
-
-
-def test_a_program_of_before_there_were_parts_and_repeated_stages() -> None:
-    old = (
-        '{"envs":{},"stages":[{"first":0,"name":"tasks","params":{},"reads":["d"],'
-        '"run":{"command":"ls"},"tasks":2},{"first":2,"name":"reduce","params":{},"reads":[],'
-        '"run":{"function":"m:g"},"tasks":1}]}'
-    )
-    told = [task_program(old, ordinal) for ordinal in range(3)]
-    assert [(t.run, t.kind, t.index, t.count, t.parts) for t in told] == [
-        ("ls", "command", 0, 2, 1),
-        ("ls", "command", 1, 2, 1),
-        ("m:g", "function", 0, 1, 1),
-    ]
 
 
 def test_more_than_a_job_may_have_is_refused_before_it_is_made() -> None:

@@ -37,7 +37,7 @@ def test_a_map_with_a_reduce(tmp_path: Path) -> None:
     assert job.tasks == (*first, merge, merge)
     assert scenario.task_names == {"j": ("j/0", "j/1", "j/2", "j/3")}
     assert job.shards == (Shard(id="j/0/0", size_bytes=10), Shard(id="j/1/0", size_bytes=10))
-    assert job.kind == "k"
+    assert job.runtime_class == "k"
 
 
 def test_tasks_that_save_what_they_have_done(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_results_in_parts(tmp_path: Path) -> None:
     assert [task.parts for task in job.tasks] == [2, 2, 1, 1]
     assert [task.reads for task in job.tasks[2:]] == [("j/0.0", "j/1.0"), ("j/0.1", "j/1.1")]
     assert [(task.gpus, task.gpu_memory_bytes) for task in job.tasks[2:]] == [(1, 10**9)] * 2
-    assert job.kind == ""
+    assert job.runtime_class == ""
 
 
 def test_pairs_by_index_and_all_pairs(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from headgate.testing.random_worlds import random_state, random_walk
 
 SEED = st.integers(0, 10**6)
 
-TABLES = ("tasks", "jobs", "queues", "nodes", "gpus", "shards", "kinds")
+TABLES = ("tasks", "jobs", "queues", "nodes", "gpus", "shards", "runtime_classes")
 # What of a thing may change without that it counts as a change of it.
 UNSEEN = {
     "tasks": {"blockers", "crashes", "failures", "next_attempt"},

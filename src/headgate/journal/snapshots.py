@@ -26,7 +26,7 @@ from headgate.state import Snapshot
 from headgate.state.tables import TABLES, empty, freeze
 from headgate.state.view import Names
 
-KindKey = tuple[str | tuple[str], int, bool, int]
+RuntimeClassKey = tuple[str | tuple[str], int, bool, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class _Rest:
     racks: list[str]
     users: list[str]
     shards: list[str]
-    kinds: list[KindKey]
+    runtime_classes: list[RuntimeClassKey]
     resources: list[str]
     demands: list[Demand]
     messages: list[str | None]
@@ -91,8 +91,10 @@ def _arrays(name: str, column: FrozenColumn | FrozenLists | FrozenVectors) -> di
 
 def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
     names = snapshot.names  # the writer may add more meanwhile: no table refers to that
-    # keys are typed as tuples of anything; `_kind` of the state makes them of this form alone
-    kinds = sorted((row, cast(KindKey, key)) for key, row in names.kind_rows.copy().items())
+    # keys are typed as tuples of anything; `State._runtime_class` makes them of this form alone
+    classes = sorted(
+        (row, cast(RuntimeClassKey, key)) for key, row in names.runtime_class_rows.copy().items()
+    )
     return _Rest(
         version=snapshot.version,
         now=snapshot.now,
@@ -107,7 +109,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         racks=names.racks[:],
         users=names.users[:],
         shards=names.shards[: len(snapshot.shards.size_bytes)],
-        kinds=[key for _, key in kinds[: len(snapshot.kinds.compute_s)]],
+        runtime_classes=[key for _, key in classes[: len(snapshot.runtime_classes.compute_s)]],
         resources=names.resources[:],
         demands=names.demands[:],
         **objects,
@@ -143,7 +145,7 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
         shards=rest.shards,
         shard_rows=_rows(rest.shards),
         input_rows=_rows(inputs),
-        kind_rows=_rows(rest.kinds),
+        runtime_class_rows=_rows(rest.runtime_classes),
         resources=[*BASE_KINDS],
         demands=[],
         demand_rows={},

@@ -34,7 +34,6 @@ from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
 from headgate.live.private import secret
 from headgate.live.ray_nodes import in_short
-from headgate.live.records import program_of
 from headgate.live.replication import Replicator
 from headgate.live.shared import copy_shared
 from headgate.live.store import read_pieces
@@ -90,9 +89,7 @@ class Controller:
         self._state, self._facts, self._policies = state, facts, policies
         self._durable = DurableEngine(state / "journal.db")
         self._engine = self._durable.engine
-        self.world = LiveWorld(
-            policy=policies(None), seed=seed, root=state / "nodes", program_of=self._program_of
-        )
+        self.world = LiveWorld(policy=policies(None), seed=seed, root=state / "nodes")
         self._token = token = secret(state / "shard-token")
         self._changed = threading.Condition()
         self._published = self._engine.snapshot()
@@ -197,10 +194,6 @@ class Controller:
     def _over(self, view: Snapshot, job: str) -> bool:
         row = view.names.job_rows.get(job)
         return row is None or view.jobs.state[row] in ENDED
-
-    def _program_of(self, job: str) -> str:
-        names = self._engine.state.names
-        return program_of(names.jobs[names.job_rows[job]])
 
     def _handle(self, events: Sequence[Event]) -> None:
         """Post facts of a user and wait until they are durable and handled.

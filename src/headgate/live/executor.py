@@ -24,13 +24,15 @@ from urllib.parse import quote
 
 from headgate.base.errors import WorldError
 from headgate.live.account import Account, account_for
-from headgate.live.flight import FILE_PREFIX, fetch_best
+from headgate.live.environment import environment_of
+from headgate.live.flight import fetch_best
 from headgate.live.private import PRIVATE_UMASK, make_passage, make_private, remove_tree
 from headgate.live.process import WorkerProcess
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.shared import find_shared
 from headgate.live.store import PIECE_BYTES, ShardStore
-from headgate.model import Locality, Read, RunId, result_ids
+from headgate.live.worker import Request
+from headgate.model import FILE_PREFIX, Locality, Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
 
 _OUTPUT = "output"
@@ -179,25 +181,25 @@ class Executor:
         outputs = [output]
         if program.parts > 1:
             outputs = [directory / f"output-{part}" for part in range(program.parts)]
-        request = {
-            "kind": program.kind,
-            "run": program.run,
-            "index": program.index,
-            "count": program.count,
-            "params": dict(program.params),
-            "gpus": launch.gpus,
-            "shards": [str(shard) for shard in shards],
-            "files": [
+        request = Request(
+            program_type=program.stage.program_type,
+            run=program.stage.run,
+            index=program.index,
+            count=program.stage.count,
+            params=program.stage.params,
+            gpus=launch.gpus,
+            shards=[str(shard) for shard in shards],
+            files=[
                 read.shard.id.removeprefix(FILE_PREFIX)
                 for read in launch.reads
                 if read.shard.id.startswith(FILE_PREFIX)
             ],
-            "output": str(output),
-            "outputs": [str(part) for part in outputs],
-            "directory": str(directory),
-            "checkpoint": str(_checkpoint(launch) or ""),
-            "first": launch.run.attempt == 1,
-        }
+            output=str(output),
+            outputs=[str(part) for part in outputs],
+            directory=str(directory),
+            checkpoint=str(_checkpoint(launch) or ""),
+            first=launch.run.attempt == 1,
+        )
         await self._run_in_worker(launch, account, request, log)
         results = result_ids(launch.run.job, launch.run.ordinal, program.parts)
         return await self._in_thread(lambda: self._keep_result(results, outputs, account.uid))
@@ -262,7 +264,7 @@ class Executor:
             raise _RunError(str(error), failure) from error
 
     async def _run_in_worker(
-        self, launch: LaunchRecord, account: Account, request: dict[str, object], log: Path
+        self, launch: LaunchRecord, account: Account, request: Request, log: Path
     ) -> None:
         opened = _open_log(log, account)
         try:
@@ -285,7 +287,7 @@ class Executor:
 
         Idle workers that hold any of these GPUs under other settings have ended by then.
         """
-        gpus, envs = launch.gpus, dict(launch.program.envs)
+        gpus, envs = launch.gpus, environment_of(launch)
         for worker in self._idle:
             if worker.gpus == gpus and worker.envs == envs and worker.alive:
                 self._idle.remove(worker)
@@ -376,9 +378,10 @@ def _remove_as(user: str, directory: Path) -> None:
 
 def _checkpoint(launch: LaunchRecord) -> Path | None:
     """Return the directory where a task's runs save what they have done, if they do."""
-    if not launch.program.checkpoint:
+    place = launch.program.stage.checkpoint
+    if not place:
         return None
-    return Path(launch.program.checkpoint, f"{quote(launch.run.job, safe='')}.{launch.run.ordinal}")
+    return Path(place, f"{quote(launch.run.job, safe='')}.{launch.run.ordinal}")
 
 
 def _tail(log: Path) -> str:

@@ -35,9 +35,8 @@ from headgate.live.store import (
     read_pieces,
     write_whole,
 )
-from headgate.model import Locality, Read
+from headgate.model import FILE_PREFIX, Locality, Read
 
-FILE_PREFIX = "file:"
 _SCHEMA = pa.schema([("piece", pa.binary())])
 _HEADER, _SCHEME = "authorization", "Bearer "
 _ANSWER_S = 5.0

@@ -80,7 +80,6 @@ class JobLink:
     def __init__(
         self,
         job: str,
-        program: str,
         *,
         root: Path,
         places: Places,
@@ -88,7 +87,6 @@ class JobLink:
         now: Callable[[], float],
     ) -> None:
         self.job = job
-        self._program = program
         self._root = root
         self._places = places
         self._post = post
@@ -219,7 +217,6 @@ class JobLink:
             return None
         return launch_record(
             launch,
-            program=self._program,
             ray_id=members[launch.node].ray_id,
             addresses=self._places.addresses,
             gang_hosts=[members[node].address for node in held.gang],

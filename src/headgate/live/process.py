@@ -9,13 +9,13 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import asdict
 
 from headgate.live import account as accounts
 from headgate.live import guard
 from headgate.live.account import Account
+from headgate.live.worker import Request
 
 _LONGEST_ANSWER = 1 << 20
 _END_S = 10.0
@@ -23,7 +23,7 @@ _MARK = "HEADGATE_RAY_NODE"  # what belongs to a virtual node carries it: see ra
 
 
 class WorkerProcess:
-    """A process of a user that runs one task at a time on the GPUs that it sees."""
+    """A process of a user that runs one task at a time, with these variables and GPUs."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class WorkerProcess:
                 "headgate.live.worker",
                 *map(str, passed),
             ],
-            "options": account.options(_settings(gpus, envs)),
+            "options": account.options(_marked(envs)),
             "pass_fds": passed,
             "answers": write_end,
         }
@@ -88,12 +88,12 @@ class WorkerProcess:
         """Whether the process has not ended yet."""
         return self._process.returncode is None
 
-    async def run(self, request: Mapping[str, Any], log: int) -> str:
+    async def run(self, request: Request, log: int) -> str:
         """Run one task, whose output goes to the descriptor `log`; return what went wrong."""
         self.runs += 1
         with suppress(ConnectionError):  # it died: its end is reported below
             socket.send_fds(self._requests, [b"\0"], [log])
-            text = json.dumps(request).encode() + b"\n"
+            text = json.dumps(asdict(request)).encode() + b"\n"
             await asyncio.to_thread(self._requests.sendall, text)
         line = await self._answers.readline()
         if not line:
@@ -121,11 +121,7 @@ class WorkerProcess:
             await self._process.wait()
 
 
-def _settings(gpus: tuple[int, ...], envs: Mapping[str, str]) -> dict[str, str]:
-    """Return what a run's environment has besides that of its user's login."""
+def _marked(envs: dict[str, str]) -> dict[str, str]:
+    """Return these variables and the mark of the virtual node that this is, if it is one."""
     mark = os.environ.get(_MARK)
-    return {
-        **envs,
-        **({} if mark is None else {_MARK: mark}),
-        "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus),
-    }
+    return envs if mark is None else {**envs, _MARK: mark}

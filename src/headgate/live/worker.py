@@ -18,12 +18,39 @@ import stat
 import subprocess
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(shard|shards|output|outputs|index)\}")
 _LONGEST_VARIABLE = 100_000  # Linux takes no longer string than 128 KiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One run, as its executor describes it; all paths are of this node.
+
+    `program_type` is a value of `ProgramType`; `params` are for a function. The run works in
+    `directory`. `files` are the paths that its user named. A result in one part is written to
+    `output`, one in several to `outputs`. `checkpoint` is empty for a task that saves nothing; the
+    `first` run of a task finds nothing saved.
+    """
+
+    program_type: str
+    run: str
+    index: int
+    count: int
+    params: Mapping[str, Any]
+    gpus: Sequence[int]
+    shards: Sequence[str]
+    files: Sequence[str]
+    output: str
+    outputs: Sequence[str]
+    directory: str
+    checkpoint: str
+    first: bool
 
 
 def main() -> None:
@@ -38,7 +65,7 @@ def main() -> None:
         if not logs:
             return
         _log_to(logs[0])
-        request = json.loads(requests.readline())
+        request = Request(**json.loads(requests.readline()))
         error = _enter(request) or _run(request)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -51,25 +78,25 @@ def _log_to(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _enter(request: dict[str, Any]) -> str:
+def _enter(request: Request) -> str:
     """Go where a run works and check what it needs there; return what is wrong, or nothing.
 
     All of it happens as the job's user, so paths of theirs lead nowhere that they may not go.
     """
     try:
-        os.chdir(request["directory"])
+        os.chdir(request.directory)
     except OSError as error:
         return f"its working directory cannot be entered: {error}"
-    for path in request["files"]:
+    for path in request.files:
         try:
             with Path(path).open("rb"):
                 pass
         except OSError as error:
             return f"cannot read '{path}': {error}"
-    if not request["checkpoint"]:
+    if not request.checkpoint:
         return ""
     try:
-        _make_checkpoint(Path(request["checkpoint"]), first=request["first"])
+        _make_checkpoint(Path(request.checkpoint), first=request.first)
     except OSError as error:
         return f"there is no place for its checkpoint: {error}"
     return ""
@@ -87,9 +114,9 @@ def _make_checkpoint(place: Path, *, first: bool) -> None:
         raise OSError(f"'{place}' is not a directory of this user's own")
 
 
-def _run(request: dict[str, Any]) -> str:
+def _run(request: Request) -> str:
     """Run one task; return what went wrong, or nothing."""
-    if request["kind"] == "command":
+    if request.program_type == "command":
         return _run_command(request)
     try:
         _run_function(request)
@@ -101,45 +128,45 @@ def _run(request: dict[str, Any]) -> str:
     return ""
 
 
-def _run_function(request: dict[str, Any]) -> None:
+def _run_function(request: Request) -> None:
     from headgate.workloads.task import TaskContext, resolve  # NumPy: not for commands
 
-    function = resolve(request["run"])
-    outputs = tuple(Path(output) for output in request["outputs"])
+    function = resolve(request.run)
+    outputs = tuple(Path(output) for output in request.outputs)
     function(
         TaskContext(
-            index=request["index"],
-            count=request["count"],
-            shards=tuple(Path(shard) for shard in request["shards"]),
-            output=Path(request["output"]),
+            index=request.index,
+            count=request.count,
+            shards=tuple(Path(shard) for shard in request.shards),
+            output=Path(request.output),
             outputs=outputs if len(outputs) > 1 else (),
-            params=request["params"],
-            gpus=tuple(request["gpus"]),
-            checkpoint=Path(request["checkpoint"]) if request["checkpoint"] else None,
+            params=request.params,
+            gpus=tuple(request.gpus),
+            checkpoint=Path(request.checkpoint) if request.checkpoint else None,
         )
     )
 
 
-def _run_command(request: dict[str, Any]) -> str:
-    shards, outputs = request["shards"], request["outputs"]
+def _run_command(request: Request) -> str:
+    shards, outputs = request.shards, request.outputs
     values = {
         "shard": shlex.quote(shards[0]) if shards else "''",
         "shards": " ".join(shlex.quote(shard) for shard in shards),
-        "output": shlex.quote(request["output"]),
+        "output": shlex.quote(request.output),
         "outputs": " ".join(shlex.quote(output) for output in outputs),
-        "index": str(request["index"]),
+        "index": str(request.index),
     }
     script = Path("command.sh")
-    script.write_text(_PLACEHOLDER.sub(lambda match: values[match[1]], request["run"]) + "\n")
+    script.write_text(_PLACEHOLDER.sub(lambda match: values[match[1]], request.run) + "\n")
     variables = {
         "HEADGATE_SHARD": shards[0] if shards else "",
         "HEADGATE_SHARDS": "\n".join(shards),
-        "HEADGATE_OUTPUT": request["output"],
+        "HEADGATE_OUTPUT": request.output,
         "HEADGATE_OUTPUTS": "\n".join(outputs),
         "HEADGATE_INDEX": values["index"],
     }
-    if request["checkpoint"]:
-        variables["HEADGATE_CHECKPOINT"] = request["checkpoint"]
+    if request.checkpoint:
+        variables["HEADGATE_CHECKPOINT"] = request.checkpoint
     settings = {key: v for key, v in variables.items() if len(v.encode()) < _LONGEST_VARIABLE}
     status = subprocess.run(
         ["bash", str(script)],

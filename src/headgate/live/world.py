@@ -43,7 +43,7 @@ _CLOSE_S = 5.0
 
 
 class LiveWorld:
-    """Carries commands out on Ray; `program_of` gives what a job's tasks run."""
+    """Carries commands out on Ray."""
 
     def __init__(
         self,
@@ -51,7 +51,6 @@ class LiveWorld:
         policy: Policy,
         seed: int,
         root: Path,
-        program_of: Callable[[str], str],
         decide_s: float = DEADLINE_S,
     ) -> None:
         """A decision that takes longer than `decide_s` has failed."""
@@ -59,7 +58,6 @@ class LiveWorld:
         self.places = Places()
         self.policy = policy
         self._root = root
-        self._program_of = program_of
         self._links: dict[str, tuple[JobLink, asyncio.Task[None]]] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self._deciding = PolicyThread(
@@ -172,9 +170,8 @@ class LiveWorld:
     def _link(self, job: str) -> JobLink:
         if job not in self._links:
             link = JobLink(
-                job, self._program_of(job), root=self._root, places=self.places,
-                post=self.inbox.post, now=self.now,
-            )  # fmt: skip
+                job, root=self._root, places=self.places, post=self.inbox.post, now=self.now
+            )
             task = self._loop.create_task(supervise(f"the link of job {job}", link.run))
             self._links[job] = (link, task)
         return self._links[job][0]

@@ -6,21 +6,35 @@ They follow from the state alone, so that a world that lost them, after a crash,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
+from headgate.model import Demand
 from headgate.protocol import Command, LaunchGang, LaunchTask, StopTask, WakeAt
 from headgate.state import State, TaskState
 
 
 def launch_of(state: State, task: int) -> LaunchTask:
     """Return the launch of a task's current run; its sources are those of now."""
-    node = state.tasks.node[task]
+    node, run = state.tasks.node[task], state.run_id(task)
+    gpus = state.held_gpus(task)
     return LaunchTask(
-        run=state.run_id(task),
+        run=run,
         node=state.node(node).id,
-        gpus=state.held_gpus(task),
+        gpus=gpus,
         reads=state.planned_reads(task, node),
+        holds=_holds(state, task, node, gpus),
+        program=state.job(state.tasks.job[task]).task_program(run.ordinal),
         progress_s=state.tasks.progress_s[task],
     )
+
+
+def _holds(state: State, task: int, node: int, gpus: tuple[int, ...]) -> Demand:
+    """Return what a run holds, a share of a GPU with the bytes that it comes to."""
+    demand: Demand = state.names.demands[state.tasks.demand[task]]
+    if not demand.in_part or demand.gpu_memory_bytes:
+        return demand
+    memory_bytes = state.gpus.memory_bytes[state.nodes.first_gpu[node] + gpus[0]]
+    return replace(demand, gpu_memory_bytes=demand.part_bytes(memory_bytes))
 
 
 def gang_launch(state: State, job: int, tasks: Iterable[int]) -> LaunchGang:

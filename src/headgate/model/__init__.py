@@ -1,7 +1,7 @@
 """The data model: frozen values that all layers above share."""
 
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
-from headgate.model.data import SHARED, Dataset, LogPiece, Read, Shard
+from headgate.model.data import FILE_PREFIX, SHARED, Dataset, LogPiece, Read, Shard
 from headgate.model.job import (
     Job,
     Queue,
@@ -12,12 +12,15 @@ from headgate.model.job import (
     result_ids,
     task_of_result,
 )
+from headgate.model.program import NO_PROGRAM, Program, ProgramType, Stage, TaskProgram
 from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE, Demand, amount_of
 
 __all__ = [
     "BASE_KINDS",
     "CPUS",
+    "FILE_PREFIX",
     "MEMORY",
+    "NO_PROGRAM",
     "SHARED",
     "UNLIMITED",
     "WHOLE",
@@ -29,11 +32,15 @@ __all__ = [
     "Locality",
     "LogPiece",
     "Node",
+    "Program",
+    "ProgramType",
     "Queue",
     "Read",
     "RunId",
     "Shard",
+    "Stage",
     "Task",
+    "TaskProgram",
     "amount_of",
     "part_sizes",
     "result_id",

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from headgate.model.cluster import Locality
 
+FILE_PREFIX = "file:"
+"""Begins the id of a shard that is a whole file on a shared path; the path follows."""
+
 SHARED = ""
 """In place of a node's name: the directory on a shared path that also stores a job's results."""
 

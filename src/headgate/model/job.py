@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headgate.model.data import Shard
+from headgate.model.data import FILE_PREFIX, Shard
+from headgate.model.program import NO_PROGRAM, Program, TaskProgram
 from headgate.model.resources import WHOLE, Demand
 
 _RESULT = re.compile(r"[0-9]+(\.[0-9]+)?")
@@ -62,11 +63,10 @@ class Job:
     """What a user submits: tasks, the shards they read, and who asks.
 
     A `gang` starts all its tasks together or none. `shards` gives the sizes of what the tasks read;
-    where replicas lie is the catalog's business. `program` is opaque to the scheduler: a world that
-    runs real programs stores there what to run. Jobs of one `kind` are expected to take alike times
-    for alike tasks; one without a kind is a kind of its own. The same `submission_key` of the same
-    user is the same job. All users may read the logs and results of a `public` one, those of any
-    other only its user.
+    where replicas lie is the catalog's business. `program` is what its tasks run. Jobs of one
+    `runtime_class` are expected to take alike times for alike tasks; one without is a class of its
+    own. The same `submission_key` of the same user is the same job. All users may read the logs and
+    results of a `public` one, those of any other only its user.
 
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
     more below the directory `results_path`, if any. Everything that a job leaves is removed
@@ -82,13 +82,27 @@ class Job:
     priority: int = 0
     gang: bool = False
     retries: int = 2
-    program: str = ""
-    kind: str = ""
+    program: Program = NO_PROGRAM
+    runtime_class: str = ""
     submission_key: str = ""
     public: bool = False
     result_replicas: int = 1
     results_path: str = ""
     keep_s: float | None = None
+
+    def task_program(self, ordinal: int) -> TaskProgram | None:
+        """Return what one of its tasks runs; None for a simulated job."""
+        if not self.program.stages:
+            return None
+        stage, index = self.program.stage_of(ordinal)
+        return TaskProgram(
+            user=self.user,
+            stage=stage,
+            index=index,
+            envs=self.program.envs,
+            parts=self.tasks[ordinal].parts,
+            results_path=self.results_path,
+        )
 
 
 class RunId(NamedTuple):
@@ -131,7 +145,7 @@ def result_ids(job: str, ordinal: int, parts: int) -> tuple[str, ...]:
 def task_of_result(shard_id: str) -> tuple[str, int] | None:
     """Return the job and the ordinal of the task whose result the shard belongs to, else None."""
     job, _, rest = shard_id.rpartition("/")
-    if not job or shard_id.startswith("file:") or not _RESULT.fullmatch(rest):
+    if not job or shard_id.startswith(FILE_PREFIX) or not _RESULT.fullmatch(rest):
         return None
     return job, int(rest.partition(".")[0])
 

@@ -56,26 +56,28 @@ def _known(snapshot: Snapshot, memo: str, now: Standing) -> Floats:
 def remaining_gpu_s(now: Standing, holders: Holders, backlog: Backlog) -> Floats:
     """Return the GPU seconds that the unfinished tasks of each job of `now.jobs` will still take.
 
-    Each as long as runs of its kind took so far, less what it has saved and what it has run
-    already; one of a kind without any, as long as the others in the mean. O(GPUs + jobs x kinds).
+    Each as long as runs of its runtime class took so far, less what it has saved and what it has
+    run already; one of a class without any, as long as the others in the mean.
+    O(GPUs + jobs x classes).
     """
     snapshot, tasks = now.snapshot, now.snapshot.tasks
     runs = np.flatnonzero((holders.task >= 0) & ~holders.stopping)
     runs_s = snapshot.now - holders.launched_at[runs] + holders.progress_s[runs]
     saved_s, begun = tasks.progress_s.take(backlog.begun), np.ones(len(backlog.begun), np.int64)
     job = np.concatenate([backlog.job, tasks.job.take(backlog.begun), holders.job[runs]])
-    kind = np.concatenate([backlog.kind, tasks.kind.take(backlog.begun), holders.kind[runs]])
+    begun_class, held_class = tasks.runtime_class.take(backlog.begun), holders.runtime_class[runs]
+    runtime_class = np.concatenate([backlog.runtime_class, begun_class, held_class])
     count = np.concatenate([backlog.count, begun, np.ones_like(runs)])
     done_s = np.concatenate([np.zeros(len(backlog.count)), saved_s, runs_s])
 
     at = index_of(now.jobs, len(snapshot.jobs.state))[job]
     if (at < 0).any():  # of a job that is no longer in flight, or a stranger
         ours = np.flatnonzero(at >= 0)
-        at, kind, count, done_s = at[ours], kind[ours], count[ours], done_s[ours]
-    takes_s = snapshot.kinds.held_s.array()
+        at, runtime_class, count, done_s = at[ours], runtime_class[ours], count[ours], done_s[ours]
+    takes_s = snapshot.runtime_classes.held_s.array()
     known = ~np.isnan(takes_s)
-    tasks_known = np.bincount(kind, count, len(takes_s))[known]
+    tasks_known = np.bincount(runtime_class, count, len(takes_s))[known]
     known_s, learnt = (takes_s[known] * tasks_known).sum(), tasks_known.sum()
     mean_s = known_s / learnt if learnt else 1.0
-    left_s = np.maximum(np.where(known, takes_s, mean_s)[kind] - done_s, 0.0)
+    left_s = np.maximum(np.where(known, takes_s, mean_s)[runtime_class] - done_s, 0.0)
     return np.bincount(at, left_s * count, len(now.jobs)).astype(np.float64)

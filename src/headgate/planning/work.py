@@ -17,14 +17,14 @@ from headgate.planning.standing import Standing
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.tables import GPU_GONE
 
-_OF_HOLDERS = ("job", "kind", "launched_at", "read_s", "progress_s")
+_OF_HOLDERS = ("job", "runtime_class", "launched_at", "read_s", "progress_s")
 
 
 class Holders:
     """GPUs by row, and of the task that holds each one what its columns say.
 
     `task` is its row, negative where a GPU is free or gone; everything else means something only
-    where it is not. `job` and `kind` are rows, the rest is as in `TaskTable`.
+    where it is not. `job` and `runtime_class` are rows, the rest is as in `TaskTable`.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -35,7 +35,7 @@ class Holders:
         gpus = len(snapshot.gpus.task)
         self.task: Ints = np.full(gpus, GPU_GONE)
         self.stopping = np.zeros(gpus, bool)
-        self.job, self.kind = np.zeros(gpus, np.int64), np.zeros(gpus, np.int64)
+        self.job, self.runtime_class = np.zeros(gpus, np.int64), np.zeros(gpus, np.int64)
         self.launched_at, self.read_s, self.progress_s = np.zeros((3, gpus))
         self._write(snapshot, np.arange(gpus))
 
@@ -69,15 +69,15 @@ class Holders:
 _IDLE = np.isin(
     np.arange(len(TaskState)), (TaskState.BLOCKED, TaskState.WAITING, TaskState.STOPPING)
 )
-_KINDS = 1 << 32  # more than there are
+_CLASSES = 1 << 32  # more than there are
 
 
 class Backlog:
     """Unfinished tasks on GPUs that do not run, or are being stopped: so they will start anew.
 
-    Those that start from nothing are counted by job and kind: `count[i]` of the job in row `job[i]`
-    and of the kind in row `kind[i]`. The others, that have saved some work, are rows: `begun`.
-    Jobs no longer in flight may be among them.
+    Those that start from nothing are counted by job and runtime class: `count[i]` of the job in row
+    `job[i]` and of the class in row `runtime_class[i]`. The others, that have saved some work, are
+    rows: `begun`. Jobs no longer in flight may be among them.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -87,12 +87,12 @@ class Backlog:
     @property
     def job(self) -> Ints:
         """Rows of jobs."""
-        return self._key // _KINDS
+        return self._key // _CLASSES
 
     @property
-    def kind(self) -> Ints:
-        """Rows of kinds."""
-        return self._key % _KINDS
+    def runtime_class(self) -> Ints:
+        """Rows of runtime classes."""
+        return self._key % _CLASSES
 
     def _read(self, snapshot: Snapshot) -> None:
         self._key = self.count = self.begun = np.zeros(0, np.int64)
@@ -103,7 +103,7 @@ class Backlog:
         self._write(snapshot, rows, np.zeros(len(rows), bool))
 
     def follow(self, now: Standing) -> None:
-        """Say what the snapshot of a standing says; O(jobs x kinds + changes x log)."""
+        """Say what the snapshot of a standing says; O(jobs x classes + changes x log)."""
         before, changes = self._seen, now.changes_since(self._seen)
         if changes is None:
             self._read(now.snapshot)
@@ -126,11 +126,11 @@ class Backlog:
             tasks.state.take(rows),
             tasks.gpus.take(rows),
             tasks.job.take(rows),
-            tasks.kind.take(rows),
+            tasks.runtime_class.take(rows),
             tasks.progress_s.take(rows),
             was_fresh=was_fresh,
             idle=_IDLE,
-            kinds=_KINDS,
+            kinds=_CLASSES,
         )
         if len(self.begun) or len(begun):
             self.begun = np.union1d(np.setdiff1d(self.begun, those), begun)

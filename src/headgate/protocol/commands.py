@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.model import Read, RunId
+from headgate.model import Demand, Read, RunId, TaskProgram
 
 
 class Timer(StrEnum):
@@ -28,13 +28,17 @@ class Command:
 class LaunchTask(Command):
     """Start a run on these GPUs of a node; answered by TaskStarted, then by how the run ended.
 
-    `progress_s` are the seconds of computing that its checkpoint is believed to hold already.
+    `holds` is what the run holds of its node; where it holds a share of a GPU, `gpu_memory_bytes`
+    are the bytes of that share. `program` is what it executes, None in a simulation. `progress_s`
+    are the seconds of computing that its checkpoint is believed to hold already.
     """
 
     run: RunId
     node: str
     gpus: tuple[int, ...]
     reads: tuple[Read, ...]
+    holds: Demand
+    program: TaskProgram | None = None
     progress_s: float = 0.0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headgate.model import Job, Node, Shard, result_ids
+from headgate.model import NO_PROGRAM, Job, Node, Shard, result_ids
 from headgate.sim.run import Simulation
 from headgate.spec import Links
 from headgate.state import TaskState
@@ -62,7 +62,7 @@ def _timed(view: View, row: int) -> Job:
             rows = [view.names.shard_rows[s] for s in shards if s in view.names.shard_rows]
             output_bytes = sum(view.shards.size_bytes[row] for row in rows)
         tasks.append(replace(job.tasks[ordinal], compute_s=compute_s, output_bytes=output_bytes))
-    return replace(job, tasks=tuple(tasks), program="", submission_key="")
+    return replace(job, tasks=tuple(tasks), program=NO_PROGRAM, submission_key="")
 
 
 def _replicas(view: View) -> tuple[tuple[Shard, str], ...]:

@@ -2,12 +2,11 @@
 
 from headgate.spec.cluster import Links
 from headgate.spec.doubts import doubts
-from headgate.spec.expand import FILE_PREFIX, expand
+from headgate.spec.expand import expand
 from headgate.spec.job_file import JobFile, job_schema, load_job
 from headgate.spec.scenario import Scenario, load_scenario
 
 __all__ = [
-    "FILE_PREFIX",
     "JobFile",
     "Links",
     "Scenario",

@@ -4,41 +4,26 @@ The tasks of the first stage come first: one per group of shards or per cell, or
 With iterations, they and then `update` come as many times. Those of `reduce` follow at the end. The
 patterns themselves are told by `headgate.spec.forms`.
 
-`Job.program` is canonical JSON (sorted keys, no spaces) of what to run:
+A task belongs to the stage that says what it runs (`headgate.model.Program`); a shard `file:<path>`
+is a whole file on a shared path.
 
-    {"envs": {"K": "V"},
-     "stages": [{"name": "tasks", "first": 0, "tasks": 20, "reads": ["ints"], "params": {},
-                 "run": {"function": "module:function"}},
-                {"name": "reduce", "first": 20, "tasks": 1, "reads": [], "params": {},
-                 "run": {"command": "sort -m {shards} > {output}"}}]}
-
-A task belongs to the stage whose `first <= ordinal < first + tasks`; its index, for `{index}`, is
-`ordinal - first`. A stage that comes several times has `times` and `every` besides: it comes again
-every so many ordinals. One whose results come in several parts has their number in `parts`. `reads`
-names the data of the stage in the order of a task's reads, before any results; a stage that reads
-only results names none. One whose tasks save what they have done has the directory for that in
-`checkpoint`. A shard `file:<path>` is a whole file on a shared path. A job whose results are also
-kept on a shared path has that path as `results_path`, beside `envs`.
-
-`Job.kind` is what the first stage runs: jobs that run the same are expected to take alike times.
+`Job.runtime_class` is what the first stage runs: jobs that run the same are expected to take alike
+times.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from headgate.base.errors import MOST_PROBLEMS, Problem, SpecError, nearest
-from headgate.model import Job, Shard, Task
+from headgate.model import FILE_PREFIX, Job, Program, ProgramType, Shard, Stage, Task
 from headgate.spec.document import clipped
 from headgate.spec.forms import iterated, mapped, merged, wavefront
 from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function, too_much
 
-FILE_PREFIX = "file:"
 _MOST_NAMED = 10
 
 
@@ -62,7 +47,7 @@ def expand(
     stages = _first_stages(job_file, stage, len(rows))
     reduce = job_file.reduce
     if reduce is not None:
-        stages.append(_program("reduce", reduce, len(tasks), reduce.tasks))
+        stages.append(_stage(reduce, len(tasks), reduce.tasks))
         tasks = merged(
             job_id,
             tasks,
@@ -71,10 +56,6 @@ def expand(
             partitioned=reduce.partitioned,
             of=(len(tasks) - 1,) if stage.iterations else None,
         )
-    results_path = job_file.results.path
-    program = {"envs": job_file.envs, "stages": stages}
-    if results_path:
-        program |= {"results_path": results_path}
     return Job(
         id=job_id,
         name=job_file.name,
@@ -85,11 +66,11 @@ def expand(
         priority=job_file.priority,
         gang=job_file.gang,
         retries=stage.retries,
-        program=canonical(program),
-        kind=stage.run,
+        program=Program(stages=tuple(stages), envs=job_file.envs),
+        runtime_class=stage.run,
         public=job_file.public,
         result_replicas=job_file.results.replicas,
-        results_path=results_path,
+        results_path=job_file.results.path,
         keep_s=job_file.keep,
     )
 
@@ -112,22 +93,15 @@ def _first_tasks(
     return mapped(reads, task=task)
 
 
-def _first_stages(job_file: JobFile, stage: Tasks, groups: int) -> list[dict[str, Any]]:
-    first = _program("tasks", stage, 0, groups, stage.for_each or ())
-    if stage.checkpoint is not None:
-        first |= {"checkpoint": stage.checkpoint.path}
-    if stage.iterations is not None and job_file.update is not None:
-        again = {"times": stage.iterations, "every": groups + 1}
-        update = _program("update", job_file.update, groups, 1)
-        return [first | again, update | again]
-    if job_file.reduce is not None and job_file.reduce.partitioned:
-        return [first | {"parts": job_file.reduce.tasks}]
-    return [first]
-
-
-def canonical(value: Any) -> str:
-    """Return the one way to write a value as JSON."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def _first_stages(job_file: JobFile, tasks: Tasks, groups: int) -> list[Stage]:
+    """Return the stages of all tasks but those of `reduce`."""
+    first = _stage(tasks, 0, groups)
+    if tasks.checkpoint is not None:
+        first = replace(first, checkpoint=tasks.checkpoint.path)
+    if tasks.iterations is None or job_file.update is None:
+        return [first]
+    stages = (first, _stage(job_file.update, groups, 1))
+    return [replace(stage, times=tasks.iterations, every=groups + 1) for stage in stages]
 
 
 def _short_form(job_file: JobFile) -> Tasks:
@@ -140,18 +114,14 @@ def _task(resources: Resources) -> Task:
     return Task(**resources.task_fields())
 
 
-def _program(
-    name: str, stage: Tasks | Update, first: int, tasks: int, reads: Sequence[str] = ()
-) -> dict[str, Any]:
-    kind = "function" if is_function(stage.run) else "command"
-    return {
-        "name": name,
-        "first": first,
-        "tasks": tasks,
-        "reads": reads,
-        "params": stage.params,
-        "run": {kind: stage.run},
-    }
+def _stage(described: Tasks | Update, first: int, count: int) -> Stage:
+    return Stage(
+        first=first,
+        count=count,
+        program_type=ProgramType.FUNCTION if is_function(described.run) else ProgramType.COMMAND,
+        run=described.run,
+        params=described.params,
+    )
 
 
 def _rows(

@@ -33,8 +33,8 @@ def excess(groups: int, *, width: int = 1, iterations: int = 0, merges: int = 0)
 
 
 def mapped(reads: Sequence[tuple[str, ...]], *, task: Task) -> tuple[Task, ...]:
-    """Return y = F(x): one task for each group of shards."""
-    return tuple(replace(task, reads=row) for row in reads)
+    """Return y = F(x): one task for each group of shards, one object for all that read nothing."""
+    return tuple(task if row == task.reads else replace(task, reads=row) for row in reads)
 
 
 def merged(

@@ -102,7 +102,7 @@ class JobsBuilder:
             priority=shape.priority,
             gang=shape.gang,
             retries=shape.retries,
-            kind=shape.kind,
+            runtime_class=shape.kind,
         )
         self.submissions.append((shape.submit_s, job))
 

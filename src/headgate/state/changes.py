@@ -58,9 +58,9 @@ class Changes:
         return self._rows("shards", "size_bytes", "replicas", "shared")
 
     @cached_property
-    def kinds(self) -> Ints:
+    def runtime_classes(self) -> Ints:
         """Kinds of tasks of which a run has been learnt from."""
-        return self._rows("kinds", "compute_s", "held_s")
+        return self._rows("runtime_classes", "compute_s", "held_s")
 
     def _rows(self, table: str, *columns: str) -> Ints:
         before, after = getattr(self.before, table), getattr(self._after, table)

@@ -38,11 +38,11 @@ def compact(state: State) -> None:
     state.grants = _selected(view.grants, kept.grants)
     state.shards = _selected(view.shards, kept.shards)
     state.inputs = _selected(view.inputs, kept.inputs)
-    state.kinds = _selected(view.kinds, kept.kinds)
+    state.runtime_classes = _selected(view.runtime_classes, kept.classes)
     for column, at in (
         (state.tasks.job, kept.job_at), (state.tasks.alike, kept.task_at),
         (state.tasks.demand, kept.demand_at), (state.tasks.grant, kept.grant_at),
-        (state.tasks.input, kept.input_at), (state.tasks.kind, kept.kind_at),
+        (state.tasks.input, kept.input_at), (state.tasks.runtime_class, kept.class_at),
         (state.grants.task, kept.task_at), (state.grants.demand, kept.demand_at),
         (state.gpus.task, kept.task_at),
         (state.nodes.first_gpu, _kept_before(kept.gpus, len(view.gpus.node))),
@@ -74,15 +74,15 @@ class _Kept:
         self.input_at = _renumbering(self.inputs, len(view.inputs.shards))
         self.demands = np.unique(tasks.demand.take(self.tasks))
         self.demand_at = _renumbering(self.demands, len(view.names.demands))
-        self.kinds = np.union1d(tasks.kind.take(self.tasks), self._shared_classes())
-        self.kind_at = _renumbering(self.kinds, len(view.kinds.compute_s))
+        self.classes = np.union1d(tasks.runtime_class.take(self.tasks), self._shared_classes())
+        self.class_at = _renumbering(self.classes, len(view.runtime_classes.compute_s))
         self.gpus = self._current_gpus()
         self.shards = self._shards()
         self.shard_at = _renumbering(self.shards, len(view.shards.size_bytes))
 
     def _shared_classes(self) -> Array:
         """Return the latest classes that later jobs of the same name may be of."""
-        rows = self._view.names.kind_rows.items()
+        rows = self._view.names.runtime_class_rows.items()
         shared = [row for (name, *_), row in rows if isinstance(name, str)]
         return np.array(shared[-_CLASSES_KEPT:], np.int64)
 
@@ -124,7 +124,7 @@ class _Kept:
         demands = [names.demands[row] for row in self.demands.tolist()]
         reads = self.shard_at
         inputs = (self._view.inputs.shards[row] for row in self.inputs.tolist())
-        kinds = {row: key for key, row in names.kind_rows.items()}
+        classes = {row: key for key, row in names.runtime_class_rows.items()}
         return replace(
             names,
             jobs=jobs,
@@ -132,7 +132,7 @@ class _Kept:
             shards=shards,
             shard_rows={shard: row for row, shard in enumerate(shards)},
             input_rows={tuple(reads[list(i)].tolist()): row for row, i in enumerate(inputs)},
-            kind_rows={kinds[old]: row for row, old in enumerate(self.kinds.tolist())},
+            runtime_class_rows={classes[old]: row for row, old in enumerate(self.classes.tolist())},
             demands=demands,
             demand_rows={demand: row for row, demand in enumerate(demands)},
             needs=[names.needs[row] for row in self.demands.tolist()],

@@ -18,9 +18,9 @@ from headgate.state.tables import (
     GrantTable,
     InputTable,
     JobTable,
-    KindTable,
     NodeTable,
     QueueTable,
+    RuntimeClassTable,
     ShardTable,
     TaskTable,
 )
@@ -46,7 +46,7 @@ class Snapshot(View):
     grants: GrantTable[FrozenColumn]
     shards: ShardTable[FrozenColumn, FrozenLists]
     inputs: InputTable[FrozenLists]
-    kinds: KindTable[FrozenColumn]
+    runtime_classes: RuntimeClassTable[FrozenColumn]
     names: Names
     bandwidth: Bandwidth
     refusals: Sequence[Refusal]

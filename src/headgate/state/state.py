@@ -41,9 +41,9 @@ from headgate.state.tables import (
     GrantTable,
     InputTable,
     JobTable,
-    KindTable,
     NodeTable,
     QueueTable,
+    RuntimeClassTable,
     ShardTable,
     TaskTable,
     empty,
@@ -52,7 +52,7 @@ from headgate.state.tables import (
 from headgate.state.view import Names, View
 
 _STORY_LENGTH = 4096
-_LATEST_WEIGHT = 0.25  # of the last run in a kind's mean: the last seven weigh 87 %
+_LATEST_WEIGHT = 0.25  # of the last run in a runtime class's mean: the last seven weigh 87 %
 _UNTOLD = Usage()  # of a run that read nothing, or whose executor died with all it knew
 _UNKNOWN_BANDWIDTH = Bandwidth(
     disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.125e7
@@ -64,10 +64,9 @@ class State(View):
 
     __slots__ = (
         "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus",
-        "grants", "inputs", "jobs", "kinds", "ledger", "lines", "log", "memos", "names", "next_job",
-        "nodes", "now",
-        "on_paper", "policy_failures", "queues", "refusals", "result_of", "results", "shards",
-        "tasks", "timers", "user_rows", "version", "waiting_tasks",
+        "grants", "inputs", "jobs", "ledger", "lines", "log", "memos", "names", "next_job",
+        "nodes", "now", "on_paper", "policy_failures", "queues", "refusals", "result_of", "results",
+        "runtime_classes", "shards", "tasks", "timers", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -82,11 +81,11 @@ class State(View):
         self.grants: GrantTable[Column] = empty(GrantTable)
         self.shards: ShardTable[Column, Lists] = empty(ShardTable)
         self.inputs: InputTable[Lists] = empty(InputTable)
-        self.kinds: KindTable[Column] = empty(KindTable)
+        self.runtime_classes: RuntimeClassTable[Column] = empty(RuntimeClassTable)
         self.names = Names(
             jobs=[], job_rows={}, node_rows={}, racks=[], users=[], queue_rows={}, shards=[],
-            shard_rows={}, input_rows={}, kind_rows={}, resources=[*BASE_KINDS], demands=[],
-            demand_rows={}, needs=[],
+            shard_rows={}, input_rows={}, runtime_class_rows={}, resources=[*BASE_KINDS],
+            demands=[], demand_rows={}, needs=[],
         )  # fmt: skip
         self.ledger = Ledger(self.names, self.nodes, self.gpus, self.grants)
         self.bandwidth = _UNKNOWN_BANDWIDTH
@@ -122,7 +121,7 @@ class State(View):
             grants=freeze(self.grants),
             shards=freeze(self.shards),
             inputs=freeze(self.inputs),
-            kinds=freeze(self.kinds),
+            runtime_classes=freeze(self.runtime_classes),
             names=self.names,
             bandwidth=self.bandwidth,
             refusals=self.refusals,
@@ -312,7 +311,7 @@ class State(View):
             tasks.input.append(row := self._input(reads))
             needs = (demands[ordinal], row)
             tasks.alike.append(alike.setdefault(needs, first + ordinal))
-            tasks.kind.append(self._kind(job, task, reads))
+            tasks.runtime_class.append(self._runtime_class(job, task, reads))
             for before in task.after:
                 dependents.setdefault(first + before, []).append(first + ordinal)
         for before, after in dependents.items():
@@ -347,17 +346,19 @@ class State(View):
             self.inputs.shards.append(reads)
         return row
 
-    def _kind(self, job: Job, task: Task, reads: tuple[int, ...]) -> int:
-        """Return the row of a task's kind: its job's kind, its place in it, and how much it reads.
+    def _runtime_class(self, job: Job, task: Task, reads: tuple[int, ...]) -> int:
+        """Return the row of a task's runtime class: its job's, its place in it, how much it reads.
 
         Sizes are told apart by powers of two; results of earlier tasks, not known yet, count as 0.
         """
         read_bytes = sum(self.shards.size_bytes[shard] for shard in reads)
-        key = (job.kind or (job.id,), task.gpus, bool(task.after), int(read_bytes).bit_length())
-        row = self.names.kind_rows.setdefault(key, len(self.names.kind_rows))
-        if row == len(self.kinds.compute_s):
-            self.kinds.compute_s.append(math.nan)
-            self.kinds.held_s.append(math.nan)
+        whose = job.runtime_class or (job.id,)
+        key = (whose, task.gpus, bool(task.after), int(read_bytes).bit_length())
+        rows, learnt = self.names.runtime_class_rows, self.runtime_classes
+        row = rows.setdefault(key, len(rows))
+        if row == len(learnt.compute_s):
+            learnt.compute_s.append(math.nan)
+            learnt.held_s.append(math.nan)
         return row
 
     def learn(self, task: int) -> None:
@@ -365,13 +366,14 @@ class State(View):
         started_at = self.tasks.started_at[task]
         if self.on_paper or math.isnan(started_at):
             return  # that is what such an end is made of; or it came before word of its start
-        kind, saved_s = self.tasks.kind[task], self.tasks.progress_s[task]
+        row, saved_s = self.tasks.runtime_class[task], self.tasks.progress_s[task]
+        learnt = self.runtime_classes
         held_s = saved_s + self.now - self.tasks.launched_at[task]
         compute_s = saved_s + max(0.0, self.now - started_at - self.tasks.read_s[task])
-        for column, took_s in ((self.kinds.compute_s, compute_s), (self.kinds.held_s, held_s)):
-            mean_s = column[kind]
+        for column, took_s in ((learnt.compute_s, compute_s), (learnt.held_s, held_s)):
+            mean_s = column[row]
             known = not math.isnan(mean_s)
-            column[kind] = mean_s + _LATEST_WEIGHT * (took_s - mean_s) if known else took_s
+            column[row] = mean_s + _LATEST_WEIGHT * (took_s - mean_s) if known else took_s
 
     def keep_result(self, task: int, sizes_bytes: tuple[int, ...]) -> tuple[int, ...]:
         """Give a task's result its shards, one per part, and return their rows."""

@@ -41,7 +41,7 @@ class TaskTable(Generic[C]):
     read_s: C  # seconds that the last run spent reading, or, while it runs, is expected to
     checkpoint_s: C  # it saves what it has done every so many seconds of computing; 0: never
     progress_s: C  # seconds of computing saved when its next run starts, or its last one started
-    kind: C  # row
+    runtime_class: C  # row
     input: C  # row of what it reads
     alike: C  # row of the first task of its job with the same demand that reads the same
 
@@ -140,8 +140,8 @@ class InputTable(Generic[L]):
 
 
 @dataclass(slots=True)
-class KindTable(Generic[C]):
-    """Tasks that are expected to compute alike long: of one kind of job, reading about as much."""
+class RuntimeClassTable(Generic[C]):
+    """Tasks that are expected to compute alike long: of like jobs, reading about as much."""
 
     compute_s: C  # mean of finished runs, later ones weighing more; NaN before the first
     held_s: C  # the same of the time from launch to end, reading included
@@ -162,12 +162,13 @@ _DTYPES: dict[str, str] = {
 
 Table = TypeVar("Table", TaskTable[Column], JobTable[Column], QueueTable[Column],
                 NodeTable[Column, Vectors], GpuTable[Column], GrantTable[Column],
-                ShardTable[Column, Lists], InputTable[Lists], KindTable[Column])  # fmt: skip
+                ShardTable[Column, Lists], InputTable[Lists],
+                RuntimeClassTable[Column])  # fmt: skip
 
 TABLES: dict[str, type] = {
     "tasks": TaskTable, "jobs": JobTable, "queues": QueueTable, "nodes": NodeTable,
     "gpus": GpuTable, "grants": GrantTable, "shards": ShardTable,
-    "inputs": InputTable, "kinds": KindTable,
+    "inputs": InputTable, "runtime_classes": RuntimeClassTable,
 }  # fmt: skip
 """All tables, by what a state calls them."""
 

@@ -83,7 +83,7 @@ def _names(snapshot: Snapshot) -> Names:
         demand_rows={demand: row for row, demand in enumerate(demands)},
         needs=names.needs[: len(demands)],
         input_rows=known(names.input_rows, len(snapshot.inputs.shards)),
-        kind_rows=known(names.kind_rows, len(snapshot.kinds.compute_s)),
+        runtime_class_rows=known(names.runtime_class_rows, len(snapshot.runtime_classes.compute_s)),
     )
 
 

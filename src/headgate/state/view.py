@@ -35,9 +35,9 @@ from headgate.state.tables import (
     GrantTable,
     InputTable,
     JobTable,
-    KindTable,
     NodeTable,
     QueueTable,
+    RuntimeClassTable,
     ShardTable,
     TaskTable,
 )
@@ -59,7 +59,7 @@ class Names:
     shards: list[str]
     shard_rows: dict[str, int]
     input_rows: dict[tuple[int, ...], int]
-    kind_rows: dict[tuple[object, ...], int]
+    runtime_class_rows: dict[tuple[object, ...], int]
     resources: list[str]
     demands: list[Demand]
     demand_rows: dict[Demand, int]
@@ -117,7 +117,7 @@ class View:
     grants: GrantTable[Any]
     shards: ShardTable[Any, Any]
     inputs: InputTable[Any]
-    kinds: KindTable[Any]
+    runtime_classes: RuntimeClassTable[Any]
     names: Names
     bandwidth: Bandwidth
     refusals: Sequence[Refusal]
@@ -256,10 +256,10 @@ class View:
         """Return when a run is expected to end, in seconds of the world's clock; NaN if unknown.
 
         From its launch on it reads, as long as was expected then, and computes as long as runs of
-        its kind did so far, less what was saved of earlier runs. One that is overdue is expected to
-        take as long again as it is overdue.
+        its runtime class did so far, less what was saved of earlier runs. One that is overdue is
+        expected to take as long again as it is overdue.
         """
-        whole_s: float = self.kinds.compute_s[self.tasks.kind[task]]
+        whole_s: float = self.runtime_classes.compute_s[self.tasks.runtime_class[task]]
         compute_s = whole_s - min(whole_s, self.tasks.progress_s[task])
         launched_at: float = self.tasks.launched_at[task]
         end: float = launched_at + self.tasks.read_s[task] + compute_s

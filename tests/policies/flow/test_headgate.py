@@ -85,7 +85,7 @@ class Stage(Bench):
 
 def of_kind(kind: str, name: str, tasks: int | list[Task], **more: object) -> JobSubmitted:
     event = submitted(name, tasks, **more)  # type: ignore[arg-type]
-    return replace(event, job=replace(event.job, kind=kind))
+    return replace(event, job=replace(event.job, runtime_class=kind))
 
 
 # ------------------------------------------------------------------ waiting and moving, in seconds

@@ -72,9 +72,11 @@ def mid_life(seed: int) -> tuple[Snapshot, Random]:
                 launched(state, task, rng)
         state.now += rng.choice((0.0, 10.0))
         state.version += 1
-    for kind in range(len(state.kinds.compute_s)):
+    for row in range(len(state.runtime_classes.compute_s)):
         if rng.random() < 0.7:
-            state.kinds.compute_s[kind] = state.kinds.held_s[kind] = rng.uniform(0.0, 200.0)
+            state.runtime_classes.compute_s[row] = state.runtime_classes.held_s[row] = rng.uniform(
+                0.0, 200.0
+            )
     for job in rows:
         owed = {MISSED_GPU_S: rng.uniform(-50.0, 200.0), COUNTED_AT: state.now}
         owed[MISSING_GPUS] = rng.randint(-2, 3)
@@ -221,7 +223,10 @@ def naive_wait_s(snapshot: Snapshot, gpu_task: int) -> float:
     tasks = snapshot.tasks
     if tasks.state[gpu_task] == TaskState.STOPPING:
         return 0.0
-    reads_s, computes_s = tasks.read_s[gpu_task], snapshot.kinds.compute_s[tasks.kind[gpu_task]]
+    reads_s, computes_s = (
+        tasks.read_s[gpu_task],
+        snapshot.runtime_classes.compute_s[tasks.runtime_class[gpu_task]],
+    )
     if math.isnan(computes_s):
         computes_s = reads_s
     return abs(float(tasks.launched_at[gpu_task] + reads_s + computes_s - snapshot.now))

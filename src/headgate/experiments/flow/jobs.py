@@ -139,7 +139,13 @@ def _job(name: str, kind: Kind, count: int, speeds: Speeds) -> Job:
     else:
         tasks = merged(name, mapped(reads, task=task), count=1, task=merge)
     return Job(
-        id=name, name=name, user="user", queue=QUEUE, tasks=tasks, shards=shards, kind=kind.name
+        id=name,
+        name=name,
+        user="user",
+        queue=QUEUE,
+        tasks=tasks,
+        shards=shards,
+        runtime_class=kind.name,
     )
 
 

@@ -282,11 +282,11 @@ def measured_overhead(view: View) -> Overhead:
 def stated_times_s(job: Job) -> list[float]:
     """Return the stated duration of each task, from its program."""
     found = [0.0] * len(job.tasks)
-    for stage in json.loads(job.program)["stages"]:
-        for turn in range(stage.get("times", 1)):
-            first = stage["first"] + turn * stage.get("every", 0)
-            for index in range(stage["tasks"]):
-                found[first + index] = duration_s(stage["params"], index)
+    for stage in job.program.stages:
+        for turn in range(stage.times):
+            first = stage.first + turn * stage.every
+            for index in range(stage.count):
+                found[first + index] = duration_s(stage.params, index)
     return found
 
 

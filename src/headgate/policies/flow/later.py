@@ -65,13 +65,13 @@ class Later:
 def later_gpus(now: Standing, work: Work) -> Later:
     """Return the GPUs that are held; `View.expected_end` tells when one is expected to be free.
 
-    A run of a kind of which none has ended yet is expected to compute as long as it reads. What
-    a checkpoint holds already is not computed again.
+    A run of a runtime class of which none has ended yet is expected to compute as long as it reads.
+    What a checkpoint holds already is not computed again.
     """
     snapshot, held = now.snapshot, work.holders
     gpu = np.flatnonzero(held.task >= 0)
     read_s, launched_at, stopping = held.read_s[gpu], held.launched_at[gpu], held.stopping[gpu]
-    compute_s = snapshot.kinds.compute_s.array()[held.kind[gpu]]
+    compute_s = snapshot.runtime_classes.compute_s.array()[held.runtime_class[gpu]]
     left_s = np.maximum(compute_s - held.progress_s[gpu], 0.0)
     takes_s = read_s + np.where(np.isnan(compute_s), read_s, left_s)
     run_s = snapshot.now - launched_at

@@ -1,0 +1,43 @@
+"""The environment of a run: what its job sets, and what Headgate says about what the run holds."""
+
+from __future__ import annotations
+
+from headgate.live.records import LaunchRecord
+from headgate.model import Demand, amount_of
+
+
+def environment_of(launch: LaunchRecord) -> dict[str, str]:
+    """Return the variables of a run beyond those of its user's login.
+
+    Headgate's own override those of the job. Only those that apply are set.
+    """
+    return {
+        **launch.program.envs,
+        "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in launch.gpus),
+        **_of_holdings(launch.holds),
+        **_of_gang(launch),
+    }
+
+
+def _of_holdings(holds: Demand) -> dict[str, str]:
+    found = {}
+    if holds.gpus:
+        found["HEADGATE_GPU_SHARE"] = str(amount_of(holds.gpu_milli))
+        if holds.gpu_memory_bytes:
+            found["HEADGATE_GPU_MEMORY_BYTES"] = str(holds.gpu_memory_bytes)
+    if holds.cpus_milli:
+        found["HEADGATE_CPUS"] = str(amount_of(holds.cpus_milli))
+    if holds.memory_bytes:
+        found["HEADGATE_MEMORY_BYTES"] = str(holds.memory_bytes)
+    return found
+
+
+def _of_gang(launch: LaunchRecord) -> dict[str, str]:
+    """Return by what the processes of a gang find each other."""
+    if not launch.gang_hosts:
+        return {}
+    return {
+        "HEADGATE_RANK": str(launch.run.ordinal),
+        "HEADGATE_GANG_SIZE": str(len(launch.gang_hosts)),
+        "HEADGATE_GANG_HOSTS": ",".join(launch.gang_hosts),
+    }

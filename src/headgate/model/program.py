@@ -1,0 +1,85 @@
+"""Programs: what the tasks of a job run. The scheduler carries them and never looks inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pydantic import JsonValue
+
+from headgate.base.errors import InvariantBroken
+
+
+class ProgramType(StrEnum):
+    """How a `run` is executed: a Python function is called, a command goes to the shell."""
+
+    FUNCTION = "function"
+    COMMAND = "command"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Tasks of a job that run the same; only their index differs, from 0 to `count` - 1.
+
+    The task with index 0 has the ordinal `first`. A stage that comes several `times` comes again
+    every `every` ordinals. A function is called with `params`. Below the directory `checkpoint`, if
+    it is not empty, the tasks save their progress.
+    """
+
+    first: int
+    count: int
+    program_type: ProgramType
+    run: str
+    params: dict[str, JsonValue] = field(default_factory=dict)
+    times: int = 1
+    every: int = 0
+    checkpoint: str = ""
+
+    def index_of(self, ordinal: int) -> int | None:
+        """Return the index of a task, None for a task of another stage."""
+        time, index = 0, ordinal - self.first
+        if self.every:
+            time, index = divmod(index, self.every)
+        return index if 0 <= time < self.times and 0 <= index < self.count else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a job runs, by stages; every run has the variables `envs` in its environment.
+
+    All tasks of the job share it.
+    """
+
+    stages: tuple[Stage, ...] = ()
+    envs: dict[str, str] = field(default_factory=dict)
+
+    def stage_of(self, ordinal: int) -> tuple[Stage, int]:
+        """Return the stage of a task and the task's index there; O(stages).
+
+        InvariantBroken for a task of no stage.
+        """
+        for stage in self.stages:
+            index = stage.index_of(ordinal)
+            if index is not None:
+                return stage, index
+        raise InvariantBroken(f"task {ordinal} belongs to no stage of its program: {self.stages}")
+
+
+NO_PROGRAM = Program()
+"""Of simulated jobs, whose tasks execute nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgram:
+    """What one task runs, and as which user; `stage` and `envs` are shared with its job.
+
+    Its result has `parts`. Below the directory `results_path`, if it is not empty, its job keeps
+    further copies of results.
+    """
+
+    user: str
+    stage: Stage
+    index: int
+    envs: dict[str, str] = field(default_factory=dict)
+    parts: int = 1
+    results_path: str = ""

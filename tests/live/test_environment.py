@@ -1,0 +1,92 @@
+"""What a run's environment says about what the run holds."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.live.conftest import command
+
+from headgate.live.environment import environment_of
+from headgate.live.executor import Executor, log_path
+from headgate.live.records import LaunchRecord, OutcomeKind
+from headgate.model import Demand, RunId, TaskProgram
+
+SHARE, GPU_BYTES = "HEADGATE_GPU_SHARE", "HEADGATE_GPU_MEMORY_BYTES"
+CPUS, BYTES = "HEADGATE_CPUS", "HEADGATE_MEMORY_BYTES"
+
+
+def record(
+    holds: Demand,
+    gpus: tuple[int, ...] = (),
+    *,
+    number: int = 0,
+    program: TaskProgram | None = None,
+    gang_hosts: tuple[str, ...] = (),
+) -> LaunchRecord:
+    return LaunchRecord(
+        run=RunId("j", number, 1),
+        node="n0",
+        ray_id="r0",
+        gpus=gpus,
+        reads=(),
+        addresses={},
+        holds=holds,
+        program=program or command("true"),
+        gang_hosts=gang_hosts,
+    )
+
+
+@pytest.mark.parametrize(
+    ("holds", "gpus", "told"),
+    [
+        (Demand(gpus=2), (0, 3), {SHARE: "1"}),
+        (Demand(gpus=1, gpu_memory_bytes=700), (1,), {SHARE: "1", GPU_BYTES: "700"}),
+        (Demand(gpus=1, gpu_milli=250, gpu_memory_bytes=9), (1,), {SHARE: "0.25", GPU_BYTES: "9"}),
+        (Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=9), (1,), {SHARE: "0", GPU_BYTES: "9"}),
+        (Demand(cpus_milli=1000), (), {CPUS: "1"}),
+        (Demand(cpus_milli=1500, memory_bytes=1 << 31), (), {CPUS: "1.5", BYTES: "2147483648"}),
+        (Demand(custom=(("fpga", 1000),)), (), {}),
+    ],
+)
+def test_environment_has_the_amounts_that_the_run_holds_and_no_others(
+    holds: Demand, gpus: tuple[int, ...], told: dict[str, str]
+) -> None:
+    devices = ",".join(map(str, gpus))
+    assert environment_of(record(holds, gpus)) == {"CUDA_VISIBLE_DEVICES": devices, **told}
+
+
+def test_variables_of_headgate_override_those_of_the_job() -> None:
+    job = command("true", envs={"A": "1", "HEADGATE_CPUS": "99", "CUDA_VISIBLE_DEVICES": "7"})
+    launch = record(Demand(cpus_milli=2000), program=job)
+    assert environment_of(launch) == {"A": "1", "HEADGATE_CPUS": "2", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_member_of_a_gang_gets_its_rank_and_the_addresses_of_all() -> None:
+    found = environment_of(record(Demand(gpus=1), (0,), number=1, gang_hosts=("h0", "h1")))
+    gang = {name: found[f"HEADGATE_{name}"] for name in ("RANK", "GANG_SIZE", "GANG_HOSTS")}
+    assert gang == {"RANK": "1", "GANG_SIZE": "2", "GANG_HOSTS": "h0,h1"}
+
+
+def test_worker_is_not_reused_for_a_run_that_holds_another_share(tmp_path: Path) -> None:
+    tells = command(f"echo ${SHARE} ${GPU_BYTES} $CUDA_VISIBLE_DEVICES")
+    shares = [
+        Demand(gpus=1, gpu_milli=share, gpu_memory_bytes=size)
+        for share, size in ((250, 25), (500, 50), (500, 50))
+    ]
+
+    async def scenario() -> list[int]:
+        executor = Executor(job="j", node="n0", root=str(tmp_path), linger_s=600)
+        runs = []
+        for number, share in enumerate(shares):
+            launch = record(share, (2,), number=number, program=tells)
+            await executor.begin([launch])
+            assert (await executor.outcome(launch.run)).kind is OutcomeKind.FINISHED
+            runs.append(sum(worker.runs for worker in executor._idle))
+        await executor.close()
+        return runs
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 120)) == [1, 1, 2]
+    logs = [log_path(tmp_path, "n0", RunId("j", number, 1)).read_text() for number in range(3)]
+    assert logs == ["0.25 25 2\n", "0.5 50 2\n", "0.5 50 2\n"]
