@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import pytest
 
 from headgate.base.errors import SpecError, WorldError
 from headgate.engine import Engine
+from headgate.journal import decode_snapshot
 from headgate.live import datasets, durable
 from headgate.live.agent import AgentReport, Leftovers
 from headgate.live.datasets import Puts
@@ -46,6 +50,7 @@ from headgate.protocol import (
     TaskFinished,
     TaskStarted,
 )
+from headgate.state import Snapshot
 from headgate.testing.digest import digest
 
 PART = Shard(id="d:00000", size_bytes=4)
@@ -286,14 +291,40 @@ def test_a_snapshot_only_saves_replaying(
     assert again.engine.outstanding() == [Decide(seen=25)]
     again.close()
 
-    def unreadable(_: bytes) -> None:
-        raise ValueError("of another schema")
+    def unreadable(latest: int) -> Callable[[bytes], Snapshot]:
+        count = itertools.count(1)
 
-    monkeypatch.setattr(durable, "decode_snapshot", unreadable)
+        def decode(data: bytes) -> Snapshot:
+            if next(count) <= latest:
+                raise ValueError("of another schema")
+            return decode_snapshot(data)
+
+        return decode
+
+    monkeypatch.setattr(durable, "decode_snapshot", unreadable(1))
     other = DurableEngine(path)
-    assert (other.replayed_events, digest(other.engine.state)) == (25, right)
+    assert (other.replayed_events, digest(other.engine.state)) == (15, right)
     assert "after event 20 is passed over: of another schema" in caplog.text
     other.close()
+
+
+def test_journal_without_a_readable_snapshot_is_refused_once_old_events_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)
+    inbox, path = Inbox(), tmp_path / "journal.db"
+    kept = DurableEngine(path)
+    for event in _submissions(24):
+        kept.engine.handle(*kept.record(inbox, (event,)))
+        kept.keep()
+        assert kept._saving is None or kept._saving.result(10) is None
+    kept.close()
+    with closing(sqlite3.connect(path)) as editor, editor:
+        editor.execute("UPDATE snapshots SET checksum = x'00'")
+    for _ in range(2):  # the refused journal is let go
+        with pytest.raises(WorldError, match="events 1 to 10 were deleted") as refused:
+            DurableEngine(path)
+        assert refused.value.code == "journal_damaged"
 
 
 def test_a_snapshot_that_cannot_be_saved_costs_nothing_but_replaying(
@@ -324,7 +355,7 @@ def test_a_missing_end_of_the_journal_is_reported_and_its_numbers_are_skipped(
     kept = DurableEngine(path)
     events = _submissions(3)
     kept.engine.handle(*kept.record(inbox, tuple(events)))
-    kept.journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    kept.journal._db.rows("PRAGMA wal_checkpoint(TRUNCATE)")
     for number in range(7):
         kept.engine.handle(*kept.record(inbox, (JobSubmitted(at=9.0, job=_job(f"x{number}")),)))
     crashed = tmp_path / "crashed"
