@@ -92,7 +92,9 @@ class Journal:
             if _chained(chain, batch, ()) != checksum:
                 raise self._damaged("where its first batch begins is not as written")
             self._anchor, self._last, self._chain = batch, batch, chain
-        chains: dict[int, bytes] = dict(self._db.rows("SELECT batch, chain FROM batches ORDER BY batch"))
+        chains: dict[int, bytes] = dict(
+            self._db.rows("SELECT batch, chain FROM batches ORDER BY batch")
+        )
         kept = self._tail.read() or (0, _NO_CHAIN)
         for batch, group in itertools.groupby(self._texts(0), key=itemgetter(1)):
             self._chain = _chained(self._chain, batch, [text for _, _, text in group])

@@ -102,13 +102,15 @@ class DurableEngine:
 
         A failure costs only room, and time when the journal is replayed.
         """
+        failure = "no snapshot was saved"
         try:
             self.journal.save_snapshot(seq, encode_snapshot(snapshot))
+            failure = "old events were not deleted"
             self.journal.cut()
         except WorldError as error:
-            log.warning("the journal has no new snapshot, or keeps old events: %s", error)
+            log.warning("%s: %s", failure, error)
         except Exception:
-            log.exception("the journal has no new snapshot, or keeps old events")
+            log.exception("%s", failure)
 
     def close(self) -> None:
         """Wait for a snapshot that is being saved and let go of the journal."""
