@@ -37,9 +37,12 @@ class Database:
         self._lock = threading.RLock()
 
     @classmethod
-    def open(cls, path: Path, kind: str, *, schema: int, tables: Sequence[str]) -> Self:
+    def open(
+        cls, path: Path, kind: str, *, schema: int, tables: Sequence[str], if_earlier: str
+    ) -> Self:
         """Open the file of a kind (`journal`, `archive`), or create it with these tables.
 
+        `if_earlier` is what to do with a file of an earlier schema.
         WorldError with code `KIND_locked` if another process holds it, `KIND_version` if it is of
         another schema, `KIND_damaged` or `KIND_unusable` if it is no such file.
         """
@@ -56,13 +59,13 @@ class Database:
         connection.text_factory = bytes  # text that is no UTF-8 is for the caller to report
         database = cls(path, kind, connection)
         try:
-            database._prepare(schema, tables)
+            database._prepare(schema, tables, if_earlier)
         except BaseException:
             database.close()
             raise
         return database
 
-    def _prepare(self, schema: int, tables: Sequence[str]) -> None:
+    def _prepare(self, schema: int, tables: Sequence[str], if_earlier: str) -> None:
         with _explained(self._path, self._kind):
             # Exclusive for as long as it is open. It also keeps SQLite from mapping shared memory,
             # where a full disk would end the process instead of failing a call.
@@ -77,7 +80,7 @@ class Database:
                     self.change(table)
                 self.change(f"PRAGMA user_version = {schema}")
             elif found != schema:
-                raise _other_schema(self._path, self._kind, found, schema)
+                raise _other_schema(self._path, self._kind, found, schema, if_earlier)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -118,17 +121,16 @@ def file_error(path: Path, code: str, problem: str, hint: str) -> WorldError:
     return WorldError([Problem(path=str(path), problem=problem, hint=hint)], code=code)
 
 
-def _other_schema(path: Path, kind: str, found: int, schema: int) -> WorldError:
+def _other_schema(path: Path, kind: str, found: int, schema: int, if_earlier: str) -> WorldError:
     if 0 < found < schema:
-        hint = (
-            "it is of an earlier Headgate, whose jobs this one cannot go on with: let that one "
-            "finish them, or move the file away to begin anew"
-        )
+        hint = f"it is of an earlier Headgate: {if_earlier}"
     elif found > schema:
         hint = "it is of a later Headgate: use that one, or name another file"
     else:
         hint = "name another file"
-    return file_error(path, f"{kind}_version", f"is not a {kind} of schema {schema}", hint)
+    article = "an" if kind[0] in "aeiou" else "a"
+    problem = f"is not {article} {kind} of schema {schema}"
+    return file_error(path, f"{kind}_version", problem, hint)
 
 
 @contextmanager

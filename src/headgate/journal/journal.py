@@ -27,6 +27,10 @@ SCHEMA = 2
 """Number of the schema: what events mean, the transitions of the machine included, and how it is
 all stored. 1 named commands by a counter; its events cannot be read any more."""
 
+_EARLIER = (
+    "this one cannot go on with its jobs: let that one finish them, or move the file away to begin"
+    " anew"
+)
 _ROWS_PER_PAGE = 1000
 _SNAPSHOTS_KEPT = 2
 _EVENTS_PER_CUT = 1000
@@ -68,7 +72,9 @@ class Journal:
         WorldError with code `journal_locked` if another process holds it, `journal_version` if it
         is of another schema, `journal_damaged` if it is not what was written.
         """
-        database = Database.open(path, "journal", schema=SCHEMA, tables=_TABLES)
+        database = Database.open(
+            path, "journal", schema=SCHEMA, tables=_TABLES, if_earlier=_EARLIER
+        )
         try:
             journal = cls(path, database, Tail(path))
         except OSError as error:

@@ -63,7 +63,8 @@ class Job:
     where replicas lie is the catalog's business. `program` is opaque to the scheduler: a world that
     runs real programs keeps there what to run. Jobs of one `kind` are expected to take alike times
     for alike tasks; one without a kind is a kind of its own. The same `submission_key` of the same
-    user is the same job. All users may read the logs and results of a `public` one, those of any
+    user is the same job. A world that makes ids gives each job a `number` that no other has, else
+    it is 0. All users may read the logs and results of a `public` one, those of any
     other only its user.
 
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
@@ -84,6 +85,7 @@ class Job:
     kind: str = ""
     submission_key: str = ""
     public: bool = False
+    number: int = 0
     result_replicas: int = 1
     results_path: str = ""
     keep_s: float | None = None
