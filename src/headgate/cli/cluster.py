@@ -47,6 +47,7 @@ def bring_up(
     token_file: Path | None = None,
     probe_period_s: float | None = None,
     keep_results_s: float | None = None,
+    retain_s: float | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
@@ -77,6 +78,7 @@ def bring_up(
         "shared_account": shared_account or None,
         "probe_period_s": probe_period_s,
         "keep_results_s": keep_results_s,
+        "retain_s": retain_s,
     }
     given = {key: value for key, value in options.items() if value is not None}
     members = _members(state, given)

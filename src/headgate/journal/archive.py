@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from headgate.decision.lookup import no_task
 from headgate.journal.database import Database, Row, file_error
 from headgate.model import Job
 
@@ -116,27 +117,14 @@ class Archive:
 
     def add(self, records: Sequence[Record]) -> None:
         """Make jobs durable, all or none; one that is there already is replaced. O(their tasks)."""
-        with self._db.transaction():
-            for job, tasks in records:
-                self._add(job, tasks)
-
-    def _add(self, job: ArchivedJob, tasks: Sequence[ArchivedTask]) -> None:
-        spec = job.job
-        self._db.change(
-            "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *(job.number, spec.id, spec.user, spec.queue, job.state, spec.submission_key),
-                *(job.ended_at, spec.keep_s, job.expired_at, _packed(_JOB, (job,))),
-            ),
-        )
-        self._db.change("DELETE FROM tasks WHERE job = ?", (job.number,))
-        self._db.change_many(
-            "INSERT INTO tasks VALUES (?, ?, ?)",
-            (
-                (job.number, first, _packed(_TASKS, tuple(tasks[first : first + _TASKS_PER_ROW])))
-                for first in range(0, len(tasks), _TASKS_PER_ROW)
-            ),
-        )
+        jobs = [_job_row(job) for job, _ in records]
+        tasks = [row for job, tasks in records for row in _task_rows(job, tasks)]
+        with self._db.transaction():  # holds up readers: all is encoded by now
+            marks = ", ".join("?" * 10)
+            self._db.change_many(f"INSERT OR REPLACE INTO jobs VALUES ({marks})", jobs)
+            numbers = [(job.number,) for job, _ in records]
+            self._db.change_many("DELETE FROM tasks WHERE job = ?", numbers)
+            self._db.change_many("INSERT INTO tasks VALUES (?, ?, ?)", tasks)
 
     def find(self, job: str) -> ArchivedJob | None:
         """Return a job by its id, None where it is not archived."""
@@ -180,6 +168,12 @@ class Archive:
         found = [task for _, data in rows for task in self._unpacked(_TASKS, data, job.number)]
         skipped = first - rows[0][0] if rows else 0
         return found[skipped : skipped + count]
+
+    def task(self, job: ArchivedJob, ordinal: int) -> ArchivedTask:
+        """Return a task of a job; raise SpecError `not_found`."""
+        for task in self.tasks(job, ordinal, 1):
+            return task
+        raise no_task(job.job.id, ordinal, job.task_count)
 
     def with_key(self, user: str, key: str) -> str | None:
         """Return the id of the job that a user submitted under this key, if it is archived."""
@@ -235,6 +229,19 @@ class Archive:
             problem = f"job number {number} cannot be read: {str(error).partition(chr(10))[0]}"
             hint = "restore it from a copy; all other jobs can be read"
             raise file_error(self._path, "archive_damaged", problem, hint) from error
+
+
+def _job_row(job: ArchivedJob) -> Row:
+    spec = job.job
+    return (
+        *(job.number, spec.id, spec.user, spec.queue, job.state, spec.submission_key),
+        *(job.ended_at, spec.keep_s, job.expired_at, _packed(_JOB, (job,))),
+    )
+
+
+def _task_rows(job: ArchivedJob, tasks: Sequence[ArchivedTask]) -> Iterator[Row]:
+    for first in range(0, len(tasks), _TASKS_PER_ROW):
+        yield job.number, first, _packed(_TASKS, tuple(tasks[first : first + _TASKS_PER_ROW]))
 
 
 def _packed(adapter: TypeAdapter[Any], value: Any) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -105,7 +105,7 @@ class Database:
         with self._lock, _explained(self._path, self._kind):
             self._connection.execute(statement, values)
 
-    def change_many(self, statement: str, values: Iterator[Sequence[Any]]) -> None:
+    def change_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         """Execute a statement once for each of these values."""
         with self._lock, _explained(self._path, self._kind):
             self._connection.executemany(statement, values)
