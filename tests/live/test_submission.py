@@ -24,10 +24,11 @@ from tests.api.silly import checked, requests
 
 from headgate.api.address import socket_path
 from headgate.api.app import make_app
+from headgate.api.archived import record_of
 from headgate.api.server import Server, listen
 from headgate.app import POLICIES
 from headgate.base.errors import HeadgateError, SpecError
-from headgate.decision.outlook import choose
+from headgate.foresight.outlook import choose
 from headgate.live.claims import Claims
 from headgate.live.controller import Controller
 from headgate.live.reader import JobReader
@@ -44,8 +45,9 @@ ME, OTHER = "daemon", "nobody"  # users that every Debian has
 def running(state: Path) -> Iterator[Controller]:
     """A controller whose engine runs; nothing of it speaks with Ray."""
     controller = Controller(
-        state=state, policies=partial(choose, POLICIES, "fifo", {}), seed=0, queues=(), facts={}
-    )
+        state=state, policies=partial(choose, POLICIES, "fifo", {}), seed=0, queues=(), facts={},
+        record_of=record_of,
+    )  # fmt: skip
     controller.world.job_over = lambda job: None  # type: ignore[method-assign]  # it asks Ray
     controller._thread.start()
     controller._set_queues(controller.snapshot())

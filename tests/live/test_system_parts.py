@@ -18,7 +18,7 @@ import pytest
 
 from headgate.base.errors import SpecError, WorldError
 from headgate.engine import Engine
-from headgate.journal import decode_snapshot
+from headgate.journal import Archive, decode_snapshot
 from headgate.live import datasets, durable
 from headgate.live.agent import AgentReport, Leftovers
 from headgate.live.datasets import Puts
@@ -81,6 +81,7 @@ def _engine() -> Engine:
 
 def _membership(
     engine: Engine,
+    files: Path,
     post: Callable[[Sequence[Event]], Future[None]] = lambda events: Future(),
     *,
     separate_users: bool = False,
@@ -92,6 +93,7 @@ def _membership(
         now=lambda: 9.0,
         snapshot=engine.snapshot,
         token="",
+        archive=Archive.open(files / "archive.db"),
         separate_users=separate_users,
     )
 
@@ -119,7 +121,10 @@ def _report(*held: tuple[str, int]) -> AgentReport:
 
 @pytest.mark.parametrize("separate_users", [True, False])
 def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, separate_users: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    separate_users: bool,
 ) -> None:
     posted: list[Event] = []
 
@@ -132,7 +137,7 @@ def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
     async def report(name: str, agent: object) -> AgentReport:
         return replace(_report(), uid=1000)
 
-    membership = _membership(_engine(), post=post, separate_users=separate_users)
+    membership = _membership(_engine(), tmp_path, post=post, separate_users=separate_users)
     monkeypatch.setattr("headgate.live.membership.start_agent", lambda *_, **__: None)
     monkeypatch.setattr(membership, "_report", report)
     member = Member(
@@ -143,21 +148,23 @@ def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
     assert ("--shared-account" in caplog.text) is separate_users
 
 
-def test_what_came_after_the_question_is_not_missed_from_the_answer() -> None:
+def test_what_came_after_the_question_is_not_missed_from_the_answer(tmp_path: Path) -> None:
     engine = _engine()
     before = _kept(engine.snapshot())
     report = _report(("j/0", 7), ("j/1", 7), ("d:00000", 4))
     engine.handle(ReplicaAdded(at=5, shard=Shard(id="d:00001", size_bytes=1), node="n0"))
-    membership = _membership(engine)
+    membership = _membership(engine, tmp_path)
     assert membership._missed(report, before) == []
     (lost,) = membership._missed(report, _kept(engine.snapshot()))
     assert lost == ReplicaLost(at=9.0, shard="d:00001", node="n0")
 
 
-def test_a_node_that_returns_brings_its_shards_and_results_but_nothing_stale() -> None:
+def test_a_node_that_returns_brings_its_shards_and_results_but_nothing_stale(
+    tmp_path: Path,
+) -> None:
     engine = _engine()
     engine.handle(NodeLost(at=5, node="n0"))
-    membership = _membership(engine)
+    membership = _membership(engine, tmp_path)
     report = _report(
         ("d:00000", 4),
         ("d:00001", 4),  # of no dataset
@@ -183,8 +190,8 @@ class _Agent:
         self.removed += what.shards
 
 
-def test_a_sweep_spares_what_is_known_and_what_is_on_its_way() -> None:
-    membership = _membership(_engine())
+def test_a_sweep_spares_what_is_known_and_what_is_on_its_way(tmp_path: Path) -> None:
+    membership = _membership(_engine(), tmp_path)
     membership.being_put = lambda: ("coming",)
     agent = membership.agents["n0"] = _Agent()
     held = ("d:00000", "coming:00003", "gone:00000", "d:00009", "j/0", ".probe")
@@ -198,10 +205,11 @@ def test_a_sweep_spares_what_is_known_and_what_is_on_its_way() -> None:
 
 
 def test_put_whose_client_died_is_given_up_but_not_one_that_is_at_work(
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine()
-    puts = Puts(membership := _membership(engine), token="")
+    puts = Puts(membership := _membership(engine, tmp_path), token="")
     with puts._moving("d", 0, "ada", engine.snapshot):
         assert membership.being_put() == ("d",)
         monkeypatch.setattr(datasets, "_IDLE_S", 0.0)

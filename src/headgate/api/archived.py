@@ -8,11 +8,11 @@ from typing import Any
 
 from headgate.api import views
 from headgate.api.controller import Controller
-from headgate.decision.explain import Grounds
-from headgate.decision.lookup import job_row, known_row
+from headgate.foresight.explain import Grounds
 from headgate.journal import ArchivedJob, ArchivedTask, Part, Record
 from headgate.model import result_ids
 from headgate.state import JobState, Snapshot, TaskState
+from headgate.state.lookup import job_row, known_row
 
 View = dict[str, Any]
 
@@ -40,18 +40,21 @@ def _task(snapshot: Snapshot, row: int) -> ArchivedTask:
     if snapshot.tasks.state[row] == TaskState.FINISHED:
         job, task = snapshot.job(snapshot.tasks.job[row]).id, snapshot.task(row)
         shards = result_ids(job, snapshot.ordinal(row), task.parts)
-        parts = tuple(_part(snapshot, shard) for shard in shards)
+        parts = tuple(_part(snapshot, shard, row) for shard in shards)
     return ArchivedTask(view=views.task_view(snapshot, row), parts=parts)
 
 
-def _part(snapshot: Snapshot, shard: str) -> Part | None:
+def _part(snapshot: Snapshot, shard: str, task: int) -> Part | None:
     row = snapshot.names.shard_rows.get(shard)
     if row is None or row >= len(snapshot.shards.replicas):
         return None
+    shared = bool(snapshot.shards.shared[row])
+    # One that no node up holds may be on the node that made it, which is away just now.
+    nodes = snapshot.replicas(row) or (() if shared else (snapshot.tasks.node[task],))
     return Part(
         size_bytes=int(snapshot.shards.size_bytes[row]),
-        nodes=tuple(snapshot.node(node).id for node in snapshot.replicas(row)),
-        shared=bool(snapshot.shards.shared[row]),
+        nodes=tuple(snapshot.node(node).id for node in nodes),
+        shared=shared,
     )
 
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_seconds, format_time
-from headgate.decision.explain import Explanation, Grounds, explain
-from headgate.decision.lookup import task_row
+from headgate.foresight.explain import Explanation, Grounds, explain
 from headgate.model import CPUS, UNLIMITED, WHOLE, Dataset, amount_of, result_ids
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
+from headgate.state.lookup import task_row
 from headgate.state.tables import GPU_IN_PART
 
 View = dict[str, Any]
@@ -35,8 +35,7 @@ def matching_jobs(
     limit: int,
 ) -> list[int]:
     """Return the rows of jobs that match, newest first, of numbers below `before`; O(jobs)."""
-    count = len(snapshot.jobs.state)
-    match = np.ones(count, bool)
+    match = snapshot.jobs.archived.array() == 0
     if state is not None:
         match &= snapshot.jobs.state.array() == state
     for name, column, rows in (
@@ -334,8 +333,9 @@ def _holders(snapshot: Snapshot, shard: str) -> tuple[int, ...]:
 
 
 def counts_view(snapshot: Snapshot) -> View:
-    """Return what an event says: the version; how many jobs, tasks, GPUs, nodes."""
-    states = np.bincount(snapshot.jobs.state.array(), minlength=len(JobState))
+    """Return what an event says: the version; how many jobs (not archived), tasks, GPUs, nodes."""
+    here = snapshot.jobs.archived.array() == 0
+    states = np.bincount(snapshot.jobs.state.array()[here], minlength=len(JobState))
     jobs = {s.name.lower(): int(states[s]) for s in JobState if states[s]}
     alive = snapshot.live_nodes()
     total = sum(snapshot.nodes.gpu_count[n] for n in alive)

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from headgate.decision.lookup import no_task
 from headgate.journal.database import Database, Row, file_error
 from headgate.model import Job
+from headgate.state.lookup import no_task
 
 SCHEMA = 1
 """Number of the schema: the tables, and the JSON that describes jobs and tasks."""

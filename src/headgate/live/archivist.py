@@ -14,7 +14,6 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from headgate.decision.lookup import known_row
 from headgate.journal import Archive, Record
 from headgate.live.replication import lacks_shared_copies
 from headgate.model import Job
@@ -23,6 +22,7 @@ from headgate.state import Snapshot
 from headgate.state.life import ENDED
 
 _LOOK_S = 5.0
+_PAUSE_S = 0.2  # while there is more to do
 _JOBS_PER_LOOK = 500
 _TASKS_PER_LOOK = 20_000
 _ENDED_MOST = 10_000  # ended jobs in the state: beyond that the oldest go before their time
@@ -54,8 +54,8 @@ class Archivist:
     async def run(self) -> None:
         """Look again and again until cancelled; may be run again after a look that failed."""
         while True:
-            if not await self.look():
-                await asyncio.sleep(_LOOK_S)
+            more = await self.look()
+            await asyncio.sleep(_PAUSE_S if more else _LOOK_S)
 
     async def look(self) -> int:
         """Archive what is to go now, up to a bound; return how many jobs that were."""
@@ -70,23 +70,20 @@ class Archivist:
     def _keep(self, view: Snapshot) -> list[Job]:
         """Add jobs to the archive, durably, and return them."""
         rows = list(_bounded(view, self._eligible(view)))
+        if not rows:
+            return []
         self._archive.add([self._record_of(view, row) for row in rows])
         return [view.job(row) for row in rows]
 
     def _eligible(self, view: Snapshot) -> Iterator[int]:
         """Yield the rows of ended jobs that may go now, the one that ended first first."""
         states, ended_at = view.jobs.state.array(), view.jobs.ended_at.array()
-        rows = np.flatnonzero(np.isin(states, ENDED))
+        rows = np.flatnonzero(np.isin(states, ENDED) & (view.jobs.archived.array() == 0))
         rows = rows[np.argsort(ended_at[rows], kind="stable")]
-        known = [row for row in rows.tolist() if known_row(view, view.job(row).id) == row]
-        surplus, now = len(known) - _ENDED_MOST, self._now()
-        for place, row in enumerate(known):
-            age_s = now - ended_at[row]
-            goes = age_s >= self._retain_s or (place < surplus and age_s >= _SETTLED_S)
-            if not goes:
-                return
-            if _is_settled(view, row):
-                yield row
+        age_s = self._now() - ended_at[rows]
+        surplus = np.arange(len(rows)) < len(rows) - _ENDED_MOST
+        goes = (age_s >= self._retain_s) | (surplus & (age_s >= _SETTLED_S))
+        yield from (row for row in rows[goes].tolist() if _is_settled(view, row))
 
 
 def _bounded(view: Snapshot, rows: Iterator[int]) -> Iterator[int]:

@@ -21,9 +21,6 @@ from typing import Any
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError, WorldError
-from headgate.decision import Policy
-from headgate.decision.certified import Certified, Certifying
-from headgate.decision.lookup import dataset_of, job_row, known_row
 from headgate.engine import drive
 from headgate.journal import Archive, Record
 from headgate.live.archivist import Archivist
@@ -42,6 +39,8 @@ from headgate.live.submission import Submissions
 from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
 from headgate.model import Dataset, Job, LogPiece, Queue
+from headgate.planning.certified import Certified, Certifying
+from headgate.ports import Policy
 from headgate.protocol import (
     Command,
     DatasetRemoved,
@@ -53,6 +52,7 @@ from headgate.protocol import (
 )
 from headgate.state import JobState, Snapshot
 from headgate.state.life import ENDED
+from headgate.state.lookup import dataset_of, job_row, known_row
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from headgate.decision.lookup import known_row
 from headgate.journal import Archive
 from headgate.live.shared import remove_shared
 from headgate.model import Job
 from headgate.protocol import Event, ResultsExpired
 from headgate.state import Snapshot
 from headgate.state.life import ENDED
+from headgate.state.lookup import known_row
 
 log = logging.getLogger(__name__)
 
@@ -107,9 +107,9 @@ class Expiry:
         rows = range(len(view.jobs.state)) if changes is None else changes.jobs.tolist()
         for row in rows:
             if view.jobs.state[row] in ENDED and math.isnan(view.jobs.expired_at[row]):
-                at = expires_at(view, row, self._default_s)
+                at, job = expires_at(view, row, self._default_s), view.job(row).id
                 if at < math.inf:
-                    heapq.heappush(self._heap, (at, view.job(row).id))
+                    heapq.heappush(self._heap, (max(at, self._retry_at.get(job, at)), job))
         self._seen = view
         return view
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from headgate.base.errors import Problem, SpecError, WorldError
-from headgate.decision.lookup import job_row, known_row, task_row
 from headgate.journal import Archive, ArchivedJob
 from headgate.live.flight import fetch
 from headgate.live.link import Places
@@ -23,6 +22,7 @@ from headgate.live.store import read_pieces
 from headgate.model import Job, LogPiece, RunId, Shard, result_ids
 from headgate.state import Snapshot
 from headgate.state.life import ENDED, HOLDING
+from headgate.state.lookup import job_row, known_row, task_row
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headgate.decision import Policy
 from headgate.live.inbox import Inbox
 from headgate.live.link import JobLink, Places
 from headgate.live.master import end_job, jobs_with_actors
 from headgate.live.policy_thread import DEADLINE_S, PolicyThread
 from headgate.live.supervise import Backoff, supervise
+from headgate.ports import Policy
 from headgate.protocol import (
     Command,
     Decide,
@@ -100,7 +100,7 @@ class LiveWorld:
                     raise TypeError(f"no such command: {command!r}")
         for members in launches.values():
             self._call(self._launch, members, ())
-        for stop in stops:  # after the launches: at start-up these make the line to the job
+        for stop in stops:  # after the launches, which make the line to the job
             self._call(self._stop, stop)
 
     # --- for the controller ------------------------------------------------------------------
@@ -167,7 +167,9 @@ class LiveWorld:
         self._link(launches[0].run.job).launch(launches, gang=gang)
 
     def _stop(self, command: StopTask) -> None:
-        self._link(command.run.job).stop(command.run)
+        link = self._links.get(command.run.job)
+        if link is not None:  # else the job has ended since, and its actors with it
+            link[0].stop(command.run)
 
     def _link(self, job: str) -> JobLink:
         if job not in self._links:

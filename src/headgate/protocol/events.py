@@ -86,7 +86,7 @@ class ResultsExpired(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsArchived(Event):
-    """Ended jobs (their ids) are kept elsewhere from now on: the state forgets them."""
+    """The archive has these jobs, which have ended: the state may forget them."""
 
     jobs: tuple[str, ...]
 
