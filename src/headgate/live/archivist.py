@@ -26,7 +26,7 @@ _PAUSE_S = 0.2  # while there is more to do
 _JOBS_PER_LOOK = 500
 _TASKS_PER_LOOK = 20_000
 _ENDED_MOST = 10_000  # ended jobs in the state: beyond that the oldest go before their time
-_SETTLED_S = 60.0  # after its end; what is on its way about a job has arrived by then
+_SETTLED_S = 60.0  # after its end, at least: what is on its way about a job has arrived by then
 
 
 class Archivist:
@@ -82,7 +82,7 @@ class Archivist:
         rows = rows[np.argsort(ended_at[rows], kind="stable")]
         age_s = self._now() - ended_at[rows]
         surplus = np.arange(len(rows)) < len(rows) - _ENDED_MOST
-        goes = (age_s >= self._retain_s) | (surplus & (age_s >= _SETTLED_S))
+        goes = (age_s >= _SETTLED_S) & (surplus | (age_s >= self._retain_s))
         yield from (row for row in rows[goes].tolist() if _is_settled(view, row))
 
 
