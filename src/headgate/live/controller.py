@@ -12,7 +12,7 @@ import os
 import pwd
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict
 from pathlib import Path
@@ -55,6 +55,8 @@ from headgate.state.life import ENDED
 from headgate.state.lookup import dataset_of, job_row, known_row
 
 log = logging.getLogger(__name__)
+
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 _HANDLED_S = 30.0
 _LOOK_S = 0.5
@@ -107,12 +109,6 @@ class Controller:
             separate_users=separate_users,
             probe_period_s=probe_period_s,
         )
-        self._replicator = Replicator(
-            agents=self.membership.agents,
-            reports=self.membership.reports,
-            places=self.world.places,
-            **engine,
-        )
         self._keep_results_s, self._retain_s = keep_results_s, retain_s
         self._outputs = Outputs(
             snapshot=self.snapshot,
@@ -121,7 +117,6 @@ class Controller:
             places=self.world.places,
             token=token,
         )
-        self._expiry = Expiry(default_s=keep_results_s, archive=self.archive, **engine)
         self._puts = Puts(self.membership, token=token)
         self._claims = Claims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
@@ -134,15 +129,34 @@ class Controller:
             archive=self.archive,
             **view,
         )
+        self._works = self._background(record_of, engine)
+        self._queues = queues
+        self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
+
+    def _background(
+        self, record_of: Callable[[Snapshot, int], Record], engine: dict[str, Any]
+    ) -> dict[str, Work]:
+        """Return what is done beside the engine for as long as it runs, each with its name."""
+        replicator = Replicator(
+            agents=self.membership.agents,
+            reports=self.membership.reports,
+            places=self.world.places,
+            **engine,
+        )
+        expiry = Expiry(default_s=self._keep_results_s, archive=self.archive, **engine)
         self._archivist = Archivist(
             archive=self.archive,
             record_of=record_of,
-            retain_s=retain_s,
+            retain_s=self._retain_s,
             archived=self._submissions.forget,
             **engine,
         )
-        self._queues = queues
-        self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
+        return {
+            "restarting nodes": NodeSupervisor(self._state).run,
+            "copying results": replicator.run,
+            "expiring results": expiry.run,
+            "archiving jobs": self._archivist.run,
+        }
 
     # --- its life ----------------------------------------------------------------------------
 
@@ -154,12 +168,7 @@ class Controller:
         self._thread.start()
         self._set_queues(view)
         self.world.start(self.membership.run())
-        for what, work in (
-            ("restarting nodes", NodeSupervisor(self._state).run),
-            ("copying results", self._replicator.run),
-            ("expiring results", self._expiry.run),
-            ("archiving jobs", self._archivist.run),
-        ):
+        for what, work in self._works.items():
             self.world.start(supervise(what, work))
 
     def stop(self) -> None:
