@@ -95,7 +95,7 @@ class Controller:
         self.world = LiveWorld(
             policy=policies(None), seed=seed, root=state / "nodes", program_of=self._program_of
         )
-        self._token = token = secret(state / "shard-token")
+        token = secret(state / "shard-token")
         self._changed = threading.Condition()
         self._published = self._engine.snapshot()
         view: dict[str, Any] = {"now": self.world.now, "snapshot": self.snapshot}
@@ -110,13 +110,7 @@ class Controller:
             probe_period_s=probe_period_s,
         )
         self._keep_results_s, self._retain_s = keep_results_s, retain_s
-        self._outputs = Outputs(
-            snapshot=self.snapshot,
-            archive=self.archive,
-            agents=self.membership.agents,
-            places=self.world.places,
-            token=token,
-        )
+        self._outputs = self._reader(token)
         self._puts = Puts(self.membership, token=token)
         self._claims = Claims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
@@ -132,6 +126,15 @@ class Controller:
         self._works = self._background(record_of, engine)
         self._queues = queues
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
+
+    def _reader(self, token: str) -> Outputs:
+        return Outputs(
+            snapshot=self.snapshot,
+            archive=self.archive,
+            agents=self.membership.agents,
+            places=self.world.places,
+            token=token,
+        )
 
     def _background(
         self, record_of: Callable[[Snapshot, int], Record], engine: dict[str, Any]
