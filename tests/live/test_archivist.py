@@ -287,3 +287,23 @@ def test_replay_of_the_journal_forgets_the_same_jobs(bench: Bench) -> None:
     assert event.jobs == ("j",)
     assert bench.engine.handle(event) == []
     assert bench.engine.stale == 1, "it has been forgotten already"
+
+
+def test_jobs_stay_and_results_are_kept_while_the_archive_cannot_be_written(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.run_job("first", [b"a"], keep_s=600.0)
+    bench.at += 500.0
+    assert archive(bench) == ["first"]
+    bench.run_job("second", [b"a"])
+    bench.at += 500.0
+    bench.archive._db.rows("PRAGMA query_only = 1")
+    assert archive(bench) == []
+    assert bench.expire() == []
+    assert hot(bench) == ["second"]
+    assert "ended jobs are not archived" in caplog.text
+    assert "results of archived jobs do not expire" in caplog.text
+    bench.archive._db.rows("PRAGMA query_only = 0")
+    assert archive(bench) == ["second"]
+    bench.expire()
+    assert bench.archive.expired(["first", "second"]) == {"first": True, "second": False}

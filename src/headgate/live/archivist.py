@@ -8,18 +8,22 @@ One of which anything is outstanding stays: further copies of its results are wa
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 
 import numpy as np
 
+from headgate.base.errors import WorldError
 from headgate.journal import Archive, Record
 from headgate.live.replication import lacks_shared_copies
 from headgate.model import Job
 from headgate.protocol import Event, JobsArchived
 from headgate.state import Snapshot
 from headgate.state.life import ENDED
+
+log = logging.getLogger(__name__)
 
 _LOOK_S = 5.0
 _PAUSE_S = 0.2  # while there is more to do
@@ -58,9 +62,16 @@ class Archivist:
             await asyncio.sleep(_PAUSE_S if more else _LOOK_S)
 
     async def look(self) -> int:
-        """Archive what is to go now, up to a bound; return how many jobs that were."""
+        """Archive what is to go now, up to a bound; return how many jobs that were.
+
+        Where the archive cannot be written they stay, and are tried again at the next look.
+        """
         view = self._snapshot()
-        jobs = await asyncio.to_thread(self._keep, view)
+        try:
+            jobs = await asyncio.to_thread(self._keep, view)
+        except WorldError as error:
+            log.warning("ended jobs are not archived: %s", error)
+            return 0
         if jobs:
             event = JobsArchived(at=self._now(), jobs=tuple(job.id for job in jobs))
             await asyncio.wrap_future(self._post([event]))

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
+from headgate.base.errors import WorldError
 from headgate.journal import Archive
 from headgate.live.shared import remove_shared
 from headgate.model import Job
@@ -80,7 +81,10 @@ class Expiry:
                 heapq.heappush(self._heap, (self._retry_at[job], job))
         if events:
             await asyncio.wrap_future(self._post(events))
-        await self._look_at_archive(view)
+        try:
+            await self._look_at_archive(view)
+        except WorldError as error:
+            log.warning("results of archived jobs do not expire: %s", error)
 
     async def _look_at_archive(self, view: Snapshot) -> None:
         """Give up what archived jobs have left; those that the state still has are its business."""
