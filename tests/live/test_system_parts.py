@@ -30,13 +30,16 @@ from headgate.live.probe import NodeReport
 from headgate.live.ray_nodes import Member
 from headgate.live.store import StoredShard
 from headgate.live.world import LiveWorld
+from headgate.machine import machine
 from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.flow import FlowSharing
 from headgate.protocol import (
+    Command,
     DatasetAdded,
     Decide,
     Event,
     JobCancelled,
+    JobsArchived,
     JobSubmitted,
     LaunchTask,
     NodeJoined,
@@ -50,7 +53,7 @@ from headgate.protocol import (
     TaskFinished,
     TaskStarted,
 )
-from headgate.state import Snapshot
+from headgate.state import Snapshot, check
 from headgate.testing.digest import digest
 
 PART = Shard(id="d:00000", size_bytes=4)
@@ -314,6 +317,39 @@ def test_a_snapshot_only_saves_replaying(
     assert (other.replayed_events, digest(other.engine.state)) == (15, right)
     assert "after event 20 is passed over: of another schema" in caplog.text
     other.close()
+
+
+def test_state_without_archived_jobs_comes_back_from_a_journal_without_old_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(machine, "COMPACT_ROWS", 4)
+    inbox, path = Inbox(), tmp_path / "journal.db"
+    kept = DurableEngine(path)
+
+    def happens(*events: Event) -> list[Command]:
+        commands = kept.engine.handle(*events, record=lambda batch: kept.record(inbox, batch))
+        check(kept.engine.state)
+        kept.keep()
+        assert kept._saving is None or kept._saving.result(10) is None
+        return commands
+
+    happens(QueueChanged(at=0.0, queue=Queue(name="default")))
+    for number in range(30):
+        (decide,) = happens(JobSubmitted(at=float(number), job=_job(f"j{number}")))
+        assert isinstance(decide, Decide)
+        happens(JobCancelled(at=float(number), job=f"j{number}", by="u"))
+        happens(JobsArchived(at=float(number), jobs=(f"j{number}",)))
+        happens(PlanReady(at=float(number), seen=decide.seen, plan=Plan()))
+    state = kept.engine.state
+    assert len(state.names.jobs) < 5, "archived jobs have left the tables"
+    right = digest(state)
+    kept.close()
+    again = DurableEngine(path)
+    assert again.journal.first_kept > 80
+    assert digest(again.engine.state) == right
+    assert again.engine.state.next_job == 31
+    again.close()
 
 
 def test_journal_without_a_readable_snapshot_is_refused_once_old_events_are_deleted(
