@@ -41,6 +41,7 @@ def run_controller(state: Path) -> None:
     """
     from headgate.api.address import socket_path
     from headgate.api.app import make_app
+    from headgate.api.archived import record_of
     from headgate.api.server import Server, listen
     from headgate.live.config import load_config
     from headgate.live.controller import Controller
@@ -68,6 +69,8 @@ def run_controller(state: Path) -> None:
         check_users=not config.foreign,
         probe_period_s=config.probe_period_s,
         keep_results_s=config.keep_results_s,
+        retain_s=config.retain_s,
+        record_of=record_of,
     )
     controller.start()
     server = Server(make_app(controller), listener)

@@ -31,8 +31,10 @@ def state() -> Iterator[Path]:
 
 
 @pytest.fixture
-def controller() -> Any:
-    return scripted.ScriptedController()
+def controller() -> Iterator[Any]:
+    found = scripted.ScriptedController()
+    yield found
+    found.close()
 
 
 @pytest.fixture

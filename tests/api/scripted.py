@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
+from headgate.api.archived import archived_job, record_of
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
 from headgate.engine import Engine
 from headgate.foresight.outlook import choose
+from headgate.journal import Archive
 from headgate.live.probe import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
 from headgate.planning.certified import Certified
@@ -26,6 +30,7 @@ from headgate.protocol import (
     Event,
     FailureKind,
     JobCancelled,
+    JobsArchived,
     JobSubmitted,
     LaunchGang,
     LaunchTask,
@@ -41,6 +46,7 @@ from headgate.protocol import (
 )
 from headgate.spec import expand, load_job
 from headgate.state import Snapshot, check
+from headgate.state.lookup import job_row
 
 ROOT_USER = "root"
 NODES = tuple(
@@ -69,6 +75,8 @@ class ScriptedController:
         self.keys: dict[tuple[str, str], str] = {}
         self.pending: dict[str, dict[int, bytes]] = {}
         self.shards: dict[str, bytes] = {}
+        self._files = tempfile.TemporaryDirectory(prefix="hg-archive-")
+        self.archive = Archive.open(Path(self._files.name) / "archive.db")
         self.on_launch: Callable[[LaunchTask], bytes | str | None] = lambda launch: None
         self.handle(
             *(QueueChanged(at=self.clock, queue=queue) for queue in QUEUES),
@@ -117,6 +125,18 @@ class ScriptedController:
         """End a run: well, with its result, or badly, with a message."""
         self.clock += after_s
         self.handle(self._end(self.launches[job, ordinal], fate))
+
+    def put_away(self, *jobs: str) -> None:
+        """Archive jobs that have ended."""
+        view = self.snapshot()
+        rows = [job_row(view, job) for job in jobs]
+        self.archive.add([record_of(view, row) for row in rows])
+        self.handle(JobsArchived(at=self.clock, jobs=jobs))
+
+    def close(self) -> None:
+        """Let go of the archive."""
+        self.archive.close()
+        self._files.cleanup()
 
     # --- what the API asks for -------------------------------------------------------------------
 
@@ -173,12 +193,13 @@ class ScriptedController:
 
     def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
         with self.lock:
-            state = self.engine.state
-            row = state.names.job_rows[job]
-            if user not in (state.job(row).user, *self.admins):
-                text = f"job {job} belongs to {state.job(row).user}"
+            state, past = self.engine.state, archived_job(self, self.snapshot(), job)
+            row = state.names.job_rows.get(job, -1)
+            owner = state.job(row).user if past is None else past.job.user
+            if user not in (owner, *self.admins):
+                text = f"job {job} belongs to {owner}"
                 raise SpecError([Problem(path=job, problem=text)], code="forbidden")
-            if state.jobs.state[row] >= 3:
+            if past is not None or state.jobs.state[row] >= 3:
                 text = f"job {job} has ended"
                 raise SpecError([Problem(path=job, problem=text)], code="already_ended")
             if not dry_run:
@@ -201,10 +222,13 @@ class ScriptedController:
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         with self.lock:
-            state = self.engine.state
-            row = state.tasks_of(state.names.job_rows[job])[ordinal]
-            last = state.tasks.attempts[row]
-            running = attempt in (None, last) and state.tasks.grant[row] >= 0
+            state, past = self.engine.state, self.archive.find(job)
+            if past is not None:
+                last, running = self.archive.task(past, ordinal).view["attempts"], False
+            else:
+                row = state.tasks_of(state.names.job_rows[job])[ordinal]
+                last = state.tasks.attempts[row]
+                running = attempt in (None, last) and state.tasks.grant[row] >= 0
             data = self.logs.get((job, ordinal, attempt or last), "").encode()
         piece = data[offset : offset + 1000]
         after = offset + len(piece)
@@ -214,8 +238,11 @@ class ScriptedController:
 
     def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:
         with self.lock:
-            state = self.engine.state
-            last = len(state.tasks_of(state.names.job_rows[job])) - 1
+            state, past = self.engine.state, self.archive.find(job)
+            if past is not None:
+                last = past.task_count - 1
+            else:
+                last = len(state.tasks_of(state.names.job_rows[job])) - 1
             data = self.results[job, last if ordinal is None else ordinal]
         return (data[i : i + 7] for i in range(0, len(data), 7))
 

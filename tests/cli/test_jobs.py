@@ -395,3 +395,33 @@ def test_the_cluster_is_shown(up: Any, pair: str) -> None:
         ("default", 1.0, 2), ("narrow", 2.0, 0),
     ]  # fmt: skip
     assert up("queues").out.splitlines()[2].split() == ["narrow", "2", "0", "-", "0", "1", "0"]
+
+
+def test_archived_jobs_are_listed_with_all_and_shown_by_every_verb(
+    up: Any, job_file: Any, controller: Any, tmp_path: Path
+) -> None:
+    jobs = [up("submit", job_file(PAIR), "-o", "json").json["id"] for _ in range(3)]
+    for job in jobs[:2]:
+        controller.logs[job, 1, 1] = "what it wrote\n"
+        controller.end(job, 0, b"0")
+        controller.end(job, 1, b"the end")
+    controller.put_away(*jobs[:2])
+    assert [row[0] for row in rows(up("jobs").out)[1:]] == [jobs[2]]
+    assert [row[0] for row in rows(up("jobs", "--all").out)[1:]] == jobs[::-1]
+    said = up("jobs", "--all", "--limit", "2")
+    cursor = up("jobs", "--all", "--limit", "2", "-o", "json").json["next"]
+    assert said.err == f"there are more than 2; see --limit or --cursor {cursor}\n"
+    rest = up("jobs", "--all", "--cursor", cursor, "-o", "json").json
+    assert [job["id"] for job in rest["jobs"]] == jobs[:1]
+    assert rest["jobs"][0]["archived"]
+    assert "state    finished, archived" in up("get", jobs[0]).out
+    target = tmp_path / "result"
+    assert up("get", jobs[0], "--output", str(target)).code == 0
+    assert target.read_bytes() == b"the end"
+    assert up("logs", jobs[0]).out == "what it wrote\n"
+    assert up("why", jobs[0]).out.startswith(f"{jobs[0]} is finished and archived: 2 finished\n")
+    assert up("why", f"{jobs[0]}/1").out.startswith(
+        f"{jobs[0]}/1 is finished; its job is finished and archived\n"
+    )
+    refused = up("cancel", jobs[0], "-y", "-o", "json")
+    assert refused.error["code"] == "already_ended"

@@ -214,6 +214,7 @@ def test_up_is_idempotent_for_options_in_force(running: Any, arguments: str) -> 
         ("--gpu-memory 8GiB", ["--gpu-memory"], "4 GiB is in force"),
         ("--probe-period 0", ["--probe-period"], "15 is in force"),
         ("--keep-results 30d", ["--keep-results"], "inf is in force"),
+        ("--retain 2h", ["--retain"], "86400 is in force"),
         ("--queues {queues}", ["--queues"], "others are in force"),
         ("--address 10.0.0.1:6379", ["--address"], "127.0.0.1:6379 is in force"),
     ],

@@ -21,12 +21,16 @@ def losses(first: int, count: int) -> tuple[NodeLost, ...]:
     return tuple(NodeLost(at=n / 3, node=f"node-{n}") for n in range(first, first + count))
 
 
-def written(path: Path, *sizes: int) -> None:
-    """Append batches of these sizes and leave them in one file."""
+def written(path: Path, *sizes: int, cut: int = 0) -> None:
+    """Append batches of these sizes, delete the events up to `cut`, and leave all in one file."""
     with closing(Journal.open(path)) as journal:
         last = 0
         for size in sizes:
             last = journal.append(losses(last, size))
+        if cut:
+            journal.save_snapshot(cut, b"older" * 50)
+            journal.save_snapshot(last, b"newer" * 50)
+            journal.cut()
 
 
 @pytest.fixture
@@ -34,8 +38,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
 
 
-def test_any_flipped_bit_is_found_or_changes_no_event(path: Path) -> None:
-    written(path, *[5] * 60)
+@pytest.mark.parametrize("cut", [0, 50])
+def test_any_flipped_bit_is_found_or_changes_no_event(path: Path, cut: int) -> None:
+    written(path, *[5] * 60, cut=cut)
     good, rng = path.read_bytes(), stream(1, "bits")
     refused = 0
     for _ in range(150):
@@ -45,7 +50,7 @@ def test_any_flipped_bit_is_found_or_changes_no_event(path: Path) -> None:
         path.write_bytes(bad)
         try:
             with closing(Journal.open(path)) as journal:
-                assert [event for _, event in journal.events()] == list(losses(0, 300))
+                assert [event for _, event in journal.events()] == list(losses(cut, 300 - cut))
         except WorldError as error:
             refused += error.code in DAMAGED
     assert refused > 50, "most bytes of the file are of events"
@@ -72,6 +77,45 @@ def test_a_changed_batch_is_named_with_what_is_whole_before_it(path: Path, chang
     assert refused.value.code == "journal_damaged"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE events SET event = replace(event, 'node-17', 'node-18') WHERE seq = 18",
+        "DELETE FROM events WHERE batch = 20",
+        "DELETE FROM batches WHERE batch = 20",
+        "UPDATE batches SET chain = x'00' WHERE batch = 20",
+    ],
+)
+def test_changed_batch_after_a_cut_is_named_with_what_is_whole_before_it(
+    path: Path, change: str
+) -> None:
+    written(path, 5, 5, 5, 5, 5, cut=10)
+    with closing(sqlite3.connect(path)) as editor, editor:
+        editor.execute(change)
+    with pytest.raises(WorldError, match="events 11 to 15 are whole") as refused:
+        Journal.open(path)
+    assert refused.value.code == "journal_damaged"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM anchor",
+        "UPDATE anchor SET chain = x'00'",
+        "UPDATE anchor SET batch = 5",
+        "DELETE FROM events WHERE batch = 15",
+        "INSERT INTO events VALUES (3, 10, '[]')",
+    ],
+)
+def test_damage_at_the_place_of_the_cut_is_found(path: Path, change: str) -> None:
+    written(path, 5, 5, 5, 5, cut=10)
+    with closing(sqlite3.connect(path)) as editor, editor:
+        editor.execute(change)
+    with pytest.raises(WorldError) as refused:
+        Journal.open(path)
+    assert refused.value.code == "journal_damaged"
+
+
 def test_a_last_batch_that_was_replaced_is_found(path: Path, tmp_path: Path) -> None:
     written(path, 5, 5)
     other = tmp_path / "other.db"
@@ -84,13 +128,16 @@ def test_a_last_batch_that_was_replaced_is_found(path: Path, tmp_path: Path) -> 
     assert refused.value.code == "journal_damaged"
 
 
+@pytest.mark.parametrize("start", [0, 10])
 @pytest.mark.parametrize("damage", ["removed", "cut", "spoilt"])
 def test_a_missing_end_is_counted_and_the_rest_goes_on(
-    path: Path, tmp_path: Path, damage: str
+    path: Path, tmp_path: Path, damage: str, start: int
 ) -> None:
+    if start:  # events were deleted before
+        written(path, start, 5, cut=start)
     journal = Journal.open(path)
-    last = journal.append(losses(0, 5))
-    journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    last = journal.append(losses(start, 5)) if not start else start + 5
+    journal._db.rows("PRAGMA wal_checkpoint(TRUNCATE)")
     for _ in range(4):
         last = journal.append(losses(last, 5))
     copy = tmp_path / "crashed" / "journal.db"
@@ -109,9 +156,9 @@ def test_a_missing_end_is_counted_and_the_rest_goes_on(
     with closing(Journal.open(copy)) as opened:
         events = [event for _, event in opened.events()]
         assert opened.missing_events == 25 - len(events) > 0
-        assert events == list(losses(0, len(events)))
+        assert events == list(losses(start, len(events)))
         assert len(events) % 5 == 0, "batches are whole"
-        assert opened.append(losses(0, 30)) == len(events) + 30
+        assert opened.append(losses(0, 30)) == start + len(events) + 30
     with closing(Journal.open(copy)) as opened:
         assert opened.missing_events == 0, "once it goes on, the gap is behind it"
 

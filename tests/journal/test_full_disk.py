@@ -25,10 +25,10 @@ def batch(number: int) -> tuple[JobCancelled, ...]:
 @contextmanager
 def few_pages(_: Path, journal: Journal) -> Iterator[None]:
     """SQLite's own limit: SQLITE_FULL without a full disk."""
-    (pages,) = journal._db.execute("PRAGMA page_count").fetchone()
-    journal._db.execute(f"PRAGMA max_page_count = {pages + 12}")
+    ((pages,),) = journal._db.rows("PRAGMA page_count")
+    journal._db.rows(f"PRAGMA max_page_count = {pages + 12}")
     yield
-    journal._db.execute("PRAGMA max_page_count = 1000000")
+    journal._db.rows("PRAGMA max_page_count = 1000000")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -182,3 +183,85 @@ def test_a_snapshot_of_what_has_not_happened_is_refused(journal: Journal) -> Non
     with pytest.raises(InvariantBroken):
         journal.save_snapshot(4, b"four")
     assert list(journal.snapshots()) == []
+
+
+# ---------------------------------------------------------------------------- old events
+
+
+def test_events_before_the_older_snapshot_are_deleted_and_numbers_go_on(path: Path) -> None:
+    with closing(Journal.open(path)) as journal:
+        for first in range(0, 40, 4):
+            journal.append(losses(first, 4))
+        journal.save_snapshot(20, b"older")
+        journal.cut()
+        assert journal.first_kept == 1, "with one snapshot alone nothing is deleted"
+        journal.save_snapshot(30, b"newer")  # in the middle of a batch
+        journal.cut()
+        assert journal.first_kept == 21
+        kept = [seq for seq, _ in journal.events()]
+        journal.append(losses(40, 2))
+    for _ in range(2):
+        with closing(Journal.open(path)) as journal:
+            assert journal.first_kept == 21
+            assert [seq for seq, _ in journal.events()] == [*kept, 41, 42] == [*range(21, 43)]
+            assert [seq for seq, _ in journal.snapshots()] == [30, 20]
+            assert list(journal.batches(after=36)) == [(40, losses(36, 4)), (42, losses(40, 2))]
+
+
+def test_nothing_is_deleted_while_a_snapshot_is_spoilt(path: Path) -> None:
+    with closing(Journal.open(path)) as journal:
+        journal.append(losses(0, 9))
+        journal.append(losses(9, 9))
+        journal.save_snapshot(9, b"older" * 9)
+        journal.save_snapshot(18, b"newer" * 9)
+    held = path.read_bytes()
+    path.write_bytes(held.replace(b"older" * 9, b"x" * 45))
+    with closing(Journal.open(path)) as journal:
+        journal.cut()
+        assert journal.first_kept == 1
+
+
+def test_a_batch_larger_than_one_cut_is_deleted_whole(journal: Journal) -> None:
+    for first, count in ((0, 2500), (2500, 1), (2501, 1200), (3701, 10)):
+        journal.append(losses(first, count))
+    journal.save_snapshot(3701, b"older")
+    journal.save_snapshot(3711, b"newer")
+    journal.cut()
+    assert [seq for seq, _ in journal.events()] == [*range(3702, 3712)]
+
+
+def test_opening_reads_only_the_events_kept(path: Path, monkeypatch: Any) -> None:
+    read = 0
+    texts = Journal._texts
+
+    def counted(journal: Journal, after: int) -> Iterator[tuple[int, int, bytes]]:
+        nonlocal read
+        for row in texts(journal, after):
+            read += 1
+            yield row
+
+    with closing(Journal.open(path)) as journal:
+        for first in range(0, 3000, 100):
+            journal.append(losses(first, 100))
+            journal.save_snapshot(first + 100, b"state")
+            journal.cut()
+    monkeypatch.setattr(Journal, "_texts", counted)
+    with closing(Journal.open(path)):
+        assert read == 100
+
+
+def test_a_writer_appends_while_old_events_are_deleted(path: Path) -> None:
+    with closing(Journal.open(path)) as journal:
+        last = journal.append(losses(0, 5000))
+        journal.save_snapshot(last, b"older")
+        for _ in range(20):
+            last = journal.append(losses(last, 300))
+        journal.save_snapshot(last, b"newer")
+        cutting = threading.Thread(target=journal.cut)
+        cutting.start()
+        for _ in range(20):
+            last = journal.append(losses(last, 1))
+        cutting.join(60)
+        assert not cutting.is_alive()
+    with closing(Journal.open(path)) as journal:
+        assert [seq for seq, _ in journal.events()] == [*range(5001, last + 1)]

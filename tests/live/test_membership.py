@@ -12,6 +12,7 @@ import pytest
 from tests.live.test_system_parts import _engine, _report
 
 from headgate.engine import Engine
+from headgate.journal import Archive
 from headgate.live import membership as membership_module
 from headgate.live.agent import AgentReport
 from headgate.live.link import Places
@@ -39,7 +40,7 @@ class _Agent:
 class _Bed:
     """An engine with the node n0, and agents that answer as the test says."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, files: Path) -> None:
         self.engine: Engine = _engine()
         self.events: list[Event] = []
         self.there: list[Member] = []
@@ -49,6 +50,7 @@ class _Bed:
         self.membership = Membership(
             root=Path("/nowhere"), places=Places(), post=self._post, now=lambda: 9.0,
             snapshot=self.engine.snapshot, token="secret",
+            archive=Archive.open(files / "archive.db"),
         )  # fmt: skip
 
     def _start(self, member: Member, root: Path, *, token: str) -> _Agent:
@@ -68,8 +70,8 @@ class _Bed:
 
 
 @pytest.fixture
-def bed(monkeypatch: pytest.MonkeyPatch) -> _Bed:
-    return _Bed(monkeypatch)
+def bed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Bed:
+    return _Bed(monkeypatch, tmp_path)
 
 
 async def _empty() -> AgentReport:

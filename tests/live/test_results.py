@@ -15,9 +15,12 @@ import pytest
 from ray.exceptions import RayTaskError
 from tests.live.conftest import ME
 
+from headgate.api.archived import record_of
 from headgate.base.errors import WorldError
 from headgate.engine import Engine
+from headgate.journal import Archive
 from headgate.live.agent import NodeAgent
+from headgate.live.archivist import Archivist
 from headgate.live.expiry import Expiry
 from headgate.live.link import Places
 from headgate.live.ray_nodes import Member
@@ -87,7 +90,16 @@ class Bench:
         self.replicator = Replicator(
             agents=self.agents, reports=self.reports, places=self.places, **common
         )
-        self.expiry = Expiry(default_s=1000.0, **common)
+        self.archive = Archive.open(root.with_name("archive.db"))
+        self.expiry = Expiry(default_s=1000.0, archive=self.archive, **common)
+        self.forgotten: list[str] = []
+        self.archivist = Archivist(
+            archive=self.archive,
+            record_of=record_of,
+            retain_s=500.0,
+            archived=lambda jobs: self.forgotten.extend(job.id for job in jobs),
+            **common,
+        )
 
     def bring_up(self, name: str) -> None:
         agent = NodeAgent(node=name, host="127.0.0.1", root=str(self.root), token="bench")
@@ -167,6 +179,7 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path / "nodes")
     yield bench
+    bench.archive.close()
     for remote in bench.agents.values():
         remote.agent._server.close()
 
@@ -446,7 +459,11 @@ def test_expiry_follows_from_the_state_alone(bench: Bench) -> None:
     bench.at += 10.0
     assert bench.expire() == ["before"]
     again = Expiry(
-        default_s=math.inf, post=bench.post, now=lambda: bench.at, snapshot=bench.engine.snapshot
+        default_s=math.inf,
+        archive=bench.archive,
+        post=bench.post,
+        now=lambda: bench.at,
+        snapshot=bench.engine.snapshot,
     )
     bench.expiry = again
     assert bench.expire() == [], "what has expired does so once"
@@ -491,7 +508,7 @@ def test_leftovers_are_what_nothing_needs_any_more(bench: Bench) -> None:
         bench.store("n0").put(shard, [b"x"])
     agent = bench.agents["n0"].agent
     report = agent.report()
-    what = leftovers(bench.engine.snapshot(), report, ("coming",))
+    what = leftovers(bench.engine.snapshot(), report, ("coming",), {})
     assert what.jobs == ("gone",)
     assert what.scratch == ("gone", "kept")
     assert what.shards == ("d:00002", "half:00000")
@@ -502,14 +519,14 @@ def test_leftovers_are_what_nothing_needs_any_more(bench: Bench) -> None:
     assert [d for d in directories if d.startswith(("logs", "runs"))] == [
         "logs/kept", "logs/runs", "logs/unknown", "runs/runs", "runs/unknown",
     ]  # fmt: skip
-    assert not leftovers(bench.engine.snapshot(), agent.report(), ("coming",))
+    assert not leftovers(bench.engine.snapshot(), agent.report(), ("coming",), {})
 
 
 def test_shard_put_again_after_the_report_is_not_removed(bench: Bench) -> None:
     agent = bench.agents["n0"].agent
     agent._store.put("d:00000", [b"old"])
     report = agent.report()
-    what = leftovers(bench.engine.snapshot(), report, ())
+    what = leftovers(bench.engine.snapshot(), report, (), {})
     agent._store.put("d:00000", [b"new"])  # a put of the same name has begun
     agent.remove(what, report.at_ns)
     assert agent._store.path("d:00000").read_bytes() == b"new"

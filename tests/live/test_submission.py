@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -24,9 +25,10 @@ from tests.api.silly import checked, requests
 
 from headgate.api.address import socket_path
 from headgate.api.app import make_app
+from headgate.api.archived import record_of
 from headgate.api.server import Server, listen
 from headgate.app import POLICIES
-from headgate.base.errors import HeadgateError, SpecError
+from headgate.base.errors import HeadgateError, SpecError, WorldError
 from headgate.foresight.outlook import choose
 from headgate.live.claims import Claims
 from headgate.live.controller import Controller
@@ -34,6 +36,7 @@ from headgate.live.reader import JobReader
 from headgate.live.store import StoredShard
 from headgate.model import Dataset, Shard
 from headgate.protocol import DatasetAdded, JobCancelled
+from headgate.state.life import ENDED
 
 JOB = "{name: work, run: 'true'}"
 READS = "{name: work, data: {d: {from: ints}}, tasks: {for_each: d, run: 'cat {shard}'}}"
@@ -44,8 +47,9 @@ ME, OTHER = "daemon", "nobody"  # users that every Debian has
 def running(state: Path) -> Iterator[Controller]:
     """A controller whose engine runs; nothing of it speaks with Ray."""
     controller = Controller(
-        state=state, policies=partial(choose, POLICIES, "fifo", {}), seed=0, queues=(), facts={}
-    )
+        state=state, policies=partial(choose, POLICIES, "fifo", {}), seed=0, queues=(), facts={},
+        record_of=record_of,
+    )  # fmt: skip
     controller.world.job_over = lambda job: None  # type: ignore[method-assign]  # it asks Ray
     controller._thread.start()
     controller._set_queues(controller.snapshot())
@@ -437,3 +441,68 @@ def test_put_that_is_abandoned_twice_is_abandoned_once(controller: Controller) -
         controller.abandon_dataset("ints", user=ME)
         controller.abandon_dataset("ints", user=ME)
     assert controller.membership.being_put() == ()
+
+
+# --- archived jobs --------------------------------------------------------------------------------
+
+
+def archive_all(controller: Controller) -> None:
+    """End all jobs and archive them, as if they had ended long ago."""
+    view = controller.snapshot()
+    for row in range(len(view.jobs.state)):
+        if view.jobs.state[row] not in ENDED:
+            controller.cancel(view.job(row).id, user="root")
+    controller._archivist._now = lambda: controller.now() + 1e6
+    while asyncio.run(controller._archivist.look()):
+        pass
+
+
+def test_key_of_an_archived_job_is_known_and_numbers_are_not_used_again(tmp_path: Path) -> None:
+    with running(tmp_path) as controller:
+        with pytest.raises(SpecError):
+            controller.submit("{name: work, run: 'true', queue: no}", user=ME, key="bad")
+        jobs = [controller.submit(JOB, user=ME, key=key) for key in ("k", "l", None)]
+        assert jobs == ["work-1", "work-2", "work-3"]
+        archive_all(controller)
+        assert controller.submit(JOB, user=ME, key="k") == "work-1"
+        assert not controller._submissions._known, "keys of archived jobs are the archive's"
+        assert controller.submit(JOB, user=OTHER, key="k") == "work-4"
+        archive_all(controller)
+    with running(tmp_path) as controller:
+        assert controller.submit(JOB, user=ME, key="l") == "work-2"
+        assert controller.submit(JOB, user=ME, key=None) == "work-5"
+
+
+def test_numbers_of_archived_jobs_stay_taken_without_their_journal(tmp_path: Path) -> None:
+    with running(tmp_path) as controller:
+        controller.submit(JOB, user=ME, key="k")
+        controller.submit(JOB, user=ME, key=None)
+        archive_all(controller)
+    for file in tmp_path.glob("journal.db*"):
+        file.unlink()
+    with running(tmp_path) as controller:
+        assert controller.submit(JOB, user=ME, key=None) == "work-3"
+        assert controller.submit(JOB, user=ME, key="k") == "work-1"
+        assert controller.snapshot().jobs.number[0] == 3
+
+
+def test_archived_job_is_not_cancelled_and_says_so(controller: Controller) -> None:
+    job = controller.submit(JOB, user=ME, key=None)
+    archive_all(controller)
+    assert code_of(lambda: controller.cancel(job, user=ME)) == "already_ended"
+    assert code_of(lambda: controller.cancel(job, user=OTHER)) == "forbidden"
+    assert code_of(lambda: controller.cancel("work-9", user=ME)) == "not_found"
+
+
+def test_damaged_archive_is_refused_at_the_start_and_the_journal_is_let_go(tmp_path: Path) -> None:
+    with running(tmp_path) as controller:
+        controller.submit(JOB, user=ME, key=None)
+    archive = tmp_path / "archive.db"
+    held = archive.read_bytes()
+    archive.write_bytes(b"no archive" * 100)
+    with pytest.raises(WorldError) as refused, running(tmp_path):
+        pass
+    assert refused.value.code == "archive_damaged"
+    archive.write_bytes(held)
+    with running(tmp_path) as controller:
+        assert controller.snapshot().job(0).id == "work-1"

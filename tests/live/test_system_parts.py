@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import pytest
 
 from headgate.base.errors import SpecError, WorldError
 from headgate.engine import Engine
+from headgate.journal import Archive, decode_snapshot
 from headgate.live import datasets, durable
 from headgate.live.agent import AgentReport, Leftovers
 from headgate.live.datasets import Puts
@@ -26,13 +30,16 @@ from headgate.live.probe import NodeReport
 from headgate.live.ray_nodes import Member
 from headgate.live.store import StoredShard
 from headgate.live.world import LiveWorld
+from headgate.machine import machine
 from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.flow import FlowSharing
 from headgate.protocol import (
+    Command,
     DatasetAdded,
     Decide,
     Event,
     JobCancelled,
+    JobsArchived,
     JobSubmitted,
     LaunchTask,
     NodeJoined,
@@ -46,6 +53,7 @@ from headgate.protocol import (
     TaskFinished,
     TaskStarted,
 )
+from headgate.state import Snapshot, check
 from headgate.testing.digest import digest
 
 PART = Shard(id="d:00000", size_bytes=4)
@@ -76,6 +84,7 @@ def _engine() -> Engine:
 
 def _membership(
     engine: Engine,
+    files: Path,
     post: Callable[[Sequence[Event]], Future[None]] = lambda events: Future(),
     *,
     separate_users: bool = False,
@@ -87,6 +96,7 @@ def _membership(
         now=lambda: 9.0,
         snapshot=engine.snapshot,
         token="",
+        archive=Archive.open(files / "archive.db"),
         separate_users=separate_users,
     )
 
@@ -114,7 +124,10 @@ def _report(*held: tuple[str, int]) -> AgentReport:
 
 @pytest.mark.parametrize("separate_users", [True, False])
 def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, separate_users: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    separate_users: bool,
 ) -> None:
     posted: list[Event] = []
 
@@ -127,7 +140,7 @@ def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
     async def report(name: str, agent: object) -> AgentReport:
         return replace(_report(), uid=1000)
 
-    membership = _membership(_engine(), post=post, separate_users=separate_users)
+    membership = _membership(_engine(), tmp_path, post=post, separate_users=separate_users)
     monkeypatch.setattr("headgate.live.membership.start_agent", lambda *_, **__: None)
     monkeypatch.setattr(membership, "_report", report)
     member = Member(
@@ -138,21 +151,23 @@ def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
     assert ("--shared-account" in caplog.text) is separate_users
 
 
-def test_what_came_after_the_question_is_not_missed_from_the_answer() -> None:
+def test_what_came_after_the_question_is_not_missed_from_the_answer(tmp_path: Path) -> None:
     engine = _engine()
     before = _kept(engine.snapshot())
     report = _report(("j/0", 7), ("j/1", 7), ("d:00000", 4))
     engine.handle(ReplicaAdded(at=5, shard=Shard(id="d:00001", size_bytes=1), node="n0"))
-    membership = _membership(engine)
+    membership = _membership(engine, tmp_path)
     assert membership._missed(report, before) == []
     (lost,) = membership._missed(report, _kept(engine.snapshot()))
     assert lost == ReplicaLost(at=9.0, shard="d:00001", node="n0")
 
 
-def test_a_node_that_returns_brings_its_shards_and_results_but_nothing_stale() -> None:
+def test_a_node_that_returns_brings_its_shards_and_results_but_nothing_stale(
+    tmp_path: Path,
+) -> None:
     engine = _engine()
     engine.handle(NodeLost(at=5, node="n0"))
-    membership = _membership(engine)
+    membership = _membership(engine, tmp_path)
     report = _report(
         ("d:00000", 4),
         ("d:00001", 4),  # of no dataset
@@ -178,8 +193,8 @@ class _Agent:
         self.removed += what.shards
 
 
-def test_a_sweep_spares_what_is_known_and_what_is_on_its_way() -> None:
-    membership = _membership(_engine())
+def test_a_sweep_spares_what_is_known_and_what_is_on_its_way(tmp_path: Path) -> None:
+    membership = _membership(_engine(), tmp_path)
     membership.being_put = lambda: ("coming",)
     agent = membership.agents["n0"] = _Agent()
     held = ("d:00000", "coming:00003", "gone:00000", "d:00009", "j/0", ".probe")
@@ -193,10 +208,11 @@ def test_a_sweep_spares_what_is_known_and_what_is_on_its_way() -> None:
 
 
 def test_put_whose_client_died_is_given_up_but_not_one_that_is_at_work(
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine()
-    puts = Puts(membership := _membership(engine), token="")
+    puts = Puts(membership := _membership(engine, tmp_path), token="")
     with puts._moving("d", 0, "ada", engine.snapshot):
         assert membership.being_put() == ("d",)
         monkeypatch.setattr(datasets, "_IDLE_S", 0.0)
@@ -286,14 +302,73 @@ def test_a_snapshot_only_saves_replaying(
     assert again.engine.outstanding() == [Decide(seen=25)]
     again.close()
 
-    def unreadable(_: bytes) -> None:
-        raise ValueError("of another schema")
+    def unreadable(latest: int) -> Callable[[bytes], Snapshot]:
+        count = itertools.count(1)
 
-    monkeypatch.setattr(durable, "decode_snapshot", unreadable)
+        def decode(data: bytes) -> Snapshot:
+            if next(count) <= latest:
+                raise ValueError("of another schema")
+            return decode_snapshot(data)
+
+        return decode
+
+    monkeypatch.setattr(durable, "decode_snapshot", unreadable(1))
     other = DurableEngine(path)
-    assert (other.replayed_events, digest(other.engine.state)) == (25, right)
+    assert (other.replayed_events, digest(other.engine.state)) == (15, right)
     assert "after event 20 is passed over: of another schema" in caplog.text
     other.close()
+
+
+def test_state_without_archived_jobs_comes_back_from_a_journal_without_old_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(machine, "COMPACT_ROWS", 4)
+    inbox, path = Inbox(), tmp_path / "journal.db"
+    kept = DurableEngine(path)
+
+    def happens(*events: Event) -> list[Command]:
+        commands = kept.engine.handle(*events, record=lambda batch: kept.record(inbox, batch))
+        check(kept.engine.state)
+        kept.keep()
+        assert kept._saving is None or kept._saving.result(10) is None
+        return commands
+
+    happens(QueueChanged(at=0.0, queue=Queue(name="default")))
+    for number in range(30):
+        (decide,) = happens(JobSubmitted(at=float(number), job=_job(f"j{number}")))
+        assert isinstance(decide, Decide)
+        happens(JobCancelled(at=float(number), job=f"j{number}", by="u"))
+        happens(JobsArchived(at=float(number), jobs=(f"j{number}",)))
+        happens(PlanReady(at=float(number), seen=decide.seen, plan=Plan()))
+    state = kept.engine.state
+    assert len(state.names.jobs) < 5, "archived jobs have left the tables"
+    right = digest(state)
+    kept.close()
+    again = DurableEngine(path)
+    assert again.journal.first_kept > 80
+    assert digest(again.engine.state) == right
+    assert again.engine.state.next_job == 31
+    again.close()
+
+
+def test_journal_without_a_readable_snapshot_is_refused_once_old_events_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)
+    inbox, path = Inbox(), tmp_path / "journal.db"
+    kept = DurableEngine(path)
+    for event in _submissions(24):
+        kept.engine.handle(*kept.record(inbox, (event,)))
+        kept.keep()
+        assert kept._saving is None or kept._saving.result(10) is None
+    kept.close()
+    with closing(sqlite3.connect(path)) as editor, editor:
+        editor.execute("UPDATE snapshots SET checksum = x'00'")
+    for _ in range(2):  # the refused journal is let go
+        with pytest.raises(WorldError, match="events 1 to 10 were deleted") as refused:
+            DurableEngine(path)
+        assert refused.value.code == "journal_damaged"
 
 
 def test_a_snapshot_that_cannot_be_saved_costs_nothing_but_replaying(
@@ -324,7 +399,7 @@ def test_a_missing_end_of_the_journal_is_reported_and_its_numbers_are_skipped(
     kept = DurableEngine(path)
     events = _submissions(3)
     kept.engine.handle(*kept.record(inbox, tuple(events)))
-    kept.journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    kept.journal._db.rows("PRAGMA wal_checkpoint(TRUNCATE)")
     for number in range(7):
         kept.engine.handle(*kept.record(inbox, (JobSubmitted(at=9.0, job=_job(f"x{number}")),)))
     crashed = tmp_path / "crashed"

@@ -197,7 +197,7 @@ def test_nothing_that_headgate_keeps_is_open_to_the_group(headgate: Headgate) ->
             if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
                 opened.append(file.name)
     assert opened == ["headgate.sock"]
-    for file in ("ray-token", "shard-token", "journal.db", "config.json", "ray.json"):
+    for file in ("ray-token", "shard-token", "journal.db", "archive.db", "config.json", "ray.json"):
         assert stat.S_IMODE((headgate.state / file).stat().st_mode) == 0o600
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from headgate.live.supervise import Backoff
 from headgate.live.world import LiveWorld
 from headgate.model import RunId
 from headgate.policies.flow import FlowSharing
-from headgate.protocol import StopTask
+from headgate.protocol import LaunchTask, StopTask
 
 WAIT_S = 30.0
 
@@ -34,6 +35,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveWorld]:
     world.close()
 
 
+RUN = RunId("j", 0, 1)
+
+
 def test_command_that_fails_to_be_handed_over_is_repeated(
     world: LiveWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -48,10 +52,26 @@ def test_command_that_fails_to_be_handed_over_is_repeated(
         done.set()
 
     monkeypatch.setattr(JobLink, "stop", stop)
-    world.submit([StopTask(run=RunId("j", 0, 1), node="n0")], Engine().snapshot)
+    launch = LaunchTask(run=RUN, node="n0", gpus=(), reads=())
+    world.submit([launch, StopTask(run=RUN, node="n0")], Engine().snapshot)
     assert done.wait(WAIT_S)
-    assert attempts == [RunId("j", 0, 1)] * 3
+    assert attempts == [RUN] * 3
     assert "KeyError" in caplog.text
+
+
+def test_stop_of_a_run_whose_job_has_ended_starts_no_master(
+    world: LiveWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.live.world.end_job", lambda job: None)
+    launch = LaunchTask(run=RUN, node="n0", gpus=(), reads=())
+    world.submit([launch], Engine().snapshot)
+    world.job_over("j")
+    world.submit([StopTask(run=RUN, node="n0")], Engine().snapshot)
+
+    async def links() -> list[str]:
+        return list(world._links)
+
+    assert asyncio.run_coroutine_threadsafe(links(), world._loop).result(WAIT_S) == []
 
 
 DYING = """

@@ -2,7 +2,7 @@
 
 Errors are `HeadgateError`s with a stable code: `not_found`, `forbidden`, `already_ended`, `exists`,
 `rejected` (the policy cannot place it), `infeasible` (no node could ever hold it), `bad_spec`,
-`journal_full`, `disk_full`, `unreachable`.
+`archive_full`, `journal_full`, `disk_full`, `unreachable`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from headgate.journal import Archive
 from headgate.model import Dataset, Job, LogPiece
 from headgate.planning.certified import Certified
 from headgate.ports import Policy
@@ -25,6 +26,11 @@ class Controller(Protocol):
 
     def info(self) -> Mapping[str, Any]:
         """Return JSON-able facts: policy, seed, pid, since, ray_address, state directory."""
+        ...
+
+    @property
+    def archive(self) -> Archive:
+        """The jobs that the state does not know any more."""
         ...
 
     def snapshot(self) -> Snapshot:

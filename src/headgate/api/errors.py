@@ -28,6 +28,7 @@ _STATUS = {
     "internal": 500,
     "world": 502,
     "unreachable": 503,
+    "archive_full": 507,
     "journal_full": 507,
     "disk_full": 507,
 }

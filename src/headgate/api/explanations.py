@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from headgate.api import archived
 from headgate.api.answers import ShownJSON
 from headgate.api.deps import Held, Ordinal, User, Waits, in_lane
 from headgate.api.views import explanation_view, reason_view, without_message
@@ -28,12 +29,17 @@ async def explanation(
 
     def answer() -> ShownJSON:
         snapshot, now = controller.snapshot(), controller.now()
-        row = job_row(snapshot, job)
-        named = None if task is None else task_row(snapshot, row, task)
-        found = why(snapshot, controller.policy(None), row, named, now)
-        view = {**_why_view(found), "version": snapshot.version, "now": now}
-        readable = controller.may_read(snapshot.job(row), user)
-        return ShownJSON(view if readable else without_message(view))
+        past = archived.archived_job(controller, snapshot, job)
+        if past is not None:
+            named = None if task is None else controller.archive.task(past, task)
+            spec, view = past.job, archived.explanation_view(past, named)
+        else:
+            row = job_row(snapshot, job)
+            named_row = None if task is None else task_row(snapshot, row, task)
+            found = why(snapshot, controller.policy(None), row, named_row, now)
+            spec, view = snapshot.job(row), {**_why_view(found), "archived": False}
+        view = {**view, "version": snapshot.version, "now": now}
+        return ShownJSON(view if controller.may_read(spec, user) else without_message(view))
 
     return await in_lane(waits.thinking, answer)
 

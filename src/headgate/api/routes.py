@@ -8,11 +8,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from headgate.api import views
+from headgate.api import archived, views
 from headgate.api.answers import ShownJSON
 from headgate.api.bodies import text_of
 from headgate.api.deps import VERSION, Held, Ordinal, User, Waits, in_lane, need_readable
 from headgate.base.errors import Problem, SpecError, nearest
+from headgate.journal import ArchivedJob
+from headgate.model import Job, LogPiece
 from headgate.state import JobState, Snapshot
 from headgate.state.lookup import job_row, task_row
 
@@ -56,24 +58,30 @@ def jobs(
     state: str | None = None,
     user: str | None = None,
     queue: str | None = None,
+    all_jobs: Annotated[bool, Query(alias="all", description="archived jobs, too")] = False,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> ShownJSON:
     """List jobs, newest first."""
     snapshot, now = controller.snapshot(), controller.now()
+    wanted, before = _job_state(state), _number(cursor, snapshot.next_job)
+    most = limit + 1
     rows = views.matching_jobs(
-        snapshot,
-        state=_job_state(state),
-        user=user,
-        queue=queue,
-        before=_row(cursor, len(snapshot.jobs.state)),
-        limit=limit + 1,
+        snapshot, state=wanted, user=user, queue=queue, before=before, limit=most
     )
-    page = rows[:limit]
+    numbers = snapshot.jobs.number.array()[rows].tolist()
+    found: dict[int, int | ArchivedJob] = dict(zip(numbers, rows, strict=True))
+    if all_jobs:
+        name = None if wanted is None else wanted.name.lower()
+        for job in controller.archive.page(
+            state=name, user=user, queue=queue, before=before, limit=most
+        ):
+            found.setdefault(job.number, job)  # one that is in both is as the state has it
+    page = sorted(found, reverse=True)[:limit]
     return ShownJSON(
         {
-            "jobs": _job_views(controller, shown, snapshot, page, now, caller),
-            "next": str(page[-1]) if len(rows) > limit else None,
+            "jobs": _job_views(controller, shown, snapshot, [found[n] for n in page], now, caller),
+            "next": str(page[-1]) if len(found) > limit else None,
         }
     )
 
@@ -101,37 +109,54 @@ async def submit(
 @router.get("/jobs/{job}")
 def one_job(job: str, controller: Held, shown: Shown, user: User) -> ShownJSON:
     """Return one job."""
-    snapshot = controller.snapshot()
-    row, now = job_row(snapshot, job), controller.now()
+    snapshot, now = controller.snapshot(), controller.now()
+    past = archived.archived_job(controller, snapshot, job)
     keep_s = controller.info().get("keep_results_s")
+    if past is not None:
+        view = archived.full_view(past, now, default_keep_s=keep_s)
+        return ShownJSON(_readable(controller, past.job, view, user))
+    row = job_row(snapshot, job)
     kept = views.results_view(snapshot, row, now, default_keep_s=keep_s)
     (view,) = _job_views(controller, shown, snapshot, [row], now, user)
     return ShownJSON({**view, "results": kept})
 
 
 def _job_views(
-    controller: Held, shown: Shown, snapshot: Snapshot, rows: Sequence[int], now: float, user: str
+    controller: Held,
+    shown: Shown,
+    snapshot: Snapshot,
+    jobs: Sequence[int | ArchivedJob],
+    now: float,
+    user: str,
 ) -> list[Body]:
-    """Return jobs as a user may see them."""
+    """Return jobs, rows of the state or archived ones, as a user may see them."""
+    hot = iter(shown.of(snapshot, [job for job in jobs if isinstance(job, int)], now))
     return [
-        view if controller.may_read(snapshot.job(row), user) else views.without_message(view)
-        for row, view in zip(rows, shown.of(snapshot, rows, now), strict=True)
+        _readable(controller, snapshot.job(job), next(hot), user)
+        if isinstance(job, int)
+        else _readable(controller, job.job, archived.list_view(job, now), user)
+        for job in jobs
     ]
+
+
+def _readable(controller: Held, job: Job, view: Body, user: str) -> Body:
+    return view if controller.may_read(job, user) else views.without_message(view)
 
 
 @router.get("/jobs/{job}/tasks")
 def tasks(job: str, controller: Held, cursor: Cursor = None, limit: Limit = 1000) -> ShownJSON:
     """List the tasks of a job by their ordinals."""
     snapshot = controller.snapshot()
-    rows = snapshot.tasks_of(job_row(snapshot, job))
-    start = _row(cursor, len(rows)) or 0
-    page = rows[start : start + limit]
-    return ShownJSON(
-        {
-            "tasks": [views.task_view(snapshot, row) for row in page],
-            "next": str(start + limit) if start + limit < len(rows) else None,
-        }
-    )
+    past = archived.archived_job(controller, snapshot, job)
+    rows = range(0) if past is not None else snapshot.tasks_of(job_row(snapshot, job))
+    count = len(rows) if past is None else past.task_count
+    start = _number(cursor, count) or 0
+    if past is not None:
+        page = [task.view for task in controller.archive.tasks(past, start, limit)]
+    else:
+        page = [views.task_view(snapshot, row) for row in rows[start : start + limit]]
+    after = str(start + limit) if start + limit < count else None
+    return ShownJSON({"tasks": page, "next": after})
 
 
 @router.delete("/jobs/{job}")
@@ -140,8 +165,8 @@ async def cancel(
 ) -> Body:
     """Cancel a job."""
     snapshot = controller.snapshot()
-    row = job_row(snapshot, job)
     await in_lane(waits.journal, controller.cancel, job, user=user, dry_run=dry_run)
+    row = job_row(snapshot, job)  # it had not ended
     return {"id": job, "was": JobState(snapshot.jobs.state[row]).name.lower(), "dry_run": dry_run}
 
 
@@ -158,13 +183,21 @@ async def logs(
     offset: Annotated[int, Query(ge=0, le=_MOST_BYTES, description="in bytes")] = 0,
 ) -> Body:
     """Return what a run has written from an offset on."""
-    snapshot = controller.snapshot()
-    row = job_row(snapshot, job)
-    need_readable(controller, snapshot.job(row), user)
-    task_row(snapshot, row, task)
-    views.need_kept(snapshot, row)
-    read = controller.log
-    piece = await in_lane(waits.nodes, read, job, task, attempt=attempt, offset=offset)
+
+    def read() -> LogPiece:
+        snapshot = controller.snapshot()
+        past = archived.archived_job(controller, snapshot, job)
+        if past is not None:
+            need_readable(controller, past.job, user)
+            archived.need_kept(past)
+        else:
+            row = job_row(snapshot, job)
+            need_readable(controller, snapshot.job(row), user)
+            task_row(snapshot, row, task)
+            views.need_kept(snapshot, row)
+        return controller.log(job, task, attempt=attempt, offset=offset)
+
+    piece = await in_lane(waits.nodes, read)
     return {"text": piece.text, "next_offset": piece.next_offset, "ended": piece.ended}
 
 
@@ -176,9 +209,14 @@ async def result(
 
     def begun() -> Iterator[bytes]:
         snapshot = controller.snapshot()
-        row = job_row(snapshot, job)
-        need_readable(controller, snapshot.job(row), user)
-        views.need_result(snapshot, row, task)
+        past = archived.archived_job(controller, snapshot, job)
+        if past is not None:
+            need_readable(controller, past.job, user)
+            archived.need_result(controller, past, task)
+        else:
+            row = job_row(snapshot, job)
+            need_readable(controller, snapshot.job(row), user)
+            views.need_result(snapshot, row, task)
         pieces = controller.result(job, task)
         return _chain(next(pieces, b""), pieces)  # what can go wrong now, does before the answer
 
@@ -226,8 +264,8 @@ def _job_state(name: str | None) -> JobState | None:
     return known[name]
 
 
-def _row(cursor: str | None, count: int) -> int | None:
-    """Return the row, of so many that there are, that a cursor names."""
+def _number(cursor: str | None, count: int) -> int | None:
+    """Return the number, less than `count`, that a cursor is; None without one."""
     if cursor is None:
         return None
     digits = cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS

@@ -34,9 +34,8 @@ def matching_jobs(
     before: int | None,
     limit: int,
 ) -> list[int]:
-    """Return the rows of jobs that match, newest first, older than row `before`; O(jobs)."""
-    count = len(snapshot.jobs.state)
-    match = np.ones(count, bool)
+    """Return the rows of jobs that match, newest first, of numbers below `before`; O(jobs)."""
+    match = snapshot.jobs.archived.array() == 0
     if state is not None:
         match &= snapshot.jobs.state.array() == state
     for name, column, rows in (
@@ -45,7 +44,9 @@ def matching_jobs(
     ):
         if name is not None:
             match &= column.array() == rows.get(name, -1)
-    found = np.flatnonzero(match[: count if before is None else before])
+    if before is not None:  # numbers ascend with rows
+        match = match[: np.searchsorted(snapshot.jobs.number.array(), before)]
+    found = np.flatnonzero(match)
     rows_found: list[int] = found[::-1][:limit].tolist()
     return rows_found
 
@@ -68,11 +69,11 @@ class JobViews:
         views = kept[1]
         new = [row for row in rows if row not in views]
         grounds = Grounds(snapshot, new)
-        views.update((row, _job_view(snapshot, row, now, grounds)) for row in new)
-        return [_as_of(views[row], now) for row in rows]
+        views.update((row, job_view(snapshot, row, now, grounds)) for row in new)
+        return [as_of(views[row], now) for row in rows]
 
 
-def _as_of(view: View, now: float) -> View:
+def as_of(view: View, now: float) -> View:
     """Return a job's view with the times that go on."""
     started_at, ended_at = view["started_at"], view["ended_at"]
     return {
@@ -82,7 +83,8 @@ def _as_of(view: View, now: float) -> View:
     }
 
 
-def _job_view(snapshot: Snapshot, row: int, now: float, grounds: Grounds) -> View:
+def job_view(snapshot: Snapshot, row: int, now: float, grounds: Grounds) -> View:
+    """Return a job as of a version; the times that go on are added by `as_of`."""
     job, jobs = snapshot.job(row), snapshot.jobs
     told = explain(snapshot, row, now, grounds=grounds)
     return {
@@ -111,6 +113,7 @@ def _job_view(snapshot: Snapshot, row: int, now: float, grounds: Grounds) -> Vie
         "reason": None if told.reason is None else str(told.reason),
         "message": told.message,
         "public": job.public,
+        "archived": False,
     }
 
 
@@ -126,19 +129,30 @@ def results_view(snapshot: Snapshot, row: int, now: float, *, default_keep_s: fl
     `keep_s` is null for ever, `default_keep_s` holds for a job that does not say.
     """
     job, jobs = snapshot.job(row), snapshot.jobs
-    keep_s = default_keep_s if job.keep_s is None else job.keep_s
-    keep_s = None if keep_s is None or math.isinf(keep_s) else keep_s
     ended_at, expired_at = _time(jobs.ended_at[row]), _time(jobs.expired_at[row])
+    keep_s = default_keep_s if job.keep_s is None else job.keep_s
+    return {**copies_view(snapshot, row), **expiry_view(keep_s, ended_at, expired_at, now)}
+
+
+def expiry_view(
+    keep_s: float | None, ended_at: float | None, expired_at: float | None, now: float
+) -> View:
+    """Return how long the results of a job are kept: `keep_s` after its end, None for ever."""
+    keep_s = None if keep_s is None or math.isinf(keep_s) else keep_s
     expires_at = None if keep_s is None or ended_at is None else ended_at + keep_s
     ahead = expires_at is not None and expired_at is None
-    view: View = {
-        "replicas": job.result_replicas,
-        "path": job.results_path or None,
+    return {
         "keep_s": keep_s,
         "expires_at": expires_at,
         "expires_in_s": _between(now, [expires_at]) if ahead else None,
         "expired_at": expired_at,
     }
+
+
+def copies_view(snapshot: Snapshot, row: int) -> View:
+    """Return where a job's results are wanted, and where they are; costs as of `results_view`."""
+    job = snapshot.job(row)
+    view: View = {"replicas": job.result_replicas, "path": job.results_path or None}
     if job.result_replicas > 1 or job.results_path:
         shards = list(_result_rows(snapshot, row))
         view["copies"] = min((len(snapshot.replicas(s)) for s in shards), default=None)
@@ -161,14 +175,17 @@ def _result_rows(snapshot: Snapshot, job: int) -> Iterator[int]:
 def need_kept(snapshot: Snapshot, job: int) -> None:
     """Raise SpecError `expired` for a job of which nothing is kept any longer."""
     expired_at = snapshot.jobs.expired_at[job]
-    if math.isnan(expired_at):
-        return
-    name = snapshot.job(job).id
-    kept = format_seconds(expired_at - snapshot.jobs.ended_at[job])
+    if not math.isnan(expired_at):
+        raise expired(snapshot.job(job).id, snapshot.jobs.ended_at[job], expired_at)
+
+
+def expired(name: str, ended_at: float, expired_at: float) -> SpecError:
+    """Return the error that nothing of a job is kept any longer."""
+    kept = format_seconds(expired_at - ended_at)
     when = f"on {format_time(expired_at)}, {kept} after its end"
     text = f"the results and logs of job {name} expired {when}"
     hint = "submit it again, with 'keep' in the job file to keep them longer"
-    raise SpecError([Problem(path=name, problem=text, hint=hint)], code="expired")
+    return SpecError([Problem(path=name, problem=text, hint=hint)], code="expired")
 
 
 def task_view(snapshot: Snapshot, row: int) -> View:
@@ -316,8 +333,9 @@ def _holders(snapshot: Snapshot, shard: str) -> tuple[int, ...]:
 
 
 def counts_view(snapshot: Snapshot) -> View:
-    """Return what an event says: the version; how many jobs, tasks, GPUs, nodes."""
-    states = np.bincount(snapshot.jobs.state.array(), minlength=len(JobState))
+    """Return what an event says: the version; how many jobs (not archived), tasks, GPUs, nodes."""
+    here = snapshot.jobs.archived.array() == 0
+    states = np.bincount(snapshot.jobs.state.array()[here], minlength=len(JobState))
     jobs = {s.name.lower(): int(states[s]) for s in JobState if states[s]}
     alive = snapshot.live_nodes()
     total = sum(snapshot.nodes.gpu_count[n] for n in alive)
@@ -341,14 +359,18 @@ def need_result(snapshot: Snapshot, job: int, ordinal: int | None) -> None:
         done = task is TaskState.FINISHED
     else:
         done = state is JobState.FINISHED
-    if done:
-        return
-    name = snapshot.job(job).id
+    if not done:
+        message = snapshot.jobs.message[job]
+        raise no_result(snapshot.job(job).id, ordinal, state, message)
+
+
+def no_result(name: str, ordinal: int | None, state: JobState, message: str | None) -> SpecError:
+    """Return the error that a job in some state (or its task) has no result."""
     what = f"job {name}" if ordinal is None else f"task {ordinal} of job {name}"
     code = state.name.lower() if state in ENDED and state != JobState.FINISHED else "not_finished"
     text = f"{what} has no result: the job is {state.name.lower()}"
-    hint = snapshot.jobs.message[job] or ("" if state in ENDED else f"headgate why {name}")
-    raise SpecError([Problem(path=name, problem=text, hint=hint)], code=code)
+    hint = message or ("" if state in ENDED else f"headgate why {name}")
+    return SpecError([Problem(path=name, problem=text, hint=hint)], code=code)
 
 
 def _time(seconds: float) -> float | None:

@@ -47,14 +47,15 @@ def bring_up(
     token_file: Path | None = None,
     probe_period_s: float | None = None,
     keep_results_s: float | None = None,
+    retain_s: float | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
 
     Nodes are 8 with 2 GPUs in 2 racks unless given. `policy` is text for `read_policy`. `say` gets
-    lines about what is going on. On a failure nothing that was started stays. A configuration that
-    is still in `state` is that of a Headgate that was not taken down: it stays in force, but for
-    what is given here. Raise SpecError `not_in_force` for what does not hold for what runs already.
+    lines about what is going on. On a failure nothing that was started stays. A configuration still
+    in `state` (it was not taken down) stays in force, but for what is given here. Raise SpecError
+    `not_in_force` for what does not hold for what runs already.
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
@@ -63,22 +64,21 @@ def bring_up(
 
     socket_path(state)
     chosen, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
-    sizes = {"nodes": nodes, "gpus": gpus, "racks": racks, "gpu_memory": gpu_memory_bytes}
-    shape = {key: value for key, value in sizes.items() if value is not None}
+    shape = _given(nodes=nodes, gpus=gpus, racks=racks, gpu_memory=gpu_memory_bytes)
     joining.check(address, token_file, shape)
     planned = _planned(**shape)
-    options: dict[str, Any] = {
-        "ray_address": address,
-        "policy": chosen,
-        "parameters": parameters,
-        "seed": seed,
-        "queues": queues,
-        "group": group,
-        "shared_account": shared_account or None,
-        "probe_period_s": probe_period_s,
-        "keep_results_s": keep_results_s,
-    }
-    given = {key: value for key, value in options.items() if value is not None}
+    given = _given(
+        ray_address=address,
+        policy=chosen,
+        parameters=parameters,
+        seed=seed,
+        queues=queues,
+        group=group,
+        shared_account=shared_account or None,
+        probe_period_s=probe_period_s,
+        keep_results_s=keep_results_s,
+        retain_s=retain_s,
+    )
     members = _members(state, given)
     with private_files():
         _make_directory(state, members)
@@ -91,6 +91,10 @@ def bring_up(
                 facts = _start(state, planned, given, say)
             in_force.check(state, given, shape)
             return facts
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}
 
 
 def take_down(state: Path, *, say: Say = lambda _: None) -> None:

@@ -132,9 +132,15 @@ def jobs(
     ] = None,
     user: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
     queue: Annotated[str | None, typer.Option(help="Only jobs of this queue.")] = None,
+    all_jobs: Annotated[
+        bool, typer.Option("--all", help="List jobs that ended long ago, too.")
+    ] = False,
     limit: Annotated[
         int, typer.Option(min=1, max=1000, help="At most so many, newest first.")
     ] = 50,
+    cursor: Annotated[
+        str | None, typer.Option(help="Go on after a page that ended with this.")
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show every change, until Ctrl-C.")
     ] = False,
@@ -143,7 +149,8 @@ def jobs(
 ) -> None:
     """List jobs, newest first."""
     settings = settle(state, fmt)
-    query = {"state": status, "user": user, "queue": queue, "limit": limit}
+    query = {"state": status, "user": user, "queue": queue, "limit": limit, "cursor": cursor}
+    query |= {"all": all_jobs or None}
     with settings.client() as client:
         page = client.jobs(**query)
         if watch:
@@ -154,13 +161,13 @@ def jobs(
             output.print_table(_HEADINGS, map(_job_cells, page["jobs"]))
             if not page["jobs"]:
                 _note_unknown(client, user, queue)
-            if page["next"]:
-                output.say_aside(f"there are more than {limit}; see --limit")
+            if next_ := page["next"]:
+                output.say_aside(f"there are more than {limit}; see --limit or --cursor {next_}")
 
 
 def _note_unknown(client: Client, user: str | None, queue: str | None) -> None:
     """Say when nothing is listed because a name may be wrong."""
-    if user is not None and not client.jobs(user=user, limit=1)["jobs"]:
+    if user is not None and not client.jobs(user=user, limit=1, all=True)["jobs"]:
         output.say_aside(f"no job of a user '{user}' is known")
     if queue is not None:
         known = [held["name"] for held in client.queues()]
@@ -229,7 +236,7 @@ def get(
         ("job", f"{view['id']} ({view['name']})"),
         ("user", view["user"]),
         ("queue", f"{view['queue']}, priority {view['priority']}"),
-        ("state", view["state"]),
+        ("state", view["state"] + (", archived" if view["archived"] else "")),
         ("tasks", f"{view['tasks']['total']}: {counts}" + (", a gang" if view["gang"] else "")),
         ("gpus", f"{view['gpus']['held']} now, {view['gpus']['peak']} at most"),
         ("waited", output.duration(view["wait_s"])),

@@ -91,6 +91,15 @@ _KeepOption = Annotated[
     ),
 ]
 
+_RetainOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Time after its end when a job is archived; jobs --all lists archived ones.",
+        show_default="1d",
+    ),
+]
+
 
 def up(
     nodes: _NodesOption = None,
@@ -110,6 +119,7 @@ def up(
     token_file: _TokenFileOption = None,
     probe_period: _ProbePeriodOption = None,
     keep_results: _KeepOption = None,
+    retain: _RetainOption = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
@@ -122,6 +132,7 @@ def up(
     listed = None if queues is None else load_queues(queues)
     memory_bytes = None if gpu_memory is None else _memory_bytes(gpu_memory, settings)
     keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
+    retain_s = None if retain is None else parsed("--retain", _keep, retain)
     with _progress(settings, "starting") as say:
         facts = bring_up(
             settings.state,
@@ -138,6 +149,7 @@ def up(
             token_file=token_file,
             probe_period_s=probe_period,
             keep_results_s=keep_s,
+            retain_s=retain_s,
             say=say,
         )
     if settings.as_json:

@@ -57,11 +57,12 @@ def _parsed(target: str) -> tuple[str, int | None]:
 
 
 def _head(told: View, target: str, task: int | None) -> Iterator[str]:
+    state = told["state"] + (" and archived" if told["archived"] else "")
     if task is None:
         counts = ", ".join(f"{n} {what}" for what, n in told["counts"].items())
-        yield f"{target} is {told['state']}: {counts}"
+        yield f"{target} is {state}: {counts}"
     else:
-        yield f"{target} is {told['task']['state']}; its job is {told['state']}"
+        yield f"{target} is {told['task']['state']}; its job is {state}"
     reason = told["reason"]
     if reason is not None:
         yield f"submitted {format_seconds(told['waits_s'])} ago"

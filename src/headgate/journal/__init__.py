@@ -1,6 +1,16 @@
-"""The durable record of a live world: events in SQLite, durable before anyone acts on them."""
+"""The durable record of a live world: its events, and the archive of jobs that ended long ago."""
 
+from headgate.journal.archive import Archive, ArchivedJob, ArchivedTask, Part, Record
 from headgate.journal.journal import Journal
 from headgate.journal.snapshots import decode_snapshot, encode_snapshot
 
-__all__ = ["Journal", "decode_snapshot", "encode_snapshot"]
+__all__ = [
+    "Archive",
+    "ArchivedJob",
+    "ArchivedTask",
+    "Journal",
+    "Part",
+    "Record",
+    "decode_snapshot",
+    "encode_snapshot",
+]

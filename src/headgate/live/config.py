@@ -15,6 +15,9 @@ from headgate.model import Queue
 PROBE_PERIOD_S = 15.0
 """Seconds between rounds of probes, unless told."""
 
+RETAIN_S = 86_400.0
+"""Seconds that an ended job stays in the state before it is archived, unless told."""
+
 _FILE = "config.json"
 
 
@@ -26,6 +29,7 @@ class ControllerConfig:
     as root, so that all its jobs have the same rights. A `foreign` Ray cluster was there before us
     and is left alone when we end. Bandwidth is probed every `probe_period_s`; 0: only when nodes
     join. Jobs that do not say so are kept for `keep_results_s` after their end; `inf` is for ever.
+    Ended jobs stay in the state for `retain_s` before they are archived.
     """
 
     policy: str
@@ -39,6 +43,7 @@ class ControllerConfig:
     foreign: bool = False
     probe_period_s: float = PROBE_PERIOD_S
     keep_results_s: float = math.inf
+    retain_s: float = RETAIN_S
 
 
 def save_config(state: Path, config: ControllerConfig) -> None:

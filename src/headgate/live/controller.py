@@ -10,10 +10,9 @@ import logging
 import math
 import os
 import pwd
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict
 from pathlib import Path
@@ -22,25 +21,23 @@ from typing import Any
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError, WorldError
-from headgate.base.text import whole_characters
 from headgate.engine import drive
+from headgate.journal import Archive, Record
+from headgate.live.archivist import Archivist
 from headgate.live.claims import Claims
-from headgate.live.config import PROBE_PERIOD_S
+from headgate.live.config import PROBE_PERIOD_S, RETAIN_S
 from headgate.live.datasets import Puts
 from headgate.live.durable import DurableEngine
 from headgate.live.expiry import Expiry
-from headgate.live.flight import fetch
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
+from headgate.live.outputs import Outputs
 from headgate.live.private import secret
-from headgate.live.ray_nodes import in_short
 from headgate.live.replication import Replicator
-from headgate.live.shared import copy_shared
-from headgate.live.store import read_pieces
 from headgate.live.submission import Submissions
 from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
-from headgate.model import Dataset, Job, LogPiece, Queue, RunId, Shard, result_ids
+from headgate.model import Dataset, Job, LogPiece, Queue
 from headgate.planning.certified import Certified, Certifying
 from headgate.ports import Policy
 from headgate.protocol import (
@@ -53,15 +50,16 @@ from headgate.protocol import (
     ReplicaLost,
 )
 from headgate.state import JobState, Snapshot
-from headgate.state.life import ENDED, HOLDING
-from headgate.state.lookup import dataset_of, job_row, task_row
+from headgate.state.life import ENDED
+from headgate.state.lookup import dataset_of, job_row, known_row
 
 log = logging.getLogger(__name__)
+
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 _HANDLED_S = 30.0
 _LOOK_S = 0.5
 _STOP_S = 10.0
-_AGENT_S = 30.0
 
 
 class Controller:
@@ -75,22 +73,26 @@ class Controller:
         seed: int,
         queues: Sequence[Queue],
         facts: dict[str, Any],
+        record_of: Callable[[Snapshot, int], Record],
         separate_users: bool = False,
         check_users: bool = False,
         probe_period_s: float = PROBE_PERIOD_S,
         keep_results_s: float = math.inf,
+        retain_s: float = RETAIN_S,
     ) -> None:
         """Open the journal in `state`, rebuild the engine, and take up what was under way.
 
         `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users` is
         as of `Membership`, `check_users` as of `Submissions`. `keep_results_s` holds for jobs that
-        do not say how long after their end they are kept.
+        do not say how long after their end they are kept. `retain_s` and `record_of` are as of
+        `Archivist`.
         """
         self._state, self._facts, self._policies = state, facts, policies
         self._durable = DurableEngine(state / "journal.db")
+        self.archive = self._open_archive()
         self._engine = self._durable.engine
         self.world = LiveWorld(policy=policies(None), seed=seed, root=state / "nodes")
-        self._token = token = secret(state / "shard-token")
+        token = secret(state / "shard-token")
         self._changed = threading.Condition()
         self._published = self._engine.snapshot()
         view: dict[str, Any] = {"now": self.world.now, "snapshot": self.snapshot}
@@ -98,19 +100,14 @@ class Controller:
         self.membership = Membership(
             root=state / "nodes",
             places=self.world.places,
+            archive=self.archive,
             **engine,
             token=token,
             separate_users=separate_users,
             probe_period_s=probe_period_s,
         )
-        self._replicator = Replicator(
-            agents=self.membership.agents,
-            reports=self.membership.reports,
-            places=self.world.places,
-            **engine,
-        )
-        self._keep_results_s = keep_results_s
-        self._expiry = Expiry(default_s=keep_results_s, **engine)
+        self._keep_results_s, self._retain_s = keep_results_s, retain_s
+        self._outputs = self._reader(token)
         self._puts = Puts(self.membership, token=token)
         self._claims = Claims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
@@ -120,26 +117,58 @@ class Controller:
             handle=self._handle,
             may_read=self.may_read,
             check_users=check_users,
+            archive=self.archive,
             **view,
         )
+        self._works = self._background(record_of, engine)
         self._queues = queues
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
+
+    def _reader(self, token: str) -> Outputs:
+        return Outputs(
+            snapshot=self.snapshot,
+            archive=self.archive,
+            agents=self.membership.agents,
+            places=self.world.places,
+            token=token,
+        )
+
+    def _background(
+        self, record_of: Callable[[Snapshot, int], Record], engine: dict[str, Any]
+    ) -> dict[str, Work]:
+        """Return what is done beside the engine for as long as it runs, each with its name."""
+        replicator = Replicator(
+            agents=self.membership.agents,
+            reports=self.membership.reports,
+            places=self.world.places,
+            **engine,
+        )
+        expiry = Expiry(default_s=self._keep_results_s, archive=self.archive, **engine)
+        self._archivist = Archivist(
+            archive=self.archive,
+            record_of=record_of,
+            retain_s=self._retain_s,
+            archived=self._submissions.forget,
+            **engine,
+        )
+        return {
+            "restarting nodes": NodeSupervisor(self._state).run,
+            "copying results": replicator.run,
+            "expiring results": expiry.run,
+            "archiving jobs": self._archivist.run,
+        }
 
     # --- its life ----------------------------------------------------------------------------
 
     def start(self) -> None:
         """Go on where the journal ends: ask again for what is unanswered, watch the nodes."""
         view = self._published
-        self.world.end_others(lambda job: not self._over(view, job))
+        self.world.end_others(lambda job: not _is_over(view, job))
         self.world.submit(self._engine.outstanding(), self._engine.asked)
         self._thread.start()
         self._set_queues(view)
         self.world.start(self.membership.run())
-        for what, work in (
-            ("restarting nodes", NodeSupervisor(self._state).run),
-            ("copying results", self._replicator.run),
-            ("expiring results", self._expiry.run),
-        ):
+        for what, work in self._works.items():
             self.world.start(supervise(what, work))
 
     def stop(self) -> None:
@@ -150,6 +179,14 @@ class Controller:
         self.world.close()
         if not self._thread.is_alive():  # it may be waiting for room on the journal's disk
             self._durable.close()
+            self.archive.close()
+
+    def _open_archive(self) -> Archive:
+        try:
+            return Archive.open(self._state / "archive.db")
+        except BaseException:
+            self._durable.close()
+            raise
 
     def _set_queues(self, view: Snapshot) -> None:
         wanted = {queue.name: queue for queue in self._queues}
@@ -184,16 +221,11 @@ class Controller:
                 self.world.node_lost(event.node)
         for letter in self.world.inbox.batch:
             letter.answer()
-        for row in _in_flight(before):
-            if self._published.jobs.state[row] in ENDED:
-                self.world.job_over(self._published.job(row).id)
+        for job in _ended_since(before, self._published):
+            self.world.job_over(job)
         with self._changed:
             self._changed.notify_all()
         self._durable.keep()
-
-    def _over(self, view: Snapshot, job: str) -> bool:
-        row = view.names.job_rows.get(job)
-        return row is None or view.jobs.state[row] in ENDED
 
     def _handle(self, events: Sequence[Event]) -> None:
         """Post facts of a user and wait until they are durable and handled.
@@ -230,6 +262,7 @@ class Controller:
             "stale_answers": self._engine.stale,
             "bandwidth": asdict(self._published.bandwidth),
             "keep_results_s": None if math.isinf(self._keep_results_s) else self._keep_results_s,
+            "retain_s": None if math.isinf(self._retain_s) else self._retain_s,
         }
 
     def snapshot(self) -> Snapshot:
@@ -272,120 +305,32 @@ class Controller:
     def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
         """Cancel a job that has not ended; SpecError `not_found`, `forbidden`, `already_ended`."""
         view = self._published
-        row = job_row(view, job)
-        if user not in (view.job(row).user, *self.admins):
-            text = f"job {job} belongs to {view.job(row).user}"
+        past = None if known_row(view, job) is not None else self.archive.find(job)
+        owner = past.job.user if past is not None else view.job(job_row(view, job)).user
+        if user not in (owner, *self.admins):
+            text = f"job {job} belongs to {owner}"
             raise SpecError([Problem(path=job, problem=text)], code="forbidden")
-        state = JobState(view.jobs.state[row])
+        if past is not None:
+            raise _ended_already(job, JobState[past.state.upper()])
+        state = JobState(view.jobs.state[job_row(view, job)])
         if state in (*ENDED, JobState.STOPPING):
             raise _ended_already(job, state)
         if dry_run:
             return
         self._handle([JobCancelled(at=self.world.now(), job=job, by=user)])
-        after = self._published.jobs
-        if JobState(after.state[row]) in ENDED and after.message[row] != f"cancelled by {user}":
-            raise _ended_already(job, JobState(after.state[row]))  # before it was handled
+        after = self._published
+        row = job_row(after, job)
+        state = JobState(after.jobs.state[row])
+        if state in ENDED and after.jobs.message[row] != f"cancelled by {user}":
+            raise _ended_already(job, state)  # before it was handled
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         """Return what a run has written from a byte offset on; the last attempt by default."""
-        import ray
-        from ray.exceptions import RayError
-
-        view = self._published
-        row = task_row(view, job_row(view, job), ordinal)
-        attempts = view.tasks.attempts[row]
-        ended = attempt not in (None, attempts) or view.tasks.state[row] not in HOLDING
-        if not attempts:
-            over = view.jobs.state[view.tasks.job[row]] in ENDED
-            return LogPiece(text="", next_offset=0, ended=over)
-        agents = list(self.membership.agents.items())
-        if attempt in (None, attempts):
-            node = view.node(view.tasks.node[row]).id
-            agents = [(name, agent) for name, agent in agents if name == node]
-            if not agents:
-                raise WorldError(f"the log lies on {node}, which is not up", code="unreachable")
-        run = RunId(job, ordinal, attempts if attempt is None else attempt)
-        calls = [a.read_log.remote(run, offset=offset) for _, a in agents]
-        try:
-            data = max(ray.get(calls, timeout=_AGENT_S), key=len)
-        except RayError as error:
-            log.warning("the log of %s/%d cannot be read: %s", job, ordinal, error)
-            text = f"the log cannot be read: {in_short(error)}"
-            raise WorldError(text, code="unreachable") from error
-        whole = whole_characters(data)  # the rest comes with the next piece, if it comes at all
-        data = data[:whole] if whole or not ended else data
-        return LogPiece(
-            text=data.decode(errors="replace"),
-            next_offset=offset + len(data),
-            ended=ended and not data,
-        )
+        return self._outputs.log(job, ordinal, attempt=attempt, offset=offset)
 
     def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:
-        """Return the result of a finished task in pieces, the job's last one by default.
-
-        One in several parts comes whole, part after part. Every node that holds it is tried, then
-        the job's shared path.
-        """
-        view = self._published
-        row = job_row(view, job)
-        chosen = view.jobs.task_count[row] - 1 if ordinal is None else ordinal
-        parts = view.task(task_row(view, row, chosen)).parts
-        places = {}
-        for shard in result_ids(job, chosen, parts):
-            shard_row = view.names.shard_rows.get(shard)
-            if shard_row is None or shard_row >= len(view.shards.replicas):
-                continue  # it is empty: nobody was told of it
-            holders, shared = view.replicas(shard_row), view.shards.shared[shard_row]
-            if not holders and not shared:
-                text = f"there is no result {shard}"
-                raise SpecError([Problem(path=job, problem=text)], code="not_found")
-            value = Shard(id=shard, size_bytes=view.shards.size_bytes[shard_row])
-            places[value] = [view.node(n).id for n in holders]
-        return self._stream(places, view.job(row))
-
-    def _stream(self, places: Mapping[Shard, Sequence[str]], owner: Job) -> Iterator[bytes]:
-        """Fetch shards from one of their nodes each, all before the first piece is returned.
-
-        What no node gives is read on the job's shared path, if it has one.
-        """
-        directory = tempfile.TemporaryDirectory(prefix="headgate-result-")
-        paths: list[Path] = []
-        try:
-            for shard, nodes in places.items():
-                to = Path(directory.name) / str(len(paths))
-                try:
-                    self._fetch(shard.id, nodes, to)
-                except WorldError as error:
-                    path = owner.results_path
-                    if not path or not copy_shared(path, shard, to, user=owner.user):
-                        where = f"{error}" + (f"; nor below {path}" if path else "")
-                        raise WorldError(where, code="unreachable") from error
-                paths.append(to)
-        except BaseException:
-            directory.cleanup()
-            raise
-
-        def pieces() -> Iterator[bytes]:
-            with directory:
-                for path in paths:
-                    yield from read_pieces(path)
-
-        return pieces()
-
-    def _fetch(self, shard: str, nodes: Sequence[str], to: Path) -> None:
-        """Fetch a shard from the first of some nodes that gives it; WorldError of the last."""
-        known = self.world.places.addresses
-        text = f"{shard} lies on {', '.join(nodes)}: not up" if nodes else f"no node has {shard}"
-        failure = WorldError(text, code="unreachable")
-        for node in nodes:
-            if node in known:
-                try:
-                    fetch(*known[node], shard, to, token=self._token)
-                except WorldError as error:
-                    failure = error
-                else:
-                    return
-        raise failure
+        """Return the result of a finished task in pieces, the job's last one by default."""
+        return self._outputs.result(job, ordinal)
 
     # --- data --------------------------------------------------------------------------------
 
@@ -455,6 +400,16 @@ def _not_taken_up(full: WorldError | None) -> WorldError:
 def _in_flight(view: Snapshot) -> list[int]:
     rows: list[int] = np.flatnonzero(~np.isin(view.jobs.state.array(), ENDED)).tolist()
     return rows
+
+
+def _is_over(view: Snapshot, job: str) -> bool:
+    row = known_row(view, job)
+    return row is None or view.jobs.state[row] in ENDED
+
+
+def _ended_since(before: Snapshot, after: Snapshot) -> list[str]:
+    """Return the jobs that were in flight and have ended; O(jobs), by ids: rows may have moved."""
+    return [job for row in _in_flight(before) if _is_over(after, job := before.job(row).id)]
 
 
 def _ended_already(job: str, state: JobState) -> SpecError:

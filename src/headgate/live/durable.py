@@ -26,6 +26,17 @@ class DurableEngine:
     def __init__(self, path: Path) -> None:
         """Open or make a journal and replay it; WorldError as of `Journal.open`."""
         self.journal = Journal.open(path)
+        try:
+            self._rebuild()
+        except BaseException:
+            self.journal.close()
+            raise
+        self.full: WorldError | None = None  # what the journal said when it was last written to
+        self._saver = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
+        self._saving: Future[None] | None = None
+        self._skip_gap()
+
+    def _rebuild(self) -> None:
         state, self._snapshot_seq = self._restore()
         self.engine = Engine(state)
         self._seq = self._snapshot_seq
@@ -34,10 +45,6 @@ class DurableEngine:
             self.engine.replay(batch)
             self.replayed_events += seq - self._seq
             self._seq = seq
-        self.full: WorldError | None = None  # what the journal said when it was last written to
-        self._saver = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
-        self._saving: Future[None] | None = None
-        self._skip_gap()
 
     def _restore(self) -> tuple[State | None, int]:
         for seq, data in self.journal.snapshots():
@@ -45,6 +52,8 @@ class DurableEngine:
                 return thaw(decode_snapshot(data), on_paper=False), seq
             except ValueError as error:
                 log.warning("the snapshot after event %d is passed over: %s", seq, error)
+        if self.journal.first_kept > 1:
+            raise self.journal.unusable("no snapshot can be read")
         return None, 0
 
     def _skip_gap(self) -> None:
@@ -89,13 +98,19 @@ class DurableEngine:
             self._saving = self._saver.submit(self._save, self._seq, self.engine.snapshot())
 
     def _save(self, seq: int, snapshot: Snapshot) -> None:
-        """Save a snapshot; a failure costs only time when the journal is replayed."""
+        """Save a snapshot and delete the events that it makes superfluous.
+
+        A failure costs only room, and time when the journal is replayed.
+        """
+        failure = "no snapshot was saved"
         try:
             self.journal.save_snapshot(seq, encode_snapshot(snapshot))
+            failure = "old events were not deleted"
+            self.journal.cut()
         except WorldError as error:
-            log.warning("no snapshot was saved: %s", error)
+            log.warning("%s: %s", failure, error)
         except Exception:
-            log.exception("no snapshot was saved")
+            log.exception("%s", failure)
 
     def close(self) -> None:
         """Wait for a snapshot that is being saved and let go of the journal."""

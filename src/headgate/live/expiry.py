@@ -13,11 +13,14 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
+from headgate.base.errors import WorldError
+from headgate.journal import Archive
 from headgate.live.shared import remove_shared
 from headgate.model import Job
 from headgate.protocol import Event, ResultsExpired
 from headgate.state import Snapshot
 from headgate.state.life import ENDED
+from headgate.state.lookup import known_row
 
 log = logging.getLogger(__name__)
 
@@ -35,21 +38,27 @@ def expires_at(view: Snapshot, row: int, default_s: float) -> float:
 
 
 class Expiry:
-    """Lets results expire; a look costs what has ended since the last one and what expires now."""
+    """Lets results expire, of jobs in the state and archived ones.
+
+    A look costs what has ended since the last one and what expires now; after jobs have left the
+    state, all jobs in it.
+    """
 
     def __init__(
         self,
         *,
         default_s: float,
+        archive: Archive,
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
         snapshot: Callable[[], Snapshot],
     ) -> None:
         """`default_s` holds for jobs that do not say how long: `inf` is for ever."""
-        self._default_s = default_s
+        self._default_s, self._archive = default_s, archive
+        self._retry_at: dict[str, float] = {}  # jobs whose results could not be removed
         self._post, self._now, self._snapshot = post, now, snapshot
         self._seen: Snapshot | None = None
-        self._heap: list[tuple[float, int]] = []  # when, row of the job
+        self._heap: list[tuple[float, str]] = []  # when, job
 
     async def run(self) -> None:
         """Look again and again until cancelled; may be run again after a look that failed."""
@@ -62,26 +71,53 @@ class Expiry:
         view = self._take_up()
         events: list[Event] = []
         while self._heap and self._heap[0][0] <= self._now() and len(events) < _PER_LOOK:
-            _, row = heapq.heappop(self._heap)
-            if math.isnan(view.jobs.expired_at[row]) and await self._removed(row, view.job(row)):
-                events.append(ResultsExpired(at=self._now(), job=view.job(row).id))
+            _, job = heapq.heappop(self._heap)
+            row = known_row(view, job)
+            if row is None or not math.isnan(view.jobs.expired_at[row]):
+                continue
+            if await self._removed(view.job(row)):
+                events.append(ResultsExpired(at=self._now(), job=job))
+            else:
+                heapq.heappush(self._heap, (self._retry_at[job], job))
         if events:
             await asyncio.wrap_future(self._post(events))
+        try:
+            await self._look_at_archive(view)
+        except WorldError as error:
+            log.warning("results of archived jobs do not expire: %s", error)
+
+    async def _look_at_archive(self, view: Snapshot) -> None:
+        """Give up what archived jobs have left; those that the state still has are its business."""
+        now, archive = self._now(), self._archive
+        self._retry_at = {job: at for job, at in self._retry_at.items() if at > now}
+        limit = _PER_LOOK + len(self._retry_at)
+        found = await asyncio.to_thread(archive.expiring, now, self._default_s, limit)
+        over = [
+            past
+            for past in found
+            if past.job.id not in self._retry_at
+            and known_row(view, past.job.id) is None
+            and await self._removed(past.job)
+        ]
+        if over:
+            await asyncio.to_thread(archive.expire, over, self._now())
 
     def _take_up(self) -> Snapshot:
         """Note the jobs that have ended since the last look."""
         view, seen = self._snapshot(), self._seen
         changes = None if seen is None else view.changes(seen)
+        if changes is None:  # all jobs are looked at, so the heap is built anew
+            self._heap.clear()
         rows = range(len(view.jobs.state)) if changes is None else changes.jobs.tolist()
         for row in rows:
             if view.jobs.state[row] in ENDED and math.isnan(view.jobs.expired_at[row]):
-                at = expires_at(view, row, self._default_s)
+                at, job = expires_at(view, row, self._default_s), view.job(row).id
                 if at < math.inf:
-                    heapq.heappush(self._heap, (at, row))
+                    heapq.heappush(self._heap, (max(at, self._retry_at.get(job, at)), job))
         self._seen = view
         return view
 
-    async def _removed(self, row: int, job: Job) -> bool:
+    async def _removed(self, job: Job) -> bool:
         """Remove a job's results from its shared path, before the fact: a crash repeats it.
 
         Where that fails, it is tried again later, and the results have not expired until then.
@@ -95,6 +131,6 @@ class Expiry:
             log.warning(
                 "results of %s below %s were not removed: %s", job.id, job.results_path, error
             )
-            heapq.heappush(self._heap, (self._now() + _RETRY_S, row))
+            self._retry_at[job.id] = self._now() + _RETRY_S
             return False
         return True

@@ -11,22 +11,25 @@ import asyncio
 import itertools
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headgate.live.agent import AgentReport, Leftovers, start_agent
+from headgate.base.errors import WorldError
+from headgate.journal import Archive
+from headgate.live.agent import AgentReport, start_agent
 from headgate.live.config import PROBE_PERIOD_S
 from headgate.live.link import Places
 from headgate.live.prober import Prober
 from headgate.live.ray_nodes import Member, members
 from headgate.live.supervise import supervise
-from headgate.live.sweep import leftovers
+from headgate.live.sweep import leftovers, unknown_jobs
 from headgate.model import Gpu, Node, Shard
 from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded, ReplicaLost
 from headgate.state import Snapshot, TaskState
+from headgate.state.lookup import known_row
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,7 @@ class Membership:
         now: Callable[[], float],
         snapshot: Callable[[], Snapshot],
         token: str,
+        archive: Archive,
         separate_users: bool = False,
         probe_period_s: float = PROBE_PERIOD_S,
     ) -> None:
@@ -71,6 +75,9 @@ class Membership:
         self._post = post
         self._now = now
         self._snapshot = snapshot
+        self._archive = archive
+        # by node: what the archive was asked last for its sweep, and what it answered
+        self._archived: dict[str, tuple[tuple[tuple[str, ...], int], Mapping[str, bool]]] = {}
         self._sweeps: dict[str, asyncio.Task[None]] = {}
         self._prober = Prober(
             agents=self.agents,
@@ -110,6 +117,7 @@ class Membership:
     async def _look(self) -> bool:
         """Post joins and losses; say whether any node joined."""
         present = {member.name: member for member in await asyncio.to_thread(members)}
+        self._left_out &= {member.ray_id for member in present.values()}
         believed = self._believed()
         for name, incarnation in believed.items():
             member = present.get(name)
@@ -140,6 +148,7 @@ class Membership:
         self._places.addresses.pop(name, None)
         self.agents.pop(name, None)
         self.reports.pop(name, None)
+        self._archived.pop(name, None)
         self._prober.node_lost(name)
 
     async def _meet(self, member: Member) -> bool:
@@ -210,19 +219,33 @@ class Membership:
     def _sweep(self, report: AgentReport) -> None:
         """Have a node remove what it reports and nothing needs, unless it is at that already."""
         being_put = self.being_put()  # first: what is committed after this is in it still
-        what = leftovers(self._snapshot(), report, being_put)
-        if what and report.node not in self._sweeps:
-            task = asyncio.create_task(self._remove(report, what))
+        if report.node not in self._sweeps:
+            task = asyncio.create_task(self._remove(report, being_put))
             self._sweeps[report.node] = task
             task.add_done_callback(lambda _: self._sweeps.pop(report.node, None))
 
-    async def _remove(self, report: AgentReport, what: Leftovers) -> None:
+    async def _remove(self, report: AgentReport, being_put: Collection[str]) -> None:
         from ray.exceptions import RayError
 
+        view = self._snapshot()  # before the archive is asked: what has left it by now is there
         try:
-            await self.agents[report.node].remove.remote(what, report.at_ns)
-        except (RayError, KeyError) as error:  # the next report has what is left
+            archived = await self._archived_of(report.node, unknown_jobs(view, report))
+            what = leftovers(view, report, being_put, archived)
+            if what:
+                await self.agents[report.node].remove.remote(what, report.at_ns)
+        except (RayError, WorldError, KeyError) as error:  # the next report has what is left
             log.warning("leftovers on %s were not removed: %s", report.node, error)
+
+    async def _archived_of(self, node: str, jobs: tuple[str, ...]) -> Mapping[str, bool]:
+        """Return which jobs are archived, and whether their results have expired.
+
+        The archive is asked again only when the jobs on the node have changed, or any have expired.
+        """
+        asked = (jobs, self._archive.expiries)
+        if node not in self._archived or self._archived[node][0] != asked:
+            found = await asyncio.to_thread(self._archive.expired, jobs) if jobs else {}
+            self._archived[node] = (asked, found)
+        return self._archived[node][1]
 
     async def _refresh(self, name: str, agent: Any, kept: dict[str, list[str]]) -> None:
         report = await self._report(name, agent)
@@ -263,7 +286,7 @@ def _kept(view: Snapshot) -> dict[str, list[str]]:
 def _result(view: Snapshot, shard: str, node: str) -> Shard | None:
     """Return a shard that is (part of) a result of a task whose last run finished on this node."""
     job, _, ordinal = shard.rpartition("/")
-    job_row, row = view.names.job_rows.get(job), view.names.shard_rows.get(shard)
+    job_row, row = known_row(view, job), view.names.shard_rows.get(shard)
     if job_row is None or row is None or row >= len(view.shards.size_bytes):
         return None
     task = view.tasks_of(job_row)[int(ordinal.partition(".")[0])]

@@ -19,9 +19,10 @@ from typing import Any
 from headgate.live.link import Places
 from headgate.live.shared import find_shared
 from headgate.live.split import Place, choose_further
-from headgate.model import SHARED, Job, Shard, task_of_result
+from headgate.model import SHARED, Job, Shard, result_ids, task_of_result
 from headgate.protocol import Event, ReplicaAdded, ReplicaLost
 from headgate.state import JobState, Snapshot, TaskState
+from headgate.state.lookup import known_row
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def copies_of(view: Snapshot, row: int) -> Copies | None:
     """
     holders = view.replicas(row)
     found = task_of_result(view.names.shards[row]) if holders else None
-    job_row = None if found is None else view.names.job_rows.get(found[0])
+    job_row = None if found is None else known_row(view, found[0])
     if found is None or job_row is None:
         return None
     job, task = view.job(job_row), view.tasks_of(job_row)[found[1]]
@@ -76,10 +77,26 @@ def copies_of(view: Snapshot, row: int) -> Copies | None:
     )
 
 
+def lacks_shared_copies(view: Snapshot, job: int) -> bool:
+    """Return whether results of a job are still to be copied to its shared path; O(its tasks)."""
+    for task in view.tasks_of(job):
+        for shard in result_ids(view.job(job).id, view.ordinal(task), view.task(task).parts):
+            copies = _copies_of(view, shard)
+            if copies is not None and copies.misses_shared:
+                return True
+    return False
+
+
+def _copies_of(view: Snapshot, shard: str) -> Copies | None:
+    """Return the same as `copies_of` for a shard's name, which may have gone."""
+    row = view.names.shard_rows.get(shard)
+    return None if row is None or row >= len(view.shards.size_bytes) else copies_of(view, row)
+
+
 def _is_needed(view: Snapshot, row: int) -> bool:
     """Say whether a shard is a result of a job in flight."""
     found = task_of_result(view.names.shards[row])
-    job = None if found is None else view.names.job_rows.get(found[0])
+    job = None if found is None else known_row(view, found[0])
     return job is not None and view.jobs.state[job] == JobState.ACTIVE
 
 
@@ -111,10 +128,11 @@ class Replicator:
         self._agents, self._reports, self._places = agents, reports, places
         self._post, self._now, self._snapshot = post, now, snapshot
         self._seen: Snapshot | None = None
-        self._ready: dict[int, None] = {}  # rows of shards to look at, in order
-        self._waiting: dict[int, None] = {}  # the same, not before something changes
-        self._copying: dict[int, asyncio.Task[None]] = {}
-        self._failed: dict[int, set[str]] = {}  # nodes where a copy failed, until it waits
+        # by shard: rows move when archived jobs leave the tables
+        self._ready: dict[str, None] = {}  # to look at, in order
+        self._waiting: dict[str, None] = {}  # the same, not before something changes
+        self._copying: dict[str, asyncio.Task[None]] = {}
+        self._failed: dict[str, set[str]] = {}  # nodes where a copy failed, until it waits
         self._retry_at = 0.0
         self._up: frozenset[str] = frozenset()
         self._checks: set[asyncio.Task[None]] = set()
@@ -133,18 +151,19 @@ class Replicator:
     def _fill(self) -> None:
         """Start copies, as many at a time as there are nodes."""
         view, most = self._snapshot(), max(2, len(self._up))
-        for row in [row for row, _ in zip(self._ready, range(_PER_LOOK), strict=False)]:
+        for shard in [shard for shard, _ in zip(self._ready, range(_PER_LOOK), strict=False)]:
             if len(self._copying) >= most:
                 break
-            del self._ready[row]
-            if row not in self._copying:  # else it is looked at again when that has ended
-                self._take(row, copies_of(view, row))
+            del self._ready[shard]
+            if shard not in self._copying:  # else it is looked at again when that has ended
+                self._take(shard, _copies_of(view, shard))
 
     def _take_up(self, view: Snapshot) -> None:
         """Note the shards that may lack copies."""
         changes = None if self._seen is None else view.changes(self._seen)
         rows = range(len(view.shards.size_bytes)) if changes is None else changes.shards.tolist()
-        self._ready.update((row, None) for row in rows if copies_of(view, row) is not None)
+        names = view.names.shards
+        self._ready.update((names[row], None) for row in rows if copies_of(view, row) is not None)
         self._seen = view
         alone = [row for row in rows if view.shards.shared[row] and not view.replicas(row)]
         if alone:
@@ -157,22 +176,21 @@ class Replicator:
             self._ready.update(self._waiting)
             self._waiting.clear()
 
-    def _take(self, row: int, now: Copies | None) -> None:
+    def _take(self, shard: str, now: Copies | None) -> None:
         """Start to make the copies that a result lacks, or have it wait where none can be made."""
         if now is None or not (now.missing or now.misses_shared):
-            self._failed.pop(row, None)
-            if now is not None:
-                self._short.discard(now.job.id)
+            self._failed.pop(shard, None)
+            self._short.discard(shard.rpartition("/")[0])
             return
         source = next((n for n in now.holders if n in self._agents), None)
-        targets = self._targets(now, self._failed.get(row, set()))
+        targets = self._targets(now, self._failed.get(shard, set()))
         if source is None or not targets:
             if source is not None:  # else its node is just being lost
                 self._say(now, "no other node with room for it is up")
-            self._waiting[row] = None
-            self._failed.pop(row, None)
+            self._waiting[shard] = None
+            self._failed.pop(shard, None)
             return
-        self._copying[row] = asyncio.create_task(self._supply(row, now, source, targets))
+        self._copying[shard] = asyncio.create_task(self._supply(now, source, targets))
 
     def _targets(self, now: Copies, failed: Collection[str]) -> tuple[str, ...]:
         places = [
@@ -185,22 +203,21 @@ class Replicator:
         nodes = choose_further(turn, places, now.holders, now.missing, size_bytes=size_bytes)
         return (*nodes, SHARED) if now.misses_shared and SHARED not in failed else nodes
 
-    async def _supply(
-        self, row: int, before: Copies, source: str, targets: tuple[str, ...]
-    ) -> None:
+    async def _supply(self, before: Copies, source: str, targets: tuple[str, ...]) -> None:
         """Make copies, and let the engine know of each; what fails is tried again elsewhere."""
+        shard = before.shard.id
         try:
             for target in targets:
-                problem = await self._make(row, before, source, target)
+                problem = await self._make(before, source, target)
                 if problem:
-                    self._failed.setdefault(row, set()).add(target)
+                    self._failed.setdefault(shard, set()).add(target)
                     self._say(before, problem)
         finally:
-            del self._copying[row]
-            self._ready[row] = None  # to see what is missing now
+            del self._copying[shard]
+            self._ready[shard] = None  # to see what is missing now
         self._fill()  # unless cancelled
 
-    async def _make(self, row: int, before: Copies, source: str, target: str) -> str:
+    async def _make(self, before: Copies, source: str, target: str) -> str:
         """Make one copy and post it, unless the result is another one by then; return a problem."""
         from ray.exceptions import RayError
 
@@ -211,7 +228,7 @@ class Replicator:
             cause = getattr(error, "cause", None) or error
             text = str(cause).partition("\n")[0] or type(cause).__name__
             return f"{where}: {text}"
-        now = copies_of(self._snapshot(), row)
+        now = _copies_of(self._snapshot(), before.shard.id)
         if now is not None and (now.attempt, now.shard) == (before.attempt, before.shard):
             event = ReplicaAdded(at=self._now(), shard=now.shard, node=target)
             await asyncio.wrap_future(self._post([event]))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headgate.base.errors import Problem, SpecError
+from headgate.journal import Archive
 from headgate.live.account import Account, account_for, file_sizes, unusable, why_unusable
 from headgate.live.claims import Claims
 from headgate.live.reader import JobReader
@@ -37,10 +38,12 @@ class Submissions:
         handle: Callable[[Sequence[Event]], None],
         now: Callable[[], float],
         may_read: Callable[[Dataset, str], bool],
+        archive: Archive,
         check_users: bool = False,
     ) -> None:
         """`handle` posts facts and returns once they are durable and in `snapshot`.
 
+        A job that `archive` has is known by its key, and its number is not used again.
         `may_read` says whether a user may read a dataset. With `check_users` tasks run on this
         machine, so that it is checked whether a user is able to run them.
         """
@@ -51,10 +54,10 @@ class Submissions:
         self._reader = JobReader()
         self._lock = threading.Lock()
         view = snapshot()
-        jobs = view.names.jobs
-        numbers = (int(job.id.rpartition("-")[2]) for job in jobs)
-        self._last_number = max([view.next_job - 1, *numbers])
+        self._archive = archive
+        self._last_number = max(view.next_job - 1, archive.last_number)
         self._free_numbers: list[int] = []  # a heap: of jobs that came to nothing
+        jobs = view.names.jobs
         self._known = {(j.user, j.submission_key): j.id for j in jobs if j.submission_key}
         self._under_way: dict[tuple[str, str], Future[str]] = {}
 
@@ -79,17 +82,26 @@ class Submissions:
     def _first(self, text: str, user: str, key: str, outcome: Future[str], *, public: bool) -> str:
         """Submit for all that give this key meanwhile."""
         try:
-            job = self._submit(text, user=user, key=key, public=public)
+            job = self._archive.with_key(user, key)
+            known = job is not None
+            job = job or self._submit(text, user=user, key=key, public=public)
         except BaseException as error:
             with self._lock:
                 del self._under_way[user, key]
             outcome.set_exception(error)
             raise
         with self._lock:
-            self._known[user, key] = job
+            if not known:
+                self._known[user, key] = job
             del self._under_way[user, key]
         outcome.set_result(job)
         return job
+
+    def forget(self, jobs: Sequence[Job]) -> None:
+        """Drop the keys of jobs that the archive has and the state has not any more."""
+        with self._lock:
+            for job in jobs:
+                self._known.pop((job.user, job.submission_key), None)
 
     def check(self, text: str, *, user: str) -> str:
         """Do all that `submit` does short of submitting; return the id the job would get."""
@@ -107,7 +119,7 @@ class Submissions:
         job_file = self._reader.read(text)
         with self._claims.using(_datasets(job_file)), self._next_number() as number:
             job = self._job(job_file, number, user=user)
-            job = replace(job, submission_key=key, public=job.public or public)
+            job = replace(job, number=number, submission_key=key, public=job.public or public)
             self._handle([JobSubmitted(at=self._now(), job=job)])
             return job.id
 

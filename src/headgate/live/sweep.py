@@ -7,22 +7,39 @@ node was away, its agent did not answer, the controller ended) is found again.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from headgate.live.agent import AgentReport, Leftovers
 from headgate.state import Snapshot
 from headgate.state.life import ENDED
+from headgate.state.lookup import known_row
 
 
-def leftovers(view: Snapshot, report: AgentReport, being_put: Collection[str]) -> Leftovers:
+def unknown_jobs(view: Snapshot, report: AgentReport) -> tuple[str, ...]:
+    """Return the jobs that have left anything on a node and that the state does not know."""
+    return tuple(job for job in report.jobs if known_row(view, job) is None)
+
+
+def leftovers(
+    view: Snapshot,
+    report: AgentReport,
+    being_put: Collection[str],
+    archived: Mapping[str, bool],
+) -> Leftovers:
     """Return what a node reports and nothing needs any more; O(what is reported).
 
     That are jobs whose results have expired, scratch of jobs that have ended, and shards of
-    datasets that were removed, or put half-way by a client that is gone.
+    datasets that were removed, or put half-way by a client that is gone. `archived` says of the
+    archived ones of `unknown_jobs` whether their results have expired; all others stay.
     """
-    rows = {job: row for job in report.jobs if (row := _row(view, job)) is not None}
+    rows = {job: row for job in report.jobs if (row := known_row(view, job)) is not None}
     expired = [job for job, row in rows.items() if not math.isnan(view.jobs.expired_at[row])]
-    ended = [job for job in report.scratch if job in rows and view.jobs.state[rows[job]] in ENDED]
+    expired += [job for job in report.jobs if job not in rows and archived.get(job)]
+    ended = [
+        job
+        for job in report.scratch
+        if (view.jobs.state[rows[job]] in ENDED if job in rows else job in archived)
+    ]
     return Leftovers(
         jobs=tuple(expired),
         scratch=tuple(ended),
@@ -46,8 +63,3 @@ def _in_dataset(view: Snapshot, shard: str) -> bool:
     name, _, number = shard.partition(":")
     dataset = view.datasets.get(name)
     return dataset is not None and any(s.id == shard for s in dataset.shards[int(number) :][:1])
-
-
-def _row(view: Snapshot, job: str) -> int | None:
-    row = view.names.job_rows.get(job)
-    return None if row is None or row >= len(view.jobs.state) else row

@@ -98,7 +98,7 @@ class LiveWorld:
                     raise TypeError(f"no such command: {command!r}")
         for members in launches.values():
             self._call(self._launch, members, ())
-        for stop in stops:  # after the launches: at start-up these make the line to the job
+        for stop in stops:  # after the launches, which make the line to the job
             self._call(self._stop, stop)
 
     # --- for the controller ------------------------------------------------------------------
@@ -165,7 +165,9 @@ class LiveWorld:
         self._link(launches[0].run.job).launch(launches, gang=gang)
 
     def _stop(self, command: StopTask) -> None:
-        self._link(command.run.job).stop(command.run)
+        link = self._links.get(command.run.job)
+        if link is not None:  # else the job has ended since, and its actors with it
+            link[0].stop(command.run)
 
     def _link(self, job: str) -> JobLink:
         if job not in self._links:

@@ -65,8 +65,9 @@ class Job:
     A `gang` starts all its tasks together or none. `shards` gives the sizes of what the tasks read;
     where replicas lie is the catalog's business. `program` is what its tasks run. Jobs of one
     `runtime_class` are expected to take alike times for alike tasks; one without is a class of its
-    own. The same `submission_key` of the same user is the same job. All users may read the logs and
-    results of a `public` one, those of any other only its user.
+    own. The same `submission_key` of the same user is the same job. A world that makes ids gives
+    each job a `number` that no other has, else it is 0. All users may read the logs and results of
+    a `public` one, those of any other only its user.
 
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
     more below the directory `results_path`, if any. Everything that a job leaves is removed
@@ -86,6 +87,7 @@ class Job:
     runtime_class: str = ""
     submission_key: str = ""
     public: bool = False
+    number: int = 0
     result_replicas: int = 1
     results_path: str = ""
     keep_s: float | None = None

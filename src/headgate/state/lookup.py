@@ -7,11 +7,19 @@ from headgate.model import Dataset, result_id
 from headgate.state import Snapshot
 
 
+def known_row(snapshot: Snapshot, job: str) -> int | None:
+    """Return the row of a job, None where the state does not know it, or has forgotten it."""
+    row = snapshot.names.job_rows.get(job)
+    if row is None or row >= len(snapshot.jobs.state) or snapshot.jobs.archived[row]:
+        return None
+    return row
+
+
 def job_row(snapshot: Snapshot, job: str) -> int:
     """Return the row of a job; raise SpecError `not_found`."""
-    row = snapshot.names.job_rows.get(job)
-    if row is None or row >= len(snapshot.jobs.state):
-        hint = "headgate jobs lists them"
+    row = known_row(snapshot, job)
+    if row is None:
+        hint = "headgate jobs --all lists them"
         problem = Problem(path=job, problem=f"there is no job '{job}'", hint=hint)
         raise SpecError([problem], code="not_found")
     return row
@@ -21,10 +29,14 @@ def task_row(snapshot: Snapshot, job: int, ordinal: int) -> int:
     """Return the row of a job's task; raise SpecError `not_found`."""
     rows = snapshot.tasks_of(job)
     if not 0 <= ordinal < len(rows):
-        name = snapshot.job(job).id
-        text = f"job {name} has no task {ordinal}; it has tasks 0 to {len(rows) - 1}"
-        raise SpecError([Problem(path=result_id(name, ordinal), problem=text)], code="not_found")
+        raise no_task(snapshot.job(job).id, ordinal, len(rows))
     return rows[ordinal]
+
+
+def no_task(job: str, ordinal: int, count: int) -> SpecError:
+    """Return the error that a job of `count` tasks has none of this ordinal."""
+    text = f"job {job} has no task {ordinal}; it has tasks 0 to {count - 1}"
+    return SpecError([Problem(path=result_id(job, ordinal), problem=text)], code="not_found")
 
 
 def dataset_of(snapshot: Snapshot, name: str) -> Dataset:

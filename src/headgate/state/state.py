@@ -250,7 +250,8 @@ class State(View):
         if job.queue not in self.names.queue_rows:
             raise InvariantBroken(f"job {job.id} came to queue {job.queue}, which is not there")
         row = self.names.job_rows[job.id] = len(self.names.jobs)
-        self.next_job += 1
+        number = max(self.next_job, job.number)
+        self.next_job = number + 1
         self.names.jobs.append(job)
         user = self.user_rows.setdefault(job.user, len(self.user_rows))
         if user == len(self.names.users):
@@ -259,7 +260,8 @@ class State(View):
         first, count = len(self.tasks.state), len(job.tasks)
         jobs = self.jobs
         for column, value in (
-            (jobs.state, JobState.QUEUED), (jobs.queue, queue), (jobs.user, user),
+            (jobs.state, JobState.QUEUED), (jobs.number, number),
+            (jobs.queue, queue), (jobs.user, user),
             (jobs.priority, job.priority), (jobs.gang, job.gang and count > 1),
             (jobs.first_task, first), (jobs.task_count, count),
             (jobs.waiting, 0), (jobs.waiting_cpu, 0), (jobs.running, 0), (jobs.running_cpu, 0),

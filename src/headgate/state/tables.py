@@ -51,6 +51,7 @@ class JobTable(Generic[C]):
     """Jobs in order of submission."""
 
     state: C  # u1 JobState
+    number: C  # its place in the order of submission; ascending, never used twice
     queue: C  # row
     user: C  # row
     priority: C
@@ -156,7 +157,7 @@ _DTYPES: dict[str, str] = {
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "lost_gpu_s": "f8", "compute_s": "f8", "held_s": "f8", "checkpoint_s": "f8", "progress_s": "f8",
-    "expired_at": "f8",
+    "expired_at": "f8", "number": "i8",
     "message": "O", "spec": "O",
 }  # fmt: skip
 

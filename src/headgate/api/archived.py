@@ -1,0 +1,119 @@
+"""Archived jobs in the API: found where the state does not know a job, shown like all others."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from headgate.api import views
+from headgate.api.controller import Controller
+from headgate.foresight.explain import Grounds
+from headgate.journal import ArchivedJob, ArchivedTask, Part, Record
+from headgate.model import result_ids
+from headgate.state import JobState, Snapshot, TaskState
+from headgate.state.lookup import job_row, known_row
+
+View = dict[str, Any]
+
+
+def record_of(snapshot: Snapshot, row: int) -> Record:
+    """Return what the archive keeps of a job that has ended; O(its tasks)."""
+    job, jobs = snapshot.job(row), snapshot.jobs
+    ended_at = float(jobs.ended_at[row])
+    expired_at = float(jobs.expired_at[row])
+    view = views.job_view(snapshot, row, ended_at, Grounds(snapshot, ()))
+    archived = ArchivedJob(
+        number=int(jobs.number[row]),
+        job=replace(job, tasks=(), shards=()),
+        state=view["state"],
+        ended_at=ended_at,
+        expired_at=None if math.isnan(expired_at) else expired_at,
+        task_count=len(job.tasks),
+        view={**view, "archived": True, "results": views.copies_view(snapshot, row)},
+    )
+    return archived, [_task(snapshot, task) for task in snapshot.tasks_of(row)]
+
+
+def _task(snapshot: Snapshot, row: int) -> ArchivedTask:
+    parts: tuple[Part | None, ...] = ()
+    if snapshot.tasks.state[row] == TaskState.FINISHED:
+        job, task = snapshot.job(snapshot.tasks.job[row]).id, snapshot.task(row)
+        shards = result_ids(job, snapshot.ordinal(row), task.parts)
+        parts = tuple(_part(snapshot, shard, row) for shard in shards)
+    return ArchivedTask(view=views.task_view(snapshot, row), parts=parts)
+
+
+def _part(snapshot: Snapshot, shard: str, task: int) -> Part | None:
+    row = snapshot.names.shard_rows.get(shard)
+    if row is None or row >= len(snapshot.shards.replicas):
+        return None
+    shared = bool(snapshot.shards.shared[row])
+    # One that no node up holds may be on the node that made it, which is away just now.
+    nodes = snapshot.replicas(row) or (() if shared else (snapshot.tasks.node[task],))
+    return Part(
+        size_bytes=int(snapshot.shards.size_bytes[row]),
+        nodes=tuple(snapshot.node(node).id for node in nodes),
+        shared=shared,
+    )
+
+
+def archived_job(controller: Controller, snapshot: Snapshot, job: str) -> ArchivedJob | None:
+    """Return a job from the archive, None for one that the state has; SpecError `not_found`.
+
+    The snapshot must have been taken before: what has left the state by then is archived by now.
+    """
+    if known_row(snapshot, job) is not None:
+        return None
+    found = controller.archive.find(job)
+    if found is None:
+        job_row(snapshot, job)  # says that there is none
+    return found
+
+
+def list_view(job: ArchivedJob, now: float) -> View:
+    """Return a job as lists of jobs show it."""
+    view = views.as_of(job.view, now)
+    del view["results"]
+    return view
+
+
+def full_view(job: ArchivedJob, now: float, *, default_keep_s: float | None) -> View:
+    """Return a job with how its results are kept, as `views.results_view` does."""
+    keep_s = default_keep_s if job.job.keep_s is None else job.job.keep_s
+    expiry = views.expiry_view(keep_s, job.ended_at, job.expired_at, now)
+    return {**views.as_of(job.view, now), "results": {**job.view["results"], **expiry}}
+
+
+def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:
+    """Return where a job, or one of its tasks, stands, in the fields of `/explanation`."""
+    counts = {name: count for name, count in job.view["tasks"].items() if name != "total"}
+    named = None if task is None else {name: task.view[name] for name in ("ordinal", "state")}
+    return {
+        "job": job.job.id,
+        "state": job.state,
+        "counts": counts,
+        "waits_s": 0.0,
+        "reason": None,
+        "message": job.view["message"],
+        "archived": True,
+        "task": None if named is None else {**named, "unfinished": []},
+        "holders": [],
+        **dict.fromkeys(("run", "share", "cheapest_now", "cheapest", "if_freed", "start")),
+    }
+
+
+def need_kept(job: ArchivedJob) -> None:
+    """Raise SpecError `expired` for a job of which nothing is kept any longer."""
+    if job.expired_at is not None:
+        raise views.expired(job.job.id, job.ended_at, job.expired_at)
+
+
+def need_result(controller: Controller, job: ArchivedJob, ordinal: int | None) -> None:
+    """Raise SpecError when a job (or its task) has no result: the code says why."""
+    need_kept(job)
+    state, done = JobState[job.state.upper()], job.state == "finished"
+    if ordinal is not None:
+        done = controller.archive.task(job, ordinal).view["state"] == "finished"
+    if not done:
+        raise views.no_result(job.job.id, ordinal, state, job.view["message"])

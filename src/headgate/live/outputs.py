@@ -1,0 +1,192 @@
+"""What jobs have written, logs and results, read from wherever it lies: nodes or a shared path.
+
+Where a job's results lie is told by the state, or by the archive for a job that has left it.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.text import whole_characters
+from headgate.journal import Archive, ArchivedJob
+from headgate.live.flight import fetch
+from headgate.live.link import Places
+from headgate.live.ray_nodes import in_short
+from headgate.live.shared import copy_shared
+from headgate.live.store import read_pieces
+from headgate.model import Job, LogPiece, RunId, Shard, result_ids
+from headgate.state import Snapshot
+from headgate.state.life import ENDED, HOLDING
+from headgate.state.lookup import job_row, known_row, task_row
+
+log = logging.getLogger(__name__)
+
+_AGENT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LastRun:
+    """The last run of a task: its number (0 before the first), its node, what goes on."""
+
+    attempt: int
+    node: str
+    holds: bool
+    job_ended: bool
+
+
+class Outputs:
+    """Reads logs and results; calls come from any thread and block while data moves."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Callable[[], Snapshot],
+        archive: Archive,
+        agents: Mapping[str, Any],
+        places: Places,
+        token: str,
+    ) -> None:
+        """`agents` and `places` are those of the nodes that are up, kept by others."""
+        self._snapshot, self._archive = snapshot, archive
+        self._agents, self._places, self._token = agents, places, token
+
+    def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
+        """Return what a run has written from a byte offset on; the last attempt by default."""
+        import ray
+        from ray.exceptions import RayError
+
+        last = self._last_run(job, ordinal)
+        if not last.attempt:
+            return LogPiece(text="", next_offset=0, ended=last.job_ended)
+        ended = attempt not in (None, last.attempt) or not last.holds
+        agents = list(self._agents.items())
+        if attempt in (None, last.attempt):
+            agents = [(name, agent) for name, agent in agents if name == last.node]
+            if not agents:
+                text = f"the log lies on {last.node}, which is not up"
+                raise WorldError(text, code="unreachable")
+        run = RunId(job, ordinal, last.attempt if attempt is None else attempt)
+        calls = [a.read_log.remote(run, offset=offset) for _, a in agents]
+        try:
+            data = max(ray.get(calls, timeout=_AGENT_S), key=len)
+        except RayError as error:
+            log.warning("the log of %s/%d cannot be read: %s", job, ordinal, error)
+            text = f"the log cannot be read: {in_short(error)}"
+            raise WorldError(text, code="unreachable") from error
+        whole = whole_characters(data)  # the rest comes with the next piece, if it comes at all
+        data = data[:whole] if whole or not ended else data
+        return LogPiece(
+            text=data.decode(errors="replace"),
+            next_offset=offset + len(data),
+            ended=ended and not data,
+        )
+
+    def _last_run(self, job: str, ordinal: int) -> _LastRun:
+        view = self._snapshot()
+        past = self._archived(view, job)
+        if past is not None:
+            task = self._archive.task(past, ordinal).view
+            attempt, node = task["attempts"], task["node"] or ""
+            return _LastRun(attempt=attempt, node=node, holds=False, job_ended=True)
+        row = task_row(view, job_row(view, job), ordinal)
+        node_row = view.tasks.node[row]
+        return _LastRun(
+            attempt=view.tasks.attempts[row],
+            node="" if node_row < 0 else view.node(node_row).id,
+            holds=view.tasks.state[row] in HOLDING,
+            job_ended=view.jobs.state[view.tasks.job[row]] in ENDED,
+        )
+
+    def _archived(self, view: Snapshot, job: str) -> ArchivedJob | None:
+        return None if known_row(view, job) is not None else self._archive.find(job)
+
+    def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:
+        """Return the result of a finished task in pieces, the job's last one by default.
+
+        One in several parts comes whole, part after part. Every node that holds it is tried, then
+        the job's shared path.
+        """
+        view = self._snapshot()
+        past = self._archived(view, job)
+        if past is not None:
+            return self._stream(self._archived_places(past, ordinal), past.job)
+        row = job_row(view, job)
+        chosen = view.jobs.task_count[row] - 1 if ordinal is None else ordinal
+        parts = view.task(task_row(view, row, chosen)).parts
+        places = {}
+        for shard in result_ids(job, chosen, parts):
+            shard_row = view.names.shard_rows.get(shard)
+            if shard_row is None or shard_row >= len(view.shards.replicas):
+                continue  # it is empty: no run has reported it
+            holders, shared = view.replicas(shard_row), view.shards.shared[shard_row]
+            if not holders and not shared:
+                raise _no_result(job, shard)
+            value = Shard(id=shard, size_bytes=view.shards.size_bytes[shard_row])
+            places[value] = [view.node(n).id for n in holders]
+        return self._stream(places, view.job(row))
+
+    def _archived_places(self, job: ArchivedJob, ordinal: int | None) -> dict[Shard, Sequence[str]]:
+        chosen = job.task_count - 1 if ordinal is None else ordinal
+        parts = self._archive.task(job, chosen).parts
+        places: dict[Shard, Sequence[str]] = {}
+        for shard, part in zip(result_ids(job.job.id, chosen, len(parts)), parts, strict=True):
+            if part is None:
+                continue
+            if not part.nodes and not part.shared:
+                raise _no_result(job.job.id, shard)
+            places[Shard(id=shard, size_bytes=part.size_bytes)] = part.nodes
+        return places
+
+    def _stream(self, places: Mapping[Shard, Sequence[str]], owner: Job) -> Iterator[bytes]:
+        """Fetch shards from one of their nodes each, all before the first piece is returned.
+
+        What no node gives is read on the job's shared path, if it has one.
+        """
+        directory = tempfile.TemporaryDirectory(prefix="headgate-result-")
+        paths: list[Path] = []
+        try:
+            for shard, nodes in places.items():
+                to = Path(directory.name) / str(len(paths))
+                try:
+                    self._fetch(shard.id, nodes, to)
+                except WorldError as error:
+                    path = owner.results_path
+                    if not path or not copy_shared(path, shard, to, user=owner.user):
+                        where = f"{error}" + (f"; nor below {path}" if path else "")
+                        raise WorldError(where, code="unreachable") from error
+                paths.append(to)
+        except BaseException:
+            directory.cleanup()
+            raise
+
+        def pieces() -> Iterator[bytes]:
+            with directory:
+                for path in paths:
+                    yield from read_pieces(path)
+
+        return pieces()
+
+    def _fetch(self, shard: str, nodes: Sequence[str], to: Path) -> None:
+        """Fetch a shard from the first of some nodes that gives it; WorldError of the last."""
+        known = self._places.addresses
+        text = f"{shard} lies on {', '.join(nodes)}: not up" if nodes else f"no node has {shard}"
+        failure = WorldError(text, code="unreachable")
+        for node in nodes:
+            if node in known:
+                try:
+                    fetch(*known[node], shard, to, token=self._token)
+                except WorldError as error:
+                    failure = error
+                else:
+                    return
+        raise failure
+
+
+def _no_result(job: str, shard: str) -> SpecError:
+    return SpecError([Problem(path=job, problem=f"there is no result {shard}")], code="not_found")
