@@ -8,8 +8,8 @@ from headgate.decision import Policy, PolicyInfo
 from headgate.decision.costs import DISTANCE, FLOW_PAPER
 from headgate.decision.shares import NO_CEILING
 from headgate.decision.standing import Standing
-from headgate.policies.flow.rounds import FlowPolicy
-from headgate.policies.flow.scene import Demand
+from headgate.policies.flow.eligible import Entitled
+from headgate.policies.flow.policy import FlowPolicy
 
 PARAMETERS = DISTANCE
 
@@ -26,14 +26,14 @@ class UnfairFlow(FlowPolicy):
     def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2)
 
-    def demand(self, now: Standing) -> Demand:
+    def entitle(self, now: Standing) -> Entitled:
         """Let all jobs of a queue together place what waits, up to the queue's ceiling."""
         queues = len(now.ceiling)
         held = np.bincount(now.queue, now.held, minlength=queues)
         waiting = np.bincount(now.queue, now.waiting.sum(axis=1), minlength=queues)
         most = np.clip(now.ceiling - held, 0, waiting).astype(np.int64)
         no_share = np.full(len(now.jobs), NO_CEILING)
-        return Demand(
+        return Entitled(
             target=no_share, group=now.queue, row=np.arange(queues), most=most, least=most
         )
 
