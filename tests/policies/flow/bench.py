@@ -7,7 +7,6 @@ from random import Random
 import numpy as np
 from hypothesis import strategies as st
 
-from headgate.decision import Policy
 from headgate.engine import Engine
 from headgate.model import Bandwidth, Gpu, Job, Locality, Node, Queue, Shard, Task
 from headgate.policies.flow import FlowSharing
@@ -15,6 +14,7 @@ from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.problem import Offered, offered_problem, whole
 from headgate.policies.flow.solve import Flow
 from headgate.policies.flow.warm import Warm
+from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,
     Command,

@@ -9,9 +9,9 @@ import pytest
 from tests.policies.flow.test_solve import ints
 
 from headgate.base.rng import Random, stream
-from headgate.decision.debts import COUNTED_AT, MISSED_GPU_S, MISSING_GPUS
-from headgate.decision.standing import Standing, standing
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.planning.debts import COUNTED_AT, MISSED_GPU_S, MISSING_GPUS
+from headgate.planning.standing import Standing, standing
 from headgate.policies.flow import TimelyFlow
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.preempt_by_price import RESTART_S, Claims, worth_preempting

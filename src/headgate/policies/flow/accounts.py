@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.decision.account import Account
-from headgate.decision.costs import PRICE_LIMIT, shard_prices
-from headgate.decision.shares import NO_CEILING
-from headgate.decision.standing import Standing
+from headgate.planning.account import Account
+from headgate.planning.costs import PRICE_LIMIT, shard_prices
+from headgate.planning.shares import NO_CEILING
+from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.prices import Prices
 from headgate.policies.flow.problem import Problem

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.decision.census import Bools
-from headgate.decision.standing import Standing
 from headgate.flow import Ints
+from headgate.planning.census import Bools
+from headgate.planning.standing import Standing
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.prices import Prices
 from headgate.state import Snapshot

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from headgate.decision import Parameter, Policy, PolicyInfo
-from headgate.decision.costs import DISTANCE, FLOW_PAPER
-from headgate.decision.shares import fair_shares
-from headgate.decision.standing import Standing
 from headgate.flow import Ints
+from headgate.planning.costs import DISTANCE, FLOW_PAPER
+from headgate.planning.shares import fair_shares
+from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled, Round
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.preempt_by_share import short_tasks, victims
 from headgate.policies.flow.readback import Choice
 from headgate.policies.flow.solve import Placed
+from headgate.ports import Parameter, Policy, PolicyInfo
 
 PARAMETERS = (
     *DISTANCE,

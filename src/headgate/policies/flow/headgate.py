@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.decision import Parameter, Policy, PolicyInfo
-from headgate.decision.census import Bools
-from headgate.decision.costs import FLOW_PAPER
-from headgate.decision.debts import changed_debts, missed_gpu_s
-from headgate.decision.shares import Floats, Ints, fair_shares
-from headgate.decision.standing import Standing
+from headgate.planning.census import Bools
+from headgate.planning.costs import FLOW_PAPER
+from headgate.planning.debts import changed_debts, missed_gpu_s
+from headgate.planning.shares import Floats, Ints, fair_shares
+from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled, Round
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.preempt_by_price import Claims, worth_preempting
 from headgate.policies.flow.readback import Choice
 from headgate.policies.flow.solve import Placed
 from headgate.policies.flow.turns import in_turn, next_round_at, waiting_for
+from headgate.ports import Parameter, Policy, PolicyInfo
 
 PARAMETERS = (
     Parameter(

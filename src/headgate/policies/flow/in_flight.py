@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.decision.census import Bools, index_of
-from headgate.decision.costs import PRICE_LIMIT
-from headgate.decision.debts import remaining_gpu_s
-from headgate.decision.shares import Floats
-from headgate.decision.standing import Standing
-from headgate.decision.work import Backlog, Holders
 from headgate.flow import Ints
+from headgate.planning.census import Bools, index_of
+from headgate.planning.costs import PRICE_LIMIT
+from headgate.planning.debts import remaining_gpu_s
+from headgate.planning.shares import Floats
+from headgate.planning.standing import Standing
+from headgate.planning.work import Backlog, Holders
 from headgate.state import Changes, Snapshot, TaskState, saved_s
 
 _SOONEST_S = 0.001  # a GPU that is free now is nearer than any that is held

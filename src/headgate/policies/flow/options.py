@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.base.order import least_of_each
-from headgate.decision.costs import PRICE_LIMIT
 from headgate.flow import Ints, fetch_options
+from headgate.planning.costs import PRICE_LIMIT
 from headgate.policies.flow.problem import Problem
 
 Options = tuple[Ints, Ints, Ints]

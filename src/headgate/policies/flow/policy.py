@@ -10,12 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from headgate.base.rng import Random
-from headgate.decision.account import Account
-from headgate.decision.certified import Certified
-from headgate.decision.cpu_tasks import place_cpu_tasks
-from headgate.decision.standing import Standing, standing, unplaceable
 from headgate.flow import Ints
 from headgate.model import Job
+from headgate.planning.account import Account
+from headgate.planning.certified import Certified
+from headgate.planning.cpu_tasks import place_cpu_tasks
+from headgate.planning.standing import Standing, standing, unplaceable
 from headgate.policies.flow.accounts import free_gpu_price_s, job_accounts, run_price_s
 from headgate.policies.flow.eligible import Entitled, Round, round_of
 from headgate.policies.flow.in_flight import Work, in_flight

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.base.order import nth_of_equals
-from headgate.decision.shares import Floats
-from headgate.decision.standing import Standing
 from headgate.flow import Ints
+from headgate.planning.shares import Floats
+from headgate.planning.standing import Standing
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.turns import Waiting
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.decision.standing import Standing
 from headgate.flow import Ints
+from headgate.planning.standing import Standing
 from headgate.policies.flow.in_flight import Runs, runs_now
 from headgate.policies.flow.solve import Placed
 

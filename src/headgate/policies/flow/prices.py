@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.decision.costs import PRICE_LIMIT, prices_per_byte
-from headgate.decision.shares import Floats
 from headgate.flow import Ints
 from headgate.model import Bandwidth
+from headgate.planning.costs import PRICE_LIMIT, prices_per_byte
+from headgate.planning.shares import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

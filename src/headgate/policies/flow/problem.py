@@ -8,9 +8,9 @@ import numpy as np
 
 from headgate.base.order import nth_of_equals
 from headgate.base.rows import RowMap
-from headgate.decision.census import Bools
-from headgate.decision.shares import Floats
 from headgate.flow import Ints
+from headgate.planning.census import Bools
+from headgate.planning.shares import Floats
 from headgate.policies.flow.eligible import Round, Tasks
 from headgate.policies.flow.prices import wait_prices
 from headgate.state import Changes, TaskState
@@ -26,7 +26,7 @@ class Problem:
     least `least` where GPUs allow (always `most` unless `may_wait`); one that it might place but
     does not costs twice `wait_price`. A GPU that is held now, one of `held_node` and `held_class`,
     costs `held_price` besides: the wait until it is free. A byte that is read costs `per_byte`, by
-    `Locality` (`decision.costs.shard_prices`); of what read r reads there are replicas on
+    `Locality` (`planning.costs.shard_prices`); of what read r reads there are replicas on
     `replica_node[replica_first[r]:replica_first[r + 1]]`.
 
     Rows name tasks, jobs and GPUs from round to round.

@@ -9,9 +9,9 @@ from itertools import repeat
 import numpy as np
 
 from headgate.base.order import in_order, nth_of_equals
-from headgate.decision.amounts import with_room
-from headgate.decision.standing import Standing
 from headgate.flow import Ints
+from headgate.planning.amounts import with_room
+from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.refusals import refusals, strangers
 from headgate.policies.flow.solve import Flow, Placed

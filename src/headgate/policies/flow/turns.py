@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.base.order import in_order, least_of_each, nth_of_equals
-from headgate.decision.census import Bools
-from headgate.decision.costs import PRICE_LIMIT
-from headgate.decision.standing import Standing
 from headgate.flow import Ints
+from headgate.planning.census import Bools
+from headgate.planning.costs import PRICE_LIMIT
+from headgate.planning.standing import Standing
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.solve import Placed
 

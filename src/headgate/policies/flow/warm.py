@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from headgate.decision.standing import Standing, standing, standing_after
+from headgate.planning.standing import Standing, standing, standing_after
 from headgate.policies.flow.in_flight import Work
 from headgate.policies.flow.problem import Offered
 from headgate.policies.flow.solve import Flow
