@@ -12,6 +12,7 @@ from tests.policies.flow.bench import DISK, GB, RACK, Bench, check_optimum, flow
 
 from headgate.flow import Certificate
 from headgate.foresight.whatif import thaw
+from headgate.machine import machine
 from headgate.model import Bandwidth, Job, Task
 from headgate.planning.certified import Certified, Certifying
 from headgate.policies.flow import (
@@ -22,7 +23,7 @@ from headgate.policies.flow import (
 )
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.solve import Flow
-from headgate.protocol import BandwidthMeasured, TaskFinished
+from headgate.protocol import BandwidthMeasured, JobsArchived, TaskFinished
 from headgate.testing.policy_laws import Paper
 from headgate.testing.random_worlds import random_walk
 
@@ -115,6 +116,35 @@ def test_rounds_of_another_line_are_those_of_a_policy_that_was_never_warm(
             assert [*plans[0].refusals] == [*plans[1].refusals]
             assert flow_of(warm).changed == flow_of(cold).changed
             check_optimum(warm)
+
+
+def test_the_round_after_compaction_starts_cold_and_the_next_ones_follow_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "COMPACT_ROWS", 1)
+    bench = Bench(policy := TimelyFlow())
+    for n in range(4):
+        bench.node(f"n{n}", "ab"[n % 2], 10, 40)
+    bench.data("s", GB, "n0", "n3")
+    bench.tell(submitted("ended", 30))
+    for _ in range(30):
+        bench.finish("ended", bench.running("ended")[0])
+    bench.tell(submitted("one", [Task(reads=("s",))] * 16), submitted("two", 9))
+    for _ in range(3):
+        bench.finish("one", bench.running("one")[0])
+    names, rows = bench.engine.state.names, len(bench.engine.state.tasks.state)
+    bench.tell(JobsArchived(at=bench.at, jobs=("ended",)))
+    before, rounds = flow_of(policy), []
+    for _ in range(8):
+        bench.finish("one", bench.running("one")[0])  # proven, and worth as much as when cold
+        now = kept(policy).now
+        assert now is not None
+        rounds.append((now.snapshot.names is names, flow_of(policy) is before))
+    assert bench.engine.state.names is not names
+    assert len(bench.engine.state.tasks.state) == rows - 30
+    assert (False, True) not in rounds
+    assert rounds[0] == (True, True)
+    assert flow_of(policy).changed > 0
 
 
 def test_a_round_that_breaks_leaves_nothing_warm(monkeypatch: pytest.MonkeyPatch) -> None:
