@@ -1,4 +1,4 @@
-"""Flow sharing, preemptive: every job its fair share at once, by cutting others' runs short."""
+"""Flow sharing, preemptive: every job its fair share immediately, by preempting runs of others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARAMETERS = (
         name="slack",
         default=0.25,
         unit="1",
-        meaning="how far above its share a job may be before its runs are cut short, as a part of "
+        meaning="how far above its share a job may be before its runs are preempted, as a part of "
         "the share; 0 for none",
         least=0.0,
     ),
@@ -74,7 +74,7 @@ def _make(**parameters: float) -> Policy:
 
 INFO = PolicyInfo(
     name="fsp",
-    idea="fair shares at once, near to the data; runs of jobs far above their share are cut short",
+    idea="fair shares at once, near to the data; runs of jobs far above their share are preempted",
     source=FLOW_PAPER,
     parameters=PARAMETERS,
     make=_make,

@@ -1,4 +1,4 @@
-"""Flow without fairness: as many tasks as fit, as near to their data as possible, whoever's."""
+"""Flow without fairness: as many tasks as fit, as near to their data as possible, of any job."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _make(**parameters: float) -> Policy:
 
 INFO = PolicyInfo(
     name="fsu",
-    idea="most tasks, nearest to the data, whoever's they are; within ceilings of queues",
+    idea="most tasks, nearest to the data, of any job; within ceilings of queues",
     source=FLOW_PAPER,
     parameters=PARAMETERS,
     make=_make,
