@@ -32,7 +32,7 @@ from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.flow import LaminarSolver
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
-from headgate.policies.flow import laminar, line
+from headgate.policies.flow import solve
 from headgate.ports import Policy, make_policy
 from headgate.protocol import Plan
 from headgate.state import JobState, Snapshot, State, TaskState
@@ -76,15 +76,15 @@ class Meter:
             Meter.total_s += time.perf_counter() - started
 
 
-class MeteredRound(laminar.LaminarRound):
-    """A first round that adds up what it takes from its arrays to its solution."""
+class MeteredFlow(solve.Flow):
+    """A first flow that adds up what it takes from the arrays of a problem to its solution."""
 
     total_s = 0.0
 
     def __init__(self, *args: Any) -> None:
         started = time.perf_counter()
         super().__init__(*args)
-        MeteredRound.total_s += time.perf_counter() - started
+        MeteredFlow.total_s += time.perf_counter() - started
 
 
 class Cluster:
@@ -177,12 +177,12 @@ class Cluster:
 
 def decision(policy: Policy, snapshot: Snapshot) -> tuple[Plan, tuple[float, float, float]]:
     """Return a plan, and the milliseconds that it, its solver and, if cold, its round took."""
-    Meter.total_s, Meter.told, MeteredRound.total_s = 0.0, 0, 0.0
+    Meter.total_s, Meter.told, MeteredFlow.total_s = 0.0, 0, 0.0
     rng = stream(1)
     started = time.perf_counter()
     plan = policy.decide(snapshot, rng)
     took_s = time.perf_counter() - started
-    return plan, (1e3 * took_s, 1e3 * Meter.total_s, 1e3 * MeteredRound.total_s)
+    return plan, (1e3 * took_s, 1e3 * Meter.total_s, 1e3 * MeteredFlow.total_s)
 
 
 def measure(size: str, name: str, seed: int, rounds: int) -> dict[str, Any]:
@@ -253,8 +253,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     given = parser.parse_args()
     with (
-        patch.object(laminar, "LaminarSolver", Meter),
-        patch.object(line, "LaminarRound", MeteredRound),
+        patch.object(solve, "LaminarSolver", Meter),
+        patch.object(solve, "Flow", MeteredFlow),
     ):
         rows = [
             measure(size, name, given.seed, given.rounds)

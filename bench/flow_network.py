@@ -1,6 +1,6 @@
-"""The laminar form of rounds against the paper's dense network.
+"""The laminar form of problems against the paper's dense network.
 
-Same optimum, how much faster? Random rounds (seeded) of 2-GPU nodes in racks of 16, as many
+Same optimum, how much faster? Random problems (seeded) of 2-GPU nodes in racks of 16, as many
 waiting tasks as GPUs, one shard of 1 GB with 3 replicas each, a third of the GPUs free. Both come
 from the same arrays and are solved by the compiled solvers, one after the other; times are medians,
 build included.
@@ -18,10 +18,9 @@ import numpy as np
 from headgate.flow import Ints, NativeSolver, Network
 from headgate.model import Bandwidth
 from headgate.planning.costs import prices_per_byte, shard_prices
-from headgate.policies.flow.aggregated import Placed, Round
-from headgate.policies.flow.laminar import LaminarRound
 from headgate.policies.flow.prices import wait_prices
-from headgate.policies.flow.scene import NONE
+from headgate.policies.flow.problem import NONE, Problem, Whole
+from headgate.policies.flow.solve import Flow, Placed
 
 Result = TypeVar("Result")
 
@@ -29,8 +28,8 @@ SEEDS = (1, 2, 3)
 BANDWIDTH = Bandwidth(disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.1e7)
 
 
-def random_round(gpus: int, seed: int) -> Round:
-    """Return a round on a cluster of so many GPUs."""
+def random_problem(gpus: int, seed: int) -> Problem:
+    """Return a problem on a cluster of so many GPUs."""
     rng = np.random.default_rng(seed)
     nodes, tasks, jobs = gpus // 2, gpus, max(2, gpus // 20)
     free = (rng.random((nodes, 2)) < 1 / 3).sum(axis=1, keepdims=True).astype(np.int64)
@@ -39,7 +38,7 @@ def random_round(gpus: int, seed: int) -> Round:
     share = np.minimum(waiting, -(-int(free.sum()) // jobs))
     per_byte = prices_per_byte(BANDWIDTH, alpha1=1.5, alpha2=2.0)
     sizes = rng.integers(5 * 10**8, 15 * 10**8, tasks)
-    return Round(
+    return Problem(
         node_rack=np.arange(nodes) // 16,
         free=free,
         task=np.arange(tasks),
@@ -55,30 +54,30 @@ def random_round(gpus: int, seed: int) -> Round:
         least=np.minimum(share, 1),
         wait_price=wait_prices(np.full(jobs, 1e9), BANDWIDTH, alpha3=2.0, least=1),
         may_wait=True,
-        later_gpu=NONE,
-        later_node=NONE,
-        later_class=NONE,
-        later_price=NONE,
+        held_gpu=NONE,
+        held_node=NONE,
+        held_class=NONE,
+        held_price=NONE,
     )
 
 
-def dense(round_: Round) -> Network:
+def dense(problem: Problem) -> Network:
     """Return the paper's network: an arc from every task to every free GPU (flow paper, 4)."""
-    jobs, tasks = len(round_.most), len(round_.task_job)
-    gpu_node = np.repeat(np.arange(len(round_.free)), round_.free[:, 0])
+    jobs, tasks = len(problem.most), len(problem.task_job)
+    gpu_node = np.repeat(np.arange(len(problem.free)), problem.free[:, 0])
     job, wait, task, gpu = 0, jobs, 2 * jobs, 2 * jobs + tasks
     sink = gpu + len(gpu_node)
-    holder = round_.replica_node.reshape(tasks, 3)
+    holder = problem.replica_node.reshape(tasks, 3)
     far = np.full((tasks, len(gpu_node)), 2)
-    far[(round_.node_rack[holder][:, :, None] == round_.node_rack[gpu_node]).any(axis=1)] = 1
+    far[(problem.node_rack[holder][:, :, None] == problem.node_rack[gpu_node]).any(axis=1)] = 1
     far[(holder[:, :, None] == gpu_node).any(axis=1)] = 0
-    price = np.take_along_axis(shard_prices(round_.read_bytes, round_.per_byte), far, axis=1)
-    may_wait = round_.most - round_.least
+    price = np.take_along_axis(shard_prices(problem.read_bytes, problem.per_byte), far, axis=1)
+    may_wait = problem.most - problem.least
     every, one = np.arange(jobs), np.ones
     parts: list[tuple[Ints, Ints, Ints, Ints]] = [
-        (job + every, wait + every, may_wait, round_.wait_price),
-        (wait + every, np.full(jobs, sink), may_wait, round_.wait_price),
-        (job + round_.task_job, task + np.arange(tasks), one(tasks), np.zeros(tasks)),
+        (job + every, wait + every, may_wait, problem.wait_price),
+        (wait + every, np.full(jobs, sink), may_wait, problem.wait_price),
+        (job + problem.task_job, task + np.arange(tasks), one(tasks), np.zeros(tasks)),
         (
             np.repeat(task + np.arange(tasks), len(gpu_node)),
             np.tile(gpu + np.arange(len(gpu_node)), tasks),
@@ -96,7 +95,7 @@ def dense(round_: Round) -> Network:
         np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)
     )
     supply = np.zeros(sink + 1, np.int64)
-    supply[:jobs], supply[sink] = round_.most, -round_.most.sum()
+    supply[:jobs], supply[sink] = problem.most, -problem.most.sum()
     return Network(tail=tail, head=head, capacity=capacity, cost=cost, supply=supply)
 
 
@@ -110,11 +109,11 @@ def timed(call: Callable[[], Result], times: int) -> tuple[float, Result]:
     return statistics.median(taken), result
 
 
-def worth(round_: Round, placed: Placed) -> tuple[int, int]:
+def worth(problem: Problem, placed: Placed) -> tuple[int, int]:
     """Return how many tasks are placed or wait, and for how much."""
-    won = np.bincount(round_.task_job[placed.task], minlength=len(round_.most))
-    waits = np.minimum(round_.most - won, round_.most - round_.least)
-    cost = int(placed.price.sum()) + 2 * int((waits * round_.wait_price).sum())
+    won = np.bincount(problem.task_job[placed.task], minlength=len(problem.most))
+    waits = np.minimum(problem.most - won, problem.most - problem.least)
+    cost = int(placed.price.sum()) + 2 * int((waits * problem.wait_price).sum())
     return len(placed.task) + int(waits.sum()), cost
 
 
@@ -124,13 +123,13 @@ def main() -> None:
     print(f"{'GPUs':>6} {'seed':>4} {'dense arcs':>10} {'ms':>8} {'dense ms':>9} ratio")
     for gpus in (30, 300, 1000, 2000):
         for seed in SEEDS:
-            round_ = random_round(gpus, seed)
-            mine_s, mine = timed(lambda r=round_: LaminarRound(r, r.free), 5)
-            theirs_s, theirs = timed(lambda r=round_: solver.solve(dense(r)), 3)
+            problem = random_problem(gpus, seed)
+            mine_s, mine = timed(lambda p=problem: Flow(Whole(problem=p, up=p.free)), 5)
+            theirs_s, theirs = timed(lambda r=problem: solver.solve(dense(r)), 3)
             optimum = theirs.sent, theirs.cost
-            assert worth(round_, mine.placed(round_.task)) == optimum, "the optima differ"
+            assert worth(problem, mine.placed(problem.task)) == optimum, "the optima differ"
             print(
-                f"{gpus:>6} {seed:>4} {len(dense(round_).tail):>10} "
+                f"{gpus:>6} {seed:>4} {len(dense(problem).tail):>10} "
                 f"{1e3 * mine_s:>8.2f} {1e3 * theirs_s:>9.2f} {theirs_s / mine_s:>5.1f}"
             )
 

@@ -61,16 +61,15 @@ def test_a_debt_follows_its_law(
     spells: list[tuple[float, int]], memory_s: float, paid: float
 ) -> None:
     state = plain(3)
-    now = standing(state.freeze())
-    jobs = len(now.jobs)
+    jobs = len(standing(state.freeze()).jobs)
     assert jobs > 1
 
     def note(missing: int, paid: float) -> None:
-        snapshot = state.freeze()
-        owed = missed_gpu_s(snapshot, now, memory_s=memory_s)
+        now = standing(state.freeze())
+        owed = missed_gpu_s(now, memory_s=memory_s)
         others = np.zeros(jobs - 1)
         changed = changed_debts(
-            snapshot, now, owed, np.append(paid, others), np.append(missing, others.astype(int))
+            now, owed, np.append(paid, others), np.append(missing, others.astype(int))
         )
         remember(state, changed)
 
@@ -79,7 +78,7 @@ def test_a_debt_follows_its_law(
         for _ in range(3):
             state.now += lasts_s / 3
             note(gpus, 0.0)  # rounds in which nothing changes
-    owed = missed_gpu_s(state.freeze(), now, memory_s=memory_s)
+    owed = missed_gpu_s(standing(state.freeze()), memory_s=memory_s)
     assert owed[0] == pytest.approx(integrated(-paid, spells, memory_s), rel=1e-2, abs=0.5)
     assert not owed[1:].any()
 
@@ -91,24 +90,23 @@ def test_a_debt_fades_to_37_percent_in_its_time() -> None:
     remember(state, {name: {job: value} for name, value in known.items()})
     state.now += 600.0
     snapshot = state.freeze()
-    owed = missed_gpu_s(snapshot, standing(snapshot), memory_s=600.0)
+    owed = missed_gpu_s(standing(snapshot), memory_s=600.0)
     assert owed[0] == pytest.approx(100 / math.e)
 
 
 def test_only_what_changes_is_written_down() -> None:
     state = plain(3)
-    snapshot = state.freeze()
-    now = standing(snapshot)
+    now = standing(state.freeze())
     none = np.zeros(len(now.jobs))
-    new = changed_debts(snapshot, now, none, none, none.astype(int))
+    new = changed_debts(now, none, none, none.astype(int))
     assert [*new[COUNTED_AT]] == now.jobs.tolist()
     remember(state, new)
-    snapshot = state.freeze()
-    assert not any(changed_debts(snapshot, now, none, none, none.astype(int)).values())
+    now = standing(state.freeze())
+    assert not any(changed_debts(now, none, none, none.astype(int)).values())
     paid = none.copy()
     paid[1] = 2.5
     row = int(now.jobs[1])
-    assert changed_debts(snapshot, now, none, paid, none.astype(int)) == {
+    assert changed_debts(now, none, paid, none.astype(int)) == {
         MISSED_GPU_S: {row: -2.5}, MISSING_GPUS: {row: 0}, COUNTED_AT: {row: state.now},
     }  # fmt: skip
 

@@ -13,43 +13,41 @@ from headgate.planning.shares import Floats, Ints
 from headgate.planning.standing import Standing
 from headgate.planning.work import Backlog, Holders
 from headgate.protocol import Memo
-from headgate.state import Snapshot
 
 MISSED_GPU_S, MISSING_GPUS, COUNTED_AT = "missed_gpu_s", "missing_gpus", "counted_at"
 """What is remembered of a job: its debt, the GPUs that it misses since, and when that was so."""
 
 
-def missed_gpu_s(snapshot: Snapshot, now: Standing, *, memory_s: float) -> Floats:
+def missed_gpu_s(now: Standing, *, memory_s: float) -> Floats:
     """Return the GPU seconds that each job of `now.jobs` is owed, negative where it owes them.
 
     Since it was counted last, a debt d grows by the n GPUs missing and fades: d' = n - d / memory.
     """
+    snapshot = now.snapshot
     counted_at = snapshot.memo(COUNTED_AT)[now.jobs]
     passed_s = np.where(np.isnan(counted_at), 0.0, snapshot.now - counted_at)
     kept = np.exp(-passed_s / memory_s)
-    since = _known(snapshot, MISSING_GPUS, now) * memory_s * (1 - kept)
-    owed: Floats = _known(snapshot, MISSED_GPU_S, now) * kept + since
+    since = _known(MISSING_GPUS, now) * memory_s * (1 - kept)
+    owed: Floats = _known(MISSED_GPU_S, now) * kept + since
     return owed
 
 
-def changed_debts(
-    snapshot: Snapshot, now: Standing, owed: Floats, paid: Floats, missing: Ints
-) -> Memo:
+def changed_debts(now: Standing, owed: Floats, paid: Floats, missing: Ints) -> Memo:
     """Return what to remember of debts: of each job that paid, or now misses other GPUs."""
-    before = _known(snapshot, MISSING_GPUS, now)
-    new = np.isnan(snapshot.memo(COUNTED_AT)[now.jobs])
+    before = _known(MISSING_GPUS, now)
+    new = np.isnan(now.snapshot.memo(COUNTED_AT)[now.jobs])
     changed = np.flatnonzero((before != missing) | (paid > 0) | new)
     jobs = now.jobs[changed].tolist()
     return {
         MISSED_GPU_S: dict(zip(jobs, (owed - paid)[changed].tolist(), strict=True)),
         MISSING_GPUS: dict(zip(jobs, missing[changed].tolist(), strict=True)),
-        COUNTED_AT: dict.fromkeys(jobs, snapshot.now),
+        COUNTED_AT: dict.fromkeys(jobs, now.snapshot.now),
     }
 
 
-def _known(snapshot: Snapshot, memo: str, now: Standing) -> Floats:
+def _known(memo: str, now: Standing) -> Floats:
     """Return what is remembered of each job of `now.jobs`, 0 where that is nothing."""
-    values = snapshot.memo(memo)[now.jobs]
+    values = now.snapshot.memo(memo)[now.jobs]
     return np.where(np.isnan(values), 0.0, values)
 
 

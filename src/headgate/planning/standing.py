@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -51,7 +51,6 @@ class Standing:
     """
 
     snapshot: Snapshot
-    changes: Changes | None  # since the standing that this one was made from
     hardware: Hardware
     census: Census
     jobs: Ints  # [jobs] rows, in order of arrival
@@ -67,12 +66,6 @@ class Standing:
     queue: Ints  # [jobs] rows
     ceiling: Ints  # [queues] GPUs that these jobs may hold
     hierarchy: Hierarchy
-
-    def changes_since(self, before: Snapshot) -> Changes | None:
-        """Return what has changed since an earlier snapshot, None if it is of another line."""
-        if self.changes is not None and self.changes.before is before:
-            return self.changes
-        return self.snapshot.changes(before)
 
     @property
     def class_bytes(self) -> Ints:
@@ -102,28 +95,38 @@ class _Waiting:
         return _Waiting(task=self.task[chosen], job=self.job[chosen], kind=self.kind[chosen])
 
 
-def standing(snapshot: Snapshot, before: Standing | None = None) -> Standing:
-    """Return where a snapshot stands; `before`, if known, is where an earlier one stood.
+def standing(snapshot: Snapshot) -> Standing:
+    """Return where a snapshot stands; O(GPUs + tasks since the first job in flight)."""
+    active, hardware = _active(snapshot), _hardware(snapshot)
+    moved = moved_in(snapshot, _since(snapshot, active))
+    counted = nobody(len(hardware.class_bytes) + 1).after(moved, hardware.class_bytes, active)
+    return _stands(snapshot, hardware, *counted, active, _strange(snapshot, counted[0]), None)
 
-    O(GPUs + tasks since the first job in flight). After one of the same line, unless nodes have
-    come or gone, O(GPUs + tasks that wait + changes x log), all but the changes in plain copies.
+
+def standing_after(before: Standing, snapshot: Snapshot, changes: Changes) -> Standing:
+    """Return where a snapshot stands that differs by `changes` from the one of `before`.
+
+    No node has come or gone in between. O(GPUs + tasks that wait + changes x log), all but the
+    changes in plain copies.
     """
-    active = np.flatnonzero(snapshot.jobs.state.array() == JobState.ACTIVE)
-    changes = None if before is None else snapshot.changes(before.snapshot)
-    if before is None or changes is None or len(changes.nodes):
-        before, hardware = None, _hardware(snapshot)
-        census = nobody(len(hardware.class_bytes) + 1)
-        moved = moved_in(snapshot, _since(snapshot, active))
-    else:
-        hardware, census = before.hardware, before.census
-        moved = moved_since(before.snapshot, snapshot, changes.tasks)
-    census, waits = census.after(moved, hardware.class_bytes, active)
-    strange = (snapshot.jobs.gang.take(active) > 0) | (census.several > 0)
-    if before is not None and _turned(before, active, strange):
+    active, hardware = _active(snapshot), before.hardware
+    moved = moved_since(before.snapshot, snapshot, changes.tasks)
+    census, waits = before.census.after(moved, hardware.class_bytes, active)
+    strange = _strange(snapshot, census)
+    if _turned(before, active, strange):
         return standing(snapshot)  # all its tasks come in, or leave, and have not moved
-    ours = ~strange & census.unfinished.any(axis=1)
-    stands = _stands(snapshot, hardware, census, active[ours], active[strange], waits, before)
-    return stands if changes is None else replace(stands, changes=changes)
+    return _stands(snapshot, hardware, census, waits, active, strange, before)
+
+
+def _active(snapshot: Snapshot) -> Ints:
+    """Return the rows of the jobs in flight."""
+    return np.flatnonzero(snapshot.jobs.state.array() == JobState.ACTIVE)
+
+
+def _strange(snapshot: Snapshot, census: Census) -> Bools:
+    """Return which of the jobs in flight have gangs or tasks of several GPUs."""
+    strange: Bools = (snapshot.jobs.gang.take(census.job) > 0) | (census.several > 0)
+    return strange
 
 
 def _since(snapshot: Snapshot, active: Ints) -> range:
@@ -155,11 +158,12 @@ def _stands(
     snapshot: Snapshot,
     hardware: Hardware,
     census: Census,
-    jobs: Ints,
-    strangers: Ints,
     waits: Waits,
+    active: Ints,
+    strange: Bools,
     before: Standing | None,
 ) -> Standing:
+    jobs = active[~strange & census.unfinished.any(axis=1)]
     waiting = _waiting(jobs, len(snapshot.jobs.state), waits, before)
     classes, at = len(hardware.class_bytes), np.searchsorted(census.job, jobs)
     free = np.flatnonzero(snapshot.gpus.task.array()[hardware.row] == GPU_FREE)
@@ -168,11 +172,10 @@ def _stands(
     ceiling = _ceilings(snapshot, held, queue)
     return Standing(
         snapshot=snapshot,
-        changes=None,
         hardware=hardware,
         census=census,
         jobs=jobs,
-        strangers=strangers,
+        strangers=active[strange],
         held=held,
         unfinished=census.unfinished[at, :classes],
         waiting=census.waiting[at, :classes],

@@ -13,8 +13,7 @@ from headgate.base.order import in_order
 from headgate.planning._native import recount_idle
 from headgate.planning.census import Bools, numbers_of
 from headgate.planning.shares import Ints
-from headgate.planning.standing import Standing
-from headgate.state import JobState, Snapshot, TaskState
+from headgate.state import Changes, JobState, Snapshot, TaskState
 from headgate.state.tables import GPU_GONE
 
 _OF_HOLDERS = ("job", "runtime_class", "launched_at", "read_s", "progress_s")
@@ -29,9 +28,6 @@ class Holders:
 
     def __init__(self, snapshot: Snapshot) -> None:
         """Read a snapshot; O(GPUs x log)."""
-        self._read(snapshot)
-
-    def _read(self, snapshot: Snapshot) -> None:
         gpus = len(snapshot.gpus.task)
         self.task: Ints = np.full(gpus, GPU_GONE)
         self.stopping = np.zeros(gpus, bool)
@@ -39,15 +35,11 @@ class Holders:
         self.launched_at, self.read_s, self.progress_s = np.zeros((3, gpus))
         self._write(snapshot, np.arange(gpus))
 
-    def follow(self, now: Standing) -> None:
-        """Say what the snapshot of a standing says.
+    def follow(self, snapshot: Snapshot, changes: Changes) -> None:
+        """Say what a snapshot says that differs by `changes` from the last one.
 
-        O(GPUs + changes x log), unless GPUs have come or the line of states is another one.
+        No node has come or gone in between. O(GPUs + changes x log).
         """
-        snapshot, changes = now.snapshot, now.changes_since(self._seen)
-        if changes is None or len(self.task) != len(snapshot.gpus.task):
-            self._read(snapshot)
-            return
         moved = np.zeros(len(snapshot.tasks.state) + 1, bool)  # the last one: of no task
         moved[changes.tasks] = True
         touched = moved[np.maximum(self.task, -1)]
@@ -55,7 +47,6 @@ class Holders:
         self._write(snapshot, np.flatnonzero(touched))
 
     def _write(self, snapshot: Snapshot, gpus: Array) -> None:
-        self._seen = snapshot
         task = snapshot.gpus.task.take(gpus).astype(np.int64)
         self.task[gpus] = task
         held = np.flatnonzero(task >= 0)
@@ -82,7 +73,12 @@ class Backlog:
 
     def __init__(self, snapshot: Snapshot) -> None:
         """Read a snapshot; O(tasks since the first job in flight)."""
-        self._read(snapshot)
+        self._key = self.count = self.begun = np.zeros(0, np.int64)
+        active = np.flatnonzero(snapshot.jobs.state.array() == JobState.ACTIVE)
+        end = len(snapshot.tasks.state)
+        first = snapshot.jobs.first_task[int(active[0])] if len(active) else end
+        rows = range(first, end)
+        self._write(snapshot, rows, np.zeros(len(rows), bool))
 
     @property
     def job(self) -> Ints:
@@ -94,31 +90,21 @@ class Backlog:
         """Rows of runtime classes."""
         return self._key % _CLASSES
 
-    def _read(self, snapshot: Snapshot) -> None:
-        self._key = self.count = self.begun = np.zeros(0, np.int64)
-        active = np.flatnonzero(snapshot.jobs.state.array() == JobState.ACTIVE)
-        end = len(snapshot.tasks.state)
-        first = snapshot.jobs.first_task[int(active[0])] if len(active) else end
-        rows = range(first, end)
-        self._write(snapshot, rows, np.zeros(len(rows), bool))
+    def follow(self, snapshot: Snapshot, changes: Changes) -> None:
+        """Say what a snapshot says that differs by `changes` from the last one.
 
-    def follow(self, now: Standing) -> None:
-        """Say what the snapshot of a standing says; O(jobs x classes + changes x log)."""
-        before, changes = self._seen, now.changes_since(self._seen)
-        if changes is None:
-            self._read(now.snapshot)
-            return
-        rows = changes.tasks
-        known = rows[: np.searchsorted(rows, len(before.tasks.state))]
+        O(jobs x classes + changes x log).
+        """
+        before, rows = changes.before.tasks, changes.tasks
+        known = rows[: np.searchsorted(rows, len(before.state))]
         fresh = np.zeros(len(rows), bool)
-        idle = _IDLE[before.tasks.state.take(known)]
-        fresh[: len(known)] = idle & (before.tasks.progress_s.take(known) == 0)
-        self._write(now.snapshot, rows, fresh)
+        idle = _IDLE[before.state.take(known)]
+        fresh[: len(known)] = idle & (before.progress_s.take(known) == 0)
+        self._write(snapshot, rows, fresh)
 
     def _write(self, snapshot: Snapshot, rows: range | Ints, was_fresh: Bools) -> None:
         """Take note of tasks that have changed: which of them were idle with nothing saved."""
-        self._seen, tasks = snapshot, snapshot.tasks
-        those = numbers_of(rows)
+        tasks, those = snapshot.tasks, numbers_of(rows)
         self._key, self.count, begun = recount_idle(
             self._key,
             self.count,

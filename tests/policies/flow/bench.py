@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from headgate.engine import Engine
 from headgate.model import Bandwidth, Gpu, Job, Locality, Node, Queue, Shard, Task
 from headgate.policies.flow import FlowSharing
-from headgate.policies.flow.laminar import LaminarRound
-from headgate.policies.flow.line import Line
-from headgate.policies.flow.rounds import FlowPolicy
+from headgate.policies.flow.policy import FlowPolicy
+from headgate.policies.flow.problem import Offered, offered_problem, whole
+from headgate.policies.flow.solve import Flow
+from headgate.policies.flow.warm import Warm
 from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,
@@ -110,23 +111,37 @@ class Bench:
         return next((r.reason for r in refusals if row in r.jobs), None)
 
 
+def kept(policy: FlowPolicy) -> Warm:
+    """What a policy keeps of the round that it decided last."""
+    [warm] = policy._kept._warm
+    return warm
+
+
+def flow_of(policy: FlowPolicy) -> Flow:
+    """The flow of the round that a policy decided last."""
+    flow = kept(policy).flow
+    assert flow is not None
+    return flow
+
+
 def check_optimum(policy: FlowPolicy) -> None:
-    """The round that a policy decided last is proven, and worth what it is solved anew."""
-    [line] = policy._kept
-    certificate = line.certificate()
+    """The round that a policy decided last is proven, and worth as much as when solved cold."""
+    warm = kept(policy)
+    assert warm.now is not None
+    round_ = policy._round(warm.now, warm.work)
+    certificate = flow_of(policy).certificate(offered_problem(round_, warm.offered))
     assert certificate.clean, str(certificate)
-    anew = Line(line.scene)
-    assert worth(line.solved) == worth(anew.solved)
+    assert worth(flow_of(policy)) == worth(Flow(whole(round_, Offered())))
 
 
-def worth(solved: LaminarRound) -> tuple[int, int]:
-    """How many tasks of a round are nowhere, and what all cost that it asks for.
+def worth(flow: Flow) -> tuple[int, int]:
+    """How many tasks of a problem are nowhere, and what all cost that it asks for.
 
     Those beyond cost -1 each, which is the solver's business.
     """
-    pools = solved._pools
-    beyond = solved._capacity[pools.beyond(np.arange(len(pools.offered)))].sum()
-    return solved._outcome.unplaced, solved._outcome.cost + int(beyond)
+    pools = flow._pools
+    beyond = flow._capacity[pools.beyond(np.arange(len(pools.offered)))].sum()
+    return flow._outcome.unplaced, flow._outcome.cost + int(beyond)
 
 
 def submitted(

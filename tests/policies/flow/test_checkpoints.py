@@ -14,7 +14,7 @@ from headgate.model import RunId, Task
 from headgate.planning.debts import remaining_gpu_s
 from headgate.planning.standing import standing
 from headgate.planning.work import Backlog, Holders
-from headgate.policies.flow.later import Later, Work, later_gpus
+from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.protocol import FailureKind, TaskFailed, TaskFinished, TaskStarted, Usage
 
 READ = Usage(read_bytes=(2 * GB, 0, 0), read_s=2.0)
@@ -27,9 +27,9 @@ def begun(bench: Bench, job: str, ordinal: int) -> RunId:
     return run
 
 
-def later(bench: Bench) -> Later:
+def held_gpus(bench: Bench) -> InFlight:
     snapshot = bench.engine.snapshot()
-    return later_gpus(now := standing(snapshot), Work(now))
+    return in_flight(standing(snapshot), Work(snapshot))
 
 
 def test_a_cut_costs_less_right_after_a_checkpoint_and_the_next_run_is_shorter() -> None:
@@ -44,13 +44,13 @@ def test_a_cut_costs_less_right_after_a_checkpoint_and_the_next_run_is_shorter()
     for at, lost_s in ((53.0, 1.0), (63.5, 11.5), (64.0, 2.0), (79.0, 7.0)):
         bench.at = at
         bench.queue("other")  # for the time to go on
-        runs, snapshot = later(bench), bench.engine.snapshot()
+        runs, snapshot = held_gpus(bench), bench.engine.snapshot()
         assert runs.lost_s(snapshot, np.array([0])).tolist() == pytest.approx([lost_s])
         assert runs.wait_s.tolist() == pytest.approx([104.0 - at])
     lost = TaskFailed(at=79.0, run=run, kind=FailureKind.LOST, message="gone", usage=READ)
     bench.tell(lost)
     assert bench.runs["j", 1].progress_s == 20
-    assert later(bench).wait_s.tolist() == pytest.approx([2.0 + 30.0])
+    assert held_gpus(bench).wait_s.tolist() == pytest.approx([2.0 + 30.0])
     snapshot = bench.engine.snapshot()
     left = remaining_gpu_s(standing(snapshot), Holders(snapshot), Backlog(snapshot))
     assert left.tolist() == pytest.approx([32.0 + 52.0])

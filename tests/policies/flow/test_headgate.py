@@ -76,7 +76,7 @@ class Stage(Bench):
     def owed(self, job: str) -> float:
         snapshot = self.engine.snapshot()
         now = standing(snapshot)
-        owed = missed_gpu_s(snapshot, now, memory_s=self.memory_s)
+        owed = missed_gpu_s(now, memory_s=self.memory_s)
         return float(owed[now.jobs.tolist().index(snapshot.names.job_rows[job])])
 
     def count(self, *jobs: str) -> list[int]:

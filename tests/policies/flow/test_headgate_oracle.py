@@ -6,25 +6,17 @@ import math
 
 import numpy as np
 import pytest
-from tests.policies.flow.test_aggregated import ints
+from tests.policies.flow.test_solve import ints
 
 from headgate.base.rng import Random, stream
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.debts import COUNTED_AT, MISSED_GPU_S, MISSING_GPUS
 from headgate.planning.standing import Standing, standing
 from headgate.policies.flow import TimelyFlow
-from headgate.policies.flow.aggregated import Placed
-from headgate.policies.flow.headgate import in_turn
-from headgate.policies.flow.later import (
-    RESTART_S,
-    Claims,
-    Later,
-    Waiting,
-    Work,
-    later_gpus,
-    waiting_for,
-    worth_cutting,
-)
+from headgate.policies.flow.in_flight import InFlight, Work, in_flight
+from headgate.policies.flow.preempt_by_price import RESTART_S, Claims, worth_preempting
+from headgate.policies.flow.solve import Placed
+from headgate.policies.flow.turns import Waiting, in_turn, waiting_for
 from headgate.protocol import Plan
 from headgate.protocol.reasons import WaitsForLocality
 from headgate.state import JobState, Snapshot, State, TaskState, check
@@ -102,12 +94,12 @@ def launched(state: State, task: int, rng: Random) -> None:
                 return
 
 
-def routes(now: Standing, later: Later, rng: Random) -> Placed:
+def routes(now: Standing, ahead: InFlight, rng: Random) -> Placed:
     """Send some tasks somewhere: to a node no more than it has GPUs of a class."""
     cells = [
         (int(n), int(k)) for (n, k), free in np.ndenumerate(now.free) for _ in range(int(free))
     ]
-    cells += list(zip(later.runs.node.tolist(), later.runs.kind.tolist(), strict=True))
+    cells += list(zip(ahead.runs.node.tolist(), ahead.runs.memory_class.tolist(), strict=True))
     rng.shuffle(cells)
     sent = []
     for task in range(len(now.task)):
@@ -118,44 +110,46 @@ def routes(now: Standing, later: Later, rng: Random) -> Placed:
     task, node, kind, price = (ints(list(c)) for c in zip(*sent, strict=True)) if sent else (
         ints([]) for _ in range(4)
     )  # fmt: skip
-    return Placed(task=task, node=node, kind=kind, price=price)
+    return Placed(task=task, node=node, memory_class=kind, price=price)
 
 
 def naive_turns(
-    now: Standing, later: Later, routed: Placed, turn: list[int]
+    now: Standing, ahead: InFlight, routed: Placed, turn: list[int]
 ) -> tuple[list[int], list[tuple[int, int, int]]]:
     """Who is placed, and who waits for which held GPU, at which price, in turn."""
     free = now.free.tolist()
-    held = sorted(range(len(later.wait_s)), key=lambda run: (later.wait_s[run], run))
+    held = sorted(range(len(ahead.wait_s)), key=lambda run: (ahead.wait_s[run], run))
     placed, waits = [], []
     order = sorted(
         range(len(routed.task)),
         key=lambda i: (turn[now.task_job[routed.task[i]]], routed.task[i]),
     )
     for i in order:
-        node, kind, task = int(routed.node[i]), int(routed.kind[i]), int(routed.task[i])
+        node, kind, task = int(routed.node[i]), int(routed.memory_class[i]), int(routed.task[i])
         if free[node][kind]:
             free[node][kind] -= 1
             placed.append(task)
             continue
-        run = next(r for r in held if (later.runs.node[r], later.runs.kind[r]) == (node, kind))
+        run = next(
+            r for r in held if (ahead.runs.node[r], ahead.runs.memory_class[r]) == (node, kind)
+        )
         held.remove(run)
-        waits.append((task, run, int(routed.price[i]) + round(later.wait_s[run] * 1e6)))
+        waits.append((task, run, int(routed.price[i]) + round(ahead.wait_s[run] * 1e6)))
     return sorted(placed), waits
 
 
 def naive_cuts(
-    now: Standing, later: Later, waiting: Waiting, claims: Claims, slack: float
+    now: Standing, ahead: InFlight, waiting: Waiting, claims: Claims, slack: float
 ) -> tuple[list[int], list[float]]:
-    """The rule of `worth_cutting`, waiter by waiter."""
-    runs, jobs = later.runs, range(len(claims.target))
-    soon = sorted((float(w), int(k)) for w, k in zip(later.wait_s, runs.kind, strict=True))
+    """The rule of `worth_preempting`, waiter by waiter."""
+    runs, jobs = ahead.runs, range(len(claims.target))
+    soon = sorted((float(w), int(k)) for w, k in zip(ahead.wait_s, runs.memory_class, strict=True))
     keeps = [
         int(now.held[j])
         - sum((runs.job[r], runs.stopping[r]) == (j, True) for r in range(len(soon)))
         for j in jobs
     ]
-    lost_s = later.lost_s(now.snapshot, np.arange(len(soon))).tolist()
+    lost_s = ahead.lost_s(now.snapshot, np.arange(len(soon))).tolist()
     may_lose = [keeps[j] > (1 + slack) * claims.target[j] for j in jobs]
     owed, served, cut = claims.owed.tolist(), [0] * len(jobs), []
     for task, job, run in zip(waiting.task, waiting.job, waiting.run, strict=True):
@@ -163,7 +157,7 @@ def naive_cuts(
             continue
         served[job] += 1
         fits = [s for s in soon if s[1] >= now.task_class[task]]
-        gained_s = fits[0][0] if fits else float(later.wait_s[run])
+        gained_s = fits[0][0] if fits else float(ahead.wait_s[run])
         if fits:
             soon.remove(fits[0])
         loser, price_s = int(runs.job[run]), lost_s[run] + RESTART_S
@@ -188,8 +182,8 @@ def test_turns_waits_and_cuts_are_those_of_plain_loops() -> None:
     for seed in range(400):
         snapshot, rng = mid_life(seed)
         now = standing(snapshot)
-        later = later_gpus(now, Work(now))
-        routed = routes(now, later, rng)
+        ahead = in_flight(now, Work(snapshot))
+        routed = routes(now, ahead, rng)
         jobs = len(now.jobs)
         left_s = np.array([rng.choice((5.0, 20.0, 80.0)) for _ in range(jobs)])
         owed = np.array([rng.choice((-10.0, 0.0, 15.0, 300.0, 300.0)) for _ in range(jobs)])
@@ -197,8 +191,8 @@ def test_turns_waits_and_cuts_are_those_of_plain_loops() -> None:
         turn = np.array(rng.sample(range(jobs), jobs), np.int64)
 
         placed, left = in_turn(now, routed, turn)
-        waiting = waiting_for(now, later, left)
-        expected, waits = naive_turns(now, later, routed, turn.tolist())
+        waiting = waiting_for(now, ahead, left)
+        expected, waits = naive_turns(now, ahead, routed, turn.tolist())
         assert placed.task.tolist() == expected, seed
         found = zip(waiting.task, waiting.run, waiting.price, strict=True)
         assert [tuple(map(int, row)) for row in found] == waits, seed
@@ -206,8 +200,8 @@ def test_turns_waits_and_cuts_are_those_of_plain_loops() -> None:
         held = now.held + np.bincount(now.task_job[placed.task], minlength=jobs)
         claims = Claims(target=target, held=held, left_s=left_s, owed=owed)
         slack = rng.choice((0.0, 0.25))
-        cuts = worth_cutting(now, later, waiting, claims, slack=slack, memory_s=600.0)
-        cut, paid = naive_cuts(now, later, waiting, claims, slack)
+        cuts = worth_preempting(now, ahead, waiting, claims, slack=slack, memory_s=600.0)
+        cut, paid = naive_cuts(now, ahead, waiting, claims, slack)
         assert (list(cuts.task), cuts.paid.tolist()) == (cut, pytest.approx(paid)), seed
         placed_some += len(expected)
         waited_some += len(waits)
@@ -236,8 +230,8 @@ def test_gpus_are_expected_to_be_free_when_their_runs_end() -> None:
     seen = 0
     for seed in range(150):
         snapshot, _ = mid_life(seed)
-        later = later_gpus(now := standing(snapshot), Work(now))
-        for task, wait_s in zip(later.runs.task.tolist(), later.wait_s.tolist(), strict=True):
+        ahead = in_flight(standing(snapshot), Work(snapshot))
+        for task, wait_s in zip(ahead.runs.task.tolist(), ahead.wait_s.tolist(), strict=True):
             assert wait_s == pytest.approx(naive_wait_s(snapshot, task), abs=0.002), seed
             seen += 1
     assert seen > 150

@@ -12,7 +12,7 @@ from tests.policies.flow.bench import GB, Bench, submitted
 
 from headgate.model import Task
 from headgate.policies.flow import FlowSharing, TimelyFlow
-from headgate.policies.flow.rounds import FlowPolicy
+from headgate.policies.flow.policy import FlowPolicy
 from headgate.protocol import OnDemand, Refusal
 from headgate.protocol.reasons import NoFreeGpu, PolicyBroke, Undecided
 from headgate.testing.random_worlds import random_walk

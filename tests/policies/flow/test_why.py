@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.policies.flow.bench import CLUSTER, DISK, GB, RACK, Bench, submitted, workloads
-from tests.policies.flow.test_aggregated import optimum
+from tests.policies.flow.test_solve import optimum
 
 from headgate.foresight.whatif import WhatIf
 from headgate.foresight.why import IfFreed, Place, Why, why
 from headgate.model import Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, UnfairFlow
-from headgate.policies.flow.line import first_round
-from headgate.policies.flow.offers import Offers
-from headgate.policies.flow.rounds import FlowPolicy
+from headgate.policies.flow.policy import FlowPolicy
 from headgate.ports import Policy
 from headgate.protocol.reasons import NoFreeCpu, WaitsForLocality, WaitsForTasks
 from headgate.state import Snapshot, TaskState
@@ -139,13 +137,13 @@ def test_the_price_of_a_gpu_is_what_is_lost_without_it(data: st.DataObject) -> N
     for job, ordinal in data.draw(st.permutations(sorted(bench.runs)))[:4]:
         paper.end(row_of(snapshot, f"{job}/{ordinal}"), bench.at)
     then = paper.state.freeze()
-    scene = policy._scene(then)
-    now, round_ = scene.now, first_round(scene, Offers())
-    sent, cost = optimum(round_)
+    round_, posed = policy._posed_apart(then)
+    now, problem = round_.now, posed.problem
+    sent, cost = optimum(problem)
     for node, kind in np.argwhere(now.free).tolist():
         less = now.free.copy()
         less[node, kind] -= 1
-        sent_without, cost_without = optimum(replace(round_, free=less))
+        sent_without, cost_without = optimum(replace(problem, free=less))
         price_s = policy.slot_price_s(then, node, int(now.class_bytes[kind]))
         if price_s is None:
             assert sent_without == sent - 1

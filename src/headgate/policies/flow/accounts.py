@@ -1,37 +1,39 @@
-"""Shares and prices of a flow round, told job by job and GPU by GPU."""
+"""Shares and prices of a flow round, job by job and GPU by GPU, for those who ask why."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from headgate.flow import Ints
 from headgate.planning.account import Account
-from headgate.planning.costs import PRICE_LIMIT, prices_per_byte, shard_prices
+from headgate.planning.costs import PRICE_LIMIT, shard_prices
 from headgate.planning.shares import NO_CEILING
 from headgate.planning.standing import Standing
-from headgate.policies.flow.aggregated import Round
-from headgate.policies.flow.laminar import LaminarRound
+from headgate.policies.flow.eligible import Round
+from headgate.policies.flow.prices import Prices
+from headgate.policies.flow.problem import Problem
+from headgate.policies.flow.solve import Flow
 from headgate.state import Snapshot
 
 
-def job_accounts(now: Standing, target: Ints, group: Ints, round_: Round) -> dict[int, Account]:
+def job_accounts(round_: Round, problem: Problem) -> dict[int, Account]:
     """Return how each job stands, by its row."""
-    wait = 2 * round_.wait_price[group]
+    target, group = round_.entitled.target, round_.entitled.group
+    wait = 2 * problem.wait_price[group]
     # Where no task of a job is offered, there is nothing yet to say what waiting is worth.
-    may_wait = (round_.most > round_.least)[group] & np.isin(group, round_.task_job)
+    may_wait = (problem.most > problem.least)[group] & np.isin(group, problem.task_job)
     return {
         int(job): Account(
             share_gpus=None if target[i] >= NO_CEILING else int(target[i]),
-            may_win_gpus=int(round_.most[group[i]]),
+            may_win_gpus=int(problem.most[group[i]]),
             wait_s=int(wait[i]) / 1e6 if may_wait[i] else None,
         )
-        for i, job in enumerate(now.jobs)
+        for i, job in enumerate(round_.now.jobs)
     }
 
 
-def run_price_s(snapshot: Snapshot, task: int, node: int, *, alpha1: float, alpha2: float) -> float:
+def run_price_s(snapshot: Snapshot, task: int, node: int, prices: Prices) -> float:
     """Return the price of running a task on a node: flow paper, section 3, with its penalties."""
-    per_byte = prices_per_byte(snapshot.bandwidth, alpha1=alpha1, alpha2=alpha2)
+    per_byte = prices.per_byte(snapshot.bandwidth)
     reads = snapshot.planned_reads(task, node)
     sizes = np.array([r.shard.size_bytes for r in reads], np.int64)
     where = np.array([r.locality for r in reads], np.int64)
@@ -39,10 +41,8 @@ def run_price_s(snapshot: Snapshot, task: int, node: int, *, alpha1: float, alph
     return min(price, PRICE_LIMIT) / 1e6
 
 
-def free_gpu_price_s(
-    now: Standing, solved: LaminarRound, node: int, memory_bytes: int
-) -> float | None:
+def free_gpu_price_s(now: Standing, flow: Flow, node: int, memory_bytes: int) -> float | None:
     """Return the price of a free GPU: what is lost with one less; None for a task's run."""
-    kind = int(np.searchsorted(now.class_bytes, memory_bytes))
-    price = solved.price_of_slot(node, kind)
+    memory_class = int(np.searchsorted(now.class_bytes, memory_bytes))
+    price = flow.price_of_slot(node, memory_class)
     return None if price is None else price / 1e6

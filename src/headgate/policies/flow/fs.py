@@ -10,8 +10,8 @@ import numpy as np
 from headgate.planning.costs import DISTANCE, FLOW_PAPER
 from headgate.planning.shares import entitle, fair_shares
 from headgate.planning.standing import Standing
-from headgate.policies.flow.rounds import FlowPolicy
-from headgate.policies.flow.scene import Demand
+from headgate.policies.flow.eligible import Entitled
+from headgate.policies.flow.policy import FlowPolicy
 from headgate.ports import Parameter, Policy, PolicyInfo
 
 _DEFAULTS = {"alpha1": 3.0, "alpha2": 4.0}
@@ -49,8 +49,8 @@ class FlowSharing(FlowPolicy):
     def __init__(self, *, alpha1: float = 3.0, alpha2: float = 4.0, alpha3: float = 1.1) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2, alpha3=alpha3)
 
-    def demand(self, now: Standing) -> Demand:
-        """Let each job place up to what it is entitled to; who holds nothing must place a task."""
+    def entitle(self, now: Standing) -> Entitled:
+        """Let each job place what it is entitled to; a job that holds nothing must place a task."""
         target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
         won = entitle(
             now.hierarchy,
@@ -59,7 +59,7 @@ class FlowSharing(FlowPolicy):
             waiting=now.waiting,
             free=now.free.sum(axis=0),
         )
-        return Demand(
+        return Entitled(
             target=target,
             group=np.arange(len(now.jobs)),
             row=now.jobs,

@@ -1,4 +1,4 @@
-"""Flow sharing, preemptive: every job its fair share at once, by cutting others' runs short."""
+"""Flow sharing, preemptive: every job its fair share immediately, by preempting runs of others."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from headgate.flow import Ints
 from headgate.planning.costs import DISTANCE, FLOW_PAPER
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import Standing
-from headgate.policies.flow.aggregated import Placed, Round
-from headgate.policies.flow.preemption import due, victims
-from headgate.policies.flow.rounds import Choice, FlowPolicy
-from headgate.policies.flow.scene import Demand, Scene
+from headgate.policies.flow.eligible import Entitled, Round
+from headgate.policies.flow.policy import FlowPolicy
+from headgate.policies.flow.preempt_by_share import short_tasks, victims
+from headgate.policies.flow.readback import Choice
+from headgate.policies.flow.solve import Placed
 from headgate.ports import Parameter, Policy, PolicyInfo
 
 PARAMETERS = (
@@ -21,7 +23,7 @@ PARAMETERS = (
         name="slack",
         default=0.25,
         unit="1",
-        meaning="how far above its share a job may be before its runs are cut short, as a part of "
+        meaning="how far above its share a job may be before its runs are preempted, as a part of "
         "the share; 0 for none",
         least=0.0,
     ),
@@ -47,28 +49,23 @@ class PreemptiveFlowSharing(FlowPolicy):
         super().__init__(alpha1=alpha1, alpha2=alpha2)
         self._slack = slack
 
-    def demand(self, now: Standing) -> Demand:
+    def entitle(self, now: Standing) -> Entitled:
         """Deal what is free up to the shares, and what is left over after that beyond them."""
         target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
         free = now.free.sum(axis=0)
-        short = due(target, now.held, now.waiting)
+        short = short_tasks(target, now.held, now.waiting)
         share = now.hierarchy.deal_classes(held=now.held, tasks=short, gpus=free)
         most = now.hierarchy.deal_classes(held=now.held, tasks=now.waiting, gpus=free, won=share)
-        return Demand(
+        return Entitled(
             target=target, group=np.arange(len(now.jobs)), row=now.jobs, most=most, least=most
         )
 
-    def choose(self, scene: Scene, round_: Round, routed: Placed) -> Choice:
-        """Cut runs of jobs far above their share short that jobs below theirs have use for."""
-        cut = victims(
-            scene.snapshot,
-            scene.now,
-            target=scene.demand.target,
-            slack=self._slack,
-            task=routed.task,
-            kind=routed.kind,
+    def choose(self, round_: Round, placed: Placed, wait_price: Ints) -> Choice:
+        """Preempt runs of jobs far above their share that jobs below theirs have use for."""
+        preempted = victims(
+            round_.now, target=round_.entitled.target, slack=self._slack, starts=placed
         )
-        return replace(super().choose(scene, round_, routed), preemptions=cut)
+        return replace(super().choose(round_, placed, wait_price), preemptions=preempted)
 
 
 def _make(**parameters: float) -> Policy:
@@ -77,7 +74,7 @@ def _make(**parameters: float) -> Policy:
 
 INFO = PolicyInfo(
     name="fsp",
-    idea="fair shares at once, near to the data; runs of jobs far above their share are cut short",
+    idea="fair shares at once, near to the data; runs of jobs far above their share are preempted",
     source=FLOW_PAPER,
     parameters=PARAMETERS,
     make=_make,

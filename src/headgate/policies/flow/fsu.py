@@ -1,4 +1,4 @@
-"""Flow without fairness: as many tasks as fit, as near to their data as possible, whoever's."""
+"""Flow without fairness: as many tasks as fit, as near to their data as possible, of any job."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import numpy as np
 from headgate.planning.costs import DISTANCE, FLOW_PAPER
 from headgate.planning.shares import NO_CEILING
 from headgate.planning.standing import Standing
-from headgate.policies.flow.rounds import FlowPolicy
-from headgate.policies.flow.scene import Demand
+from headgate.policies.flow.eligible import Entitled
+from headgate.policies.flow.policy import FlowPolicy
 from headgate.ports import Policy, PolicyInfo
 
 PARAMETERS = DISTANCE
@@ -26,14 +26,14 @@ class UnfairFlow(FlowPolicy):
     def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2)
 
-    def demand(self, now: Standing) -> Demand:
+    def entitle(self, now: Standing) -> Entitled:
         """Let all jobs of a queue together place what waits, up to the queue's ceiling."""
         queues = len(now.ceiling)
         held = np.bincount(now.queue, now.held, minlength=queues)
         waiting = np.bincount(now.queue, now.waiting.sum(axis=1), minlength=queues)
         most = np.clip(now.ceiling - held, 0, waiting).astype(np.int64)
         no_share = np.full(len(now.jobs), NO_CEILING)
-        return Demand(
+        return Entitled(
             target=no_share, group=now.queue, row=np.arange(queues), most=most, least=most
         )
 
@@ -44,7 +44,7 @@ def _make(**parameters: float) -> Policy:
 
 INFO = PolicyInfo(
     name="fsu",
-    idea="most tasks, nearest to the data, whoever's they are; within ceilings of queues",
+    idea="most tasks, nearest to the data, of any job; within ceilings of queues",
     source=FLOW_PAPER,
     parameters=PARAMETERS,
     make=_make,

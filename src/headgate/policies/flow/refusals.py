@@ -1,8 +1,8 @@
-"""Why tasks still wait after a flow round, one reason per group of jobs."""
+"""Stage 5 of a round, on demand: why tasks still wait, one reason per group of jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +10,10 @@ import numpy as np
 from headgate.base.units import format_size
 from headgate.flow import Ints
 from headgate.planning.standing import Standing, unplaceable
-from headgate.policies.flow.aggregated import Placed
+from headgate.policies.flow.eligible import Round
+from headgate.policies.flow.options import cheapest_free
+from headgate.policies.flow.problem import Offered, problem_of
+from headgate.policies.flow.solve import Placed
 from headgate.protocol import Reason, Refusal
 from headgate.protocol.reasons import (
     BelowShare,
@@ -22,76 +25,65 @@ from headgate.protocol.reasons import (
     ShareLimit,
     WaitsForLocality,
 )
-from headgate.state import Snapshot
 
 # What binds a job, the first of these that holds.
 _NO_SUCH_GPU, _CEILING, _LOCALITY, _MEMORY, _SHARE, _BELOW, _BUSY = range(7)
 
-Cheapest = Callable[[Ints, Ints], Ints]
-"""From tasks (indices into `Standing.task`) and free GPUs to the least price per job."""
 
-
-def strangers(policy: str, snapshot: Snapshot, now: Standing) -> Iterator[Refusal]:
+def strangers(policy: str, now: Standing) -> Iterator[Refusal]:
     """Yield why jobs wait that came in under another policy and that this one cannot place."""
+    snapshot = now.snapshot
     for job in now.strangers.tolist():
         if snapshot.jobs.waiting[job]:
             what = unplaceable(snapshot.job(job)) or ""
             yield Refusal(reason=PolicyRefuses(policy=policy, what=what), jobs=(job,))
 
 
-def refusals(
-    snapshot: Snapshot,
-    now: Standing,
-    *,
-    target: Ints,
-    group: Ints,
-    most: Ints,
-    placed: Placed,
-    wait_price: Ints,
-    cheapest: Cheapest,
-) -> Iterator[Refusal]:
+def refusals(round_: Round, starts: Placed, wait_price: Ints) -> Iterator[Refusal]:
     """Yield why what is left waits, jobs with the same reason together.
 
-    `target` are fair shares; of the jobs of a `group` together at most `most` tasks are placed;
-    `placed` are those that run now, as indices into `now.task`; `wait_price` is what waiting costs
-    each job; `cheapest` tells what some tasks would cost on GPUs that are still free.
+    `starts` are the tasks that start now, as indices into `Standing.task`; `wait_price` is what
+    waiting costs each job.
     """
-    after = _After(snapshot, now, target, group, most, placed, wait_price, cheapest)
+    after = _After(round_, starts, wait_price)
     groups: dict[Reason, list[int]] = {}
     for jobs in after.alike():
         groups.setdefault(after.reason(jobs[0]), []).extend(jobs)
-    rows = now.jobs.tolist()
+    rows = round_.now.jobs.tolist()
     for reason, jobs in groups.items():
         yield Refusal(reason=reason, jobs=tuple(rows[job] for job in jobs))
 
 
-class _After:
-    """Where things stand once the placements are made; jobs are indices into `now.jobs`."""
+def _cheapest(round_: Round, tasks: Ints, free: Ints) -> Ints:
+    """Return each job's cheapest price of one of some tasks on a GPU that is free.
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        now: Standing,
-        target: Ints,
-        group: Ints,
-        most: Ints,
-        placed: Placed,
-        wait_price: Ints,
-        cheapest: Cheapest,
-    ) -> None:
-        self._snapshot, self._now, self._target = snapshot, now, target
-        self._placed, self._wait = placed.task, wait_price
-        jobs, kinds = len(now.jobs), len(now.class_bytes)
-        cell = now.task_job[placed.task] * (kinds + 1) + now.task_class[placed.task]
-        gone = np.bincount(cell, minlength=jobs * (kinds + 1)).reshape(jobs, kinds + 1)
+    Tasks are indices into `Standing.task`; `free` is by node and class; the largest number there
+    is stands for none.
+    """
+    able = tasks[round_.tasks.eligible[tasks]]
+    by_group = cheapest_free(problem_of(round_, able, Offered()), free)
+    return by_group[round_.entitled.group]
+
+
+class _After:
+    """Where things stand once the tasks have started; jobs are indices into `Standing.jobs`."""
+
+    def __init__(self, round_: Round, starts: Placed, wait_price: Ints) -> None:
+        now, entitled = round_.now, round_.entitled
+        group, most = entitled.group, entitled.most
+        self._now, self._target = now, entitled.target
+        self._placed, self._wait = starts.task, wait_price
+        jobs, classes = len(now.jobs), len(now.class_bytes)
+        cell = now.task_job[starts.task] * (classes + 1) + now.task_class[starts.task]
+        gone = np.bincount(cell, minlength=jobs * (classes + 1)).reshape(jobs, classes + 1)
         left = now.census.waiting[np.searchsorted(now.census.job, now.jobs)] - gone
-        self._left, self._kind = left.any(axis=1), (left > 0).argmax(axis=1)
+        self._left, self._class = left.any(axis=1), (left > 0).argmax(axis=1)
         won, queues = gone.sum(axis=1), len(now.ceiling)
         self._holds = now.held + won
         self._queue_holds = np.bincount(now.queue, self._holds, queues).astype(np.int64)
         self._queue_won = np.bincount(now.queue, won, queues).astype(np.int64)
 
-        taken = np.bincount(placed.node * kinds + placed.kind, minlength=now.free.size)
+        taken = np.bincount(starts.node * classes + starts.memory_class, minlength=now.free.size)
         free = now.free - taken.reshape(now.free.shape)
         self._free = free.sum(axis=0)
         self._fitting = np.append(np.cumsum(self._free[::-1])[::-1], 0)
@@ -100,8 +92,8 @@ class _After:
         self._move = np.full(jobs, np.iinfo(np.int64).max)
         if self._fitting[0] and self._held_back.any():
             waits = self._held_back[now.task_job]
-            waits[placed.task] = False
-            self._move = cheapest(np.flatnonzero(waits), free)
+            waits[starts.task] = False
+            self._move = _cheapest(round_, np.flatnonzero(waits), free)
         self._ahead = self._furthest_ahead()
         self._cases = self._bound_by()
 
@@ -114,7 +106,7 @@ class _After:
 
     def _bound_by(self) -> Ints:
         """Return what binds each job."""
-        now, fits, some = self._now, self._fitting[self._kind] > 0, bool(self._fitting[0])
+        now, fits, some = self._now, self._fitting[self._class] > 0, bool(self._fitting[0])
         led, over = np.full(len(now.jobs), False), np.full(len(now.jobs), False)
         for job in self._ahead[::-1]:
             others = np.arange(len(now.jobs)) != job
@@ -128,14 +120,14 @@ class _After:
             bound[~fits] = _MEMORY
             bound[self._held_back & fits] = _LOCALITY
         bound[(self._queue_holds >= now.ceiling)[now.queue]] = _CEILING
-        bound[self._kind == len(now.class_bytes)] = _NO_SUCH_GPU
+        bound[self._class == len(now.class_bytes)] = _NO_SUCH_GPU
         return bound
 
     def alike(self) -> list[list[int]]:
-        """Return the jobs that have tasks left waiting, those together that are told the same."""
+        """Return the jobs that have tasks left waiting, those with the same reason together."""
         jobs = np.flatnonzero(self._left)
         case = self._cases[jobs]
-        first, second = np.zeros((2, len(jobs)), np.int64)  # the numbers that it is told
+        first, second = np.zeros((2, len(jobs)), np.int64)  # the numbers in its reason
         of_others = (case == _SHARE) | (case == _BELOW)
         for which, of_first, of_second in (
             (of_others, self._holds, self._target),
@@ -147,7 +139,7 @@ class _After:
             first[nth] = self._need_bytes(int(jobs[nth]))
         for job in self._ahead[:1]:
             case[of_others & (jobs == job)] += _BUSY + 1  # another one is ahead of it
-        order = np.lexsort((second, first, case))  # stable: jobs told the same ascend
+        order = np.lexsort((second, first, case))  # stable: jobs with the same reason ascend
         other = np.zeros(len(jobs), bool)
         other[:1] = True
         for column in (first, second, case):
@@ -186,7 +178,7 @@ class _After:
 
     def _less_than_others(self, job: int) -> Reason:
         holds, target, furthest = self._holds, self._target, self._furthest_but(job)
-        ahead = self._snapshot.job(int(self._now.jobs[furthest])).id
+        ahead = self._now.snapshot.job(int(self._now.jobs[furthest])).id
         running, share = int(holds[job]), int(target[job])
         if self._cases[job] == _SHARE:
             return ShareLimit(running_gpus=running, share_gpus=share, ahead=ahead)
@@ -197,6 +189,7 @@ class _After:
         return next(other for other in self._ahead if other != job)
 
     def _queue_limit(self, queue: int) -> Reason:
-        spec = self._snapshot.queue(queue)
-        used = int(self._snapshot.gpus_of_queues()[queue]) + int(self._queue_won[queue])
+        snapshot = self._now.snapshot
+        spec = snapshot.queue(queue)
+        used = int(snapshot.gpus_of_queues()[queue]) + int(self._queue_won[queue])
         return QueueLimit(queue=spec.name, used_gpus=used, max_gpus=spec.max_gpus or 0)

@@ -1,13 +1,14 @@
-"""A round as a laminar problem: every task in one place, GPUs or a pool of those that have none.
+"""Stage 3 of a round: the optimal flow of its problem, kept optimal from round to round.
 
     (cluster, class) ──► (rack, class) ──► (node, class)    class: GPUs of one memory size
 
-    pools, per group of jobs: not asked for, waiting; for all: freed early
+    pools, per group of jobs: not asked for, waiting; for all: GPUs that give way
 
-A task may go to the cluster, to racks and to nodes (`aggregated.options`) of each class that it
-fits; the larger the class, the dearer. It may also stay without a GPU, in a pool of its group; the
-solver leaves as few as possible without any place. A GPU that is held now is a unit as well: it
-sits on its node, and gives way for the price of the wait until it is free.
+The problem is a laminar one, every task in one place: GPUs or a pool of those that have none. A
+task may go to the cluster, to racks and to nodes (`options`) of each class that it fits; the larger
+the class, the dearer. It may also stay without a GPU, in a pool of its group; the solver leaves as
+few as possible without any place. A GPU that is held now is a unit as well: it sits on its node,
+and gives way for the price of the wait until it is free.
 
 The places are those of all GPUs that are up, so that the next round differs in what has changed:
 tasks that went or came, GPUs that were taken or freed, capacities, prices of waits.
@@ -16,6 +17,7 @@ tasks that went or came, GPUs that were taken or freed, capacities, prices of wa
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,8 +29,8 @@ from headgate.flow import (
     options_of,
     verify_laminar,
 )
-from headgate.planning.census import Bools
-from headgate.policies.flow.aggregated import Placed, Round, around, options
+from headgate.policies.flow.options import Options, around, task_options
+from headgate.policies.flow.problem import Change, Problem, Whole
 
 CLASS_PRICE = 1
 """Microseconds per class that a GPU is larger than needed: breaks ties, keeps large ones free."""
@@ -41,20 +43,49 @@ _ENDLESS = 1 << 40  # room for all GPUs that give way
 _SPARE = 16
 """Pools for so many groups are there before they are needed: places join at a price."""
 
-Ways = tuple[Ints, Ints, Ints]
-"""Offsets `[units + 1]`, places and costs of options: what some units may take."""
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Placed:
+    """Tasks (ascending), the node and class of the GPU that each one is sent to, and its price.
+
+    `price` is that of reading, and of a GPU larger than needed; not of the wait for a held GPU.
+    """
+
+    task: Ints
+    node: Ints
+    memory_class: Ints
+    price: Ints
+
+    def only(self, chosen: Ints) -> Placed:
+        """Return those at these places, ascending."""
+        return Placed(
+            task=self.task[chosen],
+            node=self.node[chosen],
+            memory_class=self.memory_class[chosen],
+            price=self.price[chosen],
+        )
 
 
-class LaminarRound:
-    """A round, solved, and the next one, and so on, while the same GPUs are up.
+def solve(posed: Whole | Change, last: Flow | None) -> Flow:
+    """Return the optimal flow of a problem: the last one, changed, or one of its own."""
+    if isinstance(posed, Whole):
+        return Flow(posed)
+    assert last is not None
+    last.change(posed.problem, posed.gone)
+    return last
+
+
+class Flow:
+    """An optimal flow of a problem, then of the next one, and so on, while the same GPUs are up.
 
     Units are tasks and held GPUs; places are those of the tree, leaves first, then the pools.
     """
 
-    def __init__(self, round_: Round, up: Ints) -> None:
-        """Solve a first round, which has all its tasks; `up` are all GPUs, `[nodes, classes]`."""
-        self._tree = _Tree(round_.node_rack, up)
-        self._pools = _Pools(len(self._tree.parent), len(round_.job) + _SPARE)
+    def __init__(self, whole: Whole) -> None:
+        """Solve a problem that is whole."""
+        problem = whole.problem
+        self._tree = _Tree(problem.node_rack, whole.up)
+        self._pools = _Pools(len(self._tree.parent), len(problem.job) + _SPARE)
         parent = np.concatenate([self._tree.parent, np.full(self._pools.places, -1)])
         self._capacity = np.zeros(len(parent), np.int64)
         self._capacity[self._pools.freed] = _ENDLESS
@@ -64,40 +95,31 @@ class LaminarRound:
         self._task = RowMap()  # of a unit; -1 for a held GPU
         self._held = np.zeros(0, bool)  # by GPU, and its unit, and the wait that it costs
         self._held_unit, self._held_price = RowMap(), RowMap()
-        self.next(round_, np.zeros(0, np.int64))
+        self.changed = -1  # times
+        self.change(problem, np.zeros(0, np.int64))
 
-    @property
-    def units(self) -> int:
-        """How many tasks are units."""
-        return int(self._pools.offered.sum())
+    def change(self, problem: Problem, gone: Ints) -> None:
+        """Solve the problem that follows: without the tasks `gone`, with those of `problem`.
 
-    def has(self, tasks: Ints) -> Bools:
-        """Return whether tasks (rows) are units."""
-        has: Bools = self._unit[tasks] >= 0
-        return has
-
-    def next(self, round_: Round, gone: Ints) -> None:
-        """Solve the round that follows: without the tasks `gone`, with those of `round_` besides.
-
-        A task that is a unit already gets the options that it has in `round_`.
+        A task that is a unit already gets the options that it has in `problem`.
         """
-        self._remove(round_, gone)
-        self._pools.seat(round_.job, self._add_pools)
-        known = self.has(round_.task)
+        self.changed += 1
+        self._remove(problem, gone)
+        self._pools.seat(problem.job, self._add_pools)
+        known = self._unit[problem.task] >= 0
         fresh = np.flatnonzero(~known)
-        self._pools.count(round_.job[round_.task_job[fresh]], 1)
-        capacity = self._capacities(round_)
-        new_gpus = self._reprice(round_, capacity)
+        self._pools.count(problem.job[problem.task_job[fresh]], 1)
+        capacity = self._capacities(problem)
+        new_gpus = self._reprice(problem, capacity)
         self._set_capacities(capacity)
-        self._add(round_, fresh, np.flatnonzero(known), new_gpus)
-        self.round = round_
+        self._add(problem, fresh, np.flatnonzero(known), new_gpus)
         self._outcome = self.solver.solve()
         self._follow()
 
-    def _remove(self, round_: Round, gone: Ints) -> None:
+    def _remove(self, problem: Problem, gone: Ints) -> None:
         """Take tasks away that went, and GPUs that are held no longer."""
-        held = np.zeros(max(len(self._held), int(round_.later_gpu.max(initial=-1)) + 1), bool)
-        held[round_.later_gpu] = True
+        held = np.zeros(max(len(self._held), int(problem.held_gpu.max(initial=-1)) + 1), bool)
+        held[problem.held_gpu] = True
         freed = np.flatnonzero(self._held & ~held[: len(self._held)])
         units = self._unit[gone]
         self.solver.remove(np.concatenate([units, self._held_unit[freed]]))
@@ -112,76 +134,76 @@ class LaminarRound:
         self.solver.set_capacity(changed, capacity[changed])
         self._capacity = capacity
 
-    def _capacities(self, round_: Round) -> Ints:
+    def _capacities(self, problem: Problem) -> Ints:
         """Return what places have room for."""
-        slots = round_.slots[self._tree.node, self._tree.kind]
+        slots = problem.slots[self._tree.node, self._tree.memory_class]
         capacity = np.zeros(len(self._parent), np.int64)
         capacity[: len(slots)] = slots
         capacity[self._pools.freed] = _ENDLESS
         offered = self._pools.offered
-        slot = self._pools.slot_of(round_.job)
+        slot = self._pools.slot_of(problem.job)
         asked = np.zeros_like(offered)
-        asked[slot] = np.minimum(np.minimum(round_.most, offered[slot]), slots.sum())
+        asked[slot] = np.minimum(np.minimum(problem.most, offered[slot]), slots.sum())
         capacity[self._pools.beyond(np.arange(len(offered)))] = offered - asked
-        if round_.may_wait:
-            capacity[self._pools.waits(slot)] = np.maximum(asked[slot] - round_.least, 0)
+        if problem.may_wait:
+            capacity[self._pools.waits(slot)] = np.maximum(asked[slot] - problem.least, 0)
         return capacity
 
-    def _reprice(self, round_: Round, capacity: Ints) -> Ints:
-        """Tell what waiting costs now; return which held GPUs are new, as indices."""
-        gpu, price = round_.later_gpu, round_.later_price
+    def _reprice(self, problem: Problem, capacity: Ints) -> Ints:
+        """Give the solver what waiting costs now; return which held GPUs are new, as indices."""
+        gpu, price = problem.held_gpu, problem.held_price
         unit = self._held_unit[gpu]
         known = unit >= 0
         changed = known & (self._held_price[gpu] != price)
         self.solver.reprice(self._pools.freed, unit[changed], price[changed])
         self._held_price[gpu] = price
-        if round_.may_wait:
-            slot = self._pools.slot_of(round_.job)
+        if problem.may_wait:
+            slot = self._pools.slot_of(problem.job)
             place = self._pools.waits(slot)
-            stale = (self._pools.price[slot] != round_.wait_price) & (capacity[place] > 0)
-            self.solver.reprice_all(place[stale], 2 * round_.wait_price[stale])
-            self._pools.price[slot[stale]] = round_.wait_price[stale]
+            stale = (self._pools.price[slot] != problem.wait_price) & (capacity[place] > 0)
+            self.solver.reprice_all(place[stale], 2 * problem.wait_price[stale])
+            self._pools.price[slot[stale]] = problem.wait_price[stale]
         return np.flatnonzero(~known)
 
-    def _add(self, round_: Round, fresh: Ints, known: Ints, new_gpus: Ints) -> None:
+    def _add(self, problem: Problem, fresh: Ints, known: Ints, new_gpus: Ints) -> None:
         """Add held GPUs and tasks that are new; give tasks that are known their new options.
 
         GPUs first: so they find their nodes empty, and tasks find them there, which is several
         times less to search.
         """
-        held = self.solver.add(*self._options_of_gpus(round_, new_gpus))
+        held = self.solver.add(*self._options_of_gpus(problem, new_gpus))
         self._task[held] = -1
-        self._held_unit[round_.later_gpu[new_gpus]] = held
-        ways = self._options(round_, self._pools.price[self._pools.slot_of(round_.job)])
+        self._held_unit[problem.held_gpu[new_gpus]] = held
+        options = self._options(problem, self._pools.price[self._pools.slot_of(problem.job)])
         if len(known):
-            self.solver.replace(self._unit[round_.task[known]], *_some(ways, known))
-            ways = _some(ways, fresh)
-        units = self.solver.add(*ways)
-        task = round_.task[fresh]
+            self.solver.replace(self._unit[problem.task[known]], *_some(options, known))
+            options = _some(options, fresh)
+        units = self.solver.add(*options)
+        task = problem.task[fresh]
         self._unit[task] = units
         self._leaf[task] = -1
         self._task[units] = task
-        self._pools.note(task, round_.job[round_.task_job[fresh]])
+        self._pools.note(task, problem.job[problem.task_job[fresh]])
 
-    def _options_of_gpus(self, round_: Round, held: Ints) -> Ways:
-        """Return the options of some held GPUs of a round: to stay, or to give way."""
-        own = self._tree.at[round_.later_node[held], round_.later_class[held]]
+    def _options_of_gpus(self, problem: Problem, held: Ints) -> Options:
+        """Return the options of some held GPUs: to stay, or to give way."""
+        own = self._tree.at[problem.held_node[held], problem.held_class[held]]
         place, cost = np.full((len(held), 2), self._pools.freed), np.zeros((len(held), 2), np.int64)
-        place[:, 0], cost[:, 1] = own, round_.later_price[held]
+        place[:, 0], cost[:, 1] = own, problem.held_price[held]
         return 2 * np.arange(len(held) + 1), place.ravel(), cost.ravel()
 
-    def _options(self, round_: Round, wait_price: Ints) -> Ways:
-        """Return the options of all tasks of a round.
+    def _options(self, problem: Problem, wait_price: Ints) -> Options:
+        """Return the options of all tasks of a problem.
 
         `wait_price` is by group; a pool that is closed keeps the price that it had last.
         """
-        pools, wide = self._pools, 1 + round_.may_wait
-        slot = pools.slot_of(round_.job)[round_.task_job]
+        pools, wide = self._pools, 1 + problem.may_wait
+        slot = pools.slot_of(problem.job)[problem.task_job]
         place, cost = np.empty((2, len(slot), wide), np.int64)
         place[:, 0], cost[:, 0] = pools.beyond(slot), _NOT_ASKED
-        if round_.may_wait:
-            place[:, 1], cost[:, 1] = pools.waits(slot), 2 * wait_price[round_.task_job]
-        return options(round_, self._tree.at, CLASS_PRICE, place, cost)
+        if problem.may_wait:
+            place[:, 1], cost[:, 1] = pools.waits(slot), 2 * wait_price[problem.task_job]
+        return task_options(problem, self._tree.at, CLASS_PRICE, place, cost)
 
     def _add_pools(self, count: int) -> None:
         added = np.full(count, -1)
@@ -199,22 +221,22 @@ class LaminarRound:
         self._place[task] = self.solver.place_of(moved)
 
     def placed(self, tasks: Ints) -> Placed:
-        """Return who is placed where; tasks are given as rows, and told by their index there."""
+        """Return which of some tasks (rows) are sent where; `Placed.task` are indices into them."""
         leaf = self._leaf[tasks]
         index = np.flatnonzero(leaf >= 0)
-        leaf = self._in_line(self._place[tasks[index]], leaf[index])
+        leaf = self._by_age(self._place[tasks[index]], leaf[index])
         return Placed(
             task=index,
             node=self._tree.node[leaf],
-            kind=self._tree.kind[leaf],
+            memory_class=self._tree.memory_class[leaf],
             price=self.solver.cost_of(self._unit[tasks[index]]),
         )
 
-    def _in_line(self, place: Ints, leaf: Ints) -> Ints:
-        """Return the leaves of tasks, dealt anew among those that went through one rack or hub.
+    def _by_age(self, place: Ints, leaf: Ints) -> Ints:
+        """Return the leaves of tasks; tasks sent by way of one rack or hub take its nodes in order.
 
-        First come, first nodes, as in a round that follows no other: else a task would wait for the
-        same node as long as it waits.
+        As in a problem that follows no other: else a task would wait for the same node as long as
+        it waits.
         """
         leaves = len(self._tree.node)
         guest = np.flatnonzero(place >= leaves)
@@ -224,17 +246,17 @@ class LaminarRound:
             leaf[guest[order]] = np.sort(around * leaves + leaf[guest]) % leaves
         return leaf
 
-    def certificate(self, whole: Round) -> Certificate:
-        """Check the plan against this round built anew: `whole` has all its tasks."""
+    def certificate(self, whole: Problem) -> Certificate:
+        """Check the flow against its problem built from scratch: `whole` has all its tasks."""
         held, pools, capacity = (
-            np.arange(len(whole.later_gpu)),
+            np.arange(len(whole.held_gpu)),
             self._pools,
             self._capacities(whole),
         )
         slot = pools.slot_of(whole.job)
         is_open = capacity[pools.waits(slot)] > 0
         wait_price = np.where(is_open, whole.wait_price, pools.price[slot])
-        units = np.concatenate([self._held_unit[whole.later_gpu], self._unit[whole.task]])
+        units = np.concatenate([self._held_unit[whole.held_gpu], self._unit[whole.task]])
         gpus, tasks = self._options_of_gpus(whole, held), self._options(whole, wait_price)
         offsets = np.concatenate([gpus[0], gpus[0][-1] + tasks[0][1:]])
         return verify_laminar(
@@ -248,12 +270,12 @@ class LaminarRound:
             self.solver.prices(),
         )
 
-    def price_of_slot(self, node: int, kind: int) -> int | None:
+    def price_of_slot(self, node: int, memory_class: int) -> int | None:
         """Return what is lost with one GPU of a node and class less; None for a task's run.
 
         The price of the leaf need not be it: where the optimum is degenerate, several are true.
         """
-        leaf = self._tree.at[node, kind, None]
+        leaf = self._tree.at[node, memory_class, None]
         room = self._capacity[leaf]
         self.solver.set_capacity(leaf, room - 1)
         without = self.solver.solve()
@@ -269,19 +291,19 @@ class _Tree:
     """The places that have GPUs: nodes, then racks, then the whole cluster.
 
     `at` numbers them, `[nodes + racks + 1, classes]`, -1 where there is no GPU of the class; `node`
-    and `kind` tell what a leaf is.
+    and `memory_class` are those of each leaf.
     """
 
     def __init__(self, node_rack: Ints, up: Ints) -> None:
         nodes, there = len(up), around(up, node_rack) > 0
-        row, kind = np.nonzero(there)
+        row, of_class = np.nonzero(there)
         self.at = np.full(there.shape, -1)
-        self.at[row, kind] = np.arange(len(row))
+        self.at[row, of_class] = np.arange(len(row))
         leaves, roots = np.searchsorted(row, (nodes, len(there) - 1))
-        self.node, self.kind = row[:leaves], kind[:leaves]
-        inner = self.at[-1, kind[leaves:roots]]
+        self.node, self.memory_class = row[:leaves], of_class[:leaves]
+        inner = self.at[-1, of_class[leaves:roots]]
         self.parent = np.concatenate([
-            self.at[nodes + node_rack[self.node], self.kind],
+            self.at[nodes + node_rack[self.node], self.memory_class],
             inner,
             np.full(len(row) - roots, -1),
         ])  # fmt: skip
@@ -293,7 +315,7 @@ class _Pools:
     Of the tasks of a group, those beyond its `most`, or beyond the GPUs there are, are not asked
     for; of the others, all but `least` may wait. A group has its pools while it has units; then
     another one may have them. `offered` counts the units of each pair of pools, `price` is what
-    waiting cost there when it was last told.
+    waiting cost there when the solver last got it.
     """
 
     def __init__(self, first: int, groups: int) -> None:
@@ -354,8 +376,8 @@ class _Pools:
         self._slot[new], self._owner[slot] = slot, new
 
 
-def _some(ways: Ways, units: Ints) -> Ways:
+def _some(options: Options, units: Ints) -> Options:
     """Return the options of some units."""
-    offsets, place, cost = ways
+    offsets, place, cost = options
     chosen, at = options_of(offsets, units)
     return chosen, place[at], cost[at]

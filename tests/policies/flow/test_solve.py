@@ -1,4 +1,4 @@
-"""A round solved as a laminar problem, against the paper's dense network and trying everything."""
+"""The optimal flow of a problem, against the paper's dense network and trying everything."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.flow.ortools_oracle import OrToolsSolver
 from headgate.flow import Ints, Network
 from headgate.model import Bandwidth
 from headgate.planning.costs import PRICE_LIMIT, prices_per_byte, shard_prices
-from headgate.policies.flow.aggregated import Placed, Round
-from headgate.policies.flow.laminar import CLASS_PRICE, LaminarRound
 from headgate.policies.flow.prices import wait_prices
+from headgate.policies.flow.problem import Problem, Whole
+from headgate.policies.flow.solve import CLASS_PRICE, Flow, Placed
 
 
 def ints(values: list[int]) -> Ints:
@@ -57,7 +57,7 @@ def reads_of(draw: st.DrawFn, tasks: int, nodes: int, shards: int) -> dict[str, 
 
 
 @st.composite
-def rounds(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, later: int = 6) -> Round:
+def problems(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, held: int = 6) -> Problem:
     """GPUs of several sizes, some held; tasks of several shards, with and without replicas.
 
     Some groups may place none of their tasks, or fewer than wait, some more than are offered; some
@@ -75,9 +75,9 @@ def rounds(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, later: int = 6) -
     waiting = [task_job.count(j) for j in range(job_count)]
     most = [draw(st.integers(0, n + 1)) for n in waiting]
     least = [draw(st.sampled_from([0, min(1, n), n // 2, n])) for n in most]
-    later_count = draw(st.integers(0, later))
-    later_prices = st.sampled_from([0, 1, 1000, 3 * 10**6, 2 * 10**7])
-    return Round(
+    held_count = draw(st.integers(0, held))
+    held_prices = st.sampled_from([0, 1, 1000, 3 * 10**6, 2 * 10**7])
+    return Problem(
         node_rack=ints(numbers(0, 2, node_count)),
         free=ints(numbers(0, 2, node_count * kinds)).reshape(node_count, kinds),
         task=np.arange(task_count),
@@ -89,10 +89,10 @@ def rounds(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, later: int = 6) -
         least=ints(least),
         wait_price=ints(draw(st.lists(prices(), min_size=job_count, max_size=job_count))),
         may_wait=True,
-        later_gpu=np.arange(later_count),
-        later_node=ints(numbers(0, node_count - 1, later_count)),
-        later_class=ints(numbers(0, kinds - 1, later_count)),
-        later_price=ints(draw(st.lists(later_prices, min_size=later_count, max_size=later_count))),
+        held_gpu=np.arange(held_count),
+        held_node=ints(numbers(0, node_count - 1, held_count)),
+        held_class=ints(numbers(0, kinds - 1, held_count)),
+        held_price=ints(draw(st.lists(held_prices, min_size=held_count, max_size=held_count))),
     )
 
 
@@ -100,109 +100,113 @@ def prices() -> st.SearchStrategy[int]:
     return st.sampled_from([3, 2 * 10**6, 4 * 10**6, 10**7, 10**8])
 
 
-def price_on(round_: Round, task: int, node: int, kind: int) -> int:
+def price_on(problem: Problem, task: int, node: int, kind: int) -> int:
     """The price of a task on a GPU, straight from the paper's section 3."""
-    total, price = 0, shard_prices(round_.read_bytes, round_.per_byte)
-    for read in range(*round_.read_first[task : task + 2].tolist()):
-        first, end = round_.replica_first[read : read + 2]
-        holders = round_.replica_node[first:end].tolist()
+    total, price = 0, shard_prices(problem.read_bytes, problem.per_byte)
+    for read in range(*problem.read_first[task : task + 2].tolist()):
+        first, end = problem.replica_first[read : read + 2]
+        holders = problem.replica_node[first:end].tolist()
         if node in holders:
             total += int(price[read, 0])
-        elif round_.node_rack[node] in [round_.node_rack[n] for n in holders]:
+        elif problem.node_rack[node] in [problem.node_rack[n] for n in holders]:
             total += int(price[read, 1])
         else:
             total += int(price[read, 2])
-    return min(total, PRICE_LIMIT) + CLASS_PRICE * (kind - int(round_.task_class[task]))
+    return min(total, PRICE_LIMIT) + CLASS_PRICE * (kind - int(problem.task_class[task]))
 
 
-def slots(round_: Round) -> list[tuple[int, int, int]]:
+def slots(problem: Problem) -> list[tuple[int, int, int]]:
     """(node, class, price of the wait) of every GPU, free or held."""
-    later = zip(round_.later_node, round_.later_class, round_.later_price, strict=True)
+    later = zip(problem.held_node, problem.held_class, problem.held_price, strict=True)
     free = [
         (node, kind, 0)
-        for (node, kind), count in np.ndenumerate(round_.free)
+        for (node, kind), count in np.ndenumerate(problem.free)
         for _ in range(int(count))
     ]
     return free + [(int(node), int(kind), int(price)) for node, kind, price in later]
 
 
-def dense(round_: Round) -> Network:
+def dense(problem: Problem) -> Network:
     """The paper's network, section 4: an arc from every task to every GPU that it fits."""
-    jobs, tasks, gpus = len(round_.most), len(round_.task_job), slots(round_)
+    jobs, tasks, gpus = len(problem.most), len(problem.task_job), slots(problem)
     source, job, wait = 0, 1, 1 + jobs
     task, gpu = 1 + 2 * jobs, 1 + 2 * jobs + tasks
     sink = gpu + len(gpus)
     arcs = []
     for j in range(jobs):
-        may_wait = int(round_.most[j] - round_.least[j])
-        arcs.append((source, job + j, int(round_.most[j]), 0))
-        arcs.append((job + j, wait + j, may_wait, int(round_.wait_price[j])))
-        arcs.append((wait + j, sink, may_wait, int(round_.wait_price[j])))
+        may_wait = int(problem.most[j] - problem.least[j])
+        arcs.append((source, job + j, int(problem.most[j]), 0))
+        arcs.append((job + j, wait + j, may_wait, int(problem.wait_price[j])))
+        arcs.append((wait + j, sink, may_wait, int(problem.wait_price[j])))
     for t in range(tasks):
-        arcs.append((job + int(round_.task_job[t]), task + t, 1, 0))
+        arcs.append((job + int(problem.task_job[t]), task + t, 1, 0))
         for g, (node, kind, later) in enumerate(gpus):
-            if kind >= round_.task_class[t]:
-                arcs.append((task + t, gpu + g, 1, later + price_on(round_, t, node, kind)))
+            if kind >= problem.task_class[t]:
+                arcs.append((task + t, gpu + g, 1, later + price_on(problem, t, node, kind)))
     arcs += [(gpu + g, sink, 1, 0) for g in range(len(gpus))]
     tail, head, capacity, cost = np.array(arcs, np.int64).reshape(-1, 4).T
     supply = np.zeros(sink + 1, np.int64)
-    supply[source], supply[sink] = round_.most.sum(), -round_.most.sum()
+    supply[source], supply[sink] = problem.most.sum(), -problem.most.sum()
     return Network(tail=tail, head=head, capacity=capacity, cost=cost, supply=supply)
 
 
-def solved(round_: Round) -> LaminarRound:
-    return LaminarRound(round_, round_.slots)
+def solved(problem: Problem) -> Flow:
+    return Flow(Whole(problem=problem, up=problem.slots))
 
 
-def optimum(round_: Round) -> tuple[int, int]:
+def optimum(problem: Problem) -> tuple[int, int]:
     """What the paper's network sends (places, or lets wait), and for how much."""
-    solution = OrToolsSolver().solve(dense(round_))
+    solution = OrToolsSolver().solve(dense(problem))
     return solution.sent, solution.cost
 
 
-def worth(round_: Round, placed: Placed) -> tuple[int, int]:
+def worth(problem: Problem, placed: Placed) -> tuple[int, int]:
     """How many are placed or wait, and for how much; the soonest GPUs of a node are taken."""
-    won = np.bincount(round_.task_job[placed.task], minlength=len(round_.most))
-    assert (won <= round_.most).all()
-    waits = np.minimum(round_.most - won, round_.most - round_.least)
-    cost = 2 * int((waits * round_.wait_price).sum())
-    rows = zip(placed.task.tolist(), placed.node.tolist(), placed.kind.tolist(), strict=True)
+    won = np.bincount(problem.task_job[placed.task], minlength=len(problem.most))
+    assert (won <= problem.most).all()
+    waits = np.minimum(problem.most - won, problem.most - problem.least)
+    cost = 2 * int((waits * problem.wait_price).sum())
+    rows = zip(
+        placed.task.tolist(), placed.node.tolist(), placed.memory_class.tolist(), strict=True
+    )
     cells = []
     for task, node, kind in rows:
-        assert kind >= round_.task_class[task]
-        cost += price_on(round_, task, node, kind)
+        assert kind >= problem.task_class[task]
+        cost += price_on(problem, task, node, kind)
         cells.append((node, kind))
     for cell in dict.fromkeys(cells):
-        there = sorted(later for node, kind, later in slots(round_) if (node, kind) == cell)
+        there = sorted(later for node, kind, later in slots(problem) if (node, kind) == cell)
         assert cells.count(cell) <= len(there)
         cost += sum(there[: cells.count(cell)])
     return len(placed.task) + int(waits.sum()), cost
 
 
 @settings(max_examples=400)
-@given(rounds())
-def test_the_laminar_optimum_is_the_dense_one(round_: Round) -> None:
-    placed = solved(round_).placed(round_.task)
+@given(problems())
+def test_the_laminar_optimum_is_the_dense_one(problem: Problem) -> None:
+    placed = solved(problem).placed(problem.task)
     assert placed.task.tolist() == sorted(set(placed.task.tolist()))
-    assert worth(round_, placed) == optimum(round_)
+    assert worth(problem, placed) == optimum(problem)
 
 
 @settings(max_examples=200)
-@given(rounds())
-def test_prices_prove_the_plan_and_add_up(round_: Round) -> None:
-    found = solved(round_)
-    certificate = found.certificate(round_)
+@given(problems())
+def test_prices_prove_the_plan_and_add_up(problem: Problem) -> None:
+    found = solved(problem)
+    certificate = found.certificate(problem)
     assert certificate.clean, str(certificate)
-    placed = found.placed(round_.task)
-    rows = zip(placed.task.tolist(), placed.node.tolist(), placed.kind.tolist(), strict=True)
-    assert placed.price.tolist() == [price_on(round_, *row) for row in rows]
+    placed = found.placed(problem.task)
+    rows = zip(
+        placed.task.tolist(), placed.node.tolist(), placed.memory_class.tolist(), strict=True
+    )
+    assert placed.price.tolist() == [price_on(problem, *row) for row in rows]
 
 
 @settings(max_examples=150)
-@given(rounds(tasks=4, nodes=3, later=2))
-def test_tiny_rounds_equal_the_best_of_all_ways(round_: Round) -> None:
-    gpus, tasks = slots(round_)[:6], range(len(round_.task_job))
-    if len(slots(round_)) > len(gpus):
+@given(problems(tasks=4, nodes=3, held=2))
+def test_tiny_problems_equal_the_best_of_all_ways(problem: Problem) -> None:
+    gpus, tasks = slots(problem)[:6], range(len(problem.task_job))
+    if len(slots(problem)) > len(gpus):
         return
     best = (0, 0)
     for choice in itertools.product(range(-1, len(gpus)), repeat=len(tasks)):
@@ -210,53 +214,53 @@ def test_tiny_rounds_equal_the_best_of_all_ways(round_: Round) -> None:
         if len(set(taken)) < len(taken):
             continue
         runs = [(t, *gpus[g]) for t, g in zip(tasks, choice, strict=True) if g >= 0]
-        if any(kind < round_.task_class[t] for t, _, kind, _ in runs):
+        if any(kind < problem.task_class[t] for t, _, kind, _ in runs):
             continue
-        jobs = ints([int(round_.task_job[t]) for t, *_ in runs])
-        won = np.bincount(jobs, minlength=len(round_.most))
-        if (won > round_.most).any():
+        jobs = ints([int(problem.task_job[t]) for t, *_ in runs])
+        won = np.bincount(jobs, minlength=len(problem.most))
+        if (won > problem.most).any():
             continue
-        waits = np.minimum(round_.most - won, round_.most - round_.least)
+        waits = np.minimum(problem.most - won, problem.most - problem.least)
         sent = len(taken) + int(waits.sum())
-        cost = 2 * int((waits * round_.wait_price).sum())
-        cost += sum(price_on(round_, t, node, kind) + later for t, node, kind, later in runs)
+        cost = 2 * int((waits * problem.wait_price).sum())
+        cost += sum(price_on(problem, t, node, kind) + later for t, node, kind, later in runs)
         best = max(best, (sent, -cost))
-    sent, cost = worth(round_, solved(round_).placed(round_.task))
+    sent, cost = worth(problem, solved(problem).placed(problem.task))
     assert (sent, -cost) == best
 
 
 @settings(max_examples=200)
-@given(rounds())
-def test_the_price_of_a_slot_is_what_is_lost_without_it(round_: Round) -> None:
-    """And the round that was solved is as it was before somebody asked."""
-    found = solved(round_)
-    sent, cost = optimum(round_)
-    for node, kind in np.argwhere(round_.free).tolist():
-        less = round_.free.copy()
+@given(problems())
+def test_the_price_of_a_slot_is_what_is_lost_without_it(problem: Problem) -> None:
+    """And the flow is as it was before the question."""
+    found = solved(problem)
+    sent, cost = optimum(problem)
+    for node, kind in np.argwhere(problem.free).tolist():
+        less = problem.free.copy()
         less[node, kind] -= 1
-        without_sent, without_cost = optimum(replace(round_, free=less))
+        without_sent, without_cost = optimum(replace(problem, free=less))
         price = without_cost - cost if without_sent == sent else None
         assert found.price_of_slot(node, kind) == price
-    assert worth(round_, found.placed(round_.task)) == (sent, cost)
+    assert worth(problem, found.placed(problem.task)) == (sent, cost)
 
 
-@given(rounds())
-def test_a_job_that_must_place_a_task_does_where_anything_fits(round_: Round) -> None:
+@given(problems())
+def test_a_job_that_must_place_a_task_does_where_anything_fits(problem: Problem) -> None:
     """Liveness: no price of waiting holds back the last job that has nothing running."""
-    placed = solved(round_).placed(round_.task)
-    won = np.bincount(round_.task_job[placed.task], minlength=len(round_.most))
-    left = round_.slots
-    np.subtract.at(left, (placed.node, placed.kind), 1)
-    for job in np.flatnonzero(won < round_.least).tolist():
-        waits = np.setdiff1d(np.flatnonzero(round_.task_job == job), placed.task)
-        smallest = min(round_.task_class[waits], default=round_.free.shape[1])
+    placed = solved(problem).placed(problem.task)
+    won = np.bincount(problem.task_job[placed.task], minlength=len(problem.most))
+    left = problem.slots
+    np.subtract.at(left, (placed.node, placed.memory_class), 1)
+    for job in np.flatnonzero(won < problem.least).tolist():
+        waits = np.setdiff1d(np.flatnonzero(problem.task_job == job), placed.task)
+        smallest = min(problem.task_class[waits], default=problem.free.shape[1])
         assert left[:, smallest:].sum() == 0
 
 
 def test_prices_follow_the_papers_worked_example() -> None:
     """Shard a (1 GB) on A, shard c (2 GB) on C; D is in C's rack, A in the other one."""
     bandwidth = Bandwidth(disk_bytes_per_s=1e15, rack_bytes_per_s=1e8, cluster_bytes_per_s=2e7)
-    round_ = Round(
+    problem = Problem(
         node_rack=ints([0, 1, 1]),
         free=ints([1, 0, 1])[:, None],
         task=ints([0]),
@@ -272,15 +276,15 @@ def test_prices_follow_the_papers_worked_example() -> None:
         least=ints([1]),
         wait_price=ints([1]),
         may_wait=True,
-        later_gpu=ints([]),
-        later_node=ints([]),
-        later_class=ints([]),
-        later_price=ints([]),
+        held_gpu=ints([]),
+        held_node=ints([]),
+        held_class=ints([]),
+        held_price=ints([]),
     )
     at_a, at_d = 100_000_000 + 1, 20_000_000 + 50_000_000  # Sc/Bs, Sc/Br + Sa/Bs
-    assert price_on(round_, 0, 0, 0) == at_a
-    assert price_on(round_, 0, 2, 0) == at_d
-    placed = solved(round_).placed(round_.task)
+    assert price_on(problem, 0, 0, 0) == at_a
+    assert price_on(problem, 0, 2, 0) == at_d
+    placed = solved(problem).placed(problem.task)
     assert placed.price.tolist() == [at_d]
     assert placed.node.tolist() == [2]
 

@@ -1,0 +1,115 @@
+"""The work in flight: which GPUs are held, by which runs, and when each is expected to be free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.flow import Ints
+from headgate.planning.census import Bools, index_of
+from headgate.planning.costs import PRICE_LIMIT
+from headgate.planning.debts import remaining_gpu_s
+from headgate.planning.shares import Floats
+from headgate.planning.standing import Standing
+from headgate.planning.work import Backlog, Holders
+from headgate.state import Changes, Snapshot, TaskState, saved_s
+
+_SOONEST_S = 0.001  # a GPU that is free now is nearer than any that is held
+
+
+class Work:
+    """The work in flight, followed from round to round."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Begin with what a snapshot says; O(GPUs x log + tasks since the first job in flight)."""
+        self.holders, self.backlog = Holders(snapshot), Backlog(snapshot)
+
+    def follow(self, snapshot: Snapshot, changes: Changes) -> None:
+        """Say what a snapshot says that differs by `changes` from the last one.
+
+        No node has come or gone in between. O(GPUs + jobs x classes + changes x log).
+        """
+        self.holders.follow(snapshot, changes)
+        self.backlog.follow(snapshot, changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Runs:
+    """The runs that hold GPUs; one value per GPU."""
+
+    gpu: Ints  # rows, ascending
+    task: Ints  # rows
+    job: Ints  # indices into `Standing.jobs`, -1 for jobs that are not there
+    node: Ints  # rows
+    memory_class: Ints
+    stopping: Bools
+    launched_at: Floats
+
+
+def runs_now(now: Standing) -> Runs:
+    """Return the GPUs that are held, in the order of their rows."""
+    snapshot = now.snapshot
+    holder = snapshot.gpus.task.array().astype(np.int64)
+    gpu = np.flatnonzero(holder >= 0)
+    task = holder[gpu]
+    index = np.full(len(snapshot.jobs.state), -1)
+    index[now.jobs] = np.arange(len(now.jobs))
+    return Runs(
+        gpu=gpu,
+        task=task,
+        node=snapshot.gpus.node.array()[gpu].astype(np.int64),
+        job=index[snapshot.tasks.job.array()[task]],
+        memory_class=np.searchsorted(now.class_bytes, snapshot.gpus.memory_bytes.array()[gpu]),
+        stopping=snapshot.tasks.state.array()[task] == TaskState.STOPPING,
+        launched_at=snapshot.tasks.launched_at.array()[task],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InFlight:
+    """GPUs that are held, one value per GPU, and what each job has still to do."""
+
+    runs: Runs
+    wait_s: Floats  # [GPUs] until the run is expected to end
+    price: Ints  # [GPUs] the wait in whole microseconds
+    left_s: Floats  # [jobs] GPU seconds that the job will still take
+
+    def lost_s(self, snapshot: Snapshot, some: Ints) -> Floats:
+        """Return what is lost if some runs end now: reading, and work since the last checkpoint."""
+        task, tasks = self.runs.task[some], snapshot.tasks
+        computed_s = snapshot.now - tasks.started_at.take(task) - tasks.read_s.take(task)
+        kept_s = saved_s(computed_s, tasks.checkpoint_s.take(task))
+        lost_s: Floats = snapshot.now - self.runs.launched_at[some] - kept_s
+        return lost_s
+
+
+def in_flight(now: Standing, work: Work) -> InFlight:
+    """Return the work in flight; `View.expected_end` defines when a GPU is expected to be free.
+
+    A run of a runtime class of which none has ended yet is expected to compute as long as it reads.
+    What a checkpoint holds already is not computed again.
+    """
+    snapshot, held = now.snapshot, work.holders
+    gpu = np.flatnonzero(held.task >= 0)
+    read_s, launched_at, stopping = held.read_s[gpu], held.launched_at[gpu], held.stopping[gpu]
+    compute_s = snapshot.runtime_classes.compute_s.array()[held.runtime_class[gpu]]
+    left_s = np.maximum(compute_s - held.progress_s[gpu], 0.0)
+    takes_s = read_s + np.where(np.isnan(compute_s), read_s, left_s)
+    run_s = snapshot.now - launched_at
+    wait_s = np.maximum(np.where(stopping, 0.0, np.abs(takes_s - run_s)), _SOONEST_S)
+    runs = Runs(
+        gpu=gpu,
+        task=held.task[gpu],
+        job=index_of(now.jobs, len(snapshot.jobs.state))[held.job[gpu]],
+        node=snapshot.gpus.node.array()[gpu].astype(np.int64),
+        memory_class=now.hardware.kind[gpu],
+        stopping=stopping,
+        launched_at=launched_at,
+    )
+    return InFlight(
+        runs=runs,
+        wait_s=wait_s,
+        price=np.rint(np.minimum(wait_s * 1e6, PRICE_LIMIT)).astype(np.int64),
+        left_s=remaining_gpu_s(now, held, work.backlog),
+    )

@@ -1,0 +1,65 @@
+"""The options of tasks: nodes, racks and the whole cluster, not every free GPU.
+
+A task has a node, or a rack, as an option only where that is nearer to its data than the place
+around it; its price on a node is that of its cheapest path there, since prices grow with distance.
+So the optimum is that of the network with one arc from each task to each free GPU that it fits
+(flow paper, section 4), with some options per shard in place of one arc per GPU.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headgate.base.order import least_of_each
+from headgate.flow import Ints, fetch_options
+from headgate.planning.costs import PRICE_LIMIT
+from headgate.policies.flow.problem import Problem
+
+Options = tuple[Ints, Ints, Ints]
+"""Offsets `[units + 1]`, places and costs: where some units may go."""
+
+
+def task_options(
+    problem: Problem, at: Ints, dearer: int, own_place: Ints, own_cost: Ints
+) -> Options:
+    """Return the options of each task.
+
+    `at` numbers the places of nodes, racks and the whole cluster, in this order, by class, negative
+    where there is none. Each class above the smallest that a task fits costs `dearer` more. Nodes
+    and racks are offered only where they are cheaper than the place around them. Besides, a task
+    has the options `own_place` for `own_cost`, `[tasks, so many]`.
+    O(replicas read x log(replicas that a task reads) + options).
+    """
+    return fetch_options(
+        first=problem.read_first,
+        size=problem.read_bytes,
+        price=problem.per_byte.tolist(),
+        most=PRICE_LIMIT,
+        copy_first=problem.replica_first,
+        copies=problem.replica_node,
+        region=problem.node_rack,
+        smallest=problem.task_class,
+        at=at,
+        dearer=dearer,
+        own_place=own_place,
+        own_cost=own_cost,
+    )
+
+
+def around(by_node: Ints, node_rack: Ints) -> Ints:
+    """Return what nodes, racks and the whole cluster have of each class, in this order."""
+    in_rack = np.zeros((int(node_rack.max(initial=-1)) + 1, by_node.shape[1]), np.int64)
+    np.add.at(in_rack, node_rack, by_node)
+    return np.concatenate([by_node, in_rack, in_rack.sum(axis=0, keepdims=True)])
+
+
+def cheapest_free(problem: Problem, free: Ints) -> Ints:
+    """Return each group's cheapest price of a task of the problem on a GPU that is free.
+
+    `free` is by node and class; the largest number there is stands for none. O(options).
+    """
+    at = np.where(around(free, problem.node_rack) > 0, 0, -1)
+    nothing = np.zeros((len(problem.task_job), 0), np.int64)
+    offsets, _, cost = task_options(problem, at, 0, nothing, nothing)
+    job = np.repeat(problem.task_job, np.diff(offsets))
+    return least_of_each(job, cost, len(problem.most), np.iinfo(np.int64).max)

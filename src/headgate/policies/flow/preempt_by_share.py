@@ -1,0 +1,73 @@
+"""Preemption by shares (`fsp`): which runs are stopped for jobs below their fair share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headgate.flow import Ints
+from headgate.planning.standing import Standing
+from headgate.policies.flow.in_flight import Runs, runs_now
+from headgate.policies.flow.solve import Placed
+
+
+def short_tasks(target: Ints, held: Ints, waiting: Ints) -> Ints:
+    """Return the tasks that jobs are short of their shares, `[jobs, classes]`, smallest first."""
+    short = np.clip(target - held, 0, waiting.sum(axis=1))
+    counted = np.minimum(np.cumsum(waiting, axis=1), short[:, None])
+    tasks: Ints = np.diff(counted, axis=1, prepend=0)
+    return tasks
+
+
+def victims(now: Standing, *, target: Ints, slack: float, starts: Placed) -> tuple[int, ...]:
+    """Return the tasks to stop once the tasks `starts` have started.
+
+    A job that holds more than `(1 + slack)` of its target loses runs, down to its target but never
+    its last one, least time run first. Each victim lets one more task run of a job that is below
+    its own target, on top of all that is free or already being stopped, when what is freed is dealt
+    out by shares. O(victims x deal).
+    """
+    cells = np.zeros_like(now.waiting)
+    np.add.at(cells, (now.task_job[starts.task], now.task_class[starts.task]), 1)
+    won = cells.sum(axis=1)
+    if not (now.held + won > (1 + slack) * target).any():
+        return ()
+    runs = runs_now(now)
+    stops = np.bincount(runs.job[runs.stopping & (runs.job >= 0)], minlength=len(now.jobs))
+    keeps = now.held - stops
+    held = keeps + won
+    short = short_tasks(target, held, now.waiting - cells)
+    spare = np.where(held > (1 + slack) * target, np.minimum(held - target, keeps - 1), 0)
+    supply = now.free.sum(axis=0)
+    np.subtract.at(supply, starts.memory_class, 1)
+    np.add.at(supply, runs.memory_class[runs.stopping], 1)
+
+    def served() -> int:
+        return now.hierarchy.count_dealt(held=held, tasks=short, gpus=supply)
+
+    chosen: list[int] = []
+    useless: set[tuple[int, int]] = set()  # queue, class: what one more of them does not help
+    helped, wanted = served(), int(short.sum())
+    for run in _youngest_first(runs, spare):
+        job, size = int(runs.job[run]), int(runs.memory_class[run])
+        if helped == wanted:
+            break
+        if not spare[job] or (int(now.queue[job]), size) in useless:
+            continue
+        held[job] -= 1
+        supply[size] += 1
+        if served() > helped:
+            helped, spare[job] = helped + 1, spare[job] - 1
+            chosen.append(int(runs.task[run]))
+        else:
+            held[job] += 1
+            supply[size] -= 1
+            useless.add((int(now.queue[job]), size))
+    return tuple(chosen)
+
+
+def _youngest_first(runs: Runs, spare: Ints) -> list[int]:
+    """Return the runs of jobs that have some to spare, least time run first, then highest row."""
+    found = np.flatnonzero((runs.job >= 0) & ~runs.stopping)
+    found = found[spare[runs.job[found]] > 0]
+    order: list[int] = found[np.lexsort((-runs.task[found], -runs.launched_at[found]))].tolist()
+    return order

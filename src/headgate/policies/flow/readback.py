@@ -1,0 +1,102 @@
+"""Stage 4 of a round: from an optimal flow to the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+
+import numpy as np
+
+from headgate.base.order import in_order, nth_of_equals
+from headgate.flow import Ints
+from headgate.planning.amounts import with_room
+from headgate.planning.standing import Standing
+from headgate.policies.flow.eligible import Round
+from headgate.policies.flow.refusals import refusals, strangers
+from headgate.policies.flow.solve import Flow, Placed
+from headgate.protocol import Memo, OnDemand, Placement, Plan, Refusal
+from headgate.state import Scratch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Choice:
+    """What a policy makes of an optimal flow: which tasks start now, and what else its plan says.
+
+    `wait_price` is what waiting costs each job, `[jobs]`, in microseconds: it explains refusals.
+    """
+
+    starts: Placed
+    wait_price: Ints
+    preemptions: tuple[int, ...] = ()
+    memo: Memo = field(default_factory=dict)
+    again_at: float | None = None
+
+
+def routed(round_: Round, flow: Flow) -> Placed:
+    """Return which tasks of a round the flow sends where, as indices into `Standing.task`.
+
+    Of tasks that are alike, the first ones are sent: which of them is the same to the flow.
+    """
+    placed, alike = flow.placed(round_.tasks.row), round_.tasks.alike
+    if not len(placed.task):
+        return placed
+    alike = alike - alike.min()
+    count = np.bincount(alike)
+    several = np.flatnonzero(count[alike[placed.task]] > 1)
+    if not len(several):
+        return placed
+    wanted = np.zeros(len(count), bool)
+    wanted[alike[placed.task[several]]] = True
+    members = np.flatnonzero(wanted[alike])
+    members = members[in_order(alike[members])]
+    several = several[in_order(alike[placed.task[several]])]
+    sought = alike[placed.task[several]]
+    task = placed.task.copy()
+    task[several] = members[np.searchsorted(alike[members], sought) + nth_of_equals(sought)]
+    order = np.argsort(task)
+    return replace(placed, task=task).only(order)
+
+
+def plan(
+    policy: str,
+    round_: Round,
+    choice: Choice,
+    scratch: Scratch,
+    waiting_for_cpus: Iterable[Refusal],
+) -> Plan:
+    """Return the plan of a round: what is placed on paper already, and what the policy chose.
+
+    What is chosen stands where the node has room for the rest of a task's demand, too.
+    """
+    starts, no_room = with_room(scratch, _placements(round_.now, choice.starts))
+
+    def why() -> Iterator[Refusal]:
+        yield from waiting_for_cpus
+        yield from no_room
+        yield from strangers(policy, round_.now)
+        yield from refusals(round_, choice.starts, choice.wait_price)
+
+    return Plan(
+        placements=(*scratch.placements, *starts),
+        preemptions=choice.preemptions,
+        memo=choice.memo,
+        again_at=choice.again_at,
+        refusals=OnDemand(why),
+    )
+
+
+def _placements(now: Standing, placed: Placed) -> list[Placement]:
+    """Give each placed task a GPU of its node and class, lower indices to earlier tasks."""
+    classes = now.free.shape[1]
+    cell = placed.node * classes + placed.memory_class
+    first = np.cumsum(now.free.ravel()) - now.free.ravel()  # `free_gpu` is by node and class
+    gpu = (
+        now.free_gpu[first[cell] + nth_of_equals(cell)]
+        - now.snapshot.nodes.first_gpu.array()[placed.node]
+    )
+    one = [(index,) for index in range(int(gpu.max(initial=-1)) + 1)]
+    gpus = map(one.__getitem__, gpu.tolist())
+    rows = zip(now.task[placed.task].tolist(), placed.node.tolist(), gpus, strict=True)
+    # What `Placement._make` does, without a call of a Python function for each one.
+    return list(map(tuple.__new__, repeat(Placement), rows))

@@ -1,0 +1,182 @@
+"""Rounds that follow each other: each is worth what it is worth solved anew, and proven."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from tests.policies.flow.bench import DISK, GB, RACK, Bench, check_optimum, flow_of, kept, submitted
+
+from headgate.flow import Certificate
+from headgate.foresight.whatif import thaw
+from headgate.machine import machine
+from headgate.model import Bandwidth, Job, Task
+from headgate.planning.certified import Certified, Certifying
+from headgate.policies.flow import (
+    FlowSharing,
+    PreemptiveFlowSharing,
+    TimelyFlow,
+    UnfairFlow,
+)
+from headgate.policies.flow.policy import FlowPolicy
+from headgate.policies.flow.solve import Flow
+from headgate.protocol import BandwidthMeasured, JobsArchived, TaskFinished
+from headgate.testing.policy_laws import Paper
+from headgate.testing.random_worlds import random_walk
+
+MAKERS: dict[str, Callable[[], FlowPolicy]] = {
+    "fs": FlowSharing,
+    "fs, which hardly waits": lambda: FlowSharing(alpha1=1.1, alpha2=1.2, alpha3=4.0),
+    "fsp": PreemptiveFlowSharing,
+    "fsu": UnfairFlow,
+    "headgate": TimelyFlow,
+}
+EACH = pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
+MOST = 24  # rounds of a walk
+
+
+@EACH
+def test_every_round_of_a_walk_is_an_optimum_and_fits(make: Callable[[], FlowPolicy]) -> None:
+    followed = 0
+    for seed in range(40):
+        policy = make()
+
+        def accepts(job: Job, policy: FlowPolicy = policy) -> bool:
+            return policy.refuses(job) is None
+
+        for snapshot in random_walk(seed, MOST, accepts):
+            plan = policy.decide(snapshot, Random(1))
+            check_optimum(policy)
+            paper = Paper(snapshot)
+            assert [paper.take(p) for p in plan.placements if p.gpus].count(None) == sum(
+                bool(p.gpus) for p in plan.placements
+            )
+            followed += flow_of(policy).changed > 0
+    assert followed > 20 * MOST
+
+
+def busy() -> Bench:
+    bench = Bench(TimelyFlow())
+    for n in range(4):
+        bench.node(f"n{n}", "ab"[n % 2], 10, 40)
+    bench.data("s", GB, "n0", "n3")
+    bench.tell(submitted("one", [Task(reads=("s",))] * 9), submitted("two", 9))
+    for _ in range(2):
+        bench.finish("one", bench.running("one")[0])
+    return bench
+
+
+def test_states_on_paper_and_copies_leave_what_is_warm_alone() -> None:
+    bench = busy()
+    policy = bench.policy
+    assert isinstance(policy, FlowPolicy)
+    warm, flow = kept(policy), flow_of(policy)
+    assert warm.now is not None
+    decided = warm.now.snapshot
+    for other in (decided, thaw(bench.engine.snapshot()).freeze()):
+        policy.decide(other, Random(1))
+        assert (kept(policy), flow_of(policy)) == (warm, flow)
+    again = pickle.loads(pickle.dumps(decided))
+    twins = [type(policy)(), copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))]
+    assert len({str(twin.decide(again, Random(1))) for twin in twins}) == 1
+    assert (kept(policy), flow_of(policy)) == (warm, flow)
+
+
+def test_another_line_of_states_and_other_nodes_start_cold_and_what_follows_does_not() -> None:
+    bench, other = busy(), busy()
+    policy = bench.policy
+    assert isinstance(policy, FlowPolicy)
+    assert flow_of(policy).changed > 0
+    policy.decide(other.engine.snapshot(), Random(1))
+    assert flow_of(policy).changed == 0
+    bench.node("more", "c", 10)
+    assert flow_of(policy).changed == 0, "places have joined"
+    bench.finish("two", bench.running("two")[0])
+    assert flow_of(policy).changed > 0
+    measured = Bandwidth(disk_bytes_per_s=DISK, rack_bytes_per_s=RACK, cluster_bytes_per_s=RACK)
+    bench.tell(BandwidthMeasured(at=bench.at, bandwidth=measured))
+    assert flow_of(policy).changed == 0, "prices are others"
+
+
+@EACH
+def test_rounds_of_another_line_are_those_of_a_policy_that_was_never_warm(
+    make: Callable[[], FlowPolicy],
+) -> None:
+    """As after compaction: rows mean something else, so nothing that was kept may be used."""
+    for seed in range(20):
+        warm, cold = make(), make()
+        for before in random_walk(seed, 12):
+            warm.decide(before, Random(1))
+        for after in random_walk(seed + 1, 12):
+            plans = [policy.decide(after, Random(1)) for policy in (warm, cold)]
+            assert plans[0] == plans[1]
+            assert [*plans[0].refusals] == [*plans[1].refusals]
+            assert flow_of(warm).changed == flow_of(cold).changed
+            check_optimum(warm)
+
+
+def test_the_round_after_compaction_starts_cold_and_the_next_ones_follow_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "COMPACT_ROWS", 1)
+    bench = Bench(policy := TimelyFlow())
+    for n in range(4):
+        bench.node(f"n{n}", "ab"[n % 2], 10, 40)
+    bench.data("s", GB, "n0", "n3")
+    bench.tell(submitted("ended", 30))
+    for _ in range(30):
+        bench.finish("ended", bench.running("ended")[0])
+    bench.tell(submitted("one", [Task(reads=("s",))] * 16), submitted("two", 9))
+    for _ in range(3):
+        bench.finish("one", bench.running("one")[0])
+    names, rows = bench.engine.state.names, len(bench.engine.state.tasks.state)
+    bench.tell(JobsArchived(at=bench.at, jobs=("ended",)))
+    before, rounds = flow_of(policy), []
+    for _ in range(8):
+        bench.finish("one", bench.running("one")[0])  # proven, and worth as much as when cold
+        now = kept(policy).now
+        assert now is not None
+        rounds.append((now.snapshot.names is names, flow_of(policy) is before))
+    assert bench.engine.state.names is not names
+    assert len(bench.engine.state.tasks.state) == rows - 30
+    assert (False, True) not in rounds
+    assert rounds[0] == (True, True)
+    assert flow_of(policy).changed > 0
+
+
+def test_a_round_that_breaks_leaves_nothing_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = busy()
+    policy = bench.policy
+    assert isinstance(policy, FlowPolicy)
+    ended = bench.runs["two", bench.running("two")[0]]
+    bench.engine.handle(TaskFinished(at=bench.at, run=ended.run))
+    snapshot = bench.engine.snapshot()
+    with monkeypatch.context() as broken:
+        broken.setattr(Flow, "_add", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            policy.decide(snapshot, Random(1))
+    plan, cold = policy.decide(snapshot, Random(1)), TimelyFlow().decide(snapshot, Random(1))
+    assert (plan, [*plan.refusals]) == (cold, [*cold.refusals])
+    assert flow_of(policy).changed == 0
+
+
+def test_some_rounds_are_proven_and_one_that_is_not_optimal_is_solved_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = busy()
+    policy = bench.policy
+    assert isinstance(policy, FlowPolicy)
+    assert isinstance(policy, Certifying)
+    assert (policy.certified.rounds, policy.certified.violations) == (1, 0)
+    flow = flow_of(policy)
+    flow.changed = 64
+    ended = bench.runs["two", bench.running("two")[0]]
+    bench.engine.handle(TaskFinished(at=bench.at, run=ended.run))
+    monkeypatch.setattr(Flow, "certificate", lambda flow, problem: Certificate(gap=7))
+    policy.decide(bench.engine.snapshot(), Random(1))
+    assert policy.certified == Certified(rounds=2, violations=1, last_gap=7)
+    assert flow_of(policy) is not flow
+    assert flow_of(policy).changed == 0
