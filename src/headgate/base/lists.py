@@ -61,15 +61,19 @@ class FrozenLists:
 
 
 class Lists:
-    """A growing column of lists with one writer; `freeze()` shares it without copying."""
+    """A growing column of lists with one writer; `freeze()` shares it without copying.
 
-    __slots__ = ("_count", "_first", "_numbers", "_tuples")
+    `frozen` is the view that `freeze()` would return, None once the column was written to since.
+    """
+
+    __slots__ = ("_count", "_first", "_numbers", "_tuples", "frozen")
 
     def __init__(self, columns: tuple[Column, Column, Column, Column] | None = None) -> None:
         """Begin without rows, or with what others have read: tuples, first, count, numbers."""
         if columns is None:
-            columns = (Column("O"), Column("i8"), Column("i4"), Column("i4"))
+            columns = (Column("O", ()), Column("i8"), Column("i4"), Column("i4"))
         self._tuples, self._first, self._count, self._numbers = columns
+        self.frozen: FrozenLists | None = None
 
     def __len__(self) -> int:
         return len(self._tuples)
@@ -82,21 +86,25 @@ class Lists:
     def __setitem__(self, row: int, numbers: tuple[int, ...]) -> None:
         if numbers == self._tuples[row]:
             return
+        self.frozen = None
+        start, count = len(self._numbers), len(numbers)
         self._tuples[row] = numbers
-        self._first[row] = len(self._numbers)
-        self._count[row] = len(numbers)
-        self._write(numbers)
+        self._first[row] = start
+        self._count[row] = count
+        self._numbers.grow(count)
+        for place, number in enumerate(numbers, start):
+            self._numbers[place] = number
+
+    def grow(self, count: int = 1) -> None:
+        """Add `count` rows, empty lists."""
+        self.frozen = None
+        for column in (self._tuples, self._first, self._count):
+            column.grow(count)
 
     def append(self, numbers: tuple[int, ...]) -> None:
         """Add one row."""
-        self._tuples.append(numbers)
-        self._first.append(len(self._numbers))
-        self._count.append(len(numbers))
-        self._write(numbers)
-
-    def _write(self, numbers: tuple[int, ...]) -> None:
-        for number in numbers:
-            self._numbers.append(number)
+        self.grow()
+        self[len(self) - 1] = numbers
 
     def array(self) -> Array:
         """Return the whole column as an array of tuples, not to be written to."""
@@ -104,9 +112,11 @@ class Lists:
 
     def freeze(self) -> FrozenLists:
         """Return the column as it is now, in O(pages)."""
-        return FrozenLists(
-            self._tuples.freeze(),
-            self._first.freeze(),
-            self._count.freeze(),
-            self._numbers.freeze(),
-        )
+        if self.frozen is None:
+            self.frozen = FrozenLists(
+                self._tuples.freeze(),
+                self._first.freeze(),
+                self._count.freeze(),
+                self._numbers.freeze(),
+            )
+        return self.frozen
