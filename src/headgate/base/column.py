@@ -117,6 +117,12 @@ class FrozenColumn:
             return rows
         return np.concatenate([rows, new])
 
+    def select(self, rows: Array) -> Column:
+        """Return a column of its own with the values of some rows, in their order; O(column)."""
+        column = Column(self._dtype, self._blank)
+        column.extend(self.take(rows), len(rows))
+        return column
+
     def thaw(self) -> Column:
         """Return a column of its own that says the same, in O(pages); writing copies pages."""
         return Column(self._dtype, self._blank, self._pages, self._length)
@@ -197,6 +203,14 @@ class Column:
                 page = self._own(number)
             page[offset : offset + part] = values[done : done + part] if many else values
             done += part
+
+    def renumber(self, new: Array) -> None:
+        """Replace every row number `n` in this column by `new[n]`; negative ones stay."""
+        values = self.array()
+        known = values >= 0
+        values = values.copy()
+        values[known] = new[values[known]]
+        self.write(0, values, self._length)
 
     def span(self, start: int, stop: int) -> Array:
         """Return rows `[start, stop)` as an array not to be written to, nor kept past a write."""

@@ -52,6 +52,8 @@ from headgate.state.view import Names, View
 
 _STORY_LENGTH = 4096
 _Place = TaskState | JobState | str  # of a task, job, or node, in its life
+Move = tuple[float, str, int, _Place, _Place]
+"""When, of what (`task`, `job`, `node`), its row, from where, to where."""
 _LATEST_WEIGHT = 0.25  # of the last run in a kind's mean: the last seven weigh 87 %
 _UNTOLD = Usage()  # of a run that read nothing, or whose executor died with all it knew
 _UNKNOWN_BANDWIDTH = Bandwidth(
@@ -67,8 +69,9 @@ class State(View):
     """Tables, names and counters; see `headgate.state.tables` for the columns."""
 
     __slots__ = (
-        "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus", "grants", "inputs",
-        "jobs", "kinds", "ledger", "lines", "log", "memos", "names", "next_job", "nodes", "now",
+        "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus",
+        "grants", "inputs", "jobs", "kinds", "ledger", "lines", "log", "memos", "names", "next_job",
+        "nodes", "now",
         "on_paper", "policy_failures", "queues", "refusals", "result_of", "results", "shards",
         "tasks", "timers", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
@@ -96,6 +99,7 @@ class State(View):
         self.refusals: Sequence[Refusal] = ()
         self.datasets: Mapping[str, Dataset] = {}  # replaced, never changed in place
         self.next_job = 1  # number of the next job, for its id: more than that of any before it
+        self.archived_rows = 0  # of jobs and tasks that go when the tables are compacted
         self.waiting_tasks = 0
         self.first_waiting_job = 0
         self.user_rows: dict[str, int] = {}
@@ -106,7 +110,7 @@ class State(View):
         self.dependents: dict[int, tuple[int, ...]] = {}  # task -> later tasks, where there are any
         self.results: dict[int, tuple[int, ...]] = {}  # task -> shards of its result, if it has one
         self.result_of: dict[int, int] = {}  # shard -> task, the same the other way round
-        self.log: deque[tuple[float, str, int, _Place, _Place]] = deque(maxlen=_STORY_LENGTH)
+        self.log: deque[Move] = deque(maxlen=_STORY_LENGTH)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -381,6 +385,13 @@ class State(View):
                     self.shards.replicas[known[name]] = ()
                     self.shards.shared[known[name]] = 0
         self.jobs.expired_at[job] = self.now
+
+    def archive(self, job: int) -> None:
+        """Mark an ended job as archived: its rows go when the tables are next compacted."""
+        if self.jobs.state[job] not in ENDED:
+            raise self.broken("a job in flight was archived", "job", job)
+        self.jobs.archived[job] = 1
+        self.archived_rows += 1 + self.jobs.task_count[job]
 
     def remember(self, columns: Mapping[str, Mapping[str, float]]) -> None:
         """Keep what a policy wants to remember: column -> job -> number."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from headgate.base.rng import Random
-from headgate.decision import Policy, PolicyInfo
-from headgate.decision.fit import no_room
 from headgate.model import WHOLE, Job
+from headgate.planning.fit import no_room
+from headgate.ports import Policy, PolicyInfo
 from headgate.protocol import Plan, Reason, Refusal
 from headgate.protocol.reasons import (
     BehindHead,
