@@ -25,6 +25,8 @@ STEPS = st.lists(
         st.tuples(st.just("append"), NUMBER),
         st.tuples(st.just("fill"), NUMBER, LENGTH),
         st.tuples(st.just("extend"), NUMBER, LENGTH),
+        st.tuples(st.just("grow"), LENGTH),
+        st.tuples(st.just("write"), NUMBER, LENGTH, st.integers(0, 10**6)),
         st.tuples(st.just("set"), NUMBER, st.integers(0, 10**6)),
         st.tuples(st.just("freeze")),
         st.tuples(st.just("read"), st.integers(0, 10**6), st.integers(0, 10**6)),
@@ -46,6 +48,13 @@ def do(column: Column, model: list[int], step: tuple[Any, ...]) -> None:
             values = np.arange(value, value + count)
             column.extend(values, count)
             model += values.tolist()
+        case ("grow", count):
+            column.grow(count)
+            model += [0] * count
+        case ("write", value, count, at) if count <= len(model):
+            start, values = at % (len(model) - count + 1), list(range(value, value + count))
+            column.write(start, values, count)
+            model[start : start + count] = values
         case ("set", value, at) if model:
             column[at % len(model)] = value
             model[at % len(model)] = value
@@ -89,6 +98,41 @@ def test_a_frozen_view_never_changes_and_the_column_equals_a_list(
     for frozen, said in [*seen, (column.freeze(), model)]:
         assert_equal(frozen, said)
         assert_equal(pickle.loads(pickle.dumps(frozen)), said)
+
+
+@pytest.mark.parametrize(("dtype", "blank"), [("u1", 3), ("i4", -1), ("f8", 0.5), ("O", ())])
+def test_new_rows_hold_the_blank_also_where_others_were_written(dtype: str, blank: Any) -> None:
+    column = Column(dtype, blank)
+    column.grow(2)
+    column[1] = 9
+    seen = column.freeze()
+    column.grow(2 * PAGE_ROWS)
+    copy = seen.thaw()
+    copy.grow(3)
+    assert seen.array().tolist() == [blank, 9]
+    assert column.array().tolist() == [blank, 9] + [blank] * 2 * PAGE_ROWS
+    assert copy.array().tolist() == [blank, 9] + [blank] * 3
+    assert column.freeze().take(np.array([1, PAGE_ROWS])).tolist() == [9, blank]
+
+
+def test_pages_on_which_nothing_was_written_take_no_memory_of_their_own() -> None:
+    one, other = Column("f8"), Column("f8")
+    one.grow(3 * PAGE_ROWS)
+    other.grow(3 * PAGE_ROWS)
+    other[PAGE_ROWS] = 1.0
+    pages = [[page for _, page in column.freeze().pages()] for column in (one, other)]
+    shared = [np.shares_memory(a, b) for a, b in zip(*pages, strict=True)]
+    assert shared == [True, False, True]
+    assert one.freeze().changed(other.freeze()).tolist() == [PAGE_ROWS]
+
+
+@pytest.mark.parametrize("start", [-1, 2, 4])
+def test_rows_that_are_not_there_are_not_written(start: int) -> None:
+    column = Column("i4")
+    column.grow(3)
+    with pytest.raises(IndexError):
+        column.write(start, 7, 2)
+    assert column.array().tolist() == [0, 0, 0]
 
 
 def test_freezing_twice_without_a_write_gives_the_same_view() -> None:

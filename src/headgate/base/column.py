@@ -3,11 +3,16 @@
 A column is a list of pages. Freezing shares the pages with the view and clears the set of pages
 that the writer owns; the first write to a page afterwards copies that page alone. So a frozen view
 costs one tuple, and a round over 100,000 rows copies only the pages it changes.
+
+Every column has a blank: the value that its new rows begin with. What lies past its end is blank,
+so rows are added by counting them, and pages on which nothing was ever written are one and the same
+page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,17 +25,29 @@ PAGE_ROWS = 1 << _SHIFT
 _MASK = PAGE_ROWS - 1
 
 Array = NDArray[Any]
+_MANY = (np.ndarray, list)
+
+
+@cache
+def _blank_page(dtype: np.dtype[Any], blank: Any) -> Array:
+    page = np.empty(PAGE_ROWS, dtype)
+    page.fill(blank)
+    page.setflags(write=False)
+    return page
 
 
 class FrozenColumn:
     """An immutable view of a column: its values when it was frozen."""
 
-    __slots__ = ("_dtype", "_length", "_pages")
+    __slots__ = ("_blank", "_dtype", "_length", "_pages")
 
-    def __init__(self, dtype: np.dtype[Any], pages: tuple[Array, ...], length: int) -> None:
+    def __init__(
+        self, dtype: np.dtype[Any], pages: tuple[Array, ...], length: int, blank: Any
+    ) -> None:
         self._dtype = dtype
         self._pages = pages
         self._length = length
+        self._blank = blank
 
     def __len__(self) -> int:
         return self._length
@@ -103,30 +120,36 @@ class FrozenColumn:
 
     def select(self, rows: Array) -> Column:
         """Return a column of its own with the values of some rows, in their order; O(column)."""
-        column = Column(self._dtype)
+        column = Column(self._dtype, self._blank)
         column.extend(self.take(rows), len(rows))
         return column
 
     def thaw(self) -> Column:
         """Return a writable copy, in O(pages); a write copies the page that it changes."""
-        return Column(self._dtype, self._pages, self._length)
+        return Column(self._dtype, self._blank, self._pages, self._length)
 
 
 class Column:
-    """A growing column with one writer; `freeze()` shares it without copying."""
+    """A growing column with one writer; `freeze()` shares it without copying.
 
-    __slots__ = ("_dtype", "_frozen", "_length", "_owned", "_pages")
+    `frozen` is the view that `freeze()` would return, None once the column was written to since.
+    """
 
-    def __init__(self, dtype: DTypeLike, pages: Sequence[Array] = (), length: int = 0) -> None:
+    __slots__ = ("_blank", "_dtype", "_length", "_owned", "_pages", "frozen")
+
+    def __init__(
+        self, dtype: DTypeLike, blank: Any = 0, pages: Sequence[Array] = (), length: int = 0
+    ) -> None:
         """Start empty, or with `length` rows on pages that other columns share.
 
-        Values are numbers of 1, 4 or 8 bytes, or objects.
+        Values are numbers of 1, 4 or 8 bytes, or objects; new ones hold `blank`.
         """
         self._dtype = np.dtype(dtype)
+        self._blank = blank
         self._pages = list(pages)
-        self._owned: set[int] = set()
+        self._owned: dict[int, Array] = {}  # pages that no view has seen, by number
         self._length = length
-        self._frozen: FrozenColumn | None = None
+        self.frozen: FrozenColumn | None = None
 
     def __len__(self) -> int:
         return self._length
@@ -140,32 +163,46 @@ class Column:
     def __setitem__(self, row: int, value: Any) -> None:
         if not 0 <= row < self._length:
             raise IndexError(f"row {row} of {self._length}")
-        self._page(row >> _SHIFT)[row & _MASK] = value
+        page = self._owned.get(row >> _SHIFT)
+        if page is None:
+            page = self._own(row >> _SHIFT)
+        page[row & _MASK] = value
 
-    def _page(self, number: int) -> Array:
-        self._frozen = None
-        if number not in self._owned:
-            if number == len(self._pages):
-                self._pages.append(np.zeros(PAGE_ROWS, self._dtype))
-            else:
-                self._pages[number] = self._pages[number].copy()
-            self._owned.add(number)
-        return self._pages[number]
+    def _own(self, number: int) -> Array:
+        """Return a page to write to: the writer's own copy."""
+        self.frozen = None
+        page = self._owned[number] = self._pages[number] = self._pages[number].copy()
+        return page
+
+    def grow(self, count: int = 1) -> None:
+        """Append `count` rows that hold the blank."""
+        self.frozen = None
+        self._length += count
+        while len(self._pages) << _SHIFT < self._length:
+            self._pages.append(_blank_page(self._dtype, self._blank))
 
     def append(self, value: Any) -> None:
         """Append one row."""
-        self._page(self._length >> _SHIFT)[self._length & _MASK] = value
-        self._length += 1
+        self.grow()
+        self[self._length - 1] = value
 
     def extend(self, values: Any, count: int) -> None:
-        """Append `count` rows: one number for all, or an array of that length."""
-        done = 0
+        """Append `count` rows: one number for all, or a list or array of that length."""
+        self.grow(count)
+        self.write(self._length - count, values, count)
+
+    def write(self, start: int, values: Any, count: int) -> None:
+        """Write `count` rows from `start` on: one number for all, or a list or array of them."""
+        if not 0 <= start <= start + count <= self._length:
+            raise IndexError(f"rows {start} to {start + count} of {self._length}")
+        many, done = isinstance(values, _MANY), 0
         while done < count:
-            offset = self._length & _MASK
+            number, offset = (start + done) >> _SHIFT, (start + done) & _MASK
             part = min(count - done, PAGE_ROWS - offset)
-            piece = values if np.ndim(values) == 0 else values[done : done + part]
-            self._page(self._length >> _SHIFT)[offset : offset + part] = piece
-            self._length += part
+            page = self._owned.get(number)
+            if page is None:
+                page = self._own(number)
+            page[offset : offset + part] = values[done : done + part] if many else values
             done += part
 
     def renumber(self, new: Array) -> None:
@@ -174,8 +211,7 @@ class Column:
         known = values >= 0
         values = values.copy()
         values[known] = new[values[known]]
-        length, self._length = self._length, 0
-        self.extend(values, length)
+        self.write(0, values, self._length)
 
     def span(self, start: int, stop: int) -> Array:
         """Return rows `[start, stop)` as a read-only array, valid until the next write."""
@@ -187,7 +223,7 @@ class Column:
 
     def freeze(self) -> FrozenColumn:
         """Return an immutable view; O(pages), O(1) when nothing was written since the last call."""
-        if self._frozen is None:
+        if self.frozen is None:
             self._owned.clear()
-            self._frozen = FrozenColumn(self._dtype, tuple(self._pages), self._length)
-        return self._frozen
+            self.frozen = FrozenColumn(self._dtype, tuple(self._pages), self._length, self._blank)
+        return self.frozen

@@ -68,15 +68,19 @@ class FrozenLists:
 
 
 class Lists:
-    """A growing column of lists with one writer; `freeze()` shares it without copying."""
+    """A growing column of lists with one writer; `freeze()` shares it without copying.
 
-    __slots__ = ("_count", "_first", "_numbers", "_tuples")
+    `frozen` is the view that `freeze()` would return, None once the column was written to since.
+    """
+
+    __slots__ = ("_count", "_first", "_numbers", "_tuples", "frozen")
 
     def __init__(self, columns: tuple[Column, Column, Column, Column] | None = None) -> None:
         """Start empty, or from thawed columns: tuples, first, count, numbers."""
         if columns is None:
-            columns = (Column("O"), Column("i8"), Column("i4"), Column("i4"))
+            columns = (Column("O", ()), Column("i8"), Column("i4"), Column("i4"))
         self._tuples, self._first, self._count, self._numbers = columns
+        self.frozen: FrozenLists | None = None
 
     def __len__(self) -> int:
         return len(self._tuples)
@@ -89,27 +93,32 @@ class Lists:
     def __setitem__(self, row: int, numbers: tuple[int, ...]) -> None:
         if numbers == self._tuples[row]:
             return
+        self.frozen = None
+        start, count = len(self._numbers), len(numbers)
         self._tuples[row] = numbers
-        self._first[row] = len(self._numbers)
-        self._count[row] = len(numbers)
-        self._write(numbers)
+        self._first[row] = start
+        self._count[row] = count
+        self._numbers.grow(count)
+        for place, number in enumerate(numbers, start):
+            self._numbers[place] = number
+
+    def grow(self, count: int = 1) -> None:
+        """Append `count` rows, empty lists."""
+        self.frozen = None
+        for column in (self._tuples, self._first, self._count):
+            column.grow(count)
 
     def append(self, numbers: tuple[int, ...]) -> None:
         """Append one row."""
-        self._tuples.append(numbers)
-        self._first.append(len(self._numbers))
-        self._count.append(len(numbers))
-        self._write(numbers)
+        self.grow()
+        self[len(self) - 1] = numbers
 
     def renumber(self, new: Ints) -> None:
         """Replace every number `n` of every list by `new[n]`; O(numbers)."""
+        self.frozen = None
         for row, numbers in enumerate(self._tuples.array().tolist()):
             self._tuples[row] = tuple(new[list(numbers)].tolist())
         self._numbers.renumber(new)
-
-    def _write(self, numbers: tuple[int, ...]) -> None:
-        for number in numbers:
-            self._numbers.append(number)
 
     def array(self) -> Array:
         """Return the whole column as a read-only array of tuples."""
@@ -117,9 +126,11 @@ class Lists:
 
     def freeze(self) -> FrozenLists:
         """Return an immutable view, in O(pages)."""
-        return FrozenLists(
-            self._tuples.freeze(),
-            self._first.freeze(),
-            self._count.freeze(),
-            self._numbers.freeze(),
-        )
+        if self.frozen is None:
+            self.frozen = FrozenLists(
+                self._tuples.freeze(),
+                self._first.freeze(),
+                self._count.freeze(),
+                self._numbers.freeze(),
+            )
+        return self.frozen

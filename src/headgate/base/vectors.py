@@ -63,13 +63,17 @@ class FrozenVectors:
 
 
 class Vectors:
-    """A growing matrix with one writer; `freeze()` shares it without copying."""
+    """A growing matrix with one writer; `freeze()` shares it without copying.
 
-    __slots__ = ("_kinds", "_length")
+    `frozen` is the view that `freeze()` would return, None once the matrix was written to since.
+    """
+
+    __slots__ = ("_kinds", "_length", "frozen")
 
     def __init__(self, kinds: Iterable[Column] = (), length: int = 0) -> None:
         """Start empty, or from the thawed columns of the kinds."""
         self._kinds, self._length = list(kinds), length
+        self.frozen: FrozenVectors | None = None
 
     def __len__(self) -> int:
         return self._length
@@ -80,19 +84,26 @@ class Vectors:
 
     def __setitem__(self, row: int, amounts: Sequence[int]) -> None:
         """Write one row; kinds past the end of `amounts` become 0."""
+        self.frozen = None
         self._widen(len(amounts))
         for number, kind in enumerate(self._kinds):
             kind[row] = amounts[number] if number < len(amounts) else 0
 
+    def grow(self, count: int = 1) -> None:
+        """Append `count` rows that have nothing of any kind."""
+        self.frozen = None
+        self._length += count
+        for kind in self._kinds:
+            kind.grow(count)
+
     def append(self, amounts: Sequence[int]) -> None:
         """Append one row."""
-        self._widen(len(amounts))
-        for number, kind in enumerate(self._kinds):
-            kind.append(amounts[number] if number < len(amounts) else 0)
-        self._length += 1
+        self.grow()
+        self[self._length - 1] = amounts
 
     def add(self, row: int, needs: Iterable[tuple[int, int]], sign: int) -> None:
         """Add (kind, amount) pairs to one row; `sign` -1 subtracts them."""
+        self.frozen = None
         for number, amount in needs:
             self._widen(number + 1)
             kind = self._kinds[number]
@@ -101,7 +112,7 @@ class Vectors:
     def _widen(self, kinds: int) -> None:
         while len(self._kinds) < kinds:
             column = Column("i8")
-            column.extend(0, self._length)
+            column.grow(self._length)
             self._kinds.append(column)
 
     def at(self, row: int, kind: int) -> int:
@@ -119,4 +130,7 @@ class Vectors:
 
     def freeze(self) -> FrozenVectors:
         """Return an immutable view, in O(pages written since the last call)."""
-        return FrozenVectors(tuple(kind.freeze() for kind in self._kinds), self._length)
+        if self.frozen is None:
+            kinds = tuple(kind.freeze() for kind in self._kinds)
+            self.frozen = FrozenVectors(kinds, self._length)
+        return self.frozen

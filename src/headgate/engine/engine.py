@@ -25,6 +25,7 @@ from headgate.state import Snapshot, State
 
 Batch = tuple[Event, ...]
 
+_OF_DECISIONS = (PlanReady, PlanFailed)
 _ANSWERS = (PlanAdmitted, PlanFailed, PlanRejected)
 
 
@@ -55,7 +56,7 @@ class Engine:
         commands: list[Command] = []
         batch: list[Event] = []
         for fact in facts:
-            if not isinstance(fact, PlanReady | PlanFailed):
+            if not isinstance(fact, _OF_DECISIONS):
                 batch.append(fact)
                 continue
             if self._seen is None or fact.seen != self._seen.version:

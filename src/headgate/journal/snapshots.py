@@ -23,7 +23,7 @@ from headgate.base.vectors import FrozenVectors, Vectors
 from headgate.model import BASE_KINDS, Bandwidth, Dataset, Demand, Job, Node, Queue
 from headgate.protocol import Timer
 from headgate.state import Snapshot
-from headgate.state.tables import TABLES, empty, freeze
+from headgate.state.tables import TABLES, empty, freeze, memo
 from headgate.state.view import Names
 
 RuntimeClassKey = tuple[str | tuple[str], int, bool, int]
@@ -71,8 +71,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
                 objects[_OBJECTS[table, field.name]] = column.array().tolist()
             else:
                 arrays |= _arrays(f"{table}.{field.name}", column)
-    for name, memo in snapshot.memos.items():
-        arrays[f"memo.{name}"] = memo.array()
+    for name, column in snapshot.memos.items():
+        arrays[f"memo.{name}"] = column.array()
     text = _ADAPTER.dump_json((_rest(snapshot, objects),), warnings="error")
     arrays["rest"] = np.frombuffer(text, np.uint8)
     file = io.BytesIO()
@@ -130,7 +130,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
 def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
     tables = {name: _table(name, arrays, rest) for name in TABLES}
     memos = {
-        name.removeprefix("memo."): _column(values, "f8")
+        name.removeprefix("memo."): _memo(values)
         for name, values in arrays.items()
         if name.startswith("memo.")
     }
@@ -199,7 +199,7 @@ def _table(name: str, arrays: Mapping[str, Any], rest: _Rest) -> Any:
     return freeze(table)
 
 
-def _column(values: Any, dtype: str) -> Column:
-    column = Column(dtype)
+def _memo(values: Any) -> Column:
+    column = memo()
     column.extend(values, len(values))
     return column

@@ -14,7 +14,7 @@ from headgate.model import result_ids
 from headgate.protocol import OnDemand, Refusal
 from headgate.state.ledger import Ledger
 from headgate.state.snapshot import Snapshot
-from headgate.state.state import State
+from headgate.state.state import Move, State
 from headgate.state.tables import NAMES
 from headgate.state.thaw import relink
 from headgate.state.view import Names
@@ -164,9 +164,7 @@ def _renamed(refusals: Iterable[Refusal], job_at: Array) -> Iterator[Refusal]:
             yield replace(refusal, jobs=jobs)
 
 
-def _remembered(
-    log: Iterable[tuple[float, str, int, str, str]], kept: _Kept
-) -> Iterator[tuple[float, str, int, str, str]]:
+def _remembered(log: Iterable[Move], kept: _Kept) -> Iterator[Move]:
     """Yield the moves of what stays."""
     rows = {"task": kept.task_at, "job": kept.job_at}
     for at, what, row, before, after in log:

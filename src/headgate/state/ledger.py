@@ -7,15 +7,14 @@ what-if keep theirs on paper, made from a snapshot, where attempts can be rolled
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from headgate.base.column import Array, Column, FrozenColumn
 from headgate.base.errors import InvariantBroken
-from headgate.base.vectors import FrozenVectors
 from headgate.model import BASE_KINDS, UNLIMITED, WHOLE, Demand, Node
 from headgate.state.tables import (
     GPU_FREE,
@@ -25,23 +24,32 @@ from headgate.state.tables import (
     GpuTable,
     GrantTable,
     NodeTable,
+    freeze,
+    grow,
 )
 from headgate.state.view import Names, View
 
 Gpus = tuple[int, ...]
 """Indices of GPUs on their node; empty for a grant without GPUs."""
 
-_FROZEN = (FrozenColumn, FrozenVectors)
 _Taken = tuple[int, int, int, Gpus]  # task, demand, node, GPUs
 
 
 class Trial:
-    """An attempt on paper; rolled back at its end unless `keep()` was called."""
+    """An attempt on paper: `with` rolls it back at its end unless `keep()` was called."""
 
-    __slots__ = ("kept",)
+    __slots__ = ("kept", "roll_back")
 
-    def __init__(self) -> None:
+    def __init__(self, roll_back: Callable[[], None]) -> None:
+        self.roll_back = roll_back
         self.kept = False
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if not self.kept:
+            self.roll_back()
 
     def keep(self) -> None:
         """Let the attempt stand."""
@@ -54,7 +62,7 @@ class Ledger:
     Rows of released grants are used again, the lowest first.
     """
 
-    __slots__ = ("_names", "_spare", "_taken", "gpus", "grants", "nodes")
+    __slots__ = ("_names", "_shared", "_spare", "_taken", "gpus", "grants", "nodes")
 
     def __init__(
         self,
@@ -67,6 +75,7 @@ class Ledger:
         self._names = names
         self.nodes, self.gpus, self.grants = nodes, gpus, grants
         self._spare: list[int] = []
+        self._shared = False  # its tables are a snapshot's still, to be copied before a write
         self._taken: list[_Taken] | None = None  # in order, on paper
         if isinstance(grants.task, Column):
             self._spare = np.flatnonzero(grants.task.array() < 0).tolist()
@@ -77,10 +86,8 @@ class Ledger:
 
         What is taken there cannot be released, but rolled back; it has no row among the grants.
         """
-        nodes = _thawed(view.nodes, ("free", "free_gpus"))
-        gpus = _thawed(view.gpus, ("task", "free_milli", "free_bytes"))
-        ledger = cls(view.names, nodes, gpus, view.grants)
-        ledger._taken = []
+        ledger = cls(view.names, _frozen(view.nodes), _frozen(view.gpus), view.grants)
+        ledger._shared, ledger._taken = True, []
         return ledger
 
     # --- reading -------------------------------------------------------------------------------
@@ -111,7 +118,7 @@ class Ledger:
         Smallest memory first, then by index, so that large GPUs are kept for who needs them.
         """
         first, count = self.nodes.first_gpu[node], self.nodes.gpu_count[node]
-        free: Array = np.flatnonzero(self.gpus.task.span(first, first + count) == GPU_FREE)
+        free: Array = (self.gpus.task.span(first, first + count) == GPU_FREE).nonzero()[0]
         memory = self.gpus.memory_bytes.span(first, first + count)[free]
         if memory_bytes:
             enough = memory >= memory_bytes
@@ -194,13 +201,11 @@ class Ledger:
             self._taken.append((task, demand, node, gpus))
             return -1
         grants = self.grants
-        if not self._spare:
-            grants.task.append(task)
-            grants.node.append(node)
-            grants.demand.append(demand)
-            grants.gpus.append(gpus)
-            return len(grants.task) - 1
-        row = heapq.heappop(self._spare)
+        if self._spare:
+            row = heapq.heappop(self._spare)
+        else:
+            row = len(grants.task)
+            grow(grants)
         grants.task[row], grants.node[row] = task, node
         grants.demand[row], grants.gpus[row] = demand, gpus
         return row
@@ -217,6 +222,10 @@ class Ledger:
 
     def _book(self, task: int, demand: int, node: int, gpus: Gpus, sign: int) -> None:
         """Take what a demand holds from what is free (`sign` -1), or give it back (1)."""
+        if self._shared:
+            self._shared = False
+            self.nodes = _thawed(self.nodes, ("free", "free_gpus"))
+            self.gpus = _thawed(self.gpus, ("task", "free_milli", "free_bytes"))
         needs = self._names.needs[demand]
         if needs:
             self.nodes.free.add(node, needs, sign)
@@ -252,14 +261,17 @@ class Ledger:
         self.nodes.total[row] = amounts
         self.nodes.free[row] = amounts
         count = len(node.gpus)
-        self.nodes.first_gpu[row] = len(self.gpus.node)
+        first = self.nodes.first_gpu[row] = len(self.gpus.node)
         self.nodes.gpu_count[row] = self.nodes.free_gpus[row] = count
         memory = np.array([gpu.memory_bytes for gpu in node.gpus], np.int64)
-        self.gpus.node.extend(row, count)
-        self.gpus.memory_bytes.extend(memory, count)
-        self.gpus.free_bytes.extend(memory, count)
-        self.gpus.free_milli.extend(WHOLE, count)
-        self.gpus.task.extend(GPU_FREE, count)
+        grow(self.gpus, count)
+        for column, values in (
+            (self.gpus.node, row),
+            (self.gpus.memory_bytes, memory),
+            (self.gpus.free_bytes, memory),
+            (self.gpus.free_milli, WHOLE),
+        ):
+            column.write(first, values, count)
 
     def _capacity(self, node: Node) -> list[int]:
         names = self._names
@@ -285,28 +297,26 @@ class Ledger:
 
     # --- on paper ------------------------------------------------------------------------------
 
-    @contextmanager
-    def trial(self) -> Iterator[Trial]:
-        """Release everything taken inside, on paper, unless the trial is kept."""
-        taken = self._taken
-        assert taken is not None, "only what is on paper can be undone"
-        before, attempt = len(taken), Trial()
-        try:
-            yield attempt
-        finally:
-            if not attempt.kept:
-                for task, demand, node, gpus in reversed(taken[before:]):
-                    self._book(task, demand, node, gpus, 1)
-                del taken[before:]
+    def trial(self) -> Trial:
+        """Return an attempt that releases everything taken inside, on paper, unless it is kept."""
+        assert self._taken is not None, "only what is on paper can be undone"
+        return Trial(partial(self._roll_back, len(self._taken)))
+
+    def _roll_back(self, kept: int) -> None:
+        """Release all but the first `kept` of what was taken."""
+        assert self._taken is not None, "only what is on paper can be undone"
+        while len(self._taken) > kept:
+            self._book(*self._taken.pop(), 1)
+
+
+def _frozen(table: Any) -> Any:
+    first = getattr(table, NAMES[type(table)][0])
+    return table if isinstance(first, FrozenColumn) else freeze(table)
 
 
 def _thawed(table: Any, written: tuple[str, ...]) -> Any:
-    """Return a table with columns of its own where they are written to, the same ones elsewhere."""
+    """Return a frozen table with columns of its own where they are written to."""
     kind = type(table)
     columns = [getattr(table, name) for name in NAMES[kind]]
-    for number, name in enumerate(NAMES[kind]):
-        if name in written:
-            column = columns[number]
-            frozen = column if isinstance(column, _FROZEN) else column.freeze()
-            columns[number] = frozen.thaw()
-    return kind(*columns)
+    named = zip(NAMES[kind], columns, strict=True)
+    return kind(*[column.thaw() if name in written else column for name, column in named])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from headgate.base.column import Array
 from headgate.model import WHOLE
 from headgate.protocol import Placement
@@ -60,14 +57,14 @@ class Scratch:
         self.placements.append(Placement(task=task, node=node, gpus=gpus))
         return True
 
-    @contextmanager
-    def trial(self) -> Iterator[Trial]:
-        """Undo everything placed inside unless the trial is kept."""
+    def trial(self) -> Trial:
+        """Return an attempt that undoes everything placed inside unless it is kept."""
         placed, used = len(self.placements), dict(self._used_by_queue)
-        with self.ledger.trial() as attempt:
-            try:
-                yield attempt
-            finally:
-                if not attempt.kept:
-                    self._used_by_queue = used
-                    del self.placements[placed:]
+        attempt = self.ledger.trial()
+
+        def undo() -> None:
+            attempt.roll_back()
+            self._used_by_queue = used
+            del self.placements[placed:]
+
+        return Trial(undo)

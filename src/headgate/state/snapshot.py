@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from headgate.base.column import FrozenColumn
 from headgate.base.lists import FrozenLists
 from headgate.base.vectors import FrozenVectors
@@ -76,9 +74,9 @@ class Snapshot(View):
         cpu_pages = self.jobs.waiting_cpu.pages(self.first_waiting_job)
         gpu_pages = self.jobs.waiting.pages(self.first_waiting_job)
         for (base, cpu), (_, gpu) in zip(cpu_pages, gpu_pages, strict=True):
-            yield from (np.flatnonzero(cpu + gpu) + base).tolist()
+            yield from ((cpu + gpu).nonzero()[0] + base).tolist()
 
     def waiting_cpu_jobs(self) -> Iterator[int]:
         """Yield the rows of jobs with WAITING tasks that need no GPU, in order of arrival."""
         for base, waiting in self.jobs.waiting_cpu.pages(self.first_waiting_job):
-            yield from (np.flatnonzero(waiting) + base).tolist()
+            yield from (waiting.nonzero()[0] + base).tolist()

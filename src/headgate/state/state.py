@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-
-import numpy as np
+from collections.abc import Mapping, Sequence
 
 from headgate.base.column import Column
 from headgate.base.errors import InvariantBroken
@@ -48,15 +45,24 @@ from headgate.state.tables import (
     TaskTable,
     empty,
     freeze,
+    grow,
+    memo,
 )
 from headgate.state.view import Names, View
 
 _STORY_LENGTH = 4096
+_Place = TaskState | JobState | str  # of a task, job, or node, in its life
+Move = tuple[float, str, int, _Place, _Place]
+"""When, of what (`task`, `job`, `node`), its row, from where, to where."""
 _LATEST_WEIGHT = 0.25  # of the last run in a runtime class's mean: the last seven weigh 87 %
 _UNTOLD = Usage()  # of a run that read nothing, or whose executor died with all it knew
 _UNKNOWN_BANDWIDTH = Bandwidth(
     disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.125e7
 )
+
+
+def _said(place: _Place) -> str:
+    return place if isinstance(place, str) else place.name.lower()
 
 
 class State(View):
@@ -103,7 +109,7 @@ class State(View):
         self.dependents: dict[int, tuple[int, ...]] = {}  # task -> later tasks, where there are any
         self.results: dict[int, tuple[int, ...]] = {}  # task -> shards of its result, if it has one
         self.result_of: dict[int, int] = {}  # shard -> task, the same the other way round
-        self.log: deque[tuple[float, str, int, str, str]] = deque(maxlen=_STORY_LENGTH)
+        self.log: deque[Move] = deque(maxlen=_STORY_LENGTH)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -143,7 +149,11 @@ class State(View):
 
     def story(self, kind: str, row: int) -> str:
         """Return the remembered moves of one thing (`task`, `job` or `node`), one per line."""
-        lines = [f"  at {at} s: {a} -> {b}" for at, k, r, a, b in self.log if (k, r) == (kind, row)]
+        lines = [
+            f"  at {at} s: {_said(a)} -> {_said(b)}"
+            for at, k, r, a, b in self.log
+            if (k, r) == (kind, row)
+        ]
         return "\n".join([f"{kind} {self._label(kind, row)}:", *lines])
 
     def _label(self, kind: str, row: int) -> str:
@@ -163,25 +173,17 @@ class State(View):
         if row is not None:
             self.queues.spec[row] = queue
             return
-        self.names.queue_rows[queue.name] = len(self.lines)
+        row = self.names.queue_rows[queue.name] = len(self.lines)
         self.lines.append(Line())
-        self.queues.spec.append(queue)
-        for column in (self.queues.held_gpus_milli, self.queues.in_flight, self.queues.queued):
-            column.append(0)
+        grow(self.queues)
+        self.queues.spec[row] = queue
 
     def add_node(self, node: Node) -> int:
         """Bring a node up, all its GPUs free, and return its row; it must not be up already."""
         row = self.names.node_rows.get(node.id)
         if row is None:
             row = self.names.node_rows[node.id] = len(self.nodes.spec)
-            self.nodes.spec.append(node)
-            for column in (
-                self.nodes.alive, self.nodes.rack, self.nodes.first_gpu, self.nodes.gpu_count,
-                self.nodes.free_gpus,
-            ):  # fmt: skip
-                column.append(0)
-            self.nodes.total.append(())
-            self.nodes.free.append(())
+            grow(self.nodes)
         if self.nodes.alive[row]:
             raise self.broken(f"node {node.id} joined while it is up", "node", row)
         self.nodes.spec[row] = node
@@ -201,8 +203,10 @@ class State(View):
 
         No task may hold anything on it any more. O(shards).
         """
-        with self._with_story("node", row):
+        try:
             self.ledger.close_node(row)
+        except InvariantBroken as error:
+            raise self.broken(str(error), "node", row) from error
         self.nodes.alive[row] = 0
         self.log.append((self.now, "node", row, "up", "down"))
         held = [s for s, at in enumerate(self.shards.replicas.array().tolist()) if row in at]
@@ -218,9 +222,8 @@ class State(View):
         if row is None:
             row = self.names.shard_rows[shard.id] = len(self.names.shards)
             self.names.shards.append(shard.id)
-            self.shards.size_bytes.append(shard.size_bytes)
-            self.shards.replicas.append(())
-            self.shards.shared.append(0)
+            grow(self.shards)
+            self.shards.size_bytes[row] = shard.size_bytes
         elif shard.size_bytes != self.shards.size_bytes[row]:
             self.shards.size_bytes[row] = shard.size_bytes
         return row
@@ -259,22 +262,14 @@ class State(View):
         queue = self.names.queue_rows[job.queue]
         first, count = len(self.tasks.state), len(job.tasks)
         jobs = self.jobs
-        for column, value in (
-            (jobs.state, JobState.QUEUED), (jobs.number, number),
-            (jobs.queue, queue), (jobs.user, user),
-            (jobs.priority, job.priority), (jobs.gang, job.gang and count > 1),
-            (jobs.first_task, first), (jobs.task_count, count),
-            (jobs.waiting, 0), (jobs.waiting_cpu, 0), (jobs.running, 0), (jobs.running_cpu, 0),
-            (jobs.unfinished, count), (jobs.held_gpus_milli, 0),
-            (jobs.peak_gpus_milli, 0),
-            (jobs.submitted_at, self.now), (jobs.started_at, math.nan), (jobs.ended_at, math.nan),
-            (jobs.expired_at, math.nan), (jobs.archived, 0), (jobs.message, None),
-            (jobs.lost_gpu_s, 0.0),
-            (jobs.read_node_bytes, 0), (jobs.read_rack_bytes, 0), (jobs.read_cluster_bytes, 0),
-        ):  # fmt: skip
-            column.append(value)
-        for memo in self.memos.values():
-            memo.append(math.nan)
+        grow(jobs)
+        jobs.number[row], jobs.queue[row], jobs.user[row] = number, queue, user
+        jobs.priority[row] = job.priority
+        jobs.gang[row] = job.gang and count > 1
+        jobs.first_task[row], jobs.task_count[row] = first, count
+        jobs.unfinished[row], jobs.submitted_at[row] = count, self.now
+        for column in self.memos.values():
+            column.grow()
         for shard in job.shards:
             self.shard(shard)
         self._add_tasks(row, first, job)
@@ -284,36 +279,26 @@ class State(View):
         return row
 
     def _add_tasks(self, job_row: int, first: int, job: Job) -> None:
-        count, tasks = len(job.tasks), self.tasks
-
-        def ints(values: Sequence[int]) -> object:
-            return values[0] if count == 1 else np.array(values, np.int64)
-
-        tasks.state.extend(TaskState.HELD, count)
-        tasks.job.extend(job_row, count)
-        tasks.gpus.extend(ints([t.gpus for t in job.tasks]), count)
-        tasks.memory_bytes.extend(ints([t.gpu_memory_bytes for t in job.tasks]), count)
-        demands = self._demands(job)
-        tasks.demand.extend(ints(demands), count)
-        tasks.blockers.extend(ints([len(t.after) for t in job.tasks]), count)
-        tasks.node.extend(-1, count)
-        tasks.grant.extend(-1, count)
-        for column in (tasks.attempts, tasks.failures, tasks.crashes):
-            column.extend(0, count)
-        tasks.next_attempt.extend(1, count)
-        for column in (tasks.launched_at, tasks.started_at, tasks.ended_at):
-            column.extend(math.nan, count)
-        tasks.read_s.extend(0.0, count)
-        tasks.checkpoint_s.extend(np.array([t.checkpoint_s for t in job.tasks], np.float64), count)
-        tasks.progress_s.extend(0.0, count)
+        count, tasks, demands = len(job.tasks), self.tasks, self._demands(job)
+        grow(tasks, count)
+        tasks.job.write(first, job_row, count)
+        for column, values in (
+            (tasks.gpus, [t.gpus for t in job.tasks]),
+            (tasks.memory_bytes, [t.gpu_memory_bytes for t in job.tasks]),
+            (tasks.demand, demands),
+            (tasks.blockers, [len(t.after) for t in job.tasks]),
+            (tasks.checkpoint_s, [t.checkpoint_s for t in job.tasks]),
+        ):
+            if any(values):
+                column.write(first, values, count)
         dependents: dict[int, list[int]] = {}
         alike: dict[tuple[int, int], int] = {}
         for ordinal, task in enumerate(job.tasks):
             reads = self._reads_of(task) if task.reads else ()
-            tasks.input.append(row := self._input(reads))
+            tasks.input[first + ordinal] = row = self._input(reads)
             needs = (demands[ordinal], row)
-            tasks.alike.append(alike.setdefault(needs, first + ordinal))
-            tasks.runtime_class.append(self._runtime_class(job, task, reads))
+            tasks.alike[first + ordinal] = alike.setdefault(needs, first + ordinal)
+            tasks.runtime_class[first + ordinal] = self._runtime_class(job, task, reads)
             for before in task.after:
                 dependents.setdefault(first + before, []).append(first + ordinal)
         for before, after in dependents.items():
@@ -359,8 +344,7 @@ class State(View):
         rows, learnt = self.names.runtime_class_rows, self.runtime_classes
         row = rows.setdefault(key, len(rows))
         if row == len(learnt.compute_s):
-            learnt.compute_s.append(math.nan)
-            learnt.held_s.append(math.nan)
+            grow(learnt)
         return row
 
     def learn(self, task: int) -> None:
@@ -413,13 +397,13 @@ class State(View):
         self.jobs.archived[job] = 1
         self.archived_rows += 1 + self.jobs.task_count[job]
 
-    def remember(self, memo: Mapping[str, Mapping[str, float]]) -> None:
+    def remember(self, columns: Mapping[str, Mapping[str, float]]) -> None:
         """Keep what a policy wants to remember: column -> job -> number."""
-        for name, values in memo.items():
+        for name, values in columns.items():
             column = self.memos.get(name)
             if column is None:
-                column = self.memos[name] = Column("f8")
-                column.extend(math.nan, len(self.names.jobs))
+                column = self.memos[name] = memo()
+                column.grow(len(self.names.jobs))
             for job, value in values.items():
                 column[self.names.job_rows[job]] = value
 
@@ -442,7 +426,7 @@ class State(View):
         self.jobs.state[row] = to
         if message is not None:
             self.jobs.message[row] = message
-        self.log.append((self.now, "job", row, at.name.lower(), to.name.lower()))
+        self.log.append((self.now, "job", row, at, to))
 
     def skip_numbers(self, count: int) -> None:
         """Never give the next so many numbers to a job, or to a run of a task that may run again.
@@ -470,9 +454,11 @@ class State(View):
         if attempt != self.tasks.next_attempt[task]:
             expected = self.tasks.next_attempt[task]
             raise self.broken(f"its next run is {expected}, not {attempt}", "task", task)
-        with self._with_story("task", task):
-            demand = self.tasks.demand[task]
-            self.tasks.grant[task] = self.ledger.take(task, demand, node, gpus)
+        try:
+            grant = self.ledger.take(task, self.tasks.demand[task], node, gpus)
+        except InvariantBroken as error:
+            raise self.broken(str(error), "task", task) from error
+        self.tasks.grant[task] = grant
         self.tasks.node[task] = node
         self.tasks.attempts[task] = attempt
         self.tasks.next_attempt[task] = attempt + 1
@@ -492,8 +478,10 @@ class State(View):
         the time that it held its GPUs.
         """
         job, demand = self.tasks.job[task], self.demand(task)
-        with self._with_story("task", task):
+        try:
             self.ledger.release(self.tasks.grant[task])
+        except InvariantBroken as error:
+            raise self.broken(str(error), "task", task) from error
         self.tasks.grant[task] = -1
         self.tasks.ended_at[task] = self.now
         if to is not TaskState.FINISHED:
@@ -511,14 +499,6 @@ class State(View):
         held: int = self.jobs.held_gpus_milli[job] + milli
         self.jobs.held_gpus_milli[job] = held
         return held
-
-    @contextmanager
-    def _with_story(self, kind: str, row: int) -> Iterator[None]:
-        """Add the story of a thing to what the ledger says of it."""
-        try:
-            yield
-        except InvariantBroken as error:
-            raise self.broken(str(error), kind, row) from error
 
     def note_usage(self, task: int, usage: Usage) -> None:
         """Count what a run of a task has read; where nobody could tell, it took as expected."""
@@ -555,7 +535,7 @@ class State(View):
             self.jobs.lost_gpu_s[job] += self.tasks.progress_s[task] * gpus
             self.tasks.progress_s[task] = 0.0
         self.tasks.state[task] = to
-        self.log.append((self.now, "task", task, at.name.lower(), to.name.lower()))
+        self.log.append((self.now, "task", task, at, to))
 
     def unfinished_before(self, task: int) -> int:
         """Return how many of the tasks that must finish before a task have not."""

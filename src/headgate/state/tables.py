@@ -7,6 +7,7 @@ that a snapshot shows. A row number names the same thing until the tables are co
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
@@ -178,6 +179,14 @@ NAMES: dict[type, tuple[str, ...]] = {
 }
 """The columns of each table, in order."""
 
+_BLANKS: dict[str, Any] = {
+    "launched_at": math.nan, "started_at": math.nan, "ended_at": math.nan, "expired_at": math.nan,
+    "compute_s": math.nan, "held_s": math.nan,
+    "node": -1, "grant": -1, "task": GPU_FREE, "next_attempt": 1,
+    "message": None, "spec": None,
+}  # fmt: skip
+"""What new rows hold, where that is not 0."""
+
 _LISTS = ("replicas", "shards")
 _VECTORS = ("total", "free")
 _OBJECTS = ((GrantTable, "gpus"),)
@@ -194,13 +203,27 @@ def _column(table: type, name: str) -> Column | Lists | Vectors:
         return Lists()
     if name in _VECTORS:
         return Vectors()
-    return Column("O" if (table, name) in _OBJECTS else _DTYPES.get(name, "i4"))
+    if (table, name) in _OBJECTS:
+        return Column("O", ())
+    return Column(_DTYPES.get(name, "i4"), _BLANKS.get(name, 0))
+
+
+def memo() -> Column:
+    """Return a column without rows of what policies remember of jobs, NaN until they do."""
+    return Column("f8", math.nan)
+
+
+def grow(table: Any, count: int = 1) -> None:
+    """Add `count` rows of which nothing is known yet; see `_BLANKS`."""
+    for name in NAMES[type(table)]:
+        getattr(table, name).grow(count)
 
 
 def freeze(table: Any) -> Any:
     """Return the same table with frozen columns."""
     kind = type(table)
-    return kind(*[getattr(table, name).freeze() for name in NAMES[kind]])
+    columns = [getattr(table, name) for name in NAMES[kind]]
+    return kind(*[c.freeze() if c.frozen is None else c.frozen for c in columns])
 
 
 def thaw_table(table: Any) -> Any:

@@ -178,7 +178,7 @@ class View:
 
     def live_nodes(self) -> list[int]:
         """Return the rows of the nodes that are up, in order of arrival."""
-        rows: list[int] = np.flatnonzero(self.nodes.alive.array()).tolist()
+        rows: list[int] = self.nodes.alive.array().nonzero()[0].tolist()
         return rows
 
     def tasks_of(self, job: int) -> range:
@@ -190,7 +190,7 @@ class View:
         """Return the rows of a job's WAITING tasks, ascending."""
         rows = self.tasks_of(job)
         states = self.tasks.state.span(rows.start, rows.stop)
-        waiting: Array = np.flatnonzero(states == TaskState.WAITING) + rows.start
+        waiting: Array = (states == TaskState.WAITING).nonzero()[0] + rows.start
         return waiting
 
     def held_gpus(self, task: int) -> tuple[int, ...]:
@@ -218,7 +218,7 @@ class View:
         """Return the indices of a node's free GPUs, ascending; none when the node is not up."""
         first = self.nodes.first_gpu[node]
         holders = self.gpus.task.span(first, first + self.nodes.gpu_count[node])
-        indices: Array = np.flatnonzero(holders == GPU_FREE)
+        indices: Array = (holders == GPU_FREE).nonzero()[0]
         return indices
 
     def gpu_memory_bytes_of(self, node: int) -> Array:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
-import numpy as np
-
 from headgate.base.rng import Random
 from headgate.model import WHOLE, Job
 from headgate.planning.fit import no_room
@@ -79,7 +77,7 @@ class _Round:
     def _start(self, job: int) -> Reason | None:
         """Place a job's waiting tasks in order; return why the first one left did not fit."""
         tasks: list[int] = self.snapshot.waiting_of(job).tolist()
-        if not self.snapshot.job(job).gang:
+        if not self.snapshot.jobs.gang[job]:
             return next((r for t in tasks if (r := self._place(t)) is not None), None)
         if len(tasks) < self.snapshot.jobs.task_count[job]:
             return self._short(job, len(tasks))  # its other tasks are still being stopped
@@ -102,7 +100,7 @@ class _Round:
         if row not in self.candidates:
             least = 0 if demand.in_part else demand.gpus
             free = self.snapshot.nodes.free_gpus.array()
-            self.candidates[row] = (iter(np.flatnonzero(free >= least).tolist()), [])
+            self.candidates[row] = (iter((free >= least).nonzero()[0].tolist()), [])
         rest, current = self.candidates[row]
         while True:
             if current and self.scratch.place(task, current[0]):
