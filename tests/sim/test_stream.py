@@ -9,11 +9,11 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.errors import InvariantBroken
-from headgate.decision.policy import make_policy
 from headgate.engine import Engine, drive
 from headgate.metrics.records import JobRecorder, JobRecords
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.policies.fifo import FirstInFirstOut
+from headgate.ports import make_policy
 from headgate.protocol import Command, Event, JobSubmitted, NodeJoined, QueueChanged
 from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld

@@ -10,13 +10,13 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from headgate.base.errors import InvariantBroken, Problem, SpecError
-from headgate.decision import Policy
-from headgate.decision.door import refuse
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
 from headgate.metrics.records import JobRecorder, JobRecords
 from headgate.metrics.summary import fairness, mean_active_jobs, summary
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard
+from headgate.planning.door import refuse
+from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,
     Command,

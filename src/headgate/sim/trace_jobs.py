@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import compress
 
-from headgate.decision import Policy
-from headgate.decision.door import refuse
 from headgate.model import Job, Node, Queue, Task
+from headgate.planning.door import refuse
+from headgate.ports import Policy
 from headgate.traces import JobHistory
 
 

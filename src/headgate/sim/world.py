@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from headgate.base.errors import InvariantBroken
-from headgate.decision import Policy
-from headgate.decision.world import decide
 from headgate.model import Job, Node, Read, RunId, Shard, result_ids
+from headgate.ports import Policy, decide
 from headgate.protocol import (
     Command,
     Decide,
