@@ -30,7 +30,7 @@ class Weather:
         self, policy: str, storm: Storm, facts: Sequence[Event], submissions: Submissions
     ) -> None:
         self.engine = Engine()
-        self.recorder = JobRecorder(self.engine.state)
+        self.recorder = JobRecorder(self.engine.state, jobs=20)
         self.said: list[str] = []
         world = SimulatedWorld(
             facts,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +26,16 @@ from headgate.state.life import ENDED
 from headgate.state.view import View
 
 _COLUMNS = {
-    "state": "B",
-    "submitted_at": "d",
-    "started_at": "d",
-    "ended_at": "d",
-    "lost_gpu_s": "d",
-    "peak_gpus_milli": "i",
+    "state": "u1",
+    "submitted_at": "f8",
+    "started_at": "f8",
+    "ended_at": "f8",
+    "lost_gpu_s": "f8",
+    "peak_gpus_milli": "i4",
 }
+
+RECORD_BYTES = sum(np.dtype(code).itemsize for code in _COLUMNS.values())
+"""What the record of one job takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,11 +69,14 @@ class JobRecorder:
     `ended` names the jobs that have ended since it was last emptied.
     """
 
-    def __init__(self, state: View) -> None:
+    def __init__(self, state: View, jobs: int) -> None:
+        """Take the state that is observed, and the most jobs that will ever be submitted."""
         self.ended: list[str] = []
         self._state = state
+        self._arrived = 0
         self._arrivals: dict[str, int] = {}  # order of jobs that have not ended
-        self._columns = {name: array(code) for name, code in _COLUMNS.items()}
+        # Not grown, which would copy them again and again, and leave holes in memory.
+        self._columns = {name: np.zeros(jobs, code) for name, code in _COLUMNS.items()}
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         """See a batch that was applied."""
@@ -95,17 +99,13 @@ class JobRecorder:
         """Return the records of all jobs, those that have not ended as they are now."""
         for job in self._arrivals:
             self._note(job)
-        return JobRecords(**{name: _numbers(column) for name, column in self._columns.items()})
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of the records."""
-        return sum(len(column) * column.itemsize for column in self._columns.values())
+        return JobRecords(
+            **{name: column[: self._arrived] for name, column in self._columns.items()}
+        )
 
     def _arrive(self, job: str) -> None:
-        self._arrivals[job] = len(self._columns["state"])
-        for column in self._columns.values():
-            column.append(0)
+        self._arrivals[job] = self._arrived
+        self._arrived += 1
 
     def _look(self, job: str) -> None:
         """Keep the record of a job if it has ended."""
@@ -120,8 +120,3 @@ class JobRecorder:
         number, row = self._arrivals[job], self._state.names.job_rows[job]
         for name, column in self._columns.items():
             column[number] = getattr(self._state.jobs, name)[row]
-
-
-def _numbers(column: array[Any]) -> Array:
-    """Return the numbers of a column, not copied."""
-    return np.frombuffer(column, column.typecode) if column else np.zeros(0, column.typecode)

@@ -23,19 +23,20 @@ from headgate.protocol import (
     Event,
     NodeJoined,
     NodeLost,
+    PlanFailed,
+    PlanRejected,
     QueueChanged,
     ReplicaAdded,
 )
-from headgate.protocol.reasons import PolicyBroke
 from headgate.sim.network import FluidNetwork
 from headgate.sim.trace_jobs import TraceJobs
 from headgate.sim.world import SimulatedWorld
 from headgate.spec import Links, Scenario
-from headgate.state import State
 from headgate.traces import JobHistory
 
 Observer = Callable[[tuple[Event, ...], Sequence[Command]], None]
 
+ARCHIVED_TOGETHER = 512  # jobs
 _DEFAULT = Queue(name="default")
 _POOL = "pool"
 _POOL_CPUS = 1 << 30
@@ -143,9 +144,13 @@ def from_trace(
 
 
 def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] = ()) -> Outcome:
-    """Run a simulation to its end; the same input and seed give the same outcome anywhere."""
+    """Run a simulation to its end; the same input and seed give the same outcome anywhere.
+
+    It holds in memory what has not ended, some thousands of jobs that have, and 37 bytes for each
+    job; observers may keep more.
+    """
     engine, busy = Engine(), BusyGpus()
-    recorder = JobRecorder(engine.state)
+    recorder = JobRecorder(engine.state, len(simulation.submissions))
     world = SimulatedWorld(
         _facts(simulation),
         submissions=simulation.arrivals(),
@@ -155,8 +160,8 @@ def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] =
         decision_latency_s=simulation.decision_latency_s,
         launch_delays_s=simulation.launch_delays_s,
     )
-    sound = _soundness(engine.state, policy)
-    drive(engine, world, observe=(sound, busy, recorder, *observe))
+    archive = _archivist(recorder, world)
+    drive(engine, world, observe=(_soundness(policy), busy, recorder, *observe, archive))
     records = recorder.records()
     node, rack, cluster = world.network.moved_bytes
     latency_s = simulation.decision_latency_s if world.decisions else 0.0
@@ -173,7 +178,19 @@ def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] =
     return Outcome(jobs=records, figures=figures)
 
 
-def _soundness(state: State, policy: Policy) -> Observer:
+def _archivist(recorder: JobRecorder, world: SimulatedWorld) -> Observer:
+    """Return an observer that lets world and engine forget jobs that have ended, many at a time."""
+
+    def see(batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        del batch, commands
+        if len(recorder.ended) >= ARCHIVED_TOGETHER:
+            world.archive(tuple(recorder.ended))
+            recorder.ended.clear()
+
+    return see
+
+
+def _soundness(policy: Policy) -> Observer:
     """Return an observer that raises when a policy plans the impossible.
 
     The engine would ask it again after a pause, which helps where the world changes; here it would
@@ -181,10 +198,10 @@ def _soundness(state: State, policy: Policy) -> Observer:
     """
 
     def see(batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
-        del batch, commands
-        for refusal in state.refusals[:1]:
-            if isinstance(refusal.reason, PolicyBroke):
-                raise InvariantBroken(f"policy {policy.name}: {refusal.reason.message}")
+        del commands
+        for event in batch:
+            if isinstance(event, PlanFailed | PlanRejected):
+                raise InvariantBroken(f"policy {policy.name}: {event.message}")
 
     return see
 

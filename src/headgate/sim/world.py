@@ -25,6 +25,7 @@ from headgate.protocol import (
     Event,
     FailureKind,
     JobCancelled,
+    JobsArchived,
     JobSubmitted,
     LaunchGang,
     LaunchTask,
@@ -45,7 +46,8 @@ from headgate.protocol import (
 from headgate.sim.network import FluidNetwork, Transfer
 from headgate.state import Snapshot
 
-# Within an instant: ends, then what changes the cluster, then submissions, then answers.
+# Within an instant: ends, then what changes the cluster, then submissions, then answers; jobs are
+# archived last.
 _RANKS: dict[type[Event], int] = {
     TaskFinished: 0,
     TaskFailed: 0,
@@ -55,6 +57,7 @@ _RANKS: dict[type[Event], int] = {
     TaskStarted: 3,
     PlanReady: 4,
     TimerFired: 5,
+    JobsArchived: 6,
 }
 _OTHER_FACTS = 1
 
@@ -161,6 +164,15 @@ class SimulatedWorld:
                     self._push(TimerFired(at=at, timer=command.timer))
                 case _:
                     raise TypeError(f"no such command: {command!r}")
+
+    def archive(self, jobs: tuple[str, ...]) -> None:
+        """Forget jobs that have ended, and let the engine forget them, at this instant."""
+        for name in jobs:
+            for ordinal, task in enumerate(self._jobs.pop(name).tasks):
+                if task.output_bytes:
+                    for shard in result_ids(name, ordinal, task.parts):
+                        self._holders.pop(shard, None)
+        self._push(JobsArchived(at=self._now, jobs=jobs))
 
     # --- time --------------------------------------------------------------------------------
 
