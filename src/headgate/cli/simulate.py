@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -98,37 +98,50 @@ def simulate(
     if problems:
         raise SpecError(problems, code="usage")
     started = time.perf_counter()
-    if scenario is not None:
-        file, recorded = _read_scenario(scenario, policy, seed, decision_latency)
-        chosen = _Timed(make_policy(POLICIES, file.policy, file.parameters))
-        simulation = sim.from_scenario(file, chosen, recorded)
-        names = file.task_names
-    else:
-        assert trace is not None, "checked above"
-        assert gpus is not None, "checked above"
-        chosen = _Timed(make_policy(POLICIES, *read_policy(POLICIES, policy or "")))
-        recorded, names = open_trace(trace), {}
-        simulation = sim.from_trace(
-            recorded, chosen, gpus=gpus, seed=seed or 0, decision_latency_s=decision_latency or 0.0
-        )
-    starts = Launches()
+    chosen, simulation, recorded, names = _prepare(
+        scenario, trace, gpus, policy, seed, decision_latency
+    )
+    launches = Launches()
     with _progress("Simulating", len(simulation.submissions), as_json=as_json) as step:
         observers: list[sim.Observer] = [_watch(step)]
         if recorded is None or (jobs_out is not None and scenario is not None):
-            observers.append(starts)
+            observers.append(launches)
         outcome = sim.run(simulation, chosen, observe=observers)
     decisions = chosen.timings()
     if recorded is None:
         with _progress("Each job alone", len(simulation.submissions), as_json=as_json) as step:
             outcome = sim.with_fairness(simulation, chosen, outcome, step=lambda _: step(1))
-        outcome.figures["placements"] = placements(starts.seen, names)
+        outcome.figures["placements"] = placements(launches.seen, names)
     if jobs_out is not None:
         integer_ids = recorded is not None and recorded.integer_ids
-        table = jobs_table(simulation, outcome, starts=starts.seen, integer_ids=integer_ids)
+        table = jobs_table(simulation, outcome, starts=launches.seen, integer_ids=integer_ids)
         _write_jobs(jobs_out, table)
     if timings is not None:
         _write_timings(timings, decisions, time.perf_counter() - started)
     _print(outcome.figures, as_json=as_json)
+
+
+def _prepare(
+    scenario: Path | None,
+    trace: Path | None,
+    gpus: int | None,
+    policy: str | None,
+    seed: int | None,
+    decision_latency_s: float | None,
+) -> tuple[_Timed, sim.Simulation, TraceFile | None, Mapping[str, Sequence[str]]]:
+    """Return the policy, the simulation, its trace where it has one, and the names of tasks."""
+    if scenario is not None:
+        file, recorded = _read_scenario(scenario, policy, seed, decision_latency_s)
+        chosen = _Timed(make_policy(POLICIES, file.policy, file.parameters))
+        return chosen, sim.from_scenario(file, chosen, recorded), recorded, file.task_names
+    assert trace is not None, "checked by _check_options"
+    assert gpus is not None, "checked by _check_options"
+    chosen = _Timed(make_policy(POLICIES, *read_policy(POLICIES, policy or "")))
+    recorded = open_trace(trace)
+    simulation = sim.from_trace(
+        recorded, chosen, gpus=gpus, seed=seed or 0, decision_latency_s=decision_latency_s or 0.0
+    )
+    return chosen, simulation, recorded, {}
 
 
 def _read_scenario(
