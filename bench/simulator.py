@@ -60,7 +60,7 @@ def main() -> None:
         started = time.perf_counter()
         expected = bare_starts_s(trace)
         bare_s = time.perf_counter() - started
-        starts = outcome.state.jobs.started_at.array()
+        starts = outcome.jobs.started_at
         assert starts.tolist() == expected, "the engine and the bare loop disagree"
         order = np.argsort(np.concatenate([trace.submit_s, starts]), kind="stable")
         waiting = np.cumsum(np.where(order < jobs, 1, -1)).max()

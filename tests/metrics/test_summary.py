@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from headgate.metrics.summary import fairness, mean_active_jobs, run_times_s, summary
+from headgate.metrics.records import JobRecords
+from headgate.metrics.summary import fairness, mean_active_jobs, summary
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.state import JobState, State, TaskState
 
 
-def state(*times: tuple[float, float | None, float | None, JobState]) -> State:
-    """Return a state of jobs with these submission, start and end times and end states."""
+def records(*times: tuple[float, float | None, float | None, JobState]) -> JobRecords:
+    """Return records of jobs with these submission, start and end times and end states."""
     made = State()
     made.set_queue(Queue(name="q"))
     made.add_node(Node(id="a", rack="r", gpus=(Gpu(memory_bytes=1),) * 9))
@@ -29,14 +31,14 @@ def state(*times: tuple[float, float | None, float | None, JobState]) -> State:
                 made.move_job(row, JobState.STOPPING)
             made.release(row, TaskState[ends_as.name])
             made.move_job(row, ends_as)
-    return made
+    return JobRecords.of(made)
 
 
 DONE, FAILED = JobState.FINISHED, JobState.FAILED
 
 
 def test_figures_of_three_jobs_by_hand() -> None:
-    made = state((10, 10, 20, DONE), (12, 16, 42, DONE), (14, 14, 30, FAILED))
+    made = records((10, 10, 20, DONE), (12, 16, 42, DONE), (14, 14, 30, FAILED))
     figures = summary(made, busy_gpu_s=64.0, gpus=4)
     assert figures == {
         "makespan_s": 32.0,
@@ -53,30 +55,31 @@ def test_figures_of_three_jobs_by_hand() -> None:
 
 
 def test_jobs_that_never_started_or_ended_count_in_no_time() -> None:
-    made = state((0, None, None, DONE), (5, 6, None, DONE), (5, 5, 9, DONE))
+    made = records((0, None, None, DONE), (5, 6, None, DONE), (5, 5, 9, DONE))
     figures = summary(made, busy_gpu_s=0.0, gpus=1)
     assert (figures["jobs_finished"], figures["jobs_unfinished"]) == (1, 2)
     assert figures["makespan_s"] == 9.0  # from the first submission, whoever's it was
     assert figures["mean_wait_s"] == 0.5
-    assert run_times_s(made) == {"j2": 4.0}
+    assert np.nan_to_num(made.run_s, nan=-1.0).tolist() == [-1.0, -1.0, 4.0]
 
 
 def test_means_are_none_when_nothing_ran() -> None:
-    for made in (state(), state((3, None, None, DONE))):
+    for made in (records(), records((3, None, None, DONE))):
         figures = summary(made, busy_gpu_s=0.0, gpus=4)
         assert figures["makespan_s"] == figures["gpu_utilisation"] == 0.0
         assert figures["mean_jct_s"] is figures["p99_jct_s"] is figures["mean_wait_s"] is None
-        assert (mean_active_jobs(made), run_times_s(made)) == (0.0, {})
+        assert mean_active_jobs(made) == 0.0
+        assert np.isnan(made.run_s).all()
 
 
 def test_a_run_of_no_length_has_no_utilisation() -> None:
-    figures = summary(state((3, 3, 3, DONE)), busy_gpu_s=0.0, gpus=4)
+    figures = summary(records((3, 3, 3, DONE)), busy_gpu_s=0.0, gpus=4)
     assert (figures["makespan_s"], figures["gpu_utilisation"]) == (0.0, 0.0)
 
 
 def test_active_jobs_are_averaged_over_time() -> None:
-    assert mean_active_jobs(state((0, 0, 10, DONE), (0, 0, 5, DONE), (5, 5, 10, DONE))) == 2.0
-    assert mean_active_jobs(state((4, 4, 4, DONE), (4, 4, 4, DONE))) == 2.0
+    assert mean_active_jobs(records((0, 0, 10, DONE), (0, 0, 5, DONE), (5, 5, 10, DONE))) == 2.0
+    assert mean_active_jobs(records((4, 4, 4, DONE), (4, 4, 4, DONE))) == 2.0
 
 
 def test_fairness_is_mean_and_deviation_of_ideal_over_actual() -> None:

@@ -33,6 +33,7 @@ from headgate.protocol import (
 )
 from headgate.sim.network import FluidNetwork
 from headgate.sim.replay import recorded
+from headgate.sim.report import Launches
 from headgate.sim.run import run
 from headgate.sim.world import SimulatedWorld
 
@@ -101,18 +102,19 @@ def observed(seed: int) -> Engine:
 def test_what_was_observed_comes_out_again(seed: int) -> None:
     """Where network and policy are as observed, so are all starts, ends and bytes."""
     seen = observed(seed).state
-    outcome = run(recorded(seen), FlowSharing())
-    again = outcome.state
+    starts = Launches()
+    outcome = run(recorded(seen), FlowSharing(), observe=(starts,))
     first = seen.jobs.submitted_at[0]
     for column in ("submitted_at", "started_at", "ended_at"):
         expected = getattr(seen.jobs, column).array() - first
-        found = getattr(again.jobs, column).array()
+        found = getattr(outcome.jobs, column)
         # reading is taken off a difference of times since the epoch, which have 1e-7 s
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-    for column in ("node", "attempts"):
-        assert getattr(again.tasks, column).array().tolist() == (
-            getattr(seen.tasks, column).array().tolist()
-        )
+    assert seen.tasks.attempts.array().tolist() == [1] * len(starts.seen)
+    assert {(start.job, start.ordinal): start.node for start in starts.seen} == {
+        (seen.job(seen.tasks.job[row]).id, seen.ordinal(row)): seen.node(seen.tasks.node[row]).id
+        for row in range(len(seen.tasks.state))
+    }
     read = [
         int(getattr(seen.jobs, f"read_{where}_bytes").array().sum())
         for where in ("node", "rack", "cluster")

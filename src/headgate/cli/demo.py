@@ -184,8 +184,10 @@ def _compare(
     state: Path, policy: str, verdicts: Mapping[str, str]
 ) -> tuple[list[_Row], dict[str, Any]]:
     """Replay the journal, simulate what it tells, and return both side by side."""
+    import numpy as np
+
     from headgate.live.durable import DurableEngine
-    from headgate.metrics.summary import run_times_s
+    from headgate.metrics.records import JobRecords
     from headgate.sim import run as sim
     from headgate.sim.replay import recorded
 
@@ -196,16 +198,17 @@ def _compare(
     decider = make_policy(POLICIES, *read_policy(POLICIES, policy))
     outcome = sim.run(simulation, decider)
     ideal_s = sim.ideal_times_s(simulation, decider, outcome)
-    live_s, simulated_s = run_times_s(view), run_times_s(outcome.state)
+    live_s = np.nan_to_num(JobRecords.of(view).run_s).tolist()
+    simulated_s = sim.run_times_s(simulation, outcome)
     rows = []
-    for row, job in enumerate(view.names.jobs):
-        jobs, took_s = view.jobs, live_s.get(job.id)
+    jobs = view.jobs
+    for row, (job, took_s) in enumerate(zip(view.names.jobs, live_s, strict=True)):
         rows.append(
             _Row(
                 job=job.id,
                 tasks=len(job.tasks),
                 wait_s=jobs.started_at[row] - jobs.submitted_at[row],
-                run_s=took_s or 0.0,
+                run_s=took_s,
                 simulated_s=simulated_s.get(job.id, 0.0),
                 fairness=ideal_s[job.id] / took_s if took_s and job.id in ideal_s else None,
                 read_bytes=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,20 +24,21 @@ from headgate.model import Job
 from headgate.ports import Policy, make_policy, read_policy
 from headgate.protocol import Command, Event, Plan, Reason
 from headgate.sim import run as sim
-from headgate.sim.report import jobs_table, placements
+from headgate.sim.report import Launches, jobs_table, placements
 from headgate.spec import Scenario, load_scenario
 from headgate.state import Snapshot
-from headgate.traces import Trace, read_trace
+from headgate.traces import TraceFile, open_trace
 
 _PROGRESS_EVERY_S = 0.2
 
 
 class _Timed:
-    """A policy that remembers how long its decisions took; measured, so never part of a result."""
+    """A policy that sums up how long its decisions took; measured, so never part of a result."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.seconds: list[float] = []
+        self.count = 0
+        self.total_s = self.max_s = 0.0
 
     @property
     def name(self) -> str:
@@ -49,8 +50,20 @@ class _Timed:
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         started = time.perf_counter()
         plan = self.policy.decide(snapshot, rng)
-        self.seconds.append(time.perf_counter() - started)
+        took_s = time.perf_counter() - started
+        self.count += 1
+        self.total_s += took_s
+        self.max_s = max(self.max_s, took_s)
         return plan
+
+    def timings(self) -> dict[str, float]:
+        """Return the figures of all decisions so far."""
+        return {
+            "count": self.count,
+            "mean_s": self.total_s / self.count if self.count else 0.0,
+            "max_s": self.max_s,
+            "total_s": self.total_s,
+        }
 
 
 def simulate(
@@ -85,43 +98,62 @@ def simulate(
     if problems:
         raise SpecError(problems, code="usage")
     started = time.perf_counter()
-    if scenario is not None:
-        file, recorded = _read_scenario(scenario, policy, seed, decision_latency)
-        chosen = _Timed(make_policy(POLICIES, file.policy, file.parameters))
-        simulation = sim.from_scenario(file, chosen, recorded)
-        names = file.task_names
-    else:
-        assert trace is not None, "checked above"
-        assert gpus is not None, "checked above"
-        chosen = _Timed(make_policy(POLICIES, *read_policy(POLICIES, policy or "")))
-        recorded, names = read_trace(trace), {}
-        simulation = sim.from_trace(
-            recorded, chosen, gpus=gpus, seed=seed or 0, decision_latency_s=decision_latency or 0.0
-        )
+    chosen, simulation, recorded, names = _prepare(
+        scenario, trace, gpus, policy, seed, decision_latency
+    )
+    launches = Launches()
     with _progress("Simulating", len(simulation.submissions), as_json=as_json) as step:
-        outcome = sim.run(simulation, chosen, observe=(_watch(step),))
-    decisions_s = list(chosen.seconds)
+        observers: list[sim.Observer] = [_watch(step)]
+        if recorded is None or (jobs_out is not None and scenario is not None):
+            observers.append(launches)
+        outcome = sim.run(simulation, chosen, observe=observers)
+    decisions = chosen.timings()
     if recorded is None:
         with _progress("Each job alone", len(simulation.submissions), as_json=as_json) as step:
             outcome = sim.with_fairness(simulation, chosen, outcome, step=lambda _: step(1))
-        outcome.figures["placements"] = placements(outcome.starts, names)
+        outcome.figures["placements"] = placements(launches.seen, names)
     if jobs_out is not None:
-        _write_jobs(jobs_out, jobs_table(outcome, pooled=scenario is None, trace=recorded))
+        integer_ids = recorded is not None and recorded.integer_ids
+        table = jobs_table(simulation, outcome, starts=launches.seen, integer_ids=integer_ids)
+        _write_jobs(jobs_out, table)
     if timings is not None:
-        _write_timings(timings, decisions_s, time.perf_counter() - started)
+        _write_timings(timings, decisions, time.perf_counter() - started)
     _print(outcome.figures, as_json=as_json)
+
+
+def _prepare(
+    scenario: Path | None,
+    trace: Path | None,
+    gpus: int | None,
+    policy: str | None,
+    seed: int | None,
+    decision_latency_s: float | None,
+) -> tuple[_Timed, sim.Simulation, TraceFile | None, Mapping[str, Sequence[str]]]:
+    """Return the policy, the simulation, its trace where it has one, and the names of tasks."""
+    if scenario is not None:
+        file, recorded = _read_scenario(scenario, policy, seed, decision_latency_s)
+        chosen = _Timed(make_policy(POLICIES, file.policy, file.parameters))
+        return chosen, sim.from_scenario(file, chosen, recorded), recorded, file.task_names
+    assert trace is not None, "checked by _check_options"
+    assert gpus is not None, "checked by _check_options"
+    chosen = _Timed(make_policy(POLICIES, *read_policy(POLICIES, policy or "")))
+    recorded = open_trace(trace)
+    simulation = sim.from_trace(
+        recorded, chosen, gpus=gpus, seed=seed or 0, decision_latency_s=decision_latency_s or 0.0
+    )
+    return chosen, simulation, recorded, {}
 
 
 def _read_scenario(
     path: Path, policy: str | None, seed: int | None, decision_latency_s: float | None
-) -> tuple[Scenario, Trace | None]:
+) -> tuple[Scenario, TraceFile | None]:
     """Return a scenario, changed by the options given, and its trace where it has one."""
     known = {name: [p.name for p in info.parameters] for name, info in POLICIES.items()}
     name, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
     file = load_scenario(path, known, policy=name, parameters=parameters, seed=seed)
     if decision_latency_s is not None:
         file = replace(file, decision_latency_s=decision_latency_s)
-    return file, None if file.trace is None else read_trace(file.trace)
+    return file, None if file.trace is None else open_trace(file.trace)
 
 
 def _check_options(
@@ -207,17 +239,8 @@ def _write_jobs(path: Path, table: Any) -> None:
         raise WorldError(f"cannot write {path}: {error}", code="cannot_write") from error
 
 
-def _write_timings(path: Path, decisions_s: Sequence[float], wall_s: float) -> None:
-    count = len(decisions_s)
-    measured = {
-        "wall_s": wall_s,
-        "decisions": {
-            "count": count,
-            "mean_s": sum(decisions_s) / count if count else 0.0,
-            "max_s": max(decisions_s, default=0.0),
-            "total_s": sum(decisions_s),
-        },
-    }
+def _write_timings(path: Path, decisions: dict[str, float], wall_s: float) -> None:
+    measured = {"wall_s": wall_s, "decisions": decisions}
     try:
         path.write_text(json.dumps(measured, indent=2) + "\n")
     except OSError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from headgate.model import RunId
 from headgate.protocol import (
@@ -37,9 +37,8 @@ class BusyGpus:
                     self._close_node(event.node.id, event.at)
                 case _:
                     pass
-        for command in commands:
-            for launch in _launches(command):
-                self._open[launch.run] = (batch[-1].at, len(launch.gpus), launch.node)
+        for launch in launches_in(commands):
+            self._open[launch.run] = (batch[-1].at, len(launch.gpus), launch.node)
 
     def _close(self, run: RunId, at: float) -> None:
         since, gpus, _ = self._open.pop(run, (at, 0, ""))
@@ -50,7 +49,10 @@ class BusyGpus:
             self._close(run, at)
 
 
-def _launches(command: Command) -> tuple[LaunchTask, ...]:
-    if isinstance(command, LaunchGang):
-        return command.members
-    return (command,) if isinstance(command, LaunchTask) else ()
+def launches_in(commands: Sequence[Command]) -> Iterator[LaunchTask]:
+    """Yield the launches among some commands, members of gangs one by one."""
+    for command in commands:
+        if isinstance(command, LaunchGang):
+            yield from command.members
+        elif isinstance(command, LaunchTask):
+            yield command

@@ -1,4 +1,4 @@
-"""The figures of a finished run, from its final state."""
+"""The figures of a finished run, from the records of its jobs."""
 
 from __future__ import annotations
 
@@ -8,23 +8,19 @@ from typing import Any
 import numpy as np
 
 from headgate.base.column import Array
+from headgate.metrics.records import JobRecords
 from headgate.state import JobState
-from headgate.state.view import View
 
 
-def summary(view: View, *, busy_gpu_s: float, gpus: int) -> dict[str, Any]:
+def summary(jobs: JobRecords, *, busy_gpu_s: float, gpus: int) -> dict[str, Any]:
     """Return makespan, completion and waiting times and utilisation; None where undefined.
 
     Makespan runs from the first submission to the last end; quantiles interpolate linearly;
     completion times (end - submission) are those of finished jobs; waiting is submission to first
     start, of jobs that started.
     """
-    jobs = view.jobs
-    states = jobs.state.array()
-    submitted, started, ended = (
-        jobs.submitted_at.array(), jobs.started_at.array(), jobs.ended_at.array(),
-    )  # fmt: skip
-    finished = states == JobState.FINISHED
+    submitted, started, ended = jobs.submitted_at, jobs.started_at, jobs.ended_at
+    finished = jobs.state == JobState.FINISHED
     jct_s = (ended - submitted)[finished]
     wait_s = (started - submitted)[~np.isnan(started)]
     over = ~np.isnan(ended)
@@ -32,28 +28,19 @@ def summary(view: View, *, busy_gpu_s: float, gpus: int) -> dict[str, Any]:
     return {
         "makespan_s": makespan_s,
         "jobs_finished": int(finished.sum()),
-        "jobs_failed": int((states == JobState.FAILED).sum()),
+        "jobs_failed": int((jobs.state == JobState.FAILED).sum()),
         "jobs_unfinished": int((~over).sum()),
         "mean_jct_s": _or_none(np.mean, jct_s),
         "median_jct_s": _or_none(np.median, jct_s),
         "p99_jct_s": _or_none(lambda a: np.quantile(a, 0.99), jct_s),
         "mean_wait_s": _or_none(np.mean, wait_s),
-        "lost_gpu_s": float(jobs.lost_gpu_s.array().sum()),
+        "lost_gpu_s": float(jobs.lost_gpu_s.sum()),
         "gpu_utilisation": busy_gpu_s / (gpus * makespan_s) if gpus and makespan_s else 0.0,
     }
 
 
 def _or_none(of: Any, values: Array) -> float | None:
     return float(of(values)) if len(values) else None
-
-
-def run_times_s(view: View) -> dict[str, float]:
-    """Return, by finished job, the seconds from its first task's start to its last task's end."""
-    times = {}
-    for row, job in enumerate(view.names.jobs[: len(view.jobs.state)]):
-        if view.jobs.state[row] == JobState.FINISHED:
-            times[job.id] = view.jobs.ended_at[row] - view.jobs.started_at[row]
-    return times
 
 
 def fairness(run_s: Mapping[str, float], ideal_s: Mapping[str, float]) -> dict[str, float | None]:
@@ -69,10 +56,9 @@ def fairness(run_s: Mapping[str, float], ideal_s: Mapping[str, float]) -> dict[s
     return {"mean": float(s.mean()), "deviation": float(np.sqrt(np.mean((s - s.mean()) ** 2)))}
 
 
-def mean_active_jobs(view: View) -> float:
+def mean_active_jobs(jobs: JobRecords) -> float:
     """Return the time-mean number of jobs submitted and not ended, over the makespan."""
-    jobs = view.jobs
-    submitted, ended = jobs.submitted_at.array(), jobs.ended_at.array()
+    submitted, ended = jobs.submitted_at, jobs.ended_at
     over = ~np.isnan(ended)
     if not over.any():
         return 0.0

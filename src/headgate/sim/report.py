@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from headgate.model import WHOLE
-from headgate.sim.run import Outcome
-from headgate.sim.world import Start
-from headgate.traces import Trace
+from headgate.metrics.busy import launches_in
+from headgate.model import WHOLE, Locality
+from headgate.protocol import Command, Event
+from headgate.sim.run import Outcome, Simulation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One launch of a simulation; locality is that of its worst shard."""
+
+    job: str
+    ordinal: int
+    node: str
+    locality: Locality
+    at: float
+
+
+class Launches:
+    """An observer that keeps every launch, in order."""
+
+    def __init__(self) -> None:
+        self.seen: list[Start] = []
+
+    def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        """See a batch and what followed from it."""
+        for launch in launches_in(commands):
+            worst = max((read.locality for read in launch.reads), default=Locality.NODE)
+            job, ordinal, _ = launch.run
+            self.seen.append(
+                Start(job=job, ordinal=ordinal, node=launch.node, locality=worst, at=batch[-1].at)
+            )
 
 
 def placements(
@@ -29,34 +58,31 @@ def placements(
     ]
 
 
-def jobs_table(outcome: Outcome, *, pooled: bool, trace: Trace | None) -> pa.Table:
+def jobs_table(
+    simulation: Simulation, outcome: Outcome, *, starts: Sequence[Start], integer_ids: bool
+) -> pa.Table:
     """Return `job_id, submit_s, start_s, end_s, gpus, node`, one row per job, in order of arrival.
 
     Rejected jobs have no row. Times of what never came are null; `gpus` is the most held at one
-    time; `node` names every node that ran a task, joined by commas, and is null on a pool of GPUs
-    without nodes. Ids have the type that they have in the trace.
+    time; `node` names every node that ran a task, joined by commas, and is null for jobs without
+    `starts`, as on a pool of GPUs without nodes.
     """
-    state = outcome.state
     nodes: dict[str, dict[str, None]] = {}
-    if not pooled:
-        for start in outcome.starts:
-            nodes.setdefault(start.job, {})[start.node] = None
-    ids: list[Any] = [job.id for job in state.names.jobs]
-    if trace is not None and trace.job_id.dtype != object:
-        ids = [int(i) for i in ids]
+    for start in starts:
+        nodes.setdefault(start.job, {})[start.node] = None
+    jobs, ids = outcome.jobs, [job.id for _, job in simulation.arrivals()]
     columns = {
-        "job_id": pa.array(ids),
-        "submit_s": pa.array(state.jobs.submitted_at.array(), pa.float64()),
-        "start_s": _times(state.jobs.started_at.array().tolist()),
-        "end_s": _times(state.jobs.ended_at.array().tolist()),
-        "gpus": pa.array(-(-state.jobs.peak_gpus_milli.array() // WHOLE), pa.int64()),
+        "job_id": pa.array([int(job) for job in ids] if integer_ids else ids),
+        "submit_s": pa.array(jobs.submitted_at, pa.float64()),
+        "start_s": _times(jobs.started_at),
+        "end_s": _times(jobs.ended_at),
+        "gpus": pa.array(-(-jobs.peak_gpus_milli // WHOLE), pa.int64()),
         "node": pa.array(
-            [",".join(nodes[job.id]) if job.id in nodes else None for job in state.names.jobs],
-            pa.string(),
+            [",".join(nodes[job]) if job in nodes else None for job in ids], pa.string()
         ),
     }
     return pa.table(columns)
 
 
-def _times(values: list[float]) -> pa.Array:
-    return pa.array([None if math.isnan(v) else v for v in values], pa.float64())
+def _times(values: NDArray[np.float64]) -> pa.Array:
+    return pa.array(values, pa.float64(), from_pandas=True)  # NaN is null

@@ -4,53 +4,65 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from operator import itemgetter
+from typing import Any, Protocol
 
 from headgate.base.errors import InvariantBroken, Problem, SpecError
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
-from headgate.metrics.summary import fairness, mean_active_jobs, run_times_s, summary
-from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.metrics.records import JobRecorder, JobRecords
+from headgate.metrics.summary import fairness, mean_active_jobs, summary
+from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard
 from headgate.planning.door import refuse
 from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,
     Command,
     Event,
-    JobSubmitted,
     NodeJoined,
     NodeLost,
+    PlanFailed,
+    PlanRejected,
     QueueChanged,
     ReplicaAdded,
 )
-from headgate.protocol.reasons import PolicyBroke
 from headgate.sim.network import FluidNetwork
-from headgate.sim.world import SimulatedWorld, Start
+from headgate.sim.trace_jobs import TraceJobs
+from headgate.sim.world import SimulatedWorld
 from headgate.spec import Links, Scenario
-from headgate.state import State
-from headgate.traces import Trace
+from headgate.traces import JobHistory
 
 Observer = Callable[[tuple[Event, ...], Sequence[Command]], None]
 
+ARCHIVED_TOGETHER = 512  # jobs
 _DEFAULT = Queue(name="default")
 _POOL = "pool"
 _POOL_CPUS = 1 << 30
 _POOL_LINKS = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1)
 
 
+class Submissions(Protocol):
+    """Jobs with their times of submission, which can be read again and again."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[tuple[float, Job]]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
     """What is simulated: a cluster, what it holds, who submits what and when, and what fails.
 
-    Launches take `launch_delays_s`, one after the other, to begin; see `SimulatedWorld`.
+    `submissions` are in order of time, or a tuple in any order. Launches take `launch_delays_s`,
+    one after the other, to begin; see `SimulatedWorld`.
     """
 
     nodes: tuple[Node, ...]
     links: Links
     queues: tuple[Queue, ...]
-    submissions: tuple[tuple[float, Job], ...]
+    submissions: Submissions
     bandwidth: Bandwidth | None = None
     replicas: tuple[tuple[Shard, str], ...] = ()
     faults: tuple[NodeLost | NodeJoined, ...] = ()
@@ -64,29 +76,36 @@ class Simulation:
         """All GPUs of the cluster."""
         return sum(len(node.gpus) for node in self.nodes)
 
+    def arrivals(self) -> Iterable[tuple[float, Job]]:
+        """Return the submissions in order of time, equal times in the order given."""
+        if isinstance(self.submissions, tuple):
+            return sorted(self.submissions, key=itemgetter(0))
+        return self.submissions
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a simulation ended: the last state, every launch, and the figures of it."""
+    """How a simulation ended: what became of each job, in order of arrival, and the figures."""
 
-    state: State
-    starts: tuple[Start, ...]
+    jobs: JobRecords
     figures: dict[str, Any]
 
 
-def from_scenario(scenario: Scenario, policy: Policy, trace: Trace | None = None) -> Simulation:
+def from_scenario(
+    scenario: Scenario, policy: Policy, trace: JobHistory | None = None
+) -> Simulation:
     """Return a scenario's simulation; its trace, where it has one, read already.
 
     Raises SpecError naming every job that the policy cannot place; jobs of a trace that it cannot
     place, or that fit no node, are counted as rejected instead.
     """
-    submissions, rejected = scenario.submissions, Counter[str]()
+    queues = {queue.name: queue for queue in scenario.queues}
+    submissions: Submissions = scenario.submissions
+    rejected = Counter[str]()
     if trace is not None:
-        most = max((len(node.gpus) for node in scenario.nodes), default=1)
-        queue = next(queue for queue in scenario.queues if queue.name == _DEFAULT.name)
-        submissions, rejected = _trace_jobs(trace, queue, scenario.nodes, policy, max(1, most))
+        jobs = TraceJobs(trace, queue=queues[_DEFAULT.name], nodes=scenario.nodes, policy=policy)
+        submissions, rejected = jobs, jobs.rejected
     else:
-        queues = {queue.name: queue for queue in scenario.queues}
         refused = [
             (job, refuse(job, queues[job.queue], scenario.nodes, policy)) for _, job in submissions
         ]
@@ -108,86 +127,70 @@ def from_scenario(scenario: Scenario, policy: Policy, trace: Trace | None = None
 
 
 def from_trace(
-    trace: Trace, policy: Policy, *, gpus: int, seed: int, decision_latency_s: float = 0.0
+    trace: JobHistory, policy: Policy, *, gpus: int, seed: int, decision_latency_s: float = 0.0
 ) -> Simulation:
     """Return the simulation of a trace on a pool of GPUs that are all alike."""
     node = Node(id=_POOL, rack=_POOL, gpus=(Gpu(memory_bytes=0),) * gpus, cpus=_POOL_CPUS)
-    submissions, rejected = _trace_jobs(trace, _DEFAULT, (node,), policy, gpus)
+    jobs = TraceJobs(trace, queue=_DEFAULT, nodes=(node,), policy=policy)
     return Simulation(
         nodes=(node,),
         links=_POOL_LINKS,
         queues=(_DEFAULT,),
-        submissions=submissions,
-        rejected=rejected,
+        submissions=jobs,
+        rejected=jobs.rejected,
         seed=seed,
         decision_latency_s=decision_latency_s,
     )
 
 
-def _trace_jobs(
-    trace: Trace, queue: Queue, nodes: tuple[Node, ...], policy: Policy, most_gpus: int
-) -> tuple[tuple[tuple[float, Job], ...], Counter[str]]:
-    """Return the trace's jobs that can run, in its order, and how many cannot, by reason.
-
-    A job is one gang of its GPUs: one task where a node can hold them, else tasks of `most_gpus`.
-    """
-    total = sum(len(node.gpus) for node in nodes)
-    submissions: list[tuple[float, Job]] = []
-    rejected: Counter[str] = Counter()
-    rows = zip(
-        trace.job_id.tolist(),
-        trace.submit_s.tolist(),
-        trace.duration_s.tolist(),
-        trace.gpus.tolist(),
-        strict=True,
-    )
-    for job_id, submit_s, duration_s, gpus in rows:
-        if gpus > total:
-            rejected["NothingFits"] += 1
-            continue
-        job = _gang(str(job_id), gpus, duration_s, most_gpus)
-        reason = refuse(job, queue, nodes, policy)
-        if reason is None:
-            submissions.append((submit_s, job))
-        else:
-            rejected[reason.code] += 1
-    return tuple(submissions), rejected
-
-
-def _gang(job_id: str, gpus: int, duration_s: float, most_gpus: int) -> Job:
-    parts = [most_gpus] * (gpus // most_gpus) + [gpus % most_gpus] * (gpus % most_gpus > 0)
-    tasks = tuple(Task(gpus=part, compute_s=duration_s) for part in parts or [0])
-    return Job(id=job_id, name=job_id, user="user", queue=_DEFAULT.name, tasks=tasks, gang=True)
-
-
 def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] = ()) -> Outcome:
-    """Run a simulation to its end; the same input and seed give the same outcome anywhere."""
+    """Run a simulation to its end; the same input and seed give the same outcome anywhere.
+
+    It holds in memory what has not ended, some thousands of jobs that have, and 37 bytes for each
+    job; observers may keep more.
+    """
     engine, busy = Engine(), BusyGpus()
+    recorder = JobRecorder(engine.state, len(simulation.submissions))
     world = SimulatedWorld(
         _facts(simulation),
+        submissions=simulation.arrivals(),
         network=_network(simulation.links),
         policy=policy,
         seed=simulation.seed,
         decision_latency_s=simulation.decision_latency_s,
         launch_delays_s=simulation.launch_delays_s,
     )
-    drive(engine, world, observe=(_soundness(engine.state, policy), busy, *observe))
+    archive = _archivist(recorder, world)
+    drive(engine, world, observe=(_soundness(policy), busy, recorder, *observe, archive))
+    records = recorder.records()
     node, rack, cluster = world.network.moved_bytes
     latency_s = simulation.decision_latency_s if world.decisions else 0.0
     figures = {
         "policy": policy.name,
         "seed": simulation.seed,
-        **summary(engine.state, busy_gpu_s=busy.gpu_s, gpus=simulation.gpus),
+        **summary(records, busy_gpu_s=busy.gpu_s, gpus=simulation.gpus),
         "jobs_rejected": simulation.rejected.total(),
         "rejected": dict(sorted(simulation.rejected.items())),
         "fairness": None,
         "bytes": {"node": node, "rack": rack, "cluster": cluster},
         "decisions": {"count": world.decisions, "mean_s": latency_s, "max_s": latency_s},
     }
-    return Outcome(state=engine.state, starts=tuple(world.starts), figures=figures)
+    return Outcome(jobs=records, figures=figures)
 
 
-def _soundness(state: State, policy: Policy) -> Observer:
+def _archivist(recorder: JobRecorder, world: SimulatedWorld) -> Observer:
+    """Return an observer that lets world and engine forget jobs that have ended, many at a time."""
+
+    def see(batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        del batch, commands
+        if len(recorder.ended) >= ARCHIVED_TOGETHER:
+            world.archive(tuple(recorder.ended))
+            recorder.ended.clear()
+
+    return see
+
+
+def _soundness(policy: Policy) -> Observer:
     """Return an observer that raises when a policy plans the impossible.
 
     The engine would ask it again after a pause, which helps where the world changes; here it would
@@ -195,10 +198,10 @@ def _soundness(state: State, policy: Policy) -> Observer:
     """
 
     def see(batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
-        del batch, commands
-        for refusal in state.refusals[:1]:
-            if isinstance(refusal.reason, PolicyBroke):
-                raise InvariantBroken(f"policy {policy.name}: {refusal.reason.message}")
+        del commands
+        for event in batch:
+            if isinstance(event, PlanFailed | PlanRejected):
+                raise InvariantBroken(f"policy {policy.name}: {event.message}")
 
     return see
 
@@ -220,7 +223,6 @@ def _facts(simulation: Simulation) -> list[Event]:
     facts += [NodeJoined(at=0.0, node=node) for node in simulation.nodes]
     facts += [ReplicaAdded(at=0.0, shard=shard, node=node) for shard, node in simulation.replicas]
     facts += simulation.faults
-    facts += [JobSubmitted(at=at, job=job) for at, job in simulation.submissions]
     return facts
 
 
@@ -232,9 +234,15 @@ def with_fairness(
     step: Callable[[str], None] = lambda job: None,
 ) -> Outcome:
     """Return the outcome with fairness; see `ideal_times_s` for what a time is compared with."""
-    run_s = run_times_s(outcome.state)
+    run_s = run_times_s(simulation, outcome)
     ideal_s = ideal_times_s(simulation, policy, outcome, step=step)
     return replace(outcome, figures={**outcome.figures, "fairness": fairness(run_s, ideal_s)})
+
+
+def run_times_s(simulation: Simulation, outcome: Outcome) -> dict[str, float]:
+    """Return per finished job the time from its first task's start to its last task's end."""
+    times = zip(simulation.arrivals(), outcome.jobs.run_s.tolist(), strict=True)
+    return {job.id: run_s for (_, job), run_s in times if not math.isnan(run_s)}
 
 
 def ideal_times_s(
@@ -251,7 +259,7 @@ def ideal_times_s(
     has one, else the time-mean number of active jobs. A gang, or a task of several GPUs, gets at
     least the GPUs that it cannot run without. Nothing fails while a job runs alone.
     """
-    run_s = run_times_s(outcome.state)
+    run_s = run_times_s(simulation, outcome)
     share = _ideal_gpus(simulation, outcome)
     ideal_s: dict[str, float] = {}
     for _, job in simulation.submissions:
@@ -260,7 +268,7 @@ def ideal_times_s(
         widest = sum(t.gpus for t in job.tasks) if job.gang else max(t.gpus for t in job.tasks)
         queue = Queue(name=job.queue, max_gpus=max(share, widest))
         alone = replace(simulation, queues=(queue,), submissions=((0.0, job),), faults=())
-        ideal_s |= run_times_s(run(alone, policy).state)
+        ideal_s |= run_times_s(alone, run(alone, policy))
         step(job.id)
     return ideal_s
 
@@ -269,5 +277,5 @@ def _ideal_gpus(simulation: Simulation, outcome: Outcome) -> int:
     used = {job.queue for _, job in simulation.submissions}
     limits = [q.max_jobs_in_flight for q in simulation.queues if q.name in used]
     given = [limit for limit in limits if limit is not None]
-    m = sum(given) if len(given) == len(limits) else mean_active_jobs(outcome.state)
+    m = sum(given) if len(given) == len(limits) else mean_active_jobs(outcome.jobs)
     return max(1, math.floor(simulation.gpus / max(m, 1.0) + 1e-9))

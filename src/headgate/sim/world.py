@@ -1,5 +1,7 @@
 """The simulated world: a heap of what will happen, and a fluid network that data moves through.
 
+Submissions are a stream: only the next one is on the heap.
+
 A run reads its shards one after the other, then computes what its task's checkpoint has not saved
 of `compute_s`. Runs report their start and end as events; everything of one instant is gathered
 before the engine sees it, ends before faults, faults before submissions, equal times in the order
@@ -9,10 +11,13 @@ given.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from headgate.model import Job, Locality, Node, Read, RunId, Shard, result_ids
+from headgate.base.errors import InvariantBroken
+from headgate.model import Job, Node, Read, RunId, Shard, result_ids
 from headgate.ports import Policy, decide
 from headgate.protocol import (
     Command,
@@ -20,6 +25,7 @@ from headgate.protocol import (
     Event,
     FailureKind,
     JobCancelled,
+    JobsArchived,
     JobSubmitted,
     LaunchGang,
     LaunchTask,
@@ -40,7 +46,8 @@ from headgate.protocol import (
 from headgate.sim.network import FluidNetwork, Transfer
 from headgate.state import Snapshot
 
-# Within an instant: ends, then what changes the cluster, then submissions, then answers.
+# Within an instant: ends, then what changes the cluster, then submissions, then answers; jobs are
+# archived last.
 _RANKS: dict[type[Event], int] = {
     TaskFinished: 0,
     TaskFailed: 0,
@@ -50,6 +57,7 @@ _RANKS: dict[type[Event], int] = {
     TaskStarted: 3,
     PlanReady: 4,
     TimerFired: 5,
+    JobsArchived: 6,
 }
 _OTHER_FACTS = 1
 
@@ -72,22 +80,13 @@ class _Run:
         return Usage(read_bytes=(node, rack, cluster), read_s=self.read_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """One launch of a simulation, as its report lists it; locality is that of its worst shard."""
-
-    job: str
-    ordinal: int
-    node: str
-    locality: Locality
-    at: float
-
-
 class SimulatedWorld:
     """Runs tasks in virtual time; see the module for what a run is.
 
-    `facts` are all events from outside, in any order of time: the cluster as it joins and fails,
-    replicas, queues, submissions. `fails_after_s` says of a launch after how many seconds of
+    `facts` are events from outside, in any order of time: the cluster as it joins and fails,
+    replicas, queues, cancellations; submissions, too, where they are few. `submissions` come after
+    the facts of their instant, are in order of time, and are taken one by one as time goes on.
+    `fails_after_s` says of a launch after how many seconds of
     computing its program fails, or None. The n-th launch starts, and begins to read, only after the
     n-th of `launch_delays_s`, which come round and round; none is no delay. A node that joins again
     brings back the replicas that `facts` gave it, not the results it had made.
@@ -97,6 +96,7 @@ class SimulatedWorld:
         self,
         facts: Iterable[Event],
         *,
+        submissions: Iterable[tuple[float, Job]] = (),
         network: FluidNetwork,
         policy: Policy,
         seed: int = 0,
@@ -105,7 +105,6 @@ class SimulatedWorld:
         launch_delays_s: Sequence[float] = (),
     ) -> None:
         self.network = network
-        self.starts: list[Start] = []
         self.decisions = 0
         self._policy = policy
         self._seed = seed
@@ -114,7 +113,7 @@ class SimulatedWorld:
         self._launch_delays_s = launch_delays_s
         self._now = 0.0
         self._order = 0
-        self._transfers = 0
+        self._transfers = self._launches = 0
         self._heap: list[tuple[float, int, int, Event]] = []
         self._jobs: dict[str, Job] = {}
         self._runs: dict[RunId, _Run] = {}
@@ -124,6 +123,9 @@ class SimulatedWorld:
         self._holders: dict[str, list[str]] = {}  # shard -> nodes that are up and hold it
         for fact in facts:
             self._push(fact)
+        self._submissions = iter(submissions)
+        self._submitted: JobSubmitted | None = None  # the one of them that is on the heap
+        self._next_submission()
 
     # --- the world protocol ------------------------------------------------------------------
 
@@ -163,12 +165,30 @@ class SimulatedWorld:
                 case _:
                     raise TypeError(f"no such command: {command!r}")
 
+    def archive(self, jobs: tuple[str, ...]) -> None:
+        """Forget jobs that have ended, and let the engine forget them, at this instant."""
+        for name in jobs:
+            for ordinal, task in enumerate(self._jobs.pop(name).tasks):
+                if task.output_bytes:
+                    for shard in result_ids(name, ordinal, task.parts):
+                        self._holders.pop(shard, None)
+        self._push(JobsArchived(at=self._now, jobs=jobs))
+
     # --- time --------------------------------------------------------------------------------
 
     def _push(self, event: Event) -> None:
         self._order += 1
         rank = _RANKS.get(type(event), _OTHER_FACTS)
         heapq.heappush(self._heap, (event.at, rank, self._order, event))
+
+    def _next_submission(self) -> None:
+        last_s = -math.inf if self._submitted is None else self._submitted.at
+        self._submitted = None
+        for at, job in islice(self._submissions, 1):
+            if at < last_s:
+                raise InvariantBroken(f"job {job.id} is submitted at {at} s, after one at {last_s}")
+            self._submitted = JobSubmitted(at=at, job=job)
+            self._push(self._submitted)
 
     def _gather(self) -> tuple[Event, ...]:
         """Let everything of this instant happen, and return what the engine should know of it."""
@@ -179,6 +199,8 @@ class SimulatedWorld:
                 self._read_done(completion[1])
             elif self._heap and self._heap[0][0] <= self._now:
                 _, rank, order, event = heapq.heappop(self._heap)
+                if event is self._submitted:
+                    self._next_submission()
                 if self._happens(event):
                     seen.append((rank, order, event))
             else:
@@ -260,19 +282,10 @@ class SimulatedWorld:
     # --- runs --------------------------------------------------------------------------------
 
     def _launch(self, launch: LaunchTask) -> None:
-        worst = max((r.locality for r in launch.reads), default=Locality.NODE)
-        self.starts.append(
-            Start(
-                job=launch.run.job,
-                ordinal=launch.run.ordinal,
-                node=launch.node,
-                locality=worst,
-                at=self._now,
-            )
-        )
         run = self._runs[launch.run] = _Run(launch=launch)
         delays_s = self._launch_delays_s
-        delay_s = delays_s[(len(self.starts) - 1) % len(delays_s)] if delays_s else 0.0
+        delay_s = delays_s[self._launches % len(delays_s)] if delays_s else 0.0
+        self._launches += 1
         run.waits = delay_s > 0
         self._push(TaskStarted(at=self._now + delay_s, run=launch.run))
         if not run.waits:

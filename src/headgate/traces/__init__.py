@@ -1,5 +1,6 @@
-"""Recorded workloads: job histories in Parquet, checked and read into columns."""
+"""Recorded workloads: job histories in Parquet, checked, and read in order of time."""
 
-from headgate.traces.parquet import Trace, read_trace
+from headgate.traces.parquet import TraceFile, open_trace, read_trace
+from headgate.traces.trace import JobHistory, Trace
 
-__all__ = ["Trace", "read_trace"]
+__all__ = ["JobHistory", "Trace", "TraceFile", "open_trace", "read_trace"]

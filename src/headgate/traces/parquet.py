@@ -1,87 +1,148 @@
-"""Reads a job history: one row per job, in the order of submission."""
+"""Reads a job history from a Parquet file: one row per job."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from headgate.base.errors import Problem, SpecError, nearest
+from headgate.traces.check import Check, as_floats
+from headgate.traces.trace import BATCH_ROWS, Row, Trace
 
 _NUMBERS = ("submit_s", "duration_s", "gpus")
 _COLUMNS = ("job_id", *_NUMBERS)
-_MOST_GPUS = 1_000_000  # of one job; more is a slip of units
-_SHOWN = 10  # problems of one kind in one column
+_BUFFER_BYTES = 1 << 18  # of a column's pages, read ahead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Trace:
-    """Jobs as columns of one length, in the file's order.
+class TraceFile:
+    """The jobs of a Parquet file that was checked; read in batches each time they are asked for.
 
-    `job_id` is a column of integers, or of str as objects, as in the file. `submit_s` and
-    `duration_s` are float64, in seconds; `gpus` is int64, a part of a GPU rounded up.
+    A file whose rows are not in order of time is read whole each time, and sorted.
     """
 
-    job_id: NDArray[Any]
-    submit_s: NDArray[np.float64]
-    duration_s: NDArray[np.float64]
-    gpus: NDArray[np.int64]
+    path: Path
+    jobs: int
+    integer_ids: bool
+    in_order: bool
+    _version: tuple[int, ...] = field(repr=False)  # of the file that was checked
 
     def __len__(self) -> int:
-        return len(self.job_id)
+        return self.jobs
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the jobs in order of time, equal times in the order of the rows.
+
+        Raises SpecError when the file is no longer the one that was checked.
+        """
+        if not self.in_order:
+            yield from self.read().rows()
+            return
+        for batch in self._batches():
+            yield from _trace([batch]).rows()
+
+    def read(self) -> Trace:
+        """Return all jobs, in the file's order."""
+        return _trace([*self._batches()])
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        with _opened(self.path) as file:
+            if _version(self.path) != self._version:
+                problem = Problem(
+                    path=str(self.path),
+                    problem="has changed since it was checked",
+                    hint="leave it as it is while the simulation reads it",
+                )
+                raise SpecError([problem], code="bad_trace")
+            yield from _batches(file, _COLUMNS)
 
 
 def read_trace(path: Path) -> Trace:
-    """Return the jobs of a Parquet file; SpecError with every problem of it otherwise.
+    """Return the jobs of a Parquet file, all in memory; see `open_trace`."""
+    return open_trace(path).read()
 
-    The error's code is `missing_file` or `bad_trace`; rows in it count from 0.
+
+def open_trace(path: Path) -> TraceFile:
+    """Check a Parquet file of jobs, in batches, and return it; raise SpecError with every problem.
+
+    The error's code is `missing_file` or `bad_trace`; rows in it count from 0. Eight bytes a job
+    are held during the check.
     """
-    table, problems = _read(path)
-    for name in table.column_names:
-        column = table[name].combine_chunks()
-        bad_rows = _bad_ids(column) if name == "job_id" else _bad_numbers(name, column)
-        for rows, message in bad_rows:
-            problems += _problems(f"{path}:{name}", rows, message)
-    if problems:
+    if not path.exists():
+        problem = Problem(
+            path=str(path), problem="no such file", hint="name a Parquet file of jobs"
+        )
+        raise SpecError([problem], code="missing_file")
+    with _opened(path) as file:
+        version = _version(path)
+        schema = file.schema_arrow
+        wrong = dict(_bad_columns(schema))
+        check = Check(path)
+        for batch in _batches(file, [name for name in _COLUMNS if name not in wrong]):
+            check.add(batch)
+        if len(check.repeated_hashes):
+            for batch in _batches(file, ["job_id"]):
+                check.compare_ids(batch)
+    problems = [
+        Problem(path=f"{path}:{name}", problem=problem, hint=hint)
+        for name, (problem, hint) in wrong.items()
+    ]
+    if check.rows == 0 and not problems:
+        problems.append(Problem(path=str(path), problem="has no jobs", hint="one row is one job"))
+    if problems := problems + check.problems():
         raise SpecError(problems, code="bad_trace")
-    submit_s, duration_s, gpus = (_as_floats(table[name]) for name in _NUMBERS)
+    return TraceFile(
+        path=path,
+        jobs=check.rows,
+        integer_ids=bool(pa.types.is_integer(schema.field("job_id").type)),
+        in_order=check.in_order,
+        _version=version,
+    )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+    """Open a file; what cannot be read of it, now or later, is a SpecError."""
+    try:
+        with pq.ParquetFile(
+            path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES
+        ) as file:
+            yield file
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        hint = "name a file" if path.is_dir() else "is it whole?"
+        problem = Problem(path=str(path), problem=f"not readable as Parquet: {error}", hint=hint)
+        raise SpecError([problem], code="bad_trace") from error
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """Return what differs when a file is replaced or written to."""
+    at = path.stat()
+    return at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns
+
+
+def _batches(file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    if not columns:
+        return
+    for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
+        pa.Table.from_batches([batch]).validate(full=True)
+        yield batch
+
+
+def _trace(batches: Sequence[pa.RecordBatch]) -> Trace:
+    table = pa.Table.from_batches(batches)
+    submit_s, duration_s, gpus = (as_floats(table[name]) for name in _NUMBERS)
     return Trace(
         job_id=table["job_id"].to_numpy(),
         submit_s=submit_s,
         duration_s=duration_s,
         gpus=np.ceil(gpus).astype(np.int64),
     )
-
-
-def _read(path: Path) -> tuple[pa.Table, list[Problem]]:
-    """Return the columns that are there and of the right type, and what is wrong with the file."""
-    if not path.exists():
-        problem = Problem(
-            path=str(path), problem="no such file", hint="name a Parquet file of jobs"
-        )
-        raise SpecError([problem], code="missing_file")
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            wrong = dict(_bad_columns(file.schema_arrow))
-            table = file.read([name for name in _COLUMNS if name not in wrong])
-            table.validate(full=True)
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        hint = "name a file" if path.is_dir() else "is it whole?"
-        problem = Problem(path=str(path), problem=f"not readable as Parquet: {error}", hint=hint)
-        raise SpecError([problem], code="bad_trace") from error
-    problems = [
-        Problem(path=f"{path}:{name}", problem=problem, hint=hint)
-        for name, (problem, hint) in wrong.items()
-    ]
-    if table.num_rows == 0 and not problems:
-        problems.append(Problem(path=str(path), problem="has no jobs", hint="one row is one job"))
-    return table, problems
 
 
 def _bad_columns(schema: pa.Schema) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -108,57 +169,3 @@ def _is_id(kind: pa.DataType) -> bool:
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _as_floats(column: pa.ChunkedArray | pa.Array) -> NDArray[np.float64]:
-    values: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy(
-        zero_copy_only=False
-    )
-    return values
-
-
-_BadRows = Iterator[tuple[NDArray[np.intp], Callable[[int], str]]]
-
-
-def _bad_numbers(name: str, column: pa.Array) -> _BadRows:
-    """Yield, per kind of problem, its rows and the message for one row."""
-    values = _as_floats(column)
-    null = column.is_null().to_numpy(zero_copy_only=False)
-    yield np.flatnonzero(null), lambda row: "is null"
-    yield np.flatnonzero(np.isnan(values) & ~null), lambda row: "is not a number (NaN)"
-    yield np.flatnonzero(np.isinf(values)), lambda row: "is infinite"
-    yield (
-        np.flatnonzero(np.isfinite(values) & (values < 0)),
-        lambda row: f"is negative ({values[row]:g})",
-    )
-    if name == "gpus":
-        yield (
-            np.flatnonzero(np.isfinite(values) & (values > _MOST_GPUS)),
-            lambda row: f"is {values[row]:g}; one job may have {_MOST_GPUS} GPUs at most",
-        )
-
-
-def _bad_ids(column: pa.Array) -> _BadRows:
-    """Yield rows without an id, and rows whose id an earlier row has."""
-    yield (
-        np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)),
-        lambda row: "is null",
-    )
-    ids = column.to_pylist()
-    first: dict[Any, int] = {}
-    repeated = [
-        row for row, job in enumerate(ids) if job is not None and first.setdefault(job, row) != row
-    ]
-    yield (
-        np.array(repeated, np.intp),
-        lambda row: f"'{ids[row]}' is the id of row {first[ids[row]]} too",
-    )
-
-
-def _problems(place: str, rows: NDArray[np.intp], message: Callable[[int], str]) -> list[Problem]:
-    problems = [Problem(path=f"{place}[{row}]", problem=message(row)) for row in rows[:_SHOWN]]
-    if len(rows) > _SHOWN:
-        problems.append(
-            Problem(path=place, problem=f"... and {len(rows) - _SHOWN} more like these")
-        )
-    return problems

@@ -17,6 +17,7 @@ from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import JobSubmitted, NodeJoined, QueueChanged
 from headgate.sim import run as sim
 from headgate.sim.network import FluidNetwork
+from headgate.sim.report import Launches
 from headgate.sim.world import SimulatedWorld
 from headgate.traces import Trace, read_trace
 
@@ -119,8 +120,9 @@ def simulated(
         aggregation_bytes_per_s=None,
     )  # fmt: skip
     world = SimulatedWorld(facts, network=network, policy=FirstInFirstOut())
-    drive(Engine(), world)
-    return {(int(s.job), s.ordinal): (s.at, int(s.node)) for s in world.starts}
+    starts = Launches()
+    drive(Engine(), world, observe=(starts,))
+    return {(int(s.job), s.ordinal): (s.at, int(s.node)) for s in starts.seen}
 
 
 @st.composite
@@ -167,11 +169,11 @@ def check_trace(trace: Trace, gpus: int) -> None:
 
     policy = FirstInFirstOut()
     outcome = sim.run(sim.from_trace(trace, policy, gpus=gpus, seed=0), policy)
-    table, figures = outcome.state.jobs, outcome.figures
-    assert table.submitted_at.array().tolist() == submits.tolist()
-    assert table.started_at.array().tolist() == starts.tolist()
-    assert table.ended_at.array().tolist() == ends.tolist()
-    assert table.peak_gpus_milli.array().tolist() == [WHOLE * jobs[j].tasks[0][0] for j in arrival]
+    table, figures = outcome.jobs, outcome.figures
+    assert table.submitted_at.tolist() == submits.tolist()
+    assert table.started_at.tolist() == starts.tolist()
+    assert table.ended_at.tolist() == ends.tolist()
+    assert table.peak_gpus_milli.tolist() == [WHOLE * jobs[j].tasks[0][0] for j in arrival]
     assert figures["jobs_rejected"] == len(trace) - len(jobs)
     assert (figures["jobs_finished"], figures["jobs_unfinished"]) == (len(jobs), 0)
     if not jobs:

@@ -73,7 +73,7 @@ def busy_cluster(*, seed: int, latency_s: float) -> Simulation:
 
 
 def finished(outcome: Outcome) -> bool:
-    return set(outcome.state.jobs.state.array().tolist()) == {JobState.FINISHED}
+    return set(outcome.jobs.state.tolist()) == {JobState.FINISHED}
 
 
 @pytest.mark.parametrize("latency_s", [0.0, 0.5])

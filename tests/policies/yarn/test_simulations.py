@@ -16,6 +16,7 @@ from headgate.policies.yarn import Capacity, Fair
 from headgate.protocol import JobSubmitted, NodeJoined, QueueChanged
 from headgate.sim import run as sim
 from headgate.sim.network import FluidNetwork
+from headgate.sim.report import Launches
 from headgate.sim.world import SimulatedWorld
 from headgate.spec import load_scenario
 
@@ -119,8 +120,9 @@ def simulated(nodes: list[int], jobs: list[Work], policy: Capacity | Fair) -> St
         aggregation_bytes_per_s=None,
     )  # fmt: skip
     world = SimulatedWorld(facts, network=network, policy=policy)
-    drive(Engine(), world)
-    return {(int(s.job), s.ordinal): (s.at, int(s.node)) for s in world.starts}
+    starts = Launches()
+    drive(Engine(), world, observe=(starts,))
+    return {(int(s.job), s.ordinal): (s.at, int(s.node)) for s in starts.seen}
 
 
 JOBS = st.lists(
@@ -173,6 +175,7 @@ def test_the_three_tasks_of_the_example_run_where_their_data_is(policy: Capacity
     scenario = load_scenario(
         ROOT / "examples" / "three-tasks.yaml", {"fs": [], policy.name: []}, policy=policy.name
     )
-    outcome = sim.run(sim.from_scenario(scenario, policy), policy)
+    starts = Launches()
+    outcome = sim.run(sim.from_scenario(scenario, policy), policy, observe=(starts,))
     assert outcome.figures["jobs_finished"] == 2
-    assert [(s.job, s.node) for s in outcome.starts[:2]] == [("job1", "node1"), ("job2", "node2")]
+    assert [(s.job, s.node) for s in starts.seen[:2]] == [("job1", "node1"), ("job2", "node2")]

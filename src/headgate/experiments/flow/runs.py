@@ -217,13 +217,14 @@ def measure(simulation: Simulation, policy: Policy, *, drawn: bool = False) -> M
     """Run a simulation and return its figures; raise InvariantBroken if a job did not finish."""
     chart = _Chart()
     outcome = run(simulation, policy, observe=(chart,) if drawn else ())
-    figures, jobs = outcome.figures, outcome.state.jobs
+    figures, jobs = outcome.figures, outcome.jobs
     if figures["jobs_finished"] != len(simulation.submissions):
         text = f"{figures['jobs_finished']} of {len(simulation.submissions)} jobs finished"
         raise InvariantBroken(f"policy {policy.name}: {text}")
+    times = zip(jobs.started_at.tolist(), jobs.ended_at.tolist(), strict=True)
     spans = tuple(
-        Span(job=job.id, start_s=float(jobs.started_at[row]), end_s=float(jobs.ended_at[row]))
-        for row, job in enumerate(outcome.state.names.jobs)
+        Span(job=job.id, start_s=start_s, end_s=end_s)
+        for (_, job), (start_s, end_s) in zip(simulation.arrivals(), times, strict=True)
     )
     moved = figures["bytes"]
     return Measured(

@@ -1,0 +1,122 @@
+"""What a run keeps of each job, however many there are: 37 bytes, by order of arrival."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.base.column import Array
+from headgate.protocol import (
+    Command,
+    Event,
+    JobCancelled,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    TaskFailed,
+    TaskFinished,
+    TaskStopped,
+)
+from headgate.state import JobState
+from headgate.state.life import ENDED
+from headgate.state.view import View
+
+_COLUMNS = {
+    "state": "u1",
+    "submitted_at": "f8",
+    "started_at": "f8",
+    "ended_at": "f8",
+    "lost_gpu_s": "f8",
+    "peak_gpus_milli": "i4",
+}
+
+RECORD_BYTES = sum(np.dtype(code).itemsize for code in _COLUMNS.values())
+"""What the record of one job takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JobRecords:
+    """Jobs by order of arrival, one array per fact; see `headgate.state.tables.JobTable`."""
+
+    state: NDArray[np.uint8]
+    submitted_at: NDArray[np.float64]
+    started_at: NDArray[np.float64]
+    ended_at: NDArray[np.float64]
+    lost_gpu_s: NDArray[np.float64]
+    peak_gpus_milli: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+    @staticmethod
+    def of(view: View) -> JobRecords:
+        """Return what a state, or a snapshot of it, says of its jobs."""
+        return JobRecords(**{name: getattr(view.jobs, name).array() for name in _COLUMNS})
+
+    @property
+    def run_s(self) -> Array:
+        """Seconds from the first task's start to the last task's end; NaN unless finished."""
+        return np.where(self.state == JobState.FINISHED, self.ended_at - self.started_at, math.nan)
+
+
+class JobRecorder:
+    """An observer: keeps the record of each job when it ends, so that the state may forget it.
+
+    `ended` names the jobs that have ended since it was last emptied.
+    """
+
+    def __init__(self, state: View, jobs: int) -> None:
+        """Take the state that is observed, and the most jobs that will ever be submitted."""
+        self.ended: list[str] = []
+        self._state = state
+        self._arrived = 0
+        self._arrivals: dict[str, int] = {}  # order of jobs that have not ended
+        # Not grown, which would copy them again and again, and leave holes in memory.
+        self._columns = {name: np.zeros(jobs, code) for name, code in _COLUMNS.items()}
+
+    def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        """See a batch that was applied."""
+        del commands
+        for event in batch:
+            match event:
+                case TaskFinished() | TaskFailed() | TaskStopped():
+                    self._look(event.run.job)
+                case JobSubmitted():
+                    self._arrive(event.job.id)
+                case JobCancelled():
+                    self._look(event.job)
+                case NodeLost() | NodeJoined():  # what a job that is ending still ran may be gone
+                    for job in [*self._arrivals]:
+                        self._look(job)
+                case _:
+                    pass
+
+    def records(self) -> JobRecords:
+        """Return the records of all jobs, those that have not ended as they are now."""
+        for job in self._arrivals:
+            self._note(job)
+        return JobRecords(
+            **{name: column[: self._arrived] for name, column in self._columns.items()}
+        )
+
+    def _arrive(self, job: str) -> None:
+        self._arrivals[job] = self._arrived
+        self._arrived += 1
+
+    def _look(self, job: str) -> None:
+        """Keep the record of a job if it has ended."""
+        if job not in self._arrivals:
+            return
+        if self._state.jobs.state[self._state.names.job_rows[job]] in ENDED:
+            self._note(job)
+            del self._arrivals[job]
+            self.ended.append(job)
+
+    def _note(self, job: str) -> None:
+        number, row = self._arrivals[job], self._state.names.job_rows[job]
+        for name, column in self._columns.items():
+            column[number] = getattr(self._state.jobs, name)[row]

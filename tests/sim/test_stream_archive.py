@@ -1,0 +1,145 @@
+"""Long simulations: jobs that have ended leave memory, and the outcome is the same."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import pytest
+
+from headgate.app import POLICIES
+from headgate.base.column import PAGE_ROWS
+from headgate.base.rng import Random
+from headgate.engine import Engine, drive
+from headgate.machine import machine
+from headgate.metrics.records import RECORD_BYTES, JobRecorder, JobRecords
+from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.policies.fifo import FirstInFirstOut
+from headgate.ports import Policy, make_policy
+from headgate.protocol import NodeJoined, Plan, QueueChanged, Reason
+from headgate.sim import run as sim
+from headgate.sim.network import FluidNetwork
+from headgate.sim.world import SimulatedWorld
+from headgate.state import Snapshot
+from headgate.traces import Trace
+
+JOBS, GPUS = 800, 8
+TOGETHER, ROWS = 32, 200  # ended jobs and rows: how many are archived and compacted together
+MOST_HOT = ROWS // 2 + 2 * TOGETHER + 100  # jobs: compacted, archived, in flight
+
+
+def trace(jobs: int = JOBS) -> Trace:
+    """Return jobs of one task, at a load of .8."""
+    rng = np.random.default_rng(3)
+    return Trace(
+        job_id=np.array([f"job-{number}" for number in range(jobs)], object),
+        submit_s=np.cumsum(rng.exponential(10 / (0.8 * GPUS), jobs)),
+        duration_s=rng.exponential(10.0, jobs),
+        gpus=np.ones(jobs, np.int64),
+    )
+
+
+@dataclass
+class Watched:
+    """A policy; and the most of what it was shown, and of the jobs alive, in any of its rounds."""
+
+    policy: Policy
+    rounds: int = 0
+    most: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.policy.name
+
+    def refuses(self, job: Job) -> Reason | None:
+        return self.policy.refuses(job)
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        self._note("job rows", len(snapshot.jobs.state))
+        self._note("task rows", len(snapshot.tasks.state))
+        self._note("grants", len(snapshot.grants.task))
+        self._note("classes", len(snapshot.kinds.compute_s))
+        for table in (snapshot.jobs, snapshot.tasks):
+            for column in fields(table):
+                self._note("pages", sum(1 for _ in getattr(table, column.name).pages()))
+        names = snapshot.names
+        self._note("names", max(len(getattr(names, f.name)) for f in fields(names)))
+        self.rounds += 1
+        if self.rounds % 100 == 0:
+            self._note("job objects", sum(isinstance(o, Job) for o in gc.get_objects()))
+        return self.policy.decide(snapshot, rng)
+
+    def _note(self, what: str, count: int) -> None:
+        self.most[what] = max(count, self.most.get(what, 0))
+
+
+@pytest.fixture(autouse=True)
+def _archive_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "COMPACT_ROWS", ROWS)
+    monkeypatch.setattr(sim, "ARCHIVED_TOGETHER", TOGETHER)
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_memory_of_a_long_stream_is_bounded_by_what_is_in_flight(name: str) -> None:
+    before = sum(isinstance(o, Job) for o in gc.get_objects())
+    policy = Watched(make_policy(POLICIES, name))
+    simulation = sim.from_trace(trace(), policy, gpus=GPUS, seed=0)
+    assert sim.run(simulation, policy).figures["jobs_finished"] == JOBS
+    pages = policy.most.pop("pages")
+    assert pages <= -(-MOST_HOT // PAGE_ROWS)
+    assert policy.most.pop("job objects") - before <= 2 * MOST_HOT  # last snapshot, and the state
+    assert {what: most for what, most in policy.most.items() if most > MOST_HOT} == {}
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_outcome_of_a_stream_is_the_same_with_and_without_archiving(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = make_policy(POLICIES, name)
+    simulation = sim.from_trace(trace(300), policy, gpus=GPUS, seed=0)
+    archived = sim.run(simulation, policy)
+    monkeypatch.setattr(sim, "ARCHIVED_TOGETHER", JOBS)
+    kept = sim.run(simulation, policy)
+    assert repr(archived.figures) == repr(kept.figures)
+    for column in fields(JobRecords):
+        found, expected = (getattr(outcome.jobs, column.name) for outcome in (archived, kept))
+        assert found.tolist() == expected.tolist(), column.name
+
+
+def test_a_job_that_has_ended_leaves_forty_bytes_at_most() -> None:
+    """Its record, and a mark whether a job of a trace may run; a trace's check is over by then."""
+    assert RECORD_BYTES + 1 <= 40
+
+
+def test_world_forgets_programs_and_results_of_archived_jobs() -> None:
+    tasks = (Task(compute_s=1.0, output_bytes=10, parts=2), Task(compute_s=1.0, after=(0,)))
+    jobs = [
+        (3.0 * n, Job(id=f"j{n}", name="j", user="ada", queue="default", tasks=tasks))
+        for n in range(10)
+    ]
+    network = FluidNetwork(
+        {},
+        disk_bytes_per_s=1,
+        node_link_bytes_per_s=1,
+        rack_uplink_bytes_per_s=1,
+        aggregation_bytes_per_s=None,
+    )
+    facts = (
+        QueueChanged(at=0.0, queue=Queue(name="default")),
+        NodeJoined(at=0.0, node=Node(id="n", rack="r", gpus=(Gpu(memory_bytes=1),))),
+    )
+    world = SimulatedWorld(facts, submissions=jobs, network=network, policy=FirstInFirstOut())
+    engine = Engine()
+    recorder = JobRecorder(engine.state, len(jobs))
+    archived: list[str] = []
+
+    def archive(batch: object, commands: object) -> None:
+        if recorder.ended:
+            archived.extend(recorder.ended)
+            world.archive(tuple(recorder.ended))
+            recorder.ended.clear()
+
+    drive(engine, world, observe=(recorder, archive))
+    assert archived == [f"j{n}" for n in range(10)]
+    assert (world._jobs, world._holders) == ({}, {})
