@@ -175,7 +175,9 @@ class _Transition:
         row = self.state.names.node_rows.get(event.node.id)
         if row is not None and self.state.nodes.alive[row]:
             self._lose(row)  # it came back before anyone saw it go: what it ran is gone
-        self.state.add_node(event.node)
+        row = self.state.add_node(event.node, kept=event.kept, without=frozenset(event.without))
+        for shard in event.holds:
+            self.state.add_replica(self.state.shard(shard), row)
         self.effects.decide = True
 
     def node_lost(self, event: NodeLost) -> None:
@@ -212,9 +214,10 @@ class _Transition:
         if event.node == SHARED:
             self.state.shards.shared[self.state.shard(event.shard)] = 1
             return
-        node = self._live_node(event.node)
-        if node is not None:
-            self.state.add_replica(self.state.shard(event.shard), node)
+        row = self.state.names.node_rows.get(event.node)
+        if row is not None:  # a copy on a node that has just gone counts when the node returns
+            self.state.add_replica(self.state.shard(event.shard), row)
+        if self._live_node(event.node) is not None:
             self.effects.decide = True
 
     def replica_lost(self, event: ReplicaLost) -> None:
@@ -248,6 +251,8 @@ class _Transition:
         if event.name not in self.state.datasets:
             self._stale()
             return
+        for shard in self.state.datasets[event.name].shards:
+            self.state.forget_away(self.state.names.shard_rows[shard.id])
         kept = {n: d for n, d in self.state.datasets.items() if n != event.name}
         self.state.datasets = kept
 

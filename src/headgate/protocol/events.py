@@ -42,14 +42,21 @@ class QueueChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined(Event):
-    """A node is there, all its GPUs free; one that was lost may come back, even with other GPUs."""
+    """A node is there, all its GPUs free; one that was lost may come back, even with other GPUs.
+
+    With `kept` it still holds what it held when it was lost, except the shards `without` (ids);
+    otherwise nothing of that. `holds` are shards that it has besides.
+    """
 
     node: Node
+    kept: bool = False
+    without: tuple[str, ...] = ()
+    holds: tuple[Shard, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLost(Event):
-    """A node is gone, with its runs and its replicas."""
+    """A node is gone, with its runs; its replicas do not count until it returns with them."""
 
     node: str
 

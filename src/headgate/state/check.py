@@ -184,7 +184,11 @@ def _check_order(state: State) -> None:
 
 
 def _check_data(state: State) -> None:
-    """Replicas lie on nodes that are up."""
-    alive = state.nodes.alive.array()
-    for shard, nodes in enumerate(state.shards.replicas.array().tolist()):
-        _require("replicas lie on nodes that are up", bool(np.all(alive[list(nodes)])), shard=shard)
+    """Copies that count lie on nodes that are up, those that may return on nodes that are down."""
+    shards, alive = state.shards, state.nodes.alive.array()
+    for law, lists, expected in (
+        ("replicas lie on nodes that are up", shards.replicas, 1),
+        ("copies that may return lie on nodes that are down", shards.away, 0),
+    ):
+        for shard, nodes in enumerate(lists.array().tolist()):
+            _require(law, bool(np.all(alive[list(nodes)] == expected)), shard=shard)

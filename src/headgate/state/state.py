@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -168,8 +168,14 @@ class State(View):
         for column in (self.queues.held_gpus_milli, self.queues.in_flight, self.queues.queued):
             column.append(0)
 
-    def add_node(self, node: Node) -> int:
-        """Bring a node up, all its GPUs free, and return its row; it must not be up already."""
+    def add_node(
+        self, node: Node, *, kept: bool = False, without: Collection[str] = ()
+    ) -> int:
+        """Bring a node up, all its GPUs free, and return its row; it must not be up already.
+
+        A node that returns holds nothing of what it held, or, with `kept`, all that is still valid
+        except the shards `without` (ids). O(shards) for one that returns.
+        """
         row = self.names.node_rows.get(node.id)
         if row is None:
             row = self.names.node_rows[node.id] = len(self.nodes.spec)
@@ -188,6 +194,10 @@ class State(View):
         self.nodes.rack[row] = self._rack(node.rack)
         self.ledger.open_node(row, node)
         self.log.append((self.now, "node", row, "down", "up"))
+        for shard in self.shards.away.having(row).tolist():
+            self.remove_replica(shard, row)
+            if kept and self.names.shards[shard] not in without:
+                self.add_replica(shard, row)
         return row
 
     def _rack(self, name: str) -> int:
@@ -198,15 +208,17 @@ class State(View):
     def remove_node(self, row: int) -> list[int]:
         """Take a node down with its replicas and return the shards that had one there.
 
-        No task may hold anything on it any more. O(shards).
+        They do not count while it is away; see `add_node`. No task may hold anything on it any
+        more. O(shards).
         """
         with self._with_story("node", row):
             self.ledger.close_node(row)
         self.nodes.alive[row] = 0
         self.log.append((self.now, "node", row, "up", "down"))
-        held = [s for s, at in enumerate(self.shards.replicas.array().tolist()) if row in at]
+        held: list[int] = self.shards.replicas.having(row).tolist()
         for shard in held:
             self.remove_replica(shard, row)
+            self.add_replica(shard, row)
         return held
 
     # --- data ----------------------------------------------------------------------------------
@@ -219,26 +231,33 @@ class State(View):
             self.names.shards.append(shard.id)
             self.shards.size_bytes.append(shard.size_bytes)
             self.shards.replicas.append(())
+            self.shards.away.append(())
             self.shards.shared.append(0)
         elif shard.size_bytes != self.shards.size_bytes[row]:
             self.shards.size_bytes[row] = shard.size_bytes
         return row
 
     def add_replica(self, shard: int, node: int) -> None:
-        """Note that a node holds a shard."""
-        held = self.shards.replicas[shard]
-        if node not in held:
-            self.shards.replicas[shard] = tuple(sorted((*held, node)))
+        """Note that a node holds a shard; the copy counts while the node is up."""
+        lists = self.shards.replicas if self.nodes.alive[node] else self.shards.away
+        if node not in lists[shard]:
+            lists[shard] = tuple(sorted((*lists[shard], node)))
 
     def set_replica(self, shard: int, node: int) -> None:
         """Note that a node, and nothing else, holds a shard; copies of earlier content are void."""
         self.shards.replicas[shard] = (node,)
         self.shards.shared[shard] = 0
+        self.forget_away(shard)
 
     def remove_replica(self, shard: int, node: int) -> None:
-        """Note that a node no longer holds a shard."""
-        held = self.shards.replicas[shard]
-        self.shards.replicas[shard] = tuple(n for n in held if n != node)
+        """Note that a node, up or down, no longer holds a shard."""
+        for lists in (self.shards.replicas, self.shards.away):
+            if node in lists[shard]:
+                lists[shard] = tuple(n for n in lists[shard] if n != node)
+
+    def forget_away(self, shard: int) -> None:
+        """Note that nodes which are down bring back nothing of use of a shard."""
+        self.shards.away[shard] = ()
 
     # --- jobs ----------------------------------------------------------------------------------
 
@@ -397,6 +416,7 @@ class State(View):
                 if name in known:
                     self.shards.replicas[known[name]] = ()
                     self.shards.shared[known[name]] = 0
+                    self.forget_away(known[name])
         self.jobs.expired_at[job] = self.now
 
     def remember(self, memo: Mapping[str, Mapping[str, float]]) -> None:
@@ -536,6 +556,8 @@ class State(View):
             self.jobs.unfinished[job] += 1 if at is TaskState.FINISHED else -1
         if at is TaskState.FINISHED:
             self.tasks.progress_s[task] = 0.0  # its result is gone: it starts from nothing
+            for shard in self.results.get(task, ()):
+                self.forget_away(shard)
         elif to in (TaskState.FAILED, TaskState.CANCELLED):
             gpus = self.demand(task).gpus_milli / WHOLE
             self.jobs.lost_gpu_s[job] += self.tasks.progress_s[task] * gpus

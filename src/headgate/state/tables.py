@@ -126,7 +126,8 @@ class ShardTable(Generic[C, L]):
     """Shards, results among them."""
 
     size_bytes: C
-    replicas: L  # rows of nodes, ascending
+    replicas: L  # rows of nodes that are up, ascending
+    away: L  # rows of nodes that are down and held a copy of this very content when they went
     shared: C  # u1: 1 where its job's shared path has a copy
 
 
@@ -174,7 +175,7 @@ NAMES: dict[type, tuple[str, ...]] = {
 }
 """The columns of each table, in order."""
 
-_LISTS = ("replicas", "shards")
+_LISTS = ("replicas", "away", "shards")
 _VECTORS = ("total", "free")
 _OBJECTS = ((GrantTable, "gpus"),)
 
