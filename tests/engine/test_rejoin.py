@@ -149,7 +149,7 @@ def test_result_expired_while_its_node_was_away_does_not_return(bench: Bench) ->
     bench.finished(bench.run("j", 1, "b"), 0)
     bench.lose("a")
     bench.give(ResultsExpired(at=bench.at, job="j"))
-    returns(bench, "a")
+    returns(bench, "a", holds=(Shard(id="j/0", size_bytes=50),))
     assert held(bench, "a") == []
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from headgate.machine import lineage
 from headgate.machine.outstanding import gang_launch, launch_of, stop_of
-from headgate.model import SHARED, RunId
+from headgate.model import SHARED, RunId, Shard, task_of_result
 from headgate.protocol import (
     Admitted,
     BandwidthMeasured,
@@ -177,7 +177,7 @@ class _Transition:
             self._lose(row)  # it came back before anyone saw it go: what it ran is gone
         row = self.state.add_node(event.node, kept=event.kept, without=frozenset(event.without))
         for shard in event.holds:
-            self.state.add_replica(self.state.shard(shard), row)
+            self._add_copy(shard, row)
         self.effects.decide = True
 
     def node_lost(self, event: NodeLost) -> None:
@@ -216,9 +216,16 @@ class _Transition:
             return
         row = self.state.names.node_rows.get(event.node)
         if row is not None:  # a copy on a node that has just gone counts when the node returns
-            self.state.add_replica(self.state.shard(event.shard), row)
+            self._add_copy(event.shard, row)
         if self._live_node(event.node) is not None:
             self.effects.decide = True
+
+    def _add_copy(self, shard: Shard, node: int) -> None:
+        """Note a copy on a node, but none of a result that has expired."""
+        of = task_of_result(shard.id)
+        job = None if of is None else self.state.names.job_rows.get(of[0])
+        if job is None or math.isnan(self.state.jobs.expired_at[job]):
+            self.state.add_replica(self.state.shard(shard), node)
 
     def replica_lost(self, event: ReplicaLost) -> None:
         node = self.state.names.node_rows.get(event.node)

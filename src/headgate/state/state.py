@@ -168,9 +168,7 @@ class State(View):
         for column in (self.queues.held_gpus_milli, self.queues.in_flight, self.queues.queued):
             column.append(0)
 
-    def add_node(
-        self, node: Node, *, kept: bool = False, without: Collection[str] = ()
-    ) -> int:
+    def add_node(self, node: Node, *, kept: bool = False, without: Collection[str] = ()) -> int:
         """Bring a node up, all its GPUs free, and return its row; it must not be up already.
 
         A node that returns holds nothing of what it held, or, with `kept`, all that is still valid
