@@ -25,6 +25,7 @@ from headgate.live.prober import Prober
 from headgate.live.ray_nodes import Member, members
 from headgate.live.supervise import supervise
 from headgate.live.sweep import leftovers
+from headgate.live.usage import node_reported
 from headgate.model import Gpu, Node, Shard
 from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded, ReplicaLost
 from headgate.state import Snapshot, TaskState
@@ -233,9 +234,12 @@ class Membership:
             return  # the end of the node, if it is one, comes from Ray
         self.reports[name] = _told(report)
         self._places.addresses[name] = (report.host, report.port)
-        missed = self._missed(report, kept.get(name, ()))
-        if missed:
-            await asyncio.wrap_future(self._post(missed))
+        events = self._missed(report, kept.get(name, ()))
+        used = node_reported(self._snapshot(), name, report.machine, self._now())
+        if used is not None:
+            events.append(used)
+        if events:
+            await asyncio.wrap_future(self._post(events))
         self._sweep(report)
 
     async def _report(self, name: str, agent: Any) -> AgentReport | None:

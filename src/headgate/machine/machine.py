@@ -33,6 +33,7 @@ from headgate.protocol import (
     JournalGap,
     NodeJoined,
     NodeLost,
+    NodeReported,
     PlanAdmitted,
     PlanFailed,
     PlanRejected,
@@ -184,6 +185,12 @@ class _Transition:
         row = self._live_node(event.node)
         if row is not None:
             self._lose(row)
+
+    def node_reported(self, event: NodeReported) -> None:
+        """Keep the actual book; no policy decides by it, so none is asked."""
+        row = self._live_node(event.node)
+        if row is not None:
+            self.state.note_report(row, event.cpus_milli, event.memory_bytes, event.gpus)
 
     def _live_node(self, name: str) -> int | None:
         """Return the row of a node that is up; count a fact about any other as stale."""
@@ -455,6 +462,7 @@ _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     QueueChanged: _Transition.queue_changed,
     NodeJoined: _Transition.node_joined,
     NodeLost: _Transition.node_lost,
+    NodeReported: _Transition.node_reported,
     BandwidthMeasured: _Transition.bandwidth_measured,
     ReplicaAdded: _Transition.replica_added,
     ReplicaLost: _Transition.replica_lost,

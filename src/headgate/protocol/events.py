@@ -61,6 +61,26 @@ class NodeLost(Event):
     node: str
 
 
+class GpuUse(NamedTuple):
+    """What is really used of a GPU; None where its driver does not say, as of a virtual one."""
+
+    memory_bytes: int | None
+    utilisation_milli: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReported(Event):
+    """What is really used of a node that is up, by whatever processes; thresholded by its world.
+
+    `cpus_milli` are thousandths of processors; `gpus` are by index.
+    """
+
+    node: str
+    cpus_milli: int
+    memory_bytes: int
+    gpus: tuple[GpuUse, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthMeasured(Event):
     """What transfers can expect from now on."""

@@ -22,6 +22,7 @@ def check(state: State) -> None:
     _check_queues(state)
     _check_order(state)
     _check_data(state)
+    _check_reports(state)
 
 
 def _require(law: str, holds: Array | bool, **shown: Any) -> None:
@@ -192,3 +193,17 @@ def _check_data(state: State) -> None:
     ):
         for shard, nodes in enumerate(lists.array().tolist()):
             _require(law, bool(np.all(alive[list(nodes)] == expected)), shard=shard)
+
+
+def _check_reports(state: State) -> None:
+    """Only nodes that are up have a report, of amounts that are not negative."""
+    nodes, gpus, kinds = state.nodes, state.gpus, state.nodes.actual.array()
+    none = np.isnan(nodes.reported_at.array())
+    down = nodes.alive.array() == 0
+    _require("a node that is down has no report", none[down], nodes=np.flatnonzero(down & ~none))
+    _require("nothing is used of a node without a report", kinds[none] == 0, nodes=none)
+    _require("what is used is not negative", kinds >= 0, used=kinds)
+    silent = none[gpus.node.array()] | (gpus.task.array() == GPU_GONE)
+    for column in (gpus.actual_bytes.array(), gpus.utilisation_milli.array()):
+        _require("GPUs of nodes without a report have none", column[silent] == -1, used=column)
+        _require("what is used of a GPU is not negative", column >= -1, used=column)

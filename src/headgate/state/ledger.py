@@ -260,6 +260,8 @@ class Ledger:
         self.gpus.free_bytes.extend(memory, count)
         self.gpus.free_milli.extend(WHOLE, count)
         self.gpus.task.extend(GPU_FREE, count)
+        for column in (self.gpus.actual_bytes, self.gpus.utilisation_milli):
+            column.extend(-1, count)
 
     def _capacity(self, node: Node) -> list[int]:
         names = self._names
@@ -280,6 +282,7 @@ class Ledger:
         for gpu in range(first, first + count):
             self.gpus.task[gpu] = GPU_GONE
             self.gpus.free_milli[gpu] = self.gpus.free_bytes[gpu] = 0
+            self.gpus.actual_bytes[gpu] = self.gpus.utilisation_milli[gpu] = -1
         self.nodes.total[row] = self.nodes.free[row] = ()
         self.nodes.free_gpus[row] = 0
 

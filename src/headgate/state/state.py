@@ -31,7 +31,7 @@ from headgate.model import (
     part_sizes,
     result_ids,
 )
-from headgate.protocol import Refusal, Timer, Usage
+from headgate.protocol import GpuUse, Refusal, Timer, Usage
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
 from headgate.state.line import Line
@@ -183,8 +183,9 @@ class State(View):
                 self.nodes.free_gpus,
             ):  # fmt: skip
                 column.append(0)
-            self.nodes.total.append(())
-            self.nodes.free.append(())
+            for amounts in (self.nodes.total, self.nodes.free, self.nodes.actual):
+                amounts.append(())
+            self.nodes.reported_at.append(math.nan)
         if self.nodes.alive[row]:
             raise self.broken(f"node {node.id} joined while it is up", "node", row)
         self.nodes.spec[row] = node
@@ -212,12 +213,25 @@ class State(View):
         with self._with_story("node", row):
             self.ledger.close_node(row)
         self.nodes.alive[row] = 0
+        self.nodes.actual[row], self.nodes.reported_at[row] = (), math.nan
         self.log.append((self.now, "node", row, "up", "down"))
         held: list[int] = self.shards.replicas.having(row).tolist()
         for shard in held:
             self.remove_replica(shard, row)
             self.add_replica(shard, row)
         return held
+
+    def note_report(
+        self, row: int, cpus_milli: int, memory_bytes: int, gpus: Sequence[GpuUse]
+    ) -> None:
+        """Note what is really used of a node that is up: the actual book, beside the ledger."""
+        self.nodes.actual[row] = (cpus_milli, memory_bytes)  # in the order of BASE_KINDS
+        self.nodes.reported_at[row] = self.now
+        first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
+        for index in range(count):
+            used_bytes, milli = gpus[index] if index < len(gpus) else (None, None)
+            self.gpus.actual_bytes[first + index] = -1 if used_bytes is None else used_bytes
+            self.gpus.utilisation_milli[first + index] = -1 if milli is None else milli
 
     # --- data ----------------------------------------------------------------------------------
 

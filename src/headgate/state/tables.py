@@ -96,6 +96,8 @@ class NodeTable(Generic[C, V]):
     total: V  # amounts by kind of resource; nothing while the node is down
     free: V
     free_gpus: C  # GPUs of which no run holds any part
+    actual: V  # really used, by kind, as last reported: CPUs and memory alone
+    reported_at: C  # when, NaN while nothing was reported since it joined
 
 
 @dataclass(slots=True)
@@ -109,6 +111,8 @@ class GpuTable(Generic[C]):
         C  # thousandths of it that no run holds in part; all of them where one holds it whole
     )
     free_bytes: C  # of its memory, the same
+    actual_bytes: C  # of its memory, really used as last reported; -1 where that is not known
+    utilisation_milli: C  # thousandths, as last reported; -1 where that is not known
 
 
 @dataclass(slots=True)
@@ -151,11 +155,11 @@ GPU_FREE, GPU_GONE, GPU_IN_PART = -1, -2, -3
 
 _DTYPES: dict[str, str] = {
     "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1",
-    "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8",
+    "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8", "actual_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "lost_gpu_s": "f8", "compute_s": "f8", "held_s": "f8", "checkpoint_s": "f8", "progress_s": "f8",
-    "expired_at": "f8",
+    "expired_at": "f8", "reported_at": "f8",
     "message": "O", "spec": "O",
 }  # fmt: skip
 
@@ -176,7 +180,7 @@ NAMES: dict[type, tuple[str, ...]] = {
 """The columns of each table, in order."""
 
 _LISTS = ("replicas", "away", "shards")
-_VECTORS = ("total", "free")
+_VECTORS = ("total", "free", "actual")
 _OBJECTS = ((GrantTable, "gpus"),)
 
 
