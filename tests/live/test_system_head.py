@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 from tests.live.system import Gates, Headgate
 
+from headgate.base.errors import WorldError
 from headgate.journal import Journal
+from headgate.protocol import Event
 
 pytestmark = pytest.mark.live
 
@@ -25,6 +28,20 @@ def _kill_head(headgate: Headgate) -> None:
     top = psutil.Process(headgate.cluster.sessions["head"])
     for process in (*top.children(recursive=True), top):
         process.kill()
+
+
+def _journaled(headgate: Headgate) -> list[Event]:
+    """Return all events of a controller that was killed, once its threads have let go of them."""
+
+    def opened() -> Journal | None:
+        with suppress(WorldError):
+            return Journal.open(headgate.state / "journal.db")
+        return None
+
+    journal: Journal = headgate.until(opened, "the journal is free")
+    events = [event for _, event in journal.events()]
+    journal.close()
+    return events
 
 
 def _work(gates: Gates) -> str:
@@ -55,7 +72,8 @@ def test_head_that_dies_is_started_again_with_all_nodes_and_jobs_go_on(
     headgate.until(
         lambda: "the head of the cluster is gone" in headgate.logged(), "it is noticed", 20
     )
-    headgate.until(lambda: headgate.answers() and len(headgate.up_nodes()) == 3, "it is up", 120)
+    headgate.until(lambda: headgate.logged().count(" up: policy") == 2, "it is up again", 120)
+    headgate.until(lambda: len(headgate.up_nodes()) == 3, "with all nodes")
     assert headgate.client.info()["pid"] == before["pid"]
     headgate.until(lambda: not set(gone) & set(gates.alive()), "no earlier run goes on")
     gates.open(0, 1, 2, 3)
@@ -71,9 +89,7 @@ def test_returning_nodes_are_one_event_each_in_the_journal_and_few_reports_besid
     headgate: Headgate,
 ) -> None:
     headgate.kill_controller()
-    journal = Journal.open(headgate.state / "journal.db")
-    counted = Counter(type(event).__name__ for _, event in journal.events())
-    journal.close()
+    counted = Counter(type(event).__name__ for event in _journaled(headgate))
     assert counted["NodeLost"] == 3
     assert counted["NodeJoined"] == 6
     assert counted["ReplicaAdded"] == 2 * 60, "only those of the put"
