@@ -57,8 +57,8 @@ def run_controller(state: Path) -> None:
     policies = partial(choose, POLICIES, config.policy, config.parameters)
     policies(None)  # what is wrong with it is told before anything is begun
     listener = listen(socket_path(state), group=config.group)
-    if not config.foreign:
-        config = replace(config, ray_address=ensure_head(state) or config.ray_address)
+    if not config.foreign and (started := ensure_head(state)) not in (None, config.ray_address):
+        config = replace(config, ray_address=started)
         save_config(state, config)
     on_loss = partial(_head_lost, config.ray_address) if config.foreign else restart_process
     watch = partial(watch_head, config.ray_address, on_loss)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from headgate.base.rng import stream
 from headgate.journal import decode_snapshot, encode_snapshot
 from headgate.model import Dataset, Shard, Task
 from headgate.protocol import (
@@ -17,6 +20,7 @@ from headgate.protocol import (
 from headgate.state import State
 from headgate.state.check import check
 from headgate.state.thaw import thaw
+from headgate.testing.digest import digest
 
 Bench = Any  # of conftest.py
 PARTS = tuple(Shard(id=f"d:{number:05d}", size_bytes=7) for number in range(3))
@@ -188,3 +192,49 @@ def test_copies_that_may_return_survive_a_stored_snapshot(bench: Bench) -> None:
     check(state)
     state.add_node(state.node(0), kept=True)
     assert held_in(state, "a") == IDS
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_counts_is_what_is_valid_and_lies_on_nodes_that_are_up(
+    bench: Bench, seed: int
+) -> None:
+    """Nodes come, go and lose copies at random; datasets too; compared with sets of disks."""
+    rng, nodes = stream(seed, "rejoin"), ("a", "b", "c")
+    disks: dict[str, set[str]] = {name: set() for name in nodes}
+    up = set(nodes)
+    for name in nodes:
+        bench.node(name)
+    put(bench)
+    for _ in range(60):
+        name, part = rng.choice(nodes), rng.choice(PARTS)
+        match rng.choice(("lose", "return", "return anew", "add", "drop", "new dataset")):
+            case "lose" if name in up:
+                up.remove(name)
+                bench.lose(name)
+            case "return" if name not in up:
+                gone = {shard for shard in disks[name] if rng.random() < 0.3}
+                up.add(name)
+                disks[name] = disks[name] - gone | {part.id}
+                returns(bench, name, without=tuple(gone), holds=(part,))
+            case "return anew" if name not in up:
+                up.add(name)
+                disks[name] = set()
+                bench.node(name)
+            case "add":
+                disks[name].add(part.id)
+                bench.give(ReplicaAdded(at=bench.at, shard=part, node=name))
+            case "drop":
+                disks[name].discard(part.id)
+                bench.give(ReplicaLost(at=bench.at, shard=part.id, node=name))
+            case "new dataset":
+                removed = [(s, n) for n in up for s in disks[n]]
+                bench.give(
+                    DatasetRemoved(at=bench.at, name="d"),
+                    *(ReplicaLost(at=bench.at, shard=s, node=n) for s, n in removed),
+                )
+                disks = {name: set() for name in nodes}
+                put(bench)
+        for name in nodes:
+            assert set(held(bench, name)) == (disks[name] if name in up else set())
+    replayed = thaw(decode_snapshot(encode_snapshot(bench.engine.snapshot())), on_paper=False)
+    assert digest(replayed) == digest(bench.engine.state)

@@ -27,7 +27,8 @@ def headgate() -> Iterator[Headgate]:
 def _kill_head(headgate: Headgate) -> None:
     top = psutil.Process(headgate.cluster.sessions["head"])
     for process in (*top.children(recursive=True), top):
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # it ends with the others
+            process.kill()
 
 
 def _journaled(headgate: Headgate) -> list[Event]:
