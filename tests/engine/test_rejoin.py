@@ -12,12 +12,13 @@ from headgate.model import Dataset, Shard, Task
 from headgate.protocol import (
     DatasetAdded,
     DatasetRemoved,
+    JobsArchived,
     NodeJoined,
     ReplicaAdded,
     ReplicaLost,
     ResultsExpired,
 )
-from headgate.state import State
+from headgate.state import State, compact
 from headgate.state.check import check
 from headgate.state.thaw import thaw
 from headgate.testing.digest import digest
@@ -238,3 +239,21 @@ def test_what_counts_is_what_is_valid_and_lies_on_nodes_that_are_up(
             assert set(held(bench, name)) == (disks[name] if name in up else set())
     replayed = thaw(decode_snapshot(encode_snapshot(bench.engine.snapshot())), on_paper=False)
     assert digest(replayed) == digest(bench.engine.state)
+
+
+def test_copies_that_may_return_survive_compaction_unless_their_job_was_archived(
+    bench: Bench,
+) -> None:
+    bench.node("a")
+    bench.job("j", [Task(output_bytes=50), Task(after=(0,))])
+    bench.finished(bench.run("j", 0, "a"), 50)
+    bench.finished(bench.run("j", 1, "a"), 0)
+    put(bench, "a")
+    bench.replica("scratch", "a")
+    bench.lose("a")
+    bench.give(JobsArchived(at=bench.at, jobs=("j",)))
+    state = thaw(bench.engine.snapshot(), on_paper=False)
+    compact(state)
+    state.add_node(state.node(0), kept=True)
+    check(state)
+    assert held_in(state, "a") == [*IDS, "scratch"]

@@ -104,15 +104,24 @@ class JobMaster:
         only executors know, since an earlier incarnation launched them, are ended too. How each
         ended is reported as always.
         """
+        kept = frozenset(runs)
         unknown = [
             StopRecord(run=run, node=followed.node, ray_id=followed.ray_id)
             for run, followed in self._runs.items()
-            if run not in runs and not followed.over.is_set()
+            if run not in kept and not followed.over.is_set()
         ]
-        if unknown:
-            log.warning("job %s: %d runs are not known any more: ended", self._job, len(unknown))
-        self._work(self._keep_on_executors(frozenset(runs)))
-        return await self.stop(unknown)
+        self._work(self._keep_on_executors(kept))
+        return await self._stop_unknown(unknown)
+
+    async def _stop_unknown(self, stops: Sequence[StopRecord]) -> str:
+        if stops:
+            log.warning(
+                "job %s: %d runs are stopped, as the engine does not know them: %s",
+                self._job,
+                len(stops),
+                ", ".join(str(stop.run) for stop in stops[:10]),
+            )
+        return await self.stop(stops)
 
     async def _keep_on_executors(self, kept: Collection[RunId]) -> None:
         """End what the job's executors run that neither `kept` nor this incarnation knows."""
@@ -131,9 +140,8 @@ class JobMaster:
             return
         ray_id = name.rpartition(":")[2]
         unknown = [run for run in known if run not in kept and run not in self._runs]
-        if unknown:
-            log.warning("job %s: %d runs on %s are ended", self._job, len(unknown), node)
-        await self.stop([StopRecord(run=run, node=node, ray_id=ray_id) for run in unknown])
+        stops = [StopRecord(run=run, node=node, ray_id=ray_id) for run in unknown]
+        await self._stop_unknown(stops)
 
     async def poll(self, incarnation: str, acked: int, wait_s: float) -> Batch:
         """Forget the outcomes up to number `acked` of this incarnation and return all later ones.
