@@ -22,8 +22,8 @@ MOVED_MILLI = 100
 """The same of a GPU's utilisation, in thousandths: its driver samples it, and it jumps."""
 
 PERIOD_S = 10.0
-"""Seconds between two events of a node at least: it makes 360 an hour at most (some 50 kB), fewer than
-one that runs tasks of some seconds makes by them."""
+"""Seconds between two events of a node at least: it makes 360 an hour at most (some 50 kB), fewer
+than one that runs tasks of some seconds makes by them."""
 
 
 def node_reported(view: Snapshot, name: str, machine: NodeReport, at: float) -> NodeReported | None:
