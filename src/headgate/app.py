@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -43,8 +44,9 @@ def run_controller(state: Path) -> None:
     from headgate.api.app import make_app
     from headgate.api.archived import record_of
     from headgate.api.server import Server, listen
-    from headgate.live.config import load_config
+    from headgate.live.config import load_config, save_config
     from headgate.live.controller import Controller
+    from headgate.live.head import ensure_head, restart_process, watch_head
     from headgate.live.private import PRIVATE_UMASK
     from headgate.live.ray_nodes import connect
 
@@ -56,6 +58,12 @@ def run_controller(state: Path) -> None:
     policies = partial(choose, POLICIES, config.policy, config.parameters)
     policies(None)  # what is wrong with it is told before anything is begun
     listener = listen(socket_path(state), group=config.group)
+    if not config.foreign and (started := ensure_head(state)) not in (None, config.ray_address):
+        config = replace(config, ray_address=started)
+        save_config(state, config)
+    on_loss = partial(_head_lost, config.ray_address) if config.foreign else restart_process
+    watch = partial(watch_head, config.ray_address, on_loss)
+    threading.Thread(target=watch, name="head", daemon=True).start()
     connect(config.ray_address, token=config.token)
     for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which sets handlers of its own
         signal.signal(number, lambda *_: ending.set())
@@ -79,6 +87,14 @@ def run_controller(state: Path) -> None:
     ending.wait()
     server.stop()
     controller.stop()
+
+
+def _head_lost(address: str) -> None:
+    logging.getLogger(__name__).critical(
+        "the Ray cluster at %s does not answer: unless it does within a minute, the controller"
+        " ends; then headgate up goes on once the cluster is there again",
+        address,
+    )
 
 
 def main() -> int:

@@ -29,12 +29,14 @@ from headgate.protocol import (
     Decide,
     Event,
     FailureKind,
+    GpuUse,
     JobCancelled,
     JobsArchived,
     JobSubmitted,
     LaunchGang,
     LaunchTask,
     NodeJoined,
+    NodeReported,
     PlanReady,
     QueueChanged,
     ReplicaAdded,
@@ -81,7 +83,11 @@ class ScriptedController:
         self.handle(
             *(QueueChanged(at=self.clock, queue=queue) for queue in QUEUES),
             *(NodeJoined(at=self.clock, node=node) for node in NODES),
-        )
+            NodeReported(
+                at=self.clock, node="n0", cpus_milli=500, memory_bytes=4 << 30,
+                gpus=(GpuUse(None, None), GpuUse(1 << 30, 750)),
+            ),
+        )  # fmt: skip
 
     # --- the script ------------------------------------------------------------------------------
 

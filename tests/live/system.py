@@ -329,14 +329,18 @@ class Gates:
         for index in indices:
             (self._folder / f"{name}{index}").touch()
 
+    def lines(self) -> list[str]:
+        """Return the trace: `start` or `end`, which task, and its process, in order."""
+        return self._trace.read_text().splitlines()
+
     def seen(self, what: str) -> list[str]:
         """Return which tasks have come to their `start` or `end`, in order, each time."""
-        lines = [line.split() for line in self._trace.read_text().splitlines()]
+        lines = [line.split() for line in self.lines()]
         return [line[1] for line in lines if line[0] == what]
 
     def alive(self) -> list[int]:
         """Return the processes of runs that go on."""
-        pids = {int(line.split()[2]) for line in self._trace.read_text().splitlines()}
+        pids = {int(line.split()[2]) for line in self.lines()}
         return sorted(pid for pid in pids if psutil.pid_exists(pid) and _runs(pid))
 
 

@@ -242,10 +242,20 @@ def test_a_corrupt_local_replica_is_read_from_elsewhere(
     local = ShardStore(tmp_path / "local")
     local.put("a", [b"good"])
     corrupt(local, "a")
-    got = fetch_best(reading("a", "n2"), {"n2": (HOST, server.port)}, local, tmp_path / "copy")
-    assert got == (tmp_path / "copy", Locality.RACK, 4)
+    read = reading("a", "n1", "n2", locality=Locality.NODE)
+    got = fetch_best(read, {"n2": (HOST, server.port)}, local, tmp_path / "copy")
     assert got.path.read_bytes() == b"good"
     assert local.take_corrupt() == ("a",)
+
+
+def test_local_file_is_not_read_in_place_of_a_shard_that_lies_elsewhere(
+    store: ShardStore, server: ShardServer, tmp_path: Path
+) -> None:
+    store.put("a", [b"new content"])
+    local = ShardStore(tmp_path / "local")
+    local.put("a", [b"old content"])
+    got = fetch_best(reading("a", "n2"), {"n2": (HOST, server.port)}, local, tmp_path / "copy")
+    assert got.path.read_bytes() == b"new content"
 
 
 def test_a_source_that_is_gone_is_passed_over(

@@ -37,6 +37,10 @@ class _Master:
 
     def __init__(self) -> None:
         self.launch, self.stop, self.poll = map(_Method, (self._launch, self._stop, self._poll))
+        self.keep = _Method(self._keep)
+        self.kept: list[tuple[RunId, ...]] = []  # what it was asked to keep, each time
+        self.launched_before: list[int] = []  # how many launches it had got by then
+        self.keep_failures: list[BaseException] = []
         self.launched: list[LaunchRecord] = []
         self.stopped: list[StopRecord] = []
         self.failures: list[BaseException] = []
@@ -55,6 +59,14 @@ class _Master:
 
     async def _launch(self, launches: Sequence[LaunchRecord]) -> str:
         self.launched += launches
+        return self.incarnation
+
+    async def _keep(self, runs: tuple[RunId, ...]) -> str:
+        await asyncio.sleep(0)
+        if self.keep_failures:
+            raise self.keep_failures.pop()
+        self.kept.append(runs)
+        self.launched_before.append(len(self.launched))
         return self.incarnation
 
     async def _stop(self, stops: Sequence[StopRecord]) -> str:
@@ -276,3 +288,23 @@ def test_link_keeps_nothing_of_runs_whose_end_was_handled(bed: _Bed) -> None:
 
     bed.run(scenario)
     assert (len(bed.link._held), len(bed.link._stops)) == (0, 0)
+
+
+def test_master_is_asked_to_keep_the_known_runs_alone_whenever_it_is_met_until_it_answers(
+    bed: _Bed,
+) -> None:
+    bed.meet("n0")
+    bed.master.keep_failures.append(ActorUnavailableError("busy", None))
+
+    async def scenario() -> None:
+        bed.link.launch([_launch(1)])
+        await _until(lambda: bed.master.launched)
+        assert bed.master.kept == [(_run_id(1),)]
+        bed.master.launched.clear()
+        bed.master.die()
+        await _until(lambda: bed.master.launched)
+
+    bed.run(scenario)
+    assert bed.master.kept == [(_run_id(1),)] * 2
+    assert bed.master.launched_before == [0, 0]
+    assert [launch.run for launch in bed.master.launched] == [_run_id(1)]

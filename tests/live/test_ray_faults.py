@@ -183,3 +183,35 @@ def test_an_agent_comes_back_with_its_shards(lab: Lab) -> None:
     assert ShardStore(shards_directory(lab.root, "n0")).verify("steady/0")
     assert lab.ask(lab.agents["n0"].remove_shard, "steady/0")
     assert lab.ask(lab.agents["n0"].time_transfer, report.host, report.port) > 0
+
+
+def test_runs_that_are_not_to_be_kept_are_ended_also_where_only_an_executor_knows_them(
+    new_job: NewJob, lab: Lab, tmp_path: Path
+) -> None:
+    kept, lost = tmp_path / "kept", tmp_path / "lost"
+    job = new_job(_waits_for(kept), _waits_for(lost))
+    stays, goes = job.record(0, "n0", (0,)), job.record(1, "n1", (0,))
+    job.launch(stays, goes)
+    (first,) = until(lambda: _pids(kept), "one run goes on")
+    (second,) = until(lambda: _pids(lost), "and the other")
+    lab.ask(job.master.keep, (stays.run,))
+    (outcome,) = job.ends(goes)
+    assert outcome.kind is OutcomeKind.STOPPED
+    until(lambda: not psutil.pid_exists(second), "its processes are gone")
+    assert psutil.pid_exists(first)
+
+    os.kill(lab.pid(job.master), signal.SIGKILL)
+    job.meet_new_master()
+    incarnation = lab.ask(job.master.keep, ())
+    until(lambda: not psutil.pid_exists(first), "the executor has ended what it alone knew")
+    until(
+        lambda: (
+            [
+                outcome.kind
+                for _, outcome in lab.ask(job.master.poll, incarnation, 0, 1.0).outcomes
+                if outcome.run == stays.run
+            ]
+            == [OutcomeKind.STOPPED]
+        ),
+        "and its end is reported",
+    )

@@ -19,6 +19,7 @@ import pytest
 from headgate.base.errors import SpecError, WorldError
 from headgate.engine import Engine
 from headgate.journal import Archive, decode_snapshot
+from headgate.journal.codec import encode
 from headgate.live import datasets, durable
 from headgate.live.agent import AgentReport, Leftovers
 from headgate.live.datasets import Puts
@@ -36,6 +37,7 @@ from headgate.policies.flow import FlowSharing
 from headgate.protocol import (
     Command,
     DatasetAdded,
+    DatasetRemoved,
     Decide,
     Event,
     JobCancelled,
@@ -157,28 +159,69 @@ def test_what_came_after_the_question_is_not_missed_from_the_answer(tmp_path: Pa
     report = _report(("j/0", 7), ("j/1", 7), ("d:00000", 4))
     engine.handle(ReplicaAdded(at=5, shard=Shard(id="d:00001", size_bytes=1), node="n0"))
     membership = _membership(engine, tmp_path)
-    assert membership._missed(report, before) == []
-    (lost,) = membership._missed(report, _kept(engine.snapshot()))
+    assert membership._missed(report, before["n0"]) == []
+    (lost,) = membership._missed(report, _kept(engine.snapshot())["n0"])
     assert lost == ReplicaLost(at=9.0, shard="d:00001", node="n0")
+
+
+_MEMBER = Member(
+    name="n0", ray_id="again", rack="r0", address="a", gpus=1, cpus=1, gpu_memory_bytes=1
+)
 
 
 def test_a_node_that_returns_brings_its_shards_and_results_but_nothing_stale(
     tmp_path: Path,
 ) -> None:
     engine = _engine()
-    engine.handle(NodeLost(at=5, node="n0"))
-    membership = _membership(engine, tmp_path)
+    engine.handle(
+        ReplicaLost(at=5, shard="j/0", node="n0"),
+        NodeLost(at=5, node="n0"),
+    )
     report = _report(
         ("d:00000", 4),
         ("d:00001", 4),  # of no dataset
-        ("j/0", 7),
-        ("j/1", 8),  # not the size that its task told
+        ("j/0", 7),  # found again, as its task's last run made it
+        ("j/1", 8),  # not the size that its task reported
         ("k/0", 7),  # of no job
     )
-    found = membership._found(report, {})
-    told = [(event.shard.id, event.node) for event in found if isinstance(event, ReplicaAdded)]
-    assert told == [("d:00000", "n0"), ("j/0", "n0")]
-    assert membership._found(report, {"n0": ["d:00000", "j/0"]}) == []
+    joined = _membership(engine, tmp_path)._joined(_MEMBER, report)
+    assert (joined.without, [s.id for s in joined.holds]) == (("j/1",), ["j/0"])
+    engine.handle(joined)
+    held = _kept(engine.snapshot())["n0"]
+    assert sorted(held) == ["d:00000", "j/0"]
+    assert _membership(engine, tmp_path)._found(report) == []
+
+
+def test_shard_of_a_removed_dataset_is_not_taken_for_one_of_the_next_of_its_name(
+    tmp_path: Path,
+) -> None:
+    engine = _engine()
+    (dataset,) = engine.snapshot().datasets.values()
+    engine.handle(
+        NodeLost(at=5, node="n0"),
+        DatasetRemoved(at=6, name="d"),
+        DatasetAdded(at=7, dataset=dataset),
+    )
+    joined = _membership(engine, tmp_path)._joined(_MEMBER, _report(("d:00000", 4)))
+    engine.handle(joined)
+    assert joined.holds == ()
+    assert _kept(engine.snapshot())["n0"] == []
+
+
+def test_returning_node_is_one_event_however_much_it_holds(tmp_path: Path) -> None:
+    engine = _engine()
+    shards = tuple(Shard(id=f"d:{n:05d}", size_bytes=1) for n in range(10_000))
+    dataset = Dataset(name="d", user="u", shards=shards)
+    engine.handle(
+        DatasetAdded(at=5, dataset=dataset),
+        *(ReplicaAdded(at=5, shard=shard, node="n0") for shard in shards),
+        NodeLost(at=6, node="n0"),
+    )
+    report = _report(*((shard.id, 1) for shard in shards), ("j/0", 7), ("j/1", 7))
+    joined = _membership(engine, tmp_path)._joined(_MEMBER, report)
+    assert len(encode(joined)) < 1000, "its size does not grow with what it kept"
+    engine.handle(joined)
+    assert len(_kept(engine.snapshot())["n0"]) == 10_002
 
 
 class _Agent:

@@ -281,3 +281,34 @@ def test_after_a_power_cut_all_goes_on(headgate: Headgate, gates: Gates, tmp_pat
     assert headgate.result(job) == b"0\n1\n2\n3\n4\n5\n"
     assert [len(nodes) for nodes in headgate.holders("kept")] == [2] * 4
     assert headgate.result(done) == data.read_bytes(), "results are there again"
+
+
+def test_run_whose_launch_is_missing_from_the_journal_is_ended_and_runs_again(
+    headgate: Headgate, gates: Gates, tmp_path: Path
+) -> None:
+    first = headgate.submit(_job(gates, 4))
+    headgate.running(first, 4)
+    later = headgate.submit(f"{{name: later, run: '{gates.command(name='later')}'}}")
+    headgate.kill_controller()
+    journal = sorted(headgate.state.glob("journal.db*"))
+    earlier = [(file, file.read_bytes()) for file in journal if file.suffix != ".last"]
+    headgate.up()
+    gates.open(0)
+    headgate.until(lambda: "later0" in gates.seen("start"), "its run begins")
+    headgate.running(later, 1)
+    headgate.kill_controller()
+    for file in headgate.state.glob("journal.db*"):
+        if file.suffix != ".last":
+            file.unlink()
+    for file, content in earlier:
+        file.write_bytes(content)
+    headgate.up()
+    assert headgate.client.info()["journal_missing_events"] > 0
+    headgate.until(lambda: gates.seen("start").count("later0") == 2, "it is launched anew")
+    old, new = (int(s.split()[2]) for s in gates.lines() if s.startswith("start later0 "))
+    headgate.until(lambda: old not in gates.alive(), "the unknown run is ended")
+    assert new in gates.alive()
+    gates.open(0, name="later")
+    gates.open(1, 2, 3)
+    headgate.ends(later)
+    headgate.ends(first)

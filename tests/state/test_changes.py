@@ -24,7 +24,9 @@ UNSEEN = {
         "waiting_cpu", "running_cpu", "running", "started_at", "ended_at", "peak_gpus_milli",
     },
     "queues": {"in_flight", "queued"},
-    "nodes": {"free_gpus", "free", "spec"},
+    "nodes": {"free_gpus", "free", "spec", "actual", "reported_at"},
+    "gpus": {"actual_bytes", "utilisation_milli"},
+    "shards": {"away"},
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_seconds, format_time
 from headgate.foresight.explain import Explanation, Grounds, explain
-from headgate.model import CPUS, UNLIMITED, WHOLE, Dataset, amount_of, result_ids
+from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, amount_of, result_ids
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
@@ -220,22 +220,22 @@ def reason_view(reason: Reason) -> View:
 
 
 def node_view(snapshot: Snapshot, row: int, report: Mapping[str, Any] | None) -> View:
-    """Return a node: what it has, what grants hold of it, what is really used, its last report."""
+    """Return a node: what it has, what grants hold of it, what is really used, its last report.
+
+    What is used is the state's book of it, null where nothing was reported or the node is lost.
+    """
     node, nodes = snapshot.node(row), snapshot.nodes
     alive = bool(nodes.alive[row])
     total, free = nodes.total[row], nodes.free[row]
     granted = tuple(has - left for has, left in zip(total, free, strict=True))
-    reported = {gpu["index"]: gpu for gpu in report["gpus"]} if report is not None else {}
     return {
         "id": node.id,
         "rack": node.rack,
         "state": "up" if alive else "lost",
         "total": _vector(snapshot, total),
         "granted": _vector(snapshot, granted),
-        "actual": None if report is None else _used(report),
-        "gpus": [
-            _gpu_view(snapshot, row, index, reported.get(index)) for index in range(len(node.gpus))
-        ],
+        "actual": _used(snapshot, row),
+        "gpus": [_gpu_view(snapshot, row, index) for index in range(len(node.gpus))],
         "free_gpus": nodes.free_gpus[row],
         "cpus": node.cpus,
         "free_cpus": amount_of(nodes.free.at(row, CPUS)),
@@ -254,15 +254,14 @@ def _vector(snapshot: Snapshot, amounts: Sequence[int]) -> View:
     return view
 
 
-def _used(report: Mapping[str, Any]) -> View:
-    """Return what is really used of a machine, by its last report."""
-    return {
-        "cpus": report["cpu_utilisation"] * report["cpus"],
-        "memory_bytes": report["memory_bytes"] - report["memory_free_bytes"],
-    }
+def _used(snapshot: Snapshot, row: int) -> View | None:
+    actual = snapshot.nodes.actual
+    if math.isnan(snapshot.nodes.reported_at[row]):
+        return None
+    return {"cpus": actual.at(row, CPUS) / WHOLE, "memory_bytes": actual.at(row, MEMORY)}
 
 
-def _gpu_view(snapshot: Snapshot, row: int, index: int, seen: Mapping[str, Any] | None) -> View:
+def _gpu_view(snapshot: Snapshot, row: int, index: int) -> View:
     """Return a GPU: shares and utilisation from 0 to 1, null where nothing was reported."""
     gpus, gpu = snapshot.gpus, snapshot.nodes.first_gpu[row] + index
     spec, holder = snapshot.node(row).gpus[index], gpus.task[gpu]
@@ -272,6 +271,7 @@ def _gpu_view(snapshot: Snapshot, row: int, index: int, seen: Mapping[str, Any] 
     elif holder == GPU_IN_PART:
         share = (WHOLE - gpus.free_milli[gpu]) / WHOLE
         held_bytes = gpus.memory_bytes[gpu] - gpus.free_bytes[gpu]
+    used_bytes, utilisation_milli = gpus.actual_bytes[gpu], gpus.utilisation_milli[gpu]
     return {
         "index": index,
         "memory_bytes": spec.memory_bytes,
@@ -279,8 +279,8 @@ def _gpu_view(snapshot: Snapshot, row: int, index: int, seen: Mapping[str, Any] 
         "task": _holder(snapshot, gpu),
         "granted_share": share,
         "granted_memory_bytes": held_bytes,
-        "actual_memory_bytes": None if seen is None else seen["memory_used_bytes"],
-        "utilisation": None if seen is None else seen["utilisation"],
+        "actual_memory_bytes": None if used_bytes < 0 else used_bytes,
+        "utilisation": None if utilisation_milli < 0 else utilisation_milli / WHOLE,
     }
 
 

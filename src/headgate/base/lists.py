@@ -47,6 +47,12 @@ class FrozenLists:
         """
         return self._numbers.lists(self._first, self._count, rows)
 
+    def having(self, number: int) -> Ints:
+        """Return the rows, ascending, whose list has a number once or more; O(rows + numbers)."""
+        offsets, numbers = self.flat(np.arange(len(self)))
+        places = np.flatnonzero(numbers == number)
+        return np.unique(np.searchsorted(offsets, places, side="right") - 1)
+
     def changed(self, before: FrozenLists) -> Array:
         """Return the rows, ascending, that were written since `before`, and the new rows."""
         parts = (self._first.changed(before._first), self._count.changed(before._count))
@@ -123,6 +129,10 @@ class Lists:
     def array(self) -> Array:
         """Return the whole column as a read-only array of tuples."""
         return self._tuples.array()
+
+    def having(self, number: int) -> Ints:
+        """Return the rows, ascending, whose list has a number; O(rows + numbers)."""
+        return self.freeze().having(number)
 
     def freeze(self) -> FrozenLists:
         """Return an immutable view, in O(pages)."""

@@ -66,7 +66,7 @@ def bring_up(
     chosen, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
     shape = _given(nodes=nodes, gpus=gpus, racks=racks, gpu_memory=gpu_memory_bytes)
     joining.check(address, token_file, shape)
-    planned = _planned(**shape)
+    planned = _planned(**shape) if shape else []
     given = _given(
         ray_address=address,
         policy=chosen,
@@ -260,8 +260,10 @@ def _start(
 
     config, cluster = load_config(state), local_cluster(state)
     if cluster is not None and HEAD not in alive(cluster):
+        planned = planned or list(cluster.nodes.values())
         stop_nodes(state)  # only the record is left, perhaps since before the machine's last start
         cluster = None
+    planned = planned or _planned()
     address = given.get("ray_address")
     if cluster is not None and address is not None:
         text, hint = "nodes of our own run here", "headgate down ends them"

@@ -163,8 +163,9 @@ class Controller:
     def start(self) -> None:
         """Go on where the journal ends: ask again for what is unanswered, watch the nodes."""
         view = self._published
-        self.world.end_others(lambda job: not _is_over(view, job))
+        going_on = self.world.end_others(lambda job: not _is_over(view, job))
         self.world.submit(self._engine.outstanding(), self._engine.asked)
+        self.world.meet(going_on)
         self._thread.start()
         self._set_queues(view)
         self.world.start(self.membership.run())

@@ -115,6 +115,10 @@ class Executor:
             if run in self._runs and self._runs[run].end.done():
                 del self._runs[run]
 
+    async def known(self) -> tuple[str, tuple[RunId, ...]]:
+        """Return this node, and the runs of which the end has not been acknowledged."""
+        return self._node, tuple(self._runs)
+
     async def stop(self, runs: Sequence[RunId]) -> None:
         """End these runs with all their processes; one not begun yet will never run."""
         for run in runs:

@@ -283,6 +283,9 @@ def fetch_best(
 ) -> Fetched:
     """Make `to` a file with the shard's bytes: the local replica under another name, or a copy.
 
+    What lies here counts only where the read says so: a node that was away may have a file of the
+    same name with other content.
+
     A plain file (`file:PATH`, no sources) is left where it is, for its reader to open: it has the
     rights to. Otherwise the sources are tried in
     order, again and again with growing pauses while `patience_s` lasts; a source that answers that
@@ -294,7 +297,7 @@ def fetch_best(
     if not read.sources and shard_id.startswith(FILE_PREFIX):
         path = Path(shard_id.removeprefix(FILE_PREFIX))
         return Fetched(path, Locality.CLUSTER, read.shard.size_bytes)
-    if local is not None and local.verify(shard_id):
+    if read.locality is Locality.NODE and local is not None and local.verify(shard_id):
         return Fetched(to, Locality.NODE, local.share(shard_id, to))
     until = time.monotonic() + patience_s
     pause_s = _FIRST_PAUSE_S

@@ -3,7 +3,9 @@
 Both directions may be cut at any time. A link keeps every launch, and every stop, until the run's
 end has been handled, sends all of them again to a master that was restarted, and acknowledges an
 outcome only after the engine has handled it, which is after it became durable. So nothing is lost,
-and since runs are known by their ids, nothing runs twice.
+and since runs are known by their ids, nothing runs twice. Whenever a link meets a master, it first
+has it end the runs that the engine does not know: their launches may have been lost from the end of
+the journal.
 """
 
 from __future__ import annotations
@@ -94,6 +96,7 @@ class JobLink:
         self._held: dict[RunId, _Held] = {}
         self._stops: set[RunId] = set()  # runs to be stopped
         self._incarnation = ""
+        self._asked = ""  # the incarnation that has answered which runs to keep
         self._acked = 0
         self._wake = asyncio.Event()
 
@@ -157,6 +160,11 @@ class JobLink:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            if not self._incarnation or self._asked != self._incarnation:
+                # Before anything else is sent: what the master launches later, it keeps anyway.
+                self._asked = await master.keep.remote(tuple(self._held))
+                if not self._same(self._asked):
+                    continue
             launches, stops, complete = self._unsent()
             if not complete:
                 asyncio.get_running_loop().call_later(_PAUSE_S, self._wake.set)

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -96,6 +96,52 @@ class JobMaster:
                 followed.stopping.set()
                 self._work(self._enforce_stop(followed))
         return self._incarnation
+
+    async def keep(self, runs: Collection[RunId]) -> str:
+        """End all runs of the job but these and those launched later; return the incarnation.
+
+        After a loss of events, the engine does not know of runs that it once launched. Runs that
+        only executors know, since an earlier incarnation launched them, are ended too. How each
+        ended is reported as always.
+        """
+        kept = frozenset(runs)
+        unknown = [
+            StopRecord(run=run, node=followed.node, ray_id=followed.ray_id)
+            for run, followed in self._runs.items()
+            if run not in kept and not followed.over.is_set()
+        ]
+        self._work(self._keep_on_executors(kept))
+        return await self._stop_unknown(unknown)
+
+    async def _stop_unknown(self, stops: Sequence[StopRecord]) -> str:
+        if stops:
+            log.warning(
+                "job %s: %d runs are stopped, as the engine does not know them: %s",
+                self._job,
+                len(stops),
+                ", ".join(str(stop.run) for stop in stops[:10]),
+            )
+        return await self.stop(stops)
+
+    async def _keep_on_executors(self, kept: Collection[RunId]) -> None:
+        """End what the job's executors run that neither `kept` nor this incarnation knows."""
+        for name, owner in await asyncio.to_thread(_actors):
+            if owner == self._job and name.startswith(_EXECUTOR):
+                self._work(self._keep_on(name, kept))
+
+    async def _keep_on(self, name: str, kept: Collection[RunId]) -> None:
+        import ray
+        from ray.exceptions import RayError
+
+        try:
+            executor = await asyncio.to_thread(partial(ray.get_actor, name, namespace=NAMESPACE))
+            node, known = await _insist(executor.known)
+        except (RayError, ValueError):  # it is dead, and its runs ended with it
+            return
+        ray_id = name.rpartition(":")[2]
+        unknown = [run for run in known if run not in kept and run not in self._runs]
+        stops = [StopRecord(run=run, node=node, ray_id=ray_id) for run in unknown]
+        await self._stop_unknown(stops)
 
     async def poll(self, incarnation: str, acked: int, wait_s: float) -> Batch:
         """Forget the outcomes up to number `acked` of this incarnation and return all later ones.

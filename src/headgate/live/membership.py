@@ -11,13 +11,14 @@ import asyncio
 import itertools
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from headgate.base.errors import WorldError
+from headgate.base.lists import FrozenLists
 from headgate.journal import Archive
 from headgate.live.agent import AgentReport, start_agent
 from headgate.live.config import PROBE_PERIOD_S
@@ -26,6 +27,7 @@ from headgate.live.prober import Prober
 from headgate.live.ray_nodes import Member, members
 from headgate.live.supervise import supervise
 from headgate.live.sweep import leftovers, unknown_jobs
+from headgate.live.usage import node_reported
 from headgate.model import Gpu, Node, Shard
 from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded, ReplicaLost
 from headgate.state import Snapshot, TaskState
@@ -166,7 +168,7 @@ class Membership:
     async def _take_in(self, member: Member) -> bool:
         """Start a node's agent and, once it answers, let the engine know; say whether it joined."""
         agent = await asyncio.to_thread(start_agent, member, self._root, token=self._token)
-        before = _kept(self._snapshot())
+        before = _counted(self._snapshot(), member.name)
         report = await self._report(member.name, agent)
         if report is None:
             return False  # met again at the next look
@@ -181,39 +183,41 @@ class Membership:
         self.reports[member.name] = _told(report)
         # what the engine believes may have changed while the agent was starting
         joins = self._believed().get(member.name) != member.ray_id
-        events: list[Event] = []
-        if joins:  # what it held before does not count any more
-            events.append(NodeJoined(at=self._now(), node=_node(member, report)))
-            events += self._found(report, {})
+        events: list[Event]
+        if joins:
+            events = [self._joined(member, report)]
         else:
-            events += self._found(report, _kept(self._snapshot())) + self._missed(report, before)
+            events = [*self._found(report), *self._missed(report, before)]
         if events:
             await asyncio.wrap_future(self._post(events))
         self._sweep(report)
         return joins
 
-    def _found(self, report: AgentReport, kept: dict[str, list[str]]) -> list[Event]:
-        """Return the shards of datasets, and the results, that were not known to lie on a node.
+    def _joined(self, member: Member, report: AgentReport) -> NodeJoined:
+        """Return the fact that a node is there, with how it differs from what it held before."""
+        view, sizes = self._snapshot(), {shard.id: shard.size_bytes for shard in report.shards}
+        held = {**_counted(view, member.name), **_away(view, member.name)}
+        return NodeJoined(
+            at=self._now(),
+            node=_node(member, report),
+            kept=True,
+            without=tuple(shard for shard, size in held.items() if sizes.get(shard) != size),
+            holds=tuple(_besides(view, report, held)),
+        )
 
-        `kept` is what every node is known to hold, as of now.
-        """
+    def _found(self, report: AgentReport) -> list[Event]:
+        """Return the shards that a node which is up was not known to hold."""
         view, at = self._snapshot(), self._now()
-        parts = {shard.id: shard for dataset in view.datasets.values() for shard in dataset.shards}
-        known = set(kept.get(report.node, ()))
-        found: list[Event] = []
-        for held in report.shards:
-            shard = parts.get(held.id) or _result(view, held.id, report.node)
-            if shard is not None and shard.size_bytes == held.size_bytes and held.id not in known:
-                found.append(ReplicaAdded(at=at, shard=shard, node=report.node))
-        return found
+        found = _besides(view, report, _counted(view, report.node))
+        return [ReplicaAdded(at=at, shard=shard, node=report.node) for shard in found]
 
-    def _missed(self, report: AgentReport, kept: dict[str, list[str]]) -> list[Event]:
-        """Return what a node had (`kept`, as of before it was asked) and has no more.
+    def _missed(self, report: AgentReport, before: Iterable[str]) -> list[Event]:
+        """Return what a node had before it was asked for the report, and has no more.
 
         A replica that came later than that may be missing from the report and is none of it.
         """
         held, at = {shard.id for shard in report.shards}, self._now()
-        missed = [shard for shard in kept.get(report.node, ()) if shard not in held]
+        missed = [shard for shard in before if shard not in held]
         return [ReplicaLost(at=at, shard=shard, node=report.node) for shard in missed]
 
     def _sweep(self, report: AgentReport) -> None:
@@ -253,9 +257,12 @@ class Membership:
             return  # the end of the node, if it is one, comes from Ray
         self.reports[name] = _told(report)
         self._places.addresses[name] = (report.host, report.port)
-        missed = self._missed(report, kept)
-        if missed:
-            await asyncio.wrap_future(self._post(missed))
+        events = self._missed(report, kept.get(name, ()))
+        used = node_reported(self._snapshot(), name, report.machine, self._now())
+        if used is not None:
+            events.append(used)
+        if events:
+            await asyncio.wrap_future(self._post(events))
         self._sweep(report)
 
     async def _report(self, name: str, agent: Any) -> AgentReport | None:
@@ -281,6 +288,38 @@ def _kept(view: Snapshot) -> dict[str, list[str]]:
         for row in rows:
             found[names[row]].append(shard)
     return found
+
+
+def _counted(view: Snapshot, node: str) -> dict[str, int]:
+    """Return the shards of which a node has a copy that counts, with their sizes; O(shards)."""
+    return _having(view, view.shards.replicas, node)
+
+
+def _away(view: Snapshot, node: str) -> dict[str, int]:
+    """Return the same of the copies that count again if a lost node returns with them."""
+    return _having(view, view.shards.away, node)
+
+
+def _having(view: Snapshot, lists: FrozenLists, node: str) -> dict[str, int]:
+    row = view.names.node_rows.get(node)
+    rows = () if row is None else lists.having(row).tolist()
+    return {view.names.shards[shard]: view.shards.size_bytes[shard] for shard in rows}
+
+
+def _besides(view: Snapshot, report: AgentReport, known: Collection[str]) -> Iterator[Shard]:
+    """Yield the valid shards that a node reports beside those that are known.
+
+    Shards of datasets count only on a node that the engine does not know yet: on any other, one
+    that is not known may be of an earlier dataset of the same name.
+    """
+    parts: dict[str, Shard] = {}
+    if report.node not in view.names.node_rows:
+        parts = {shard.id: shard for dataset in view.datasets.values() for shard in dataset.shards}
+    for held in report.shards:
+        if held.id not in known:
+            shard = parts.get(held.id) or _result(view, held.id, report.node)
+            if shard is not None and shard.size_bytes == held.size_bytes:
+                yield shard
 
 
 def _result(view: Snapshot, shard: str, node: str) -> Shard | None:

@@ -7,7 +7,6 @@ import logging
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from headgate.live.ray_nodes import LocalCluster, age_s, local_cluster, members, spawn_node
@@ -19,7 +18,14 @@ log = logging.getLogger(__name__)
 _LOOK_S = 2.0
 _START_S = 60.0  # so long a node may take to come up
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _STEADY_S = 5.0, 300.0, 900.0
-_STARTS = 8  # in a row, without a steady time between them
+
+STARTS = 8
+"""Most starts of a node in a row, without a steady time between them."""
+
+
+def node_backoff() -> Backoff:
+    """Return the pauses between the starts of one node."""
+    return Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S, steady_s=_STEADY_S)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,11 +34,7 @@ class _Watched:
 
     up_s: float
     start_s: float | None = None  # None while it is up
-    backoff: Backoff = field(
-        default_factory=partial(
-            Backoff, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S, steady_s=_STEADY_S
-        )
-    )
+    backoff: Backoff = field(default_factory=node_backoff)
 
 
 class NodeSupervisor:
@@ -40,7 +42,7 @@ class NodeSupervisor:
 
     A node that Ray has given up never returns by itself, even if its processes run on: Ray ends it
     as soon as they meet. Nodes that were ended on purpose, and clusters that we only joined, are
-    left alone. The head is not restarted: with it Ray loses its state, and the controller ends.
+    left alone, and so is the head: see `headgate.live.head`.
     """
 
     def __init__(
@@ -80,12 +82,12 @@ class NodeSupervisor:
                 await self._start(cluster.nodes[name], watched, now_s)
 
     async def _start(self, node: Node, watched: _Watched, now_s: float) -> None:
-        if watched.backoff.failures > _STARTS:
+        if watched.backoff.failures > STARTS:
             watched.start_s = math.inf
             log.error(
                 "node %s did not stay up in %d starts and is left down; its log is %s, and "
                 "headgate down, then headgate up, starts all nodes",
-                node.id, _STARTS, self._state / "logs" / f"{node.id}.log",
+                node.id, STARTS, self._state / "logs" / f"{node.id}.log",
             )  # fmt: skip
             return
         # should it not come up, or fail to start here, the next attempt is later

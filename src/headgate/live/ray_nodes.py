@@ -77,7 +77,8 @@ class LocalCluster:
     """What the state directory keeps of the virtual nodes that were started for it.
 
     `seats` has the head first; `nodes` are all others. `sessions` are those of the nodes that were
-    started and are to be up: a node that was ended on purpose has none.
+    started and are to be up: a node that was ended on purpose has none. `head_starts` are those of
+    the head again, in a row, the last at `head_started_at`, in seconds since the epoch.
     """
 
     address: str
@@ -88,6 +89,8 @@ class LocalCluster:
     seats: dict[str, Seat]
     sessions: dict[str, int]
     nodes: dict[str, Node] = field(default_factory=dict)
+    head_starts: int = 0
+    head_started_at: float = 0.0
 
 
 _RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")  # and such as node:10.0.0.1
@@ -135,7 +138,7 @@ def start_nodes(
     cluster = LocalCluster(
         address=f"{seats[0].address}:{_claim_port(port)}",
         mark=secrets.token_hex(8),
-        temp=tempfile.mkdtemp(prefix="hg-", dir="/tmp"),  # socket paths must stay below 108 bytes
+        temp=_make_temp(),
         logs=str(state / "logs"),
         token=str(_write_token(state)),
         seats=dict(zip(names, seats, strict=True)),
@@ -144,17 +147,55 @@ def start_nodes(
     )
     (state / "logs").mkdir(exist_ok=True)
     _write_record(state, cluster)
-    until = time.monotonic() + wait_s
     try:
-        _spawn(state, cluster, HEAD, _head_command(cluster.address, f"{cluster.temp}/0"))
-        _await_started(cluster, (HEAD,), until)
-        for node in nodes:
-            _spawn_node(state, cluster, node)
-        _await_started(cluster, [node.id for node in nodes], until)
+        _spawn_all(state, cluster, nodes, time.monotonic() + wait_s)
     except BaseException:
         stop_nodes(state)
         raise
     return cluster
+
+
+@private_files()
+def restart_nodes(state: Path, *, head_starts: int, wait_s: float = 120) -> None:
+    """Start a recorded cluster again whose head is gone, at a new address, and wait for its nodes.
+
+    What is left of it is ended first; nodes that were ended on purpose stay down. Raises WorldError
+    when a node does not come up in time (with the end of its log); nothing is left running then.
+    """
+    with _locked(state):
+        before = _recorded(state, HEAD)
+        _kill(before, tuple(before.seats))
+        for session in before.sessions.values():
+            with suppress(ChildProcessError):  # collect its exit status, if it was our child
+                os.waitpid(session, os.WNOHANG)
+        shutil.rmtree(before.temp, ignore_errors=True)
+        cluster = replace(
+            before,
+            address=f"{before.seats[HEAD].address}:{_claim_port(0)}",
+            temp=_make_temp(),
+            head_starts=head_starts,
+            head_started_at=time.time(),
+        )
+        _write_record(state, cluster)
+        wanted = [node for name, node in cluster.nodes.items() if name in cluster.sessions]
+        try:
+            _spawn_all(state, cluster, wanted, time.monotonic() + wait_s)
+        except BaseException:
+            _kill(cluster, tuple(cluster.seats))
+            raise
+
+
+def _spawn_all(state: Path, cluster: LocalCluster, nodes: Sequence[Node], until: float) -> None:
+    """Start the head, then these nodes, and wait for each."""
+    _spawn(state, cluster, HEAD, _head_command(cluster.address, f"{cluster.temp}/0"))
+    _await_started(cluster, (HEAD,), until)
+    for node in nodes:
+        _spawn_node(state, cluster, node)
+    _await_started(cluster, [node.id for node in nodes], until)
+
+
+def _make_temp() -> str:
+    return tempfile.mkdtemp(prefix="hg-", dir="/tmp")  # socket paths must stay below 108 bytes
 
 
 def start_node(state: Path, node: Node, *, wait_s: float = 60) -> None:

@@ -21,7 +21,7 @@ from headgate.model import Shard, task_of_result
 # they would be on this node alone.
 _KEEP = """
 set -e; umask 077
-cd -- "$1"; [ -d "$2" ] || mkdir -- "$2" || [ -d "$2" ]  # another result may just have made it
+cd -- "$1"; mkdir -p -- "$2"  # another result of the job may make it in this moment
 draft=$(mktemp -- "$2/.draft-XXXXXXXXXX"); trap 'rm -f -- "$draft"' EXIT
 cat > "$draft"; sync -- "$draft"; mv -fT -- "$draft" "$2/$3"
 """

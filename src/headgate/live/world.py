@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -117,11 +117,23 @@ class LiveWorld:
         """End the actors of a job; nothing of it runs any more."""
         self._call(self._end, job)
 
-    def end_others(self, keep: Callable[[str], bool]) -> None:
-        """End the actors of jobs that are over: those that `keep` does not want, at start-up."""
+    def end_others(self, keep: Callable[[str], bool]) -> list[str]:
+        """End the actors of jobs that are over, at start-up; return the jobs that `keep` wants."""
+        kept = []
         for job in jobs_with_actors():
-            if not keep(job):
+            if keep(job):
+                kept.append(job)
+            else:
                 end_job(job)
+        return kept
+
+    def meet(self, jobs: Iterable[str]) -> None:
+        """Have the masters of these jobs end the runs that were not launched here.
+
+        At start-up, after all outstanding launches were submitted.
+        """
+        for job in jobs:
+            self._call(self._link, job)
 
     def close(self) -> None:
         """Stop deciding and talking with Ray; all actors run on. The engine must have ended."""

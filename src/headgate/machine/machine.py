@@ -19,7 +19,7 @@ from typing import Any
 
 from headgate.machine import lineage
 from headgate.machine.outstanding import gang_launch, launch_of, stop_of
-from headgate.model import SHARED, RunId
+from headgate.model import SHARED, RunId, Shard, task_of_result
 from headgate.protocol import (
     Admitted,
     BandwidthMeasured,
@@ -34,6 +34,7 @@ from headgate.protocol import (
     JournalGap,
     NodeJoined,
     NodeLost,
+    NodeReported,
     PlanAdmitted,
     PlanFailed,
     PlanRejected,
@@ -179,13 +180,21 @@ class _Transition:
         row = self.state.names.node_rows.get(event.node.id)
         if row is not None and self.state.nodes.alive[row]:
             self._lose(row)  # it came back before anyone saw it go: what it ran is gone
-        self.state.add_node(event.node)
+        row = self.state.add_node(event.node, kept=event.kept, without=frozenset(event.without))
+        for shard in event.holds:
+            self._add_copy(shard, row)
         self.effects.decide = True
 
     def node_lost(self, event: NodeLost) -> None:
         row = self._live_node(event.node)
         if row is not None:
             self._lose(row)
+
+    def node_reported(self, event: NodeReported) -> None:
+        """Keep the actual book; no policy decides by it, so none is asked."""
+        row = self._live_node(event.node)
+        if row is not None:
+            self.state.note_report(row, event.cpus_milli, event.memory_bytes, event.gpus)
 
     def _live_node(self, name: str) -> int | None:
         """Return the row of a node that is up; count a fact about any other as stale."""
@@ -216,10 +225,18 @@ class _Transition:
         if event.node == SHARED:
             self.state.shards.shared[self.state.shard(event.shard)] = 1
             return
-        node = self._live_node(event.node)
-        if node is not None:
-            self.state.add_replica(self.state.shard(event.shard), node)
+        row = self.state.names.node_rows.get(event.node)
+        if row is not None:  # a copy on a node that has just gone counts when the node returns
+            self._add_copy(event.shard, row)
+        if self._live_node(event.node) is not None:
             self.effects.decide = True
+
+    def _add_copy(self, shard: Shard, node: int) -> None:
+        """Note a copy on a node, but none of a result that has expired."""
+        of = task_of_result(shard.id)
+        job = None if of is None else self.state.names.job_rows.get(of[0])
+        if job is None or math.isnan(self.state.jobs.expired_at[job]):
+            self.state.add_replica(self.state.shard(shard), node)
 
     def replica_lost(self, event: ReplicaLost) -> None:
         node = self.state.names.node_rows.get(event.node)
@@ -272,6 +289,8 @@ class _Transition:
         if event.name not in self.state.datasets:
             self._stale()
             return
+        for shard in self.state.datasets[event.name].shards:
+            self.state.forget_away(self.state.names.shard_rows[shard.id])
         kept = {n: d for n, d in self.state.datasets.items() if n != event.name}
         self.state.datasets = kept
 
@@ -469,6 +488,7 @@ _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     QueueChanged: _Transition.queue_changed,
     NodeJoined: _Transition.node_joined,
     NodeLost: _Transition.node_lost,
+    NodeReported: _Transition.node_reported,
     BandwidthMeasured: _Transition.bandwidth_measured,
     ReplicaAdded: _Transition.replica_added,
     ReplicaLost: _Transition.replica_lost,

@@ -42,16 +42,43 @@ class QueueChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined(Event):
-    """A node is there, all its GPUs free; one that was lost may come back, even with other GPUs."""
+    """A node is there, all its GPUs free; one that was lost may come back, even with other GPUs.
+
+    With `kept` it still holds what it held when it was lost, except the shards `without` (ids);
+    otherwise nothing of that. `holds` are shards that it has besides.
+    """
 
     node: Node
+    kept: bool = False
+    without: tuple[str, ...] = ()
+    holds: tuple[Shard, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLost(Event):
-    """A node is gone, with its runs and its replicas."""
+    """A node is gone, with its runs; its replicas do not count until it returns with them."""
 
     node: str
+
+
+class GpuUse(NamedTuple):
+    """What is really used of a GPU; None where its driver does not say, as of a virtual one."""
+
+    memory_bytes: int | None
+    utilisation_milli: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReported(Event):
+    """What is really used of a node that is up, by whatever processes; thresholded by its world.
+
+    `cpus_milli` are thousandths of processors; `gpus` are by index.
+    """
+
+    node: str
+    cpus_milli: int
+    memory_bytes: int
+    gpus: tuple[GpuUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ def check(state: State) -> None:
     _check_queues(state)
     _check_order(state)
     _check_data(state)
+    _check_reports(state)
 
 
 def _require(law: str, holds: Array | bool, **shown: Any) -> None:
@@ -188,7 +189,25 @@ def _check_order(state: State) -> None:
 
 
 def _check_data(state: State) -> None:
-    """Replicas lie on nodes that are up."""
-    alive = state.nodes.alive.array()
-    for shard, nodes in enumerate(state.shards.replicas.array().tolist()):
-        _require("replicas lie on nodes that are up", bool(np.all(alive[list(nodes)])), shard=shard)
+    """Copies that count lie on nodes that are up, those that may return on nodes that are down."""
+    shards, alive = state.shards, state.nodes.alive.array()
+    for law, lists, expected in (
+        ("replicas lie on nodes that are up", shards.replicas, 1),
+        ("copies that may return lie on nodes that are down", shards.away, 0),
+    ):
+        for shard, nodes in enumerate(lists.array().tolist()):
+            _require(law, bool(np.all(alive[list(nodes)] == expected)), shard=shard)
+
+
+def _check_reports(state: State) -> None:
+    """Only nodes that are up have a report, of amounts that are not negative."""
+    nodes, gpus, kinds = state.nodes, state.gpus, state.nodes.actual.array()
+    none = np.isnan(nodes.reported_at.array())
+    down = nodes.alive.array() == 0
+    _require("a node that is down has no report", none[down], nodes=np.flatnonzero(down & ~none))
+    _require("nothing is used of a node without a report", kinds[none] == 0, nodes=none)
+    _require("what is used is not negative", kinds >= 0, used=kinds)
+    silent = none[gpus.node.array()] | (gpus.task.array() == GPU_GONE)
+    for column in (gpus.actual_bytes.array(), gpus.utilisation_milli.array()):
+        _require("GPUs of nodes without a report have none", column[silent] == -1, used=column)
+        _require("what is used of a GPU is not negative", column >= -1, used=column)

@@ -100,8 +100,9 @@ class _Kept:
         """Return the shards that something keeps, reads or may make again."""
         view = self._view
         rows, shards = view.names.shard_rows, view.shards
-        held = np.diff(shards.replicas.flat(np.arange(len(shards.size_bytes)))[0]) > 0
-        keep: Array = held | (shards.shared.array() > 0)
+        keep: Array = shards.shared.array() > 0
+        for copies in (shards.replicas, shards.away):
+            keep = keep | (np.diff(copies.flat(np.arange(len(shards.size_bytes)))[0]) > 0)
         keep[view.inputs.shards.flat(self.inputs)[1]] = True
         for dataset in view.datasets.values():
             keep[[rows[shard.id] for shard in dataset.shards]] = True

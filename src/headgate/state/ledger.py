@@ -292,6 +292,7 @@ class Ledger:
         for gpu in range(first, first + count):
             self.gpus.task[gpu] = GPU_GONE
             self.gpus.free_milli[gpu] = self.gpus.free_bytes[gpu] = 0
+            self.gpus.actual_bytes[gpu] = self.gpus.utilisation_milli[gpu] = -1
         self.nodes.total[row] = self.nodes.free[row] = ()
         self.nodes.free_gpus[row] = 0
 

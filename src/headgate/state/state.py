@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from headgate.base.column import Column
 from headgate.base.errors import InvariantBroken
@@ -28,7 +28,7 @@ from headgate.model import (
     part_sizes,
     result_ids,
 )
-from headgate.protocol import Refusal, Timer, Usage
+from headgate.protocol import GpuUse, Refusal, Timer, Usage
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
 from headgate.state.line import Line
@@ -178,8 +178,12 @@ class State(View):
         grow(self.queues)
         self.queues.spec[row] = queue
 
-    def add_node(self, node: Node) -> int:
-        """Bring a node up, all its GPUs free, and return its row; it must not be up already."""
+    def add_node(self, node: Node, *, kept: bool = False, without: Collection[str] = ()) -> int:
+        """Bring a node up, all its GPUs free, and return its row; it must not be up already.
+
+        A node that returns holds nothing of what it held, or, with `kept`, all that is still valid
+        except the shards `without` (ids). O(shards) for one that returns.
+        """
         row = self.names.node_rows.get(node.id)
         if row is None:
             row = self.names.node_rows[node.id] = len(self.nodes.spec)
@@ -191,6 +195,10 @@ class State(View):
         self.nodes.rack[row] = self._rack(node.rack)
         self.ledger.open_node(row, node)
         self.log.append((self.now, "node", row, "down", "up"))
+        for shard in self.shards.away.having(row).tolist():
+            self.remove_replica(shard, row)
+            if kept and self.names.shards[shard] not in without:
+                self.add_replica(shard, row)
         return row
 
     def _rack(self, name: str) -> int:
@@ -201,18 +209,33 @@ class State(View):
     def remove_node(self, row: int) -> list[int]:
         """Take a node down with its replicas and return the shards that had one there.
 
-        No task may hold anything on it any more. O(shards).
+        They do not count while it is away; see `add_node`. No task may hold anything on it any
+        more. O(shards).
         """
         try:
             self.ledger.close_node(row)
         except InvariantBroken as error:
             raise self.broken(str(error), "node", row) from error
         self.nodes.alive[row] = 0
+        self.nodes.actual[row], self.nodes.reported_at[row] = (), math.nan
         self.log.append((self.now, "node", row, "up", "down"))
-        held = [s for s, at in enumerate(self.shards.replicas.array().tolist()) if row in at]
+        held: list[int] = self.shards.replicas.having(row).tolist()
         for shard in held:
             self.remove_replica(shard, row)
+            self.add_replica(shard, row)
         return held
+
+    def note_report(
+        self, row: int, cpus_milli: int, memory_bytes: int, gpus: Sequence[GpuUse]
+    ) -> None:
+        """Note what is really used of a node that is up: the actual book, beside the ledger."""
+        self.nodes.actual[row] = (cpus_milli, memory_bytes)  # in the order of BASE_KINDS
+        self.nodes.reported_at[row] = self.now
+        first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
+        for index in range(count):
+            used_bytes, milli = gpus[index] if index < len(gpus) else (None, None)
+            self.gpus.actual_bytes[first + index] = -1 if used_bytes is None else used_bytes
+            self.gpus.utilisation_milli[first + index] = -1 if milli is None else milli
 
     # --- data ----------------------------------------------------------------------------------
 
@@ -229,20 +252,26 @@ class State(View):
         return row
 
     def add_replica(self, shard: int, node: int) -> None:
-        """Note that a node holds a shard."""
-        held = self.shards.replicas[shard]
-        if node not in held:
-            self.shards.replicas[shard] = tuple(sorted((*held, node)))
+        """Note that a node holds a shard; the copy counts while the node is up."""
+        lists = self.shards.replicas if self.nodes.alive[node] else self.shards.away
+        if node not in lists[shard]:
+            lists[shard] = tuple(sorted((*lists[shard], node)))
 
     def set_replica(self, shard: int, node: int) -> None:
         """Note that a node, and nothing else, holds a shard; copies of earlier content are void."""
         self.shards.replicas[shard] = (node,)
         self.shards.shared[shard] = 0
+        self.forget_away(shard)
 
     def remove_replica(self, shard: int, node: int) -> None:
-        """Note that a node no longer holds a shard."""
-        held = self.shards.replicas[shard]
-        self.shards.replicas[shard] = tuple(n for n in held if n != node)
+        """Note that a node, up or down, no longer holds a shard."""
+        for lists in (self.shards.replicas, self.shards.away):
+            if node in lists[shard]:
+                lists[shard] = tuple(n for n in lists[shard] if n != node)
+
+    def forget_away(self, shard: int) -> None:
+        """Note that nodes which are down bring back nothing of use of a shard."""
+        self.shards.away[shard] = ()
 
     # --- jobs ----------------------------------------------------------------------------------
 
@@ -388,6 +417,7 @@ class State(View):
                 if name in known:
                     self.shards.replicas[known[name]] = ()
                     self.shards.shared[known[name]] = 0
+                    self.forget_away(known[name])
         self.jobs.expired_at[job] = self.now
 
     def archive(self, job: int) -> None:
@@ -530,6 +560,8 @@ class State(View):
             self.jobs.unfinished[job] += 1 if at is TaskState.FINISHED else -1
         if at is TaskState.FINISHED:
             self.tasks.progress_s[task] = 0.0  # its result is gone: it starts from nothing
+            for shard in self.results.get(task, ()):
+                self.forget_away(shard)
         elif to in (TaskState.FAILED, TaskState.CANCELLED):
             gpus = self.demand(task).gpus_milli / WHOLE
             self.jobs.lost_gpu_s[job] += self.tasks.progress_s[task] * gpus

@@ -100,6 +100,8 @@ class NodeTable(Generic[C, V]):
     total: V  # amounts by kind of resource; nothing while the node is down
     free: V
     free_gpus: C  # GPUs of which no run holds any part
+    actual: V  # really used, by kind, as last reported: CPUs and memory alone
+    reported_at: C  # when, NaN while nothing was reported since it joined
 
 
 @dataclass(slots=True)
@@ -113,6 +115,8 @@ class GpuTable(Generic[C]):
         C  # thousandths of it that no run holds in part; all of them where one holds it whole
     )
     free_bytes: C  # of its memory, the same
+    actual_bytes: C  # of its memory, really used as last reported; -1 where that is not known
+    utilisation_milli: C  # thousandths, as last reported; -1 where that is not known
 
 
 @dataclass(slots=True)
@@ -130,7 +134,8 @@ class ShardTable(Generic[C, L]):
     """Shards, results among them."""
 
     size_bytes: C
-    replicas: L  # rows of nodes, ascending
+    replicas: L  # rows of nodes that are up, ascending
+    away: L  # rows of nodes that are down and held a copy of this very content when they went
     shared: C  # u1: 1 where its job's shared path has a copy
 
 
@@ -154,11 +159,11 @@ GPU_FREE, GPU_GONE, GPU_IN_PART = -1, -2, -3
 
 _DTYPES: dict[str, str] = {
     "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1", "archived": "u1",
-    "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8",
+    "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8", "actual_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "lost_gpu_s": "f8", "compute_s": "f8", "held_s": "f8", "checkpoint_s": "f8", "progress_s": "f8",
-    "expired_at": "f8", "number": "i8",
+    "expired_at": "f8", "reported_at": "f8", "number": "i8",
     "message": "O", "spec": "O",
 }  # fmt: skip
 
@@ -183,12 +188,13 @@ _BLANKS: dict[str, Any] = {
     "launched_at": math.nan, "started_at": math.nan, "ended_at": math.nan, "expired_at": math.nan,
     "compute_s": math.nan, "held_s": math.nan,
     "node": -1, "grant": -1, "task": GPU_FREE, "next_attempt": 1,
+    "reported_at": math.nan, "actual_bytes": -1, "utilisation_milli": -1,
     "message": None, "spec": None,
 }  # fmt: skip
 """What new rows hold, where that is not 0."""
 
-_LISTS = ("replicas", "shards")
-_VECTORS = ("total", "free")
+_LISTS = ("replicas", "away", "shards")
+_VECTORS = ("total", "free", "actual")
 _OBJECTS = ((GrantTable, "gpus"),)
 
 

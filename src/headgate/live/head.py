@@ -1,0 +1,91 @@
+"""The head of a local cluster: its loss is noticed, and it is started again with all nodes.
+
+With its head a Ray cluster loses every actor, and Ray ends the head's drivers within a minute. The
+controller does not wait for that: it starts itself again in the same process (`restart_process`),
+which starts the cluster and goes on from the journal, as after any other end of the controller.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.base.errors import Problem, WorldError
+from headgate.live.node_supervisor import STARTS, node_backoff
+from headgate.live.ray_nodes import HEAD, local_cluster, restart_nodes
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 1.0
+_REFUSALS = 3  # in a row: by then it is no passing fault
+_ANSWER_S = 5.0
+
+
+def is_gone(address: str) -> bool:
+    """Return whether nothing listens at an address; one that is only slow to answer is there."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def watch_head(address: str, on_loss: Callable[[], None]) -> None:
+    """Wait until nothing listens at the head's address any more, then call `on_loss`."""
+    refusals = 0
+    while refusals < _REFUSALS:
+        time.sleep(_LOOK_S)
+        refusals = refusals + 1 if is_gone(address) else 0
+    on_loss()
+
+
+def restart_process() -> None:
+    """Start this process again with the arguments that it was started with; does not return.
+
+    Whatever it was doing ends there: it may be killed at any moment anyway. Its files are closed.
+    """
+    log.error("the head of the cluster is gone: the controller starts again, and starts all nodes")
+    logging.shutdown()
+    os.execv(sys.executable, sys.orig_argv)
+
+
+def ensure_head(state: Path) -> str | None:
+    """Start the recorded cluster again if its head is gone, and return the cluster's address.
+
+    None where no cluster of our own is recorded. A head that was ended on purpose stays down. Waits
+    before each attempt, as for a node; WorldError after too many in a row.
+    """
+    while True:
+        cluster = local_cluster(state)
+        if cluster is None:
+            return None
+        if HEAD not in cluster.sessions or not is_gone(cluster.address):
+            return cluster.address
+        backoff = node_backoff()
+        backoff.failures = cluster.head_starts
+        pause_s = backoff.failed(after_s=time.time() - cluster.head_started_at)
+        if backoff.failures > STARTS:
+            raise _left_down(state)
+        log.warning(
+            "the head of the cluster is down; it is started in %.0f s with all nodes, attempt %d",
+            pause_s, backoff.failures,
+        )  # fmt: skip
+        time.sleep(pause_s)
+        try:
+            restart_nodes(state, head_starts=backoff.failures)
+        except WorldError as error:
+            log.error("the cluster could not be started: %s", error)  # the message says it all
+
+
+def _left_down(state: Path) -> WorldError:
+    text = f"the head of the cluster did not stay up in {STARTS} starts"
+    hint = f"its log is {state / 'logs' / f'{HEAD}.log'}; headgate up starts all nodes again"
+    return WorldError([Problem(path=str(state), problem=text, hint=hint)])

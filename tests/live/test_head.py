@@ -1,0 +1,122 @@
+"""The head's loss is noticed; it is started again, with pauses and within bounds."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from headgate.base.errors import WorldError
+from headgate.live import head
+from headgate.live.node_supervisor import STARTS
+from headgate.live.ray_nodes import HEAD, LocalCluster, Seat
+
+NO_PROCESS = 2**22 + 1  # above the greatest process id
+HOST = "127.0.0.1"
+
+
+class _Bed:
+    """A recorded cluster, whose head starts as the test says; no time passes."""
+
+    def __init__(self, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.state = state
+        self.pauses: list[float] = []
+        self.now_s = 1e9
+        self.address = _closed_address()
+        self.comes_up = True
+        self.listening = socket.create_server((HOST, 0))
+        self.record({HEAD: NO_PROCESS})
+        monkeypatch.setattr(head, "restart_nodes", self._restart)
+        clock = SimpleNamespace(sleep=self.pauses.append, time=lambda: self.now_s)
+        monkeypatch.setattr(head, "time", clock)
+
+    def record(self, sessions: dict[str, int], starts: int = 0, at: float = 0.0) -> None:
+        cluster = LocalCluster(
+            address=self.address, mark="0123456789abcdef", temp="gone", logs="logs",
+            token="token", seats={HEAD: Seat(address=HOST)}, sessions=sessions,
+            head_starts=starts, head_started_at=at,
+        )  # fmt: skip
+        (self.state / "ray.json").write_text(json.dumps(asdict(cluster)))
+
+    def _restart(self, state: Path, *, head_starts: int) -> None:
+        assert state == self.state
+        if self.comes_up:
+            host, port = self.listening.getsockname()
+            self.address = f"{host}:{port}"
+        self.record({HEAD: NO_PROCESS}, head_starts, self.now_s)
+        if not self.comes_up:
+            raise WorldError("node 'head' ended while starting")
+
+    def dies(self) -> None:
+        self.address = _closed_address()
+        known = json.loads((self.state / "ray.json").read_text())
+        self.record({HEAD: NO_PROCESS}, known["head_starts"], known["head_started_at"])
+
+
+def _closed_address() -> str:
+    with socket.create_server((HOST, 0)) as free:
+        return f"{HOST}:{free.getsockname()[1]}"
+
+
+@pytest.fixture
+def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Bed]:
+    bed = _Bed(tmp_path, monkeypatch)
+    yield bed
+    bed.listening.close()
+
+
+def test_head_that_is_gone_is_started_after_a_pause(bed: _Bed) -> None:
+    assert head.ensure_head(bed.state) == bed.address
+    assert head.ensure_head(bed.state) == bed.address, "one that is up is left alone"
+    assert bed.pauses == [5.0]
+
+
+def test_pauses_grow_while_the_head_does_not_stay_up_and_then_it_is_left_down(bed: _Bed) -> None:
+    for _ in range(STARTS):
+        head.ensure_head(bed.state)
+        bed.dies()
+    with pytest.raises(WorldError, match="did not stay up in 8 starts"):
+        head.ensure_head(bed.state)
+    assert bed.pauses == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
+
+
+def test_head_that_stayed_up_for_long_is_started_without_a_long_pause(bed: _Bed) -> None:
+    for _ in range(STARTS):
+        head.ensure_head(bed.state)
+        bed.dies()
+        bed.now_s += 3600
+    assert bed.pauses == [5.0] * STARTS
+
+
+def test_head_that_cannot_be_started_is_tried_again_within_bounds(
+    bed: _Bed, caplog: pytest.LogCaptureFixture
+) -> None:
+    bed.comes_up = False
+    with pytest.raises(WorldError, match="headgate up"):
+        head.ensure_head(bed.state)
+    assert len(bed.pauses) == STARTS
+    assert "ended while starting" in caplog.text
+
+
+def test_head_that_was_ended_on_purpose_is_left_down(bed: _Bed) -> None:
+    bed.record({})
+    assert head.ensure_head(bed.state) == bed.address
+    assert bed.pauses == []
+
+
+def test_loss_of_the_head_is_reported_after_it_refused_several_times(bed: _Bed) -> None:
+    host, port = bed.listening.getsockname()
+    refused = [bed.address, f"{host}:{port}"]
+    losses: list[int] = []
+    head.watch_head(refused[0], lambda: losses.append(len(bed.pauses)))
+    assert losses == [3]
+    assert not head.is_gone(refused[1])
+
+
+def test_no_cluster_of_our_own_is_none(tmp_path: Path) -> None:
+    assert head.ensure_head(tmp_path) is None
