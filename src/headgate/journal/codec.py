@@ -30,8 +30,8 @@ def _adapter(kind: type[Event]) -> TypeAdapter[Any]:
     return TypeAdapter(tagged, config=ConfigDict(ser_json_inf_nan="constants"))
 
 
-_ADAPTERS = {kind.__name__: _adapter(kind) for kind in _kinds(Event)}
-del _ADAPTERS[PlanReady.__name__]  # a plan is never journaled, only what admission makes of it
+# A plan is never journaled, only what admission makes of it.
+_ADAPTERS = {kind.__name__: _adapter(kind) for kind in _kinds(Event) if kind is not PlanReady}
 
 
 def encode(event: Event) -> str:

@@ -14,6 +14,8 @@ from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.preemption import due, victims
 from headgate.policies.flow.rounds import Choice, FlowPolicy
 from headgate.policies.flow.scene import Demand, Scene
+from headgate.protocol import Group, Steps, Stop
+from headgate.protocol.reasons import PreemptedFor
 
 PARAMETERS = (
     *DISTANCE,
@@ -60,7 +62,7 @@ class PreemptiveFlowSharing(FlowPolicy):
 
     def choose(self, scene: Scene, round_: Round, routed: Placed) -> Choice:
         """Cut runs of jobs far above their share short that jobs below theirs have use for."""
-        cut = victims(
+        runs = victims(
             scene.snapshot,
             scene.now,
             target=scene.demand.target,
@@ -68,7 +70,9 @@ class PreemptiveFlowSharing(FlowPolicy):
             task=routed.task,
             kind=routed.kind,
         )
-        return replace(super().choose(scene, round_, routed), preemptions=cut)
+        reason = PreemptedFor(job="")
+        stops = Steps.of(Group((Stop(task),), reason) for task in runs)
+        return replace(super().choose(scene, round_, routed), stops=stops)
 
 
 def _make(**parameters: float) -> Policy:

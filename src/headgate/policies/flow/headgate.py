@@ -123,7 +123,7 @@ class TimelyFlow(FlowPolicy):
         return Choice(
             placed=placed,
             wait_price=waiting.price_by_job(len(now.jobs)),
-            preemptions=cuts.task,
+            stops=cuts.stops,
             memo=changed_debts(snapshot, now, owed, cuts.paid, useful - held),
             again_at=ask_again_at(snapshot, now, later, waiting, free, short, cuts.next_s),
         )

@@ -18,6 +18,8 @@ from headgate.decision.work import Backlog, Holders
 from headgate.flow import Ints
 from headgate.policies.flow.aggregated import Placed
 from headgate.policies.flow.preemption import Runs
+from headgate.protocol import NO_STEPS, Group, Steps, Stop
+from headgate.protocol.reasons import PreemptedFor
 from headgate.state import Snapshot, saved_s
 
 RESTART_S = 1.0
@@ -146,7 +148,7 @@ class Claims:
 class Cuts:
     """Runs that are cut short, and who pays for it."""
 
-    task: tuple[int, ...]  # rows
+    stops: Steps  # each for the job that is to have its GPU
     paid: Floats  # by each job, GPU seconds
     next_s: float  # until more may be worth their price, debts growing as they do now
 
@@ -174,7 +176,7 @@ def worth_cutting(
     stops = np.bincount(runs.job[runs.stopping & (runs.job >= 0)], minlength=len(target))
     keeps = now.held - stops
     spare = np.where(keeps > (1 + slack) * target, np.minimum(keeps - target, keeps - 1), 0)
-    nobody = Cuts(task=(), paid=np.zeros(len(owed)), next_s=math.inf)
+    nobody = Cuts(stops=NO_STEPS, paid=np.zeros(len(owed)), next_s=math.inf)
     if not (spare > 0).any():
         return nobody
     # Nothing gets easier as runs are cut: who could have none cut now, first of all, has none.
@@ -198,14 +200,15 @@ def worth_cutting(
         if price < min(soonest, owed[winner]):
             spare[from_job] -= 1
             owed[winner] -= price
-            cut.append(int(runs.task[run[i]]))
+            reason = PreemptedFor(job=now.snapshot.job(int(now.jobs[winner])).id)
+            cut.append(Group((Stop(int(runs.task[run[i]])),), reason))
             continue
         # From now on the price grows by a second each second, and what is gained shrinks.
         grows = short[winner] - owed[winner] / memory_s - 1
         soon_s = max(0.0, price - owed[winner]) / grows if grows > 0 else math.inf
         if price + soon_s < soonest - soon_s:
             next_s = min(next_s, soon_s)
-    return Cuts(task=tuple(cut), paid=claims.owed - owed, next_s=next_s)
+    return Cuts(stops=Steps.of(cut), paid=claims.owed - owed, next_s=next_s)
 
 
 def _gained_s(now: Standing, later: Later, waiting: Waiting, sought: Ints) -> Floats:

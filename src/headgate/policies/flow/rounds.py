@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import repeat
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from headgate.policies.flow.line import Line, first_round
 from headgate.policies.flow.offers import Offers, candidates
 from headgate.policies.flow.refusals import refusals, strangers
 from headgate.policies.flow.scene import Demand, Prices, Scene
-from headgate.protocol import Memo, OnDemand, Placement, Plan, Reason, Refusal
+from headgate.protocol import NO_STEPS, Memo, OnDemand, Plan, Reason, Refusal, Steps
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
 
@@ -45,7 +44,7 @@ class Choice:
 
     placed: Placed
     wait_price: Ints
-    preemptions: tuple[int, ...] = ()
+    stops: Steps = NO_STEPS
     memo: Memo = field(default_factory=dict)
     again_at: float | None = None
 
@@ -106,7 +105,7 @@ class FlowPolicy(ABC):
         now, demand = scene.now, scene.demand
         choice = self.choose(scene, line.solved.round, line.placed())
 
-        placed, short = with_room(scratch, _placements(snapshot, now, choice.placed))
+        placed, short = with_room(scratch, _starts(snapshot, now, choice.placed))
 
         def told() -> Iterator[Refusal]:
             yield from waiting_for_cpus
@@ -124,8 +123,7 @@ class FlowPolicy(ABC):
             )
 
         return Plan(
-            placements=(*scratch.placements, *placed),
-            preemptions=choice.preemptions,
+            steps=scratch.steps() + placed + choice.stops,
             memo=choice.memo,
             again_at=choice.again_at,
             refusals=OnDemand(told),
@@ -190,7 +188,7 @@ class FlowPolicy(ABC):
         return free_gpu_price_s(scene.now, Line(scene).solved, node, memory_bytes)
 
 
-def _placements(snapshot: Snapshot, now: Standing, placed: Placed) -> list[Placement]:
+def _starts(snapshot: Snapshot, now: Standing, placed: Placed) -> Steps:
     """Give each placed task a GPU of its node and class, lower indices to earlier tasks."""
     kinds = now.free.shape[1]
     cell = placed.node * kinds + placed.kind
@@ -199,8 +197,4 @@ def _placements(snapshot: Snapshot, now: Standing, placed: Placed) -> list[Place
         now.free_gpu[first[cell] + nth_of_equals(cell)]
         - snapshot.nodes.first_gpu.array()[placed.node]
     )
-    one = [(index,) for index in range(int(gpu.max(initial=-1)) + 1)]
-    gpus = map(one.__getitem__, gpu.tolist())
-    rows = zip(now.task[placed.task].tolist(), placed.node.tolist(), gpus, strict=True)
-    # What `Placement._make` does, without a call of a Python function for each one.
-    return list(map(tuple.__new__, repeat(Placement), rows))
+    return Steps.one_gpu_each(now.task[placed.task], placed.node, gpu)
