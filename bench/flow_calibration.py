@@ -2,7 +2,7 @@
 
     python bench/flow_calibration.py
 
-The simulator's one fitted constant; `headgate.experiments.flow_jobs` tells what it stands for.
+The simulator's one fitted constant; `headgate.experiments.flow.jobs` tells what it stands for.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from math import sqrt
 
 from headgate.app import POLICIES
-from headgate.decision import make_policy
-from headgate.experiments.flow_jobs import MB, Speeds, in_parallel
+from headgate.experiments.flow.jobs import MB, Speeds, in_parallel
+from headgate.ports import make_policy
 from headgate.sim.run import run
 
 PUBLISHED_S = 825.6

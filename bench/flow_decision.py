@@ -30,10 +30,10 @@ import numpy as np
 
 from headgate.app import POLICIES
 from headgate.base.rng import stream
-from headgate.decision import Policy, make_policy
 from headgate.flow import LaminarSolver
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.flow import laminar, line
+from headgate.ports import Policy, make_policy
 from headgate.protocol import Plan
 from headgate.state import JobState, Snapshot, State, TaskState
 

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from headgate.decision.costs import prices_per_byte, shard_prices
 from headgate.flow import Ints, NativeSolver, Network
 from headgate.model import Bandwidth
+from headgate.planning.costs import prices_per_byte, shard_prices
 from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.laminar import LaminarRound
 from headgate.policies.flow.prices import wait_prices

@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from headgate.base.errors import HeadgateError, WorldError
-from headgate.decision import PolicyInfo
-from headgate.decision.installed import installed_policies
-from headgate.decision.outlook import choose
+from headgate.foresight.outlook import choose
 from headgate.policies import fifo, flow, greedy, yarn
+from headgate.ports import PolicyInfo
+from headgate.ports.installed import installed_policies
 
 _OWN = (
     flow.HEADGATE,

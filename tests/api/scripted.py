@@ -10,14 +10,14 @@ from typing import Any
 
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
-from headgate.decision import Policy
-from headgate.decision.certified import Certified
-from headgate.decision.door import refuse
-from headgate.decision.outlook import choose
-from headgate.decision.world import decide
 from headgate.engine import Engine
+from headgate.foresight.outlook import choose
 from headgate.live.probe import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
+from headgate.planning.certified import Certified
+from headgate.planning.door import refuse
+from headgate.ports import Policy
+from headgate.ports.world import decide
 from headgate.protocol import (
     Command,
     DatasetAdded,

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.decision.certified import Certified
+from headgate.planning.certified import Certified
 
 
 def told(socket: Path) -> dict[str, float]:

@@ -15,7 +15,7 @@ import {package}
 """
 
 
-@pytest.mark.parametrize("package", ["headgate.base", "headgate.decision", "headgate.flow"])
+@pytest.mark.parametrize("package", ["headgate.base", "headgate.planning", "headgate.flow"])
 def test_the_import_says_how_to_build(package: str) -> None:
     code = WITHOUT_NATIVE.format(package=package)
     process = subprocess.run(

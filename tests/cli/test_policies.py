@@ -8,7 +8,7 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
-from headgate.decision import make_policy
+from headgate.ports import make_policy
 
 
 @pytest.fixture

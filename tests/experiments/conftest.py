@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.experiments import flow_jobs, flow_overhead, flow_runs
+from headgate.experiments.flow import jobs as flow_jobs
+from headgate.experiments.flow import overhead as flow_overhead
+from headgate.experiments.flow import runs as flow_runs
 
 
 @pytest.fixture

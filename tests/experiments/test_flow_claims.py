@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headgate.experiments import flow_claims
-from headgate.experiments.flow_claims import CLAIMS, judge, told
-from headgate.experiments.flow_tables import Figures, Results, Rounds, Times, jobs_of_kinds
+from headgate.experiments.flow import claims as flow_claims
+from headgate.experiments.flow.claims import CLAIMS, judge, told
+from headgate.experiments.flow.tables import Figures, Results, Rounds, Times, jobs_of_kinds
 
 World = dict[tuple[str, str], dict[str, Any]]  # table, policy -> figures
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.experiments.flow_jobs import Speeds, by_users, in_parallel
+from headgate.experiments.flow.jobs import Speeds, by_users, in_parallel
 from headgate.model import Job
 from headgate.sim.run import Simulation
 from headgate.spec import Scenario, load_scenario

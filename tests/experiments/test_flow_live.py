@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from headgate.cli import main
-from headgate.experiments import flow_bed, flow_live_page
-from headgate.experiments.flow_live import (
+from headgate.experiments.flow import bed as flow_bed
+from headgate.experiments.flow import live_page as flow_live_page
+from headgate.experiments.flow.live import (
     Comparison,
     Overhead,
     Pair,
@@ -22,8 +23,8 @@ from headgate.experiments.flow_live import (
     places,
     stated_times_s,
 )
-from headgate.experiments.flow_live_checks import as_json, bytes_errors, judge, makespan_error
-from headgate.experiments.flow_page import GENERATOR
+from headgate.experiments.flow.live_checks import as_json, bytes_errors, judge, makespan_error
+from headgate.experiments.flow.page import GENERATOR
 from headgate.model import Job, Shard
 from headgate.spec import expand, load_job
 from headgate.workloads.padded import STATED, count, duration_s

@@ -9,9 +9,8 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.errors import InvariantBroken, SpecError
-from headgate.decision import make_policy
-from headgate.experiments.flow_jobs import GB, MB, Speeds
-from headgate.experiments.flow_runs import (
+from headgate.experiments.flow.jobs import GB, MB, Speeds
+from headgate.experiments.flow.runs import (
     Held,
     Run,
     Setup,
@@ -24,6 +23,7 @@ from headgate.experiments.flow_runs import (
     simulation_of,
 )
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.ports import make_policy
 from headgate.sim.run import Simulation
 from headgate.spec import Links
 

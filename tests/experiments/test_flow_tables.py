@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from headgate.experiments.flow_runs import Measured, Run, Setup, Span
-from headgate.experiments.flow_tables import as_json, gather, job_rows, run_rows
+from headgate.experiments.flow.runs import Measured, Run, Setup, Span
+from headgate.experiments.flow.tables import as_json, gather, job_rows, run_rows
 
 
 def run_of(setup: Setup, seed: int, policy: str = "fs") -> Run:

@@ -22,8 +22,8 @@ import pyarrow.parquet
 import pytest
 
 from headgate.cli import main
-from headgate.experiments.flow_charts import ticks
-from headgate.experiments.flow_claims import CLAIMS
+from headgate.experiments.flow.charts import ticks
+from headgate.experiments.flow.claims import CLAIMS
 
 SMALL = ("reproduce", "flow", "--workers", "1", "--seeds", "1")
 HEADGATE = Path(sys.executable).with_name("headgate")

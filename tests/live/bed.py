@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.experiments import flow_bed
-from headgate.experiments.flow_bed import HAS_NETWORK, remove_leftovers
+from headgate.experiments.flow import bed as flow_bed
+from headgate.experiments.flow.bed import HAS_NETWORK, remove_leftovers
 from headgate.live.ray_nodes import kill_node, start_node
 
 __all__ = ["HAS_NETWORK", "Bed", "remove_leftovers"]

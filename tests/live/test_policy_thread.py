@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from headgate.decision import Policy
 from headgate.engine import Engine
 from headgate.live.policy_thread import PolicyThread
+from headgate.ports import Policy
 from headgate.protocol import Decide, Event, Plan, PlanFailed, PlanReady
 
 WAIT_S = 30.0

@@ -8,8 +8,8 @@ import pytest
 from tests.live.bed import HAS_NETWORK
 
 from headgate.cli.reproduce_live import compare, show
-from headgate.experiments.flow_live import make_jobs
-from headgate.experiments.flow_live_checks import judge
+from headgate.experiments.flow.live import make_jobs
+from headgate.experiments.flow.live_checks import judge
 from headgate.workloads.occurrence import count
 from headgate.workloads.task import TaskContext
 

@@ -27,7 +27,7 @@ from headgate.api.app import make_app
 from headgate.api.server import Server, listen
 from headgate.app import POLICIES
 from headgate.base.errors import HeadgateError, SpecError
-from headgate.decision.outlook import choose
+from headgate.foresight.outlook import choose
 from headgate.live.claims import Claims
 from headgate.live.controller import Controller
 from headgate.live.reader import JobReader

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.decision import Policy, make_policy
-from headgate.decision.installed import GROUP, installed_policies
+from headgate.ports import Policy, make_policy
+from headgate.ports.installed import GROUP, installed_policies
 from headgate.testing.policy_laws import PolicyLaws
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

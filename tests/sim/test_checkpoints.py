@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from headgate.decision import Policy
 from headgate.engine import Engine, drive
 from headgate.model import RunId, Task
 from headgate.policies.flow import PreemptiveFlowSharing, TimelyFlow
+from headgate.ports import Policy
 from headgate.protocol import (
     Command,
     Event,

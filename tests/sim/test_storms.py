@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.decision import Policy
-from headgate.decision.door import unfit
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
 from headgate.model import Job, RunId
+from headgate.planning.door import unfit
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.policies.flow import FlowSharing
+from headgate.ports import Policy
 from headgate.protocol import (
     Command,
     Event,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from headgate.app import POLICIES
-from headgate.decision.policy import make_policy
 from headgate.engine import Engine, drive
+from headgate.ports.policy import make_policy
 from headgate.protocol import Command, Event
 from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld

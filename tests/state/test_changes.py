@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.decision.whatif import thaw
+from headgate.foresight.whatif import thaw
 from headgate.state import Snapshot
 from headgate.testing.random_worlds import random_state, random_walk
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from headgate.decision import Policy
-from headgate.decision.certified import Certified
 from headgate.model import Dataset, Job, LogPiece
+from headgate.planning.certified import Certified
+from headgate.ports import Policy
 from headgate.state import Snapshot
 
 

@@ -10,7 +10,7 @@ from headgate.api import views
 from headgate.api.answers import ShownJSON
 from headgate.api.bodies import pieces_of
 from headgate.api.deps import Held, User, Waits, in_lane
-from headgate.decision.lookup import dataset_of
+from headgate.state.lookup import dataset_of
 
 router = APIRouter()
 

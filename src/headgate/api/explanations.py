@@ -11,10 +11,10 @@ from headgate.api.answers import ShownJSON
 from headgate.api.deps import Held, Ordinal, User, Waits, in_lane
 from headgate.api.views import explanation_view, reason_view, without_message
 from headgate.base.errors import Problem, SpecError
-from headgate.decision.lookup import job_row, task_row
-from headgate.decision.outlook import JobOutlook, Outlook, Start, more_nodes, outlook
-from headgate.decision.why import Place, Run, Why, why
+from headgate.foresight.outlook import JobOutlook, Outlook, Start, more_nodes, outlook
+from headgate.foresight.why import Place, Run, Why, why
 from headgate.model import Locality
+from headgate.state.lookup import job_row, task_row
 
 router = APIRouter()
 Body = dict[str, Any]

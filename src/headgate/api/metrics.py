@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from headgate.api.deps import Held
-from headgate.decision.certified import Certified
+from headgate.planning.certified import Certified
 
 router = APIRouter()
 

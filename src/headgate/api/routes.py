@@ -13,8 +13,8 @@ from headgate.api.answers import ShownJSON
 from headgate.api.bodies import text_of
 from headgate.api.deps import VERSION, Held, Ordinal, User, Waits, in_lane, need_readable
 from headgate.base.errors import Problem, SpecError, nearest
-from headgate.decision.lookup import job_row, task_row
 from headgate.state import JobState, Snapshot
+from headgate.state.lookup import job_row, task_row
 
 router = APIRouter()
 

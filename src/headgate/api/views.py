@@ -14,12 +14,12 @@ import numpy as np
 
 from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_seconds, format_time
-from headgate.decision.explain import Explanation, Grounds, explain
-from headgate.decision.lookup import task_row
+from headgate.foresight.explain import Explanation, Grounds, explain
 from headgate.model import CPUS, UNLIMITED, WHOLE, Dataset, amount_of, result_ids
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
+from headgate.state.lookup import task_row
 from headgate.state.tables import GPU_IN_PART
 
 View = dict[str, Any]

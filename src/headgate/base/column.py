@@ -100,6 +100,12 @@ class FrozenColumn:
             return rows
         return np.concatenate([rows, new])
 
+    def select(self, rows: Array) -> Column:
+        """Return a column of its own with the values of some rows, in their order; O(column)."""
+        column = Column(self._dtype)
+        column.extend(self.take(rows), len(rows))
+        return column
+
     def thaw(self) -> Column:
         """Return a column of its own that says the same, in O(pages); writing copies pages."""
         return Column(self._dtype, self._pages, self._length)
@@ -160,6 +166,15 @@ class Column:
             self._page(self._length >> _SHIFT)[offset : offset + part] = piece
             self._length += part
             done += part
+
+    def renumber(self, new: Array) -> None:
+        """Replace every row number `n` in this column by `new[n]`; negative ones stay."""
+        values = self.array()
+        known = values >= 0
+        values = values.copy()
+        values[known] = new[values[known]]
+        length, self._length = self._length, 0
+        self.extend(values, length)
 
     def span(self, start: int, stop: int) -> Array:
         """Return rows `[start, stop)` as an array not to be written to, nor kept past a write."""

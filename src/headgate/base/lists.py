@@ -53,6 +53,13 @@ class FrozenLists:
         rows: Array = np.union1d(*parts)  # an empty list, set anew, may stay where it is
         return rows
 
+    def select(self, rows: Ints) -> Lists:
+        """Return a column of its own with the lists of some rows, in their order; O(column)."""
+        lists = Lists()
+        for numbers in self._tuples.take(rows).tolist():
+            lists.append(numbers)
+        return lists
+
     def thaw(self) -> Lists:
         """Return a column of its own that says the same, in O(pages); writing copies pages."""
         columns = (self._tuples, self._first, self._count, self._numbers)
@@ -93,6 +100,12 @@ class Lists:
         self._first.append(len(self._numbers))
         self._count.append(len(numbers))
         self._write(numbers)
+
+    def renumber(self, new: Ints) -> None:
+        """Replace every number `n` of every list by `new[n]`; O(numbers)."""
+        for row, numbers in enumerate(self._tuples.array().tolist()):
+            self._tuples[row] = tuple(new[list(numbers)].tolist())
+        self._numbers.renumber(new)
 
     def _write(self, numbers: tuple[int, ...]) -> None:
         for number in numbers:

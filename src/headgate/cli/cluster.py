@@ -58,8 +58,8 @@ def bring_up(
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
-    from headgate.decision import read_policy
     from headgate.live.private import private_files
+    from headgate.ports import read_policy
 
     socket_path(state)
     chosen, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)

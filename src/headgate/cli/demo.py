@@ -20,7 +20,7 @@ from headgate.base.units import format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.cluster import DEFAULT_POLICY
 from headgate.cli.settings import POLICY_FORM, FormatOption, settle
-from headgate.decision import make_policy, read_policy
+from headgate.ports import make_policy, read_policy
 from headgate.state import State
 
 _NODES, _GPUS, _RACKS = 8, 2, 2

@@ -8,7 +8,7 @@ from typing import Any
 from headgate.app import POLICIES
 from headgate.cli import output
 from headgate.cli.settings import FormatOption, settle
-from headgate.decision import Parameter, PolicyInfo
+from headgate.ports import Parameter, PolicyInfo
 
 
 def policies(fmt: FormatOption = None) -> None:

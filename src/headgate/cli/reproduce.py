@@ -17,8 +17,8 @@ from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
 
 if TYPE_CHECKING:
-    from headgate.experiments.flow_claims import Verdict
-    from headgate.experiments.flow_tables import Figures, Results
+    from headgate.experiments.flow.claims import Verdict
+    from headgate.experiments.flow.tables import Figures, Results
 
 _MOST_SEEDS = 20
 
@@ -50,7 +50,7 @@ def flow(
     With --live, run a smaller comparison on real nodes between shaped links, and say how near the
     simulator comes to it.
     """
-    from headgate.experiments import flow_claims, flow_report, flow_runs, flow_tables
+    from headgate.experiments.flow import claims, report, runs, tables
 
     as_json = settle(None, fmt).as_json
     if live:
@@ -59,22 +59,22 @@ def flow(
         return
     _check(seeds, parallel, workers, out)
     names = None if policies is None else [name.strip() for name in policies.split(",")]
-    chosen = flow_runs.choose(POLICIES, names)
+    chosen = runs.choose(POLICIES, names)
     _make(out)
     results = _run(chosen, range(1, seeds + 1), parallel, workers or _cpus(), as_json=as_json)
-    verdicts = flow_claims.judge(results)
+    verdicts = claims.judge(results)
     try:
-        flow_report.write(out, results, verdicts)
+        report.write(out, results, verdicts)
     except OSError as error:
         raise WorldError(f"cannot write into {out}: {error}", code="cannot_write") from error
-    page = out / flow_report.PAGE
+    page = out / report.PAGE
     if as_json:
         output.print_json(
             {
                 "seeds": list(results.seeds),
                 "parallel": parallel,
-                "tables": flow_tables.as_json(results),
-                "shapes": flow_claims.as_json(verdicts),
+                "tables": tables.as_json(results),
+                "shapes": claims.as_json(verdicts),
                 "report": str(page),
             }
         )
@@ -86,9 +86,12 @@ def flow(
 
 
 def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> None:
-    """Compare live; see `headgate.experiments.flow_live`."""
+    """Compare live; see `headgate.experiments.flow.live`."""
     from headgate.cli.reproduce_live import compare, need_network, show
-    from headgate.experiments import flow_live, flow_live_checks, flow_live_page, flow_runs
+    from headgate.experiments.flow import live as flow_live
+    from headgate.experiments.flow import live_checks as flow_live_checks
+    from headgate.experiments.flow import live_page as flow_live_page
+    from headgate.experiments.flow import runs as flow_runs
 
     names = flow_live.POLICIES if policies is None else [p.strip() for p in policies.split(",")]
     chosen = flow_runs.choose(POLICIES, names)
@@ -116,7 +119,9 @@ def _cpus() -> int:
 
 def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
     """Raise SpecError for what cannot be run, or written without harm."""
-    from headgate.experiments import flow_jobs, flow_live_page, flow_report
+    from headgate.experiments.flow import jobs as flow_jobs
+    from headgate.experiments.flow import live_page as flow_live_page
+    from headgate.experiments.flow import report as flow_report
 
     jobs = sum(len(kind.counts) for kind in flow_jobs.KINDS) - 1
     wrong = []
@@ -159,9 +164,9 @@ def _run(
 ) -> Results:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-    from headgate.experiments.flow_overhead import overhead
-    from headgate.experiments.flow_runs import Run, carry_out, plan
-    from headgate.experiments.flow_tables import gather
+    from headgate.experiments.flow.overhead import overhead
+    from headgate.experiments.flow.runs import Run, carry_out, plan
+    from headgate.experiments.flow.tables import gather
 
     runs = plan(chosen, seeds, at_once)
     columns = (
@@ -186,9 +191,9 @@ def _run(
 
 
 def _show(results: Results, verdicts: Sequence[Verdict]) -> None:
-    from headgate.experiments.flow_claims import told
-    from headgate.experiments.flow_report import summary
-    from headgate.experiments.flow_tables import TABLES
+    from headgate.experiments.flow.claims import told
+    from headgate.experiments.flow.report import summary
+    from headgate.experiments.flow.tables import TABLES
 
     head = (
         "policy", "makespan", "published", "fairness", "alone", "local", "rack", "cross", "lost",
@@ -224,7 +229,7 @@ def _show(results: Results, verdicts: Sequence[Verdict]) -> None:
 
 
 def _row(table: str, policy: str, own: Figures) -> list[object]:
-    from headgate.experiments.flow_tables import IDEALS, PUBLISHED
+    from headgate.experiments.flow.tables import IDEALS, PUBLISHED
 
     published = PUBLISHED.get((table, policy))
     published_s = published.makespan_s if published else None

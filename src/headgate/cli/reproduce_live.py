@@ -19,12 +19,12 @@ from headgate.api.client import Client
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, WorldError
 from headgate.cli import output, process
-from headgate.decision import make_policy
+from headgate.ports import make_policy
 from headgate.state import State
 
 if TYPE_CHECKING:
-    from headgate.experiments.flow_bed import Bed
-    from headgate.experiments.flow_live import Comparison, LiveJob, Overhead, Pair
+    from headgate.experiments.flow.bed import Bed
+    from headgate.experiments.flow.live import Comparison, LiveJob, Overhead, Pair
 
 _UNSHAPED_MBIT_PER_S = 10_000
 _PATIENCE_S = 120.0
@@ -47,8 +47,8 @@ def compare(
 
     WorldError when the bed or a run does not work; see `need_network` for what must be there.
     """
-    from headgate.experiments import flow_live
-    from headgate.experiments.flow_bed import Bed
+    from headgate.experiments.flow import live as flow_live
+    from headgate.experiments.flow.bed import Bed
 
     need_network()
     base = Path(tempfile.mkdtemp(prefix="headgate-live-"))
@@ -74,7 +74,7 @@ def compare(
 
 def need_network() -> None:
     """Raise WorldError without root or iproute2."""
-    from headgate.experiments.flow_bed import HAS_NETWORK
+    from headgate.experiments.flow.bed import HAS_NETWORK
 
     if not HAS_NETWORK:
         text = "--live shapes the links between network namespaces"
@@ -113,7 +113,7 @@ class _Live:
 
     def _move(self, held: Mapping[str, Sequence[str]]) -> None:
         """Move shards between the stores of nodes, while no controller looks."""
-        from headgate.experiments.flow_live import places
+        from headgate.experiments.flow.live import places
         from headgate.live.executor import shards_directory
         from headgate.live.membership import dataset_shard
         from headgate.live.store import ShardStore
@@ -159,7 +159,7 @@ class _Live:
 
     def calibrate(self, say: Say) -> Overhead:
         """Run jobs without data and return their launch overhead."""
-        from headgate.experiments.flow_live import calibration_jobs, measured_overhead
+        from headgate.experiments.flow.live import calibration_jobs, measured_overhead
 
         say("measuring the launch overhead")
         self._fresh_journal()
@@ -170,7 +170,7 @@ class _Live:
 
     def run(self, policy: str, uplink: float, overhead: Overhead, say: Say) -> Pair:
         """Run the jobs under a policy, check their results, and simulate them."""
-        from headgate.experiments import flow_live
+        from headgate.experiments.flow import live as flow_live
 
         self._fresh_journal()
         wrong: dict[str, str] = {}
@@ -333,7 +333,7 @@ class _Live:
 
 
 def _parameters(policy: str) -> dict[str, float]:
-    from headgate.experiments.flow_runs import PAPERS_OWN
+    from headgate.experiments.flow.runs import PAPERS_OWN
 
     return dict(PAPERS_OWN.get(policy, {}))
 
@@ -367,7 +367,7 @@ def _until(truth: Callable[[], bool], what: str, patience_s: float = _PATIENCE_S
 
 def show(comparison: Comparison) -> None:
     """Print both sides per network, then the shapes."""
-    from headgate.experiments.flow_live_checks import by_uplink, judge, makespan_error
+    from headgate.experiments.flow.live_checks import by_uplink, judge, makespan_error
 
     head = ("policy", "simulated", "measured", "", "on node", "in rack", "across")
     for uplink, pairs in by_uplink(comparison.pairs).items():

@@ -20,8 +20,8 @@ from headgate.base.text import visible_values
 from headgate.base.units import format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.settings import POLICY_FORM, FormatOption, settle
-from headgate.decision import Policy, make_policy, read_policy
 from headgate.model import Job
+from headgate.ports import Policy, make_policy, read_policy
 from headgate.protocol import Command, Event, Plan, Reason
 from headgate.sim import run as sim
 from headgate.sim.report import jobs_table, placements

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headgate.decision.world import World
 from headgate.engine.engine import Batch, Engine
+from headgate.ports import World
 from headgate.protocol import Command, Event
 
 

@@ -90,8 +90,7 @@ def _arrays(name: str, column: FrozenColumn | FrozenLists | FrozenVectors) -> di
 
 
 def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
-    names = snapshot.names  # the writer may add more meanwhile: only what the tables have counts
-    users = int(snapshot.jobs.user.array().max(initial=-1)) + 1
+    names = snapshot.names  # the writer may add more meanwhile: no table refers to that
     # keys are typed as tuples of anything; `_kind` of the state makes them of this form alone
     kinds = sorted((row, cast(KindKey, key)) for key, row in names.kind_rows.copy().items())
     return _Rest(
@@ -106,7 +105,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         policy_failures=snapshot.policy_failures,
         jobs=names.jobs[: len(snapshot.jobs.state)],
         racks=names.racks[:],
-        users=names.users[:users],
+        users=names.users[:],
         shards=names.shards[: len(snapshot.shards.size_bytes)],
         kinds=[key for _, key in kinds[: len(snapshot.kinds.compute_s)]],
         resources=names.resources[:],

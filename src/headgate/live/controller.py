@@ -22,9 +22,6 @@ from typing import Any
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError, WorldError
-from headgate.decision import Policy
-from headgate.decision.certified import Certified, Certifying
-from headgate.decision.lookup import dataset_of, job_row, task_row
 from headgate.engine import drive
 from headgate.live.claims import Claims
 from headgate.live.config import PROBE_PERIOD_S
@@ -44,6 +41,8 @@ from headgate.live.submission import Submissions
 from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
 from headgate.model import Dataset, Job, LogPiece, Queue, RunId, Shard, result_ids
+from headgate.planning.certified import Certified, Certifying
+from headgate.ports import Policy
 from headgate.protocol import (
     Command,
     DatasetRemoved,
@@ -55,6 +54,7 @@ from headgate.protocol import (
 )
 from headgate.state import JobState, Snapshot
 from headgate.state.life import ENDED, HOLDING
+from headgate.state.lookup import dataset_of, job_row, task_row
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headgate.decision import Policy
-from headgate.decision.world import decide
+from headgate.ports import Policy, decide
 from headgate.protocol import Decide, Event, PlanFailed, PlanReady
 from headgate.state import Snapshot
 

@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from headgate.base.errors import Problem, SpecError
-from headgate.decision import Policy
-from headgate.decision.door import refuse
 from headgate.live.account import Account, account_for, file_sizes, unusable, why_unusable
 from headgate.live.claims import Claims
 from headgate.live.reader import JobReader
 from headgate.model import Dataset, Job
+from headgate.planning.door import refuse
+from headgate.ports import Policy
 from headgate.protocol import Event, JobSubmitted
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.spec import JobFile, expand

@@ -19,12 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headgate.decision import Policy
 from headgate.live.inbox import Inbox
 from headgate.live.link import JobLink, Places
 from headgate.live.master import end_job, jobs_with_actors
 from headgate.live.policy_thread import DEADLINE_S, PolicyThread
 from headgate.live.supervise import Backoff, supervise
+from headgate.ports import Policy
 from headgate.protocol import (
     Command,
     Decide,

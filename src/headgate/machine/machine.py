@@ -29,6 +29,7 @@ from headgate.protocol import (
     Event,
     FailureKind,
     JobCancelled,
+    JobsArchived,
     JobSubmitted,
     JournalGap,
     NodeJoined,
@@ -50,11 +51,14 @@ from headgate.protocol import (
     WakeAt,
 )
 from headgate.protocol.reasons import PolicyBroke
-from headgate.state import JobState, State, TaskState
+from headgate.state import JobState, State, TaskState, compact
 from headgate.state.life import ENDED, HOLDING
 
 CRASHES_MOST = 3
 """Deaths of its executor, on nodes that stayed up, after which a task fails."""
+
+COMPACT_ROWS = 4096
+"""Rows of archived jobs and tasks from which on tables are compacted, once the others are fewer."""
 
 _RETRY_S_MAX = 60.0  # reached after six failures in a row
 _NEVER = float("inf")
@@ -239,6 +243,26 @@ class _Transition:
             return
         self.state.expire(row)
 
+    def jobs_archived(self, event: JobsArchived) -> None:
+        for job in event.jobs:
+            row = self.state.names.job_rows.get(job)
+            jobs = self.state.jobs
+            if row is None or jobs.state[row] not in ENDED or jobs.archived[row]:
+                self._stale()
+            else:
+                self.state.archive(row)
+
+    def _compact(self) -> None:
+        """Compact the tables once half of their rows are archived: O(1) per row in the long run.
+
+        At the answer to a decision alone, when no plan that names rows is on its way.
+        """
+        state = self.state
+        rows = len(state.jobs.state) + len(state.tasks.state)
+        due = state.archived_rows >= max(COMPACT_ROWS, rows - state.archived_rows)
+        if due and not state.on_paper:
+            compact(state)
+
     def dataset_added(self, event: DatasetAdded) -> None:
         self.state.datasets = {**self.state.datasets, event.dataset.name: event.dataset}
         for shard in event.dataset.shards:
@@ -389,6 +413,7 @@ class _Transition:
         if event.dropped:
             self.effects.stale += event.dropped
             self.effects.decide = True
+        self._compact()
 
     def _start(self, job: int, starts: Sequence[Admitted]) -> None:
         """Launch runs of one job."""
@@ -421,6 +446,7 @@ class _Transition:
         pause_s = min(_RETRY_S_MAX, 2.0 ** min(state.policy_failures, 6))
         state.policy_failures += 1
         self._set_timer(Timer.RETRY, state.now + pause_s)
+        self._compact()
 
     def _set_timer(self, timer: Timer, at: float | None) -> None:
         """Set a timer; one of the same purpose that fires earlier stands."""
@@ -448,6 +474,7 @@ _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     ReplicaAdded: _Transition.replica_added,
     ReplicaLost: _Transition.replica_lost,
     ResultsExpired: _Transition.results_expired,
+    JobsArchived: _Transition.jobs_archived,
     DatasetAdded: _Transition.dataset_added,
     DatasetRemoved: _Transition.dataset_removed,
     JournalGap: _Transition.journal_gap,

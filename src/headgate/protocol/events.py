@@ -85,6 +85,13 @@ class ResultsExpired(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobsArchived(Event):
+    """The archive has these jobs, which have ended: the state may forget them."""
+
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetAdded(Event):
     """All shards of a dataset are placed; their replicas are told by ReplicaAdded."""
 

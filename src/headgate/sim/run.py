@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.base.errors import InvariantBroken, Problem, SpecError
-from headgate.decision import Policy
-from headgate.decision.door import refuse
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
 from headgate.metrics.summary import fairness, mean_active_jobs, run_times_s, summary
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.planning.door import refuse
+from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,
     Command,

@@ -12,9 +12,8 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from headgate.decision import Policy
-from headgate.decision.world import decide
 from headgate.model import Job, Locality, Node, Read, RunId, Shard, result_ids
+from headgate.ports import Policy, decide
 from headgate.protocol import (
     Command,
     Decide,

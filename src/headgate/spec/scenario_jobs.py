@@ -11,8 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
 from headgate.base.rng import stream
-from headgate.decision.fit import gang_misfit, misfit
 from headgate.model import Demand, Job, Node, Queue, Shard, Task, amount_of, result_id
+from headgate.planning.fit import gang_misfit, misfit
 from headgate.spec.document import Document, Place
 from headgate.spec.scenario_forms import FORMS, NeedShape, shards_of, take_form, tasks_of
 from headgate.spec.shape import Count, Name, Priority, Seconds, Shape, Size, shown, take

@@ -2,6 +2,7 @@
 
 from headgate.state.changes import Changes
 from headgate.state.check import check
+from headgate.state.compact import compact
 from headgate.state.life import JobState, TaskState
 from headgate.state.scratch import Scratch
 from headgate.state.snapshot import Snapshot
@@ -17,6 +18,7 @@ __all__ = [
     "State",
     "TaskState",
     "check",
+    "compact",
     "saved_s",
     "thaw",
 ]

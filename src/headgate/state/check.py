@@ -147,6 +147,10 @@ def _check_jobs(state: State) -> None:
          finished == (states == JobState.FINISHED)),
     ):  # fmt: skip
         _require(law, holds, jobs=np.flatnonzero(~holds))
+    archived = state.jobs.archived.array() > 0
+    _require("only ended jobs are archived", np.isin(states[archived], ENDED))
+    rows = int(archived.sum() + state.jobs.task_count.array()[archived].sum())
+    _require("archived rows are counted", rows == state.archived_rows, counted=rows)
 
 
 def _check_queues(state: State) -> None:

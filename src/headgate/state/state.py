@@ -63,8 +63,9 @@ class State(View):
     """Tables, names and counters; see `headgate.state.tables` for the columns."""
 
     __slots__ = (
-        "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus", "grants", "inputs",
-        "jobs", "kinds", "ledger", "lines", "log", "memos", "names", "next_job", "nodes", "now",
+        "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus",
+        "grants", "inputs", "jobs", "kinds", "ledger", "lines", "log", "memos", "names", "next_job",
+        "nodes", "now",
         "on_paper", "policy_failures", "queues", "refusals", "result_of", "results", "shards",
         "tasks", "timers", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
@@ -92,6 +93,7 @@ class State(View):
         self.refusals: Sequence[Refusal] = ()
         self.datasets: Mapping[str, Dataset] = {}  # replaced, never changed in place
         self.next_job = 1  # number of the next job, for its id: more than that of any before it
+        self.archived_rows = 0  # of jobs and tasks that go when the tables are compacted
         self.waiting_tasks = 0
         self.first_waiting_job = 0
         self.user_rows: dict[str, int] = {}
@@ -265,7 +267,8 @@ class State(View):
             (jobs.unfinished, count), (jobs.held_gpus_milli, 0),
             (jobs.peak_gpus_milli, 0),
             (jobs.submitted_at, self.now), (jobs.started_at, math.nan), (jobs.ended_at, math.nan),
-            (jobs.expired_at, math.nan), (jobs.message, None), (jobs.lost_gpu_s, 0.0),
+            (jobs.expired_at, math.nan), (jobs.archived, 0), (jobs.message, None),
+            (jobs.lost_gpu_s, 0.0),
             (jobs.read_node_bytes, 0), (jobs.read_rack_bytes, 0), (jobs.read_cluster_bytes, 0),
         ):  # fmt: skip
             column.append(value)
@@ -398,6 +401,13 @@ class State(View):
                     self.shards.replicas[known[name]] = ()
                     self.shards.shared[known[name]] = 0
         self.jobs.expired_at[job] = self.now
+
+    def archive(self, job: int) -> None:
+        """Mark an ended job as archived: its rows go when the tables are next compacted."""
+        if self.jobs.state[job] not in ENDED:
+            raise self.broken("a job in flight was archived", "job", job)
+        self.jobs.archived[job] = 1
+        self.archived_rows += 1 + self.jobs.task_count[job]
 
     def remember(self, memo: Mapping[str, Mapping[str, float]]) -> None:
         """Keep what a policy wants to remember: column -> job -> number."""

@@ -1,7 +1,8 @@
 """The columns of the state: one row per task, job, queue, node, GPU and shard, in order of arrival.
 
 Each table exists twice with the same columns: `Column`s that the state writes and `FrozenColumn`s
-that a snapshot shows. Rows are never removed, so a row number names the same thing for ever.
+that a snapshot shows. A row number names the same thing until the tables are compacted
+(`headgate.state.compact`): then all views of them begin anew.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class JobTable(Generic[C]):
     started_at: C  # of its first run, NaN before
     ended_at: C  # NaN before
     expired_at: C  # when what it had left was given up, NaN before
+    archived: C  # u1: 1 once the archive has it; its rows go when the tables are compacted
     message: C  # why it failed or who cancelled it, None otherwise
     lost_gpu_s: C  # GPU seconds of runs that ended without a result, less what is saved of them
     read_node_bytes: C  # read by all its runs, killed ones included, on the node,
@@ -149,7 +151,7 @@ GPU_FREE, GPU_GONE, GPU_IN_PART = -1, -2, -3
 """In place of a holder: no run holds any of it, its node is gone, runs hold parts of it."""
 
 _DTYPES: dict[str, str] = {
-    "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1",
+    "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1", "archived": "u1",
     "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",

@@ -37,13 +37,25 @@ def thaw(snapshot: Snapshot, *, on_paper: bool = True) -> State:
     state.next_job = snapshot.next_job
     state.timers, state.policy_failures = snapshot.timers, snapshot.policy_failures
     state.memos = {name: column.thaw() for name, column in snapshot.memos.items()}
-    state.lines = [Line() for _ in range(len(snapshot.queues.spec))]
-    states, jobs = snapshot.jobs.state.array(), snapshot.jobs
+    archived = np.flatnonzero(snapshot.jobs.archived.array())
+    state.archived_rows = len(archived) + int(snapshot.jobs.task_count.take(archived).sum())
+    relink(state)
+    return state
+
+
+def relink(state: State) -> None:
+    """Derive from the tables what the state keeps beside them: lines of jobs, and lineage.
+
+    O(jobs + tasks of unfinished jobs).
+    """
+    jobs = state.jobs
+    state.lines = [Line() for _ in range(len(state.queues.spec))]
+    state.dependents, state.results, state.result_of = {}, {}, {}
+    states = jobs.state.array()
     for job in np.flatnonzero(states == JobState.QUEUED).tolist():
         state.lines[jobs.queue[job]].add(job, jobs.user[job], jobs.priority[job])
     for job in np.flatnonzero(~np.isin(states, ENDED)).tolist():
         _link(state, job)
-    return state
 
 
 def _names(snapshot: Snapshot) -> Names:

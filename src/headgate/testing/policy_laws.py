@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Iterator
 
 from headgate.base.rng import stream
-from headgate.decision import Policy
+from headgate.ports import Policy
 from headgate.protocol import Plan, Start
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, TaskState, check

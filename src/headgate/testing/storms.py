@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from headgate.base.rng import Random, stream
-from headgate.decision.door import too_large, unfit
 from headgate.model import Bandwidth, Job, Node, Queue
+from headgate.planning.door import too_large, unfit
 from headgate.protocol import (
     BandwidthMeasured,
     Event,

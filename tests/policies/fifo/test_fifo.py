@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.decision.door import unfit
 from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.planning.door import unfit
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import Plan, Reason
 from headgate.protocol.reasons import (

@@ -7,13 +7,13 @@ from random import Random
 import numpy as np
 from hypothesis import strategies as st
 
-from headgate.decision import Policy
 from headgate.engine import Engine
 from headgate.model import Bandwidth, Gpu, Job, Locality, Node, Queue, Shard, Task
 from headgate.policies.flow import FlowSharing
 from headgate.policies.flow.laminar import LaminarRound
 from headgate.policies.flow.line import Line
 from headgate.policies.flow.rounds import FlowPolicy
+from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,
     Command,

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.flow.ortools_oracle import OrToolsSolver
 
-from headgate.decision.costs import PRICE_LIMIT, prices_per_byte, shard_prices
 from headgate.flow import Ints, Network
 from headgate.model import Bandwidth
+from headgate.planning.costs import PRICE_LIMIT, prices_per_byte, shard_prices
 from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.laminar import CLASS_PRICE, LaminarRound
 from headgate.policies.flow.prices import wait_prices

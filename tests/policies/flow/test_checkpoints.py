@@ -9,11 +9,11 @@ import pytest
 from tests.policies.flow.bench import GB, Bench, submitted
 
 from headgate.app import POLICIES
-from headgate.decision.debts import remaining_gpu_s
-from headgate.decision.outlook import choose, outlook
-from headgate.decision.standing import standing
-from headgate.decision.work import Backlog, Holders
+from headgate.foresight.outlook import choose, outlook
 from headgate.model import RunId, Task
+from headgate.planning.debts import remaining_gpu_s
+from headgate.planning.standing import standing
+from headgate.planning.work import Backlog, Holders
 from headgate.policies.flow.later import Later, Work, later_gpus
 from headgate.protocol import FailureKind, TaskFailed, TaskFinished, TaskStarted, Usage
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.policies.flow.bench import GB, Bench, submitted, workloads
 
-from headgate.decision import make_policy
 from headgate.model import WHOLE, Bandwidth, Task
 from headgate.policies.flow import FS, FlowSharing
+from headgate.ports import make_policy
 from headgate.protocol import (
     BandwidthMeasured,
     NodeLost,

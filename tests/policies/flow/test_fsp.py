@@ -10,11 +10,11 @@ from tests.policies.flow.bench import GB, Bench, priced, submitted
 
 from headgate.base.errors import SpecError
 from headgate.base.rng import Random, stream
-from headgate.decision import make_policy
-from headgate.decision.shares import fair_shares
-from headgate.decision.standing import standing
 from headgate.model import Task
+from headgate.planning.shares import fair_shares
+from headgate.planning.standing import standing
 from headgate.policies.flow import FSP, FlowSharing, PreemptiveFlowSharing
+from headgate.ports import make_policy
 from headgate.protocol import JobSubmitted, Plan
 from headgate.protocol.reasons import BelowShare, NoFreeGpu, PolicyRefuses, ShareLimit
 from headgate.state import Snapshot, TaskState

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.decision import Policy
 from headgate.policies.flow import PreemptiveFlowSharing, UnfairFlow
+from headgate.ports import Policy
 from headgate.testing.policy_laws import PolicyLaws
 
 

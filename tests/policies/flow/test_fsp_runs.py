@@ -8,9 +8,9 @@ import pytest
 from tests.sim.test_storms import can_never_run, left, named, ride
 
 from headgate.base.rng import stream
-from headgate.decision import Policy
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, UnfairFlow
+from headgate.ports import Policy
 from headgate.protocol import Command, Event, LaunchTask, StopTask, TaskStopped
 from headgate.sim.run import Outcome, Simulation, run
 from headgate.spec import Links

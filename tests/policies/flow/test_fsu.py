@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.policies.flow.bench import GB, Bench, priced, submitted, workloads
 
 from headgate.base.errors import SpecError
-from headgate.decision import make_policy
 from headgate.model import WHOLE, Task
 from headgate.policies.flow import FSU, FlowSharing, UnfairFlow
+from headgate.ports import make_policy
 from headgate.protocol import Plan
 from headgate.protocol.reasons import GpuMemory, NoFreeGpu, NothingFits, PolicyRefuses, QueueLimit
 from headgate.state import Snapshot, check

@@ -9,11 +9,11 @@ import pytest
 from tests.policies.flow.bench import GB, Bench, submitted
 
 from headgate.base.errors import SpecError
-from headgate.decision import make_policy
-from headgate.decision.debts import missed_gpu_s
-from headgate.decision.standing import standing
 from headgate.model import Task
+from headgate.planning.debts import missed_gpu_s
+from headgate.planning.standing import standing
 from headgate.policies.flow import HEADGATE, TimelyFlow
+from headgate.ports import make_policy
 from headgate.protocol import Event, JobSubmitted, TaskStarted, TimerFired, WakeAt
 from headgate.protocol.reasons import (
     GpuMemory,

@@ -9,9 +9,9 @@ import pytest
 from tests.policies.flow.test_aggregated import ints
 
 from headgate.base.rng import Random, stream
-from headgate.decision.debts import COUNTED_AT, MISSED_GPU_S, MISSING_GPUS
-from headgate.decision.standing import Standing, standing
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.planning.debts import COUNTED_AT, MISSED_GPU_S, MISSING_GPUS
+from headgate.planning.standing import Standing, standing
 from headgate.policies.flow import TimelyFlow
 from headgate.policies.flow.aggregated import Placed
 from headgate.policies.flow.headgate import in_turn

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import pytest
 from tests.policies.greedy.test_storms import Watch, ride, throng, waits_in_vain
 
-from headgate.decision import Policy
 from headgate.engine import drive
 from headgate.policies.flow import TimelyFlow
+from headgate.ports import Policy
 from headgate.protocol import Command, Event, PlanAdmitted
 from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld

@@ -10,10 +10,10 @@ from random import Random
 import pytest
 from tests.policies.flow.bench import GB, Bench, check_optimum, submitted
 
-from headgate.decision.certified import Certified, Certifying
-from headgate.decision.whatif import thaw
 from headgate.flow import Certificate
+from headgate.foresight.whatif import thaw
 from headgate.model import Job, Task
+from headgate.planning.certified import Certified, Certifying
 from headgate.policies.flow import (
     FlowSharing,
     PreemptiveFlowSharing,

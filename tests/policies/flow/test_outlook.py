@@ -11,9 +11,9 @@ from tests.policies.flow.bench import GB, Bench, submitted, workloads
 
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
-from headgate.decision import make_policy
-from headgate.decision.outlook import Outlook, choose, more_nodes, outlook
+from headgate.foresight.outlook import Outlook, choose, more_nodes, outlook
 from headgate.model import Gpu, Node
+from headgate.ports import make_policy
 from headgate.protocol import NodeJoined
 from headgate.state import TaskState
 from headgate.testing.digest import digest

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.flow.ortools_oracle import OrToolsSolver
 
-from headgate.decision.shares import (
+from headgate.flow import Ints, Network
+from headgate.planning.shares import (
     NO_CEILING,
     Hierarchy,
     entitle,
     fair_shares,
 )
-from headgate.flow import Ints, Network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

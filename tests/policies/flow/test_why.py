@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tests.policies.flow.bench import CLUSTER, DISK, GB, RACK, Bench, submitted, workloads
 from tests.policies.flow.test_aggregated import optimum
 
-from headgate.decision import Policy
-from headgate.decision.whatif import WhatIf
-from headgate.decision.why import IfFreed, Place, Why, why
+from headgate.foresight.whatif import WhatIf
+from headgate.foresight.why import IfFreed, Place, Why, why
 from headgate.model import Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, UnfairFlow
 from headgate.policies.flow.line import first_round
 from headgate.policies.flow.offers import Offers
 from headgate.policies.flow.rounds import FlowPolicy
+from headgate.ports import Policy
 from headgate.protocol.reasons import NoFreeCpu, WaitsForLocality, WaitsForTasks
 from headgate.state import Snapshot, TaskState
 from headgate.testing.digest import digest

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from headgate.base.rng import stream
-from headgate.decision.shares import fair_shares
-from headgate.decision.standing import standing
 from headgate.model import Bandwidth, Job, Task
+from headgate.planning.shares import fair_shares
+from headgate.planning.standing import standing
 from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
 from headgate.protocol import Placement, Plan
 from headgate.state import JobState, Snapshot, State, TaskState

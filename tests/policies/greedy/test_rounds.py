@@ -6,7 +6,6 @@ import pytest
 
 from headgate.base.errors import SpecError
 from headgate.base.rng import stream
-from headgate.decision import Policy, make_policy
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.greedy import (
     GS,
@@ -16,6 +15,7 @@ from headgate.policies.greedy import (
     GreedyPreemption,
     GreedySharing,
 )
+from headgate.ports import Policy, make_policy
 from headgate.protocol import Plan
 from headgate.protocol.reasons import (
     BelowShare,

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from headgate.base.rng import stream
-from headgate.decision import Policy
-from headgate.decision.door import unfit
 from headgate.engine import Engine, drive
 from headgate.model import Bandwidth, Gpu, Job, Node, Shard, Task
+from headgate.planning.door import unfit
 from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
+from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,
     Command,

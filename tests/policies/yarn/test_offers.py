@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from headgate.app import POLICIES
-from headgate.decision import Policy, make_policy
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.yarn import Capacity, Fair
+from headgate.ports import Policy, make_policy
 from headgate.protocol import Reason
 from headgate.protocol.reasons import (
     BehindHead,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headgate.base.rng import Random
-from headgate.decision import PolicyInfo
-from headgate.decision.fit import no_room
 from headgate.model import Job
+from headgate.planning.fit import no_room
+from headgate.ports import PolicyInfo
 from headgate.protocol import Plan, Reason, Refusal
 from headgate.protocol.reasons import PolicyRefuses, QueueLimit
 from headgate.state import Scratch, Snapshot

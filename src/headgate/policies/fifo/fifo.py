@@ -13,9 +13,9 @@ from itertools import takewhile
 import numpy as np
 
 from headgate.base.rng import Random
-from headgate.decision import Policy, PolicyInfo
-from headgate.decision.fit import no_room
 from headgate.model import WHOLE, Job
+from headgate.planning.fit import no_room
+from headgate.ports import Policy, PolicyInfo
 from headgate.protocol import Plan, Reason, Refusal
 from headgate.protocol.reasons import (
     BehindHead,

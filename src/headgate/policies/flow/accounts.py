@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.decision.account import Account
-from headgate.decision.costs import PRICE_LIMIT, prices_per_byte, shard_prices
-from headgate.decision.shares import NO_CEILING
-from headgate.decision.standing import Standing
 from headgate.flow import Ints
+from headgate.planning.account import Account
+from headgate.planning.costs import PRICE_LIMIT, prices_per_byte, shard_prices
+from headgate.planning.shares import NO_CEILING
+from headgate.planning.standing import Standing
 from headgate.policies.flow.aggregated import Round
 from headgate.policies.flow.laminar import LaminarRound
 from headgate.state import Snapshot

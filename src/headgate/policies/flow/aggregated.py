@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.base.order import least_of_each
-from headgate.decision.costs import PRICE_LIMIT
-from headgate.decision.shares import Floats
 from headgate.flow import Ints, fetch_options
+from headgate.planning.costs import PRICE_LIMIT
+from headgate.planning.shares import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,7 +26,7 @@ class Round:
     least `least` where GPUs allow (always `most` unless `may_wait`); one that it might place but
     does not costs twice `wait_price`. A GPU that is free later, one of `later_node` and
     `later_class`, costs `later_price` besides. A byte that is read costs `per_byte`, by `Locality`
-    (`decision.costs.shard_prices`); of what read r reads there are replicas on
+    (`planning.costs.shard_prices`); of what read r reads there are replicas on
     `replica_node[replica_first[r]:replica_first[r + 1]]`.
 
     Rows name tasks, jobs and GPUs from round to round. A round that follows another one has only

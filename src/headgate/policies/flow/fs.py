@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from headgate.decision import Parameter, Policy, PolicyInfo
-from headgate.decision.costs import DISTANCE, FLOW_PAPER
-from headgate.decision.shares import entitle, fair_shares
-from headgate.decision.standing import Standing
+from headgate.planning.costs import DISTANCE, FLOW_PAPER
+from headgate.planning.shares import entitle, fair_shares
+from headgate.planning.standing import Standing
 from headgate.policies.flow.rounds import FlowPolicy
 from headgate.policies.flow.scene import Demand
+from headgate.ports import Parameter, Policy, PolicyInfo
 
 _DEFAULTS = {"alpha1": 3.0, "alpha2": 4.0}
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from headgate.decision import Parameter, Policy, PolicyInfo
-from headgate.decision.costs import DISTANCE, FLOW_PAPER
-from headgate.decision.shares import fair_shares
-from headgate.decision.standing import Standing
+from headgate.planning.costs import DISTANCE, FLOW_PAPER
+from headgate.planning.shares import fair_shares
+from headgate.planning.standing import Standing
 from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.preemption import due, victims
 from headgate.policies.flow.rounds import Choice, FlowPolicy
 from headgate.policies.flow.scene import Demand, Scene
+from headgate.ports import Parameter, Policy, PolicyInfo
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import PreemptedFor
 

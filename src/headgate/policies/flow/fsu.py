@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.decision import Policy, PolicyInfo
-from headgate.decision.costs import DISTANCE, FLOW_PAPER
-from headgate.decision.shares import NO_CEILING
-from headgate.decision.standing import Standing
+from headgate.planning.costs import DISTANCE, FLOW_PAPER
+from headgate.planning.shares import NO_CEILING
+from headgate.planning.standing import Standing
 from headgate.policies.flow.rounds import FlowPolicy
 from headgate.policies.flow.scene import Demand
+from headgate.ports import Policy, PolicyInfo
 
 PARAMETERS = DISTANCE
 

@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.base.order import in_order, nth_of_equals
-from headgate.decision import Parameter, Policy, PolicyInfo
-from headgate.decision.costs import FLOW_PAPER
-from headgate.decision.debts import changed_debts, missed_gpu_s
-from headgate.decision.shares import Floats, Ints, fair_shares
-from headgate.decision.standing import Standing
+from headgate.planning.costs import FLOW_PAPER
+from headgate.planning.debts import changed_debts, missed_gpu_s
+from headgate.planning.shares import Floats, Ints, fair_shares
+from headgate.planning.standing import Standing
 from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.later import (
     Claims,
@@ -24,6 +23,7 @@ from headgate.policies.flow.later import (
 )
 from headgate.policies.flow.rounds import Choice, FlowPolicy
 from headgate.policies.flow.scene import Demand, Scene
+from headgate.ports import Parameter, Policy, PolicyInfo
 
 PARAMETERS = (
     Parameter(

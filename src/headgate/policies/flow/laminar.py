@@ -20,7 +20,6 @@ from collections.abc import Callable
 import numpy as np
 
 from headgate.base.rows import RowMap
-from headgate.decision.census import Bools
 from headgate.flow import (
     Certificate,
     Ints,
@@ -28,6 +27,7 @@ from headgate.flow import (
     options_of,
     verify_laminar,
 )
+from headgate.planning.census import Bools
 from headgate.policies.flow.aggregated import Placed, Round, around, options
 
 CLASS_PRICE = 1

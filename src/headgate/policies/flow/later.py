@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.base.order import in_order, least_of_each, nth_of_equals
-from headgate.decision.census import index_of
-from headgate.decision.costs import PRICE_LIMIT
-from headgate.decision.debts import remaining_gpu_s
-from headgate.decision.shares import Floats
-from headgate.decision.standing import Standing
-from headgate.decision.work import Backlog, Holders
 from headgate.flow import Ints
+from headgate.planning.census import index_of
+from headgate.planning.costs import PRICE_LIMIT
+from headgate.planning.debts import remaining_gpu_s
+from headgate.planning.shares import Floats
+from headgate.planning.standing import Standing
+from headgate.planning.work import Backlog, Holders
 from headgate.policies.flow.aggregated import Placed
 from headgate.policies.flow.preemption import Runs
 from headgate.protocol import NO_STEPS, Group, Steps, Stop

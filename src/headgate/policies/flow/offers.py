@@ -12,10 +12,10 @@ import numpy as np
 
 from headgate.base.order import in_order, nth_of_equals
 from headgate.base.rows import RowMap
-from headgate.decision.census import Bools
-from headgate.decision.shares import Floats
-from headgate.decision.standing import Standing
 from headgate.flow import Ints
+from headgate.planning.census import Bools
+from headgate.planning.shares import Floats
+from headgate.planning.standing import Standing
 from headgate.policies.flow.aggregated import Placed
 
 

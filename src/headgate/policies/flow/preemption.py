@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.decision.standing import Standing
 from headgate.flow import Ints
+from headgate.planning.standing import Standing
 from headgate.state import Snapshot, TaskState
 
 

@@ -1,13 +1,13 @@
-"""What waiting costs, in whole microseconds; what moving data costs is in `decision.costs`."""
+"""What waiting costs, in whole microseconds; what moving data costs is in `planning.costs`."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from headgate.decision.costs import PRICE_LIMIT
-from headgate.decision.shares import Floats
 from headgate.flow import Ints
 from headgate.model import Bandwidth
+from headgate.planning.costs import PRICE_LIMIT
+from headgate.planning.shares import Floats
 
 
 def wait_prices(read_bytes: Floats, bandwidth: Bandwidth, *, alpha3: float, least: int) -> Ints:

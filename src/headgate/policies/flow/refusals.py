@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 
 from headgate.base.units import format_size
-from headgate.decision.standing import Standing, unplaceable
 from headgate.flow import Ints
+from headgate.planning.standing import Standing, unplaceable
 from headgate.policies.flow.aggregated import Placed
 from headgate.protocol import Reason, Refusal
 from headgate.protocol.reasons import (

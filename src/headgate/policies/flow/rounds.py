@@ -14,13 +14,13 @@ import numpy as np
 
 from headgate.base.order import nth_of_equals
 from headgate.base.rng import Random
-from headgate.decision.account import Account
-from headgate.decision.amounts import with_room
-from headgate.decision.certified import Certified
-from headgate.decision.cpu_tasks import place_cpu_tasks
-from headgate.decision.standing import Standing, standing, unplaceable
 from headgate.flow import Ints
 from headgate.model import Job
+from headgate.planning.account import Account
+from headgate.planning.amounts import with_room
+from headgate.planning.certified import Certified
+from headgate.planning.cpu_tasks import place_cpu_tasks
+from headgate.planning.standing import Standing, standing, unplaceable
 from headgate.policies.flow.accounts import free_gpu_price_s, job_accounts, run_price_s
 from headgate.policies.flow.aggregated import Placed, Round
 from headgate.policies.flow.later import Later

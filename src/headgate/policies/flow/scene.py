@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.decision.costs import prices_per_byte
-from headgate.decision.standing import Standing
 from headgate.flow import Ints
+from headgate.planning.costs import prices_per_byte
+from headgate.planning.standing import Standing
 from headgate.policies.flow.aggregated import Round, cheapest_free
 from headgate.policies.flow.later import Later
 from headgate.policies.flow.offers import Candidates, Offers

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.decision.costs import PRICE_LIMIT, prices_per_byte, shard_prices
-from headgate.decision.shares import Ints
-from headgate.decision.standing import Standing
 from headgate.model import Locality
+from headgate.planning.costs import PRICE_LIMIT, prices_per_byte, shard_prices
+from headgate.planning.shares import Ints
+from headgate.planning.standing import Standing
 from headgate.state import Snapshot
 from headgate.state.tables import GPU_GONE
 

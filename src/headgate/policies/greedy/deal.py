@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.decision.fit import no_room
-from headgate.decision.shares import Ints
-from headgate.decision.standing import Standing
+from headgate.planning.fit import no_room
+from headgate.planning.shares import Ints
+from headgate.planning.standing import Standing
 from headgate.policies.greedy.bids import ANY, Bid, Bids, Market
 from headgate.policies.greedy.patience import Patience
 from headgate.protocol import Refusal

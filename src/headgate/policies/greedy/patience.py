@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.decision.standing import Standing
+from headgate.planning.standing import Standing
 from headgate.policies.greedy.bids import ANY, CHEAPEST, SECOND
 from headgate.protocol import Memo
 from headgate.state import Snapshot

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 from headgate.base.errors import Problem
 from headgate.base.rng import Random
-from headgate.decision import Parameter, Policy, PolicyInfo
-from headgate.decision.costs import DISTANCE, FLOW_PAPER
-from headgate.decision.cpu_tasks import place_cpu_tasks
-from headgate.decision.shares import fair_shares
-from headgate.decision.standing import Standing, standing, unplaceable
 from headgate.model import Job
+from headgate.planning.costs import DISTANCE, FLOW_PAPER
+from headgate.planning.cpu_tasks import place_cpu_tasks
+from headgate.planning.shares import fair_shares
+from headgate.planning.standing import Standing, standing, unplaceable
 from headgate.policies.greedy.bids import Market
 from headgate.policies.greedy.deal import Deal
 from headgate.policies.greedy.patience import Patience
 from headgate.policies.greedy.preemption import victims
 from headgate.policies.greedy.refusals import refusals, strangers
+from headgate.ports import Parameter, Policy, PolicyInfo
 from headgate.protocol import NO_STEPS, Plan, Reason, Steps
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.decision.shares import NO_CEILING, Ints
+from headgate.planning.shares import NO_CEILING, Ints
 from headgate.policies.greedy.deal import Deal
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import PreemptedFor

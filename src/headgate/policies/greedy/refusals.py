@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from headgate.base.units import format_size
-from headgate.decision.standing import Standing, unplaceable
+from headgate.planning.standing import Standing, unplaceable
 from headgate.policies.greedy.bids import ANY, Bid
 from headgate.policies.greedy.deal import Deal
 from headgate.policies.greedy.patience import Patience

@@ -13,13 +13,13 @@ import heapq
 from collections.abc import Iterator
 
 from headgate.base.rng import Random
-from headgate.decision import Policy, PolicyInfo
-from headgate.decision.amounts import with_room
-from headgate.decision.cpu_tasks import place_cpu_tasks
-from headgate.decision.standing import unplaceable
 from headgate.model import Job
+from headgate.planning.amounts import with_room
+from headgate.planning.cpu_tasks import place_cpu_tasks
+from headgate.planning.standing import unplaceable
 from headgate.policies.yarn.places import Gpus, places_of
 from headgate.policies.yarn.refusals import Line, refusals
+from headgate.ports import Policy, PolicyInfo
 from headgate.protocol import Plan, Reason, Start, Steps
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from headgate.base.units import format_size
-from headgate.decision.standing import unplaceable
+from headgate.planning.standing import unplaceable
 from headgate.protocol import Reason, Refusal, Start
 from headgate.protocol.reasons import (
     BehindHead,

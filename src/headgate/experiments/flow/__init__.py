@@ -1,0 +1,1 @@
+"""The flow paper's experiments, simulated and live."""

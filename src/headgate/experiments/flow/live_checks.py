@@ -1,0 +1,153 @@
+"""Is what was simulated what was measured? The shapes of the live comparison, and their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+from headgate.experiments.flow.live import Comparison, Overhead, Pair, Side
+
+LOCALITIES = ("node", "rack", "cluster")
+MAKESPAN_WITHIN = 0.20  # of what was measured
+BYTES_WITHIN = 0.05  # of all bytes read live
+TIED_WITHIN = 0.05  # makespans nearer than that are in either order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A claim on the simulation, whether it holds, and the number that it was judged by."""
+
+    id: str
+    claim: str
+    holds: bool
+    ours: str
+
+
+def makespan_error(pair: Pair) -> float:
+    """Return how much longer the simulation took than the live run, as a part of the latter."""
+    return pair.simulated.makespan_s / pair.measured.makespan_s - 1
+
+
+def bytes_errors(pair: Pair) -> tuple[float, ...]:
+    """Return simulated less measured bytes per locality, as parts of all bytes read live."""
+    both = zip(pair.simulated.read_bytes, pair.measured.read_bytes, strict=True)
+    return tuple((s - m) / max(1, pair.measured.total_bytes) for s, m in both)
+
+
+def order(pairs: Sequence[Pair], side: str) -> list[str]:
+    """Return the policies of one network by their makespans on a side, the least first."""
+    ranked = sorted(pairs, key=lambda pair: (getattr(pair, side).makespan_s, pair.policy))
+    return [pair.policy for pair in ranked]
+
+
+def swapped(pairs: Sequence[Pair]) -> list[tuple[str, str]]:
+    """Return the policies in opposite orders on both sides, ties on either side left out."""
+
+    def gap(side: str, a: Pair, b: Pair) -> float:
+        first, second = getattr(a, side).makespan_s, getattr(b, side).makespan_s
+        return float((second - first) / min(first, second))
+
+    found = []
+    for a, b in combinations(pairs, 2):
+        gaps = gap("simulated", a, b), gap("measured", a, b)
+        if min(map(abs, gaps)) > TIED_WITHIN and gaps[0] * gaps[1] < 0:
+            found.append((a.policy, b.policy))
+    return found
+
+
+def by_uplink(pairs: Sequence[Pair]) -> dict[float, list[Pair]]:
+    """Return the pairs of each network, in order."""
+    found: dict[float, list[Pair]] = {}
+    for pair in pairs:
+        found.setdefault(pair.uplink_mbit_per_s, []).append(pair)
+    return found
+
+
+def judge(comparison: Comparison) -> list[Shape]:
+    """Return all shapes, network by network."""
+    return [
+        shape
+        for uplink, pairs in by_uplink(comparison.pairs).items()
+        for shape in _shapes(f"{uplink:g}", pairs)
+    ]
+
+
+def _shapes(uplink: str, pairs: Sequence[Pair]) -> Iterator[Shape]:
+    wrong = [f"{pair.policy}: {text}" for pair in pairs for text in pair.wrong.values()]
+    yield Shape(
+        id=f"results-{uplink}",
+        claim=f"{uplink} Mbit/s: all results are right",
+        holds=not wrong,
+        ours="; ".join(wrong) or "all are",
+    )
+    if len(pairs) > 1:
+        orders = (" < ".join(order(pairs, side)) for side in ("simulated", "measured"))
+        yield Shape(
+            id=f"order-{uplink}",
+            claim=f"{uplink} Mbit/s: the same order of policies by makespan, ties within "
+            f"{TIED_WITHIN:.0%} aside",
+            holds=not swapped(pairs),
+            ours="simulated {}, measured {}".format(*orders),
+        )
+    for pair in pairs:
+        errors = bytes_errors(pair)
+        yield Shape(
+            id=f"bytes-{uplink}-{pair.policy}",
+            claim=f"{uplink} Mbit/s, {pair.policy}: bytes of each locality within "
+            f"{BYTES_WITHIN:.0%} of all",
+            holds=max(map(abs, errors)) <= BYTES_WITHIN,
+            ours=", ".join(f"{n} {e:+.1%}" for n, e in zip(LOCALITIES, errors, strict=True)),
+        )
+        error = makespan_error(pair)
+        yield Shape(
+            id=f"makespan-{uplink}-{pair.policy}",
+            claim=f"{uplink} Mbit/s, {pair.policy}: makespan within {MAKESPAN_WITHIN:.0%}",
+            holds=abs(error) <= MAKESPAN_WITHIN,
+            ours=f"{error:+.1%}",
+        )
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Return tables and shapes for programs."""
+    tables = [
+        {
+            "name": f"live-{uplink:g}",
+            "uplink_mbit_per_s": uplink,
+            "policies": {
+                pair.policy: {
+                    "simulated": {
+                        **_side(pair.simulated),
+                        "makespan_range_s": list(pair.simulated_range_s),
+                    },
+                    "measured": _side(pair.measured),
+                    "launch_overhead_s": _overhead(pair.overhead),
+                    "wrong": dict(pair.wrong),
+                }
+                for pair in pairs
+            },
+        }
+        for uplink, pairs in by_uplink(comparison.pairs).items()
+    ]
+    return {
+        "launch_overhead_s": _overhead(comparison.overhead),
+        "tables": tables,
+        "shapes": [asdict(shape) for shape in judge(comparison)],
+    }
+
+
+def _overhead(overhead: Overhead) -> dict[str, float]:
+    return {
+        "decision": overhead.decision_s,
+        "start": overhead.start_s,
+        "gpu": overhead.gpu_s,
+        "cpu": overhead.cpu_s,
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "makespan_s": side.makespan_s,
+        "bytes": dict(zip(LOCALITIES, side.read_bytes, strict=True)),
+    }

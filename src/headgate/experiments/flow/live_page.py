@@ -1,0 +1,107 @@
+"""The live comparison as one page that needs nothing but itself, and as a table in CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+
+from headgate.experiments.flow.live import Comparison, Pair
+from headgate.experiments.flow.live_checks import LOCALITIES, by_uplink, judge, makespan_error
+from headgate.experiments.flow.page import GENERATOR, STYLE
+
+PAGE, TABLE = "live.html", "live.csv"
+
+
+def is_ours(directory: Path) -> bool:
+    """Return whether a directory has the page of an earlier comparison."""
+    try:
+        return GENERATOR in (directory / PAGE).read_text(errors="replace")[:500]
+    except OSError:
+        return False
+
+
+def write(directory: Path, comparison: Comparison) -> None:
+    """Write the page, and a row for each policy and network."""
+    rows = [_flat(pair) for pair in comparison.pairs]
+    pa.csv.write_csv(pa.Table.from_pylist(rows), directory / TABLE)
+    (directory / PAGE).write_text(page(comparison), encoding="utf-8")
+
+
+def page(comparison: Comparison) -> str:
+    """Return the whole page."""
+    given = comparison.overhead
+    shapes = _table(
+        ("", "claim", "ours"),
+        (
+            (_mark(shape.holds), escape(shape.claim), escape(shape.ours))
+            for shape in judge(comparison)
+        ),
+    )
+    networks = "".join(
+        f"<h3>Uplinks of {uplink:g} Mbit/s</h3>{_pairs(pairs)}"
+        for uplink, pairs in by_uplink(comparison.pairs).items()
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"{GENERATOR}<title>Flow, live</title><style>{STYLE}</style></head><body><main>"
+        "<h1>The flow policies live, beside the simulator</h1>"
+        "<p>Bytes in MB, simulated | measured. A task computes for a stated duration; the "
+        f"simulator is given a launch overhead of {given.gpu_s:.2f} s for tasks with GPUs and "
+        f"{given.cpu_s:.2f} s for others, in the mean, measured beforehand by jobs without data. "
+        "Its figures are means over draws of that overhead for each task; in brackets the least "
+        "and the greatest.</p>"
+        f"<h2>Tables</h2>{networks}<h2>Shapes</h2>{shapes}</main></body></html>\n"
+    )
+
+
+def _pairs(pairs: Iterable[Pair]) -> str:
+    return _table(
+        ("policy", "simulated", "measured", "", "on the node", "in the rack", "across racks"),
+        (
+            (
+                escape(pair.policy),
+                "{:.1f} s ({:.1f} to {:.1f})".format(
+                    pair.simulated.makespan_s, *pair.simulated_range_s
+                ),
+                f"{pair.measured.makespan_s:.1f} s",
+                f"{makespan_error(pair):+.1%}",
+                *(
+                    f"{s / 1e6:.1f} | {m / 1e6:.1f}"
+                    for s, m in zip(
+                        pair.simulated.read_bytes, pair.measured.read_bytes, strict=True
+                    )
+                ),
+            )
+            for pair in pairs
+        ),
+    )
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    top = "".join(f"<th>{cell}</th>" for cell in head)
+    body = "".join(
+        "<tr>" + "".join(f'<td class="long">{cell}</td>' for cell in row) + "</tr>" for row in rows
+    )
+    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
+
+
+def _mark(holds: bool) -> str:
+    kind, text = ("yes", "holds") if holds else ("no", "does not hold")
+    return f'<span class="mark {kind}">{text}</span>'
+
+
+def _flat(pair: Pair) -> dict[str, object]:
+    sides = {"simulated": pair.simulated, "measured": pair.measured}
+    row: dict[str, object] = {
+        "policy": pair.policy,
+        "uplink_mbit_per_s": float(pair.uplink_mbit_per_s),
+    }
+    for name, side in sides.items():
+        row[f"{name}_makespan_s"] = side.makespan_s
+        for locality, count in zip(LOCALITIES, side.read_bytes, strict=True):
+            row[f"{name}_{locality}_bytes"] = count
+    return row

@@ -1,0 +1,145 @@
+"""How long rounds take: on the flow paper's test bed, and with 2,000 GPUs and 100 jobs.
+
+Measured with a clock that is handed in, so these figures differ from call to call and from machine
+to machine: nothing that must be the same twice may be made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headgate.base.rng import Random, stream
+from headgate.engine import Engine
+from headgate.experiments.flow.jobs import (
+    GB,
+    GPU_MEMORY_BYTES,
+    GPUS_PER_NODE,
+    QUEUE,
+    REPLICAS,
+    Speeds,
+    in_parallel,
+    links,
+)
+from headgate.experiments.flow.runs import CONSTRAINED, Policies, policy_of
+from headgate.experiments.flow.tables import Rounds
+from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.ports import Policy, decide
+from headgate.protocol import (
+    BandwidthMeasured,
+    Decide,
+    Event,
+    JobSubmitted,
+    NodeJoined,
+    Plan,
+    QueueChanged,
+    Reason,
+    ReplicaAdded,
+)
+from headgate.sim.run import run
+from headgate.spec.cluster import expected
+from headgate.spec.forms import mapped
+from headgate.state import Snapshot
+
+MEASURED = ("fs", "headgate")
+LARGE_NODES, LARGE_JOBS = 1000, 100
+_RACK = 40
+_TIMES = 5  # the large round is decided so often
+
+Clock = Callable[[], float]
+
+
+class Timed:
+    """A policy that notes how long its rounds took."""
+
+    def __init__(self, policy: Policy, clock: Clock) -> None:
+        self.seconds: list[float] = []
+        self._policy = policy
+        self._clock = clock
+
+    @property
+    def name(self) -> str:
+        """The policy's name."""
+        return self._policy.name
+
+    def refuses(self, job: Job) -> Reason | None:
+        """Return what the policy says."""
+        return self._policy.refuses(job)
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        """Return the policy's plan."""
+        started = self._clock()
+        plan = self._policy.decide(snapshot, rng)
+        self.seconds.append(self._clock() - started)
+        return plan
+
+
+def overhead(
+    policies: Sequence[str], known: Policies, clock: Clock, *, at_once: int
+) -> tuple[Rounds, ...]:
+    """Return how long rounds took: all of one run on the test bed, and one large round again."""
+    found = []
+    for name in (p for p in MEASURED if p in policies):
+        decide(policy_of(name, known), 1, *large_round(15, at_once))  # loads what it will need
+        small = Timed(policy_of(name, known), clock)
+        simulation = in_parallel(CONSTRAINED, 1, Speeds(), at_once=at_once)
+        run(simulation, small)
+        found.append(_rounds(small, "test bed", gpus=simulation.gpus, jobs=at_once))
+        large = Timed(policy_of(name, known), clock)
+        command, snapshot = large_round(LARGE_NODES, LARGE_JOBS)
+        for _ in range(_TIMES):
+            decide(large, 1, command, snapshot)
+        gpus = LARGE_NODES * GPUS_PER_NODE
+        found.append(_rounds(large, "large", gpus=gpus, jobs=LARGE_JOBS))
+    return tuple(found)
+
+
+def _rounds(timed: Timed, where: str, *, gpus: int, jobs: int) -> Rounds:
+    return Rounds(
+        policy=timed.name,
+        where=where,
+        gpus=gpus,
+        jobs=jobs,
+        count=len(timed.seconds),
+        mean_s=sum(timed.seconds) / len(timed.seconds),
+        max_s=max(timed.seconds),
+    )
+
+
+def large_round(nodes: int, jobs: int) -> tuple[Decide, Snapshot]:
+    """Return a round in which all of a large cluster is free and twice as many tasks wait for it.
+
+    Nodes and their links are those of the test bed, in racks of 40; every task reads a shard of
+    2 GB that lies on three nodes.
+    """
+    cluster = [
+        Node(
+            id=f"n{number}",
+            rack=f"r{number // _RACK}",
+            gpus=(Gpu(memory_bytes=GPU_MEMORY_BYTES),) * GPUS_PER_NODE,
+        )
+        for number in range(nodes)
+    ]
+    queue = Queue(name=QUEUE)
+    estimates = expected(links(CONSTRAINED, Speeds()), cluster)
+    facts: list[Event] = [QueueChanged(at=0.0, queue=queue)]
+    facts.append(BandwidthMeasured(at=0.0, bandwidth=estimates))
+    facts += [NodeJoined(at=0.0, node=node) for node in cluster]
+    each = 2 * GPUS_PER_NODE * nodes // jobs
+    for number in range(jobs):
+        dice = stream(1, "large", number)
+        shards = tuple(Shard(id=f"d{number}/{i}", size_bytes=2 * GB) for i in range(each))
+        facts += [
+            ReplicaAdded(at=0.0, shard=shard, node=node.id)
+            for shard in shards
+            for node in dice.sample(cluster, REPLICAS)
+        ]
+        facts.append(JobSubmitted(at=0.0, job=_large_job(f"j{number}", shards)))
+    engine = Engine()
+    commands = engine.handle(*facts)
+    return next(c for c in commands if isinstance(c, Decide)), engine.snapshot()
+
+
+def _large_job(name: str, shards: tuple[Shard, ...]) -> Job:
+    task = Task(gpu_memory_bytes=2 * GB, compute_s=10.0)
+    tasks = mapped([(shard.id,) for shard in shards], task=task)
+    return Job(id=name, name=name, user="user", queue=QUEUE, tasks=tasks, shards=shards)

@@ -1,0 +1,351 @@
+"""The report of the flow paper's experiments: one page that needs nothing but itself, and tables.
+
+The page is built as plain text: it has no logic that a template language would make simpler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from headgate.experiments.flow import charts
+from headgate.experiments.flow import jobs as flow_jobs
+from headgate.experiments.flow.claims import Verdict, told
+from headgate.experiments.flow.jobs import MB, Speeds, nodes
+from headgate.experiments.flow.page import ASSUMPTIONS, GENERATOR, STYLE
+from headgate.experiments.flow.runs import NETWORKS, Setup
+from headgate.experiments.flow.tables import (
+    IDEALS,
+    PUBLISHED,
+    TABLES,
+    Figures,
+    Published,
+    Results,
+    Rounds,
+    Table,
+    job_rows,
+    jobs_of_kinds,
+    run_rows,
+)
+
+PAGE = "report.html"
+_VERDICTS = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("none", "not run")}
+
+
+def is_ours(directory: Path) -> bool:
+    """Return whether a directory's files are those of an earlier report."""
+    page = directory / PAGE
+    try:
+        return GENERATOR in page.read_text(errors="replace")[:500]
+    except OSError:
+        return False
+
+
+def write(directory: Path, results: Results, verdicts: Sequence[Verdict]) -> None:
+    """Write the page, and the tables of runs, jobs and measured rounds, as CSV and Parquet."""
+    for name, columns in (("runs", run_rows(results)), ("jobs", job_rows(results))):
+        table = pa.table(columns)
+        pa.csv.write_csv(table, directory / f"{name}.csv")
+        pa.parquet.write_table(table, directory / f"{name}.parquet")
+    measured = {n: [getattr(r, n) for r in results.overhead] for n in Rounds.__slots__}
+    pa.csv.write_csv(pa.table(measured), directory / "overhead.csv")
+    (directory / PAGE).write_text(page(results, verdicts), encoding="utf-8")
+
+
+def page(results: Results, verdicts: Sequence[Verdict]) -> str:
+    """Return the whole page."""
+    sections = (
+        ("Which claims hold", _claims(verdicts)),
+        ("Tables", "".join(_table(table, results) for table in TABLES) + _overhead(results)),
+        ("Who held which GPU when", _gantts(results)),
+        ("Time per job against its ideals", _completion(results)),
+        ("Fairness", _fairness(results)),
+        ("Bytes by locality", _bytes(results)),
+        ("What is assumed, and the calibration", _assumed()),
+    )
+    seeds = ", ".join(map(str, results.seeds))
+    links = "".join(
+        f'<li><a href="#{_anchor(title)}">{escape(title)}</a></li>' for title, _ in sections
+    )
+    body = "".join(
+        f'<section id="{_anchor(title)}"><h2>{escape(title)}</h2>{content}</section>'
+        for title, content in sections
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"{GENERATOR}"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>The flow paper, reproduced</title><style>{STYLE}</style></head><body><main>"
+        "<h1>The flow paper, reproduced</h1>"
+        "<p>Published figures and claims of Tang, Zhu, Mao, Fu and Li, <cite>Algorithm of "
+        "scheduling for data-intensive computing operations onto GPU cluster</cite> (Journal of "
+        "Software 33(12), 2022), beside those of Headgate's simulator. "
+        f"Jobs in parallel: {results.at_once}. Seeds: {seeds}; figures are means over them, with "
+        f"the range of the makespan.</p><nav><ul>{links}</ul></nav>{body}</main></body></html>\n"
+    )
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-").replace(",", "")
+
+
+def _grid(head: Sequence[str], rows: Iterable[Sequence[str]], kinds: Sequence[str] = ()) -> str:
+    """Return a table of cells that are HTML already; `kinds` are the classes of its columns."""
+    of = dict(enumerate(kinds))
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "".join(
+            f'<{tag} class="{of[i]}">{c}</{tag}>' if of.get(i) else f"<{tag}>{c}</{tag}>"
+            for i, c in enumerate(cells)
+        )
+
+    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rows)
+    return (
+        f'<div class="wide"><table><thead><tr>{row(head, "th")}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+# --- claims --------------------------------------------------------------------------------------
+
+
+def _claims(verdicts: Sequence[Verdict]) -> str:
+    papers = [v for v in verdicts if not v.claim.ours_alone]
+    goals = [v for v in verdicts if v.claim.ours_alone]
+    return (
+        f"<p>{summary(papers)}</p>{_verdicts(papers)}"
+        f"<h3>Our goal for the policy <code>headgate</code></h3>"
+        f"<p>{summary(goals)}</p>{_verdicts(goals)}"
+    )
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """Return how many claims hold, in one sentence."""
+    count = {holds: sum(v.holds is holds for v in verdicts) for holds in (True, False, None)}
+    not_run = f"; {count[None]} need what was not run" if count[None] else ""
+    return f"{count[True]} of {len(verdicts)} hold, {count[False]} do not{not_run}."
+
+
+def _verdicts(verdicts: Sequence[Verdict]) -> str:
+    rows = []
+    for v in verdicts:
+        kind, words = _VERDICTS[v.holds]
+        reading = f'<span class="aside">{escape(v.claim.reading)}</span>'
+        rows.append(
+            (
+                f'<span class="mark {kind}">{words}</span>',
+                f"{escape(v.claim.text)}<br>{reading}",
+                escape(told(v.claim.published, v.claim.unit)) or "-",
+                escape(told(v.ours, v.claim.unit)) or "-",
+            )
+        )
+    kinds = ("", "long", "numbers theirs", "numbers mine")
+    return f'<div class="claims">{_grid(("", "claim", "published", "ours"), rows, kinds)}</div>'
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+_HEAD = (
+    "policy", "makespan", "mean time per job", "fairness (share)", "fairness (alone)",
+    "local", "in rack", "across racks", "lost GPU time", "rounds",
+)  # fmt: skip
+
+
+def _table(table: Table, results: Results) -> str:
+    figures = results.figures[table.name]
+    if not figures:
+        return ""
+    rows = [
+        _row(policy, own, PUBLISHED.get((table.name, policy), Published()))
+        for policy, own in figures.items()
+    ]
+    return f"<h3>{escape(table.title)}</h3>{_grid(_HEAD, rows)}"
+
+
+def _row(policy: str, own: Figures, published: Published) -> tuple[str, ...]:
+    low, high = own.makespan_range_s
+    spread = "" if low == high else f'<br><span class="aside">{low:.0f} to {high:.0f}</span>'
+    _, rack, cross = (None, published.rack_share, published.cluster_share)
+    return (
+        f"<b>{escape(policy)}</b>",
+        _beside(published.makespan_s, f"{own.makespan_s:.1f} s", "{:.1f} s") + spread,
+        f"{own.mean_run_s:.1f} s",
+        _fair(own, "share", published.deviation),
+        _fair(own, "alone", None),
+        f"{own.shares[0]:.1%}",
+        _beside(rack, f"{own.shares[1]:.1%}", "{:.0%}"),
+        _beside(cross, f"{own.shares[2]:.1%}", "{:.0%}"),
+        f"{own.lost_gpu_s:.0f} s",
+        f"{own.rounds:.0f}",
+    )
+
+
+def _beside(published: float | None, ours: str, form: str) -> str:
+    """Return our figure, and the published one beside it where there is one."""
+    if published is None:
+        return ours
+    return f'{ours} <span class="published">{form.format(published)}</span>'
+
+
+def _fair(own: Figures, ideal: str, published: float | None) -> str:
+    if ideal not in own.fairness:
+        return "-"
+    mean, deviation = own.fairness[ideal]
+    return f"{mean:.3f} &plusmn; {_beside(published, f'{deviation:.3f}', '{:.2f}')}"
+
+
+def _overhead(results: Results) -> str:
+    if not results.overhead:
+        return ""
+    published = {"test bed": "mean 5.04 ms, max 10.23 ms", "large": "1 to 2 s"}
+    rows = [
+        (
+            f"<b>{escape(r.policy)}</b>",
+            f"{r.gpus:,} GPUs, {r.jobs} jobs",
+            f"{r.count:,}",
+            f"{1e3 * r.mean_s:.2f} ms",
+            f"{1e3 * r.max_s:.2f} ms",
+            f'<span class="published">{published[r.where]}</span>',
+        )
+        for r in results.overhead
+    ]
+    head = ("policy", "where", "rounds", "mean", "max", "published")
+    return (
+        "<h3>How long rounds take</h3><p>Measured on the machine that made this page, not "
+        f"simulated. The large round finds all GPUs free.</p>{_grid(head, rows)}"
+    )
+
+
+# --- charts --------------------------------------------------------------------------------------
+
+
+def _kind_of() -> dict[str, int]:
+    numbers = {kind.name: number for number, kind in enumerate(flow_jobs.KINDS)}
+    return {job: numbers[kind] for job, (kind, _) in jobs_of_kinds().items()}
+
+
+def _legend(items: Iterable[tuple[str, str]]) -> str:
+    entries = "".join(f'<li><i class="{kind}"></i>{escape(name)}</li>' for kind, name in items)
+    return f'<ul class="legend">{entries}</ul>'
+
+
+def _kinds_legend(*more: tuple[str, str]) -> str:
+    return _legend([*((f"b{n}", kind.name) for n, kind in enumerate(flow_jobs.KINDS[:-1])), *more])
+
+
+def _gantts(results: Results) -> str:
+    seed = results.seeds[0]
+    words = (
+        f"<p>Jobs in parallel, seed {seed}; a row per GPU, a colour per kind of job. All charts of "
+        "a network have one scale.</p>"
+    )
+    parts = [
+        words,
+        _kinds_legend(("blost", "gave no result")),
+    ]
+    rows = [(node.id, len(node.gpus)) for node in nodes()]
+    for network in NETWORKS:
+        made = {
+            run.policy: measured
+            for run, measured in results.runs.items()
+            if run.setup is Setup.PARALLEL and run.network == network and run.drawn
+        }
+        span_s = max((m.makespan_s for m in made.values()), default=0.0)
+        drawn = "".join(
+            f"<h4>{escape(policy)}: {m.makespan_s:.1f} s</h4>"
+            f"{charts.gantt(m.held, rows, _kind_of(), span_s)}"
+            for policy, m in made.items()
+        )
+        opened = " open" if network == NETWORKS[0] else ""
+        title = f"{network.capitalize()} network"
+        parts.append(f"<details{opened}><summary>{title}</summary>{drawn}</details>")
+    return "".join(parts)
+
+
+def _per_network(results: Results, draw: Callable[[Table, Mapping[str, Figures]], str]) -> str:
+    return "".join(
+        f"<h3>{escape(table.title)}</h3>{draw(table, results.figures[table.name])}"
+        for table in TABLES
+        if table.setup in (Setup.PARALLEL, Setup.USERS) and results.figures[table.name]
+    )
+
+
+def _completion(results: Results) -> str:
+    words = (
+        "<p>Mean over the seeds, jobs by their numbers; the marks are the job's time alone on its "
+        "share of the cluster, and alone on all of it.</p>"
+    )
+    parts = [
+        words,
+        _kinds_legend(("bshare", "ideal: its share"), ("balone", "ideal: all of it")),
+    ]
+    for table in (t for t in TABLES if t.setup is Setup.PARALLEL):
+        figures = results.figures[table.name]
+        most_s = max((_longest_s(own) for own in figures.values()), default=0.0)
+        drawn = "".join(
+            f"<h4>{escape(policy)}</h4>{charts.completion(own.times, _kind_of(), most_s)}"
+            for policy, own in figures.items()
+        )
+        opened = " open" if table.network == NETWORKS[0] else ""
+        parts.append(f"<details{opened}><summary>{escape(table.title)}</summary>{drawn}</details>")
+    return "".join(parts)
+
+
+def _longest_s(own: Figures) -> float:
+    return max(max((t.run_s, *t.ideal_s.values())) for t in own.times.values())
+
+
+def _fairness(results: Results) -> str:
+    """Return bars of the mean and of the deviation of s = ideal / time, for both ideals."""
+
+    def draw(_: Table, figures: Mapping[str, Figures]) -> str:
+        charted = ""
+        for which, title in ((0, "Mean"), (1, "Deviation")):
+            rows = {
+                policy: {ideal: pair[which] for ideal, pair in own.fairness.items()}
+                for policy, own in figures.items()
+            }
+            most = max((v for row in rows.values() for v in row.values()), default=0.0)
+            bars = charts.bars(rows, IDEALS, most=most or 1.0, form="{:.3f}")
+            charted += f"<h4>{title}</h4>{bars}"
+        return charted
+
+    legend = _legend((("bs0", "ideal: alone on its share"), ("bs1", "ideal: alone on all of it")))
+    words = "<p>s = ideal time / time of a job; a mean of 1 is fair, a deviation of 0 even.</p>"
+    return words + legend + _per_network(results, draw)
+
+
+def _bytes(results: Results) -> str:
+    most = max(
+        (
+            sum(own.read_bytes)
+            for table in TABLES
+            if table.setup in (Setup.PARALLEL, Setup.USERS)
+            for own in results.figures[table.name].values()
+        ),
+        default=0.0,
+    )
+    names = ("local", "in rack", "across racks")
+
+    def draw(_: Table, figures: Mapping[str, Figures]) -> str:
+        rows = {policy: own.read_bytes for policy, own in figures.items()}
+        return charts.stacked(rows, names, most=most or 1.0)
+
+    legend = _legend((f"bl{number}", name) for number, name in enumerate(names))
+    return legend + _per_network(results, draw)
+
+
+def _assumed() -> str:
+    speeds = Speeds()
+    fitted = (
+        f"The one fitted constant is the speed at which GPUs compute: "
+        f"{speeds.gpu_bytes_per_s / MB:,.0f} MB/s, chosen once so that the jobs in turn take "
+        "825.6 s under GS in the mean of seeds 1 to 5. Nothing else is fitted; disks are taken to "
+        f"read {speeds.disk_bytes_per_s / MB:,.0f} MB/s."
+    )
+    return "".join(f"<p>{escape(text)}</p>" for text in (*ASSUMPTIONS.split("\n\n"), fitted))

@@ -1,0 +1,354 @@
+"""The flow paper's experiments as simulations: which there are, and what each of them gave.
+
+Six setups, each on a network, under a policy and a seed:
+
+- `parallel`: J1 to J36, k of them in flight, a new one whenever one ends;
+- `turn`: the same jobs one after the other, each with the whole cluster. Gives the published table
+  of jobs in turn, and the ideal called `alone` (paper, 5.3.1 and figure 5);
+- `turn-share`: in turn on at most Q/k GPUs. Gives the ideal called `share` (paper, 5.2);
+- `users`: ten users, six jobs each, a queue per user, no limit of jobs in flight;
+- `users-share`: in turn on at most Q/10 GPUs: the ideal `share` of the users' jobs;
+- `supplement`: `parallel` with the small J37 as well.
+
+Runs know nothing of each other, so they may be made in any number of processes: what they give is
+the same, and in the same order. The paper's runs know no hysteresis, so here `slack` is 0.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from multiprocessing.connection import wait
+
+from headgate.base.errors import InvariantBroken, Problem, SpecError, nearest
+from headgate.experiments.flow import jobs as flow_jobs
+from headgate.experiments.flow.jobs import QUEUE, UPLINK_BYTES_PER_S, Speeds, by_users, in_parallel
+from headgate.model import Queue, RunId
+from headgate.planning.door import refuse
+from headgate.ports import Policy, PolicyInfo, make_policy
+from headgate.protocol import (
+    Command,
+    Event,
+    LaunchTask,
+    TaskFailed,
+    TaskFinished,
+    TaskStarted,
+    TaskStopped,
+)
+from headgate.sim.run import Simulation, run
+
+NETWORKS = tuple(UPLINK_BYTES_PER_S)
+CONSTRAINED, UNCONSTRAINED = NETWORKS
+USERS, JOBS_PER_USER = 10, 6
+IN_PARALLEL = ("gs", "gsp", "gsd", "fs", "fsp", "fsu", "headgate")
+BY_USERS = ("capacity", "fair", "fs", "fsp", "headgate")
+WITH_SUPPLEMENT = ("fs", "fsp", "fsu", "headgate")
+NO_HYSTERESIS = {"slack": 0.0}
+PAPERS_OWN = {"gsp": NO_HYSTERESIS, "fsp": NO_HYSTERESIS}
+
+Policies = Mapping[str, PolicyInfo]
+
+
+class Setup(StrEnum):
+    """What is run; see the module."""
+
+    PARALLEL = "parallel"
+    TURN = "turn"
+    TURN_SHARE = "turn-share"
+    USERS = "users"
+    USERS_SHARE = "users-share"
+    SUPPLEMENT = "supplement"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One simulation; `drawn` asks for what every GPU did, too."""
+
+    setup: Setup
+    network: str
+    policy: str
+    seed: int
+    at_once: int
+    drawn: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """When the first task of a job started and its last one ended."""
+
+    job: str
+    start_s: float
+    end_s: float
+
+    @property
+    def run_s(self) -> float:
+        """The paper's t_sh."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A GPU in the hands of one run of a task, which was `lost` when it gave no result."""
+
+    job: str
+    node: str
+    gpu: int
+    start_s: float
+    end_s: float
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a run gave; `makespan_s` is from the first job scheduled to the last end.
+
+    `read_bytes` are those read on the reader's node, in its rack and across racks, killed runs
+    included; `rounds` are the policy's decisions.
+    """
+
+    makespan_s: float
+    spans: tuple[Span, ...]
+    read_bytes: tuple[float, float, float]
+    lost_gpu_s: float
+    rounds: int
+    held: tuple[Held, ...] = ()
+
+
+def choose(known: Policies, names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the policies to compare: those named, else all of the paper's and ours that there are.
+
+    Raises SpecError for a name that is unknown, or of a policy that cannot place the jobs.
+    """
+    if names is None:
+        return tuple(p for p in dict.fromkeys((*IN_PARALLEL, *BY_USERS)) if p in known)
+    problems = [
+        Problem(path="--policies", problem=f"there is no policy '{n}'", hint=nearest(n, known))
+        for n in names
+        if n not in known
+    ]
+    if problems:
+        raise SpecError(problems, code="unknown_policy")
+    cluster, queue = flow_jobs.nodes(), Queue(name=QUEUE)
+    for name in names:
+        policy = make_policy(known, name)
+        for job in flow_jobs.jobs(Speeds()):
+            if reason := refuse(job, queue, cluster, policy):
+                text = f"{name} cannot run {job.name}: {reason}"
+                raise SpecError([Problem(path="--policies", problem=text)], code="rejected")
+    return tuple(dict.fromkeys(names))
+
+
+def plan(policies: Sequence[str], seeds: Sequence[int], at_once: int) -> tuple[Run, ...]:
+    """Return the runs of the experiments; only the first seed's are drawn."""
+
+    def runs(setup: Setup, networks: Sequence[str], names: Sequence[str]) -> Iterator[Run]:
+        for network in networks:
+            for policy in names:
+                for seed in seeds:
+                    drawn = setup is Setup.PARALLEL and seed == seeds[0]
+                    yield Run(
+                        setup=setup,
+                        network=network,
+                        policy=policy,
+                        seed=seed,
+                        at_once=at_once,
+                        drawn=drawn,
+                    )
+
+    one_queue = [p for p in policies if p not in ("capacity", "fair")]
+    users = [p for p in policies if p in BY_USERS]
+    only_users = [p for p in users if p not in one_queue]
+    one = (CONSTRAINED,)
+    return (
+        *runs(Setup.USERS, one, users),
+        *runs(Setup.PARALLEL, NETWORKS, one_queue),
+        *runs(Setup.SUPPLEMENT, one, [p for p in policies if p in WITH_SUPPLEMENT]),
+        *runs(Setup.TURN_SHARE, NETWORKS, one_queue),
+        *runs(Setup.USERS_SHARE, one, users),
+        *runs(Setup.TURN, NETWORKS, one_queue),
+        *runs(Setup.TURN, one, only_users),
+    )
+
+
+def simulation_of(what: Run, speeds: Speeds) -> Simulation:
+    """Return what a run simulates."""
+
+    def stream(
+        at_once: int, *, max_gpus: int | None = None, supplement: bool = False
+    ) -> Simulation:
+        return in_parallel(
+            what.network,
+            what.seed,
+            speeds,
+            at_once=at_once,
+            max_gpus=max_gpus,
+            supplement=supplement,
+        )
+
+    gpus = sum(len(node.gpus) for node in flow_jobs.nodes())
+    match what.setup:
+        case Setup.PARALLEL:
+            return stream(what.at_once)
+        case Setup.SUPPLEMENT:
+            return stream(what.at_once, supplement=True)
+        case Setup.TURN:
+            return stream(1)
+        case Setup.TURN_SHARE:
+            return stream(1, max_gpus=max(1, gpus // what.at_once))
+        case Setup.USERS_SHARE:
+            return stream(1, max_gpus=max(1, gpus // USERS))
+        case Setup.USERS:
+            return by_users(what.network, what.seed, speeds, users=USERS, each=JOBS_PER_USER)
+
+
+def policy_of(name: str, known: Policies) -> Policy:
+    """Return a policy as the paper runs it."""
+    return make_policy(known, name, PAPERS_OWN.get(name))
+
+
+def measure(simulation: Simulation, policy: Policy, *, drawn: bool = False) -> Measured:
+    """Run a simulation and return its figures; raise InvariantBroken if a job did not finish."""
+    chart = _Chart()
+    outcome = run(simulation, policy, observe=(chart,) if drawn else ())
+    figures, jobs = outcome.figures, outcome.state.jobs
+    if figures["jobs_finished"] != len(simulation.submissions):
+        text = f"{figures['jobs_finished']} of {len(simulation.submissions)} jobs finished"
+        raise InvariantBroken(f"policy {policy.name}: {text}")
+    spans = tuple(
+        Span(job=job.id, start_s=float(jobs.started_at[row]), end_s=float(jobs.ended_at[row]))
+        for row, job in enumerate(outcome.state.names.jobs)
+    )
+    moved = figures["bytes"]
+    return Measured(
+        makespan_s=max(s.end_s for s in spans) - min(s.start_s for s in spans),
+        spans=spans,
+        read_bytes=(moved["node"], moved["rack"], moved["cluster"]),
+        lost_gpu_s=figures["lost_gpu_s"],
+        rounds=figures["decisions"]["count"],
+        held=tuple(chart.held),
+    )
+
+
+class _Chart:
+    """An observer that notes who held which GPU from when to when."""
+
+    def __init__(self) -> None:
+        self.held: list[Held] = []
+        self._launched: dict[RunId, LaunchTask] = {}
+        self._since: dict[RunId, float] = {}
+
+    def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        for event in batch:
+            match event:
+                case TaskStarted():
+                    self._since[event.run] = event.at
+                case TaskFinished() | TaskFailed() | TaskStopped():
+                    self._close(event.run, event.at, lost=not isinstance(event, TaskFinished))
+                case _:
+                    pass
+        self._launched |= {c.run: c for c in commands if isinstance(c, LaunchTask)}
+
+    def _close(self, run: RunId, at: float, *, lost: bool) -> None:
+        launch = self._launched.pop(run)
+        since = self._since.pop(run, at)
+        self.held += (
+            Held(job=run.job, node=launch.node, gpu=gpu, start_s=since, end_s=at, lost=lost)
+            for gpu in launch.gpus
+        )
+
+
+# --- many runs, in several processes -------------------------------------------------------------
+
+_known: dict[str, PolicyInfo] = {}  # in a process of the pool: what it was started with
+
+
+def carry_out(
+    runs: Sequence[Run],
+    known: Policies,
+    *,
+    workers: int,
+    step: Callable[[Run], None] = lambda run: None,
+) -> dict[Run, Measured]:
+    """Return what the runs gave, in their order; `step` hears of each as it ends.
+
+    With one worker they are made here, else in processes that end with this one, however it ends.
+    """
+    if workers == 1:
+        found: dict[Run, Measured] = {}
+        for what in runs:
+            found[what] = _measure(what, known)
+            step(what)
+        return found
+    with _pool(known, workers) as pool:
+        with _no_interrupts():  # nor in the processes that come of this
+            futures = {pool.submit(_in_pool, what): what for what in runs}
+        for future in as_completed(futures):
+            future.result()  # raises here what was raised there
+            step(futures[future])
+        return {what: future.result() for future, what in futures.items()}
+
+
+def _measure(what: Run, known: Policies) -> Measured:
+    policy = policy_of(what.policy, known)
+    return measure(simulation_of(what, Speeds()), policy, drawn=what.drawn)
+
+
+def _in_pool(what: Run) -> Measured:
+    return _measure(what, _known)
+
+
+@contextmanager
+def _pool(known: Policies, workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Hand out a pool; when something is raised, its processes do not finish what they do."""
+    earlier = {child.pid for child in multiprocessing.active_children()}
+    pool = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(dict(known),),
+    )
+    try:
+        yield pool
+    except BaseException:
+        for child in multiprocessing.active_children():
+            if child.pid not in earlier:
+                child.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Hold SIGINT back: a terminal sends it to all processes, and the first one acts for all."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    # Any other thread may be given it, and would have it handled here all the same.
+    held: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if held:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _start_worker(known: Policies) -> None:
+    """Prepare a process of the pool: it ends with the one that started it, and only then."""
+    _known.update(known)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

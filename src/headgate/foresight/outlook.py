@@ -1,0 +1,236 @@
+"""What would change now: rounds of a policy on paper, with more nodes or as it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from headgate.base.errors import Problem, SpecError, nearest
+from headgate.foresight.explain import explain
+from headgate.foresight.whatif import WhatIf
+from headgate.model import Locality, Node
+from headgate.ports import Policy, PolicyInfo, make_policy, read_policy
+from headgate.protocol import Reason
+from headgate.state import Snapshot, State, TaskState
+from headgate.state.life import ENDED, HOLDING
+from headgate.state.view import View
+
+MORE_NODES_MOST = 10_000
+_ROUNDS_MOST = 8
+_RUNS = (TaskState.STARTING, TaskState.RUNNING)
+
+ReadBytes = tuple[int, int, int]  # by Locality
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A run that would start: where, and what it would read, in bytes by locality and seconds."""
+
+    job: str
+    ordinal: int
+    node: str
+    gpus: tuple[int, ...]
+    read_bytes: ReadBytes
+    read_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """A run that would be cut short, the time that it has had, and what of it would be lost."""
+
+    job: str
+    ordinal: int
+    node: str
+    gpus: tuple[int, ...]
+    ran_s: float
+    lost_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOutlook:
+    """What would change for a job: `held_gpus` before, `holds_gpus` after; why the rest waits."""
+
+    job: str
+    user: str
+    queue: str
+    held_gpus: int
+    holds_gpus: int
+    started_tasks: int
+    cut_tasks: int
+    waiting_tasks: int
+    read_bytes: ReadBytes
+    lost_gpu_s: float
+    reason: Reason | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a policy would change now, job by job and run by run.
+
+    Rounds follow each other while runs are cut short, as these free GPUs; `settled` is whether that
+    ended within the few that are tried.
+    """
+
+    policy: str
+    nodes: int
+    gpus: int
+    free_gpus: int
+    rounds: int
+    settled: bool
+    jobs: tuple[JobOutlook, ...]
+    starts: tuple[Start, ...]
+    cuts: tuple[Cut, ...]
+
+
+def choose(
+    known: Mapping[str, PolicyInfo], name: str, parameters: Mapping[str, Any], text: str | None
+) -> Policy:
+    """Return a policy from text such as `fsp` or `fs,alpha1=2`; without text that of `name`.
+
+    Parameters that the text does not give have their defaults. Raises SpecError for an unknown
+    policy or parameter, and for a value that it cannot have.
+    """
+    if text is not None:
+        name, parameters = read_policy(known, text)
+    return make_policy(known, name, parameters)
+
+
+def more_nodes(snapshot: Snapshot, count: int, like: str | None) -> tuple[Node, ...]:
+    """Return nodes that are not there, like the one named, else like the last of the commonest.
+
+    Raises SpecError for a count that is none, a node that is not known, and no node to be like.
+    """
+    if not 1 <= count <= MORE_NODES_MOST:
+        text = f"{count} is not between 1 and {MORE_NODES_MOST}"
+        raise SpecError([Problem(path="nodes", problem=text)])
+    model = _model(snapshot, like)
+    names = (f"new-{n}" for n in range(1, count + len(snapshot.nodes.spec) + 1))
+    free = (name for name in names if name not in snapshot.names.node_rows)
+    return tuple(replace(model, id=next(free)) for _ in range(count))
+
+
+def _model(snapshot: Snapshot, like: str | None) -> Node:
+    if like is not None:
+        row = snapshot.names.node_rows.get(like)
+        if row is None or row >= len(snapshot.nodes.spec):
+            hint = nearest(like, snapshot.names.node_rows.copy())
+            problem = Problem(path="like", problem=f"there is no node '{like}'", hint=hint)
+            raise SpecError([problem])
+        return snapshot.node(row)
+    nodes = [snapshot.node(row) for row in snapshot.live_nodes()]
+    if not nodes:
+        hint = "name one that has been up with --like"
+        problem = Problem(path="nodes", problem="no node is up that it could be like", hint=hint)
+        raise SpecError([problem])
+    shapes = Counter((node.gpus, node.cpus) for node in nodes)
+    most = max(shapes.values())
+    return next(n for n in reversed(nodes) if shapes[n.gpus, n.cpus] == most)
+
+
+def outlook(snapshot: Snapshot, policy: Policy, now: float, nodes: Sequence[Node] = ()) -> Outlook:
+    """Return what a policy would change now, with `nodes` besides those that are up."""
+    paper = WhatIf(snapshot, policy, now)
+    for node in nodes:
+        paper.join(node)
+    rounds, settled = 0, False
+    while rounds < _ROUNDS_MOST and not settled:
+        paper.round()
+        rounds += 1
+        settled = not paper.freed
+    state = paper.state
+    before = snapshot.tasks.attempts
+    starts = [_start(state, t) for t in state.holding() if state.tasks.attempts[t] > before[t]]
+    cuts = [
+        _cut(snapshot, t, state.now)
+        for t in _running(snapshot)
+        if state.run_row(snapshot.run_id(t)) is None or state.tasks.state[t] not in HOLDING
+    ]
+    up = state.live_nodes()
+    return Outlook(
+        policy=policy.name,
+        nodes=len(up),
+        gpus=sum(state.nodes.gpu_count[n] for n in up),
+        free_gpus=sum(state.nodes.free_gpus[n] for n in up),
+        rounds=rounds,
+        settled=settled,
+        jobs=tuple(_jobs(snapshot, state, starts, cuts)),
+        starts=tuple(starts),
+        cuts=tuple(cuts),
+    )
+
+
+def _running(view: Snapshot) -> list[int]:
+    rows: list[int] = np.flatnonzero(np.isin(view.tasks.state.array(), _RUNS)).tolist()
+    return rows
+
+
+def _start(state: State, task: int) -> Start:
+    node = state.tasks.node[task]
+    return Start(
+        job=state.job(state.tasks.job[task]).id,
+        ordinal=state.ordinal(task),
+        node=state.node(node).id,
+        gpus=state.held_gpus(task),
+        read_bytes=read_bytes(state, task, node),
+        read_s=state.expected_read_s(task, node),
+    )
+
+
+def read_bytes(view: View, task: int, node: int) -> ReadBytes:
+    """Return what a run of a task on a node would read, in bytes by locality."""
+    read = [0] * len(Locality)
+    for each in view.planned_reads(task, node):
+        read[each.locality] += each.shard.size_bytes
+    by_node, by_rack, by_cluster = read
+    return by_node, by_rack, by_cluster
+
+
+def _cut(snapshot: Snapshot, task: int, now: float) -> Cut:
+    tasks = snapshot.tasks
+    ran_s = max(0.0, now - tasks.launched_at[task])
+    return Cut(
+        job=snapshot.job(tasks.job[task]).id,
+        ordinal=snapshot.ordinal(task),
+        node=snapshot.node(tasks.node[task]).id,
+        gpus=snapshot.held_gpus(task),
+        ran_s=ran_s,
+        lost_s=ran_s - snapshot.gained_s(task, now),
+    )
+
+
+def _jobs(
+    snapshot: Snapshot, state: State, starts: Sequence[Start], cuts: Sequence[Cut]
+) -> list[JobOutlook]:
+    """Return the jobs that have not ended, in order of arrival."""
+    begins: dict[str, list[Start]] = {}
+    for start in starts:
+        begins.setdefault(start.job, []).append(start)
+    ends: dict[str, list[Cut]] = {}
+    for cut in cuts:
+        ends.setdefault(cut.job, []).append(cut)
+    found = []
+    held, holds = snapshot.gpus_of_jobs().tolist(), state.gpus_of_jobs().tolist()
+    for row in np.flatnonzero(~np.isin(snapshot.jobs.state.array(), ENDED)).tolist():
+        job = snapshot.job(row)
+        begun, ended = begins.get(job.id, []), ends.get(job.id, [])
+        node, rack, cluster = (sum(s.read_bytes[where] for s in begun) for where in Locality)
+        found.append(
+            JobOutlook(
+                job=job.id,
+                user=job.user,
+                queue=job.queue,
+                held_gpus=held[row],
+                holds_gpus=holds[row],
+                started_tasks=len(begun),
+                cut_tasks=len(ended),
+                waiting_tasks=state.jobs.waiting[row] + state.jobs.waiting_cpu[row],
+                read_bytes=(node, rack, cluster),
+                lost_gpu_s=sum(c.lost_s * len(c.gpus) for c in ended),
+                reason=explain(state, row, state.now).reason,
+            )
+        )
+    return found

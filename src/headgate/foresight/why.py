@@ -1,0 +1,318 @@
+"""Why, in full: a job's or a task's share, its places and their prices, and when it may start.
+
+Everything is said of the round that the policy would have now; what is not known from the snapshot
+and the policy's own prices is found by letting the policy decide again on paper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headgate.foresight.explain import Explanation, explain
+from headgate.foresight.forecast import Forecast, forecast
+from headgate.foresight.outlook import ReadBytes, read_bytes
+from headgate.foresight.whatif import WhatIf
+from headgate.planning.account import Account, Accountable
+from headgate.ports import Policy
+from headgate.protocol.reasons import PolicyBroke
+from headgate.state import JobState, Snapshot, TaskState
+from headgate.state.ledger import Ledger
+from headgate.state.life import HOLDING
+from headgate.state.tables import GPU_GONE
+
+_HOLDERS_MOST = 5
+_NOT_BEGUN = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A job's GPUs against its share of all; `account` fields as in `planning.account`."""
+
+    job: str
+    held_gpus: int
+    waiting_tasks: int
+    share_gpus: int | None
+    may_win_gpus: int
+    wait_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A node where a task may run, and what that costs.
+
+    `cost_s` is the policy's price, `read_s` the time of reading that it expects. When no GPU that
+    fits is free there, `held_by` is the run on one that is expected to end first, at `held_until`.
+    """
+
+    node: str
+    gpu_model: str | None
+    gpu_memory_bytes: int | None
+    cost_s: float
+    read_s: float
+    read_bytes: ReadBytes
+    held_by: str | None
+    held_until: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IfFreed:
+    """What the policy would do if the run that holds the cheapest place ended now.
+
+    The task would start on `starts_on`, or not at all (None); the GPU would go to `taken_by`, or to
+    nobody. `price_s` is what the GPU would be worth in that round: what all that is placed and
+    waits would lose without it, None when a task fewer would run or the policy has no prices.
+    """
+
+    ends: str
+    node: str
+    starts_on: str | None
+    taken_by: str | None
+    price_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run under way, and what it reads, in bytes by locality."""
+
+    node: str
+    gpus: tuple[int, ...]
+    since: float
+    ends: float | None
+    read_bytes: ReadBytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Where a job (and one of its tasks) stands, and all that decides about it.
+
+    `task` is the one that the places are told of: the one asked for, else the job's first one that
+    waits for a GPU. `holders` are other jobs that hold GPUs, the furthest above their share first.
+    What does not apply is None, or empty.
+    """
+
+    told: Explanation
+    task: int | None
+    task_state: str | None
+    run: Run | None
+    unfinished: tuple[int, ...]
+    share: Holding | None
+    holders: tuple[Holding, ...]
+    cheapest_now: Place | None
+    cheapest: Place | None
+    if_freed: IfFreed | None
+    start: Forecast | None
+
+
+def why(snapshot: Snapshot, policy: Policy, job: int, task: int | None, now: float) -> Why:
+    """Explain a job, or one of its tasks (rows), as the policy in force sees it at a time.
+
+    O(rows), and as many decisions as a forecast makes.
+    """
+    return _Asked(snapshot, policy, job, task, now).answer()
+
+
+class _Asked:
+    def __init__(
+        self, snapshot: Snapshot, policy: Policy, job: int, task: int | None, now: float
+    ) -> None:
+        self._snapshot, self._policy, self._now = snapshot, policy, now
+        self._job, self._named = job, task
+        self._task = self._first_waiting() if task is None else task
+        self._told = explain(snapshot, job, now, task)
+        self._broken = isinstance(self._told.reason, PolicyBroke)
+
+    def _first_waiting(self) -> int | None:
+        waiting = self._snapshot.waiting_of(self._job).tolist()
+        on_gpus = [t for t in waiting if self._snapshot.tasks.gpus[t]]
+        return next(iter(on_gpus or waiting), None)
+
+    def answer(self) -> Why:
+        """Return everything that applies."""
+        snapshot, task = self._snapshot, self._task
+        at = None if task is None else TaskState(snapshot.tasks.state[task])
+        accounts = self._accounts()
+        places = self._places(task) if task is not None and at is TaskState.WAITING else []
+        cheapest = min(places, key=_Option.order, default=None)
+        now = min((p for p in places if p.free), key=_Option.order, default=None)
+        return Why(
+            told=self._told,
+            task=None if task is None else snapshot.ordinal(task),
+            task_state=None if at is None else at.name.lower(),
+            run=self._run(task) if task is not None and at in HOLDING else None,
+            unfinished=() if task is None else self._unfinished(task),
+            share=self._standing(self._job, accounts.get(self._job)),
+            holders=self._holders(accounts),
+            cheapest_now=None if now is None else self._place(now),
+            cheapest=None if cheapest is None else self._place(cheapest),
+            if_freed=None if cheapest is None else self._if_freed(cheapest),
+            start=self._start(),
+        )
+
+    # --- shares ----------------------------------------------------------------------------------
+
+    def _accounts(self) -> dict[int, Account]:
+        if isinstance(self._policy, Accountable) and not self._broken:
+            return dict(self._policy.accounts(self._snapshot))
+        return {}
+
+    def _standing(self, job: int, account: Account | None) -> Holding | None:
+        if account is None:
+            return None
+        jobs = self._snapshot.jobs
+        return Holding(
+            job=self._snapshot.job(job).id,
+            held_gpus=int(self._snapshot.gpus_of_jobs()[job]),
+            waiting_tasks=jobs.waiting[job],
+            share_gpus=account.share_gpus,
+            may_win_gpus=account.may_win_gpus,
+            wait_s=account.wait_s,
+        )
+
+    def _holders(self, accounts: dict[int, Account]) -> tuple[Holding, ...]:
+        if self._job not in accounts or self._told.reason is None:
+            return ()
+        held = self._snapshot.gpus_of_jobs().tolist()
+
+        def above(job: int) -> int:
+            share = accounts[job].share_gpus
+            over: int = held[job] - (share or 0)
+            return over
+
+        rows = [job for job in accounts if job != self._job and held[job]]
+        first = sorted(rows, key=lambda job: (-above(job), job))[:_HOLDERS_MOST]
+        return tuple(s for j in first if (s := self._standing(j, accounts[j])) is not None)
+
+    # --- one task --------------------------------------------------------------------------------
+
+    def _run(self, task: int) -> Run:
+        tasks, node = self._snapshot.tasks, self._snapshot.tasks.node[task]
+        return Run(
+            node=self._snapshot.node(node).id,
+            gpus=self._snapshot.held_gpus(task),
+            since=tasks.launched_at[task],
+            ends=self._ends(task),
+            read_bytes=read_bytes(self._snapshot, task, node),
+        )
+
+    def _ends(self, task: int) -> float | None:
+        end = self._snapshot.expected_end(task)
+        return None if math.isnan(end) else max(end, self._now)
+
+    def _unfinished(self, task: int) -> tuple[int, ...]:
+        first = self._snapshot.tasks_of(self._job).start
+        states = self._snapshot.tasks.state
+        after = self._snapshot.task(task).after
+        return tuple(n for n in after if states[first + n] != TaskState.FINISHED)
+
+    def _start(self) -> Forecast | None:
+        """Return when the task, or the next one of the job, is expected to start."""
+        states = self._snapshot.tasks.state
+        rows = self._snapshot.tasks_of(self._job) if self._named is None else (self._named,)
+        tasks = [task for task in rows if states[task] in _NOT_BEGUN]
+        if not tasks or self._broken or self._snapshot.jobs.state[self._job] == JobState.STOPPING:
+            return None
+        return forecast(self._snapshot, self._policy, tasks, self._now)
+
+    # --- its places ------------------------------------------------------------------------------
+
+    def _places(self, task: int) -> list[_Option]:
+        """Return the nodes on which a task fits when they are idle, each with its price."""
+        snapshot, found = self._snapshot, []
+        need, demand = snapshot.tasks.gpus[task], snapshot.tasks.demand[task]
+        ledger = Ledger.on_paper(snapshot)
+        price = self._price()
+        for node in snapshot.live_nodes():
+            gpus = self._gpus(node, snapshot.tasks.memory_bytes[task]) if need else []
+            if len(gpus) < need or ledger.never_has(demand, node):
+                continue
+            free = [g for g in gpus if g.holder < 0]
+            fits = len(free) >= need and not ledger.lacks(demand, node)
+            held = [g for g in gpus if g.holder >= 0]
+            gpu = min(free if fits else held, key=_Gpu.order, default=None)
+            found.append(_Option(node=node, cost_s=price(task, node), free=fits, gpu=gpu))
+        return found
+
+    def _price(self) -> Callable[[int, int], float]:
+        policy = self._policy
+        if isinstance(policy, Accountable):
+            return lambda task, node: policy.cost_s(self._snapshot, task, node)
+        return self._snapshot.expected_read_s
+
+    def _gpus(self, node: int, memory_bytes: int) -> list[_Gpu]:
+        """Return the GPUs of a node that are large enough, with who holds them."""
+        snapshot = self._snapshot
+        first = snapshot.nodes.first_gpu[node]
+        found = []
+        for index, size in enumerate(snapshot.gpu_memory_bytes_of(node).tolist()):
+            holder = snapshot.gpus.task[first + index]
+            if size >= memory_bytes and holder != GPU_GONE:
+                until = self._ends(holder) if holder >= 0 else self._now
+                found.append(_Gpu(index=index, memory_bytes=size, holder=holder, until=until))
+        return found
+
+    def _place(self, option: _Option) -> Place:
+        snapshot, gpu, task = self._snapshot, option.gpu, self._task
+        assert task is not None
+        held = not option.free and gpu is not None and gpu.holder >= 0
+        spec = snapshot.node(option.node)
+        return Place(
+            node=spec.id,
+            gpu_model=None if gpu is None else spec.gpus[gpu.index].model,
+            gpu_memory_bytes=None if gpu is None else gpu.memory_bytes,
+            cost_s=option.cost_s,
+            read_s=snapshot.expected_read_s(task, option.node),
+            read_bytes=read_bytes(snapshot, task, option.node),
+            held_by=self._snapshot.task_id(gpu.holder) if gpu is not None and held else None,
+            held_until=gpu.until if gpu is not None and held else None,
+        )
+
+    def _if_freed(self, option: _Option) -> IfFreed | None:
+        """Return what the policy would do with the GPU of a place whose run had just ended."""
+        gpu, policy = option.gpu, self._policy
+        if option.free or gpu is None or gpu.holder < 0 or self._broken:
+            return None
+        paper = WhatIf(self._snapshot, policy, self._now)
+        paper.end(gpu.holder, self._now)
+        freed = paper.state.freeze()
+        plan = paper.round()
+        on = {s.task: s.node for s in plan.starts}
+        takers = [s.task for s in plan.starts if s.node == option.node and gpu.index in s.gpus]
+        price_s = None
+        if isinstance(policy, Accountable):
+            price_s = policy.slot_price_s(freed, option.node, gpu.memory_bytes)
+        starts = on.get(self._task) if self._task is not None else None
+        return IfFreed(
+            ends=self._snapshot.task_id(gpu.holder),
+            node=self._snapshot.node(option.node).id,
+            starts_on=None if starts is None else self._snapshot.node(starts).id,
+            taken_by=self._snapshot.task_id(takers[0]) if takers else None,
+            price_s=price_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gpu:
+    index: int
+    memory_bytes: int
+    holder: int  # row of a task, negative when free
+    until: float | None
+
+    def order(self) -> tuple[float, int, int]:
+        """Sort by when it is free, then small ones first."""
+        until = math.inf if self.until is None else self.until
+        return until, self.memory_bytes, self.index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Option:
+    node: int
+    cost_s: float
+    free: bool
+    gpu: _Gpu | None
+
+    def order(self) -> tuple[float, bool, float, int]:
+        """Sort by price, then by when a GPU is free there."""
+        until = math.inf if self.gpu is None else self.gpu.order()[0]
+        return self.cost_s, not self.free, until, self.node

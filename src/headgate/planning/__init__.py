@@ -1,0 +1,8 @@
+"""Parts that policies are composed of: entitlements, fit, costs, order, CPU tasks."""
+
+from headgate.base import not_built
+
+try:
+    import headgate.planning._native  # noqa: F401  # before all that needs it
+except ImportError as missing:
+    raise not_built("headgate.planning", missing) from missing

@@ -1,0 +1,81 @@
+"""Tasks without a GPU (reduces, merges): placed at once where their inputs are, on CPU slots.
+
+They compete for no GPU, so policies that care for locality place them alike, before GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+
+from headgate.model import CPUS
+from headgate.planning.fit import no_room
+from headgate.planning.shares import Floats, Ints
+from headgate.protocol import Refusal
+from headgate.state import Scratch, Snapshot
+
+
+def place_cpu_tasks(scratch: Scratch) -> tuple[Refusal, ...]:
+    """Place WAITING tasks without a GPU, jobs in order of arrival, each at its cheapest node.
+
+    Ties go to the node with most free slots, then to the first. Returns why the rest waits.
+    O(tasks x (nodes + replicas of what a task reads)).
+    """
+    jobs = list(scratch.snapshot.waiting_cpu_jobs())
+    return tuple(_CpuTasks(scratch).refusals(jobs)) if jobs else ()
+
+
+class _CpuTasks:
+    """Where there is room, and what tells how far the data is: the same for all tasks."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        snapshot = scratch.snapshot
+        self._scratch, self._snapshot = scratch, snapshot
+        self._nodes = np.array(snapshot.live_nodes(), np.int64)
+        self._rack = snapshot.nodes.rack.array().astype(np.int64)
+        self._size_bytes = snapshot.shards.size_bytes.array()
+
+    def refusals(self, jobs: Sequence[int]) -> Iterator[Refusal]:
+        """Place what can be placed; yield why the rest waits."""
+        tasks = self._snapshot.tasks
+        for job in jobs:
+            if self._snapshot.job(job).gang and self._snapshot.jobs.task_count[job] > 1:
+                continue  # placed whole or not at all, by the policy
+            for task in self._snapshot.waiting_of(job).tolist():
+                if not tasks.gpus[task] and not self._place(task):
+                    yield Refusal(reason=no_room(self._scratch, task), jobs=(job,))
+                    break
+
+    def _place(self, task: int) -> bool:
+        """Place a task at its cheapest node with room, if there is one."""
+        demand, ledger = self._snapshot.tasks.demand[task], self._scratch.ledger
+        room = np.flatnonzero(ledger.with_room(demand)[self._nodes])
+        if not len(room):
+            return False
+        free = ledger.nodes.free.kind(CPUS)[self._nodes]
+        read_s = _read_s(self._snapshot, task, self._rack, self._size_bytes)[self._nodes[room]]
+        cheapest = room[read_s == read_s.min()]
+        best = cheapest[free[cheapest].argmax()]
+        return self._scratch.place(task, int(self._nodes[best]))
+
+
+def _read_s(snapshot: Snapshot, task: int, rack: Ints, size_bytes: Ints) -> Floats:
+    """Return the seconds of reading on each node (as `View.expected_read_s`), all at once."""
+    shards = snapshot.reads(task)
+    holders = [snapshot.replicas(shard) for shard in shards]
+    size = size_bytes[list(shards)] if shards else np.zeros(0, np.int64)
+    read = np.repeat(np.arange(len(shards)), [len(nodes) for nodes in holders])
+    node = np.fromiter(chain.from_iterable(holders), np.int64)
+    racks = int(rack.max(initial=0)) + 1
+    nearby, where = np.divmod(np.unique(read * racks + rack[node]), racks)  # each rack once
+    on_node = np.bincount(node, size[read], len(rack))  # sums of bytes are exact below 2^53
+    in_rack = np.bincount(where, size[nearby], racks)[rack]
+    bandwidth = snapshot.bandwidth
+    seconds: Floats = (
+        on_node / bandwidth.disk_bytes_per_s
+        + (in_rack - on_node) / bandwidth.rack_bytes_per_s
+        + (size.sum() - in_rack) / bandwidth.cluster_bytes_per_s
+    )
+    return seconds

@@ -1,0 +1,75 @@
+// The Python module headgate.planning._native: the deal of GPUs to jobs, and counts of tasks.
+#include <nanobind/nanobind.h>
+
+#include "arrays.hpp"
+#include "census.hpp"
+#include "deal.hpp"
+
+namespace nb = nanobind;
+
+namespace headgate::planning {
+namespace {
+
+using Bytes = Array<std::uint8_t>;
+using Int32s = Array<std::int32_t>;
+using Floats = Array<double>;
+using Bools = Array<bool>;
+using Table = nb::ndarray<std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+nb::tuple counted(const Ints& row, const Bytes& state, const Bytes& then, const Int32s& gpus,
+                  const Ints& memory_bytes, const Int32s& job, const Bytes& meaning,
+                  const Ints& class_bytes, const Ints& at, const Table& table) {
+    if (table.shape(1) != 2 * class_bytes.size() + 3) throw nb::value_error("no such table");
+    Waits waits = recount({view(row), view(state), view(gpus), view(job)}, view(then),
+                          view(memory_bytes), view(meaning), view(class_bytes), view(at),
+                          {table.data(), table.size()});
+    return nb::make_tuple(numpy(std::move(waits.row)), numpy(std::move(waits.job)),
+                          numpy(std::move(waits.kind)), numpy(std::move(waits.waited)));
+}
+
+nb::tuple idle_counted(const Ints& key, const Ints& count, const Ints& row, const Bytes& state,
+                       const Int32s& gpus, const Int32s& job, const Int32s& kind,
+                       const Floats& progress_s, const Bools& was_fresh, const Bools& idle,
+                       std::int64_t kinds) {
+    Idle found = recount_idle(view(key), view(count), {view(row), view(state), view(gpus), view(job)},
+                              view(kind), view(progress_s), view(was_fresh), view(idle), kinds);
+    return nb::make_tuple(numpy(std::move(found.key)), numpy(std::move(found.count)),
+                          numpy(std::move(found.begun)));
+}
+
+}  // namespace
+}  // namespace headgate::planning
+
+NB_MODULE(_native, m) {
+    using namespace headgate;
+    using planning::Deal;
+    using planning::Floats;
+
+    nb::class_<Deal>(m, "Deal")
+        .def("__init__",
+             [](Deal* self, const Ints& queue, const Ints& user, const Ints& priority,
+                const Floats& weight, const Ints& max_gpus) {
+                 new (self) Deal(view(queue), view(user), view(priority),
+                                 view(weight), view(max_gpus));
+             },
+             nb::arg("queue"), nb::arg("user"), nb::arg("priority"), nb::arg("weight"),
+             nb::arg("max_gpus"))
+        .def("alike",
+             [](const Deal& self, const Ints& held, const Ints& room, std::int64_t gpus) {
+                 return numpy(self.alike(view(held), view(room), gpus));
+             },
+             nb::arg("held"), nb::arg("room"), nb::arg("gpus"))
+        .def("by_class",
+             [](const Deal& self, const Ints& held, const IntTable& tasks, const Ints& gpus,
+                const Ints& won) {
+                 return numpy(self.by_class(view(held), view(tasks), view(gpus), view(won)));
+             },
+             nb::arg("held"), nb::arg("tasks"), nb::arg("gpus"), nb::arg("won"));
+    m.def("recount", &planning::counted, nb::arg("row"), nb::arg("state"), nb::arg("then"),
+          nb::arg("gpus"), nb::arg("memory_bytes"), nb::arg("job"), nb::kw_only(),
+          nb::arg("meaning"), nb::arg("class_bytes"), nb::arg("at"), nb::arg("table"));
+    m.def("recount_idle", &planning::idle_counted, nb::arg("key"), nb::arg("count"), nb::arg("row"),
+          nb::arg("state"), nb::arg("gpus"), nb::arg("job"), nb::arg("kind"),
+          nb::arg("progress_s"), nb::kw_only(), nb::arg("was_fresh"), nb::arg("idle"),
+          nb::arg("kinds"));
+}

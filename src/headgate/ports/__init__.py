@@ -1,0 +1,6 @@
+"""What the core asks of others: the protocols `Policy` and `World`, and how policies are found."""
+
+from headgate.ports.policy import Parameter, Policy, PolicyInfo, make_policy, read_policy
+from headgate.ports.world import World, decide
+
+__all__ = ["Parameter", "Policy", "PolicyInfo", "World", "decide", "make_policy", "read_policy"]

@@ -1,0 +1,32 @@
+"""The world protocol: what carries wishes out and reports facts; one loop runs all worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from headgate.base.rng import stream
+from headgate.ports.policy import Policy
+from headgate.protocol import Command, Decide, Event, Plan
+from headgate.state import Snapshot
+
+
+class World(Protocol):
+    """Where commands happen and events come from: simulated, live, or scripted by a test."""
+
+    def now(self) -> float:
+        """Return the time of this world's clock, in seconds."""
+        ...
+
+    def events(self) -> Iterator[tuple[Event, ...]]:
+        """Yield the events of one instant after another, until there will be no more."""
+        ...
+
+    def submit(self, commands: Sequence[Command], snapshot: Callable[[], Snapshot]) -> None:
+        """Carry commands out; `snapshot()` is what a `Decide` among them is to be decided on."""
+        ...
+
+
+def decide(policy: Policy, seed: int, command: Decide, snapshot: Snapshot) -> Plan:
+    """Run a policy for one `Decide`, with the random stream that belongs to it."""
+    return policy.decide(snapshot, stream(seed, "decide", command.seen))

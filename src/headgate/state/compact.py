@@ -1,0 +1,175 @@
+"""Compaction: the tables without archived jobs, and without what only those referred to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from headgate.base.column import Array
+from headgate.model import result_ids
+from headgate.protocol import OnDemand, Refusal
+from headgate.state.ledger import Ledger
+from headgate.state.snapshot import Snapshot
+from headgate.state.state import State
+from headgate.state.tables import NAMES
+from headgate.state.thaw import relink
+from headgate.state.view import Names
+
+_CLASSES_KEPT = 4096
+"""Runtime classes that jobs share by name and that no task is of now: so many, the latest, stay."""
+
+
+def compact(state: State) -> None:
+    """Drop the rows of archived jobs; all others keep their order, and get new numbers. O(rows).
+
+    Plans, warm caches and earlier snapshots name the old rows: it begins a new line of states (see
+    `Snapshot.changes`), and must not happen while a decision is outstanding.
+    """
+    view = state.freeze()
+    kept = _Kept(view)
+    state.names = kept.names()
+    state.tasks = _selected(view.tasks, kept.tasks)
+    state.jobs = _selected(view.jobs, kept.jobs)
+    state.gpus = _selected(view.gpus, kept.gpus)
+    state.grants = _selected(view.grants, kept.grants)
+    state.shards = _selected(view.shards, kept.shards)
+    state.inputs = _selected(view.inputs, kept.inputs)
+    state.kinds = _selected(view.kinds, kept.kinds)
+    for column, at in (
+        (state.tasks.job, kept.job_at), (state.tasks.alike, kept.task_at),
+        (state.tasks.demand, kept.demand_at), (state.tasks.grant, kept.grant_at),
+        (state.tasks.input, kept.input_at), (state.tasks.kind, kept.kind_at),
+        (state.grants.task, kept.task_at), (state.grants.demand, kept.demand_at),
+        (state.gpus.task, kept.task_at),
+        (state.nodes.first_gpu, _kept_before(kept.gpus, len(view.gpus.node))),
+        (state.jobs.first_task, _kept_before(kept.tasks, len(view.tasks.state))),
+        (state.inputs.shards, kept.shard_at),
+    ):  # fmt: skip
+        column.renumber(at)
+    state.ledger = Ledger(state.names, state.nodes, state.gpus, state.grants)
+    state.memos = {name: column.select(kept.jobs) for name, column in view.memos.items()}
+    state.refusals = OnDemand(lambda: _renamed(view.refusals, kept.job_at))
+    state.log = deque(_remembered(state.log, kept), maxlen=state.log.maxlen)
+    state.archived_rows = state.first_waiting_job = 0
+    relink(state)
+
+
+class _Kept:
+    """Which rows stay, by table, ascending; and by old row the new one, -1 where it goes."""
+
+    def __init__(self, view: Snapshot) -> None:
+        self._view = view
+        tasks = view.tasks
+        self.jobs = np.flatnonzero(view.jobs.archived.array() == 0)
+        self.job_at = _renumbering(self.jobs, len(view.jobs.state))
+        self.tasks = np.flatnonzero(self.job_at[tasks.job.array()] >= 0)
+        self.task_at = _renumbering(self.tasks, len(tasks.state))
+        self.grants = np.flatnonzero(view.grants.task.array() >= 0)
+        self.grant_at = _renumbering(self.grants, len(view.grants.task))
+        self.inputs = np.unique(tasks.input.take(self.tasks))
+        self.input_at = _renumbering(self.inputs, len(view.inputs.shards))
+        self.demands = np.unique(tasks.demand.take(self.tasks))
+        self.demand_at = _renumbering(self.demands, len(view.names.demands))
+        self.kinds = np.union1d(tasks.kind.take(self.tasks), self._shared_classes())
+        self.kind_at = _renumbering(self.kinds, len(view.kinds.compute_s))
+        self.gpus = self._current_gpus()
+        self.shards = self._shards()
+        self.shard_at = _renumbering(self.shards, len(view.shards.size_bytes))
+
+    def _shared_classes(self) -> Array:
+        """Return the latest classes that later jobs of the same name may be of."""
+        rows = self._view.names.kind_rows.items()
+        shared = [row for (name, *_), row in rows if isinstance(name, str)]
+        return np.array(shared[-_CLASSES_KEPT:], np.int64)
+
+    def _current_gpus(self) -> Array:
+        """Return the GPUs that nodes have, or had last; those of earlier stays go."""
+        nodes = self._view.nodes
+        current = np.zeros(len(self._view.gpus.node), bool)
+        for first, count in zip(
+            nodes.first_gpu.array().tolist(), nodes.gpu_count.array().tolist(), strict=True
+        ):
+            current[first : first + count] = True
+        return np.flatnonzero(current)
+
+    def _shards(self) -> Array:
+        """Return the shards that something keeps, reads or may make again."""
+        view = self._view
+        rows, shards = view.names.shard_rows, view.shards
+        held = np.diff(shards.replicas.flat(np.arange(len(shards.size_bytes)))[0]) > 0
+        keep: Array = held | (shards.shared.array() > 0)
+        keep[view.inputs.shards.flat(self.inputs)[1]] = True
+        for dataset in view.datasets.values():
+            keep[[rows[shard.id] for shard in dataset.shards]] = True
+        for jobs, stays in ((np.flatnonzero(self.job_at < 0), False), (self.jobs, True)):
+            keep[[rows[name] for name in self._results(jobs) if name in rows]] = stays
+        return np.flatnonzero(keep)
+
+    def _results(self, jobs: Array) -> Iterator[str]:
+        if not self._view.names.shard_rows:
+            return
+        for job in map(self._view.job, jobs.tolist()):
+            for ordinal, task in enumerate(job.tasks):
+                yield from result_ids(job.id, ordinal, task.parts)
+
+    def names(self) -> Names:
+        """Return the names of what stays; what is only appended to is shared with earlier ones."""
+        names = self._view.names
+        jobs = [names.jobs[row] for row in self.jobs.tolist()]
+        shards = [names.shards[row] for row in self.shards.tolist()]
+        demands = [names.demands[row] for row in self.demands.tolist()]
+        reads = self.shard_at
+        inputs = (self._view.inputs.shards[row] for row in self.inputs.tolist())
+        kinds = {row: key for key, row in names.kind_rows.items()}
+        return replace(
+            names,
+            jobs=jobs,
+            job_rows={job.id: row for row, job in enumerate(jobs)},
+            shards=shards,
+            shard_rows={shard: row for row, shard in enumerate(shards)},
+            input_rows={tuple(reads[list(i)].tolist()): row for row, i in enumerate(inputs)},
+            kind_rows={kinds[old]: row for row, old in enumerate(self.kinds.tolist())},
+            demands=demands,
+            demand_rows={demand: row for row, demand in enumerate(demands)},
+            needs=[names.needs[row] for row in self.demands.tolist()],
+        )
+
+
+def _renumbering(kept: Array, count: int) -> Array:
+    at = np.full(count, -1, np.int64)
+    at[kept] = np.arange(len(kept))
+    return at
+
+
+def _kept_before(kept: Array, count: int) -> Array:
+    """Return how many of `count` rows stay before each of them, and before their end."""
+    before: Array = np.searchsorted(kept, np.arange(count + 1))
+    return before
+
+
+def _selected(table: Any, rows: Array) -> Any:
+    kind = type(table)
+    return kind(*[getattr(table, name).select(rows) for name in NAMES[kind]])
+
+
+def _renamed(refusals: Iterable[Refusal], job_at: Array) -> Iterator[Refusal]:
+    """Yield refusals with the new rows of their jobs; one whose jobs have all gone goes, too."""
+    for refusal in refusals:
+        jobs = tuple(row for row in job_at[list(refusal.jobs)].tolist() if row >= 0)
+        if jobs or not refusal.jobs:
+            yield replace(refusal, jobs=jobs)
+
+
+def _remembered(
+    log: Iterable[tuple[float, str, int, str, str]], kept: _Kept
+) -> Iterator[tuple[float, str, int, str, str]]:
+    """Yield the moves of what stays."""
+    rows = {"task": kept.task_at, "job": kept.job_at}
+    for at, what, row, before, after in log:
+        moved = int(rows[what][row]) if what in rows else row
+        if moved >= 0:
+            yield at, what, moved, before, after

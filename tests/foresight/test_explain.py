@@ -1,0 +1,122 @@
+"""Why a job waits: the binding reason, or how it ended."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.engine import Engine
+from headgate.foresight.explain import explain
+from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.protocol import JobCancelled, JobSubmitted, QueueChanged, Refusal
+from headgate.protocol.reasons import (
+    BehindHead,
+    JobsInFlightLimit,
+    NoFreeCpu,
+    NoFreeGpu,
+    Undecided,
+    WaitsForTasks,
+)
+from headgate.state import JobState, State, TaskState
+
+FULL = NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=1)
+
+
+@pytest.fixture
+def state() -> State:
+    """Jobs 0 to 4, of two tasks each, the second after the first; 0 and 1 are in flight."""
+    made = State()
+    made.set_queue(Queue(name="q", max_jobs_in_flight=2))
+    made.add_node(Node(id="a", rack="r", gpus=(Gpu(memory_bytes=1),)))
+    made.now = 10.0
+    for number in range(5):
+        tasks = (Task(), Task(after=(0,)))
+        made.add_job(Job(id=f"j{number}", name="j", user="ada", queue="q", tasks=tasks))
+    for job in (0, 1):
+        made.move_job(job, JobState.ACTIVE)
+        made.move_task(2 * job, TaskState.WAITING)
+        made.move_task(2 * job + 1, TaskState.BLOCKED)
+    return made
+
+
+def test_a_job_that_arrived_after_the_last_round_is_undecided(state: State) -> None:
+    told = explain(state, 0, now=25.0)
+    assert (told.reason, told.waits_s, told.state) == (Undecided(), 15.0, "active")
+    assert told.counts == {"blocked": 1, "waiting": 1}
+
+
+def test_the_refusal_that_names_a_job_goes_before_the_one_for_all_others(state: State) -> None:
+    behind = BehindHead(head="j0")
+    state.refusals = (Refusal(reason=behind), Refusal(reason=FULL, jobs=(0,)))
+    assert explain(state, 0, now=10.0).reason == FULL
+    assert explain(state, 1, now=10.0).reason == behind
+
+
+def test_a_job_whose_rest_comes_later_waits_for_what_runs(state: State) -> None:
+    state.refusals = (Refusal(reason=FULL),)
+    state.launch(0, 0, (0,), attempt=1)
+    told = explain(state, 0, now=12.0)
+    assert told.reason == WaitsForTasks(unfinished=1)
+    assert told.counts == {"blocked": 1, "starting": 1}
+
+
+def test_a_job_that_is_not_in_flight_is_told_how_many_go_before_it(state: State) -> None:
+    limit = JobsInFlightLimit(queue="q", in_flight=2, max_jobs_in_flight=2, ahead=2)
+    assert explain(state.freeze(), 4, now=10.0).reason == limit
+
+
+def test_a_job_that_only_runs_waits_for_nothing(state: State) -> None:
+    state.launch(0, 0, (0,), attempt=1)
+    state.release(0, TaskState.FINISHED)
+    state.tasks.blockers[1] = 0
+    state.move_task(1, TaskState.WAITING)
+    state.launch(1, 0, (0,), attempt=1)
+    told = explain(state, 0, now=99.0)
+    assert (told.reason, told.waits_s) == (None, 0.0)
+
+
+def test_a_job_that_has_ended_says_how(state: State) -> None:
+    for task in (4, 5):
+        state.move_task(task, TaskState.CANCELLED)
+    state.move_job(2, JobState.CANCELLED, "cancelled by ada")
+    told = explain(state, 2, now=99.0)
+    assert (told.state, told.reason, told.message) == ("cancelled", None, "cancelled by ada")
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=9))
+def test_so_many_go_before_it_as_really_do(jobs: list[tuple[int, int]]) -> None:
+    """Against the engine: a line of jobs (user, priority) through a queue with one in flight."""
+    engine = Engine()
+    engine.handle(QueueChanged(at=0.0, queue=Queue(name="q", max_jobs_in_flight=1)))
+    for number, (user, priority) in enumerate(jobs):
+        job = Job(
+            id=f"j{number}", name="j", user=f"u{user}", queue="q", tasks=(Task(),),
+            priority=priority,
+        )  # fmt: skip
+        engine.handle(JobSubmitted(at=0.0, job=job))
+    state = engine.state
+    told: dict[int, int] = {}
+    for row in range(1, len(jobs)):
+        reason = explain(state, row, now=0.0).reason
+        assert isinstance(reason, JobsInFlightLimit)
+        told[row] = reason.ahead
+    came: list[int] = []
+    while len(came) < len(jobs):
+        (active,) = (r for r in range(len(jobs)) if state.jobs.state[r] == JobState.ACTIVE)
+        came.append(active)
+        engine.handle(JobCancelled(at=0.0, job=f"j{active}", by="root"))
+    assert came[0] == 0
+    assert [row for row, _ in sorted(told.items(), key=lambda item: item[1])] == came[1:]
+    assert sorted(told.values()) == list(range(len(jobs) - 1))
+
+
+def test_a_task_is_told_its_own_reason(state: State) -> None:
+    cpus = NoFreeCpu(needed_cpus=1, most_free_cpus=0)
+    state.refusals = (Refusal(reason=cpus, jobs=(0,)), Refusal(reason=FULL, jobs=(0,)))
+    assert explain(state, 0, now=10.0).reason == cpus
+    assert explain(state, 0, now=10.0, task=0).reason == FULL
+    assert explain(state, 0, now=10.0, task=1).reason == WaitsForTasks(unfinished=1)
+    state.launch(0, 0, (0,), attempt=1)
+    told = explain(state, 0, now=12.0, task=0)
+    assert (told.reason, told.waits_s) == (None, 0.0)

@@ -1,0 +1,146 @@
+"""What-if: a copy says the same, changes nothing but itself, and ends runs as the engine does."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.base.rng import Random, stream
+from headgate.engine import Engine
+from headgate.foresight.whatif import WhatIf, thaw
+from headgate.model import Gpu, Node, RunId
+from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.flow import PreemptiveFlowSharing
+from headgate.protocol import (
+    Command,
+    Decide,
+    JobSubmitted,
+    LaunchGang,
+    LaunchTask,
+    NodeJoined,
+    PlanReady,
+    QueueChanged,
+    ReplicaAdded,
+    TaskFinished,
+    TaskStarted,
+    Usage,
+)
+from headgate.state import JobState, TaskState, check
+from headgate.testing.digest import digest
+from headgate.testing.random_worlds import (
+    random_job,
+    random_node,
+    random_queues,
+    random_shards,
+    random_state,
+)
+
+SEED = st.integers(0, 2**32 - 1)
+
+
+@given(SEED)
+def test_a_copy_says_what_the_snapshot_says(seed: int) -> None:
+    snapshot = random_state(seed).freeze()
+    copy = thaw(snapshot)
+    check(copy)
+    assert digest(copy.freeze()) == digest(snapshot)
+
+
+def test_a_copy_knows_nothing_that_came_after_its_snapshot() -> None:
+    state = random_state(7)
+    snapshot, before = state.freeze(), digest(random_state(7).freeze())
+    state.add_node(Node(id="late", rack="rx", gpus=(Gpu(memory_bytes=1),)))
+    state.add_job(random_job(Random(1), "late-1"))
+    copy = thaw(snapshot)
+    assert "late" not in copy.names.node_rows
+    assert "late-1" not in copy.names.job_rows
+    assert digest(copy.freeze()) == before
+
+
+class World:
+    """An engine under `fifo` whose launches are started and ended by a dice."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng, self.at = rng, 0.0
+        self.engine, self.policy = Engine(), FirstInFirstOut()
+        self.runs: dict[RunId, LaunchTask] = {}
+        self.held: Decide | None = None
+        shards = random_shards(rng)
+        self.give(*(QueueChanged(at=0.0, queue=q) for q in random_queues(rng)))
+        self.give(*(NodeJoined(at=0.0, node=random_node(rng, n)) for n in range(4)))
+        for shard in shards:
+            node = f"n{rng.randrange(4)}"
+            self.give(ReplicaAdded(at=0.0, shard=shard, node=node))
+        jobs = [random_job(rng, f"j{n}", shards) for n in range(rng.randint(1, 8))]
+        self.give(*(JobSubmitted(at=0.0, job=job) for job in jobs))
+
+    def give(self, *events: object) -> None:
+        self.note(self.engine.handle(*events))  # type: ignore[arg-type]
+
+    def note(self, commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, LaunchTask):
+                self.runs[command.run] = command
+            elif isinstance(command, LaunchGang):
+                self.runs.update({m.run: m for m in command.members})
+            elif isinstance(command, Decide):
+                self.held = command
+
+    def decided(self) -> None:
+        decide, self.held = self.held, None
+        if decide is not None:
+            plan = self.policy.decide(self.engine.asked(), Random(0))
+            self.give(PlanReady(at=self.at, seen=decide.seen, plan=plan))
+            self.give(*(TaskStarted(at=self.at, run=run) for run in self.starting()))
+
+    def starting(self) -> list[RunId]:
+        state = self.engine.state
+        held = {state.run_id(t): state.tasks.state[t] for t in state.holding()}
+        return [run for run in self.runs if held.get(run) == TaskState.STARTING]
+
+
+@given(SEED)
+def test_a_run_that_ends_on_paper_leaves_what_the_engine_makes_of_it(seed: int) -> None:
+    world = World(stream(seed, "world"))
+    state = world.engine.state
+    for _ in range(12):
+        world.decided()
+        if not world.runs:
+            break
+        world.at += 1.0
+        launch = world.runs.pop(world.rng.choice(sorted(world.runs)))
+        row = state.tasks_of(state.names.job_rows[launch.run.job])[launch.run.ordinal]
+        snapshot = state.freeze()
+        before = digest(snapshot)
+        paper = WhatIf(snapshot, world.policy, world.at)
+        paper.end(row, world.at)
+        check(paper.state)
+        assert digest(snapshot) == digest(state.freeze()) == before
+        output_bytes = state.task(row).output_bytes
+        usage = Usage(read_s=state.tasks.read_s[row])  # as expected: on paper nothing else is known
+        end = TaskFinished(at=world.at, run=launch.run, output_bytes=output_bytes, usage=usage)
+        world.give(end)
+        paper.state.on_paper = False  # on paper nothing is learnt
+        paper.state.learn(row)
+        assert digest(paper.state.freeze()) == digest(state.freeze())
+
+
+@given(SEED)
+def test_rounds_on_paper_keep_all_laws_and_come_to_rest(seed: int) -> None:
+    snapshot = random_state(seed).freeze()
+    before = digest(snapshot)
+    for policy in (FirstInFirstOut(), PreemptiveFlowSharing(slack=0.0)):
+        paper = WhatIf(snapshot, policy, snapshot.now)
+        paper.join(Node(id="more", rack="r0", gpus=(Gpu(memory_bytes=2 << 30),) * 2))
+        for _ in range(40):
+            plan = paper.round()
+            check(paper.state)
+            stopping = (paper.state.tasks.state.array() == TaskState.STOPPING).any()
+            assert not stopping, "what was being stopped has stopped"
+            if not plan.placements and not plan.preemptions:
+                break
+        else:
+            raise AssertionError("it never came to rest")
+        for job in range(len(paper.state.jobs.state)):
+            assert paper.state.jobs.state[job] != JobState.STOPPING
+    assert digest(snapshot) == before

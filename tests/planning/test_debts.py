@@ -1,0 +1,159 @@
+"""Debts against their law integrated step by step; what is left to do against plain loops."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.base.rng import Random, stream
+from headgate.planning.debts import (
+    COUNTED_AT,
+    MISSED_GPU_S,
+    MISSING_GPUS,
+    changed_debts,
+    missed_gpu_s,
+    remaining_gpu_s,
+)
+from headgate.planning.standing import Standing, standing
+from headgate.planning.work import Backlog, Holders
+from headgate.protocol import Memo
+from headgate.state import Snapshot, State, TaskState
+from headgate.testing.random_worlds import random_state
+
+
+def plain(seed: int) -> State:
+    """A random state of jobs whose tasks need one GPU at most."""
+    return random_state(
+        seed, lambda job: not job.gang and all(task.gpus <= 1 for task in job.tasks)
+    )
+
+
+def remember(state: State, memo: Memo) -> None:
+    """Keep what a plan wants to remember, as admission names it: by the ids of jobs."""
+    state.remember(
+        {
+            name: {state.job(job).id: value for job, value in values.items()}
+            for name, values in memo.items()
+        }
+    )
+
+
+def integrated(owed: float, missing: list[tuple[float, int]], memory_s: float) -> float:
+    """Follow a debt through spells of (seconds, GPUs missing) in a great many small steps."""
+    for lasts_s, gpus in missing:
+        step_s = lasts_s / 20_000
+        for _ in range(20_000):
+            owed += step_s * (gpus - owed / memory_s)
+    return owed
+
+
+@settings(max_examples=15)
+@given(
+    spells=st.lists(st.tuples(st.floats(0.0, 300.0), st.integers(-20, 20)), min_size=1, max_size=4),
+    memory_s=st.sampled_from([30.0, 600.0]),
+    paid=st.sampled_from([0.0, 15.0]),
+)
+def test_a_debt_follows_its_law(
+    spells: list[tuple[float, int]], memory_s: float, paid: float
+) -> None:
+    state = plain(3)
+    now = standing(state.freeze())
+    jobs = len(now.jobs)
+    assert jobs > 1
+
+    def note(missing: int, paid: float) -> None:
+        snapshot = state.freeze()
+        owed = missed_gpu_s(snapshot, now, memory_s=memory_s)
+        others = np.zeros(jobs - 1)
+        changed = changed_debts(
+            snapshot, now, owed, np.append(paid, others), np.append(missing, others.astype(int))
+        )
+        remember(state, changed)
+
+    for number, (lasts_s, gpus) in enumerate(spells):
+        note(gpus, paid if number == 0 else 0.0)
+        for _ in range(3):
+            state.now += lasts_s / 3
+            note(gpus, 0.0)  # rounds in which nothing changes
+    owed = missed_gpu_s(state.freeze(), now, memory_s=memory_s)
+    assert owed[0] == pytest.approx(integrated(-paid, spells, memory_s), rel=1e-2, abs=0.5)
+    assert not owed[1:].any()
+
+
+def test_a_debt_fades_to_37_percent_in_its_time() -> None:
+    state = plain(3)
+    job = int(standing(state.freeze()).jobs[0])
+    known = {MISSED_GPU_S: 100.0, MISSING_GPUS: 0, COUNTED_AT: state.now}
+    remember(state, {name: {job: value} for name, value in known.items()})
+    state.now += 600.0
+    snapshot = state.freeze()
+    owed = missed_gpu_s(snapshot, standing(snapshot), memory_s=600.0)
+    assert owed[0] == pytest.approx(100 / math.e)
+
+
+def test_only_what_changes_is_written_down() -> None:
+    state = plain(3)
+    snapshot = state.freeze()
+    now = standing(snapshot)
+    none = np.zeros(len(now.jobs))
+    new = changed_debts(snapshot, now, none, none, none.astype(int))
+    assert [*new[COUNTED_AT]] == now.jobs.tolist()
+    remember(state, new)
+    snapshot = state.freeze()
+    assert not any(changed_debts(snapshot, now, none, none, none.astype(int)).values())
+    paid = none.copy()
+    paid[1] = 2.5
+    row = int(now.jobs[1])
+    assert changed_debts(snapshot, now, none, paid, none.astype(int)) == {
+        MISSED_GPU_S: {row: -2.5}, MISSING_GPUS: {row: 0}, COUNTED_AT: {row: state.now},
+    }  # fmt: skip
+
+
+def naive_remaining(snapshot: Snapshot, now: Standing) -> list[float]:
+    """Job by job and task by task."""
+    tasks, ours, left = snapshot.tasks, [], []
+    for job in now.jobs.tolist():
+        for task in snapshot.tasks_of(job):
+            state = tasks.state[task]
+            if tasks.gpus[task] and state not in (TaskState.FINISHED, TaskState.CANCELLED):
+                ours.append((job, task, snapshot.kinds.held_s[tasks.kind[task]]))
+    known = [takes_s for _, _, takes_s in ours if not math.isnan(takes_s)]
+    mean_s = sum(known) / len(known) if known else 1.0
+    for job in now.jobs.tolist():
+        total = 0.0
+        for owner, task, learnt_s in ours:
+            takes_s = mean_s if math.isnan(learnt_s) else learnt_s
+            takes_s = max(0.0, takes_s - tasks.progress_s[task])
+            if tasks.state[task] in (TaskState.STARTING, TaskState.RUNNING):
+                takes_s = max(0.0, takes_s - (snapshot.now - tasks.launched_at[task]))
+            total += takes_s if owner == job else 0.0
+        left.append(total)
+    return left
+
+
+def taught(state: State, rng: Random) -> None:
+    """Let some kinds be known, each to take its own time; some tasks have checkpoints."""
+    for kind in range(len(state.kinds.held_s)):
+        if rng.random() < 0.7:
+            state.kinds.held_s[kind] = rng.uniform(0.0, 30.0)
+    for task in range(len(state.tasks.state)):
+        if rng.random() < 0.3:
+            state.tasks.progress_s[task] = rng.uniform(0.0, 20.0)
+
+
+def test_what_is_left_is_what_tasks_take_less_what_they_have_run_and_saved() -> None:
+    unfinished = 0
+    for seed in range(200):
+        state = plain(seed)
+        taught(state, stream(seed, "kinds"))
+        snapshot = state.freeze()
+        now = standing(snapshot)
+        expected = naive_remaining(snapshot, now)
+        left_s = remaining_gpu_s(now, Holders(snapshot), Backlog(snapshot))
+        assert left_s.tolist() == pytest.approx(expected), seed
+        unfinished += len(expected)
+    assert unfinished > 200

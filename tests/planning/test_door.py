@@ -1,0 +1,119 @@
+"""The door: what can never run is refused at once, with numbers; what can run is let in."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.base.errors import SpecError
+from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.planning.door import refuse, too_large, unfit
+from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.flow import FlowSharing
+from headgate.ports import Parameter, PolicyInfo, make_policy
+from headgate.protocol.reasons import NothingFits, PolicyRefuses, QueueTooSmall
+
+GIB = 1 << 30
+NODES = (
+    Node(id="a", rack="r", gpus=(Gpu(memory_bytes=8 * GIB), Gpu(memory_bytes=4 * GIB)), cpus=2),
+    Node(id="b", rack="r", gpus=(Gpu(memory_bytes=4 * GIB),), cpus=4),
+)
+OPEN = Queue(name="q")
+
+
+def job(*tasks: Task, gang: bool = False) -> Job:
+    return Job(id="j", name="j", user="ada", queue="q", tasks=tasks, gang=gang)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "gang", "need"),
+    [
+        ([Task(gpus=2)], False, None),
+        ([Task(gpus=3)], False, "3 GPUs on one node"),
+        ([Task(gpu_memory_bytes=8 * GIB)], False, None),
+        ([Task(gpu_memory_bytes=9 * GIB)], False, "a GPU with 9 GiB on one node"),
+        ([Task(gpus=2, gpu_memory_bytes=5 * GIB)], False, "2 GPUs with 5 GiB on one node"),
+        ([Task(gpus=0, cpus=4)], False, None),
+        ([Task(gpus=0, cpus=5)], False, "5 CPU slots on one node"),
+        ([Task(), Task(gpus=4)], False, "4 GPUs on one node"),
+        ([Task()] * 9, False, None),  # one after the other
+        ([Task()] * 3, True, None),
+        ([Task()] * 4, True, "4 tasks with 4 GPUs at once (a gang)"),
+        ([Task(gpu_memory_bytes=5 * GIB)] * 2, True, "2 tasks with 2 GPUs at once (a gang)"),
+    ],
+)
+def test_what_no_node_could_hold_is_refused(
+    tasks: list[Task], gang: bool, need: str | None
+) -> None:
+    reason = unfit(job(*tasks, gang=gang), NODES)
+    assert reason == (None if need is None else NothingFits(need=need))
+
+
+def test_what_must_run_at_once_fits_under_the_ceiling_of_its_queue() -> None:
+    poor = Queue(name="poor", max_gpus=2)
+    assert too_large(job(Task(gpus=2), Task(gpus=2)), poor) is None
+    wide = job(Task(gpus=1), Task(gpus=2), gang=True)
+    assert too_large(wide, poor) == QueueTooSmall(queue="poor", needed_gpus=3, max_gpus=2)
+    assert too_large(wide, OPEN) is None
+
+
+def test_the_policy_is_asked_first_and_nodes_only_where_there_are_any() -> None:
+    gang = job(Task(gpus=9), Task(), gang=True)
+    assert refuse(gang, OPEN, NODES, FlowSharing()) == PolicyRefuses(policy="fs", what="gangs")
+    assert isinstance(refuse(gang, OPEN, NODES, FirstInFirstOut()), NothingFits)
+    assert refuse(gang, OPEN, (), FirstInFirstOut()) is None
+
+
+@given(
+    gpus=st.integers(0, 4),
+    memory=st.integers(0, 9),
+    cpus=st.none() | st.sampled_from((0.5, 1.0, 2.0, 2.5, 4.0, 5.0)),
+)
+def test_a_single_task_is_let_in_exactly_when_some_idle_node_holds_it(
+    gpus: int, memory: int, cpus: float | None
+) -> None:
+    task = Task(gpus=gpus, gpu_memory_bytes=memory * GIB, cpus=cpus)
+    slots = cpus if cpus is not None else 0 if gpus else 1
+    holds = any(
+        sum(g.memory_bytes >= memory * GIB for g in n.gpus) >= gpus and n.cpus >= slots
+        for n in NODES
+    )
+    assert (unfit(job(task), NODES) is None) == holds
+
+
+# --------------------------------------------------------------------------------- policies by name
+
+
+KNOWN = {
+    "one": PolicyInfo(
+        name="one",
+        idea="",
+        source="",
+        parameters=(Parameter(name="alpha", default=2.0, unit="1", meaning="a price", above=1.0),),
+        make=lambda **given: given,
+    )
+}
+
+
+def test_a_policy_is_made_with_the_parameters_given() -> None:
+    assert make_policy(KNOWN, "one", {"alpha": 3}) == {"alpha": 3}
+    assert make_policy(KNOWN, "one") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "problem"),
+    [
+        ("won", {}, "policy: there is no policy 'won'; did you mean 'one'?"),
+        ("one", {"alpa": 3}, "policy.alpa: policy one has no parameter 'alpa'; did you mean"),
+        ("one", {"alpha": 1}, "policy.alpha: 1 is not above 1; default 2.0: a price"),
+        ("one", {"alpha": True}, "policy.alpha: True is not a finite number"),
+        ("one", {"alpha": float("nan")}, "policy.alpha: nan is not a finite number"),
+    ],
+)
+def test_a_wrong_name_or_parameter_is_told_with_its_place(
+    name: str, parameters: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(SpecError) as wrong:
+        make_policy(KNOWN, name, parameters)
+    assert str(wrong.value).startswith(problem)

@@ -1,0 +1,243 @@
+"""What is said never to fit does not fit, by trying every way to place it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
+from itertools import combinations, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.model import Demand, Gpu, Node, Task
+from headgate.planning.fit import described, gang_fits, gang_misfit, misfit, room
+from headgate.spec.scenario_jobs import find_cycle
+
+KIND = "fpga"
+SIZES = (20, 40, 60)  # bytes of which a quarter is whole
+
+
+def node_of(sizes: list[int], cpus: int, memory_bytes: int | None, fpga: int) -> Node:
+    return Node(
+        id="n",
+        rack="r",
+        gpus=tuple(Gpu(memory_bytes=size) for size in sizes),
+        cpus=cpus,
+        memory_bytes=memory_bytes,
+        custom=((KIND, fpga),) if fpga else (),
+    )
+
+
+NODES = st.lists(
+    st.builds(
+        node_of,
+        st.lists(st.sampled_from(SIZES), max_size=3),
+        st.integers(0, 3),
+        st.none() | st.integers(0, 3),
+        st.sampled_from((0, 0, 500, 2000)),
+    ),
+    min_size=1,
+    max_size=3,
+)
+AMOUNTS = {
+    "memory_bytes": st.sampled_from((0, 0, 0, 1, 2)),
+    "custom": st.sampled_from(((), (), (), ((KIND, 500),), ((KIND, 1500),))),
+}
+WHOLE_GPUS = st.builds(
+    Task,
+    gpus=st.integers(1, 3),
+    gpu_memory_bytes=st.sampled_from((0, *SIZES)),
+    cpus=st.sampled_from((None, None, 0.5, 1.0)),
+    **AMOUNTS,
+)
+SHARE = st.builds(
+    Task,
+    gpu_milli=st.sampled_from((250, 500, 750)),
+    gpu_memory_bytes=st.sampled_from((0, 0, 5, 10, 30)),
+    cpus=st.sampled_from((None, None, 0.5)),
+    **AMOUNTS,
+)
+MEMORY_ALONE = st.builds(
+    Task, gpu_milli=st.just(0), gpu_memory_bytes=st.sampled_from((5, 10, 30)), **AMOUNTS
+)
+NO_GPU = st.builds(Task, gpus=st.just(0), cpus=st.sampled_from((None, 0.25, 1.0, 2.5)), **AMOUNTS)
+NEED = st.one_of(WHOLE_GPUS, SHARE, MEMORY_ALONE, NO_GPU)
+
+Left = tuple[int, int, int]  # of a GPU: bytes in all, free thousandths, free bytes
+Free = tuple[tuple[Left, ...], tuple[tuple[str, float], ...]]  # of a node: GPUs, other amounts
+Room = tuple[Free, ...]
+
+
+def room_of(nodes: list[Node]) -> Room:
+    return tuple(
+        (
+            tuple(sorted((g.memory_bytes, 1000, g.memory_bytes) for g in n.gpus)),
+            (
+                ("cpus", 1000 * n.cpus),
+                ("memory", math.inf if n.memory_bytes is None else n.memory_bytes),
+                (KIND, dict(n.custom).get(KIND, 0)),
+            ),
+        )
+        for n in nodes
+    )
+
+
+def held_of(task: Task, gpu: Left) -> Left | None:
+    """Return what is left of a GPU that a task holds, too; None where it cannot."""
+    size, milli, free_bytes = gpu
+    if task.gpu_milli == 1000:
+        whole = milli == 1000 and free_bytes == size and size >= task.gpu_memory_bytes
+        return (size, 0, 0) if whole else None
+    part = task.gpu_memory_bytes or size * task.gpu_milli // 1000
+    if milli < task.gpu_milli or free_bytes < part:
+        return None
+    return size, milli - task.gpu_milli, free_bytes - part
+
+
+def ways(task: Task, free: Free) -> set[Free]:
+    """Return what every way to place a task leaves of a node."""
+    gpus, amounts = free
+    slots = (0.0 if task.gpus else 1.0) if task.cpus is None else task.cpus
+    needs = {"cpus": 1000 * slots, "memory": task.memory_bytes, KIND: 0, **dict(task.custom)}
+    if any(amount < needs[name] for name, amount in amounts):
+        return set()
+    left = tuple((name, amount - needs[name]) for name, amount in amounts)
+    found = set()
+    for chosen in combinations(range(len(gpus)), task.gpus):
+        after = [held_of(task, gpu) if i in chosen else gpu for i, gpu in enumerate(gpus)]
+        if None not in after:
+            found.add((tuple(sorted(gpu for gpu in after if gpu)), left))
+    return found
+
+
+@lru_cache(maxsize=100_000)
+def fits(tasks: tuple[Task, ...], room: Room) -> bool:
+    """Try every way to place the first task, and the rest in what is left."""
+    if not tasks:
+        return True
+    return any(
+        fits(tasks[1:], tuple(sorted((*room[:number], left, *room[number + 1 :]))))
+        for number, free in enumerate(room)
+        for left in ways(tasks[0], free)
+    )
+
+
+@settings(max_examples=400)
+@given(NEED, NODES)
+def test_one_task(task: Task, nodes: list[Node]) -> None:
+    fitting = [fits((task,), room_of([node])) for node in nodes]
+    assert [room(node, task.demand) > 0 for node in nodes] == fitting
+    assert bool(misfit(task.demand, nodes)) == (not any(fitting))
+
+
+@settings(max_examples=400)
+@given(st.lists(NEED, min_size=1, max_size=4), NODES)
+def test_a_gang_that_can_start_is_never_refused(tasks: list[Task], nodes: list[Node]) -> None:
+    if fits(tuple(tasks), room_of(nodes)):
+        assert gang_misfit(tasks, nodes) == ""
+
+
+@settings(max_examples=400)
+@given(NEED, st.integers(1, 5), NODES)
+def test_a_gang_of_tasks_alike_is_refused_exactly(
+    need: Task, count: int, nodes: list[Node]
+) -> None:
+    can_start = fits((need,) * count, room_of(nodes))
+    assert bool(gang_misfit([need] * count, nodes)) == (not can_start)
+
+
+@pytest.mark.parametrize(
+    ("large", "small"),
+    [
+        (Task(gpus=2), Task()),
+        (Task(cpus=2.0), Task()),
+        (Task(memory_bytes=2), Task()),
+        (Task(custom=((KIND, 2000),)), Task()),
+        (Task(gpu_memory_bytes=60), Task()),
+        (Task(gpu_milli=750), Task(gpu_milli=250)),
+        (Task(gpu_milli=250, gpu_memory_bytes=60), Task(gpu_milli=250)),
+        (Task(gpus=0, cpus=2.0), Task(gpus=0, cpus=0.5)),
+    ],
+)
+def test_a_gang_is_not_counted_by_its_largest_task(large: Task, small: Task) -> None:
+    """The node holds one large task alone, and two small ones beside it."""
+    node = node_of([60, 40, 40, 40], 3, 3, 2000)
+    if large.gpu_milli < 1000:
+        node = replace(node, gpus=node.gpus[:2])
+    assert room(node, large.demand) <= 2
+    gang = [large, *[small] * (room(node, large.demand) or 1)]
+    assert fits(tuple(gang), room_of([node]))
+    assert gang_misfit(gang, [node]) == ""
+
+
+@given(NEED, NODES)
+def test_an_idle_node_holds_as_many_tasks_alike_as_fit_one_after_the_other(
+    need: Task, nodes: list[Node]
+) -> None:
+    for node in nodes:
+        held = room(node, need.demand)
+        for count in range(min(held, 5) + 1):
+            assert fits((need,) * count, room_of([node]))
+        if held < 5:
+            assert not fits((need,) * (held + 1), room_of([node]))
+
+
+@given(st.lists(NEED, min_size=1, max_size=4), NODES)
+def test_a_gang_that_first_fit_places_can_start(tasks: list[Task], nodes: list[Node]) -> None:
+    nodes = [replace(node, id=f"n{number}") for number, node in enumerate(nodes)]
+    if gang_fits(tasks, nodes):
+        assert fits(tuple(tasks), room_of(nodes))
+        assert gang_misfit(tasks, nodes) == ""
+
+
+@pytest.mark.parametrize("milli", [100, 125, 200, 250, 333, 500])
+def test_equal_shares_of_a_gpu_fill_it_whatever_its_memory(milli: int) -> None:
+    """Shares that add up to at most one GPU fit it together, though its bytes do not divide."""
+    node = node_of([(24 << 30) + 1], 0, None, 0)
+    assert room(node, Demand(gpus=1, gpu_milli=milli)) == 1000 // milli
+
+
+@pytest.mark.parametrize(
+    ("demand", "words"),
+    [
+        (Demand(), "nothing"),
+        (Demand(cpus_milli=1000), "a CPU slot"),
+        (Demand(cpus_milli=2500), "2.5 CPU slots"),
+        (Demand(gpus=1), "a GPU"),
+        (Demand(gpus=2, gpu_memory_bytes=5 << 30), "2 GPUs with 5 GiB"),
+        (Demand(gpus=1, gpu_milli=250), "0.25 of a GPU"),
+        (
+            Demand(gpus=1, gpu_milli=250, gpu_memory_bytes=2 << 30),
+            "0.25 of a GPU with 2 GiB of its memory",
+        ),
+        (Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=2 << 30), "2 GiB of a GPU's memory"),
+        (
+            Demand(gpus=1, cpus_milli=4000, memory_bytes=1 << 30, custom=((KIND, 500),)),
+            "a GPU, 4 CPU slots, 1 GiB of memory and 0.5 of 'fpga'",
+        ),
+    ],
+)
+def test_a_demand_in_words(demand: Demand, words: str) -> None:
+    assert described(demand) == words
+
+
+@given(
+    st.integers(1, 7).flatmap(
+        lambda n: st.lists(
+            st.lists(st.integers(0, n - 1), max_size=3).map(tuple), min_size=n, max_size=n
+        )
+    )
+)
+def test_a_cycle_is_found_where_there_is_one(after: list[tuple[int, ...]]) -> None:
+    try:
+        list(TopologicalSorter(dict(enumerate(after))).static_order())
+    except CycleError:
+        cycle = find_cycle(after)
+        assert len(cycle) > 1
+        assert cycle[0] == cycle[-1]
+        assert all(there in after[here] for here, there in pairwise(cycle))
+    else:
+        assert find_cycle(after) == []

@@ -1,0 +1,117 @@
+"""Where things stand: counted task by task, and kept up from change to change."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import combinations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.planning.shares import NO_CEILING, fair_shares
+from headgate.planning.standing import Standing, standing, unplaceable
+from headgate.state import JobState, Snapshot, TaskState
+from headgate.testing.random_worlds import random_walk
+
+SEED = st.integers(0, 10**6)
+UNFINISHED = (TaskState.BLOCKED, TaskState.WAITING, *(
+    TaskState.STARTING, TaskState.RUNNING, TaskState.STOPPING
+))  # fmt: skip
+
+
+def counted(snapshot: Snapshot) -> dict[str, object]:
+    """Return where a snapshot stands, task by task and GPU by GPU."""
+    tasks, gpus = snapshot.tasks, snapshot.gpus
+    active = [j for j, s in enumerate(snapshot.jobs.state.array()) if s == JobState.ACTIVE]
+    left = {j: [t for t in snapshot.tasks_of(j) if tasks.state[t] in UNFINISHED] for j in active}
+    on_gpus = {j: [t for t in left[j] if tasks.gpus[t]] for j in active}
+    strange = [
+        j
+        for j in active
+        if unplaceable(snapshot.job(j)) == "gangs" or any(tasks.gpus[t] > 1 for t in on_gpus[j])
+    ]
+    jobs = [j for j in active if j not in strange and on_gpus[j]]
+    there = [g for g in range(len(gpus.task)) if gpus.task[g] != -2]
+    classes = sorted({gpus.memory_bytes[g] for g in there})
+
+    def kind(bytes_needed: int) -> int:
+        return sum(size < bytes_needed for size in classes)
+
+    def table(job: int, states: tuple[TaskState, ...]) -> list[int]:
+        own = [kind(tasks.memory_bytes[t]) for t in on_gpus[job] if tasks.state[t] in states]
+        return [own.count(k) for k in range(len(classes))]
+
+    waiting = [t for j in jobs for t in on_gpus[j] if tasks.state[t] == TaskState.WAITING]
+    cells = [(gpus.node[g], classes.index(gpus.memory_bytes[g]), g) for g in there]
+    free = sorted(cell for cell in cells if gpus.task[cell[2]] == -1)
+    nodes = range(len(snapshot.nodes.alive))
+    holds = {
+        job: sum(len(snapshot.held_gpus(t)) for t in snapshot.tasks_of(job))
+        for job in range(len(snapshot.jobs.state))
+    }
+    others = [
+        sum(n for j, n in holds.items() if snapshot.jobs.queue[j] == queue and j not in jobs)
+        for queue in range(len(snapshot.queues.spec))
+    ]
+    limits = [snapshot.queue(q).max_gpus for q in range(len(others))]
+    return {
+        "jobs": jobs,
+        "strangers": strange,
+        "held": [holds[j] for j in jobs],
+        "unfinished": [table(j, UNFINISHED) for j in jobs],
+        "waiting": [table(j, (TaskState.WAITING,)) for j in jobs],
+        "task": waiting,
+        "task_job": [jobs.index(tasks.job[t]) for t in waiting],
+        "task_class": [kind(tasks.memory_bytes[t]) for t in waiting],
+        "class_bytes": classes,
+        "gpus": [sum(cell[1] == k for cell in cells) for k in range(len(classes))],
+        "free": [[sum(c[:2] == (n, k) for c in free) for k in range(len(classes))] for n in nodes],
+        "free_gpu": [cell[2] for cell in free],
+        "queue": [snapshot.jobs.queue[j] for j in jobs],
+        "ceiling": [
+            max((NO_CEILING if limit is None else limit) - other, 0)
+            for limit, other in zip(limits, others, strict=True)
+        ],
+    }
+
+
+def told(now: Standing) -> dict[str, object]:
+    return {name: getattr(now, name).tolist() for name in counted(now.snapshot)}
+
+
+@settings(max_examples=60)
+@given(seed=SEED)
+def test_a_standing_is_what_can_be_counted(seed: int) -> None:
+    for snapshot in random_walk(seed, 2):
+        now = standing(snapshot)
+        assert told(now) == counted(snapshot)
+        needs = [snapshot.tasks.memory_bytes[t] for t in now.task.tolist()]
+        assert now.bytes_of(np.arange(len(now.task))).tolist() == needs
+
+
+@settings(max_examples=150)
+@given(seed=SEED)
+def test_from_any_earlier_standing_the_same_is_reached(seed: int) -> None:
+    walk = list(random_walk(seed, 8))
+    afresh = [standing(snapshot) for snapshot in walk]
+    latest: Standing | None = None
+    for snapshot, expected in zip(walk, afresh, strict=True):
+        latest = standing(snapshot, latest)
+        alike(latest, expected)
+    for (_, before), (snapshot, expected) in combinations(zip(walk, afresh, strict=True), 2):
+        alike(standing(snapshot, before), expected)
+    alike(standing(pickle.loads(pickle.dumps(walk[0])), latest), afresh[0])
+    alike(standing(walk[0], latest), afresh[0])
+
+
+def alike(now: Standing, expected: Standing) -> None:
+    """Assert that two standings say the same in everything."""
+    assert told(now) == told(expected)
+    assert now.census.table.tolist() == expected.census.table.tolist()
+    for one, other in ((now, expected), (expected, now)):
+        share = [
+            fair_shares(each.hierarchy, unfinished=one.unfinished, gpus=other.gpus).tolist()
+            for each in (one, other)
+        ]
+        assert share[0] == share[1]

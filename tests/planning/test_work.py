@@ -1,0 +1,98 @@
+"""The work in flight, followed from snapshot to snapshot, against counting it task by task."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.planning.debts import remaining_gpu_s
+from headgate.planning.standing import Standing, standing
+from headgate.planning.work import Backlog, Holders
+from headgate.state import JobState, Snapshot, TaskState
+from headgate.testing.random_worlds import random_walk
+
+SEED = st.integers(0, 10**6)
+COLUMNS = ("job", "kind", "launched_at", "read_s", "progress_s")
+IDLE = (TaskState.BLOCKED, TaskState.WAITING, TaskState.STOPPING)
+
+
+def held(snapshot: Snapshot) -> list[str]:
+    """Return what holds each GPU, GPU by GPU."""
+    found = []
+    for task in snapshot.gpus.task.array().tolist():
+        says = [getattr(snapshot.tasks, name)[task] for name in COLUMNS if task >= 0]
+        stopping = task >= 0 and snapshot.tasks.state[task] == TaskState.STOPPING
+        found.append(repr((task, stopping, *map(float, says))))
+    return found
+
+
+def told(holders: Holders) -> list[str]:
+    return [
+        repr((
+            task, bool(holders.stopping[gpu]) and task >= 0,
+            *(float(getattr(holders, name)[gpu]) for name in COLUMNS if task >= 0),
+        ))
+        for gpu, task in enumerate(holders.task.tolist())
+    ]  # fmt: skip
+
+
+def left(snapshot: Snapshot) -> tuple[Counter[tuple[int, int]], list[int]]:
+    """Return the tasks of jobs in flight that do not run, by job and kind, and those with work."""
+    tasks, fresh, begun = snapshot.tasks, Counter[tuple[int, int]](), list[int]()
+    for task, state in enumerate(tasks.state.array().tolist()):
+        job = tasks.job[task]
+        if state in IDLE and tasks.gpus[task] and snapshot.jobs.state[job] == JobState.ACTIVE:
+            if tasks.progress_s[task]:
+                begun.append(task)
+            else:
+                fresh[job, tasks.kind[task]] += 1
+    return fresh, begun
+
+
+def counted(snapshot: Snapshot, backlog: Backlog) -> tuple[Counter[tuple[int, int]], list[int]]:
+    def flies(job: int) -> bool:
+        return bool(snapshot.jobs.state[job] == JobState.ACTIVE)
+
+    cells = zip(backlog.job.tolist(), backlog.kind.tolist(), strict=True)
+    counts = dict(zip(cells, backlog.count.tolist(), strict=True))
+    fresh = Counter({cell: count for cell, count in counts.items() if flies(cell[0])})
+    return fresh, [t for t in backlog.begun.tolist() if flies(snapshot.tasks.job[t])]
+
+
+@settings(max_examples=100)
+@given(seed=SEED)
+def test_work_that_is_followed_is_what_can_be_counted(seed: int) -> None:
+    followed: tuple[Holders, Backlog] | None = None
+    now: Standing | None = None
+    for snapshot in random_walk(seed, 8):
+        now = standing(snapshot, now)
+        afresh = Holders(snapshot), Backlog(snapshot)
+        if followed is None:
+            followed = Holders(snapshot), Backlog(snapshot)
+        for part in followed:
+            part.follow(now)
+        for holders, backlog in (followed, afresh):
+            assert told(holders) == held(snapshot)
+            assert counted(snapshot, backlog) == left(snapshot)
+        left_s = [remaining_gpu_s(now, *work).tolist() for work in (followed, afresh)]
+        assert left_s[0] == left_s[1], "to the last bit: turns are told by it"
+
+
+def test_random_walks_leave_work_behind_that_is_saved() -> None:
+    walks = (snapshot for seed in range(30) for snapshot in random_walk(seed, 8))
+    assert sum(len(left(snapshot)[1]) for snapshot in walks) > 10
+
+
+@settings(max_examples=20)
+@given(seed=SEED)
+def test_work_may_be_followed_past_several_snapshots_and_onto_another_line(seed: int) -> None:
+    first, *_, last = random_walk(seed, 4)
+    other = next(iter(random_walk(seed + 1, 1)))
+    holders, backlog = Holders(first), Backlog(first)
+    for snapshot in (last, other, first):
+        for part in (holders, backlog):
+            part.follow(standing(snapshot))
+        assert told(holders) == held(snapshot)
+        assert counted(snapshot, backlog) == left(snapshot)
