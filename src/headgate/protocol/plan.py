@@ -188,13 +188,17 @@ class Steps:
 
     @classmethod
     def of(cls, groups: Iterable[Group | Step]) -> Steps:
-        """Return groups as columns; a step that is in none is a group of its own."""
+        """Return groups as columns; a step that is in none is a group of its own.
+
+        Groups without steps are left out.
+        """
         starts: list[Start] = []
         stops: list[Stop] = []
         start_group: list[int] = []
         stop_group: list[int] = []
         reasons: dict[int, Reason] = {}
-        for number, each in enumerate(groups):
+        number = 0
+        for each in groups:
             steps, reason = each if isinstance(each, Group) else ((each,), None)
             for step in steps:
                 if isinstance(step, Start):
@@ -203,8 +207,9 @@ class Steps:
                 else:
                     stops.append(step)
                     stop_group.append(number)
-            if reason is not None:
+            if steps and reason is not None:
                 reasons[number] = reason
+            number += bool(steps)
         return cls(
             starts=Starts.of(starts, start_group),
             stops=Stops(task=_ints([s.task for s in stops]), group=_ints(stop_group)),
