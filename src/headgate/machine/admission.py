@@ -75,23 +75,23 @@ def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Pla
 
 def _starts(state: State, steps: Steps) -> tuple[Admitted, ...]:
     """Return the runs that start, by group, in a group the members of a gang together."""
-    tasks, jobs = state.tasks, state.jobs
+    tasks, jobs, specs, nodes = state.tasks, state.jobs, state.names.jobs, state.nodes.spec
+    group, starts, turns = steps.starts.group.tolist(), [], []
     first: dict[tuple[int, int], int] = {}  # group, gang -> its first member
-    starts: list[tuple[int, int, Admitted]] = []
-    for number, (group, start) in enumerate(
-        zip(steps.starts.group.tolist(), steps.starts, strict=True)
-    ):
-        task, node, gpus = start
+    for number, (task, node, gpus) in enumerate(steps.starts):
         job = tasks.job[task]
-        turn = first.setdefault((group, job), number) if jobs.gang[job] else number
-        run = RunId(state.job(job).id, task - jobs.first_task[job], tasks.next_attempt[task])
-        starts.append((group, turn, Admitted(run, state.node(node).id, gpus)))
-    starts.sort(key=lambda start: start[:2])
-    return tuple(start for _, _, start in starts)
+        run = RunId(specs[job].id, task - jobs.first_task[job], tasks.next_attempt[task])
+        starts.append(Admitted(run, nodes[node].id, gpus))
+        first_member = first.setdefault((group[number], job), number) if jobs.gang[job] else number
+        turns.append((group[number], first_member))
+    order = sorted(range(len(starts)), key=turns.__getitem__)
+    return tuple([starts[number] for number in order])
 
 
 def _stops(state: State, steps: Steps) -> tuple[Preempted, ...]:
     """Return the runs that are stopped, by group; those of one reason in a row share it."""
+    if not steps.stops:
+        return ()
     stops = list(zip(steps.stops.group.tolist(), steps.stops.task.tolist(), strict=True))
     stops.sort(key=lambda stop: stop[0])
     reasons = {number: str(reason) for number, reason in steps.reasons.items()}
@@ -161,13 +161,15 @@ class _Trial:
 
     def _stop_fault(self, stops: list[int]) -> str | None:
         states = self._view.tasks.state
-        for number, task in enumerate(stops):
+        named: set[int] = set()
+        for task in stops:
             if not 0 <= task < len(states):
                 return f"there is no task {task}"
             if states[task] not in _RUNS:
                 return f"task {task} does not run"
-            if task in self._tasks or task in stops[:number]:
+            if task in self._tasks or task in named:
                 return f"task {task} is preempted twice"
+            named.add(task)
         return None
 
     def _start_fault(self, ledger: Ledger, starts: list[Start]) -> str | None:
