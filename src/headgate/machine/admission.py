@@ -120,7 +120,7 @@ def _possible(view: State | Snapshot, steps: Steps) -> tuple[Steps, str | None]:
     if not len(steps):
         return steps, None
     possible = _all_together(view, steps) if len(steps) >= _MANY else None
-    trial = _Trial(view)
+    trial = _Trial(view, alone=len(steps.starts) == 1)
     if possible is None:
         possible = np.array([trial.take(group) for group in steps], bool)
     elif not possible.all():
@@ -131,11 +131,19 @@ def _possible(view: State | Snapshot, steps: Steps) -> tuple[Steps, str | None]:
     return steps.only(possible), trial.fault
 
 
+def _ledger(view: View) -> Ledger:
+    """Return a ledger to read, which is not written to."""
+    if isinstance(view, State):
+        return view.ledger
+    return Ledger(view.names, view.nodes, view.gpus, view.grants)
+
+
 class _Trial:
     """Groups tried on paper, one after the other; one that cannot be done takes nothing."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self, view: View, *, alone: bool) -> None:
+        """Begin with what a view says; `alone` says that there is one start in all groups."""
+        self._view, self._alone = view, alone
         self._ledger: Ledger | None = None
         self._tasks: set[int] = set()  # started or stopped; never iterated
         self._queues: dict[int, int] = {}  # thousandths of GPUs taken, by queue
@@ -146,7 +154,9 @@ class _Trial:
         starts = [step for step in group.steps if isinstance(step, Start)]
         stops = [step.task for step in group.steps if not isinstance(step, Start)]
         fault = self._stop_fault(stops)
-        if fault is None and starts:
+        if fault is None and starts and self._alone:  # no other start needs what it leaves
+            fault = self._start_fault(_ledger(self._view), starts)
+        elif fault is None and starts:
             if self._ledger is None:
                 self._ledger = Ledger.on_paper(self._view)
             with self._ledger.trial() as attempt:
@@ -179,22 +189,32 @@ class _Trial:
         queues: dict[int, int] = {}
         gangs: dict[int, int] = {}  # members, by job
         for start in starts:
-            task, node, gpus = start
+            task = start.task
             fault = self._step_fault(start, named)
             if fault is not None:
                 return fault
             named.add(task)
             demand = tasks.demand[task]
-            try:
-                ledger.take(task, demand, node, gpus)
-            except InvariantBroken as error:
-                return f"task {task}: {error}"
+            fault = self._hold(ledger, start, demand)
+            if fault:
+                return f"task {task}: {fault}"
             job = tasks.job[task]
             queue, milli = view.jobs.queue[job], view.names.demands[demand].gpus_milli
             queues[queue] = queues.get(queue, 0) + milli
             if view.jobs.gang[job]:
                 gangs[job] = gangs.get(job, 0) + 1
         return self._gang_fault(gangs) or self._queue_fault(queues)
+
+    def _hold(self, ledger: Ledger, start: Start, demand: int) -> str:
+        """Take what a start holds if others may want it, too; return why it does not fit."""
+        task, node, gpus = start
+        if self._alone:
+            return ledger.fault(demand, node, gpus)
+        try:
+            ledger.take(task, demand, node, gpus)
+        except InvariantBroken as error:
+            return str(error)
+        return ""
 
     def _step_fault(self, start: Start, named: set[int]) -> str | None:
         """Return what is wrong with a start, whatever is free."""

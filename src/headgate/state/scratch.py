@@ -61,7 +61,8 @@ class Scratch:
         milli = self.snapshot.names.demands[demand].gpus_milli
         self._used_by_queue[queue] = self._used_by_queue.get(queue, 0) + milli
         self.starts.append(Start(task, node, gpus))
-        self._group.append(self._next_group() if self._open is None else self._open)
+        group = self._open
+        self._group.append(self._next_group() if group is None else group)
         return True
 
     def _next_group(self) -> int:
