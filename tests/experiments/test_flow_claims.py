@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headgate.experiments.flow import claims as flow_claims
-from headgate.experiments.flow.claims import CLAIMS, judge, told
+from headgate.experiments.claims import as_json, in_words, judge
+from headgate.experiments.flow.claims import CLAIMS
 from headgate.experiments.flow.tables import Figures, Results, Rounds, Times, jobs_of_kinds
 
 World = dict[tuple[str, str], dict[str, Any]]  # table, policy -> figures
@@ -91,7 +91,7 @@ def results(world: World, rounds: dict[str, tuple[float, float]] | None = None) 
 
 
 def verdicts(world: World, **more: Any) -> dict[str, bool | None]:
-    return {v.claim.id: v.holds for v in judge(results(world, **more))}
+    return {v.claim.id: v.holds for v in judge(CLAIMS, results(world, **more))}
 
 
 def change(table: str, policies: str, **values: Any) -> Callable[[World], None]:
@@ -188,7 +188,7 @@ def test_what_was_not_run_is_neither_true_nor_false() -> None:
     assert found["goal-all"] is None
     assert found["gsd-faster"] is None
     assert set(verdicts({}).values()) == {None, True}  # rounds alone were measured
-    (empty,) = [v for v in judge(results({})) if v.claim.id == "fsu-fastest"]
+    (empty,) = [v for v in judge(CLAIMS, results({})) if v.claim.id == "fsu-fastest"]
     assert empty.ours == {}
 
 
@@ -200,18 +200,18 @@ def test_the_supplement_is_judged_by_the_times_of_the_other_jobs() -> None:
     assert verdicts(world)["supplement"] is False
 
 
-def test_what_a_goal_is_short_of_is_told() -> None:
+def test_goals_say_what_they_are_short_of() -> None:
     world = papers()
     change("constrained", "headgate", makespan_s=330.0)(world)
-    found = {v.claim.id: v for v in judge(results(world))}
+    found = {v.claim.id: v for v in judge(CLAIMS, results(world))}
 
     assert found["goal-makespan-constrained"].ours == {"headgate": 330.0, "best of six": 300.0}
     assert found["goal-all"].ours["makespan, constrained"] == pytest.approx(-0.10)
-    assert told({"a": 0.123, "b": 1.0}, "part") == "a 12.3%, b 100.0%"
+    assert in_words({"a": 0.123, "b": 1.0}, "part") == "a 12.3%, b 100.0%"
 
 
 def test_as_json() -> None:
-    shapes = flow_claims.as_json(judge(results(papers())))
+    shapes = as_json(judge(CLAIMS, results(papers())))
 
     assert [s["claim"] for s in shapes] == [claim.text for claim in CLAIMS]
     assert shapes[0]["published"] == {"gs": 825.6, "fs": 808.2, "fsp": 782.3}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from headgate.cli import main
-from headgate.experiments.flow import bed as flow_bed
+from headgate.experiments import bed
+from headgate.experiments.flow import COMMAND
 from headgate.experiments.flow import live_page as flow_live_page
 from headgate.experiments.flow.live import (
     Comparison,
@@ -24,7 +25,7 @@ from headgate.experiments.flow.live import (
     stated_times_s,
 )
 from headgate.experiments.flow.live_checks import as_json, bytes_errors, judge, makespan_error
-from headgate.experiments.flow.page import GENERATOR
+from headgate.experiments.pages import generator, is_ours
 from headgate.model import Job, Shard
 from headgate.spec import expand, load_job
 from headgate.workloads.padded import STATED, count, duration_s
@@ -97,11 +98,11 @@ def test_wrong_results_are_told() -> None:
 
 def test_the_page_and_the_table_have_both_sides(tmp_path: Path) -> None:
     comparison = Comparison(pairs=(pair("fs", 12.0, 10.0), pair("gs", 9.0, 9.0)), overhead=OVERHEAD)
-    assert not flow_live_page.is_ours(tmp_path)
+    assert not is_ours(tmp_path / flow_live_page.PAGE, COMMAND)
     flow_live_page.write(tmp_path, comparison)
-    assert flow_live_page.is_ours(tmp_path)
+    assert is_ours(tmp_path / flow_live_page.PAGE, COMMAND)
     page = (tmp_path / "live.html").read_text()
-    assert GENERATOR in page
+    assert generator(COMMAND) in page
     assert "12.0 s" in page
     assert "+20.0%" in page
     with (tmp_path / "live.csv").open() as file:
@@ -206,7 +207,7 @@ def test_a_duration_must_be_stated(tmp_path: Path, stated: dict[str, object]) ->
 def test_without_root_it_says_what_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(flow_bed, "HAS_NETWORK", False)
+    monkeypatch.setattr(bed, "HAS_NETWORK", False)
     out = tmp_path / "report"
     code = main.run(["reproduce", "flow", "--live", "--out", str(out), "-o", "json"])
     assert code == 1

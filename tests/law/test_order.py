@@ -9,10 +9,10 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "headgate"
 
-# Floors 0 to 5, and the simulated world: same seed, same bytes out.
+# The core, the parts and the simulated world: same seed, same bytes out.
 ORDERED = (
-    "base", "model", "flow", "protocol", "state", "decision", "engine", "policies", "journal",
-    "traces", "metrics", "spec", "workloads", "testing", "sim",
+    "base", "model", "flow", "protocol", "state", "machine", "ports", "planning", "engine",
+    "policies", "foresight", "journal", "traces", "metrics", "spec", "workloads", "testing", "sim",
 )  # fmt: skip
 
 # What gives the same from a set, whatever its order; and what keeps the order in which it came.

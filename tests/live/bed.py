@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from headgate.experiments.flow import bed as flow_bed
-from headgate.experiments.flow.bed import HAS_NETWORK, remove_leftovers
+from headgate.experiments import bed
+from headgate.experiments.bed import HAS_NETWORK, remove_leftovers
 from headgate.live.ray_nodes import kill_node, start_node
 
 __all__ = ["HAS_NETWORK", "Bed", "remove_leftovers"]
 
 
-class Bed(flow_bed.Bed):
+class Bed(bed.Bed):
     """A bed that can be broken."""
 
     def partition(self, node: str, *, cut: bool) -> None:

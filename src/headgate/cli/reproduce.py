@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
 
 if TYPE_CHECKING:
-    from headgate.experiments.flow.claims import Verdict
+    from headgate.experiments.claims import Verdict
     from headgate.experiments.flow.tables import Figures, Results
 
 _MOST_SEEDS = 20
@@ -50,7 +51,9 @@ def flow(
     With --live, run a smaller comparison on real nodes between shaped links, and say how near the
     simulator comes to it.
     """
-    from headgate.experiments.flow import claims, report, runs, tables
+    from headgate.experiments import claims
+    from headgate.experiments.flow import report, runs, tables
+    from headgate.experiments.flow.claims import CLAIMS
 
     as_json = settle(None, fmt).as_json
     if live:
@@ -62,11 +65,9 @@ def flow(
     chosen = runs.choose(POLICIES, names)
     _make(out)
     results = _run(chosen, range(1, seeds + 1), parallel, workers or _cpus(), as_json=as_json)
-    verdicts = claims.judge(results)
-    try:
+    verdicts = claims.judge(CLAIMS, results)
+    with _writing(out):
         report.write(out, results, verdicts)
-    except OSError as error:
-        raise WorldError(f"cannot write into {out}: {error}", code="cannot_write") from error
     page = out / report.PAGE
     if as_json:
         output.print_json(
@@ -99,10 +100,8 @@ def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> No
     _make(out)
     say = (lambda _: None) if as_json else output.say_aside
     comparison = compare(chosen, flow_live.UPLINKS_MBIT_PER_S, say=say)
-    try:
+    with _writing(out):
         flow_live_page.write(out, comparison)
-    except OSError as error:
-        raise WorldError(f"cannot write into {out}: {error}", code="cannot_write") from error
     page = out / flow_live_page.PAGE
     if as_json:
         output.print_json({**flow_live_checks.as_json(comparison), "report": str(page)})
@@ -113,17 +112,26 @@ def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> No
         raise typer.Exit(OUTSIDE)
 
 
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Say so where a report cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise WorldError(f"cannot write into {out}: {error}", code="cannot_write") from error
+
+
 def _cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
 def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
     """Raise SpecError for what cannot be run, or written without harm."""
-    from headgate.experiments.flow import jobs as flow_jobs
-    from headgate.experiments.flow import live_page as flow_live_page
-    from headgate.experiments.flow import report as flow_report
+    from headgate.experiments.flow import COMMAND, live_page, report
+    from headgate.experiments.flow.jobs import KINDS
+    from headgate.experiments.pages import is_ours
 
-    jobs = sum(len(kind.counts) for kind in flow_jobs.KINDS) - 1
+    jobs = sum(len(kind.counts) for kind in KINDS) - 1
     wrong = []
     if not 1 <= seeds <= _MOST_SEEDS:
         wrong.append(("--seeds", f"must be from 1 to {_MOST_SEEDS}, not {seeds}", ""))
@@ -137,7 +145,7 @@ def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
     elif (
         out.is_dir()
         and any(out.iterdir())
-        and not (flow_report.is_ours(out) or flow_live_page.is_ours(out))
+        and not (any(is_ours(out / page, COMMAND) for page in (report.PAGE, live_page.PAGE)))
     ):
         hint = "name a new or empty directory, or that of an earlier report"
         wrong.append(("--out", f"{out} holds other files, which could be overwritten", hint))
@@ -190,8 +198,8 @@ def _run(
 # --- for people ----------------------------------------------------------------------------------
 
 
-def _show(results: Results, verdicts: Sequence[Verdict]) -> None:
-    from headgate.experiments.flow.claims import told
+def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
+    from headgate.experiments.claims import in_words
     from headgate.experiments.flow.report import summary
     from headgate.experiments.flow.tables import TABLES
 
@@ -219,8 +227,8 @@ def _show(results: Results, verdicts: Sequence[Verdict]) -> None:
             (
                 words[v.holds],
                 v.claim.text,
-                told(v.claim.published, v.claim.unit) or None,
-                told(v.ours, v.claim.unit) or None,
+                in_words(v.claim.published, v.claim.unit) or None,
+                in_words(v.ours, v.claim.unit) or None,
             )
             for v in verdicts
         ),

@@ -23,7 +23,7 @@ from headgate.ports import make_policy
 from headgate.state import State
 
 if TYPE_CHECKING:
-    from headgate.experiments.flow.bed import Bed
+    from headgate.experiments.bed import Bed
     from headgate.experiments.flow.live import Comparison, LiveJob, Overhead, Pair
 
 _UNSHAPED_MBIT_PER_S = 10_000
@@ -47,8 +47,8 @@ def compare(
 
     WorldError when the bed or a run does not work; see `need_network` for what must be there.
     """
+    from headgate.experiments.bed import Bed
     from headgate.experiments.flow import live as flow_live
-    from headgate.experiments.flow.bed import Bed
 
     need_network()
     base = Path(tempfile.mkdtemp(prefix="headgate-live-"))
@@ -74,7 +74,7 @@ def compare(
 
 def need_network() -> None:
     """Raise WorldError without root or iproute2."""
-    from headgate.experiments.flow.bed import HAS_NETWORK
+    from headgate.experiments.bed import HAS_NETWORK
 
     if not HAS_NETWORK:
         text = "--live shapes the links between network namespaces"

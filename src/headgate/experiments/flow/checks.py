@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
+from headgate.experiments.claims import NotRunError
 from headgate.experiments.flow.tables import PUBLISHED, Figures, Results, Times, jobs_of_kinds
 
 TOTAL = 0.10  # a time is as published when it is within this part of it
@@ -41,10 +42,6 @@ TURN_SHARES = {
     for where, share in (("rack", published.rack_share), ("cross", published.cluster_share))
 }
 FSU_DEVIATION = PUBLISHED["constrained", "fsu"].deviation or 0.0
-
-
-class NotRunError(Exception):
-    """A claim asked for what was not run."""
 
 
 # --- what claims ask of the figures --------------------------------------------------------------

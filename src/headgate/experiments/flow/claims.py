@@ -1,45 +1,14 @@
 """What the flow paper claims (spec: section 8), and our goal for the policy `headgate`, as data.
 
-A claim says what was published, how we read it, and which check puts it to our figures. It is
-neither true nor false where the runs that it speaks of were not made. Fairness is that of the
-paper's section 5.2 (ideal `share`), unless a claim says otherwise.
+Fairness is that of the paper's section 5.2 (ideal `share`), unless a claim says otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
+from headgate.experiments.claims import Claim
 from headgate.experiments.flow import checks
-from headgate.experiments.flow.checks import BOTH, COUNT, TURN, YARN, Check, NotRunError
+from headgate.experiments.flow.checks import BOTH, COUNT, TURN, YARN
 from headgate.experiments.flow.tables import Results
-
-Numbers = Mapping[str, float]
-
-UNITS = {
-    "s": "{:.1f} s",
-    "ms": "{:.2f} ms",
-    "GB": "{:.0f} GB",
-    "part": "{:.1%}",
-    "ratio": "{:.2f}x",
-    "number": "{:.3f}",
-}
-"""How a number of a claim is shown, by its unit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """One claim; `unit` is that of its numbers, one of UNITS."""
-
-    id: str
-    text: str
-    reading: str
-    unit: str
-    check: Check
-    published: Numbers = field(default_factory=dict)
-    ours_alone: bool = False  # a goal of ours, of which the paper says nothing
-
 
 # --- the claims ----------------------------------------------------------------------------------
 
@@ -166,7 +135,7 @@ _CONSTRAINED = (
 )
 
 
-def _against_counting() -> tuple[Claim, ...]:
+def _against_counting() -> tuple[Claim[Results], ...]:
     """Which policies the paper calls those "of the GPU count" is open: both readings are put."""
     readings = (
         ("greedy", "GS, GSP and GSD, constrained", "constrained", COUNT),
@@ -282,7 +251,7 @@ _OTHERS = (
 )
 
 
-def _goals() -> tuple[Claim, ...]:
+def _goals() -> tuple[Claim[Results], ...]:
     each = tuple(
         Claim(
             id=f"goal-{goal.replace(' ', '-')}-{table}",
@@ -319,47 +288,3 @@ def _goals() -> tuple[Claim, ...]:
 CLAIMS = (
     *_IN_TURN, *_CONSTRAINED, *_against_counting(), *_UNCONSTRAINED, *_OTHERS, *_goals(),
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """A claim, what we found, and whether it holds; None when what it needs was not run."""
-
-    claim: Claim
-    ours: Numbers
-    holds: bool | None
-
-
-def judge(results: Results) -> tuple[Verdict, ...]:
-    """Return every claim with its verdict."""
-    return tuple(_judged(claim, results) for claim in CLAIMS)
-
-
-def _judged(claim: Claim, results: Results) -> Verdict:
-    try:
-        holds, ours = claim.check(results)
-    except NotRunError:
-        return Verdict(claim=claim, ours={}, holds=None)
-    return Verdict(claim=claim, ours=ours, holds=holds)
-
-
-def told(numbers: Numbers, unit: str) -> str:
-    """Return the numbers of a claim in words."""
-    return ", ".join(f"{name} {UNITS[unit].format(value)}" for name, value in numbers.items())
-
-
-def as_json(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
-    """Return the verdicts for programs."""
-    return [
-        {
-            "id": v.claim.id,
-            "claim": v.claim.text,
-            "reading": v.claim.reading,
-            "goal": v.claim.ours_alone,
-            "unit": v.claim.unit,
-            "published": dict(v.claim.published),
-            "ours": dict(v.ours),
-            "holds": v.holds,
-        }
-        for v in verdicts
-    ]

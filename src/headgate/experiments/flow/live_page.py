@@ -9,19 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
+from headgate.experiments import pages
+from headgate.experiments.flow import COMMAND
 from headgate.experiments.flow.live import Comparison, Pair
 from headgate.experiments.flow.live_checks import LOCALITIES, by_uplink, judge, makespan_error
-from headgate.experiments.flow.page import GENERATOR, STYLE
 
 PAGE, TABLE = "live.html", "live.csv"
-
-
-def is_ours(directory: Path) -> bool:
-    """Return whether a directory has the page of an earlier comparison."""
-    try:
-        return GENERATOR in (directory / PAGE).read_text(errors="replace")[:500]
-    except OSError:
-        return False
 
 
 def write(directory: Path, comparison: Comparison) -> None:
@@ -34,33 +27,35 @@ def write(directory: Path, comparison: Comparison) -> None:
 def page(comparison: Comparison) -> str:
     """Return the whole page."""
     given = comparison.overhead
-    shapes = _table(
+    shapes = pages.grid(
         ("", "claim", "ours"),
         (
-            (_mark(shape.holds), escape(shape.claim), escape(shape.ours))
+            (pages.mark(shape.holds), escape(shape.claim), escape(shape.ours))
             for shape in judge(comparison)
         ),
+        ("long",) * 3,
     )
     networks = "".join(
         f"<h3>Uplinks of {uplink:g} Mbit/s</h3>{_pairs(pairs)}"
         for uplink, pairs in by_uplink(comparison.pairs).items()
     )
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"{GENERATOR}<title>Flow, live</title><style>{STYLE}</style></head><body><main>"
+    return pages.document(
+        "Flow, live",
         "<h1>The flow policies live, beside the simulator</h1>"
         "<p>Bytes in MB, simulated | measured. A task computes for a stated duration; the "
         f"simulator is given a launch overhead of {given.gpu_s:.2f} s for tasks with GPUs and "
         f"{given.cpu_s:.2f} s for others, in the mean, measured beforehand by jobs without data. "
         "Its figures are means over draws of that overhead for each task; in brackets the least "
         "and the greatest.</p>"
-        f"<h2>Tables</h2>{networks}<h2>Shapes</h2>{shapes}</main></body></html>\n"
+        f"<h2>Tables</h2>{networks}<h2>Shapes</h2>{shapes}",
+        command=COMMAND,
     )
 
 
 def _pairs(pairs: Iterable[Pair]) -> str:
-    return _table(
-        ("policy", "simulated", "measured", "", "on the node", "in the rack", "across racks"),
+    head = ("policy", "simulated", "measured", "", "on the node", "in the rack", "across racks")
+    return pages.grid(
+        head,
         (
             (
                 escape(pair.policy),
@@ -78,20 +73,8 @@ def _pairs(pairs: Iterable[Pair]) -> str:
             )
             for pair in pairs
         ),
+        ("long",) * len(head),
     )
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    top = "".join(f"<th>{cell}</th>" for cell in head)
-    body = "".join(
-        "<tr>" + "".join(f'<td class="long">{cell}</td>' for cell in row) + "</tr>" for row in rows
-    )
-    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
-
-
-def _mark(holds: bool) -> str:
-    kind, text = ("yes", "holds") if holds else ("no", "does not hold")
-    return f'<span class="mark {kind}">{text}</span>'
 
 
 def _flat(pair: Pair) -> dict[str, object]:

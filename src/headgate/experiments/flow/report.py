@@ -5,7 +5,7 @@ The page is built as plain text: it has no logic that a template language would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from headgate.experiments.flow import charts
+from headgate.experiments import pages
+from headgate.experiments.claims import Verdict, in_words
+from headgate.experiments.drawing import bars, stacked
+from headgate.experiments.flow import COMMAND, charts
 from headgate.experiments.flow import jobs as flow_jobs
-from headgate.experiments.flow.claims import Verdict, told
+from headgate.experiments.flow.assumptions import ASSUMPTIONS
 from headgate.experiments.flow.jobs import MB, Speeds, nodes
-from headgate.experiments.flow.page import ASSUMPTIONS, GENERATOR, STYLE
 from headgate.experiments.flow.runs import NETWORKS, Setup
 from headgate.experiments.flow.tables import (
     IDEALS,
@@ -32,21 +34,12 @@ from headgate.experiments.flow.tables import (
     jobs_of_kinds,
     run_rows,
 )
+from headgate.experiments.pages import grid, legend, mark
 
 PAGE = "report.html"
-_VERDICTS = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("none", "not run")}
 
 
-def is_ours(directory: Path) -> bool:
-    """Return whether a directory's files are those of an earlier report."""
-    page = directory / PAGE
-    try:
-        return GENERATOR in page.read_text(errors="replace")[:500]
-    except OSError:
-        return False
-
-
-def write(directory: Path, results: Results, verdicts: Sequence[Verdict]) -> None:
+def write(directory: Path, results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
     """Write the page, and the tables of runs, jobs and measured rounds, as CSV and Parquet."""
     for name, columns in (("runs", run_rows(results)), ("jobs", job_rows(results))):
         table = pa.table(columns)
@@ -57,9 +50,9 @@ def write(directory: Path, results: Results, verdicts: Sequence[Verdict]) -> Non
     (directory / PAGE).write_text(page(results, verdicts), encoding="utf-8")
 
 
-def page(results: Results, verdicts: Sequence[Verdict]) -> str:
+def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
     """Return the whole page."""
-    sections = (
+    parts = (
         ("Which claims hold", _claims(verdicts)),
         ("Tables", "".join(_table(table, results) for table in TABLES) + _overhead(results)),
         ("Who held which GPU when", _gantts(results)),
@@ -69,52 +62,23 @@ def page(results: Results, verdicts: Sequence[Verdict]) -> str:
         ("What is assumed, and the calibration", _assumed()),
     )
     seeds = ", ".join(map(str, results.seeds))
-    links = "".join(
-        f'<li><a href="#{_anchor(title)}">{escape(title)}</a></li>' for title, _ in sections
-    )
-    body = "".join(
-        f'<section id="{_anchor(title)}"><h2>{escape(title)}</h2>{content}</section>'
-        for title, content in sections
-    )
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"{GENERATOR}"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>The flow paper, reproduced</title><style>{STYLE}</style></head><body><main>"
+    nav, body = pages.sections(parts)
+    return pages.document(
+        "The flow paper, reproduced",
         "<h1>The flow paper, reproduced</h1>"
         "<p>Published figures and claims of Tang, Zhu, Mao, Fu and Li, <cite>Algorithm of "
         "scheduling for data-intensive computing operations onto GPU cluster</cite> (Journal of "
         "Software 33(12), 2022), beside those of Headgate's simulator. "
         f"Jobs in parallel: {results.at_once}. Seeds: {seeds}; figures are means over them, with "
-        f"the range of the makespan.</p><nav><ul>{links}</ul></nav>{body}</main></body></html>\n"
-    )
-
-
-def _anchor(title: str) -> str:
-    return title.lower().replace(" ", "-").replace(",", "")
-
-
-def _grid(head: Sequence[str], rows: Iterable[Sequence[str]], kinds: Sequence[str] = ()) -> str:
-    """Return a table of cells that are HTML already; `kinds` are the classes of its columns."""
-    of = dict(enumerate(kinds))
-
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "".join(
-            f'<{tag} class="{of[i]}">{c}</{tag}>' if of.get(i) else f"<{tag}>{c}</{tag}>"
-            for i, c in enumerate(cells)
-        )
-
-    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rows)
-    return (
-        f'<div class="wide"><table><thead><tr>{row(head, "th")}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+        f"the range of the makespan.</p>{nav}{body}",
+        command=COMMAND,
     )
 
 
 # --- claims --------------------------------------------------------------------------------------
 
 
-def _claims(verdicts: Sequence[Verdict]) -> str:
+def _claims(verdicts: Sequence[Verdict[Results]]) -> str:
     papers = [v for v in verdicts if not v.claim.ours_alone]
     goals = [v for v in verdicts if v.claim.ours_alone]
     return (
@@ -124,28 +88,27 @@ def _claims(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def summary(verdicts: Sequence[Verdict]) -> str:
+def summary(verdicts: Sequence[Verdict[Results]]) -> str:
     """Return how many claims hold, in one sentence."""
     count = {holds: sum(v.holds is holds for v in verdicts) for holds in (True, False, None)}
     not_run = f"; {count[None]} need what was not run" if count[None] else ""
     return f"{count[True]} of {len(verdicts)} hold, {count[False]} do not{not_run}."
 
 
-def _verdicts(verdicts: Sequence[Verdict]) -> str:
+def _verdicts(verdicts: Sequence[Verdict[Results]]) -> str:
     rows = []
     for v in verdicts:
-        kind, words = _VERDICTS[v.holds]
         reading = f'<span class="aside">{escape(v.claim.reading)}</span>'
         rows.append(
             (
-                f'<span class="mark {kind}">{words}</span>',
+                mark(v.holds),
                 f"{escape(v.claim.text)}<br>{reading}",
-                escape(told(v.claim.published, v.claim.unit)) or "-",
-                escape(told(v.ours, v.claim.unit)) or "-",
+                escape(in_words(v.claim.published, v.claim.unit)) or "-",
+                escape(in_words(v.ours, v.claim.unit)) or "-",
             )
         )
     kinds = ("", "long", "numbers theirs", "numbers mine")
-    return f'<div class="claims">{_grid(("", "claim", "published", "ours"), rows, kinds)}</div>'
+    return f'<div class="claims">{grid(("", "claim", "published", "ours"), rows, kinds)}</div>'
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -164,7 +127,7 @@ def _table(table: Table, results: Results) -> str:
         _row(policy, own, PUBLISHED.get((table.name, policy), Published()))
         for policy, own in figures.items()
     ]
-    return f"<h3>{escape(table.title)}</h3>{_grid(_HEAD, rows)}"
+    return f"<h3>{escape(table.title)}</h3>{grid(_HEAD, rows)}"
 
 
 def _row(policy: str, own: Figures, published: Published) -> tuple[str, ...]:
@@ -217,7 +180,7 @@ def _overhead(results: Results) -> str:
     head = ("policy", "where", "rounds", "mean", "max", "published")
     return (
         "<h3>How long rounds take</h3><p>Measured on the machine that made this page, not "
-        f"simulated. The large round finds all GPUs free.</p>{_grid(head, rows)}"
+        f"simulated. The large round finds all GPUs free.</p>{grid(head, rows)}"
     )
 
 
@@ -229,13 +192,8 @@ def _kind_of() -> dict[str, int]:
     return {job: numbers[kind] for job, (kind, _) in jobs_of_kinds().items()}
 
 
-def _legend(items: Iterable[tuple[str, str]]) -> str:
-    entries = "".join(f'<li><i class="{kind}"></i>{escape(name)}</li>' for kind, name in items)
-    return f'<ul class="legend">{entries}</ul>'
-
-
 def _kinds_legend(*more: tuple[str, str]) -> str:
-    return _legend([*((f"b{n}", kind.name) for n, kind in enumerate(flow_jobs.KINDS[:-1])), *more])
+    return legend([*((f"b{n}", kind.name) for n, kind in enumerate(flow_jobs.KINDS[:-1])), *more])
 
 
 def _gantts(results: Results) -> str:
@@ -311,13 +269,13 @@ def _fairness(results: Results) -> str:
                 for policy, own in figures.items()
             }
             most = max((v for row in rows.values() for v in row.values()), default=0.0)
-            bars = charts.bars(rows, IDEALS, most=most or 1.0, form="{:.3f}")
-            charted += f"<h4>{title}</h4>{bars}"
+            drawn = bars(rows, IDEALS, most=most or 1.0, form="{:.3f}")
+            charted += f"<h4>{title}</h4>{drawn}"
         return charted
 
-    legend = _legend((("bs0", "ideal: alone on its share"), ("bs1", "ideal: alone on all of it")))
+    named = legend((("bs0", "ideal: alone on its share"), ("bs1", "ideal: alone on all of it")))
     words = "<p>s = ideal time / time of a job; a mean of 1 is fair, a deviation of 0 even.</p>"
-    return words + legend + _per_network(results, draw)
+    return words + named + _per_network(results, draw)
 
 
 def _bytes(results: Results) -> str:
@@ -334,10 +292,10 @@ def _bytes(results: Results) -> str:
 
     def draw(_: Table, figures: Mapping[str, Figures]) -> str:
         rows = {policy: own.read_bytes for policy, own in figures.items()}
-        return charts.stacked(rows, names, most=most or 1.0)
+        return stacked(rows, names, most=most or 1.0)
 
-    legend = _legend((f"bl{number}", name) for number, name in enumerate(names))
-    return legend + _per_network(results, draw)
+    named = legend((f"bl{number}", name) for number, name in enumerate(names))
+    return named + _per_network(results, draw)
 
 
 def _assumed() -> str:

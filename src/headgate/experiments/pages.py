@@ -1,33 +1,81 @@
-"""The fixed parts of the flow paper's report: its style, and what is assumed, in words."""
+"""Pages of reports: each one file that needs nothing but itself, light or dark."""
 
 from __future__ import annotations
 
-GENERATOR = '<meta name="generator" content="headgate reproduce flow">'
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
 
-ASSUMPTIONS = """\
-The test bed is the published one: 15 nodes with two GPUs of 10 GB each, in four racks; node links
-of 1 Gbit/s; an uplink per rack of 1 Gbit/s (constrained) or 10 Gbit/s (unconstrained) into a core
-that never blocks. Transfers share disks and links max-min fairly.
 
-The jobs are the published ones: forms, shards, sizes and counts. A task reads its shards one
-after the other, each from the nearest replica, then computes for a time in proportion to their
-bytes, with a weight per kind of work (assumed): 4 for prime tests, 10 for the detection of
-objects in images, 1 for all others.
+def generator(command: str) -> str:
+    """Return the mark of a page that `headgate <command>` wrote."""
+    return f'<meta name="generator" content="headgate {command}">'
 
-Left open by the paper and fixed here: a block of a square matrix product leaves 100 MB, one of
-thin blocks 60 MB, any other task 10 MB; an image has 100 kB; reduces, merges and updates run on
-CPU slots and take the time of their reading; every shard has three replicas, on nodes drawn anew
-for each seed.
 
-The paper publishes no values of its penalties and delay thresholds: those used here are the
-policies' defaults. As in the paper there is no hysteresis: gsp and fsp run with slack 0.
-Decisions take no time in the simulation.
+def is_ours(page: Path, command: str) -> bool:
+    """Return whether a file is a page that this command wrote earlier."""
+    try:
+        return generator(command) in page.read_text(errors="replace")[:500]
+    except OSError:
+        return False
 
-Fairness compares a job's time, first start to last end, with its ideal: its time alone under the
-same policy and with its data at the same places, either on at most its share of the GPUs (called
-share; section 5.2 of the paper) or on the whole cluster (called alone; its section 5.3.1). A job
-may be faster than its ideal on the share, when it gets more GPUs than that.
-"""
+
+def document(title: str, body: str, *, command: str) -> str:
+    """Return the whole page; `body` is HTML."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"{generator(command)}"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>"
+        f"{body}</main></body></html>\n"
+    )
+
+
+def sections(of: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """Return links to sections, and the sections; `of` has their titles, and their HTML."""
+    links = "".join(f'<li><a href="#{_anchor(title)}">{escape(title)}</a></li>' for title, _ in of)
+    body = "".join(
+        f'<section id="{_anchor(title)}"><h2>{escape(title)}</h2>{content}</section>'
+        for title, content in of
+    )
+    return f"<nav><ul>{links}</ul></nav>", body
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-").replace(",", "")
+
+
+def grid(head: Sequence[str], rows: Iterable[Sequence[str]], kinds: Sequence[str] = ()) -> str:
+    """Return a table of cells that are HTML already; `kinds` are the classes of its columns."""
+    of = dict(enumerate(kinds))
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "".join(
+            f'<{tag} class="{of[i]}">{c}</{tag}>' if of.get(i) else f"<{tag}>{c}</{tag}>"
+            for i, c in enumerate(cells)
+        )
+
+    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rows)
+    return (
+        f'<div class="wide"><table><thead><tr>{row(head, "th")}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def legend(items: Iterable[tuple[str, str]]) -> str:
+    """Return a legend of (class, words) pairs."""
+    entries = "".join(f'<li><i class="{kind}"></i>{escape(name)}</li>' for kind, name in items)
+    return f'<ul class="legend">{entries}</ul>'
+
+
+_MARKS = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("none", "not run")}
+
+
+def mark(holds: bool | None) -> str:
+    """Return whether a claim holds, as a mark; None is for one of which nothing was run."""
+    kind, words = _MARKS[holds]
+    return f'<span class="mark {kind}">{words}</span>'
+
 
 _LIGHT = """
 --bg:#ffffff;--fg:#1d2430;--soft:#5b6675;--line:#d7dce3;--idle:#eef1f5;--card:#f6f8fa;
@@ -45,7 +93,7 @@ _DARK = """
 """
 _KINDS = "".join(f".k{n}{{fill:var(--k{n})}}.b{n}{{background:var(--k{n})}}" for n in range(10))
 
-STYLE = f"""
+_STYLE = f"""
 :root{{color-scheme:light dark;{_LIGHT}}}
 @media (prefers-color-scheme:dark){{:root{{{_DARK}}}}}
 *{{box-sizing:border-box}}

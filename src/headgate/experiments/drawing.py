@@ -1,0 +1,99 @@
+"""Charts of reports: SVG as text, coloured by the classes of the pages' style."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+WIDTH = 900
+"""Of every chart, in its own units."""
+
+LEFT, RIGHT = 78, 12
+"""Room for labels, at its sides."""
+
+
+def svg(height: float, parts: Sequence[str], title: str) -> str:
+    """Return a chart made of these parts, as HTML; `title` is for readers who do not see it."""
+    return (
+        f'<div class="chart"><svg viewBox="0 0 {WIDTH} {height:g}" role="img" '
+        f'aria-label="{escape(title)}">{"".join(parts)}</svg></div>'
+    )
+
+
+def text(x: float, y: float, words: str, kind: str = "") -> str:
+    """Return words at a place; `kind` is their class."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(words)}</text>'
+
+
+def bar(x: float, y: float, width: float, height: float, kind: str, title: str) -> str:
+    """Return a rectangle that shows its title when it is pointed at."""
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(0.0, width):.1f}" height="{height:g}" '
+        f'class="{kind}"><title>{escape(title)}</title></rect>'
+    )
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    """Return a straight line."""
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
+
+
+def ticks(most: float) -> list[float]:
+    """Return round numbers from 0 up to `most`: steps of 1, 2 or 5, at most eight of them."""
+    powers = (10.0**exponent for exponent in range(-6, 12))
+    step = next(p * m for p in powers for m in (1, 2, 5) if most <= 8 * p * m)
+    return [round(number * step, 6) for number in range(int(most / step + 1e-9) + 1)]
+
+
+def time_axis(span_s: float, top: float, bottom: float, scale: float) -> list[str]:
+    """Return a grid of round times, with their seconds below it."""
+    parts = []
+    for at_s in ticks(span_s):
+        x = LEFT + at_s * scale
+        parts.append(line(x, top - 3, x, bottom, "grid"))
+        parts.append(text(x, bottom + 12, f"{at_s:g} s", "middle small"))
+    return parts
+
+
+def bars(
+    rows: Mapping[str, Mapping[str, float]], series: Sequence[str], *, most: float, form: str
+) -> str:
+    """Return horizontal bars: per row one of each series, with its number at its end."""
+    height, gap, top = 13.0, 8.0, 4.0
+    scale = (WIDTH - LEFT - 70) / most
+    parts, y = [], top
+    for label, values in rows.items():
+        shown = [name for name in series if name in values]
+        parts.append(text(LEFT - 6, y + len(shown) * height / 2 + 4, label, "end"))
+        for name in shown:
+            value = values[name]
+            kind = f"s{series.index(name)}"
+            parts.append(
+                bar(LEFT, y, value * scale, height - 2, kind, f"{label}, {name}: {value:.3f}")
+            )
+            parts.append(text(LEFT + value * scale + 5, y + 9.5, form.format(value), "small"))
+            y += height
+        y += gap
+    parts.append(line(LEFT, 0, LEFT, y - gap + 2, "axis"))
+    return svg(y, parts, ", ".join(series))
+
+
+def stacked(rows: Mapping[str, Sequence[float]], names: Sequence[str], *, most: float) -> str:
+    """Return stacked horizontal bars of bytes, with the share of each part where it has room."""
+    height, gap, top = 18.0, 8.0, 4.0
+    scale = (WIDTH - LEFT - 80) / most
+    parts, y = [], top
+    for label, values in rows.items():
+        parts.append(text(LEFT - 6, y + 13, label, "end"))
+        x, total = float(LEFT), sum(values)
+        for number, (name, value) in enumerate(zip(names, values, strict=True)):
+            width, share = value * scale, value / total if total else 0.0
+            title = f"{label}, {name}: {value / 1e9:.1f} GB, {share:.1%}"
+            parts.append(bar(x, y, width, height, f"l{number}", title))
+            if width > 44:
+                kind = f"middle small inside l{number}t"
+                parts.append(text(x + width / 2, y + 13, f"{share:.1%}", kind))
+            x += width
+        parts.append(text(x + 5, y + 13, f"{total / 1e9:.0f} GB", "small"))
+        y += height + gap
+    return svg(y, parts, "bytes by locality")
