@@ -136,9 +136,9 @@ class Cluster:
         """Launch what a plan places; what it cuts short waits again."""
         state = self.state
         state.version += 1
-        for task in plan.preemptions:
+        for task in plan.stops.task.tolist():
             state.release(task, TaskState.WAITING)
-        for p in plan.placements:
+        for p in plan.starts:
             state.launch(p.task, p.node, p.gpus, attempt=state.tasks.next_attempt[p.task])
             state.move_task(p.task, TaskState.RUNNING)
             state.tasks.started_at[p.task] = state.now

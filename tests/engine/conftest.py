@@ -13,17 +13,19 @@ from headgate.protocol import (
     Decide,
     Event,
     FailureKind,
+    Group,
     JobCancelled,
     JobSubmitted,
     LaunchGang,
     LaunchTask,
     NodeJoined,
     NodeLost,
-    Placement,
     Plan,
     PlanReady,
     QueueChanged,
     ReplicaAdded,
+    Start,
+    Steps,
     StopTask,
     TaskFailed,
     TaskFinished,
@@ -96,21 +98,22 @@ class Bench:
     def stopped(self, launch: LaunchTask) -> list[Command]:
         return self.give(TaskStopped(at=self.at, run=launch.run))
 
-    def plan(self, *placements: tuple[str, int, str, tuple[int, ...]]) -> list[LaunchTask]:
+    def plan(self, *starts: tuple[str, int, str, tuple[int, ...]]) -> list[LaunchTask]:
         """Answer the Decide with (job, ordinal, node, GPUs) and return what was launched."""
-        commands = self.give(self.plan_event(*placements))
+        commands = self.give(self.plan_event(*starts))
         launched = [c for c in commands if isinstance(c, LaunchTask)]
         launched += [m for c in commands if isinstance(c, LaunchGang) for m in c.members]
         return launched
 
-    def plan_event(self, *placements: tuple[str, int, str, tuple[int, ...]]) -> PlanReady:
+    def plan_event(self, *starts: tuple[str, int, str, tuple[int, ...]]) -> PlanReady:
         assert self.decide is not None, "no Decide is outstanding"
         decide, self.decide = self.decide, None
-        rows = tuple(
-            Placement(task=self.row(job, n), node=self.engine.state.names.node_rows[node], gpus=g)
-            for job, n, node, g in placements
-        )
-        plan = Plan(placements=rows)
+        state, groups = self.engine.state, dict[object, list[Start]]()
+        for job, n, node, gpus in starts:
+            gang = state.job(state.names.job_rows[job]).gang
+            start = Start(self.row(job, n), state.names.node_rows[node], gpus)
+            groups.setdefault(job if gang else (job, n), []).append(start)
+        plan = Plan(steps=Steps.of(Group(tuple(group)) for group in groups.values()))
         return PlanReady(at=self.at, seen=decide.seen, plan=plan)
 
     def up_to_date(self) -> None:

@@ -13,10 +13,11 @@ from headgate.protocol import (
     Decide,
     LaunchGang,
     LaunchTask,
-    Placement,
     Plan,
     PlanFailed,
     PlanReady,
+    Start,
+    Steps,
     StopTask,
     TimerFired,
     WakeAt,
@@ -152,13 +153,15 @@ def impossible(bench: Bench) -> dict[str, Plan]:
     bench.plan()
 
     def one(job: str, ordinal: int, node: int, *gpus: int) -> Plan:
-        placement = Placement(task=bench.row(job, ordinal), node=node, gpus=gpus)
-        return Plan(placements=(placement,))
+        return steps(Start(bench.row(job, ordinal), node, gpus))
 
-    twice = one("j", 1, 0, 0).placements * 2
+    def steps(*starts: Start) -> Plan:
+        return Plan(steps=Steps.of(starts))
+
+    (start,) = one("j", 1, 0, 0).starts
     return {
-        "there is no task 99": Plan(placements=(Placement(task=99, node=0, gpus=()),)),
-        "there is no task -1": Plan(placements=(Placement(task=-1, node=0, gpus=()),)),
+        "there is no task 99": steps(Start(99, 0, ())),
+        "there is no task -1": steps(Start(-1, 0, ())),
         "GPU 0 of a is too small": one("j", 0, 0, 0),
         "does not wait": one("j", 3, 0, 0),
         "node 7 is not up": one("j", 1, 7, 0),
@@ -168,7 +171,7 @@ def impossible(bench: Bench) -> dict[str, Plan]:
         "too little free cpus on a": one("j", 2, 0),
         "queue poor would hold 1 GPUs, more than 0": one("p", 0, 0, 0),
         "gang g is not whole": one("g", 0, 0, 0),
-        f"task {twice[0].task} does not wait": Plan(placements=twice),
+        f"task {start.task} does not wait": steps(start, start),
     }
 
 

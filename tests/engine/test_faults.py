@@ -18,6 +18,8 @@ from headgate.protocol import (
     PlanAdmitted,
     PlanRejected,
     QueueChanged,
+    Steps,
+    Stop,
     StopTask,
     WakeAt,
 )
@@ -27,10 +29,10 @@ Bench = Any  # of conftest.py
 
 
 def preempt(bench: Bench, *tasks: int) -> list[Any]:
-    """Answer the Decide with preemptions of these tasks, by row."""
+    """Answer the Decide with a plan that stops the runs of these tasks, by row."""
     ready = bench.plan_event()
     commands: list[Any] = bench.give(
-        replace(ready, plan=replace(ready.plan, preemptions=tuple(tasks)))
+        replace(ready, plan=replace(ready.plan, steps=Steps.of(map(Stop, tasks))))
     )
     return commands
 
@@ -141,11 +143,11 @@ def test_lost_nodes_count_neither_as_crashes_nor_as_failures(bench: Bench) -> No
         {"again_at": math.nan},
         {"again_at": math.inf},
         {"again_at": "soon"},
-        {"preemptions": (0,)},
-        {"preemptions": (99,)},
-        {"preemptions": None},
-        {"placements": ((0,),)},
-        {"placements": None},
+        {"steps": Steps.of([Stop(0)])},
+        {"steps": Steps.of([Stop(99)])},
+        {"steps": ((0,),)},
+        {"steps": ()},
+        {"steps": None},
     ],
     ids=str,
 )

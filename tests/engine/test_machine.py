@@ -36,7 +36,6 @@ from headgate.protocol import (
     LaunchTask,
     NodeJoined,
     NodeLost,
-    Placement,
     Plan,
     PlanFailed,
     PlanReady,
@@ -44,6 +43,8 @@ from headgate.protocol import (
     ReplicaAdded,
     ReplicaLost,
     ResultsExpired,
+    Start,
+    Steps,
     StopTask,
     TaskFailed,
     TaskFinished,
@@ -89,7 +90,7 @@ def random_plan(rng: Random, snapshot: Snapshot) -> Plan:
                 placed += any(scratch.place(task, n) for n in rng.sample(nodes, len(nodes)))
             if not gang or placed == len(tasks):
                 trial.keep()
-    return Plan(placements=tuple(scratch.placements))
+    return Plan(steps=scratch.steps())
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -371,7 +372,7 @@ class EngineMachine(RuleBasedStateMachine):
             if snapshot.tasks.state[t] != TaskState.WAITING
         ]  # fmt: skip
         task = blocked[0] if blocked else 10**6
-        plan = Plan(placements=(Placement(task=task, node=node, gpus=gpus),))
+        plan = Plan(steps=Steps.of([Start(task, node, gpus)]))
         at = self.later()
         self.broke(PlanReady(at=at, seen=decide.seen, plan=plan))
 

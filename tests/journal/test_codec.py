@@ -20,6 +20,7 @@ from headgate.protocol import (
     Plan,
     PlanAdmitted,
     PlanReady,
+    Preempted,
     Timer,
     TimerFired,
     events,
@@ -97,11 +98,12 @@ def test_a_plan_is_never_journaled_only_what_was_admitted_of_it() -> None:
     event = PlanAdmitted(
         at=1.0,
         starts=(Admitted(run=RunId("sio-1", 2, 3), node="n1", gpus=(0, 1)),),
-        stops=(RunId("sio-2", 0, 1),),
+        stops=(Preempted((RunId("sio-2", 0, 1),), "PreemptedFor(sio-1)"),),
         memo={"skips": {"sio-1": 4.0}},
     )
     assert decode(encode(event)) == event
     assert '[["sio-1",2,3],"n1",[0,1]]' in encode(event)
+    assert '[[["sio-2",0,1]],"PreemptedFor(sio-1)"]' in encode(event)
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,12 @@ from headgate.protocol import (
     LaunchTask,
     NodeJoined,
     NodeLost,
-    Placement,
     Plan,
     PlanReady,
     QueueChanged,
     ReplicaAdded,
+    Start,
+    Steps,
     TaskFinished,
     TaskStarted,
 )
@@ -139,7 +140,7 @@ class Bench:
         state = self.engine.state
         first, at = len(state.tasks.state) - len(tasks), state.names.node_rows[node]
         known = {i: content for i, content in enumerate(results) if content is not None}
-        plan = Plan(placements=tuple(Placement(task=first + i, node=at, gpus=(i,)) for i in known))
+        plan = Plan(steps=Steps.of(Start(first + i, at, (i,)) for i in known))
         launches = self.give(PlanReady(at=self.at, seen=decide.seen, plan=plan))
         for launch in [launch for launch in launches if isinstance(launch, LaunchTask)]:
             content = known[launch.run.ordinal]

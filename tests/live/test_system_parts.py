@@ -46,12 +46,13 @@ from headgate.protocol import (
     LaunchTask,
     NodeJoined,
     NodeLost,
-    Placement,
     Plan,
     PlanReady,
     QueueChanged,
     ReplicaAdded,
     ReplicaLost,
+    Start,
+    Steps,
     TaskFinished,
     TaskStarted,
 )
@@ -75,7 +76,7 @@ def _engine() -> Engine:
     commands = engine.handle(JobSubmitted(at=1, job=job))
     for task in range(2):
         decide = commands[-1]
-        plan = Plan(placements=(Placement(task=task, node=0, gpus=(0,)),))
+        plan = Plan(steps=Steps.of([Start(task, 0, (0,))]))
         (launch,) = engine.handle(PlanReady(at=2, seen=decide.seen, plan=plan))
         assert isinstance(launch, LaunchTask)
         commands = engine.handle(
@@ -491,7 +492,7 @@ def test_launches_reach_a_job_before_the_wish_to_stop_them() -> None:
     engine = _engine()
     job = Job(id="k", name="k", user="u", queue="default", tasks=(Task(),))
     (decide,) = engine.handle(JobSubmitted(at=5, job=job))
-    plan = Plan(placements=(Placement(task=2, node=0, gpus=(0,)),))
+    plan = Plan(steps=Steps.of([Start(2, 0, (0,))]))
     engine.handle(PlanReady(at=6, seen=decide.seen, plan=plan))
     engine.handle(JobCancelled(at=7, job="k", by="u"))
     world.submit(list(reversed(engine.outstanding())), engine.asked)

@@ -1,80 +1,276 @@
-"""Admission against a naive account of what is left: it lets in exactly what still fits."""
+"""Admission against a naive account of what is left, and large plans against small ones."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.rng import Random
-from headgate.machine import admission
-from headgate.protocol import Placement, Plan, PlanAdmitted, PlanReady, PlanRejected
-from headgate.state import State
+from headgate.machine import admission, apply
+from headgate.model import Gpu, Job, Node, Queue, RunId, Task
+from headgate.protocol import (
+    Group,
+    JobCancelled,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    Plan,
+    PlanAdmitted,
+    PlanReady,
+    PlanRejected,
+    QueueChanged,
+    Start,
+    Step,
+    Steps,
+    Stop,
+)
+from headgate.protocol.reasons import PreemptedFor
+from headgate.state import Scratch, Snapshot, State, TaskState
+from headgate.state.view import View
 from headgate.testing.policy_laws import Paper
 from headgate.testing.random_worlds import random_state
 
+SEED = st.integers(0, 10**6)
 
-def guess(state: State, rng: Random) -> Placement:
-    """Return a placement that is right at times, and never far from it."""
+
+def guess(state: View, rng: Random) -> Start:
+    """Return a start that is right at times, and never far from it."""
     task = rng.randrange(-1, len(state.tasks.state) + 1)
     node = rng.randrange(-1, len(state.nodes.alive) + 1)
     known = 0 <= task < len(state.tasks.state)
     need = state.tasks.gpus[task] if known and rng.random() < 0.9 else rng.randint(0, 3)
     up = 0 <= node < len(state.nodes.alive)
     free = state.free_gpus_of(node).tolist() if up and rng.random() < 0.8 else [0, 1, 2, 3, 9, -1]
-    return Placement(task=task, node=node, gpus=tuple(rng.sample(free, min(need, len(free)))))
+    return Start(task, node, tuple(rng.sample(free, min(need, len(free)))))
 
 
-def admit(state: State, *placements: Placement) -> PlanAdmitted | PlanRejected:
-    """Return the verdict on a plan that was made on the state as it is."""
-    ready = PlanReady(at=state.now, seen=state.version, plan=Plan(placements=placements))
-    return admission.admit(state, state.freeze(), ready)
+def admit(
+    state: State, groups: Sequence[Group | Step], seen: Snapshot | None = None
+) -> PlanAdmitted | PlanRejected:
+    """Return the verdict on a plan that was made on a snapshot, by default the state as it is."""
+    seen = seen or state.freeze()
+    plan = Plan(steps=Steps.of(groups))
+    return admission.admit(state, seen, PlanReady(at=state.now, seen=seen.version, plan=plan))
 
 
 @settings(max_examples=300)
-@given(seed=st.integers(0, 10**6))
-def test_what_is_let_in_is_exactly_what_still_fits(seed: int) -> None:
+@given(seed=SEED)
+def test_a_start_is_admitted_exactly_when_it_fits(seed: int) -> None:
     state, rng = random_state(seed), Random(seed)
     snapshot = state.freeze()
     for _ in range(60):
-        placement = guess(state, rng)
-        verdict, expected = admit(state, placement), Paper(snapshot).take(placement)
-        whole = 0 <= placement.task < len(snapshot.tasks.state)
+        start = guess(state, rng)
+        verdict, expected = admit(state, [start]), Paper(snapshot).take(start)
+        whole = 0 <= start.task < len(snapshot.tasks.state)
         if whole:
-            job = snapshot.tasks.job[placement.task]
+            job = snapshot.tasks.job[start.task]
             whole = not snapshot.job(job).gang or snapshot.jobs.task_count[job] == 1
         admitted = isinstance(verdict, PlanAdmitted)
-        assert admitted == (expected is None and whole), (placement, verdict, expected)
+        assert admitted == (expected is None and whole), (start, verdict, expected)
 
 
 @settings(max_examples=200)
-@given(seed=st.integers(0, 10**6))
-def test_a_gang_is_let_in_exactly_when_all_of_it_fits_at_once(seed: int) -> None:
+@given(seed=SEED)
+def test_a_gang_is_admitted_exactly_when_all_of_it_fits_at_once(seed: int) -> None:
     state, rng = random_state(seed), Random(seed)
     snapshot = state.freeze()
     gangs = [j for j in range(len(snapshot.jobs.state)) if snapshot.job(j).gang]
     for job in gangs * 10:
-        placements = [
-            Placement(task=t, node=p.node, gpus=p.gpus)
-            for t in snapshot.tasks_of(job)
-            for p in [guess(state, rng)]
-        ]
+        starts = [guess(state, rng)._replace(task=t) for t in snapshot.tasks_of(job)]
         paper = Paper(snapshot)
-        fits = [paper.take(p) for p in placements] == [None] * len(placements)
-        assert isinstance(admit(state, *placements), PlanAdmitted) == fits
+        fits = [paper.take(start) for start in starts] == [None] * len(starts)
+        assert isinstance(admit(state, [Group(tuple(starts))]), PlanAdmitted) == fits
 
 
-def test_parts_of_a_plan_stand_alone_but_gangs_stand_together() -> None:
-    state = next(
-        s for seed in range(99)
-        if (s := random_state(seed)) and any(j.gang and len(j.tasks) > 1 for j in s.names.jobs)
-        and any(not j.gang and len(j.tasks) > 1 for j in s.names.jobs)
-    )  # fmt: skip
-    rows = range(len(state.tasks.state))
-    plan = Plan(placements=tuple(Placement(task=t, node=0, gpus=()) for t in reversed(rows)))
-    groups = admission._groups(state, plan)
+# --------------------------------------------------------------------------------- groups
+
+
+def small_world() -> State:
+    """Return a state in which two runs hold both GPUs of node a; b has two that are free."""
+    state = State()
+    nodes = [Node(id=name, rack="r", gpus=(Gpu(memory_bytes=10),) * 2, cpus=2) for name in "ab"]
+    for event in (
+        QueueChanged(at=0, queue=Queue(name="q")),
+        *(NodeJoined(at=0, node=node) for node in nodes),
+        *(
+            JobSubmitted(
+                at=0,
+                job=Job(
+                    id=name,
+                    name=name,
+                    user="ada",
+                    queue="q",
+                    tasks=(Task(),) * 2,
+                    gang=name in "gh",
+                ),
+            )
+            for name in "rjgh"
+        ),
+    ):
+        apply(state, event)
+    verdict = admit(state, [Start(0, 0, (0,)), Start(1, 0, (1,))])
+    assert isinstance(verdict, PlanAdmitted)
+    apply(state, verdict)
+    return state
+
+
+def test_of_a_stale_plan_each_group_is_admitted_whole_or_dropped_whole() -> None:
+    state = small_world()
+    seen = state.freeze()
+    apply(state, JobCancelled(at=1, job="r", by="ada"))  # its runs are being stopped already
+    verdict = admit(
+        state,
+        [
+            Group((Stop(0), Start(2, 1, (0,)))),  # the stop was overtaken, so the start goes too
+            Start(3, 1, (1,)),
+            Stop(1),
+        ],
+        seen,
+    )
+    assert isinstance(verdict, PlanAdmitted)
+    assert [start.run for start in verdict.starts] == [RunId("j", 1, 1)]
+    assert (verdict.stops, verdict.dropped) == ((), 3)
+
+
+def test_a_start_cannot_use_what_a_stop_of_its_group_frees() -> None:
+    verdict = admit(small_world(), [Group((Stop(0), Start(2, 0, (0,))))])
+    assert isinstance(verdict, PlanRejected)
+    assert "task 2: GPU 0 of a is not free" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [
+        ([Start(4, 1, (0,)), Start(5, 1, (1,))], "gang g is not whole in its group"),
+        ([Group((Start(4, 1, (0,)), Start(6, 1, (1,))))], "gang g is not whole in its group"),
+        ([Stop(0), Stop(0)], "task 0 is preempted twice"),
+        ([Group((Stop(1), Stop(1)))], "task 1 is preempted twice"),
+        ([Group((Start(2, 1, (0,)), Start(2, 1, (1,))))], "task 2 is named twice"),
+        ([Stop(2)], "task 2 does not run"),
+        ([Stop(-1)], "there is no task -1"),
+        ([Start(2, 1, (0,)), Start(3, 1, (0,))], "task 3: GPU 0 of b is not free"),
+        ([Start(2, 1, (0,)), Start(3, 2, (0,))], "task 3: node 2 is not up"),
+    ],
+)
+@pytest.mark.parametrize("many", [1, 64])
+def test_a_plan_of_the_impossible_is_rejected_naming_the_task_and_what_is_wrong(
+    groups: list[Group | Step], says: str, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "_MANY", many)
+    verdict = admit(small_world(), groups)
+    assert isinstance(verdict, PlanRejected)
+    assert says in verdict.message
+
+
+def test_members_of_gangs_are_admitted_next_to_each_other_however_a_group_mixes_them() -> None:
+    state = small_world()
+    for task in (0, 1):
+        state.release(task, TaskState.WAITING)
+    mixed = (Start(4, 0, (0,)), Start(6, 1, (0,)), Start(5, 0, (1,)), Start(7, 1, (1,)))
+    verdict = admit(state, [Group(mixed)])
+    assert isinstance(verdict, PlanAdmitted)
+    assert [start.run.job for start in verdict.starts] == ["g", "g", "h", "h"]
+
+
+def test_stops_in_a_row_share_their_reason() -> None:
+    reason = PreemptedFor(job="j")
+    state = small_world()
+    alike = [Group((Stop(1),), reason), Group((Stop(0),), reason)]
+    verdict = admit(state, alike)
+    assert isinstance(verdict, PlanAdmitted)
+    assert verdict.stops == (((RunId("r", 1, 1), RunId("r", 0, 1)), str(reason)),)
+    verdict = admit(state, [Stop(1), alike[1]])
+    assert isinstance(verdict, PlanAdmitted)
+    assert [stop.reason for stop in verdict.stops] == ["", str(reason)]
+
+
+# --------------------------------------------------------------------------------- large plans
+
+
+def some_groups(snapshot: Snapshot, rng: Random) -> list[Group | Step]:
+    """Return groups of starts and stops, of one job or of several; rarely is one of them wrong."""
+    scratch, groups = Scratch(snapshot), list[list[Step]]()
+    for job in snapshot.waiting_jobs():
+        tasks, queue = snapshot.waiting_of(job).tolist(), snapshot.jobs.queue[job]
+        gang = snapshot.job(job).gang
+        milli = sum(snapshot.demand(task).gpus_milli for task in tasks)
+        if not scratch.has_room(queue, milli) or (
+            gang and len(tasks) < len(snapshot.tasks_of(job))
+        ):
+            continue
+        before = len(scratch.starts)
+        with scratch.trial() as trial:
+            placed = [
+                any(scratch.place(task, node) for node in snapshot.live_nodes()) for task in tasks
+            ]
+            if all(placed) or not gang:
+                trial.keep()
+        starts = scratch.starts[before:]
+        groups += [[*starts]] if gang and starts else [[start] for start in starts]
+    state = snapshot.tasks.state
+    running = [t for t in snapshot.holding() if state[t] != TaskState.STOPPING]
+    groups += [[Stop(task)] for task in running if rng.random() < 0.3]
+    rng.shuffle(groups)
+    if rng.random() < 0.2:
+        groups.append([guess(snapshot, rng)])
+    if groups and rng.random() < 0.1:
+        groups.append(groups[0])
+    if groups and rng.random() < 0.1:
+        rng.choice(groups).pop()
+    joined: list[list[Step]] = []
     for group in groups:
-        job = state.tasks.job[group[0].task]
-        whole = state.jobs.task_count[job] if state.job(job).gang else 1
-        assert [state.tasks.job[p.task] for p in group] == [job] * whole
-    firsts = [g[0].task for g in groups]
-    assert firsts == sorted(firsts, reverse=True), "in the plan's order"
+        if joined and rng.random() < 0.3:
+            joined[-1] += group
+        else:
+            joined.append([*group])
+    return [Group(tuple(group)) for group in joined]
+
+
+def disturb(state: State, rng: Random) -> None:
+    """Let something happen that may overtake a plan."""
+    live = [state.node(n).id for n in state.live_nodes()]
+    jobs = [job.id for job in state.names.jobs]
+    at = state.now
+    if live and rng.random() < 0.3:
+        apply(state, NodeLost(at=at, node=rng.choice(live)))
+    if jobs and rng.random() < 0.6:
+        apply(state, JobCancelled(at=at, job=rng.choice(jobs), by="ada"))
+    if rng.random() < 0.3:
+        name = rng.choice(list(state.names.queue_rows))
+        apply(state, QueueChanged(at=at, queue=Queue(name=name, max_gpus=rng.randint(0, 4))))
+
+
+def test_large_plans_are_judged_in_columns_as_small_ones_step_by_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = {"admitted": 0, "rejected": 0, "dropped": 0, "columns": 0}
+    judged = admission._all_together
+
+    def counted(view: State | Snapshot, steps: Steps) -> object:
+        found = judged(view, steps)
+        seen["columns"] += found is not None
+        return found
+
+    monkeypatch.setattr(admission, "_all_together", counted)
+    for seed in range(1500):
+        state, rng = random_state(seed), Random(seed)
+        snapshot = state.freeze()
+        groups = some_groups(snapshot, rng)
+        if rng.random() < 0.5:
+            disturb(state, rng)
+        monkeypatch.setattr(admission, "_MANY", 10**9)
+        expected = admit(state, groups, snapshot)
+        monkeypatch.setattr(admission, "_MANY", 1)
+        verdict = admit(state, groups, snapshot)
+        if isinstance(verdict, PlanAdmitted):
+            assert verdict == expected, seed
+            seen["admitted"] += len(verdict.starts)
+            seen["dropped"] += verdict.dropped
+        else:  # of several faults, either may name another one
+            assert isinstance(expected, PlanRejected), seed
+            assert "planned the impossible" in verdict.message, seed
+            seen["rejected"] += 1
+    assert min(seen.values()) > 100, seen

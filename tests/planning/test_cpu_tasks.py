@@ -38,7 +38,7 @@ def test_each_goes_to_its_cheapest_node_with_room_and_the_rest_is_told_why(seed:
     scratch = Scratch(snapshot)
     refusals = place_cpu_tasks(scratch)
     free = {n: snapshot.nodes.free.at(n, CPUS) for n in snapshot.live_nodes()}
-    for placement in scratch.placements:
+    for placement in scratch.starts:
         task, need = placement.task, snapshot.demand(placement.task).cpus_milli
         cost = {n: naive_read_s(snapshot, task, n) for n in free if free[n] >= need}
         expected_s = snapshot.expected_read_s(task, placement.node)
@@ -46,7 +46,7 @@ def test_each_goes_to_its_cheapest_node_with_room_and_the_rest_is_told_why(seed:
         best = min(cost, key=lambda n, c=cost: (c[n], -free[n], n))
         assert placement.node == best
         free[placement.node] -= need
-    placed = [p.task for p in scratch.placements]
+    placed = [p.task for p in scratch.starts]
     refused = [job for r in refusals for job in r.jobs]
     for job in snapshot.waiting_cpu_jobs():
         if snapshot.job(job).gang and snapshot.jobs.task_count[job] > 1:

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.base.errors import InvariantBroken
 from headgate.policies.fifo import FirstInFirstOut
-from headgate.protocol import Placement, Plan
+from headgate.protocol import Plan, Start, Steps
 from headgate.sim import run as sim
 from headgate.state import Snapshot
 from headgate.traces import Trace
@@ -19,7 +19,7 @@ class Wild(FirstInFirstOut):
     name = "wild"
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
-        return Plan(placements=(Placement(task=0, node=0, gpus=(99,)),))
+        return Plan(steps=Steps.of([Start(0, 0, (99,))]))
 
 
 @pytest.mark.parametrize("latency_s", [0.0, 2.0])

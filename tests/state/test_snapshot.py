@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.base.rng import Random
 from headgate.model import CPUS, WHOLE, Job, Locality, Node, Queue, Shard, Task
-from headgate.protocol import Placement
+from headgate.protocol import Start
 from headgate.state import Scratch, Snapshot, State, TaskState
 from headgate.testing.digest import digest
 from headgate.testing.policy_laws import Paper
@@ -97,7 +97,7 @@ def look(scratch: Scratch, snapshot: Snapshot) -> object:
     """Return all that a scratch can be asked."""
     nodes = snapshot.live_nodes()
     return (
-        list(scratch.placements),
+        list(scratch.starts),
         scratch.ledger.nodes.free.array().tolist(),
         [getattr(scratch.ledger.nodes, n).array().tolist() for n in ("total", "free_gpus")],
         [getattr(scratch.ledger.gpus, n).array().tolist() for n in GPU_BOOKS],
@@ -107,7 +107,7 @@ def look(scratch: Scratch, snapshot: Snapshot) -> object:
 
 
 def place_some(scratch: Scratch, snapshot: Snapshot, rng: Random) -> None:
-    placed = {p.task for p in scratch.placements}
+    placed = {p.task for p in scratch.starts}
     tasks = [t for j in snapshot.waiting_jobs() for t in snapshot.waiting_of(j).tolist()]
     for task in tasks:
         if task not in placed and rng.random() < 0.5:
@@ -176,7 +176,7 @@ def test_what_a_scratch_places_fits_and_what_it_refuses_does_not(seed: int) -> N
         fits = paper.fits(task, node)
         assert scratch.place(task, node) == fits
         if fits:
-            assert paper.take(scratch.placements[-1]) is None
+            assert paper.take(scratch.starts[-1]) is None
 
 
 def test_the_smallest_gpus_that_do_are_taken_first() -> None:
@@ -199,7 +199,7 @@ def test_a_placement_without_gpus_takes_cpu_slots_alone() -> None:
                         continue
                     before = scratch.ledger.nodes.free.at(node, CPUS)
                     if scratch.place(task, node):
-                        assert scratch.placements[-1] == Placement(task=task, node=node, gpus=())
+                        assert scratch.starts[-1] == Start(task, node, ())
                         left = scratch.ledger.nodes.free.at(node, CPUS)
                         assert left == before - round(WHOLE * snapshot.task(task).cpus)
                         break

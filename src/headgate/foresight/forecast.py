@@ -72,9 +72,9 @@ class _Ahead:
         while self._rounds < _ROUNDS_MOST and self._idle < _IDLE_MOST:
             plan = self._paper.round()
             self._rounds += 1
-            for placement in plan.placements:
-                if placement.task in self._wanted:
-                    return self._found(placement.task, placement.node)
+            for start in plan.starts:
+                if start.task in self._wanted:
+                    return self._found(start.task, start.node)
             self._note(plan)
             if not self._paper.freed and not self._next():
                 break
@@ -85,9 +85,9 @@ class _Ahead:
         )  # fmt: skip
 
     def _note(self, plan: Plan) -> None:
-        self._unknown.difference_update(plan.preemptions)
-        for placement in plan.placements:
-            self._expect(placement.task)
+        self._unknown.difference_update(plan.stops.task.tolist())
+        for task in plan.starts.task.tolist():
+            self._expect(task)
         if plan.again_at is not None and plan.again_at > self._paper.state.now:
             heapq.heappush(self._ends, (plan.again_at, -1, 0))
 

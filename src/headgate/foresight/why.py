@@ -277,8 +277,8 @@ class _Asked:
         paper.end(gpu.holder, self._now)
         freed = paper.state.freeze()
         plan = paper.round()
-        on = {p.task: p.node for p in plan.placements}
-        takers = [p.task for p in plan.placements if p.node == option.node and gpu.index in p.gpus]
+        on = {s.task: s.node for s in plan.starts}
+        takers = [s.task for s in plan.starts if s.node == option.node and gpu.index in s.gpus]
         price_s = None
         if isinstance(policy, Accountable):
             price_s = policy.slot_price_s(freed, option.node, gpu.memory_bytes)

@@ -20,9 +20,11 @@ _KIND = re.compile(r'\["(\w+)",')
 
 
 def _kinds(base: type[Event]) -> Iterator[type[Event]]:
+    """Yield the kinds of events that are journaled: of a plan, only what admission makes of it."""
     for kind in base.__subclasses__():
-        yield kind
-        yield from _kinds(kind)
+        if kind.__name__ != PlanReady.__name__:  # by name: slots make a class a second time
+            yield kind
+            yield from _kinds(kind)
 
 
 def _adapter(kind: type[Event]) -> TypeAdapter[Any]:
@@ -31,7 +33,6 @@ def _adapter(kind: type[Event]) -> TypeAdapter[Any]:
 
 
 _ADAPTERS = {kind.__name__: _adapter(kind) for kind in _kinds(Event)}
-del _ADAPTERS[PlanReady.__name__]  # a plan is never journaled, only what admission makes of it
 
 
 def encode(event: Event) -> str:

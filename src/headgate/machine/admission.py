@@ -1,31 +1,45 @@
 """Admission: what of a plan can be done, as the state is now. Nothing is changed here.
 
-A plan may be stale, so each part of it is checked against the state of now; parts that were
-overtaken by what has happened since are dropped singly, gangs whole. A plan that was wrong for the
-very snapshot that it was made on, in any part, is rejected whole: its policy is broken.
+A plan may be stale, so each of its groups is checked against the state of now; groups that were
+overtaken by what has happened since are dropped singly. A plan that was wrong for the very snapshot
+that it was made on, in any part, is rejected whole: its policy is broken.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
 
 from headgate.base.errors import InvariantBroken
 from headgate.model import WHOLE, RunId, amount_of
-from headgate.protocol import Admitted, Placement, Plan, PlanAdmitted, PlanReady, PlanRejected
+from headgate.protocol import (
+    Admitted,
+    Group,
+    Plan,
+    PlanAdmitted,
+    PlanReady,
+    PlanRejected,
+    Preempted,
+    Start,
+    Steps,
+)
+from headgate.protocol.plan import Bools, Ints, Starts
 from headgate.state import Snapshot, State, TaskState
+from headgate.state.grants import ManyGrants
 from headgate.state.ledger import Ledger
 from headgate.state.view import View
 
-Group = tuple[Placement, ...]
-
 _RUNS = (TaskState.STARTING, TaskState.RUNNING)
+_MANY = 64  # steps from which on columns are faster than steps one by one
 
 
 def admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | PlanRejected:
     """Return what of a plan is admitted, or why it is rejected; `seen` is what it was made on.
 
-    O(placements + jobs remembered). Never raises, whatever a policy returns.
+    O(steps + jobs remembered), and O(nodes + GPUs) for a large plan. Never raises, whatever a
+    policy returns.
     """
     try:
         return _admit(state, seen, event)
@@ -35,41 +49,55 @@ def admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Plan
 
 
 def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | PlanRejected:
-    plan = event.plan
-    trial = _Trial(state)
-    groups = trial.groups(plan)
-    stops = trial.stops(plan)
+    plan, fresh = event.plan, seen.version == state.version
     fault = _memo_fault(seen, plan)
-    if fault is None and seen.version == state.version:
-        fault = trial.first_fault
-    elif fault is None:
-        then = _Trial(seen)
-        then.groups(plan)
-        then.stops(plan)
-        fault = then.first_fault
+    steps = plan.steps
+    if fault is None and not fresh:
+        fault = _possible(seen, plan.steps)[1]
+    if fault is None:
+        steps, overtaken = _possible(seen if fresh else state, plan.steps)
+        fault = overtaken if fresh else None
     if fault is not None:
         return PlanRejected(at=event.at, message=f"the policy planned the impossible: {fault}")
     return PlanAdmitted(
         at=event.at,
-        starts=tuple(_admitted(state, p) for group in groups for p in group),
-        stops=tuple(state.run_id(task) for task in stops),
+        starts=_starts(state, steps),
+        stops=_stops(state, steps),
         memo={
             name: {state.job(job).id: float(value) for job, value in values.items()}
             for name, values in plan.memo.items()
             if values
         },
         again_at=plan.again_at,
-        dropped=trial.dropped,
+        dropped=len(plan.steps) - len(steps),
     )
 
 
-def _admitted(state: State, placement: Placement) -> Admitted:
-    task, node, gpus = placement
-    job, ordinal, _ = state.run_id(task)
-    return Admitted(
-        run=RunId(job, int(ordinal), state.tasks.next_attempt[task]),
-        node=state.node(node).id,
-        gpus=tuple(map(int, gpus)),
+def _starts(state: State, steps: Steps) -> tuple[Admitted, ...]:
+    """Return the runs that start, by group, in a group the members of a gang together."""
+    tasks, jobs, specs, nodes = state.tasks, state.jobs, state.names.jobs, state.nodes.spec
+    group, starts, turns = steps.starts.group.tolist(), [], []
+    first: dict[tuple[int, int], int] = {}  # group, gang -> its first member
+    for number, (task, node, gpus) in enumerate(steps.starts):
+        job = tasks.job[task]
+        run = RunId(specs[job].id, task - jobs.first_task[job], tasks.next_attempt[task])
+        starts.append(Admitted(run, nodes[node].id, gpus))
+        first_member = first.setdefault((group[number], job), number) if jobs.gang[job] else number
+        turns.append((group[number], first_member))
+    order = sorted(range(len(starts)), key=turns.__getitem__)
+    return tuple([starts[number] for number in order])
+
+
+def _stops(state: State, steps: Steps) -> tuple[Preempted, ...]:
+    """Return the runs that are stopped, by group; those of one reason in a row share it."""
+    if not steps.stops:
+        return ()
+    stops = list(zip(steps.stops.group.tolist(), steps.stops.task.tolist(), strict=True))
+    stops.sort(key=lambda stop: stop[0])
+    reasons = {number: str(reason) for number, reason in steps.reasons.items()}
+    return tuple(
+        Preempted(tuple(state.run_id(task) for _, task in alike), reason)
+        for reason, alike in groupby(stops, key=lambda stop: reasons.get(stop[0], ""))
     )
 
 
@@ -87,105 +115,202 @@ def _memo_fault(view: View, plan: Plan) -> str | None:
     return None
 
 
+def _possible(view: State | Snapshot, steps: Steps) -> tuple[Steps, str | None]:
+    """Return the groups that can be done, each after those before it, and why the first cannot."""
+    if not len(steps):
+        return steps, None
+    possible = _all_together(view, steps) if len(steps) >= _MANY else None
+    trial = _Trial(view, alone=len(steps.starts) == 1)
+    if possible is None:
+        possible = np.array([trial.take(group) for group in steps], bool)
+    elif not possible.all():
+        first = np.arange(len(possible)) == possible.argmin()
+        trial.take(next(iter(steps.only(first))))
+    if possible.all():
+        return steps, None
+    return steps.only(possible), trial.fault
+
+
+def _ledger(view: View) -> Ledger:
+    """Return a ledger to read, which is not written to."""
+    if isinstance(view, State):
+        return view.ledger
+    return Ledger(view.names, view.nodes, view.gpus, view.grants)
+
+
 class _Trial:
-    """A plan tried on paper, part after part; what is dropped takes nothing."""
+    """Groups tried on paper, one after the other; one that cannot be done takes nothing."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
-        self._tasks: set[int] = set()  # placed; never iterated
+    def __init__(self, view: View, *, alone: bool) -> None:
+        """Begin with what a view says; `alone` says that there is one start in all groups."""
+        self._view, self._alone = view, alone
+        self._ledger: Ledger | None = None
+        self._tasks: set[int] = set()  # started or stopped; never iterated
         self._queues: dict[int, int] = {}  # thousandths of GPUs taken, by queue
-        self.first_fault: str | None = None
-        self.dropped = 0
+        self.fault: str | None = None  # of the first group that cannot be done
 
-    def _drop(self, fault: str, parts: int) -> None:
-        self.dropped += parts
-        if self.first_fault is None:
-            self.first_fault = fault
-
-    def groups(self, plan: Plan) -> list[Group]:
-        """Return the groups of placements that stand."""
-        standing: list[Group] = []
-        if len(plan.placements) == 0:
-            return standing
-        ledger = Ledger.on_paper(self._view)
-        for group in _groups(self._view, plan):
-            with ledger.trial() as attempt:
-                fault = self._take(ledger, group)
+    def take(self, group: Group) -> bool:
+        """Let a group stand; return whether it can be done. O(its steps)."""
+        starts = [step for step in group.steps if isinstance(step, Start)]
+        stops = [step.task for step in group.steps if not isinstance(step, Start)]
+        fault = self._stop_fault(stops)
+        if fault is None and starts and self._alone:  # no other start needs what it leaves
+            fault = self._start_fault(_ledger(self._view), starts)
+        elif fault is None and starts:
+            if self._ledger is None:
+                self._ledger = Ledger.on_paper(self._view)
+            with self._ledger.trial() as attempt:
+                fault = self._start_fault(self._ledger, starts)
                 if fault is None:
                     attempt.keep()
-                    standing.append(group)
-                else:
-                    self._drop(fault, len(group))
-        return standing
+        if fault is None:
+            self._tasks.update(stops, (start.task for start in starts))
+        elif self.fault is None:
+            self.fault = fault
+        return fault is None
 
-    def stops(self, plan: Plan) -> list[int]:
-        """Return the runs that can be stopped."""
-        standing = []
-        states, seen = self._view.tasks.state, set()
-        for task in plan.preemptions:
+    def _stop_fault(self, stops: list[int]) -> str | None:
+        states = self._view.tasks.state
+        named: set[int] = set()
+        for task in stops:
             if not 0 <= task < len(states):
-                self._drop(f"there is no task {task}", 1)
-            elif states[task] not in _RUNS:
-                self._drop(f"task {task} does not run", 1)
-            elif task in seen:
-                self._drop(f"task {task} is preempted twice", 1)
-            else:
-                seen.add(task)
-                standing.append(task)
-        return standing
+                return f"there is no task {task}"
+            if states[task] not in _RUNS:
+                return f"task {task} does not run"
+            if task in self._tasks or task in named:
+                return f"task {task} is preempted twice"
+            named.add(task)
+        return None
 
-    def _take(self, ledger: Ledger, group: Group) -> str | None:
-        """Let a group stand, or return why it cannot; O(placements)."""
-        view, milli = self._view, 0
-        tasks: set[int] = set()
-        for p in group:
-            fault = self._fault(p, tasks)
+    def _start_fault(self, ledger: Ledger, starts: list[Start]) -> str | None:
+        """Take what starts hold; return what is wrong with the first one that cannot be done."""
+        view, tasks = self._view, self._view.tasks
+        named: set[int] = set()
+        queues: dict[int, int] = {}
+        gangs: dict[int, int] = {}  # members, by job
+        for start in starts:
+            task = start.task
+            fault = self._step_fault(start, named)
             if fault is not None:
                 return fault
-            tasks.add(p.task)
-            demand = view.tasks.demand[p.task]
-            try:
-                ledger.take(p.task, demand, p.node, p.gpus)
-            except InvariantBroken as error:
-                return f"task {p.task}: {error}"
-            milli += view.names.demands[demand].gpus_milli
-        job = view.tasks.job[group[0].task]
-        if view.job(job).gang and len(group) != view.jobs.task_count[job]:
-            return f"gang {view.job(job).id} is not whole"
-        queue = view.jobs.queue[job]
-        limit = view.queue(queue).max_gpus
-        held = view.queues.held_gpus_milli[queue] + self._queues.get(queue, 0) + milli
-        if limit is not None and milli and held > WHOLE * limit:
-            name, gpus = view.queue(queue).name, amount_of(held)
-            return f"queue {name} would hold {gpus} GPUs, more than {limit}"
-        self._tasks |= tasks
-        self._queues[queue] = self._queues.get(queue, 0) + milli
+            named.add(task)
+            demand = tasks.demand[task]
+            fault = self._hold(ledger, start, demand)
+            if fault:
+                return f"task {task}: {fault}"
+            job = tasks.job[task]
+            queue, milli = view.jobs.queue[job], view.names.demands[demand].gpus_milli
+            queues[queue] = queues.get(queue, 0) + milli
+            if view.jobs.gang[job]:
+                gangs[job] = gangs.get(job, 0) + 1
+        return self._gang_fault(gangs) or self._queue_fault(queues)
+
+    def _hold(self, ledger: Ledger, start: Start, demand: int) -> str:
+        """Take what a start holds if others may want it, too; return why it does not fit."""
+        task, node, gpus = start
+        if self._alone:
+            return ledger.fault(demand, node, gpus)
+        try:
+            ledger.take(task, demand, node, gpus)
+        except InvariantBroken as error:
+            return str(error)
+        return ""
+
+    def _step_fault(self, start: Start, named: set[int]) -> str | None:
+        """Return what is wrong with a start, whatever is free."""
+        view, (task, node, _) = self._view, start
+        if not 0 <= task < len(view.tasks.state):
+            return f"there is no task {task}"
+        if task in named:
+            return f"task {task} is named twice"
+        if view.tasks.state[task] != TaskState.WAITING or task in self._tasks:
+            return f"task {task} does not wait"
+        if not 0 <= node < len(view.nodes.alive) or not view.nodes.alive[node]:
+            return f"task {task}: node {node} is not up"
         return None
 
-    def _fault(self, p: Placement, tasks: set[int]) -> str | None:
-        """Return what is wrong with a placement, whatever is free."""
-        view = self._view
-        if not 0 <= p.task < len(view.tasks.state):
-            return f"there is no task {p.task}"
-        if p.task in tasks:
-            return f"task {p.task} is named twice"
-        if view.tasks.state[p.task] != TaskState.WAITING or p.task in self._tasks:
-            return f"task {p.task} does not wait"
-        if not 0 <= p.node < len(view.nodes.alive) or not view.nodes.alive[p.node]:
-            return f"task {p.task}: node {p.node} is not up"
+    def _gang_fault(self, gangs: dict[int, int]) -> str | None:
+        for job, members in gangs.items():
+            if members != self._view.jobs.task_count[job]:
+                return f"gang {self._view.job(job).id} is not whole in its group"
+        return None
+
+    def _queue_fault(self, queues: dict[int, int]) -> str | None:
+        """Count what queues will hold more, unless it is too much for one of them: say which."""
+        view, taken = self._view, self._queues
+        for row, milli in queues.items():
+            limit = view.queue(row).max_gpus
+            held = view.queues.held_gpus_milli[row] + taken.get(row, 0) + milli
+            if limit is not None and milli and held > WHOLE * limit:
+                name, gpus = view.queue(row).name, amount_of(held)
+                return f"queue {name} would hold {gpus} GPUs, more than {limit}"
+        self._queues = {**taken, **{row: taken.get(row, 0) + m for row, m in queues.items()}}
         return None
 
 
-def _groups(view: View, plan: Plan) -> Sequence[Group]:
-    """Return the parts of a plan that stand or fall together: gangs whole, others one by one.
+def _all_together(view: State | Snapshot, steps: Steps) -> Bools | None:
+    """Return which groups can be done, `[groups]`: each by itself, and all of these together.
 
-    In the plan's order; a gang stands where its first member stood.
+    None where that cannot be said in columns, and the groups must be tried one after the other.
     """
-    count = len(view.tasks.state)
-    found: dict[tuple[str, int], list[Placement]] = {}
-    for number, placement in enumerate(plan.placements):
-        known = 0 <= placement.task < count
-        job = view.tasks.job[placement.task] if known else -1
-        gang = known and view.job(job).gang
-        found.setdefault(("gang", job) if gang else ("one", number), []).append(placement)
-    return [tuple(group) for group in found.values()]
+    snapshot = view if isinstance(view, Snapshot) else view.freeze()
+    starts, stops = steps.starts, steps.stops
+    if len(np.unique(starts.task)) < len(starts) or len(np.unique(stops.task)) < len(stops):
+        return None
+    possible = np.ones(steps.groups, bool)
+    known = _within(stops.task, len(snapshot.tasks.state))
+    states = snapshot.tasks.state.take(stops.task[known])
+    possible[stops.group[~known]] = False
+    possible[stops.group[known][~np.isin(states, _RUNS)]] = False
+    known = _within(starts.task, len(snapshot.tasks.state))
+    known &= _within(starts.node, len(snapshot.nodes.alive))
+    possible[starts.group[~known]] = False
+    there = np.flatnonzero(known)
+    return _starts_together(snapshot, starts.take(there, starts.group[there]), possible)
+
+
+def _within(rows: Ints, count: int) -> Bools:
+    known: Bools = (rows >= 0) & (rows < count)
+    return known
+
+
+def _starts_together(snapshot: Snapshot, starts: Starts, possible: Bools) -> Bools | None:
+    """Return which of the groups that are `possible` can be done by their starts as well."""
+    task, group, tasks = starts.task, starts.group, snapshot.tasks
+    grants = ManyGrants(
+        snapshot, tasks.demand.take(task), starts.node, starts.gpu_offset, starts.gpu
+    )
+    if grants.in_part:
+        return None
+    can = (tasks.state.take(task) == TaskState.WAITING) & grants.fit_alone()
+    can &= snapshot.nodes.alive.take(starts.node) > 0
+    possible[group[~can]] = False
+    job = tasks.job.take(task).astype(np.int64)
+    possible[_broken_gangs(snapshot, job, group)] = False
+    chosen = possible[group]
+    fits = grants.fit_together(chosen)
+    milli = grants.gpus_milli[chosen]
+    return possible if fits and _under_ceilings(snapshot, job[chosen], milli) else None
+
+
+def _broken_gangs(snapshot: Snapshot, job: Ints, group: Ints) -> Ints:
+    """Return the groups that start some, but not all tasks of a gang."""
+    member = np.flatnonzero(snapshot.jobs.gang.take(job))
+    if not len(member):
+        return member
+    pairs = np.stack([group[member], job[member]])
+    (groups, gangs), count = np.unique(pairs, axis=1, return_counts=True)
+    broken: Ints = groups[count != snapshot.jobs.task_count.take(gangs)]
+    return broken
+
+
+def _under_ceilings(snapshot: Snapshot, job: Ints, milli: Ints) -> bool:
+    """Return whether all queues may hold so many more thousandths of GPUs for these jobs."""
+    more = np.zeros(len(snapshot.queues.spec), np.int64)
+    np.add.at(more, snapshot.jobs.queue.take(job), milli)
+    held = snapshot.queues.held_gpus_milli.array() + more
+    limits = [snapshot.queue(row).max_gpus for row in range(len(held))]
+    return not any(
+        limit is not None and more[row] and held[row] > WHOLE * limit
+        for row, limit in enumerate(limits)
+    )

@@ -423,8 +423,9 @@ class _Transition:
         state = self.state
         for job, starts in groupby(event.starts, lambda start: start.run.job):
             self._start(state.names.job_rows[job], tuple(starts))
-        for run in event.stops:
-            self._preempt(run)
+        for stop in event.stops:
+            for run in stop.runs:
+                self._preempt(run)
         state.remember(event.memo)
         self._set_timer(Timer.ASK_AGAIN, event.again_at)
         state.policy_failures = 0

@@ -223,18 +223,26 @@ class Admitted(NamedTuple):  # a plan may have as many as there are GPUs: cheap 
     gpus: tuple[int, ...]
 
 
+class Preempted(NamedTuple):
+    """Runs to be stopped, and why: the text of a `Reason`, empty where the plan gave none."""
+
+    runs: tuple[RunId, ...]
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAdmitted(Event):
     """What admission let through of a plan: runs that start, runs to be stopped, and its memo.
 
-    The members of a gang follow each other; where one run of a gang is stopped, all are. `memo` is
-    the plan's, by the ids of jobs: column -> job -> number. At `again_at` the policy wants to be
-    asked again, even if nothing happens until then. `dropped` counts the placements and preemptions
-    that were overtaken by what happened since the policy saw the state.
+    The members of a gang follow each other; where one run of a gang is stopped, all are. Runs that
+    are stopped one after the other for the same reason share it. `memo` is the plan's, by the ids
+    of jobs: column -> job -> number. At `again_at` the policy decides again, even if nothing
+    happens until then. `dropped` counts the steps of groups that were overtaken by what happened
+    since the policy saw the state.
     """
 
     starts: tuple[Admitted, ...] = ()
-    stops: tuple[RunId, ...] = ()
+    stops: tuple[Preempted, ...] = ()
     memo: dict[str, dict[str, float]] = field(default_factory=dict)
     again_at: float | None = None
     dropped: int = 0

@@ -1,4 +1,4 @@
-"""A plan: what a policy decided in one round.
+"""A plan: what a policy decided in one round, as steps in groups.
 
 Tasks, nodes and jobs are named by their rows in the snapshot; rows never change their meaning.
 """
@@ -9,18 +9,270 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headgate.protocol.reasons import PolicyBroke, Reason
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 Memo = Mapping[str, Mapping[int, float]]
 """Changes of what a policy remembers of jobs: name of a column -> row of a job -> finite number."""
 
 
-class Placement(NamedTuple):  # a plan may have as many as there are GPUs: made in bulk
+class Start(NamedTuple):
     """Run this task on these GPUs of this node; without GPUs, on its CPU slots."""
 
     task: int
     node: int
     gpus: tuple[int, ...]
+
+
+class Stop(NamedTuple):
+    """Preempt the run of this task, and with it the gang that it belongs to."""
+
+    task: int
+
+
+Step = Start | Stop
+
+
+class Group(NamedTuple):
+    """Steps that are admitted together or not at all, and why: for stops, who gets the GPUs."""
+
+    steps: tuple[Step, ...]
+    reason: Reason | None = None
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.array(values, np.int64)
+
+
+def _check(name: str, values: object, length: int | None = None) -> None:
+    """Raise ValueError for what is no column of whole numbers of this length."""
+    if not isinstance(values, np.ndarray) or values.dtype != np.int64 or values.ndim != 1:
+        raise ValueError(f"{name}: not a one-dimensional array of int64")
+    if length is not None and len(values) != length:
+        raise ValueError(f"{name}: {len(values)} values, not {length}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Starts:
+    """Start steps in columns: of start i, `gpu[gpu_offset[i] : gpu_offset[i + 1]]` are its GPUs.
+
+    Raises ValueError for columns that do not agree.
+    """
+
+    task: Ints  # rows
+    node: Ints  # rows
+    gpu_offset: Ints  # [starts + 1]
+    gpu: Ints  # indices on their nodes
+    group: Ints  # numbers of their groups
+
+    def __post_init__(self) -> None:
+        _check("starts.task", self.task)
+        count = len(self.task)
+        _check("starts.node", self.node, count)
+        _check("starts.group", self.group, count)
+        _check("starts.gpu", self.gpu)
+        _check("starts.gpu_offset", self.gpu_offset, count + 1)
+        offset = self.gpu_offset
+        ascends = count < 2 or (offset[1:] >= offset[:-1]).all()
+        if offset[0] != 0 or offset[-1] != len(self.gpu) or not ascends:
+            raise ValueError(f"starts.gpu_offset: does not ascend from 0 to {len(self.gpu)}")
+
+    @classmethod
+    def of(cls, starts: Sequence[Start], group: Sequence[int]) -> Starts:
+        """Return starts in columns, each with the number of its group."""
+        offset, gpu = [0], list[int]()
+        for start in starts:
+            gpu += start.gpus
+            offset.append(len(gpu))
+        return cls(
+            task=_ints([start.task for start in starts]),
+            node=_ints([start.node for start in starts]),
+            gpu_offset=_ints(offset),
+            gpu=_ints(gpu),
+            group=_ints(group),
+        )
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    def __iter__(self) -> Iterator[Start]:
+        """Yield the starts one by one, in order."""
+        gpu, first = self.gpu.tolist(), 0
+        ends = self.gpu_offset[1:].tolist()
+        for task, node, end in zip(self.task.tolist(), self.node.tolist(), ends, strict=True):
+            yield Start(task, node, tuple(gpu[first:end]))
+            first = end
+
+    def __hash__(self) -> int:
+        return hash(self.task.tobytes())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Starts):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, n), getattr(other, n)) for n in self.__slots__)
+
+    def take(self, rows: Ints, group: Ints) -> Starts:
+        """Return some starts, in the order given, in other groups."""
+        count = np.diff(self.gpu_offset)[rows]
+        offset = np.append(0, np.cumsum(count))
+        first = np.repeat(self.gpu_offset[rows] - offset[:-1], count)
+        return Starts(
+            task=self.task[rows],
+            node=self.node[rows],
+            gpu_offset=offset,
+            gpu=self.gpu[first + np.arange(offset[-1])],
+            group=group,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stops:
+    """Stop steps in columns; raises ValueError for columns that do not agree."""
+
+    task: Ints  # rows
+    group: Ints  # numbers of their groups
+
+    def __post_init__(self) -> None:
+        _check("stops.task", self.task)
+        _check("stops.group", self.group, len(self.task))
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    def __iter__(self) -> Iterator[Stop]:
+        """Yield the stops one by one, in order."""
+        return map(Stop, self.task.tolist())
+
+    def __hash__(self) -> int:
+        return hash(self.task.tobytes())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Stops):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, n), getattr(other, n)) for n in self.__slots__)
+
+
+_NONE = _ints(())
+_NO_STARTS = Starts(task=_NONE, node=_NONE, gpu_offset=_ints((0,)), gpu=_NONE, group=_NONE)
+_NO_STOPS = Stops(task=_NONE, group=_NONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """The steps of a plan in columns, in groups that are admitted whole or not at all.
+
+    Groups are numbered from 0 and admitted in that order; `reasons` names why, by number, where
+    there is a reason. Raises ValueError for a group number that is not below the number of steps.
+    """
+
+    starts: Starts = _NO_STARTS
+    stops: Stops = _NO_STOPS
+    reasons: Mapping[int, Reason] = field(default_factory=dict)
+    groups: int = field(init=False)
+    """The number of groups."""
+
+    def __post_init__(self) -> None:
+        groups = 0
+        for name, group in (("starts", self.starts.group), ("stops", self.stops.group)):
+            if len(group):
+                last = int(group.view(np.uint64).max())  # unsigned, a negative number is too large
+                if last >= len(self):
+                    raise ValueError(f"{name}.group: not between 0 and {len(self) - 1}")
+                groups = max(groups, last + 1)
+        object.__setattr__(self, "groups", groups)
+
+    @classmethod
+    def of(cls, groups: Iterable[Group | Step]) -> Steps:
+        """Return groups as columns; a step that is in none is a group of its own.
+
+        Groups without steps are left out.
+        """
+        starts: list[Start] = []
+        stops: list[Stop] = []
+        start_group: list[int] = []
+        stop_group: list[int] = []
+        reasons: dict[int, Reason] = {}
+        number = 0
+        for each in groups:
+            steps, reason = each if isinstance(each, Group) else ((each,), None)
+            for step in steps:
+                if isinstance(step, Start):
+                    starts.append(step)
+                    start_group.append(number)
+                else:
+                    stops.append(step)
+                    stop_group.append(number)
+            if steps and reason is not None:
+                reasons[number] = reason
+            number += bool(steps)
+        return cls(
+            starts=Starts.of(starts, start_group),
+            stops=Stops(task=_ints([s.task for s in stops]), group=_ints(stop_group)),
+            reasons=reasons,
+        )
+
+    @classmethod
+    def one_gpu_each(cls, task: Ints, node: Ints, gpu: Ints) -> Steps:
+        """Return starts of tasks on one GPU each, each start a group of its own."""
+        task, node, gpu = (np.asarray(column, np.int64) for column in (task, node, gpu))
+        offset = np.arange(len(task) + 1)
+        starts = Starts(task=task, node=node, gpu_offset=offset, gpu=gpu, group=offset[:-1])
+        return cls(starts=starts)
+
+    def __len__(self) -> int:
+        """Return the number of steps."""
+        return len(self.starts) + len(self.stops)
+
+    def __iter__(self) -> Iterator[Group]:
+        """Yield the groups one by one, in order: of each its starts, then its stops."""
+        steps: list[list[Step]] = [[] for _ in range(self.groups)]
+        for group, start in zip(self.starts.group.tolist(), self.starts, strict=True):
+            steps[group].append(start)
+        for group, stop in zip(self.stops.group.tolist(), self.stops, strict=True):
+            steps[group].append(stop)
+        for number, each in enumerate(steps):
+            yield Group(tuple(each), self.reasons.get(number))
+
+    def __add__(self, other: Steps) -> Steps:
+        """Return these groups, then those."""
+        if not len(other) or not len(self):
+            return self if len(self) else other
+        shift, starts, after = self.groups, self.starts, other.starts
+        return Steps(
+            starts=Starts(
+                task=np.concatenate([starts.task, after.task]),
+                node=np.concatenate([starts.node, after.node]),
+                gpu_offset=np.concatenate(
+                    [starts.gpu_offset, len(starts.gpu) + after.gpu_offset[1:]]
+                ),
+                gpu=np.concatenate([starts.gpu, after.gpu]),
+                group=np.concatenate([starts.group, shift + after.group]),
+            ),
+            stops=Stops(
+                task=np.concatenate([self.stops.task, other.stops.task]),
+                group=np.concatenate([self.stops.group, shift + other.stops.group]),
+            ),
+            reasons={**self.reasons, **{shift + n: r for n, r in other.reasons.items()}},
+        )
+
+    def only(self, chosen: Bools) -> Steps:
+        """Return some of the groups, `[groups]`, in their order."""
+        number = np.cumsum(chosen) - 1
+        starts = np.flatnonzero(chosen[self.starts.group])
+        stops = np.flatnonzero(chosen[self.stops.group])
+        return Steps(
+            starts=self.starts.take(starts, number[self.starts.group[starts]]),
+            stops=Stops(task=self.stops.task[stops], group=number[self.stops.group[stops]]),
+            reasons={int(number[n]): r for n, r in self.reasons.items() if chosen[n]},
+        )
+
+
+NO_STEPS = Steps()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,20 +335,29 @@ class OnDemand(Sequence[Refusal]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Placements, runs to be cut short, and refusals per group that waits for one cause.
+    """Steps in groups, and refusals per group of jobs that waits for one cause.
 
-    `preemptions` are tasks whose runs are to be stopped, and with them their gangs; they wait
-    again, and their work is lost. Placements are on what is free now: what preemptions free is
-    dealt out in the next round. `memo` is what the policy wants to remember of jobs, where that has
-    changed: numbers that the engine keeps, shows in every snapshot (`Snapshot.memo`) and forgets
-    with the job, and that mean something to the policy alone. At `again_at`, in seconds of the
-    world's clock, the policy wants to be asked again even if nothing happens until then.
-    Refusals explain, they change no state; so they are not part of equality, nor journaled, and may
-    be computed `OnDemand`.
+    Starts are on what is free now, also in a group that stops runs: what a stop frees can be given
+    away in the next round. A gang is started whole, in one group. A run that is stopped waits
+    again, and its work since its last checkpoint is lost. `memo` is what the policy wants to
+    remember of jobs, where that has changed: numbers that the engine keeps, shows in every snapshot
+    (`Snapshot.memo`) and forgets with the job, and that mean something to the policy alone. At
+    `again_at`, in seconds of the world's clock, the policy decides again even if nothing happens
+    until then. Refusals explain, they change no state; so they are not part of equality, nor
+    journaled, and may be computed `OnDemand`.
     """
 
-    placements: tuple[Placement, ...] = ()
-    preemptions: tuple[int, ...] = ()
+    steps: Steps = NO_STEPS
     memo: Memo = field(default_factory=dict)
     again_at: float | None = None
     refusals: Sequence[Refusal] = field(default=(), compare=False)
+
+    @property
+    def starts(self) -> Starts:
+        """The start steps of all groups."""
+        return self.steps.starts
+
+    @property
+    def stops(self) -> Stops:
+        """The stop steps of all groups."""
+        return self.steps.stops

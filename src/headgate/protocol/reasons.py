@@ -236,6 +236,17 @@ class Declines(Reason):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptedFor(Reason):
+    """A run is stopped for a job below its fair share; `job` is empty where it may be any such."""
+
+    job: str
+
+    def detail(self) -> str:
+        winner = f"{self.job}, which is below its" if self.job else "jobs below their"
+        return f"{winner} fair share; starts again when GPUs are free"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsForTasks(Reason):
     """Earlier tasks of the job have not finished."""
 

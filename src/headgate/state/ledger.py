@@ -38,18 +38,18 @@ _Taken = tuple[int, int, int, Gpus]  # task, demand, node, GPUs
 class Trial:
     """An attempt on paper: `with` rolls it back at its end unless `keep()` was called."""
 
-    __slots__ = ("kept", "roll_back")
+    __slots__ = ("end", "kept")
 
-    def __init__(self, roll_back: Callable[[], None]) -> None:
-        self.roll_back = roll_back
+    def __init__(self, end: Callable[[bool], None]) -> None:
+        """`end` is called at the end, with whether the attempt was kept."""
+        self.end = end
         self.kept = False
 
     def __enter__(self) -> Trial:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if not self.kept:
-            self.roll_back()
+        self.end(self.kept)
 
     def keep(self) -> None:
         """Let the attempt stand."""
@@ -301,12 +301,12 @@ class Ledger:
     def trial(self) -> Trial:
         """Return an attempt that releases everything taken inside, on paper, unless it is kept."""
         assert self._taken is not None, "only what is on paper can be undone"
-        return Trial(partial(self._roll_back, len(self._taken)))
+        return Trial(partial(self._end_trial, len(self._taken)))
 
-    def _roll_back(self, kept: int) -> None:
-        """Release all but the first `kept` of what was taken."""
+    def _end_trial(self, before: int, kept: bool) -> None:  # called by Trial alone
+        """Release all but the first `before` of what was taken, unless it is kept."""
         assert self._taken is not None, "only what is on paper can be undone"
-        while len(self._taken) > kept:
+        while not kept and len(self._taken) > before:
             self._book(*self._taken.pop(), 1)
 
 

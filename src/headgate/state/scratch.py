@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headgate.base.column import Array
 from headgate.model import WHOLE
-from headgate.protocol import Placement
+from headgate.protocol import NO_STEPS, Start, Steps
+from headgate.protocol.plan import Starts
 from headgate.state.ledger import Ledger, Trial
 from headgate.state.snapshot import Snapshot
 
@@ -12,15 +13,17 @@ from headgate.state.snapshot import Snapshot
 class Scratch:
     """What is free in a snapshot, less what has been placed on paper.
 
-    `placements` is what stands, in order. Everything costs O(GPUs of the node concerned).
+    `starts` is what has been placed, in order. Everything costs O(GPUs of the node concerned).
     """
 
-    __slots__ = ("_used_by_queue", "ledger", "placements", "snapshot")
+    __slots__ = ("_group", "_open", "_used_by_queue", "ledger", "snapshot", "starts")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.ledger = Ledger.on_paper(snapshot)
-        self.placements: list[Placement] = []
+        self.starts: list[Start] = []
+        self._group: list[int] = []  # of each start
+        self._open: int | None = None  # group of the trial under way
         self._used_by_queue: dict[int, int] = {}
 
     def fitting_gpus(self, node: int, memory_bytes: int) -> Array:
@@ -54,17 +57,33 @@ class Scratch:
         queue = self.snapshot.jobs.queue[self.snapshot.tasks.job[task]]
         milli = self.snapshot.names.demands[demand].gpus_milli
         self._used_by_queue[queue] = self._used_by_queue.get(queue, 0) + milli
-        self.placements.append(Placement(task=task, node=node, gpus=gpus))
+        self.starts.append(Start(task, node, gpus))
+        group = self._open
+        self._group.append(self._next_group() if group is None else group)
         return True
 
+    def _next_group(self) -> int:
+        return self._group[-1] + 1 if self._group else 0
+
+    def steps(self) -> Steps:
+        """Return what has been placed as steps: that of a trial as one group, else one by one."""
+        return Steps(starts=Starts.of(self.starts, self._group)) if self.starts else NO_STEPS
+
     def trial(self) -> Trial:
-        """Return an attempt that undoes everything placed inside unless it is kept."""
-        placed, used = len(self.placements), dict(self._used_by_queue)
+        """Return an attempt that undoes everything placed inside unless it is kept.
+
+        What is placed in one that is kept is one group of steps.
+        """
+        placed, used, outer = len(self.starts), dict(self._used_by_queue), self._open
+        if outer is None:
+            self._open = self._next_group()
         attempt = self.ledger.trial()
 
-        def undo() -> None:
-            attempt.roll_back()
-            self._used_by_queue = used
-            del self.placements[placed:]
+        def end(kept: bool) -> None:
+            attempt.end(kept)
+            self._open = outer
+            if not kept:
+                self._used_by_queue = used
+                del self.starts[placed:], self._group[placed:]
 
-        return Trial(undo)
+        return Trial(end)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from headgate.base.rng import stream
 from headgate.ports import Policy
-from headgate.protocol import Placement, Plan
+from headgate.protocol import Plan, Start
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, TaskState, check
 from headgate.testing.digest import digest
@@ -20,7 +20,7 @@ from headgate.testing.random_worlds import random_state
 
 
 class Paper:
-    """What is left of a snapshot's GPUs, CPU slots and ceilings once placements stand, naively."""
+    """What is left of a snapshot's GPUs, CPU slots and ceilings once starts stand, naively."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -60,29 +60,29 @@ class Paper:
         needs = [("cpus", round(1000 * cpus)), ("memory", spec.memory_bytes), *spec.custom]
         return [(name, amount) for name, amount in needs if amount]
 
-    def take(self, placement: Placement) -> str | None:
-        """Let a placement stand; return why it cannot."""
-        snapshot, task, node = self._snapshot, placement.task, placement.node
+    def take(self, start: Start) -> str | None:
+        """Let a start stand; return why it cannot."""
+        snapshot, (task, node, gpus) = self._snapshot, start
         if not 0 <= task < len(snapshot.tasks.state):
             return f"there is no task {task}"
         if snapshot.tasks.state[task] != TaskState.WAITING or task in self.placed:
             return f"task {task} does not wait"
         if node not in self.free:
             return f"node {node} is not up"
-        if len(set(placement.gpus)) != snapshot.tasks.gpus[task]:
-            return f"task {task} needs {snapshot.tasks.gpus[task]} GPUs, not {placement.gpus}"
+        if len(set(gpus)) != snapshot.tasks.gpus[task]:
+            return f"task {task} needs {snapshot.tasks.gpus[task]} GPUs, not {gpus}"
         if not self.under_ceiling(task):
             return f"task {task} breaks the ceiling of its queue"
         memory = snapshot.gpu_memory_bytes_of(node)
-        for gpu in placement.gpus:
+        for gpu in gpus:
             if gpu not in self.free[node] or memory[gpu] < snapshot.tasks.memory_bytes[task]:
                 return f"task {task}: GPU {gpu} of node {node} is taken or too small"
         if self._lacks(task, node):
             return f"task {task}: too little free on node {node}"
-        self.free[node] -= set(placement.gpus)
+        self.free[node] -= set(gpus)
         for name, amount in self._needs(task):
             self.amounts[node][name] -= amount
-        self.held[self._queue(task)] += len(placement.gpus)
+        self.held[self._queue(task)] += len(gpus)
         self.placed.add(task)
         return None
 
@@ -110,22 +110,29 @@ class PolicyLaws:
     def test_a_plan_stays_within_what_is_free_and_under_every_ceiling(self) -> None:
         for name, snapshot, plan in self.rounds():
             paper = Paper(snapshot)
-            faults = [fault for p in plan.placements if (fault := paper.take(p)) is not None]
+            faults = [fault for s in plan.starts if (fault := paper.take(s)) is not None]
             assert faults == [], name
 
-    def test_a_gang_is_placed_whole_or_not_at_all(self) -> None:
+    def test_a_gang_is_started_whole_in_one_group_or_not_at_all(self) -> None:
         for name, snapshot, plan in self.rounds():
-            placed = [snapshot.tasks.job[p.task] for p in plan.placements]
-            for job in dict.fromkeys(placed):
-                if snapshot.job(job).gang:
-                    assert placed.count(job) == snapshot.jobs.task_count[job], (name, job)
+            for group in plan.steps:
+                started = [snapshot.tasks.job[s.task] for s in group.steps if isinstance(s, Start)]
+                for job in dict.fromkeys(started):
+                    if snapshot.job(job).gang:
+                        assert started.count(job) == snapshot.jobs.task_count[job], (name, job)
+
+    def test_every_stop_has_a_reason(self) -> None:
+        for name, _, plan in self.rounds():
+            stops = plan.stops.group.tolist()
+            assert [group for group in stops if group not in plan.steps.reasons] == [], name
 
     def test_only_runs_on_gpus_are_cut_short_and_no_job_loses_its_last(self) -> None:
         runs = (TaskState.STARTING, TaskState.RUNNING)
         for name, snapshot, plan in self.rounds():
-            assert len(set(plan.preemptions)) == len(plan.preemptions), name
-            losers = [snapshot.tasks.job[task] for task in plan.preemptions]
-            for task, job in zip(plan.preemptions, losers, strict=True):
+            stops = plan.stops.task.tolist()
+            assert len(set(stops)) == len(stops), name
+            losers = [snapshot.tasks.job[task] for task in stops]
+            for task, job in zip(stops, losers, strict=True):
                 assert snapshot.tasks.state[task] in runs, (name, task)
                 assert snapshot.held_gpus(task), (name, task)
                 assert snapshot.jobs.state[job] == JobState.ACTIVE, (name, task)
@@ -137,17 +144,18 @@ class PolicyLaws:
 
     def test_runs_are_cut_short_only_for_tasks_of_others_that_fit_their_gpus(self) -> None:
         for name, snapshot, plan in self.rounds():
-            tasks, placed = snapshot.tasks, {p.task for p in plan.placements}
-            losers = {tasks.job[task] for task in plan.preemptions}
+            tasks, started = snapshot.tasks, set(plan.starts.task.tolist())
+            stops = plan.stops.task.tolist()
+            losers = {tasks.job[task] for task in stops}
             needs = sorted(
                 tasks.memory_bytes[task]
                 for job in snapshot.waiting_jobs()
                 for task in snapshot.waiting_of(job).tolist()
-                if tasks.gpus[task] and task not in placed and job not in losers
+                if tasks.gpus[task] and task not in started and job not in losers
             )
             freed = sorted(
                 max(snapshot.gpu_memory_bytes_of(tasks.node[t])[g] for g in snapshot.held_gpus(t))
-                for t in plan.preemptions
+                for t in stops
             )
             assert len(freed) <= len(needs), name
             for memory, need in zip(freed, needs, strict=False):  # smallest with smallest
@@ -155,11 +163,11 @@ class PolicyLaws:
 
     def test_every_job_that_goes_on_waiting_is_told_why(self) -> None:
         for name, snapshot, plan in self.rounds():
-            placed = {p.task for p in plan.placements}
+            started = set(plan.starts.task.tolist())
             named = {job for refusal in plan.refusals for job in refusal.jobs}
             covers_all = any(not refusal.jobs for refusal in plan.refusals)
             for job in snapshot.waiting_jobs():
-                waits = set(snapshot.waiting_of(job).tolist()) - placed
+                waits = set(snapshot.waiting_of(job).tolist()) - started
                 assert not waits or covers_all or job in named, (name, job)
             for refusal in plan.refusals:
                 assert not isinstance(refusal.reason, PolicyBroke), (name, refusal.reason)
@@ -187,8 +195,8 @@ class PolicyLaws:
             return
         for name, snapshot, plan in self.rounds():
             paper = Paper(snapshot)
-            for placement in plan.placements:
-                paper.take(placement)
+            for start in plan.starts:
+                paper.take(start)
             for job in snapshot.waiting_jobs():
                 if snapshot.job(job).gang:
                     continue  # whether a gang fits as a whole is a question of its own

@@ -59,11 +59,11 @@ def decide(state: State) -> tuple[list[str], dict[str, Reason]]:
     snapshot = state.freeze()
     plan: Plan = FirstInFirstOut().decide(snapshot, Random(0))
     placed = []
-    for p in plan.placements:
+    for p in plan.starts:
         name = f"{state.job(state.tasks.job[p.task]).id}/{state.ordinal(p.task)}"
         placed.append(f"{name}@{state.node(p.node).id}:{','.join(map(str, p.gpus))}")
     told: dict[str, Reason] = {}
-    rows = [state.tasks.job[p.task] for p in plan.placements]
+    rows = [state.tasks.job[p.task] for p in plan.starts]
     for row in snapshot.waiting_jobs():
         if rows.count(row) < len(snapshot.waiting_of(row)):
             named = [r.reason for r in plan.refusals if row in r.jobs]

@@ -205,6 +205,6 @@ def priced(snapshot: Snapshot, plan: Plan) -> tuple[int, float]:
         Locality.RACK: 1.5 / b.rack_bytes_per_s,
         Locality.CLUSTER: 2.0 / b.cluster_bytes_per_s,
     }
-    placed = [p for p in plan.placements if p.gpus]
+    placed = [p for p in plan.starts if p.gpus]
     reads = [r for p in placed for r in snapshot.planned_reads(p.task, p.node)]
     return len(placed), sum(r.shard.size_bytes * price[r.locality] for r in reads)

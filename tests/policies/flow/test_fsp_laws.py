@@ -19,7 +19,7 @@ class TestPreemptiveFlowSharingWithoutSlack(PolicyLaws):
         return PreemptiveFlowSharing(slack=0.0)
 
     def test_the_states_are_such_that_runs_are_cut_short(self) -> None:
-        assert sum(len(plan.preemptions) for _, _, plan in self.rounds()) > 4
+        assert sum(len(plan.stops) for _, _, plan in self.rounds()) > 4
 
 
 class TestUnfairFlow(PolicyLaws):

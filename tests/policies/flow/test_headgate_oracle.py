@@ -202,7 +202,8 @@ def test_turns_waits_and_cuts_are_those_of_plain_loops() -> None:
         slack = rng.choice((0.0, 0.25))
         cuts = worth_preempting(now, ahead, waiting, claims, slack=slack, memory_s=600.0)
         cut, paid = naive_cuts(now, ahead, waiting, claims, slack)
-        assert (list(cuts.task), cuts.paid.tolist()) == (cut, pytest.approx(paid)), seed
+        stops = cuts.stops.stops.task.tolist()
+        assert (stops, cuts.paid.tolist()) == (cut, pytest.approx(paid)), seed
         placed_some += len(expected)
         waited_some += len(waits)
         cut_some += len(cut)
@@ -240,8 +241,8 @@ def test_gpus_are_expected_to_be_free_when_their_runs_end() -> None:
 def idle_for(snapshot: Snapshot, plan: Plan) -> list[int]:
     """Jobs with a task that waits though a GPU is free that it fits, and their queue has room."""
     free = [(n, int(g)) for n in snapshot.live_nodes() for g in snapshot.free_gpus_of(n)]
-    held, placed = snapshot.gpus_of_queues().tolist(), {p.task for p in plan.placements}
-    for placement in plan.placements:
+    held, placed = snapshot.gpus_of_queues().tolist(), {p.task for p in plan.starts}
+    for placement in plan.starts:
         free.remove((placement.node, placement.gpus[0]))
         held[snapshot.jobs.queue[snapshot.tasks.job[placement.task]]] += 1
     largest = max((snapshot.gpu_memory_bytes_of(n)[g] for n, g in free), default=-1)

@@ -67,7 +67,7 @@ class Ledger(Watch):
         self.missed_s += self.missing_gpus * (state.now - self.at)
         for event in batch:
             if isinstance(event, PlanAdmitted):
-                cut = [state.run_row(run) for run in event.stops]
+                cut = [state.run_row(run) for stop in event.stops for run in stop.runs]
                 self.lost_s += sum(state.now - state.tasks.launched_at[t] for t in cut)
         assert self.lost_s <= self.missed_s + 1e-6
         active = state.jobs.state.array() == JobState.ACTIVE

@@ -51,8 +51,8 @@ def test_every_round_of_a_walk_is_an_optimum_and_fits(make: Callable[[], FlowPol
             plan = policy.decide(snapshot, Random(1))
             check_optimum(policy)
             paper = Paper(snapshot)
-            assert [paper.take(p) for p in plan.placements if p.gpus].count(None) == sum(
-                bool(p.gpus) for p in plan.placements
+            assert [paper.take(p) for p in plan.starts if p.gpus].count(None) == sum(
+                bool(p.gpus) for p in plan.starts
             )
             followed += flow_of(policy).changed > 0
     assert followed > 20 * MOST

@@ -16,7 +16,7 @@ from headgate.model import Bandwidth, Job, Task
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import standing
 from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
-from headgate.protocol import Placement, Plan
+from headgate.protocol import Plan, Start
 from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.testing.policy_laws import Paper
 from headgate.testing.random_worlds import (
@@ -44,7 +44,7 @@ class Oracle:
     waiting: dict[int, list[int]] = field(default_factory=dict)
     queue_held: dict[int, int] = field(default_factory=dict)
     skips: dict[int, int] = field(default_factory=dict)
-    placements: list[Placement] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         seen = self.snapshot
@@ -125,7 +125,7 @@ class Oracle:
                 declined.append(job)
                 continue
             _, task, _, node, index = min(offers)
-            self.placements.append(Placement(task=task, node=node, gpus=(index,)))
+            self.starts.append(Start(task, node, (index,)))
             self.free.remove((node, index))
             self.waiting[job].remove(task)
             self.held[job] += 1
@@ -266,16 +266,16 @@ def skips(snapshot: Snapshot) -> list[int]:
     return [0 if math.isnan(n) else int(n) for n in snapshot.memo("skips").tolist()]
 
 
-def on_gpus(plan: Plan) -> list[Placement]:
-    return [p for p in plan.placements if p.gpus]
+def on_gpus(plan: Plan) -> list[Start]:
+    return [p for p in plan.starts if p.gpus]
 
 
 def test_gs_deals_as_the_oracle() -> None:
     for name, snapshot, plan in worlds(GreedySharing()):
         oracle = Oracle(snapshot=snapshot)
         oracle.deal()
-        assert on_gpus(plan) == oracle.placements, name
-        assert (plan.preemptions, plan.memo) == ((), {}), name
+        assert on_gpus(plan) == oracle.starts, name
+        assert (len(plan.stops), plan.memo) == (0, {}), name
 
 
 @pytest.mark.parametrize("slack", [0.0, 0.25])
@@ -284,9 +284,9 @@ def test_gsp_deals_and_cuts_as_the_oracle(slack: float) -> None:
     for name, snapshot, plan in worlds(GreedyPreemption(slack=slack)):
         oracle = Oracle(snapshot=snapshot)
         oracle.deal()
-        assert on_gpus(plan) == oracle.placements, name
-        assert list(plan.preemptions) == oracle.victims(slack), name
-        cut += bool(plan.preemptions)
+        assert on_gpus(plan) == oracle.starts, name
+        assert plan.stops.task.tolist() == oracle.victims(slack), name
+        cut += bool(plan.stops)
     assert cut > 50, "some runs are cut short at all"
 
 
@@ -297,7 +297,7 @@ def test_gsd_deals_and_skips_as_the_oracle(thresholds: tuple[float, float]) -> N
     for name, snapshot, plan in worlds(policy):
         oracle = Oracle(snapshot=snapshot, thresholds=thresholds)
         oracle.deal()
-        assert on_gpus(plan) == oracle.placements, name
+        assert on_gpus(plan) == oracle.starts, name
         before = skips(snapshot)
         changed = {j: n for j, n in oracle.skips.items() if n != before[j]}
         assert plan.memo == {"skips": changed}, name

@@ -78,7 +78,7 @@ class Stage:
         """Return what is placed, in order, as `job/ordinal node.gpu`."""
         return [
             f"{self.name(p.task)} {self.state.node(p.node).id}" + "".join(f".{g}" for g in p.gpus)
-            for p in plan.placements
+            for p in plan.starts
         ]
 
     def name(self, task: int) -> str:
@@ -176,7 +176,7 @@ def test_who_needs_more_memory_than_is_free_is_told_so(stage: Stage) -> None:
     a, b = stage.job("a", 1), stage.job("b", [Task(gpu_memory_bytes=2)])
     stage.run(a, 0, n, gpu=1)
     plan = stage.plan(GreedySharing())
-    assert plan.placements == ()
+    assert not plan.starts
     assert reason(plan, b) == GpuMemory(needed_bytes=2, largest_free_bytes=1)
 
 
@@ -213,7 +213,7 @@ def test_the_latest_runs_make_room_down_to_the_share(stage: Stage) -> None:
     stage.node("n", *[1] * 8)
     _, b = taken(stage, 8, newcomer=9)
     plan = stage.plan(GreedyPreemption())
-    assert [stage.name(t) for t in plan.preemptions] == ["a/7", "a/6", "a/5", "a/4"]
+    assert [stage.name(t) for t in plan.stops.task.tolist()] == ["a/7", "a/6", "a/5", "a/4"]
     assert reason(plan, b) == BelowShare(running_gpus=0, share_gpus=4, ahead="a", ahead_over_gpus=4)
 
 
@@ -221,7 +221,7 @@ def test_no_more_are_cut_than_the_needy_can_use(stage: Stage) -> None:
     stage.node("n", *[1] * 8)
     taken(stage, 8, newcomer=2)
     plan = stage.plan(GreedyPreemption())
-    assert [stage.name(t) for t in plan.preemptions] == ["a/7", "a/6"]
+    assert [stage.name(t) for t in plan.stops.task.tolist()] == ["a/7", "a/6"]
 
 
 def test_nobody_is_cut_for_a_job_that_cannot_use_the_gpu(stage: Stage) -> None:
@@ -229,7 +229,7 @@ def test_nobody_is_cut_for_a_job_that_cannot_use_the_gpu(stage: Stage) -> None:
     large = stage.node("large", 2)
     _, b = taken(stage, 4, newcomer=[Task(gpu_memory_bytes=2), Task(gpu_memory_bytes=2)])
     stage.run(b, 0, large)
-    assert stage.plan(GreedyPreemption(slack=0.0)).preemptions == ()
+    assert stage.plan(GreedyPreemption(slack=0.0)).stops.task.tolist() == []
 
 
 @pytest.mark.parametrize(("slack", "victims"), [(0.25, []), (0.24, ["a/4"]), (0.0, ["a/4"])])
@@ -241,7 +241,7 @@ def test_slack_leaves_a_job_somewhat_above_its_share_alone(
     for ordinal in range(3):
         stage.run(b, ordinal, 0, 5 + ordinal)
     plan = stage.plan(GreedyPreemption(slack=slack))
-    assert [stage.name(t) for t in plan.preemptions] == victims
+    assert [stage.name(t) for t in plan.stops.task.tolist()] == victims
 
 
 def test_no_job_is_cut_to_zero(stage: Stage) -> None:
@@ -250,21 +250,21 @@ def test_no_job_is_cut_to_zero(stage: Stage) -> None:
     stage.run(a, 0, 0)
     stage.state.set_queue(Queue(name="heavy", weight=100.0))
     stage.job("b", 5, queue="heavy")
-    assert stage.plan(GreedyPreemption(slack=0.0)).preemptions == ()
+    assert stage.plan(GreedyPreemption(slack=0.0)).stops.task.tolist() == []
 
 
 def test_runs_that_are_stopping_make_room_already(stage: Stage) -> None:
     stage.node("n", *[1] * 8)
     taken(stage, 8, newcomer=9)
     policy = GreedyPreemption()
-    for task in stage.plan(policy).preemptions:
+    for (task,) in stage.plan(policy).stops:
         stage.state.move_task(task, TaskState.STOPPING)
-    assert stage.plan(policy).preemptions == ()
+    assert stage.plan(policy).stops.task.tolist() == []
     for ordinal in (7, 6, 5, 4):
         stage.state.release(ordinal, TaskState.WAITING)
     plan = stage.plan(policy)
     assert stage.where(plan) == ["b/0 n.4", "b/1 n.5", "b/2 n.6", "b/3 n.7"]
-    assert plan.preemptions == ()
+    assert plan.stops.task.tolist() == []
 
 
 def test_a_full_queue_gets_room_from_its_own_jobs_only(stage: Stage) -> None:
@@ -277,7 +277,7 @@ def test_a_full_queue_gets_room_from_its_own_jobs_only(stage: Stage) -> None:
         stage.run(other, ordinal, n, 2 + ordinal)
     stage.job("needy", 1, queue="capped")
     plan = stage.plan(GreedyPreemption(slack=0.0))
-    assert [stage.name(t) for t in plan.preemptions] == ["over/1"]
+    assert [stage.name(t) for t in plan.stops.task.tolist()] == ["over/1"]
 
 
 # --- gsd ---------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_patience_runs_out_in_two_steps_and_starts_anew_with_a_placement(stage: 
     counters = []
     for _ in range(2):
         plan = stage.plan(policy)
-        assert plan.placements == ()
+        assert not plan.starts
         ((job, count),) = plan.memo["skips"].items()
         counters.append(count)
         assert job == a

@@ -82,7 +82,7 @@ class World:
         """Decide, launch what is placed, and return it as `job/task@node`, in the plan's order."""
         plan = policy.decide(self.state.freeze(), Random(0))
         placed = []
-        for p in plan.placements:
+        for p in plan.starts:
             self.state.launch(p.task, p.node, p.gpus, attempt=1)
             name = f"{self.state.job(self.state.tasks.job[p.task]).id}/{self.state.ordinal(p.task)}"
             placed.append(f"{name}@{self.state.node(p.node).id}")

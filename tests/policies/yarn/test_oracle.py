@@ -109,6 +109,6 @@ def test_every_gpu_goes_where_the_oracle_says(policy: Capacity | Fair) -> None:
         plan = policy.decide(snapshot, Random(0))
         oracle = Oracle(snapshot, evenly=isinstance(policy, Fair))
         expected = oracle.run()
-        assert [(p.task, p.node, *p.gpus) for p in plan.placements if p.gpus] == expected, seed
+        assert [(p.task, p.node, *p.gpus) for p in plan.starts if p.gpus] == expected, seed
         levels += oracle.levels
     assert min(levels[n] for n in range(3)) > 10  # the states were worth asking

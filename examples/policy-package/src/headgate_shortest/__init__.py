@@ -32,7 +32,7 @@ class ShortestFirst:
             reason = next((reason for reason in waits if reason is not None), None)
             if reason is not None:
                 refusals.append(Refusal(reason=reason, jobs=(job,)))
-        return Plan(placements=tuple(scratch.placements), refusals=tuple(refusals))
+        return Plan(steps=scratch.steps(), refusals=tuple(refusals))
 
     def _place(self, scratch: Scratch, task: int) -> Reason | None:
         """Place a task where it fits first, or return why it waits."""

@@ -72,7 +72,7 @@ class _Round:
             if behind:
                 reason = BehindHead(head=self.snapshot.job(head).id)
                 self.refusals.append(Refusal(reason=reason, jobs=tuple(behind)))
-        return Plan(placements=tuple(self.scratch.placements), refusals=tuple(self.refusals))
+        return Plan(steps=self.scratch.steps(), refusals=tuple(self.refusals))
 
     def _start(self, job: int) -> Reason | None:
         """Place a job's waiting tasks in order; return why the first one left did not fit."""

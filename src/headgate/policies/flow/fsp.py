@@ -16,6 +16,8 @@ from headgate.policies.flow.preempt_by_share import short_tasks, victims
 from headgate.policies.flow.readback import Choice
 from headgate.policies.flow.solve import Placed
 from headgate.ports import Parameter, Policy, PolicyInfo
+from headgate.protocol import Group, Steps, Stop
+from headgate.protocol.reasons import PreemptedFor
 
 PARAMETERS = (
     *DISTANCE,
@@ -65,7 +67,9 @@ class PreemptiveFlowSharing(FlowPolicy):
         preempted = victims(
             round_.now, target=round_.entitled.target, slack=self._slack, starts=placed
         )
-        return replace(super().choose(round_, placed, wait_price), preemptions=preempted)
+        reason = PreemptedFor(job="")  # a count of jobs decides, no single one
+        stops = Steps.of(Group((Stop(task),), reason) for task in preempted)
+        return replace(super().choose(round_, placed, wait_price), stops=stops)
 
 
 def _make(**parameters: float) -> Policy:

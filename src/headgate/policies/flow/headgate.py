@@ -109,7 +109,7 @@ class TimelyFlow(FlowPolicy):
         return Choice(
             starts=starts,
             wait_price=waiting.price_by_job(len(now.jobs)),
-            preemptions=preempted.task,
+            stops=preempted.stops,
             memo=changed_debts(now, owed, preempted.paid, useful - held),
             again_at=next_round_at(now, ahead, waiting, free, held < target, preempted.next_s),
         )

@@ -13,6 +13,8 @@ from headgate.planning.shares import Floats
 from headgate.planning.standing import Standing
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.turns import Waiting
+from headgate.protocol import NO_STEPS, Group, Steps, Stop
+from headgate.protocol.reasons import PreemptedFor
 
 RESTART_S = 1.0
 """What it costs to start a run again, besides its work: assumed."""
@@ -37,7 +39,7 @@ class Claims:
 class Preemptions:
     """Runs that are preempted, and the jobs that pay for it."""
 
-    task: tuple[int, ...]  # rows
+    stops: Steps  # each for the job that gets its GPU
     paid: Floats  # by each job, GPU seconds
     next_s: float  # until more may be worth their price, debts growing as they do now
 
@@ -65,7 +67,7 @@ def worth_preempting(
     stops = np.bincount(runs.job[runs.stopping & (runs.job >= 0)], minlength=len(target))
     keeps = now.held - stops
     spare = np.where(keeps > (1 + slack) * target, np.minimum(keeps - target, keeps - 1), 0)
-    nothing = Preemptions(task=(), paid=np.zeros(len(owed)), next_s=math.inf)
+    nothing = Preemptions(stops=NO_STEPS, paid=np.zeros(len(owed)), next_s=math.inf)
     if not (spare > 0).any():
         return nothing
     # Conditions only get harder as runs are preempted: what fails them now, fails them later.
@@ -89,14 +91,15 @@ def worth_preempting(
         if price < min(soonest, owed[winner]):
             spare[from_job] -= 1
             owed[winner] -= price
-            preempted.append(int(runs.task[run[i]]))
+            reason = PreemptedFor(job=now.snapshot.job(int(now.jobs[winner])).id)
+            preempted.append(Group((Stop(int(runs.task[run[i]])),), reason))
             continue
         # From now on the price grows by a second each second, and what is gained shrinks.
         grows = short[winner] - owed[winner] / memory_s - 1
         soon_s = max(0.0, price - owed[winner]) / grows if grows > 0 else math.inf
         if price + soon_s < soonest - soon_s:
             next_s = min(next_s, soon_s)
-    return Preemptions(task=tuple(preempted), paid=claims.owed - owed, next_s=next_s)
+    return Preemptions(stops=Steps.of(preempted), paid=claims.owed - owed, next_s=next_s)
 
 
 def _gained_s(now: Standing, ahead: InFlight, waiting: Waiting, sought: Ints) -> Floats:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.refusals import refusals, strangers
 from headgate.policies.flow.solve import Flow, Placed
-from headgate.protocol import Memo, OnDemand, Placement, Plan, Refusal
+from headgate.protocol import NO_STEPS, Memo, OnDemand, Plan, Refusal, Steps
 from headgate.state import Scratch
 
 
@@ -28,7 +27,7 @@ class Choice:
 
     starts: Placed
     wait_price: Ints
-    preemptions: tuple[int, ...] = ()
+    stops: Steps = NO_STEPS
     memo: Memo = field(default_factory=dict)
     again_at: float | None = None
 
@@ -69,7 +68,7 @@ def plan(
 
     What is chosen stands where the node has room for the rest of a task's demand, too.
     """
-    starts, no_room = with_room(scratch, _placements(round_.now, choice.starts))
+    starts, no_room = with_room(scratch, _steps(round_.now, choice.starts))
 
     def why() -> Iterator[Refusal]:
         yield from waiting_for_cpus
@@ -78,15 +77,14 @@ def plan(
         yield from refusals(round_, choice.starts, choice.wait_price)
 
     return Plan(
-        placements=(*scratch.placements, *starts),
-        preemptions=choice.preemptions,
+        steps=scratch.steps() + starts + choice.stops,
         memo=choice.memo,
         again_at=choice.again_at,
         refusals=OnDemand(why),
     )
 
 
-def _placements(now: Standing, placed: Placed) -> list[Placement]:
+def _steps(now: Standing, placed: Placed) -> Steps:
     """Give each placed task a GPU of its node and class, lower indices to earlier tasks."""
     classes = now.free.shape[1]
     cell = placed.node * classes + placed.memory_class
@@ -95,8 +93,4 @@ def _placements(now: Standing, placed: Placed) -> list[Placement]:
         now.free_gpu[first[cell] + nth_of_equals(cell)]
         - now.snapshot.nodes.first_gpu.array()[placed.node]
     )
-    one = [(index,) for index in range(int(gpu.max(initial=-1)) + 1)]
-    gpus = map(one.__getitem__, gpu.tolist())
-    rows = zip(now.task[placed.task].tolist(), placed.node.tolist(), gpus, strict=True)
-    # What `Placement._make` does, without a call of a Python function for each one.
-    return list(map(tuple.__new__, repeat(Placement), rows))
+    return Steps.one_gpu_each(now.task[placed.task], placed.node, gpu)

@@ -17,7 +17,7 @@ from headgate.policies.greedy.patience import Patience
 from headgate.policies.greedy.preemption import victims
 from headgate.policies.greedy.refusals import refusals, strangers
 from headgate.ports import Parameter, Policy, PolicyInfo
-from headgate.protocol import Plan, Reason
+from headgate.protocol import NO_STEPS, Plan, Reason, Steps
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
 
@@ -53,8 +53,7 @@ class GreedySharing:
         deal = Deal(scratch, now, target, market, patience)
         deal.run()
         return Plan(
-            placements=tuple(scratch.placements),
-            preemptions=self._victims(snapshot, deal),
+            steps=scratch.steps() + self._stops(snapshot, deal),
             memo=patience.memo() if patience is not None else {},
             refusals=(
                 *waiting_for_cpus,
@@ -69,10 +68,10 @@ class GreedySharing:
         del snapshot, now
         return None
 
-    def _victims(self, snapshot: Snapshot, deal: Deal) -> tuple[int, ...]:
+    def _stops(self, snapshot: Snapshot, deal: Deal) -> Steps:
         """Return the runs to be cut short."""
         del snapshot, deal
-        return ()
+        return NO_STEPS
 
 
 class GreedyPreemption(GreedySharing):
@@ -87,7 +86,7 @@ class GreedyPreemption(GreedySharing):
         super().__init__(alpha1=alpha1, alpha2=alpha2)
         self._slack = slack
 
-    def _victims(self, snapshot: Snapshot, deal: Deal) -> tuple[int, ...]:
+    def _stops(self, snapshot: Snapshot, deal: Deal) -> Steps:
         return victims(snapshot, deal, self._slack)
 
 

@@ -13,17 +13,19 @@ import numpy as np
 
 from headgate.planning.shares import NO_CEILING, Ints
 from headgate.policies.greedy.deal import Deal
+from headgate.protocol import Group, Steps, Stop
+from headgate.protocol.reasons import PreemptedFor
 from headgate.state import Snapshot, TaskState
 
 
-def victims(snapshot: Snapshot, deal: Deal, slack: float) -> tuple[int, ...]:
-    """Return the tasks to be stopped once a deal stands, in the order in which they are chosen.
+def victims(snapshot: Snapshot, deal: Deal, slack: float) -> Steps:
+    """Return the runs to be stopped once a deal stands, in the order in which they are chosen.
 
     GPUs go on paper one at a time to the job below its share that holds least; for each, the run
     that is stopped is the one that has lasted least of those whose GPU the job can use.
     O((jobs below their share + victims) x GPUs).
     """
-    return _Cut(snapshot, deal, slack).run()
+    return Steps.of(_Cut(snapshot, deal, slack).run())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,7 @@ class _Cut:
     """GPUs on their way to jobs below their share; jobs as indices into `Standing.jobs`."""
 
     def __init__(self, snapshot: Snapshot, deal: Deal, slack: float) -> None:
+        self._names = [snapshot.job(row).id for row in deal.now.jobs.tolist()]
         self._queue = deal.now.queue
         self._waiting = deal.waiting.copy()
         self._keeps = deal.held.copy()  # GPUs, once all that stops has stopped
@@ -71,9 +74,9 @@ class _Cut:
         # Time run counts from when the GPU was taken, as lost GPU seconds do.
         self._runs.sort(key=lambda r: (snapshot.now - tasks.launched_at[r.task], -r.task))
 
-    def run(self) -> tuple[int, ...]:
-        """Return the victims."""
-        victims: list[int] = []
+    def run(self) -> list[Group]:
+        """Return the runs to be stopped, each for the job that is to have its GPU."""
+        victims: list[Group] = []
         needy = [j for j in range(len(self._keeps)) if self._needs(j)]
         while needy:
             job = min(needy, key=lambda j: (self._keeps[j], j))
@@ -86,14 +89,15 @@ class _Cut:
                 self._runs.remove(run)
                 self._cut[run.job] -= 1
                 self._room[self._queue[run.job]] += 1
-                victims.append(run.task)
+                reason = PreemptedFor(job=self._names[job])
+                victims.append(Group((Stop(run.task),), reason))
             self._room[self._queue[job]] -= 1
             self._keeps[job] += 1
             self._missing[job] -= 1
             self._waiting[job, size] -= 1
             if not self._needs(job):
                 needy.remove(job)
-        return tuple(victims)
+        return victims
 
     def _needs(self, job: int) -> bool:
         return bool(self._missing[job] > 0 and self._waiting[job].any())

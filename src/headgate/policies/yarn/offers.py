@@ -20,7 +20,7 @@ from headgate.planning.standing import unplaceable
 from headgate.policies.yarn.places import Gpus, places_of
 from headgate.policies.yarn.refusals import Line, refusals
 from headgate.ports import Policy, PolicyInfo
-from headgate.protocol import Placement, Plan, Reason
+from headgate.protocol import Plan, Reason, Start, Steps
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
 
@@ -66,7 +66,7 @@ class _Round:
     def __init__(self, snapshot: Snapshot, name: str, *, evenly: bool) -> None:
         self._snapshot, self._name, self._evenly = snapshot, name, evenly
         self._gpus = Gpus(snapshot)
-        self._placements: list[Placement] = []
+        self._starts: list[Start] = []
         jobs = snapshot.jobs
         self._queue_held = dict(enumerate(snapshot.gpus_of_queues().tolist()))
         self._user_held: dict[Line, int] = {}
@@ -107,11 +107,11 @@ class _Round:
             lines=everybody,
             in_line=not self._evenly,
             strangers=self._strangers,
-            placed=self._placements,
+            placed=self._starts,
         )
-        placed, short = with_room(scratch, self._placements)
+        placed, short = with_room(scratch, Steps.of(self._starts))
         return Plan(
-            placements=(*scratch.placements, *placed),
+            steps=scratch.steps() + placed,
             refusals=(*waiting_for_cpus, *short, *explained),
         )
 
@@ -140,7 +140,7 @@ class _Round:
             if place is None:  # what is free only shrinks: nothing will fit in this round
                 heapq.heappop(waiting)
                 continue
-            self._placements.append(self._gpus.take(*place))
+            self._starts.append(self._gpus.take(*place))
             self._queue_held[line[0]] += 1
             self._user_held[line] = self._user_held.get(line, 0) + 1
             self._job_held[job] = self._job_held.get(job, 0) + 1

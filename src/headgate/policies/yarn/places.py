@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from headgate.model import Locality
-from headgate.protocol import Placement
+from headgate.protocol import Start
 from headgate.state import Snapshot
 from headgate.state.tables import GPU_FREE
 
@@ -41,13 +41,13 @@ class Gpus:
         found = [gpu for p in places if (gpu := self._smallest(p, memory_bytes)) is not None]
         return min(found, key=self._by_size, default=None)
 
-    def take(self, task: int, gpu: int) -> Placement:
+    def take(self, task: int, gpu: int) -> Start:
         """Take a free GPU for a task."""
         self._taken.add(gpu)
         self.left -= 1
         node = int(self._node[gpu])
         index = gpu - self._snapshot.nodes.first_gpu[node]
-        return Placement(task=task, node=node, gpus=(index,))
+        return Start(task, node, (index,))
 
     def _smallest(self, place: Place, memory_bytes: int) -> int | None:
         for memory, line in self._free.get(place, {}).items():

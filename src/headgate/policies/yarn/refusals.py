@@ -9,7 +9,7 @@ import numpy as np
 
 from headgate.base.units import format_size
 from headgate.planning.standing import unplaceable
-from headgate.protocol import Placement, Reason, Refusal
+from headgate.protocol import Reason, Refusal, Start
 from headgate.protocol.reasons import (
     BehindHead,
     GpuMemory,
@@ -32,7 +32,7 @@ def refusals(
     lines: Mapping[Line, Sequence[int]],
     in_line: bool,
     strangers: Sequence[int],
-    placed: Sequence[Placement],
+    placed: Sequence[Start],
 ) -> Iterator[Refusal]:
     """Yield why what is left waits, jobs with the same reason together.
 
@@ -59,9 +59,9 @@ def refusals(
 
 
 class _After:
-    """Where things stand once the placements are made."""
+    """Where things stand once the tasks have started."""
 
-    def __init__(self, snapshot: Snapshot, placed: Sequence[Placement]) -> None:
+    def __init__(self, snapshot: Snapshot, placed: Sequence[Start]) -> None:
         self._snapshot = snapshot
         jobs = [snapshot.tasks.job[p.task] for p in placed]
         self._placed = {p.task for p in placed}
