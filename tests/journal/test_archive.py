@@ -16,8 +16,11 @@ import pytest
 from headgate.base.errors import WorldError
 from headgate.base.rng import stream
 from headgate.journal import Archive, ArchivedJob, ArchivedTask, Part, Record
-from headgate.model import Job
+from headgate.model import Job, Program, ProgramType, Stage
 
+PROGRAM = Program(
+    stages=(Stage(first=0, count=3, program_type=ProgramType.COMMAND, run="x"),), envs={"A": "1"}
+)
 STATES = ("finished", "failed", "cancelled")
 
 
@@ -56,7 +59,7 @@ def numbers(jobs: list[ArchivedJob]) -> list[int]:
 
 
 def test_job_comes_back_as_it_was_added(path: Path) -> None:
-    kept = record(7, tasks=3, keep_s=math.inf, program='{"run": "x"}', public=True)
+    kept = record(7, tasks=3, keep_s=math.inf, program=PROGRAM, public=True)
     with closing(Archive.open(path)) as archive:
         archive.add([kept, record(3)])
     with closing(Archive.open(path)) as archive:
