@@ -48,15 +48,6 @@ class FrozenVectors:
             return np.zeros((self._length, 0), np.int64)
         return np.stack([kind.array() for kind in self._kinds], axis=1)
 
-    def changed(self, before: FrozenVectors) -> Array:
-        """Return the rows, ascending, that were written since `before`, and the new rows."""
-        there = len(before._kinds)
-        parts = [k.changed(b) for k, b in zip(self._kinds, before._kinds, strict=False)]
-        parts += [np.flatnonzero(kind.span(0, before._length)) for kind in self._kinds[there:]]
-        parts.append(np.arange(before._length, self._length))
-        rows: Array = np.unique(np.concatenate(parts))
-        return rows
-
     def thaw(self) -> Vectors:
         """Return a writable copy, in O(pages); a write copies the page that it changes."""
         return Vectors([kind.thaw() for kind in self._kinds], self._length)
