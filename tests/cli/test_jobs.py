@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from headgate.model import LogPiece
 from headgate.protocol import ResultsExpired
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -332,15 +333,26 @@ def test_a_task_that_has_not_run_has_no_log(up: Any, job_file: Any) -> None:
     assert up("logs", "job-1", "--task", "8").code == 101
 
 
-def test_following_goes_on_through_a_retry(up: Any, job_file: Any, controller: Any) -> None:
+def test_following_goes_on_through_a_retry(
+    up: Any, job_file: Any, controller: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     up("submit", job_file("{run: x}"))
     controller.logs["job-1", 0, 1] = "first\n" * 400
+    controller.logs["job-1", 0, 2] = "second\n"
+    log, read = controller.log, {1: threading.Event(), 2: threading.Event()}
+
+    def observed(job: str, ordinal: int, *, attempt: int, offset: int) -> LogPiece:
+        piece: LogPiece = log(job, ordinal, attempt=attempt, offset=offset)
+        if not piece.text:  # the follower has all that there is, and waits for more
+            read[attempt].set()
+        return piece
+
+    monkeypatch.setattr(controller, "log", observed)
 
     def script() -> None:
-        time.sleep(0.2)
+        assert read[1].wait(60)
         controller.end("job-1", 0, "it broke")
-        controller.logs["job-1", 0, 2] = "second\n"
-        time.sleep(0.2)
+        assert read[2].wait(60)
         controller.end("job-1", 0, b"")
 
     writer = threading.Thread(target=script)

@@ -79,9 +79,11 @@ def test_returning_node_holds_nothing_unless_the_event_says_so(bench: Bench) -> 
 
 def test_returning_node_drops_what_it_lost_and_adds_what_it_has_besides(bench: Bench) -> None:
     bench.node("a")
+    bench.node("b")
     put(bench, "a")
+    bench.replica("more", "b")
     bench.lose("a")
-    returns(bench, "a", without=(PARTS[1].id,), holds=(Shard(id="more", size_bytes=1),))
+    returns(bench, "a", without=(PARTS[1].id,), holds=(Shard(id="more", size_bytes=100),))
     assert held(bench, "a") == [PARTS[0].id, PARTS[2].id, "more"]
 
 

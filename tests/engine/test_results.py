@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from headgate.engine import Engine
-from headgate.model import SHARED, Shard, Task
-from headgate.protocol import ReplicaAdded, ReplicaLost, ResultsExpired
+from headgate.model import SHARED, RunId, Shard, Task
+from headgate.protocol import JobsArchived, NodeJoined, ReplicaAdded, ReplicaLost, ResultsExpired
+from headgate.state import State, compact
 from headgate.state.thaw import thaw
 
 Bench = Any  # of conftest.py
@@ -116,3 +117,58 @@ def test_results_of_a_job_in_flight_or_expired_already_do_not_expire(bench: Benc
     bench.give(ResultsExpired(at=bench.at, job="j"), ResultsExpired(at=bench.at, job="k"))
     assert bench.engine.state.jobs.expired_at[0] == expired_at
     assert bench.engine.stale == stale + 3
+
+
+def _copy(bench: Bench, run: RunId, node: str, size_bytes: int = 50) -> ReplicaAdded:
+    shard = Shard(id=f"{run.job}/{run.ordinal}", size_bytes=size_bytes)
+    return ReplicaAdded(at=bench.at, shard=shard, node=node, run=run)
+
+
+def test_copy_of_the_present_result_counts(bench: Bench) -> None:
+    first_done(bench)
+    bench.give(_copy(bench, RunId("j", 0, 1), "b"), _copy(bench, RunId("j", 0, 1), SHARED))
+    row = bench.engine.state.names.shard_rows["j/0"]
+    assert (holders(bench), bench.engine.state.shards.shared[row]) == (["a", "b"], 1)
+
+
+def test_copy_of_an_earlier_run_does_not_count_however_late_it_is_reported(bench: Bench) -> None:
+    first_done(bench)
+    bench.lose("a")
+    late = [_copy(bench, RunId("j", 0, 1), node, 49) for node in ("b", SHARED)]
+    bench.give(*late)
+    assert holders(bench) == [], "the task waits to run again"
+    bench.finished(bench.run("j", 0, "b"), 50)
+    bench.node("c")
+    stale = bench.engine.stale
+    bench.give(*late, _copy(bench, RunId("j", 0, 1), "c", 49))
+    state = bench.engine.state
+    row = state.names.shard_rows["j/0"]
+    assert (holders(bench), state.shards.shared[row]) == (["b"], 0)
+    assert (state.shards.size_bytes[row], bench.engine.stale) == (50, stale + 3)
+
+
+def _forgotten(bench: Bench) -> State:
+    """Run job j to its end, archive it, and return a state that has forgotten it."""
+    first_done(bench)
+    bench.finished(bench.run("j", 1, "a"), 0)
+    bench.give(JobsArchived(at=bench.at, jobs=("j",)))
+    state = thaw(bench.engine.snapshot(), on_paper=False)
+    compact(state)
+    return state
+
+
+def test_copy_of_a_forgotten_jobs_result_leaves_no_row(bench: Bench) -> None:
+    engine = Engine(_forgotten(bench))
+    known = list(engine.state.names.shards)
+    copies = [_copy(bench, RunId("j", 0, 1), node) for node in ("b", SHARED, "gone")]
+    engine.handle(*copies)
+    assert (engine.state.names.shards, engine.stale) == (known, len(copies))
+
+
+def test_node_that_returns_with_a_forgotten_jobs_result_leaves_no_row(bench: Bench) -> None:
+    engine = Engine(_forgotten(bench))
+    known = list(engine.state.names.shards)
+    node = engine.state.node(engine.state.names.node_rows["b"])
+    holds = (Shard(id="j/0", size_bytes=50),)
+    engine.handle(NodeJoined(at=bench.at, node=node, kept=True, holds=holds))
+    assert engine.state.names.shards == known

@@ -19,7 +19,7 @@ from headgate.live.membership import Membership
 from headgate.live.outputs import Outputs
 from headgate.live.sweep import leftovers, unknown_jobs
 from headgate.machine import machine
-from headgate.protocol import JobsArchived, ReplicaAdded
+from headgate.protocol import JobsArchived
 from headgate.state import check
 from headgate.state.lookup import known_row
 
@@ -256,8 +256,9 @@ def test_returning_node_makes_no_rows_for_results_of_archived_jobs(bench: Bench)
     shards = len(bench.engine.state.names.shards)
     report = bench.agents["n0"].agent.report()
     assert [shard.id for shard in report.shards] == ["j/0"]
-    found = _membership(bench)._found(report, {})
-    assert not any(isinstance(event, ReplicaAdded) for event in found)
+    membership = _membership(bench)
+    bench.post(membership._found(report))
+    bench.post([membership._joined(bench.places.members["n0"], report)])
     assert len(bench.engine.state.names.shards) == shards
 
 

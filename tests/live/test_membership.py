@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.live.test_system_parts import _engine, _report
 
+from headgate.base.errors import WorldError
 from headgate.engine import Engine
 from headgate.journal import Archive
 from headgate.live import membership as membership_module
@@ -18,7 +19,7 @@ from headgate.live.agent import AgentReport
 from headgate.live.link import Places
 from headgate.live.membership import Membership
 from headgate.live.ray_nodes import Member
-from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded
+from headgate.protocol import Event, NodeJoined, NodeLost, NodeReported, ReplicaAdded
 
 
 def _member(name: str, ray_id: str) -> Member:
@@ -43,6 +44,8 @@ class _Bed:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, files: Path) -> None:
         self.engine: Engine = _engine()
         self.events: list[Event] = []
+        self.posted: list[Future[None]] = []
+        self.full = False  # the journal's disk: what is posted waits
         self.there: list[Member] = []
         self.agents: dict[str, Any] = {}
         monkeypatch.setattr(membership_module, "members", lambda: self.there)
@@ -62,11 +65,13 @@ class _Bed:
         return agent
 
     def _post(self, events: Sequence[Event]) -> Future[None]:
-        self.engine.handle(*events)
         self.events += events
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+        handled: Future[None] = Future()
+        if not self.full:
+            self.engine.handle(*events)
+            handled.set_result(None)
+        self.posted.append(handled)
+        return handled
 
 
 @pytest.fixture
@@ -132,3 +137,21 @@ def test_replica_that_became_known_while_the_agent_answered_is_not_announced_aga
     bed.agents = {"n0": _Agent(answer)}
     asyncio.run(bed.membership._look())
     assert bed.events == []
+
+
+def test_journal_without_room_for_a_report_of_use_does_not_hold_up_the_watch(bed: _Bed) -> None:
+    bed.there = [_member("n0", "first")]
+    bed.agents = {"n0": _Agent(_full)}
+    bed.full = True
+
+    async def scenario() -> None:
+        await bed.membership._look()
+        for _ in range(3):
+            async with asyncio.timeout(30):
+                await bed.membership.look_at(["n0"])
+        assert [type(event) for event in bed.events] == [NodeReported], "one waits, not three"
+        bed.posted[0].set_exception(WorldError("no room", code="journal_full"))
+        await bed.membership.look_at(["n0"])
+        assert len(bed.events) == 2, "one that was refused is posted again"
+
+    asyncio.run(scenario())

@@ -28,7 +28,18 @@ from headgate.live.replication import Replicator
 from headgate.live.shared import find_shared, keep_shared, remove_shared
 from headgate.live.split import Place, choose_further
 from headgate.live.sweep import leftovers
-from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task, result_ids, task_of_result
+from headgate.model import (
+    Dataset,
+    Gpu,
+    Job,
+    Node,
+    Queue,
+    RunId,
+    Shard,
+    Task,
+    result_ids,
+    task_of_result,
+)
 from headgate.protocol import (
     DatasetAdded,
     Event,
@@ -196,6 +207,8 @@ def test_further_copy_goes_to_another_rack_and_no_result_gets_more_than_its_job_
     bench.replicate()
     assert bench.holders("twice/0") == bench.holders("twice/1") == ["n0", "n2"]
     assert bench.holders("once/0") == ["n0"]
+    copied = [event.run for event in bench.events if isinstance(event, ReplicaAdded)]
+    assert copied == [RunId("twice", 0, 1), RunId("twice", 1, 1)], "the results of which runs"
 
 
 def test_copy_lost_with_its_node_is_made_again_from_one_that_is_left(bench: Bench) -> None:

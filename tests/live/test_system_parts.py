@@ -46,6 +46,7 @@ from headgate.protocol import (
     LaunchTask,
     NodeJoined,
     NodeLost,
+    NodeReported,
     Plan,
     PlanReady,
     QueueChanged,
@@ -185,12 +186,13 @@ def test_a_node_that_returns_brings_its_shards_and_results_but_nothing_stale(
         ("j/1", 8),  # not the size that its task reported
         ("k/0", 7),  # of no job
     )
-    joined = _membership(engine, tmp_path)._joined(_MEMBER, report)
+    membership = _membership(engine, tmp_path)
+    joined = membership._joined(_MEMBER, report)
     assert (joined.without, [s.id for s in joined.holds]) == (("j/1",), ["j/0"])
     engine.handle(joined)
     held = _kept(engine.snapshot())["n0"]
     assert sorted(held) == ["d:00000", "j/0"]
-    assert _membership(engine, tmp_path)._found(report) == []
+    assert membership._found(report) == []
 
 
 def test_shard_of_a_removed_dataset_is_not_taken_for_one_of_the_next_of_its_name(
@@ -289,7 +291,7 @@ class _FullDisk:
         return int(self._journal.append(events))
 
 
-def test_with_a_full_disk_users_are_refused_and_the_worlds_facts_wait(
+def test_with_a_full_disk_users_and_reports_of_use_are_refused_and_other_facts_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durable, "_RETRY_S", 0.01)
@@ -297,24 +299,42 @@ def test_with_a_full_disk_users_are_refused_and_the_worlds_facts_wait(
     journal = kept.journal
     disk = _FullDisk(journal)
     monkeypatch.setattr(kept, "journal", disk)
-    fact, wish = (
+    fact, change = (
         QueueChanged(at=0, queue=Queue(name="a")),
         QueueChanged(at=0, queue=Queue(name="b")),
     )
+    report = NodeReported(at=0, node="n0", cpus_milli=0, memory_bytes=0)
     inbox.post([fact])
-    refused = inbox.post([wish], from_user=True)
+    refused = [inbox.post([change], from_user=True), inbox.post([report])]
     batch = next(inbox.batches())
-    told: list[tuple[Event, ...]] = []
-    recorder = threading.Thread(target=lambda: told.append(kept.record(inbox, batch)))
+    kept_facts: list[tuple[Event, ...]] = []
+    recorder = threading.Thread(target=lambda: kept_facts.append(kept.record(inbox, batch)))
     recorder.start()
-    with pytest.raises(WorldError, match="no room"):
-        refused.result(timeout=10)
+    for handled in refused:
+        with pytest.raises(WorldError, match="no room"):
+            handled.result(timeout=10)
     assert kept.full is not None
     disk.room.set()
     recorder.join(10)
-    assert told == [(fact,)]
+    assert kept_facts == [(fact,)]
     assert kept.full is None
     assert [event for _, event in journal.events()] == [fact]
+    journal.close()
+
+
+def test_journal_counts_as_full_until_an_event_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox, kept = Inbox(), DurableEngine(tmp_path / "journal.db")
+    journal = kept.journal
+    disk = _FullDisk(journal)
+    monkeypatch.setattr(kept, "journal", disk)
+    report = NodeReported(at=0, node="n0", cpus_milli=0, memory_bytes=0)
+    for full in (True, False):
+        inbox.post([report])
+        assert kept.record(inbox, next(inbox.batches())) == (() if full else (report,))
+        assert (kept.full is not None) == full
+        disk.room.set()
     journal.close()
 
 

@@ -74,8 +74,8 @@ class DurableEngine:
     def record(self, inbox: Inbox, batch: tuple[Event, ...]) -> tuple[Event, ...]:
         """Make a batch durable and return it.
 
-        While the disk is full, facts from users are refused (their letters say so) and those of the
-        world wait: nothing is applied that could be forgotten.
+        While the disk is full, what may be refused is (see `Letter.refusable`) and all other facts
+        wait: nothing is applied that could be forgotten.
         """
         while True:
             try:
@@ -86,8 +86,9 @@ class DurableEngine:
                 self.full = error
                 log.error("journal: %s", error)  # the message says it all
                 batch = inbox.refuse(batch, error)
-                if batch:
-                    time.sleep(_RETRY_S)
+                if not batch:
+                    return batch
+                time.sleep(_RETRY_S)
 
     def keep(self) -> None:
         """Save a snapshot, in a thread of its own, when enough has happened since the last."""

@@ -8,20 +8,28 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from headgate.protocol import Event
+from headgate.protocol import Event, NodeReported
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Letter:
     """Facts that stand or fall together; `handled` is done once the engine has handled them.
 
-    One `from_user` may be refused when it cannot be made durable, and taken back by cancelling
-    `handled` while nobody has taken it up; a fact of the world may not.
+    One `from_user` may be taken back by cancelling `handled` before the engine has taken it up; a
+    fact of the world may not.
     """
 
     events: tuple[Event, ...]
     from_user: bool = False
     handled: Future[None] = field(default_factory=Future)
+
+    @property
+    def refusable(self) -> bool:
+        """Whether it may be refused when it cannot be made durable.
+
+        So may what a user wants, and a report of a node's use: a later one replaces it.
+        """
+        return self.from_user or all(isinstance(event, NodeReported) for event in self.events)
 
     def answer(self, error: Exception | None = None) -> None:
         """Tell whoever still waits that the facts were handled, or why they were refused."""
@@ -53,12 +61,12 @@ class Inbox:
         return letter.handled
 
     def refuse(self, events: Sequence[Event], error: Exception) -> tuple[Event, ...]:
-        """Refuse the users' letters that these events came in; return the events of all others."""
+        """Refuse the letters of these events that may be; return the events of all others."""
         given = {id(event) for event in events}
         refused = [
             letter
             for letter in self.batch
-            if letter.from_user and any(id(event) in given for event in letter.events)
+            if letter.refusable and any(id(event) in given for event in letter.events)
         ]
         for letter in refused:
             letter.answer(error)

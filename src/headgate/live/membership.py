@@ -28,7 +28,7 @@ from headgate.live.ray_nodes import Member, members
 from headgate.live.supervise import supervise
 from headgate.live.sweep import leftovers, unknown_jobs
 from headgate.live.usage import node_reported
-from headgate.model import Gpu, Node, Shard
+from headgate.model import Gpu, Node, RunId, Shard, task_of_result
 from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded, ReplicaLost
 from headgate.state import Snapshot, TaskState
 from headgate.state.lookup import known_row
@@ -81,6 +81,7 @@ class Membership:
         # by node: what the archive was asked last for its sweep, and what it answered
         self._archived: dict[str, tuple[tuple[tuple[str, ...], int], Mapping[str, bool]]] = {}
         self._sweeps: dict[str, asyncio.Task[None]] = {}
+        self._used: dict[str, Future[None]] = {}  # by node: the last report of its use
         self._prober = Prober(
             agents=self.agents,
             places=places,
@@ -150,6 +151,7 @@ class Membership:
         self._places.addresses.pop(name, None)
         self.agents.pop(name, None)
         self.reports.pop(name, None)
+        self._used.pop(name, None)
         self._archived.pop(name, None)
         self._prober.node_lost(name)
 
@@ -206,10 +208,12 @@ class Membership:
         )
 
     def _found(self, report: AgentReport) -> list[Event]:
-        """Return the shards that a node which is up was not known to hold."""
-        view, at = self._snapshot(), self._now()
-        found = _besides(view, report, _counted(view, report.node))
-        return [ReplicaAdded(at=at, shard=shard, node=report.node) for shard in found]
+        """Return the results that a node which is up was not known to hold."""
+        view, at, node = self._snapshot(), self._now(), report.node
+        return [
+            ReplicaAdded(at=at, shard=shard, node=node, run=_made_by(view, shard.id))
+            for shard in _besides(view, report, _counted(view, node))
+        ]
 
     def _missed(self, report: AgentReport, before: Iterable[str]) -> list[Event]:
         """Return what a node had before it was asked for the report, and has no more.
@@ -257,13 +261,22 @@ class Membership:
             return  # the end of the node, if it is one, comes from Ray
         self.reports[name] = _told(report)
         self._places.addresses[name] = (report.host, report.port)
+        self._post_used(report)
         events = self._missed(report, kept.get(name, ()))
-        used = node_reported(self._snapshot(), name, report.machine, self._now())
-        if used is not None:
-            events.append(used)
         if events:
             await asyncio.wrap_future(self._post(events))
         self._sweep(report)
+
+    def _post_used(self, report: AgentReport) -> None:
+        """Post what is used of a node, if that has moved, without waiting for it to be handled.
+
+        While the journal's disk is full, reports are refused; one per node waits at most.
+        """
+        waiting = self._used.get(report.node)
+        if waiting is None or waiting.done():
+            used = node_reported(self._snapshot(), report.node, report.machine, self._now())
+            if used is not None:
+                self._used[report.node] = self._post([used])
 
     async def _report(self, name: str, agent: Any) -> AgentReport | None:
         from ray.exceptions import RayError
@@ -324,16 +337,29 @@ def _besides(view: Snapshot, report: AgentReport, known: Collection[str]) -> Ite
 
 def _result(view: Snapshot, shard: str, node: str) -> Shard | None:
     """Return a shard that is (part of) a result of a task whose last run finished on this node."""
-    job, _, ordinal = shard.rpartition("/")
-    job_row, row = known_row(view, job), view.names.shard_rows.get(shard)
-    if job_row is None or row is None or row >= len(view.shards.size_bytes):
+    task, row = _task_of(view, shard), view.names.shard_rows.get(shard)
+    if task is None or row is None or row >= len(view.shards.size_bytes):
         return None
-    task = view.tasks_of(job_row)[int(ordinal.partition(".")[0])]
     here = view.tasks.node[task] == view.names.node_rows.get(node)
-    kept = math.isnan(view.jobs.expired_at[job_row])
+    kept = math.isnan(view.jobs.expired_at[view.tasks.job[task]])
     if not (here and kept) or view.tasks.state[task] != TaskState.FINISHED:
         return None
     return Shard(id=shard, size_bytes=view.shards.size_bytes[row])
+
+
+def _made_by(view: Snapshot, shard: str) -> RunId | None:
+    """Return the last run of the task that a result is of; None for any other shard."""
+    task = _task_of(view, shard)
+    return None if task is None else view.run_id(task)
+
+
+def _task_of(view: Snapshot, shard: str) -> int | None:
+    """Return the row of the task that a shard is a result of, if the state knows its job."""
+    of = task_of_result(shard)
+    job = None if of is None else known_row(view, of[0])
+    if of is None or job is None or of[1] >= view.jobs.task_count[job]:
+        return None
+    return view.tasks_of(job)[of[1]]
 
 
 def dataset_shard(dataset: str, index: int, size_bytes: int) -> Shard:

@@ -19,7 +19,7 @@ from typing import Any
 from headgate.live.link import Places
 from headgate.live.shared import find_shared
 from headgate.live.split import Place, choose_further
-from headgate.model import SHARED, Job, Shard, result_ids, task_of_result
+from headgate.model import SHARED, Job, RunId, Shard, result_ids, task_of_result
 from headgate.protocol import Event, ReplicaAdded, ReplicaLost
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.lookup import known_row
@@ -34,11 +34,11 @@ _COPY_S = 3600.0  # a transfer that stands still ends long before
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copies:
-    """Where a result of a job lies; `attempt` is the run that made it."""
+    """Where a result of a job lies; `run` is the run that made it."""
 
     job: Job
     shard: Shard
-    attempt: int
+    run: RunId
     holders: tuple[str, ...]
     shared: bool
 
@@ -71,7 +71,7 @@ def copies_of(view: Snapshot, row: int) -> Copies | None:
     return Copies(
         job=job,
         shard=Shard(id=view.names.shards[row], size_bytes=view.shards.size_bytes[row]),
-        attempt=view.tasks.attempts[task],
+        run=view.run_id(task),
         holders=tuple(view.node(node).id for node in holders),
         shared=bool(view.shards.shared[row]),
     )
@@ -229,8 +229,8 @@ class Replicator:
             text = str(cause).partition("\n")[0] or type(cause).__name__
             return f"{where}: {text}"
         now = _copies_of(self._snapshot(), before.shard.id)
-        if now is not None and (now.attempt, now.shard) == (before.attempt, before.shard):
-            event = ReplicaAdded(at=self._now(), shard=now.shard, node=target)
+        if now is not None and (now.run, now.shard) == (before.run, before.shard):
+            event = ReplicaAdded(at=self._now(), shard=now.shard, node=target, run=now.run)
             await asyncio.wrap_future(self._post([event]))
         return ""
 

@@ -182,7 +182,8 @@ class _Transition:
             self._lose(row)  # it came back before anyone saw it go: what it ran is gone
         row = self.state.add_node(event.node, kept=event.kept, without=frozenset(event.without))
         for shard in event.holds:
-            self._add_copy(shard, row)
+            if shard.id in self.state.names.shard_rows:
+                self._add_copy(shard, row)
         self.effects.decide = True
 
     def node_lost(self, event: NodeLost) -> None:
@@ -222,6 +223,9 @@ class _Transition:
             self.effects.decide = True
 
     def replica_added(self, event: ReplicaAdded) -> None:
+        if event.run is not None and not self._is_current_result(event.run):
+            self._stale()
+            return
         if event.node == SHARED:
             self.state.shards.shared[self.state.shard(event.shard)] = 1
             return
@@ -230,6 +234,11 @@ class _Transition:
             self._add_copy(event.shard, row)
         if self._live_node(event.node) is not None:
             self.effects.decide = True
+
+    def _is_current_result(self, run: RunId) -> bool:
+        """Return whether the result of a run is that of its task; False for a forgotten job's."""
+        task = self.state.run_row(run)
+        return task is not None and self.state.tasks.state[task] == TaskState.FINISHED
 
     def _add_copy(self, shard: Shard, node: int) -> None:
         """Note a copy on a node, but none of a result that has expired."""

@@ -45,7 +45,8 @@ class NodeJoined(Event):
     """A node is there, all its GPUs free; one that was lost may come back, even with other GPUs.
 
     With `kept` it still holds what it held when it was lost, except the shards `without` (ids);
-    otherwise nothing of that. `holds` are shards that it has besides.
+    otherwise nothing of that. `holds` are shards that it has besides; those that the state does not
+    know are ignored.
     """
 
     node: Node
@@ -90,10 +91,14 @@ class BandwidthMeasured(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaAdded(Event):
-    """A node, or the job's shared path (`SHARED`), holds a whole, checked copy of a shard."""
+    """A node, or the job's shared path (`SHARED`), holds a whole, checked copy of a shard.
+
+    `run` is the run whose result it is a copy of: it counts only while that is the task's result.
+    """
 
     shard: Shard
     node: str
+    run: RunId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
