@@ -122,12 +122,14 @@ def _possible(view: State | Snapshot, steps: Steps) -> tuple[Steps, str | None]:
     possible = _all_together(view, steps) if len(steps) >= _MANY else None
     trial = _Trial(view, alone=len(steps.starts) == 1)
     if possible is None:
-        possible = np.array([trial.take(group) for group in steps], bool)
-    elif not possible.all():
-        first = np.arange(len(possible)) == possible.argmin()
-        trial.take(next(iter(steps.only(first))))
+        taken = [trial.take(group) for group in steps]
+        if all(taken):
+            return steps, None
+        return steps.only(np.array(taken)), trial.fault
     if possible.all():
         return steps, None
+    first = np.arange(len(possible)) == possible.argmin()
+    trial.take(next(iter(steps.only(first))))
     return steps.only(possible), trial.fault
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -45,13 +46,16 @@ class Group(NamedTuple):
     reason: Reason | None = None
 
 
+_INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
+
+
 def _ints(values: Sequence[int]) -> Ints:
-    return np.array(values, np.int64)
+    return np.array(values, _INT64)
 
 
 def _check(name: str, values: object, length: int | None = None) -> None:
     """Raise ValueError for what is no column of whole numbers of this length."""
-    if not isinstance(values, np.ndarray) or values.dtype != np.int64 or values.ndim != 1:
+    if not isinstance(values, np.ndarray) or values.dtype != _INT64 or values.ndim != 1:
         raise ValueError(f"{name}: not a one-dimensional array of int64")
     if length is not None and len(values) != length:
         raise ValueError(f"{name}: {len(values)} values, not {length}")
@@ -85,15 +89,14 @@ class Starts:
     @classmethod
     def of(cls, starts: Sequence[Start], group: Sequence[int]) -> Starts:
         """Return starts in columns, each with the number of its group."""
-        offset, gpu = [0], list[int]()
-        for start in starts:
-            gpu += start.gpus
-            offset.append(len(gpu))
+        if not starts:
+            return _NO_STARTS
+        task, node, gpus = zip(*starts, strict=True)
         return cls(
-            task=_ints([start.task for start in starts]),
-            node=_ints([start.node for start in starts]),
-            gpu_offset=_ints(offset),
-            gpu=_ints(gpu),
+            task=_ints(task),
+            node=_ints(node),
+            gpu_offset=_ints([0, *accumulate(map(len, gpus))]),
+            gpu=_ints([*chain.from_iterable(gpus)]),
             group=_ints(group),
         )
 
@@ -141,6 +144,13 @@ class Stops:
         _check("stops.task", self.task)
         _check("stops.group", self.group, len(self.task))
 
+    @classmethod
+    def of(cls, stops: Sequence[Stop], group: Sequence[int]) -> Stops:
+        """Return stops in columns, each with the number of its group."""
+        if not stops:
+            return _NO_STOPS
+        return cls(task=_ints([stop.task for stop in stops]), group=_ints(group))
+
     def __len__(self) -> int:
         return len(self.task)
 
@@ -180,7 +190,8 @@ class Steps:
         groups = 0
         for name, group in (("starts", self.starts.group), ("stops", self.stops.group)):
             if len(group):
-                last = int(group.view(np.uint64).max())  # unsigned, a negative number is too large
+                numbers = group.view(_UINT64)  # unsigned, a negative number is too large
+                last = int(numbers.max() if len(group) > 1 else numbers[0])
                 if last >= len(self):
                     raise ValueError(f"{name}.group: not between 0 and {len(self) - 1}")
                 groups = max(groups, last + 1)
@@ -212,7 +223,7 @@ class Steps:
             number += bool(steps)
         return cls(
             starts=Starts.of(starts, start_group),
-            stops=Stops(task=_ints([s.task for s in stops]), group=_ints(stop_group)),
+            stops=Stops.of(stops, stop_group),
             reasons=reasons,
         )
 
@@ -231,10 +242,9 @@ class Steps:
     def __iter__(self) -> Iterator[Group]:
         """Yield the groups one by one, in order: of each its starts, then its stops."""
         steps: list[list[Step]] = [[] for _ in range(self.groups)]
-        for group, start in zip(self.starts.group.tolist(), self.starts, strict=True):
-            steps[group].append(start)
-        for group, stop in zip(self.stops.group.tolist(), self.stops, strict=True):
-            steps[group].append(stop)
+        for column in (self.starts, self.stops):
+            for group, step in zip(column.group.tolist(), column, strict=True):
+                steps[group].append(step)
         for number, each in enumerate(steps):
             yield Group(tuple(each), self.reasons.get(number))
 
