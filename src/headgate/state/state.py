@@ -72,8 +72,8 @@ class State(View):
         "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus",
         "grants", "inputs", "jobs", "ledger", "lines", "log", "memos", "names", "next_job",
         "nodes", "now", "on_paper", "policy_failures", "preempted", "queues", "refusals",
-        "result_of", "results", "runtime_classes", "shards", "tasks", "timers", "user_rows", "version",
-        "waiting_tasks",
+        "result_of", "results", "runtime_classes", "shards", "tasks", "timers", "user_rows",
+        "version", "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
