@@ -34,17 +34,17 @@ def _as_it_is(batch: Batch) -> Batch:
 
 
 class Engine:
-    """One state, moved by facts; `stale` counts facts about what is not held any more."""
+    """One state and its transitions by events; `stale` counts events about ended runs."""
 
     __slots__ = ("_dirty", "_frozen", "_seen", "stale", "state")
 
     def __init__(self, state: State | None = None) -> None:
-        """Begin with nothing, or go on from a state that was restored."""
+        """Start with an empty state, or from a restored one."""
         self.state = State() if state is None else state
         self.stale = 0
         self._seen: Snapshot | None = None  # what the outstanding decision is made on
         self._frozen: Snapshot | None = None  # the last snapshot taken
-        self._dirty = state is not None  # a policy might decide otherwise than it did last
+        self._dirty = state is not None  # a policy might decide differently than in its last round
 
     def handle(self, *facts: Event, record: Callable[[Batch], Batch] = _as_it_is) -> list[Command]:
         """Apply the facts of one instant, in order, and return the commands that follow.
@@ -90,7 +90,7 @@ class Engine:
                 self._seen = None
 
     def _decide(self, commands: list[Command]) -> None:
-        """Ask for a decision, if one may come out otherwise, and none is outstanding or paused."""
+        """Issue `Decide` if a policy may decide differently and none is outstanding or paused."""
         state = self.state
         paused = Timer.RETRY in state.timers
         if self._dirty and self._seen is None and state.waiting_tasks and not paused:
@@ -99,7 +99,7 @@ class Engine:
             commands.append(Decide(seen=state.version))
 
     def replay(self, batch: Sequence[Event]) -> None:
-        """Apply events that were recorded; what followed from them has been commanded already."""
+        """Apply recorded events; their commands have been issued already."""
         self._apply(tuple(batch), [])
 
     def snapshot(self) -> Snapshot:
@@ -109,7 +109,7 @@ class Engine:
         return self._frozen
 
     def outstanding(self) -> list[Command]:
-        """Return every command that no event has answered yet, for a world that lost them.
+        """Return every outstanding command, for a world that lost them.
 
         Launches name today's sources. A world that gets a command twice carries it out once.
         """

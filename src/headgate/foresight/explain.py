@@ -18,7 +18,7 @@ from headgate.state.view import View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Where a job stands: `counts` of its tasks by state, and why what waits, waits.
+    """A job's `counts` of tasks by state, and the reason why tasks wait.
 
     `reason` is None when nothing of the job waits; then `message` may say how it ended.
     """
@@ -32,7 +32,7 @@ class Explanation:
 
 
 class Grounds:
-    """What the reasons of some jobs rest on, looked up once for all of them.
+    """The data behind the reasons of several jobs, looked up once.
 
     O(the last round's refusals), and O(jobs) when one of them is queued.
     """
@@ -45,8 +45,8 @@ class Grounds:
         self._others: list[Reason] = []
 
     def refusals(self, job: int) -> tuple[list[Reason], list[Reason]]:
-        """Return the reasons of refusals that name a job, and of those that name none."""
-        if self._named is None:  # a round is asked why only if something waits for it
+        """Return the reasons of refusals for a job, and of those for all jobs."""
+        if self._named is None:  # refusals are computed only if a task waits
             self._named = {asked: [] for asked in self._asked}
             self._others = [refusal.reason for refusal in self._view.refusals if not refusal.jobs]
             for refusal in self._view.refusals:

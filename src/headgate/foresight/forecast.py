@@ -1,4 +1,4 @@
-"""When something is expected to start: the world played forward on paper."""
+"""The expected start of a task: a simulation from the current state."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headgate.state import Snapshot, TaskState
 from headgate.state.life import HOLDING
 
 _ROUNDS_MOST = 300
-_IDLE_MOST = 20  # rounds in a row that a policy asked for, though nothing had ended meanwhile
+_IDLE_MOST = 20  # consecutive rounds that a policy requested without an end in between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What is expected if runs take as long as such runs did, and nothing else comes.
+    """The expected start if runs take their estimated times and no job arrives.
 
     `task` starts on `node` at a time (seconds of the world's clock) after `ends` runs have ended,
     `after` the last of them. These are None where that cannot be said: it does not start before
@@ -92,7 +92,7 @@ class _Ahead:
             heapq.heappush(self._ends, (plan.again_at, -1, 0))
 
     def _next(self) -> bool:
-        """Let the next runs end, all those of one time; say whether there was one."""
+        """End the next runs, all those of one time; return whether there was one."""
         state, went = self._paper.state, False
         while self._ends and not (went and self._ends[0][0] > state.now):
             at, task, attempt = heapq.heappop(self._ends)

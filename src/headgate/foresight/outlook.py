@@ -1,4 +1,4 @@
-"""What would change now: rounds of a policy on paper, with more nodes or as it is."""
+"""What would change now: hypothetical rounds of a policy, with more or the same nodes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """A run that would be cut short, the time that it has had, and what of it would be lost."""
+    """A run that would be preempted, its time so far, and the work that would be lost."""
 
     job: str
     ordinal: int

@@ -1,4 +1,4 @@
-"""What if: a copy of a snapshot that may be changed, and played forward under a policy.
+"""What-if: a copy of a snapshot that may be changed, and simulated under a policy.
 
 The copy shares nothing that is written to; whatever is tried on it, the state stays as it is. It is
 moved by the same machine and the same admission as the engine's.
@@ -17,7 +17,7 @@ from headgate.state import Snapshot, TaskState, thaw
 
 
 class WhatIf:
-    """A world on paper: runs end when told to, and a policy deals out what is free."""
+    """A hypothetical world: the caller ends runs, and a policy allocates what is free."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, at: float) -> None:
         """Start at a time from a snapshot, which stays as it is."""
@@ -28,7 +28,7 @@ class WhatIf:
         self._rounds = 0
 
     def join(self, node: Node) -> None:
-        """Let a node join."""
+        """Add a node."""
         apply(self.state, NodeJoined(at=self.state.now, node=node))
 
     def end(self, task: int, at: float) -> None:

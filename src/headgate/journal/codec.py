@@ -1,4 +1,4 @@
-"""The journal's words: an event as one line of JSON, `["NodeLost",{"at":1.5,"node":"n1"}]`.
+"""The encoding of the journal: an event as one line of JSON, `["NodeLost",{"at":1.5,"node":"n1"}]`.
 
 The first element names the kind of event, the second holds its fields. Floats come back exactly,
 infinities included.

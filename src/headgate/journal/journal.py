@@ -232,7 +232,7 @@ class Journal:
         return False
 
     def close(self) -> None:
-        """Let go of the file; what was appended is durable already."""
+        """Close the file; all appended batches are durable already."""
         self._db.close()
         self._tail.close()
 

@@ -1,6 +1,6 @@
 """The number and checksum of a journal's last batch, kept apart from the journal itself.
 
-SQLite drops whole batches without a word when the end of its write-ahead log is damaged or gone.
+SQLite drops whole batches silently when the end of its write-ahead log is damaged or missing.
 This file shows that they were there. It is written after every batch and not synced: after a loss
 of power it may lag behind the journal, never run ahead of what was durable.
 """
@@ -37,5 +37,5 @@ class Tail:
             os.pwrite(self._descriptor, line.encode(), 0)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""Lineage: which tasks a finished task frees, and which must run again when results are lost."""
+"""Lineage: which tasks a finished task unblocks, and which run again when results are lost."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _needed(state: State, task: int, revived: dict[int, None]) -> bool:
 
 
 def reblock(state: State, task: int) -> None:
-    """Count again what a task waits for; block it when that is something."""
+    """Recount the unfinished predecessors of a task; block it if there are any."""
     if state.tasks.state[task] == TaskState.FINISHED:
         return
     blockers = state.unfinished_before(task)

@@ -5,7 +5,7 @@ clock, no I/O, no thread and no randomness: the same state and event give the sa
 effects, in any process. What it does by itself (it brings queued jobs into flight, retries tasks,
 disbands gangs) is therefore part of the journal's schema: a change of it needs a new schema number.
 
-An answer about a run that is not held any more changes nothing and is counted as stale; an event
+An event about a run that is no longer held changes nothing and is counted as stale; an event
 that the life-cycle tables do not allow raises InvariantBroken.
 """
 
@@ -67,10 +67,10 @@ _NEVER = float("inf")
 
 @dataclass(slots=True)
 class Effects:
-    """What follows from one event, beside the change of the state.
+    """The effects of one event, beside the change of the state.
 
-    `decide` says that capacity, shares or what waits has changed, so that a policy may now decide
-    otherwise; `stale` counts what named a run, job, node or timer that is not there any more.
+    `decide`: capacity, shares or waiting tasks have changed, so that a policy may decide
+    differently; `stale` counts references to runs, jobs, nodes or timers that no longer exist.
     """
 
     commands: list[Command] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Effects:
 
 
 def apply(state: State, event: Event) -> Effects:
-    """Apply one event to a state and return what follows.
+    """Apply one event to a state and return its effects.
 
     Raises TypeError for an event that is no transition, InvariantBroken for one that the life-cycle
     tables do not allow.
@@ -95,7 +95,7 @@ def apply(state: State, event: Event) -> Effects:
 
 
 class _Transition:
-    """One event on its way into the state."""
+    """The application of one event to a state."""
 
     __slots__ = ("effects", "state")
 
@@ -113,7 +113,7 @@ class _Transition:
         self._activate(self.state.jobs.queue[row])
 
     def _activate(self, queue: int) -> None:
-        """Bring queued jobs into flight while the queue may have more."""
+        """Activate queued jobs up to the queue's `max_jobs_in_flight`."""
         state, limit = self.state, self.state.queue(queue).max_jobs_in_flight
         line = state.lines[queue]
         while limit is None or state.queues.in_flight[queue] < limit:
@@ -134,7 +134,7 @@ class _Transition:
         self._end_job(row, f"cancelled by {event.by}", cancelled=True)
 
     def _end_job(self, row: int, message: str, *, cancelled: bool) -> None:
-        """End a job before its time: what waits is cancelled, what runs is stopped."""
+        """Abort a job: cancel its waiting tasks and stop its runs."""
         state = self.state
         queued = state.jobs.state[row] == JobState.QUEUED
         if not queued:
@@ -152,7 +152,7 @@ class _Transition:
         self.effects.decide = True
 
     def _settle(self, row: int, outcome: JobState | None = None) -> None:
-        """Close a job once nothing of it runs or waits any more."""
+        """End a job once none of its tasks runs or waits."""
         state = self.state
         at = state.jobs.state[row]
         if at == JobState.ACTIVE and state.jobs.unfinished[row] == 0:
@@ -179,7 +179,7 @@ class _Transition:
     def node_joined(self, event: NodeJoined) -> None:
         row = self.state.names.node_rows.get(event.node.id)
         if row is not None and self.state.nodes.alive[row]:
-            self._lose(row)  # it came back before anyone saw it go: what it ran is gone
+            self._lose(row)  # it returned before its loss was observed: its runs are lost
         row = self.state.add_node(event.node, kept=event.kept, without=frozenset(event.without))
         for shard in event.holds:
             self._add_copy(shard, row)
@@ -205,7 +205,7 @@ class _Transition:
         return row
 
     def _lose(self, node: int) -> None:
-        """Give up a node: its runs wait again (or end, when stopping), its replicas are gone."""
+        """Remove a lost node with its replicas; its tasks wait again, or end when stopping."""
         state = self.state
         here = [task for task in state.holding() if state.tasks.node[task] == node]
         for task in here:
@@ -300,7 +300,7 @@ class _Transition:
     # --- runs ------------------------------------------------------------------------------------
 
     def _held(self, run: RunId) -> int | None:
-        """Return the task of a run that holds something; count an answer about any other."""
+        """Return the task of a run that holds resources; count any other run as stale."""
         task = self.state.run_row(run)
         if task is None or self.state.tasks.state[task] not in HOLDING:
             self._stale()
@@ -318,7 +318,7 @@ class _Transition:
             state.release(task, TaskState.BLOCKED if blocked else TaskState.WAITING)
 
     def _disband(self, job: int) -> None:
-        """Stop what still runs of a gang that lost a member; it starts again whole."""
+        """Stop the other runs of a gang that lost a member; the gang starts again as a whole."""
         state = self.state
         if not state.job(job).gang or state.jobs.state[job] != JobState.ACTIVE:
             return
@@ -346,7 +346,7 @@ class _Transition:
             self._stale()  # reported twice, or already being stopped
 
     def _run_over(self, event: TaskFinished | TaskFailed | TaskStopped) -> int | None:
-        """Count what a held run has used, however it ended, and return its task."""
+        """Record the usage of an ended run and return its task."""
         task = self._held(event.run)
         if task is not None:
             self.state.note_usage(task, event.usage)
@@ -411,7 +411,7 @@ class _Transition:
             self._give_back(task)
 
     def _give_back(self, task: int) -> None:
-        """Take note of a run that ended without a result, through no fault of its program."""
+        """Requeue a task whose run ended without a result for no fault of its program."""
         job = self.state.tasks.job[task]
         self._requeue(task)
         self._disband(job)
@@ -459,7 +459,7 @@ class _Transition:
             self._stop(task)
 
     def plan_rejected(self, event: PlanFailed | PlanRejected) -> None:
-        """Explain, and ask the policy again after a pause that doubles with each such event."""
+        """Record the failure, and request a decision after a pause that doubles with each."""
         state = self.state
         state.refusals = (Refusal(reason=PolicyBroke(message=event.message)),)
         pause_s = min(_RETRY_S_MAX, 2.0 ** min(state.policy_failures, 6))

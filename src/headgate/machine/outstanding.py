@@ -1,6 +1,6 @@
 """The commands that a state implies: a launch for every run, a stop for every run being stopped.
 
-They follow from the state alone, so that a world that lost them, after a crash, gets them again.
+They follow from the state alone, so that a world that lost them in a crash gets them again.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def _unusable(name: str, package: str, problem: str) -> PolicyInfo:
     """Return what stands in the list for a policy that cannot be used."""
 
     def refuse(**_: float) -> NoReturn:
-        hint = f"mend or uninstall the package {package}; docs/writing-a-policy.md says how"
+        hint = f"fix or uninstall the package {package}; docs/writing-a-policy.md says how"
         found = Problem(path=f"policy.{name}", problem=problem, hint=hint)
         raise SpecError([found], code="unusable_policy")
 

@@ -1,4 +1,4 @@
-"""The policy protocol, and what a policy says of itself to people and files."""
+"""The policy protocol, and the metadata of a policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.state import Snapshot
 
 
 class Policy(Protocol):
-    """Decides a round on a frozen snapshot; keeps nothing that changes what it decides."""
+    """Decides a round on a frozen snapshot; has no state that affects decisions."""
 
     @property
     def name(self) -> str:
@@ -23,7 +23,7 @@ class Policy(Protocol):
         ...
 
     def refuses(self, job: Job) -> Reason | None:
-        """Return why this policy can never place a job, or None; asked at the door."""
+        """Return why this policy can never place a job, or None; called by the submission check."""
         ...
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:

@@ -18,11 +18,11 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 Memo = Mapping[str, Mapping[int, float]]
-"""Changes of what a policy remembers of jobs: name of a column -> row of a job -> finite number."""
+"""Changes of a policy's memo: name of a column -> row of a job -> finite number."""
 
 
 class Start(NamedTuple):
-    """Run this task on these GPUs of this node; without GPUs, on its CPU slots."""
+    """A start of this task on these GPUs of this node; without GPUs, on its CPU slots."""
 
     task: int
     node: int
@@ -284,10 +284,10 @@ class Refusal:
 
 
 class OnDemand(Sequence[Refusal]):
-    """Refusals that are worked out when they are first looked at, by any thread, or pickled.
+    """Refusals that are computed on first access, by any thread, or when pickled.
 
-    Few rounds are ever asked why. Until then they keep alive all that `tell` needs. Where that
-    breaks, they say so, as is said of a policy that breaks while it decides.
+    The refusals of few rounds are ever read. Until then they keep alive all that the function
+    needs. If it raises, they are one refusal with that error, as of a policy that raises.
     """
 
     __slots__ = ("_refusals", "_tell")

@@ -30,7 +30,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFreeGpu(Reason):
-    """Every GPU that could serve the task is held."""
+    """All GPUs that fit the task are held."""
 
     free_gpus: int
     needed_gpus: int
@@ -45,7 +45,7 @@ class NoFreeGpu(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFreeCpu(Reason):
-    """Every slot for tasks without a GPU is held."""
+    """All CPU slots are held."""
 
     needed_cpus: float
     most_free_cpus: float
@@ -81,7 +81,7 @@ class NoFreeResource(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFittingNode(Reason):
-    """Each thing that the task needs is free somewhere, but not all of it on one node."""
+    """Every resource that the task needs is free on some node, but not all of them on one."""
 
     need: str
 
@@ -149,7 +149,7 @@ class QueueLimit(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTooSmall(Reason):
-    """What must run at once is more than the queue may ever hold."""
+    """The GPUs that must be held at the same time exceed the queue's `max_gpus`."""
 
     queue: str
     needed_gpus: int
@@ -180,7 +180,7 @@ class JobsInFlightLimit(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BehindHead(Reason):
-    """Strict order of arrival: the head of the line cannot start yet."""
+    """Strict order of arrival: the first job cannot start yet."""
 
     head: str
 
@@ -190,7 +190,7 @@ class BehindHead(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangShort(Reason):
-    """A gang starts whole, and not all of its tasks find GPUs now."""
+    """A gang starts as a whole, and its tasks do not all fit now."""
 
     placeable_tasks: int
     tasks: int
@@ -206,7 +206,7 @@ class GangShort(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsForLocality(Reason):
-    """Moving the data to a free GPU is priced above waiting for a nearer one."""
+    """Moving the data to a free GPU costs more than waiting for a nearer one."""
 
     move_s: float
     wait_s: float
@@ -268,7 +268,7 @@ class NothingFits(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRefuses(Reason):
-    """The policy in force cannot place this kind of job at all."""
+    """The policy in force does not support the job."""
 
     policy: str
     what: str
@@ -279,7 +279,7 @@ class PolicyRefuses(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided(Reason):
-    """The next round has not come yet."""
+    """The job arrived after the last round."""
 
     def detail(self) -> str:
         return "arrived after the last round; the next decision will say"
@@ -287,7 +287,7 @@ class Undecided(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyBroke(Reason):
-    """The policy raised an error in its last round; the engine will ask again."""
+    """The policy failed in its last round; the engine requests another one."""
 
     message: str
 

@@ -1,6 +1,6 @@
-"""What differs between two snapshots of one line of states: rows, table by table.
+"""The difference of two snapshots of one history of states: changed rows, by table.
 
-Nothing is written down for it as the state moves: two views of a column share every page that was
+Nothing is recorded for it as the state changes: two views of a column share every page that was
 not written to between them, so only the other pages are compared.
 """
 
@@ -17,11 +17,11 @@ from headgate.state.view import View
 class Changes:
     """Rows of each table, ascending, that are new or of which something has changed.
 
-    Each is found out when it is asked for: O(pages), and O(rows) of the pages written to.
+    Each is computed on first access: O(pages), and O(rows) of the pages written to.
     """
 
     def __init__(self, before: View, after: View) -> None:
-        """Compare two snapshots of one line, the earlier one first."""
+        """Compare two snapshots of one history, the earlier one first."""
         self.before, self._after = before, after
 
     @cached_property
@@ -59,7 +59,7 @@ class Changes:
 
     @cached_property
     def runtime_classes(self) -> Ints:
-        """Kinds of tasks of which a run has been learnt from."""
+        """Runtime classes whose estimates changed."""
         return self._rows("runtime_classes", "compute_s", "held_s")
 
     def _rows(self, table: str, *columns: str) -> Ints:

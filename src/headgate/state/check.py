@@ -1,4 +1,4 @@
-"""The laws of the state, checked in full against the tables themselves."""
+"""The invariants of the state, checked in full against the tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
 
 def check(state: State) -> None:
-    """Raise InvariantBroken when any law does not hold; O(tasks + GPUs + shards), vectorised."""
+    """Raise InvariantBroken for a violated invariant; O(tasks + GPUs + shards), vectorised."""
     _check_gpus(state)
     _check_counters(state)
     _check_jobs(state)
@@ -108,7 +108,7 @@ def _amount(state: State, node: int, name: str) -> int:
 
 
 def _check_counters(state: State) -> None:
-    """Jobs count their tasks rightly."""
+    """Check the task counters of jobs."""
     tasks, jobs = state.tasks, state.jobs
     count = len(state.names.jobs)
     states, job, gpus = tasks.state.array(), tasks.job.array(), tasks.gpus.array()
@@ -128,7 +128,7 @@ def _check_counters(state: State) -> None:
         ("held_gpus_milli", jobs.held_gpus_milli, per_job(holding, milli)),
     ):
         wrong = np.flatnonzero(counted.array() != expected)
-        _require(f"jobs count '{law}' rightly", len(wrong) == 0, jobs=wrong)
+        _require(f"jobs count '{law}' correctly", len(wrong) == 0, jobs=wrong)
     _require("waiting tasks are counted", int(waiting.sum()) == state.waiting_tasks)
     some = np.flatnonzero((jobs.waiting.array() > 0) | (jobs.waiting_cpu.array() > 0))
     first = int(some[0]) if len(some) else count
@@ -136,7 +136,7 @@ def _check_counters(state: State) -> None:
 
 
 def _check_jobs(state: State) -> None:
-    """Jobs stand where their tasks say that they do."""
+    """Check the states of jobs against those of their tasks."""
     states = state.jobs.state.array()
     runs = (state.jobs.running.array() > 0) | (state.jobs.running_cpu.array() > 0)
     finished = state.jobs.unfinished.array() == 0
@@ -155,7 +155,7 @@ def _check_jobs(state: State) -> None:
 
 
 def _check_queues(state: State) -> None:
-    """Queues count their jobs and GPUs rightly."""
+    """Check the counters and the order of queues."""
     jobs, queues = state.jobs, state.queues
     count = len(state.lines)
     states, queue = jobs.state.array(), jobs.queue.array()
@@ -166,7 +166,7 @@ def _check_queues(state: State) -> None:
     _require("queues count their GPUs", held == queues.held_gpus_milli.array(), counted=held)
     for row in range(count):
         rows = np.flatnonzero((queue == row) & (states == JobState.QUEUED)).tolist()
-        _require("queued jobs stand in order of arrival", rows == [*state.lines[row]], queue=row)
+        _require("queued jobs are in order of arrival", rows == [*state.lines[row]], queue=row)
         _require("queued jobs are counted", len(rows) == queues.queued[row], queue=row)
 
 
@@ -192,7 +192,7 @@ def _check_data(state: State) -> None:
     """Copies that count lie on nodes that are up, those that may return on nodes that are down."""
     shards, alive = state.shards, state.nodes.alive.array()
     for law, lists, expected in (
-        ("replicas lie on nodes that are up", shards.replicas, 1),
+        ("replicas are on nodes that are up", shards.replicas, 1),
         ("copies that may return lie on nodes that are down", shards.away, 0),
     ):
         for shard, nodes in enumerate(lists.array().tolist()):

@@ -1,7 +1,7 @@
 """The ledger: what is free on every node and GPU, and the grants that hold the rest.
 
-The one place that knows whether something fits. The state keeps one; admission, policies and
-what-if keep theirs on paper, made from a snapshot, where attempts can be rolled back.
+The only class that decides what fits. The state has one; admission, policies and what-if use
+tentative ones, made from a snapshot, in which attempts can be rolled back.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Trial:
         self.end(self.kept)
 
     def keep(self) -> None:
-        """Let the attempt stand."""
+        """Keep what was taken in the attempt."""
         self.kept = True
 
 
@@ -71,7 +71,7 @@ class Ledger:
         gpus: GpuTable[Any],
         grants: GrantTable[Any],
     ) -> None:
-        """Keep books in these tables, which hold grants already or none."""
+        """Book in these tables, which may contain grants already."""
         self._names = names
         self.nodes, self.gpus, self.grants = nodes, gpus, grants
         self._spare: list[int] = []
@@ -93,7 +93,7 @@ class Ledger:
     # --- reading -------------------------------------------------------------------------------
 
     def lacks(self, demand: int, node: int) -> str:
-        """Return the first kind of which a node has too little free for a demand, or nothing."""
+        """Return the first kind of which a node has too little free for a demand, "" for none."""
         free = self.nodes.free
         for kind, amount in self._names.needs[demand]:
             if free.at(node, kind) < amount:
@@ -115,7 +115,7 @@ class Ledger:
     def free_gpus(self, node: int, memory_bytes: int = 0) -> Array:
         """Return the indices of a node's wholly free GPUs with so much memory.
 
-        Smallest memory first, then by index, so that large GPUs are kept for who needs them.
+        Smallest memory first, then by index, so that large GPUs stay free for tasks that need them.
         """
         first, count = self.nodes.first_gpu[node], self.nodes.gpu_count[node]
         free: Array = (self.gpus.task.span(first, first + count) == GPU_FREE).nonzero()[0]
@@ -166,7 +166,7 @@ class Ledger:
         )
 
     def fault(self, demand: int, node: int, gpus: Sequence[int]) -> str:
-        """Return why a demand cannot hold exactly these GPUs of a node, or nothing if it can."""
+        """Return why a demand cannot hold exactly these GPUs of a node, "" if it can."""
         spec, name = self._names.demands[demand], self.nodes.spec[node].id
         if len(gpus) != spec.gpus:
             return f"needs {spec.gpus} GPUs, not {len(gpus)}"

@@ -1,4 +1,4 @@
-"""The life cycles of tasks and jobs as literal tables; nothing moves otherwise.
+"""The life cycles of tasks and jobs as literal tables; there are no other transitions.
 
 The diagrams in the documentation are drawn from these tables.
 """
@@ -13,10 +13,10 @@ class TaskState(IntEnum):
 
     HELD = 0  # its job is not in flight yet
     BLOCKED = 1  # earlier tasks of its job have not finished
-    WAITING = 2  # could run now
-    STARTING = 3  # launched; the world has not said that it runs
+    WAITING = 2  # can be placed now
+    STARTING = 3  # launched; not yet reported as running
     RUNNING = 4
-    STOPPING = 5  # asked to stop; still holds what it was given
+    STOPPING = 5  # being stopped; still holds its grant
     FINISHED = 6
     FAILED = 7
     CANCELLED = 8

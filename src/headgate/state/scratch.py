@@ -1,4 +1,4 @@
-"""Placing on paper: a ledger that begins as a snapshot's, and what has been placed in it."""
+"""Tentative placement: a ledger that starts as a snapshot's, and the placements made in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.state.snapshot import Snapshot
 
 
 class Scratch:
-    """What is free in a snapshot, less what has been placed on paper.
+    """The free resources of a snapshot, less tentative placements.
 
     `starts` is what has been placed, in order. Everything costs O(GPUs of the node concerned).
     """

@@ -30,7 +30,7 @@ class Snapshot(View):
     """What a policy sees; see `headgate.state.tables` for the columns.
 
     `waiting_tasks` counts WAITING tasks of all jobs; no job before `first_waiting_job` has any.
-    `on_paper` says that it is of a copy, on which something is tried.
+    `on_paper`: it is of a hypothetical copy.
     """
 
     version: int
@@ -57,7 +57,7 @@ class Snapshot(View):
     policy_failures: int
 
     def changes(self, before: Snapshot) -> Changes | None:
-        """Return what has changed since an earlier snapshot of the same line of states, or None.
+        """Return the changes since an earlier snapshot of the same history of states, or None.
 
         None, too, when `before` is of another line: of a state on paper, or read back from bytes.
         """
@@ -66,7 +66,7 @@ class Snapshot(View):
         return Changes(before, self)
 
     def unexplained(self) -> Snapshot:
-        """Return the same without refusals, which may keep alive what earlier ones are told by."""
+        """Return the snapshot without refusals, which may keep objects of earlier rounds alive."""
         return replace(self, refusals=())
 
     def waiting_jobs(self) -> Iterator[int]:

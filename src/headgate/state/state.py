@@ -1,4 +1,4 @@
-"""The state: every fact that the engine has accepted, and the few moves that change it.
+"""The state: every fact that the engine has accepted, and the few transitions that change it.
 
 Only the engine calls what changes the state. Each move keeps the counters of its job, queue, node
 and GPUs in step and asserts that the life-cycle tables allow it; a move that they do not allow
@@ -55,7 +55,7 @@ _Place = TaskState | JobState | str  # of a task, job, or node, in its life
 Move = tuple[float, str, int, _Place, _Place]
 """When, of what (`task`, `job`, `node`), its row, from where, to where."""
 _LATEST_WEIGHT = 0.25  # of the last run in a runtime class's mean: the last seven weigh 87 %
-_UNTOLD = Usage()  # of a run that read nothing, or whose executor died with all it knew
+_UNTOLD = Usage()  # of a run that read nothing, or whose executor died
 _UNKNOWN_BANDWIDTH = Bandwidth(
     disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.125e7
 )
@@ -148,7 +148,7 @@ class State(View):
         return row
 
     def story(self, kind: str, row: int) -> str:
-        """Return the remembered moves of one thing (`task`, `job` or `node`), one per line."""
+        """Return the recent transitions of one `task`, `job` or `node`, one per line."""
         lines = [
             f"  at {at} s: {_said(a)} -> {_said(b)}"
             for at, k, r, a, b in self.log
@@ -162,7 +162,7 @@ class State(View):
         return self.job(row).id if kind == "job" else self.node(row).id
 
     def broken(self, law: str, kind: str, row: int) -> InvariantBroken:
-        """Return the error that a law does not hold for one thing, with its story."""
+        """Return the error that an invariant is violated for one object, with its history."""
         return InvariantBroken(f"{law}\n{self.story(kind, row)}")
 
     # --- cluster -------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class State(View):
             lists[shard] = tuple(sorted((*lists[shard], node)))
 
     def set_replica(self, shard: int, node: int) -> None:
-        """Note that a node, and nothing else, holds a shard; copies of earlier content are void."""
+        """Set a node as the only holder of a shard; copies of earlier content are void."""
         self.shards.replicas[shard] = (node,)
         self.shards.shared[shard] = 0
         self.forget_away(shard)
@@ -377,10 +377,10 @@ class State(View):
         return row
 
     def learn(self, task: int) -> None:
-        """Take note of how long a task has computed, all its runs, whose last ends well, now."""
+        """Update the runtime estimate with a task's computing time over all its runs."""
         started_at = self.tasks.started_at[task]
         if self.on_paper or math.isnan(started_at):
-            return  # that is what such an end is made of; or it came before word of its start
+            return  # nothing to learn from; or it ended before its start was reported
         row, saved_s = self.tasks.runtime_class[task], self.tasks.progress_s[task]
         learnt = self.runtime_classes
         held_s = saved_s + self.now - self.tasks.launched_at[task]
@@ -408,7 +408,7 @@ class State(View):
         return bool(self.shards.replicas[shard]) or bool(self.shards.shared[shard])
 
     def expire(self, job: int) -> None:
-        """Give up all copies of the results of a job that has ended; O(its tasks)."""
+        """Remove all copies of the results of an ended job; O(its tasks)."""
         if self.jobs.state[job] not in ENDED:
             raise self.broken("results of a job in flight were given up", "job", job)
         spec, known = self.job(job), self.names.shard_rows
@@ -428,7 +428,7 @@ class State(View):
         self.archived_rows += 1 + self.jobs.task_count[job]
 
     def remember(self, columns: Mapping[str, Mapping[str, float]]) -> None:
-        """Keep what a policy wants to remember: column -> job -> number."""
+        """Write changes of a policy's memo: column -> job -> number."""
         for name, values in columns.items():
             column = self.memos.get(name)
             if column is None:
@@ -459,7 +459,7 @@ class State(View):
         self.log.append((self.now, "job", row, at, to))
 
     def skip_numbers(self, count: int) -> None:
-        """Never give the next so many numbers to a job, or to a run of a task that may run again.
+        """Skip the next `count` numbers of jobs, and of runs of tasks that may run again.
 
         O(tasks).
         """
@@ -470,7 +470,7 @@ class State(View):
                 numbers[task] += count
 
     def _forget_lineage(self, job: int) -> None:
-        """Forget what depends on what in a job that has ended: nothing of it runs again."""
+        """Drop the dependencies of an ended job: none of its tasks runs again."""
         for task in self.tasks_of(job):
             self.dependents.pop(task, None)
             for shard in self.results.pop(task, ()):
@@ -531,7 +531,7 @@ class State(View):
         return held
 
     def note_usage(self, task: int, usage: Usage) -> None:
-        """Count what a run of a task has read; where nobody could tell, it took as expected."""
+        """Record what a run has read; where that is unknown, the expected reading."""
         job, (node, rack, cluster) = self.tasks.job[task], usage.read_bytes
         if usage != _UNTOLD:
             self.tasks.read_s[task] = usage.read_s

@@ -1,4 +1,4 @@
-"""What can be read alike from the state itself and from a snapshot of it."""
+"""The reading interface that the state and its snapshots share."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def saved_s(computed_s: Any, checkpoint_s: Any) -> Any:
 
 
 class View:
-    """Tables and names, and the questions that are asked of them again and again."""
+    """Tables and names, and frequent queries of them."""
 
     __slots__ = ()
 

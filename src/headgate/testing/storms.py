@@ -99,7 +99,7 @@ def _faults(rng: Random, nodes: list[Node], jobs: list[Job]) -> Iterator[Event]:
             if back is not None:
                 yield NodeJoined(at=lost_at + rng.choice((0.0, 1.0, 15.0)), node=back)
         if rng.random() < 0.1:
-            yield NodeJoined(at=_when(rng), node=node)  # came back before anybody missed it
+            yield NodeJoined(at=_when(rng), node=node)  # returned before its loss was observed
         for shard in jobs[0].shards[:1] if jobs else ():
             if rng.random() < 0.1:
                 yield ReplicaLost(at=_when(rng), shard=shard.id, node=node.id)
