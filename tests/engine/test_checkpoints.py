@@ -205,7 +205,7 @@ def test_a_run_is_expected_to_end_when_the_rest_is_done(bench: Bench) -> None:
     launched_at = bench.at
     begin(bench)
     assert state.expected_end(row) == pytest.approx(launched_at + 30)
-    assert state.gained_s(row, launched_at + 1 + 19) == 10
+    assert state.checkpoint_progress_s(row, launched_at + 1 + 19) == 10
 
 
 # ------------------------------------------------------------------------- the journal

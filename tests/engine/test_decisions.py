@@ -262,7 +262,7 @@ def test_what_is_unanswered_is_asked_again_exactly(bench: Bench) -> None:
         assert [c.run for c in again if isinstance(c, StopTask)] == [stops.run]
         (decide,) = [c for c in again if isinstance(c, Decide)]
         assert decide == bench.decide
-        assert engine.asked().version == decide.seen
+        assert engine.decision_snapshot().version == decide.seen
         assert len(again) == 6
 
 

@@ -475,7 +475,7 @@ class EngineMachine(RuleBasedStateMachine):
             check(self.engine.state)
         state = self.engine.state
         left = [j.id for r, j in enumerate(state.names.jobs) if state.jobs.state[r] not in ENDED]
-        assert left == [], [state.story("job", state.names.job_rows[j]) for j in left]
+        assert left == [], [state.history_of("job", state.names.job_rows[j]) for j in left]
         for row, job in enumerate(state.names.jobs):
             if state.jobs.state[row] == JobState.FAILED:
                 rows = state.tasks_of(row)

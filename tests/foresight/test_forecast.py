@@ -60,7 +60,7 @@ class Clockwork:
         state = self.engine.state
         if isinstance(command, Decide):
             # On paper, as in a forecast: there no tie hangs on the rounds before.
-            plan = self.policy.decide(thaw(self.engine.asked()).freeze(), Random(0))
+            plan = self.policy.decide(thaw(self.engine.decision_snapshot()).freeze(), Random(0))
             return [PlanReady(at=self.at, seen=command.seen, plan=plan)]
         if isinstance(command, StopTask):
             self.stopped.add(command.run)

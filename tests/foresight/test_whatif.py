@@ -89,7 +89,7 @@ class World:
     def decided(self) -> None:
         decide, self.held = self.held, None
         if decide is not None:
-            plan = self.policy.decide(self.engine.asked(), Random(0))
+            plan = self.policy.decide(self.engine.decision_snapshot(), Random(0))
             self.give(PlanReady(at=self.at, seen=decide.seen, plan=plan))
             self.give(*(TaskStarted(at=self.at, run=run) for run in self.starting()))
 
@@ -121,7 +121,7 @@ def test_a_run_that_ends_on_paper_leaves_what_the_engine_makes_of_it(seed: int) 
         end = TaskFinished(at=world.at, run=launch.run, output_bytes=output_bytes, usage=usage)
         world.give(end)
         paper.state.on_paper = False  # on paper nothing is learnt
-        paper.state.learn(row)
+        paper.state.record_runtime(row)
         assert digest(paper.state.freeze()) == digest(state.freeze())
 
 

@@ -33,7 +33,7 @@ def stored(state: State) -> State:
 def test_a_random_state_comes_back_bit_by_bit(seed: int) -> None:
     state = random_state(seed)
     state.datasets = {"x": Dataset(name="x", user="ada", shards=(Shard(id="x:0", size_bytes=1),))}
-    state.remember({"skips": {state.job(0).id: 3.0}})
+    state.write_memo({"skips": {state.job(0).id: 3.0}})
     state.timers = {Timer.RETRY: state.now + 1.5}
     state.policy_failures, state.next_job = 2, 99
     again = stored(state)

@@ -382,7 +382,7 @@ class Books:
                 lacking = ledger.lacks(number, row)
                 assert lacking in (host.lacking(demand) or [""])
                 small = any(host.total.get(k, 0) < n for k, n in needs(demand).items())
-                assert ledger.never_has(number, row) == small
+                assert ledger.exceeds_capacity(number, row) == small
 
     def check(self) -> None:
         self.agree(self.ledger, self.hosts)

@@ -35,4 +35,4 @@ def drive(
         if applied:
             for see in observe:
                 see(tuple(applied), commands)
-        world.submit(commands, engine.asked)
+        world.submit(commands, engine.decision_snapshot)

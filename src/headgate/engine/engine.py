@@ -29,24 +29,28 @@ _OF_DECISIONS = (PlanReady, PlanFailed)
 _ANSWERS = (PlanAdmitted, PlanFailed, PlanRejected)
 
 
-def _as_it_is(batch: Batch) -> Batch:
+def _unrecorded(batch: Batch) -> Batch:
     return batch
 
 
 class Engine:
     """One state and its transitions by events; `stale` counts events about ended runs."""
 
-    __slots__ = ("_dirty", "_frozen", "_seen", "stale", "state")
+    __slots__ = ("_decision_snapshot", "_frozen", "_needs_decision", "stale", "state")
 
     def __init__(self, state: State | None = None) -> None:
         """Start with an empty state, or from a restored one."""
         self.state = State() if state is None else state
         self.stale = 0
-        self._seen: Snapshot | None = None  # what the outstanding decision is made on
+        self._decision_snapshot: Snapshot | None = None  # what the outstanding decision is made on
         self._frozen: Snapshot | None = None  # the last snapshot taken
-        self._dirty = state is not None  # a policy might decide differently than in its last round
+        self._needs_decision = (
+            state is not None
+        )  # a policy might decide differently than in its last round
 
-    def handle(self, *facts: Event, record: Callable[[Batch], Batch] = _as_it_is) -> list[Command]:
+    def handle(
+        self, *facts: Event, record: Callable[[Batch], Batch] = _unrecorded
+    ) -> list[Command]:
         """Apply the facts of one instant, in order, and return the commands that follow.
 
         `record` makes events durable before they are applied and returns those that stand. A plan
@@ -59,15 +63,15 @@ class Engine:
             if not isinstance(fact, _OF_DECISIONS):
                 batch.append(fact)
                 continue
-            if self._seen is None or fact.seen != self._seen.version:
+            if self._decision_snapshot is None or fact.seen != self._decision_snapshot.version:
                 self.stale += 1
                 continue
             if isinstance(fact, PlanReady):
                 self._apply(record(tuple(batch)), commands)
-                batch = [self._admit(fact, self._seen)]
+                batch = [self._admit(fact, self._decision_snapshot)]
             else:
                 batch.append(fact)
-            self._seen = None
+            self._decision_snapshot = None
         self._apply(record(tuple(batch)), commands)
         self._decide(commands)
         return commands
@@ -85,17 +89,22 @@ class Engine:
             effects = apply(self.state, event)
             commands += effects.commands
             self.stale += effects.stale
-            self._dirty |= effects.decide
+            self._needs_decision |= effects.decide
             if isinstance(event, _ANSWERS):
-                self._seen = None
+                self._decision_snapshot = None
 
     def _decide(self, commands: list[Command]) -> None:
         """Issue `Decide` if a policy may decide differently and none is outstanding or paused."""
         state = self.state
         paused = Timer.RETRY in state.timers
-        if self._dirty and self._seen is None and state.waiting_tasks and not paused:
-            self._dirty = False
-            self._seen = self.snapshot()
+        if (
+            self._needs_decision
+            and self._decision_snapshot is None
+            and state.waiting_tasks
+            and not paused
+        ):
+            self._needs_decision = False
+            self._decision_snapshot = self.snapshot()
             commands.append(Decide(seen=state.version))
 
     def replay(self, batch: Sequence[Event]) -> None:
@@ -114,13 +123,13 @@ class Engine:
         Launches name today's sources. A world that gets a command twice carries it out once.
         """
         commands = [*outstanding(self.state)]
-        if self._seen is None:
+        if self._decision_snapshot is None:
             self._decide(commands)
         else:
-            commands.append(Decide(seen=self._seen.version))
+            commands.append(Decide(seen=self._decision_snapshot.version))
         return commands
 
-    def asked(self) -> Snapshot:
+    def decision_snapshot(self) -> Snapshot:
         """Return the snapshot that the outstanding `Decide` is to be decided on."""
-        assert self._seen is not None, "no decision is outstanding"
-        return self._seen
+        assert self._decision_snapshot is not None, "no decision is outstanding"
+        return self._decision_snapshot

@@ -198,7 +198,7 @@ def _cut(snapshot: Snapshot, task: int, now: float) -> Cut:
         node=snapshot.node(tasks.node[task]).id,
         gpus=snapshot.held_gpus(task),
         ran_s=ran_s,
-        lost_s=ran_s - snapshot.gained_s(task, now),
+        lost_s=ran_s - snapshot.checkpoint_progress_s(task, now),
     )
 
 

@@ -225,7 +225,7 @@ class _Asked:
         price = self._price()
         for node in snapshot.live_nodes():
             gpus = self._gpus(node, snapshot.tasks.memory_bytes[task]) if need else []
-            if len(gpus) < need or ledger.never_has(demand, node):
+            if len(gpus) < need or ledger.exceeds_capacity(demand, node):
                 continue
             free = [g for g in gpus if g.holder < 0]
             fits = len(free) >= need and not ledger.lacks(demand, node)

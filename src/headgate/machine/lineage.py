@@ -26,29 +26,29 @@ def finished(state: State, task: int, output_bytes: int, part_bytes: tuple[int, 
             state.move_task(later, TaskState.WAITING)
 
 
-def revive(state: State, shards: Iterable[int]) -> list[int]:
+def requeue_lost(state: State, shards: Iterable[int]) -> list[int]:
     """Make tasks wait again whose results were lost with these shards, if needed; return them.
 
     A result is needed by a later task that reads it and has not finished, or, where no task comes
-    later, by the user while the job is in flight. What a revived task reads may be lost too, so
+    later, by the user while the job is in flight. What a requeued task reads may be lost too, so
     this goes back as far as it must. `shards` are rows that have just lost a replica. O(shards
-    given + what is revived), however many results there are.
+    given + what is requeued), however many results there are.
     """
-    revived: dict[int, None] = {}
+    requeued: dict[int, None] = {}
     suspects = [state.result_of[shard] for shard in shards if shard in state.result_of]
     while suspects:
         task = suspects.pop()
-        if task in revived or not _lost(state, task) or not _needed(state, task, revived):
+        if task in requeued or not _lost(state, task) or not _needed(state, task, requeued):
             continue
-        revived[task] = None
+        requeued[task] = None
         suspects += [state.result_of[s] for s in state.reads(task) if s in state.result_of]
-    for task in revived:
+    for task in requeued:
         state.move_task(task, TaskState.WAITING)
-    for task in revived:
-        reblock(state, task)
+    for task in requeued:
+        recount_blockers(state, task)
         for later in state.dependents.get(task, ()):
-            reblock(state, later)
-    return list(revived)
+            recount_blockers(state, later)
+    return list(requeued)
 
 
 def _lost(state: State, task: int) -> bool:
@@ -60,19 +60,19 @@ def _lost(state: State, task: int) -> bool:
     )
 
 
-def _needed(state: State, task: int, revived: dict[int, None]) -> bool:
+def _needed(state: State, task: int, requeued: dict[int, None]) -> bool:
     dependents = state.dependents.get(task)
     if not dependents:
         return True
     gone = [shard for shard in state.results[task] if not state.is_kept(shard)]
     return any(
-        (later in revived or state.tasks.state[later] != TaskState.FINISHED)
+        (later in requeued or state.tasks.state[later] != TaskState.FINISHED)
         and any(shard in state.reads(later) for shard in gone)
         for later in dependents
     )
 
 
-def reblock(state: State, task: int) -> None:
+def recount_blockers(state: State, task: int) -> None:
     """Recount the unfinished predecessors of a task; block it if there are any."""
     if state.tasks.state[task] == TaskState.FINISHED:
         return

@@ -179,7 +179,7 @@ class _Transition:
     def node_joined(self, event: NodeJoined) -> None:
         row = self.state.names.node_rows.get(event.node.id)
         if row is not None and self.state.nodes.alive[row]:
-            self._lose(row)  # it returned before its loss was observed: its runs are lost
+            self._lose_node(row)  # it returned before its loss was observed: its runs are lost
         row = self.state.add_node(event.node, kept=event.kept, without=frozenset(event.without))
         for shard in event.holds:
             self._add_copy(shard, row)
@@ -188,13 +188,13 @@ class _Transition:
     def node_lost(self, event: NodeLost) -> None:
         row = self._live_node(event.node)
         if row is not None:
-            self._lose(row)
+            self._lose_node(row)
 
     def node_reported(self, event: NodeReported) -> None:
         """Keep the actual book; no policy decides by it, so none is asked."""
         row = self._live_node(event.node)
         if row is not None:
-            self.state.note_report(row, event.cpus_milli, event.memory_bytes, event.gpus)
+            self.state.record_report(row, event.cpus_milli, event.memory_bytes, event.gpus)
 
     def _live_node(self, name: str) -> int | None:
         """Return the row of a node that is up; count a fact about any other as stale."""
@@ -204,13 +204,13 @@ class _Transition:
             return None
         return row
 
-    def _lose(self, node: int) -> None:
+    def _lose_node(self, node: int) -> None:
         """Remove a lost node with its replicas; its tasks wait again, or end when stopping."""
         state = self.state
         here = [task for task in state.holding() if state.tasks.node[task] == node]
         for task in here:
             self._requeue(task)
-        again = here + lineage.revive(state, state.remove_node(node))
+        again = here + lineage.requeue_lost(state, state.remove_node(node))
         for job in dict.fromkeys(state.tasks.job[task] for task in again):
             self._disband(job)
             self._settle(job)
@@ -248,7 +248,7 @@ class _Transition:
             self.state.shards.shared[shard] = 0
         else:
             self.state.remove_replica(shard, node)
-        for task in lineage.revive(self.state, (shard,)):
+        for task in lineage.requeue_lost(self.state, (shard,)):
             self._disband(self.state.tasks.job[task])
         self.effects.decide = True
 
@@ -329,7 +329,7 @@ class _Transition:
             elif at in (TaskState.STARTING, TaskState.RUNNING):
                 self._stop(task)
         for task in state.tasks_of(job):
-            lineage.reblock(state, task)
+            lineage.recount_blockers(state, task)
 
     def _stop(self, task: int) -> None:
         self.state.move_task(task, TaskState.STOPPING)
@@ -345,29 +345,29 @@ class _Transition:
         else:
             self._stale()  # reported twice, or already being stopped
 
-    def _run_over(self, event: TaskFinished | TaskFailed | TaskStopped) -> int | None:
+    def _end_run(self, event: TaskFinished | TaskFailed | TaskStopped) -> int | None:
         """Record the usage of an ended run and return its task."""
         task = self._held(event.run)
         if task is not None:
-            self.state.note_usage(task, event.usage)
+            self.state.record_usage(task, event.usage)
             self.effects.decide = True
         return task
 
     def task_finished(self, event: TaskFinished) -> None:
-        task = self._run_over(event)
+        task = self._end_run(event)
         if task is None:
             return
         state = self.state
         job = state.tasks.job[task]
-        if state.tasks.state[task] == TaskState.STOPPING and not self._end_counts(task):
+        if state.tasks.state[task] == TaskState.STOPPING and not self._counts_as_finished(task):
             self._requeue(task)
         else:
             state.release(task, TaskState.FINISHED)
-            state.learn(task)
+            state.record_runtime(task)
             lineage.finished(state, task, event.output_bytes, event.part_bytes)
         self._settle(job)
 
-    def _end_counts(self, task: int) -> bool:
+    def _counts_as_finished(self, task: int) -> bool:
         """Return whether a run that finished before its stop arrived counts as finished.
 
         One of a job that is ending does not; nor does one of a gang that starts again whole since
@@ -381,12 +381,12 @@ class _Transition:
         )
 
     def task_failed(self, event: TaskFailed) -> None:
-        task = self._run_over(event)
+        task = self._end_run(event)
         if task is None:
             return
         state = self.state
         if state.tasks.state[task] == TaskState.STOPPING or event.kind is FailureKind.LOST:
-            self._give_back(task)
+            self._requeue_after_end(task)
             return
         job = state.tasks.job[task]
         if event.kind is FailureKind.CRASHED:
@@ -406,11 +406,11 @@ class _Transition:
         self._end_job(job, text, cancelled=False)
 
     def task_stopped(self, event: TaskStopped) -> None:
-        task = self._run_over(event)
+        task = self._end_run(event)
         if task is not None:
-            self._give_back(task)
+            self._requeue_after_end(task)
 
-    def _give_back(self, task: int) -> None:
+    def _requeue_after_end(self, task: int) -> None:
         """Requeue a task whose run ended without a result for no fault of its program."""
         job = self.state.tasks.job[task]
         self._requeue(task)
@@ -426,7 +426,7 @@ class _Transition:
         for stop in event.stops:
             for run in stop.runs:
                 self._preempt(run)
-        state.remember(event.memo)
+        state.write_memo(event.memo)
         self._set_timer(Timer.ASK_AGAIN, event.again_at)
         state.policy_failures = 0
         if event.dropped:

@@ -16,7 +16,7 @@ from headgate.state.ledger import Ledger
 from headgate.state.snapshot import Snapshot
 from headgate.state.state import Move, State
 from headgate.state.tables import NAMES
-from headgate.state.thaw import relink
+from headgate.state.thaw import rebuild_indexes
 from headgate.state.view import Names
 
 _CLASSES_KEPT = 4096
@@ -55,7 +55,7 @@ def compact(state: State) -> None:
     state.refusals = OnDemand(lambda: _renamed(view.refusals, kept.job_at))
     state.log = deque(_remembered(state.log, kept), maxlen=state.log.maxlen)
     state.archived_rows = state.first_waiting_job = 0
-    relink(state)
+    rebuild_indexes(state)
 
 
 class _Kept:

@@ -107,7 +107,7 @@ class Ledger:
             room &= self.nodes.free.kind(kind) >= amount
         return room
 
-    def never_has(self, demand: int, node: int) -> bool:
+    def exceeds_capacity(self, demand: int, node: int) -> bool:
         """Return whether a node, even idle, has too little of some kind, GPUs aside."""
         total = self.nodes.total
         return any(total.at(node, kind) < amount for kind, amount in self._names.needs[demand])
@@ -255,7 +255,7 @@ class Ledger:
             gpus.task[gpu] = GPU_FREE if free else GPU_IN_PART
             self.nodes.free_gpus[node] += 1 if free else -1
 
-    def open_node(self, row: int, node: Node) -> None:
+    def add_node(self, row: int, node: Node) -> None:
         """Add a node's capacity, all of it free; its GPUs get new rows."""
         amounts = self._capacity(node)
         self.nodes.total[row] = amounts
@@ -283,7 +283,7 @@ class Ledger:
             vector[row] = amounts[names.resources[row]]
         return vector
 
-    def close_node(self, row: int) -> None:
+    def remove_node(self, row: int) -> None:
         """Take a node's capacity away; InvariantBroken while a grant holds any of it."""
         first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
         held = [t for t in self.gpus.task.span(first, first + count).tolist() if t != GPU_FREE]

@@ -50,12 +50,12 @@ from headgate.state.tables import (
 )
 from headgate.state.view import Names, View
 
-_STORY_LENGTH = 4096
+_HISTORY_LENGTH = 4096
 _Place = TaskState | JobState | str  # of a task, job, or node, in its life
 Move = tuple[float, str, int, _Place, _Place]
 """When, of what (`task`, `job`, `node`), its row, from where, to where."""
 _LATEST_WEIGHT = 0.25  # of the last run in a runtime class's mean: the last seven weigh 87 %
-_UNTOLD = Usage()  # of a run that read nothing, or whose executor died
+_NO_USAGE = Usage()  # of a run that read nothing, or whose executor died
 _UNKNOWN_BANDWIDTH = Bandwidth(
     disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.125e7
 )
@@ -109,7 +109,7 @@ class State(View):
         self.dependents: dict[int, tuple[int, ...]] = {}  # task -> later tasks, where there are any
         self.results: dict[int, tuple[int, ...]] = {}  # task -> shards of its result, if it has one
         self.result_of: dict[int, int] = {}  # shard -> task, the same the other way round
-        self.log: deque[Move] = deque(maxlen=_STORY_LENGTH)
+        self.log: deque[Move] = deque(maxlen=_HISTORY_LENGTH)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class State(View):
         self.first_waiting_job = row
         return row
 
-    def story(self, kind: str, row: int) -> str:
+    def history_of(self, kind: str, row: int) -> str:
         """Return the recent transitions of one `task`, `job` or `node`, one per line."""
         lines = [
             f"  at {at} s: {_said(a)} -> {_said(b)}"
@@ -163,7 +163,7 @@ class State(View):
 
     def broken(self, law: str, kind: str, row: int) -> InvariantBroken:
         """Return the error that an invariant is violated for one object, with its history."""
-        return InvariantBroken(f"{law}\n{self.story(kind, row)}")
+        return InvariantBroken(f"{law}\n{self.history_of(kind, row)}")
 
     # --- cluster -------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class State(View):
         self.nodes.spec[row] = node
         self.nodes.alive[row] = 1
         self.nodes.rack[row] = self._rack(node.rack)
-        self.ledger.open_node(row, node)
+        self.ledger.add_node(row, node)
         self.log.append((self.now, "node", row, "down", "up"))
         for shard in self.shards.away.having(row).tolist():
             self.remove_replica(shard, row)
@@ -213,7 +213,7 @@ class State(View):
         more. O(shards).
         """
         try:
-            self.ledger.close_node(row)
+            self.ledger.remove_node(row)
         except InvariantBroken as error:
             raise self.broken(str(error), "node", row) from error
         self.nodes.alive[row] = 0
@@ -225,7 +225,7 @@ class State(View):
             self.add_replica(shard, row)
         return held
 
-    def note_report(
+    def record_report(
         self, row: int, cpus_milli: int, memory_bytes: int, gpus: Sequence[GpuUse]
     ) -> None:
         """Note what is really used of a node that is up: the actual book, beside the ledger."""
@@ -376,7 +376,7 @@ class State(View):
             grow(learnt)
         return row
 
-    def learn(self, task: int) -> None:
+    def record_runtime(self, task: int) -> None:
         """Update the runtime estimate with a task's computing time over all its runs."""
         started_at = self.tasks.started_at[task]
         if self.on_paper or math.isnan(started_at):
@@ -427,7 +427,7 @@ class State(View):
         self.jobs.archived[job] = 1
         self.archived_rows += 1 + self.jobs.task_count[job]
 
-    def remember(self, columns: Mapping[str, Mapping[str, float]]) -> None:
+    def write_memo(self, columns: Mapping[str, Mapping[str, float]]) -> None:
         """Write changes of a policy's memo: column -> job -> number."""
         for name, values in columns.items():
             column = self.memos.get(name)
@@ -515,9 +515,9 @@ class State(View):
         self.tasks.grant[task] = -1
         self.tasks.ended_at[task] = self.now
         if to is not TaskState.FINISHED:
-            gained_s = self.gained_s(task, self.now)
-            self.tasks.progress_s[task] += gained_s
-            lost_s = self.now - self.tasks.launched_at[task] - gained_s
+            checkpoint_progress_s = self.checkpoint_progress_s(task, self.now)
+            self.tasks.progress_s[task] += checkpoint_progress_s
+            lost_s = self.now - self.tasks.launched_at[task] - checkpoint_progress_s
             self.jobs.lost_gpu_s[job] += lost_s * (demand.gpus_milli / WHOLE)
         self._count_gpus(task, -1)
         self.move_task(task, to)
@@ -530,10 +530,10 @@ class State(View):
         self.jobs.held_gpus_milli[job] = held
         return held
 
-    def note_usage(self, task: int, usage: Usage) -> None:
+    def record_usage(self, task: int, usage: Usage) -> None:
         """Record what a run has read; where that is unknown, the expected reading."""
         job, (node, rack, cluster) = self.tasks.job[task], usage.read_bytes
-        if usage != _UNTOLD:
+        if usage != _NO_USAGE:
             self.tasks.read_s[task] = usage.read_s
         if node or rack or cluster:
             self.jobs.read_node_bytes[job] += node

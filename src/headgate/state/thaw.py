@@ -39,11 +39,11 @@ def thaw(snapshot: Snapshot, *, on_paper: bool = True) -> State:
     state.memos = {name: column.thaw() for name, column in snapshot.memos.items()}
     archived = np.flatnonzero(snapshot.jobs.archived.array())
     state.archived_rows = len(archived) + int(snapshot.jobs.task_count.take(archived).sum())
-    relink(state)
+    rebuild_indexes(state)
     return state
 
 
-def relink(state: State) -> None:
+def rebuild_indexes(state: State) -> None:
     """Derive from the tables what the state keeps beside them: lines of jobs, and lineage.
 
     O(jobs + tasks of unfinished jobs).

@@ -265,7 +265,7 @@ class View:
         end: float = launched_at + self.tasks.read_s[task] + compute_s
         return end if math.isnan(end) else self.now + abs(end - self.now)
 
-    def gained_s(self, task: int, now: float) -> float:
+    def checkpoint_progress_s(self, task: int, now: float) -> float:
         """Return the seconds of computing that a run has saved, if it ends now without a result."""
         tasks = self.tasks
         if not tasks.checkpoint_s[task]:

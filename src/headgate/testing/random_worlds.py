@@ -155,7 +155,7 @@ def _submit(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
 def _learn(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
     del accepts
     if running := _in(state, TaskState.RUNNING):
-        state.learn(rng.choice(running))
+        state.record_runtime(rng.choice(running))
 
 
 def _give_back(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
@@ -163,7 +163,8 @@ def _give_back(state: State, rng: Random, accepts: Callable[[Job], bool]) -> Non
     saved = [
         task
         for task in _in(state, TaskState.RUNNING)
-        if not state.job(state.tasks.job[task]).gang and state.gained_s(task, state.now)
+        if not state.job(state.tasks.job[task]).gang
+        and state.checkpoint_progress_s(task, state.now)
     ]
     if saved:
         state.release(rng.choice(saved), TaskState.WAITING)

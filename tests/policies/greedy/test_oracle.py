@@ -256,7 +256,7 @@ def worlds(policy: GreedySharing) -> Iterator[tuple[str, Snapshot, Plan]]:
             if state.jobs.state[job] == JobState.ACTIVE:
                 count = rng.choice((None, 0, 1, 2, 3))  # None: nothing is remembered
                 if count is not None:
-                    state.remember({"skips": {state.job(job).id: count}})
+                    state.write_memo({"skips": {state.job(job).id: count}})
         snapshot = state.freeze()
         yield f"world {seed}", snapshot, policy.decide(snapshot, rng)
 
