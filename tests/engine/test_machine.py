@@ -447,7 +447,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert state.queues.in_flight[row] <= self.limits.get(name, 10**6)
             limit = state.queue(row).max_jobs_in_flight
             full = limit is not None and state.queues.in_flight[row] >= limit
-            assert full or not state.lines[row], "a job is held back without need"
+            assert full or not state.queued_jobs[row], "a job is held back without need"
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 from headgate.base.errors import InvariantBroken
 from headgate.model import CPUS, MEMORY, Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.state import JobState, State, TaskState, check
-from headgate.state.line import Line
+from headgate.state.queued_jobs import QueuedJobs
 from headgate.state.tables import GPU_FREE, GPU_IN_PART
 from headgate.testing.random_worlds import random_state
 
@@ -99,8 +99,8 @@ def one_more_waits(state: State) -> None:
     state.waiting_tasks += 1
 
 
-def the_line_is_empty(state: State) -> None:
-    state.lines[0] = Line()
+def no_queued_job_is_listed(state: State) -> None:
+    state.queued_jobs[0] = QueuedJobs()
 
 
 FAULTS = [
@@ -155,7 +155,7 @@ FAULTS = [
     (put("queues", "in_flight", 0, 2), "jobs in flight are counted"),
     (put("queues", "held_gpus_milli", 1, 2000), "queues count their GPUs"),
     (put("queues", "queued", 0, 0), "queued jobs are counted"),
-    (the_line_is_empty, "queued jobs stand in order of arrival"),
+    (no_queued_job_is_listed, "queued jobs are in order of arrival"),
     (put("tasks", "blockers", 3, 1), "blockers are counted"),
     (put("shards", "replicas", 0, (0, 1)), "replicas are on nodes that are up"),
 ]
@@ -196,7 +196,7 @@ def test_a_job_that_finished_though_a_task_runs_is_found(state: State) -> None:
 
 def test_a_job_that_finished_before_its_tasks_is_found(state: State) -> None:
     state.jobs.state[1] = JobState.FINISHED
-    state.lines[0].remove(1)
+    state.queued_jobs[0].remove(1)
     state.queues.queued[0] = 0
     with pytest.raises(InvariantBroken, match="a job has finished exactly when all its tasks have"):
         check(state)

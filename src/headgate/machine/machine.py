@@ -115,9 +115,9 @@ class _Transition:
     def _activate(self, queue: int) -> None:
         """Activate queued jobs up to the queue's `max_jobs_in_flight`."""
         state, limit = self.state, self.state.queue(queue).max_jobs_in_flight
-        line = state.lines[queue]
+        queued = state.queued_jobs[queue]
         while limit is None or state.queues.in_flight[queue] < limit:
-            row = line.earliest() if limit is None else line.next()
+            row = queued.earliest() if limit is None else queued.next()
             if row is None:
                 return
             state.move_job(row, JobState.ACTIVE)

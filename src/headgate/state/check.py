@@ -157,7 +157,7 @@ def _check_jobs(state: State) -> None:
 def _check_queues(state: State) -> None:
     """Check the counters and the order of queues."""
     jobs, queues = state.jobs, state.queues
-    count = len(state.lines)
+    count = len(state.queued_jobs)
     states, queue = jobs.state.array(), jobs.queue.array()
     in_flight = np.isin(states, (JobState.ACTIVE, JobState.STOPPING))
     flying = np.bincount(queue[in_flight], minlength=count)
@@ -166,7 +166,9 @@ def _check_queues(state: State) -> None:
     _require("queues count their GPUs", held == queues.held_gpus_milli.array(), counted=held)
     for row in range(count):
         rows = np.flatnonzero((queue == row) & (states == JobState.QUEUED)).tolist()
-        _require("queued jobs are in order of arrival", rows == [*state.lines[row]], queue=row)
+        _require(
+            "queued jobs are in order of arrival", rows == [*state.queued_jobs[row]], queue=row
+        )
         _require("queued jobs are counted", len(rows) == queues.queued[row], queue=row)
 
 

@@ -31,7 +31,7 @@ from headgate.model import (
 from headgate.protocol import GpuUse, Refusal, Timer, Usage
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
-from headgate.state.line import Line
+from headgate.state.queued_jobs import QueuedJobs
 from headgate.state.snapshot import Snapshot
 from headgate.state.tables import (
     GpuTable,
@@ -70,8 +70,8 @@ class State(View):
 
     __slots__ = (
         "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus",
-        "grants", "inputs", "jobs", "ledger", "lines", "log", "memos", "names", "next_job",
-        "nodes", "now", "on_paper", "policy_failures", "queues", "refusals", "result_of", "results",
+        "grants", "inputs", "jobs", "ledger", "log", "memos", "names", "next_job", "nodes", "now",
+        "on_paper", "policy_failures", "queued_jobs", "queues", "refusals", "result_of", "results",
         "runtime_classes", "shards", "tasks", "timers", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
@@ -102,7 +102,7 @@ class State(View):
         self.waiting_tasks = 0
         self.first_waiting_job = 0
         self.user_rows: dict[str, int] = {}
-        self.lines: list[Line] = []  # of QUEUED jobs, by row of their queue
+        self.queued_jobs: list[QueuedJobs] = []  # of QUEUED jobs, by row of their queue
         self.memos: dict[str, Column] = {}  # what policies remember of jobs, one row per job
         self.timers: Mapping[Timer, float] = {}  # those set, and when; never changed in place
         self.policy_failures = 0  # in a row
@@ -173,8 +173,8 @@ class State(View):
         if row is not None:
             self.queues.spec[row] = queue
             return
-        row = self.names.queue_rows[queue.name] = len(self.lines)
-        self.lines.append(Line())
+        row = self.names.queue_rows[queue.name] = len(self.queued_jobs)
+        self.queued_jobs.append(QueuedJobs())
         grow(self.queues)
         self.queues.spec[row] = queue
 
@@ -302,7 +302,7 @@ class State(View):
         for shard in job.shards:
             self.shard(shard)
         self._add_tasks(row, first, job)
-        self.lines[queue].add(row, user, job.priority)
+        self.queued_jobs[queue].add(row, user, job.priority)
         self.queues.queued[queue] += 1
         self.log.append((self.now, "job", row, "new", "queued"))
         return row
@@ -445,7 +445,7 @@ class State(View):
         queue = self.jobs.queue[row]
         if at is JobState.QUEUED:
             self.queues.queued[queue] -= 1
-            self.lines[queue].remove(row)
+            self.queued_jobs[queue].remove(row)
         if to is JobState.ACTIVE:
             self.queues.in_flight[queue] += 1
         if to in ENDED:

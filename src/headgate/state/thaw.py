@@ -10,7 +10,7 @@ import numpy as np
 from headgate.model import result_ids
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, JobState
-from headgate.state.line import Line
+from headgate.state.queued_jobs import QueuedJobs
 from headgate.state.snapshot import Snapshot
 from headgate.state.state import State
 from headgate.state.tables import TABLES, thaw_table
@@ -49,11 +49,11 @@ def rebuild_indexes(state: State) -> None:
     O(jobs + tasks of unfinished jobs).
     """
     jobs = state.jobs
-    state.lines = [Line() for _ in range(len(state.queues.spec))]
+    state.queued_jobs = [QueuedJobs() for _ in range(len(state.queues.spec))]
     state.dependents, state.results, state.result_of = {}, {}, {}
     states = jobs.state.array()
     for job in np.flatnonzero(states == JobState.QUEUED).tolist():
-        state.lines[jobs.queue[job]].add(job, jobs.user[job], jobs.priority[job])
+        state.queued_jobs[jobs.queue[job]].add(job, jobs.user[job], jobs.priority[job])
     for job in np.flatnonzero(~np.isin(states, ENDED)).tolist():
         _link(state, job)
 

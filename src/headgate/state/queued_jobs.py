@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator
 
 
-class Line:
+class QueuedJobs:
     """Rows of jobs; every call is O(log jobs), but for iterating.
 
     What has left stays in the heaps until it comes to their top.
