@@ -74,7 +74,7 @@ def test_report_survives_a_stored_snapshot(bench: Bench) -> None:
     bench.node("b", 1)
     reports(bench, "a", GpuUse(5, 250))
     snapshot = bench.engine.snapshot()
-    state = thaw(decode_snapshot(encode_snapshot(snapshot)), on_paper=False)
+    state = thaw(decode_snapshot(encode_snapshot(snapshot)), hypothetical=False)
     check(state)
     assert digest(state.freeze()) == digest(snapshot)
     assert state.nodes.actual[0] == (1500, 3 << 30)

@@ -189,7 +189,7 @@ def test_copies_that_may_return_survive_a_stored_snapshot(bench: Bench) -> None:
     put(bench, "a")
     bench.lose("a")
     stored = encode_snapshot(bench.engine.snapshot())
-    state = thaw(decode_snapshot(stored), on_paper=False)
+    state = thaw(decode_snapshot(stored), hypothetical=False)
     check(state)
     state.add_node(state.node(0), kept=True)
     assert held_in(state, "a") == IDS
@@ -237,7 +237,7 @@ def test_what_counts_is_what_is_valid_and_lies_on_nodes_that_are_up(
                 put(bench)
         for name in nodes:
             assert set(held(bench, name)) == (disks[name] if name in up else set())
-    replayed = thaw(decode_snapshot(encode_snapshot(bench.engine.snapshot())), on_paper=False)
+    replayed = thaw(decode_snapshot(encode_snapshot(bench.engine.snapshot())), hypothetical=False)
     assert digest(replayed) == digest(bench.engine.state)
 
 
@@ -252,7 +252,7 @@ def test_copies_that_may_return_survive_compaction_unless_their_job_was_archived
     bench.replica("scratch", "a")
     bench.lose("a")
     bench.give(JobsArchived(at=bench.at, jobs=("j",)))
-    state = thaw(bench.engine.snapshot(), on_paper=False)
+    state = thaw(bench.engine.snapshot(), hypothetical=False)
     compact(state)
     state.add_node(state.node(0), kept=True)
     check(state)

@@ -98,7 +98,7 @@ def test_expired_results_have_no_copy_any_more_and_are_not_computed_again(bench:
 def test_results_expire_in_a_state_that_was_restored_from_a_snapshot(bench: Bench) -> None:
     first_done(bench)
     bench.finished(bench.run("j", 1, "b"), 50)
-    bench.engine = Engine(thaw(bench.engine.snapshot(), on_paper=False))
+    bench.engine = Engine(thaw(bench.engine.snapshot(), hypothetical=False))
     assert (holders(bench), holders(bench, "j/1")) == (["a"], ["b"])
     bench.give(ResultsExpired(at=bench.at, job="j"))
     assert holders(bench) == holders(bench, "j/1") == []

@@ -120,7 +120,7 @@ def test_a_run_that_ends_on_paper_leaves_what_the_engine_makes_of_it(seed: int) 
         usage = Usage(read_s=state.tasks.read_s[row])  # as expected: on paper nothing else is known
         end = TaskFinished(at=world.at, run=launch.run, output_bytes=output_bytes, usage=usage)
         world.give(end)
-        paper.state.on_paper = False  # on paper nothing is learnt
+        paper.state.hypothetical = False  # on paper nothing is learnt
         paper.state.record_runtime(row)
         assert digest(paper.state.freeze()) == digest(state.freeze())
 

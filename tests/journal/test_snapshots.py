@@ -25,7 +25,7 @@ from headgate.testing.storms import storm
 
 
 def stored(state: State) -> State:
-    return thaw(decode_snapshot(encode_snapshot(state.freeze())), on_paper=False)
+    return thaw(decode_snapshot(encode_snapshot(state.freeze())), hypothetical=False)
 
 
 @settings(max_examples=150)

@@ -126,6 +126,6 @@ def test_replay_and_snapshots_give_the_same_state_when_tables_were_compacted(nam
             again.replay(batch)
         assert digest(again.state) == digest(engine.state), f"storm({seed})"
         stored = decode_snapshot(encode_snapshot(engine.state.freeze()))
-        restored = thaw(stored, on_paper=False)
+        restored = thaw(stored, hypothetical=False)
         assert digest(restored) == digest(engine.state), f"storm({seed})"
         check(restored)

@@ -75,8 +75,8 @@ def test_another_line_of_states_tells_nothing(seed: int) -> None:
     assert pickle.loads(pickle.dumps(after)).changes(before) is None
     paper = thaw(before)
     paper.version += 1
-    assert paper.freeze().on_paper
-    assert not after.on_paper
+    assert paper.freeze().hypothetical
+    assert not after.hypothetical
     assert paper.freeze().changes(before) is None
     assert after.changes(paper.freeze()) is None
 
@@ -87,7 +87,7 @@ def test_tasks_that_read_the_same_share_what_they_read(seed: int) -> None:
     *_, snapshot = random_walk(seed, 3)
     rows = range(len(snapshot.tasks.job))
     needs = [(snapshot.tasks.job[t], snapshot.task(t).demand, snapshot.reads(t)) for t in rows]
-    assert snapshot.tasks.alike.array().tolist() == [needs.index(need) for need in needs]
+    assert snapshot.tasks.task_group.array().tolist() == [needs.index(need) for need in needs]
     inputs = snapshot.tasks.input.array().tolist()
     for (one, row), (other, same) in combinations(enumerate(inputs), 2):
         assert (row == same) == (snapshot.reads(one) == snapshot.reads(other))

@@ -252,12 +252,12 @@ class Books:
         """Take one of all the choices there are; where there is none, the ledger finds none."""
         host, spec = self.hosts[node], self.demands[demand]
         choices = host.choices(spec) if host else []
-        found = self.ledger.devices(self.numbers[demand], node)
+        found = self.ledger.best_gpus(self.numbers[demand], node)
         assert found == (host.best(spec) if host and choices else None)
         if not host or not choices:
             return
         gpus = choices[pick % len(choices)]
-        assert self.ledger.fault(self.numbers[demand], node, gpus[::-1]) == ""
+        assert self.ledger.infeasibility(self.numbers[demand], node, gpus[::-1]) == ""
         spare = sorted({*range(self.most_grants)} - {*self.grants})
         row = self.ledger.take(self.tasks, self.numbers[demand], node, gpus)
         assert row == (spare[0] if spare else self.most_grants)
@@ -270,7 +270,7 @@ class Books:
         """Ask for GPUs that need not fit; those that do not raise and change nothing."""
         host, spec = self.hosts[node], self.demands[demand]
         complaints = host.complaints(spec, gpus) if host else None
-        told = self.ledger.fault(self.numbers[demand], node, gpus)
+        told = self.ledger.infeasibility(self.numbers[demand], node, gpus)
         if complaints is None:
             assert told
         else:
@@ -310,13 +310,13 @@ class Books:
             case ("open", node, spec):
                 self.open(node % nodes, spec)
             case ("paper", first, second, keep):
-                self.on_paper(first, second, keep)
+                self.take_tentatively(first, second, keep)
 
-    def on_paper(self, first: list[Any], second: list[Any], keep: int) -> None:
+    def take_tentatively(self, first: list[Any], second: list[Any], keep: int) -> None:
         """Take in nested trials on paper, keep some of them, and roll the others back."""
         view: State | Snapshot = self.state if keep & 4 else self.state.freeze()
         before = written(self.ledger)
-        paper = Ledger.on_paper(view)
+        paper = Ledger.tentative(view)
         assert written(paper) == before
         hosts, tasks = copy.deepcopy(self.hosts), self.tasks
 
@@ -325,7 +325,7 @@ class Books:
                 demand, node = which % len(self.demands), where % len(hosts)
                 host, spec = hosts[node], self.demands[demand]
                 choices = host.choices(spec) if host else []
-                assert (paper.devices(self.numbers[demand], node) is None) == (not choices)
+                assert (paper.best_gpus(self.numbers[demand], node) is None) == (not choices)
                 if host and choices:
                     gpus = choices[pick % len(choices)]
                     assert paper.take(tasks + number, self.numbers[demand], node, gpus) == -1
@@ -375,7 +375,7 @@ class Books:
                 assert nodes.total.at(row, number) == (host.total.get(kind, 0) if host else 0)
         for number, demand in zip(self.numbers, self.demands, strict=True):
             room = [host is not None and not host.lacking(demand) for host in hosts]
-            assert ledger.with_room(number).tolist() == room
+            assert ledger.nodes_with_room(number).tolist() == room
             for row, host in enumerate(hosts):
                 if host is None:
                     continue
@@ -537,7 +537,7 @@ def test_what_does_not_fit_is_named(demand: Demand, gpus: tuple[int, ...], fault
     state.ledger.take(0, state.names.demand(Demand(gpus=1)), 0, (0,))
     state.ledger.take(1, state.names.demand(Demand(gpus=1, gpu_milli=500)), 0, (1,))
     number = state.names.demand(demand)
-    assert state.ledger.fault(number, 0, gpus) == fault
+    assert state.ledger.infeasibility(number, 0, gpus) == fault
     with pytest.raises(InvariantBroken, match=fault):
         state.ledger.take(2, number, 0, gpus)
 
@@ -546,22 +546,22 @@ def test_a_part_goes_where_parts_are_held_already_and_not_to_a_smaller_idle_gpu(
     state = state_of(node_of((12, 4), 4, None, ()))
     memory = state.names.demand(Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=3))
     state.ledger.take(0, memory, 0, (0,))
-    assert state.ledger.devices(memory, 0) == (0,)
+    assert state.ledger.best_gpus(memory, 0) == (0,)
     assert state.nodes.free_gpus[0] == 1
 
 
 def test_several_parts_are_of_different_gpus_or_do_not_fit() -> None:
     state = state_of(node_of((8,), 4, None, ()), node_of((8, 8), 4, None, ()))
     halves = state.names.demand(Demand(gpus=2, gpu_milli=500))
-    assert state.ledger.devices(halves, 0) is None
-    assert state.ledger.devices(halves, 1) == (0, 1)
-    assert state.ledger.fault(halves, 1, (1, 1)) == "a GPU is named twice"
+    assert state.ledger.best_gpus(halves, 0) is None
+    assert state.ledger.best_gpus(halves, 1) == (0, 1)
+    assert state.ledger.infeasibility(halves, 1, (1, 1)) == "a GPU is named twice"
 
 
 def test_a_trial_that_raises_is_rolled_back() -> None:
     state = state_of(node_of((8, 8), 4, None, ()))
     demand = state.names.demand(Demand(gpus=1, gpu_milli=250, cpus_milli=1000))
-    paper = Ledger.on_paper(state.freeze())
+    paper = Ledger.tentative(state.freeze())
     paper.take(0, demand, 0, (1,))
     before = written(paper)
 

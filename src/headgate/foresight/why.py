@@ -221,7 +221,7 @@ class _Asked:
         """Return the nodes on which a task fits when they are idle, each with its price."""
         snapshot, found = self._snapshot, []
         need, demand = snapshot.tasks.gpus[task], snapshot.tasks.demand[task]
-        ledger = Ledger.on_paper(snapshot)
+        ledger = Ledger.tentative(snapshot)
         price = self._price()
         for node in snapshot.live_nodes():
             gpus = self._gpus(node, snapshot.tasks.memory_bytes[task]) if need else []

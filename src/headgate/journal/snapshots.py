@@ -158,7 +158,7 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
     return Snapshot(
         version=rest.version,
         now=rest.now,
-        on_paper=False,
+        hypothetical=False,
         **tables,
         names=names,
         bandwidth=rest.bandwidth,

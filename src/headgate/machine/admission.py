@@ -96,8 +96,8 @@ def _stops(state: State, steps: Steps) -> tuple[Preempted, ...]:
     stops.sort(key=lambda stop: stop[0])
     reasons = {number: str(reason) for number, reason in steps.reasons.items()}
     return tuple(
-        Preempted(tuple(state.run_id(task) for _, task in alike), reason)
-        for reason, alike in groupby(stops, key=lambda stop: reasons.get(stop[0], ""))
+        Preempted(tuple(state.run_id(task) for _, task in same), reason)
+        for reason, same in groupby(stops, key=lambda stop: reasons.get(stop[0], ""))
     )
 
 
@@ -158,7 +158,7 @@ class _Trial:
             fault = self._start_fault(_ledger(self._view), starts)
         elif fault is None and starts:
             if self._ledger is None:
-                self._ledger = Ledger.on_paper(self._view)
+                self._ledger = Ledger.tentative(self._view)
             with self._ledger.trial() as attempt:
                 fault = self._start_fault(self._ledger, starts)
                 if fault is None:
@@ -209,7 +209,7 @@ class _Trial:
         """Take what a start holds if others may want it, too; return why it does not fit."""
         task, node, gpus = start
         if self._alone:
-            return ledger.fault(demand, node, gpus)
+            return ledger.infeasibility(demand, node, gpus)
         try:
             ledger.take(task, demand, node, gpus)
         except InvariantBroken as error:

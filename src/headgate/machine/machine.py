@@ -277,7 +277,7 @@ class _Transition:
         state = self.state
         rows = len(state.jobs.state) + len(state.tasks.state)
         due = state.archived_rows >= max(COMPACT_ROWS, rows - state.archived_rows)
-        if due and not state.on_paper:
+        if due and not state.hypothetical:
             compact(state)
 
     def dataset_added(self, event: DatasetAdded) -> None:

@@ -290,22 +290,22 @@ class OnDemand(Sequence[Refusal]):
     needs. If it raises, they are one refusal with that error, as of a policy that raises.
     """
 
-    __slots__ = ("_refusals", "_tell")
+    __slots__ = ("_compute", "_refusals")
 
-    def __init__(self, tell: Callable[[], Iterable[Refusal]]) -> None:
-        """Take what tells the refusals, the same whenever it is asked."""
-        self._tell: Callable[[], Iterable[Refusal]] | None = tell
+    def __init__(self, compute: Callable[[], Iterable[Refusal]]) -> None:
+        """`compute` returns the refusals; two threads may call it, with equal results."""
+        self._compute: Callable[[], Iterable[Refusal]] | None = compute
         self._refusals: tuple[Refusal, ...] = ()
 
-    def _told(self) -> tuple[Refusal, ...]:
-        tell = self._tell
-        if tell is not None:
+    def _computed(self) -> tuple[Refusal, ...]:
+        compute = self._compute
+        if compute is not None:
             try:
-                self._refusals = tuple(tell())
-            except Exception as error:  # noqa: BLE001  # anyone's policy may break in any way
-                text = f"it cannot tell why: {type(error).__name__}: {error}"
+                self._refusals = tuple(compute())
+            except Exception as error:  # noqa: BLE001  # a policy may raise any error
+                text = f"it cannot give its reasons: {type(error).__name__}: {error}"
                 self._refusals = (Refusal(reason=PolicyBroke(message=text)),)
-            self._tell = None  # last: whoever finds it gone finds the refusals
+            self._compute = None  # last: a thread that finds None finds the refusals
         return self._refusals
 
     @overload
@@ -314,23 +314,23 @@ class OnDemand(Sequence[Refusal]):
     def __getitem__(self, index: slice) -> tuple[Refusal, ...]: ...
     def __getitem__(self, index: int | slice) -> Refusal | tuple[Refusal, ...]:
         """Return one refusal, or some."""
-        return self._told()[index]
+        return self._computed()[index]
 
     def __iter__(self) -> Iterator[Refusal]:
-        """Yield them all: as fast as a tuple does."""
-        return iter(self._told())
+        """Yield all refusals, as fast as a tuple does."""
+        return iter(self._computed())
 
     def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self._told())
+        """Return the number of refusals."""
+        return len(self._computed())
 
     def __repr__(self) -> str:
-        """Look like the tuple that they are."""
-        return repr(self._told())
+        """Return the text of the tuple of refusals."""
+        return repr(self._computed())
 
     def __reduce__(self) -> tuple[type, tuple[tuple[Refusal, ...]]]:
-        """Cross to other processes as a plain tuple."""
-        return tuple, (self._told(),)
+        """Pickle as a plain tuple."""
+        return tuple, (self._computed(),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

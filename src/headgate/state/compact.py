@@ -40,7 +40,7 @@ def compact(state: State) -> None:
     state.inputs = _selected(view.inputs, kept.inputs)
     state.runtime_classes = _selected(view.runtime_classes, kept.classes)
     for column, at in (
-        (state.tasks.job, kept.job_at), (state.tasks.alike, kept.task_at),
+        (state.tasks.job, kept.job_at), (state.tasks.task_group, kept.task_at),
         (state.tasks.demand, kept.demand_at), (state.tasks.grant, kept.grant_at),
         (state.tasks.input, kept.input_at), (state.tasks.runtime_class, kept.class_at),
         (state.grants.task, kept.task_at), (state.grants.demand, kept.demand_at),

@@ -81,7 +81,7 @@ class Ledger:
             self._spare = np.flatnonzero(grants.task.array() < 0).tolist()
 
     @classmethod
-    def on_paper(cls, view: View) -> Ledger:
+    def tentative(cls, view: View) -> Ledger:
         """Return a ledger of its own that begins as a view's; O(pages), copied on write.
 
         What is taken there cannot be released, but rolled back; it has no row among the grants.
@@ -100,7 +100,7 @@ class Ledger:
                 return self._names.resources[kind]
         return ""
 
-    def with_room(self, demand: int) -> Array:
+    def nodes_with_room(self, demand: int) -> Array:
         """Return which nodes have enough of every kind free for a demand, GPUs aside, `[nodes]`."""
         room: Array = self.nodes.alive.array() > 0
         for kind, amount in self._names.needs[demand]:
@@ -127,7 +127,7 @@ class Ledger:
             free = free[np.argsort(memory, kind="stable")]
         return free
 
-    def devices(self, demand: int, node: int) -> Gpus | None:
+    def best_gpus(self, demand: int, node: int) -> Gpus | None:
         """Return the GPUs of a node that suit a demand best, or None where it does not fit.
 
         Whole ones: the smallest that suffice. In part: a GPU held in part before a free one, so
@@ -165,7 +165,7 @@ class Ledger:
             and self.gpus.free_bytes[gpu] >= spec.part_bytes(self.gpus.memory_bytes[gpu])
         )
 
-    def fault(self, demand: int, node: int, gpus: Sequence[int]) -> str:
+    def infeasibility(self, demand: int, node: int, gpus: Sequence[int]) -> str:
         """Return why a demand cannot hold exactly these GPUs of a node, "" if it can."""
         spec, name = self._names.demands[demand], self.nodes.spec[node].id
         if len(gpus) != spec.gpus:
@@ -193,7 +193,7 @@ class Ledger:
 
         Raises InvariantBroken for what does not fit.
         """
-        fault = self.fault(demand, node, gpus)
+        fault = self.infeasibility(demand, node, gpus)
         if fault:
             raise InvariantBroken(fault)
         self._book(task, demand, node, gpus, -1)

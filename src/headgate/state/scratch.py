@@ -20,7 +20,7 @@ class Scratch:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.ledger = Ledger.on_paper(snapshot)
+        self.ledger = Ledger.tentative(snapshot)
         self.starts: list[Start] = []
         self._group: list[int] = []  # of each start
         self._open: int | None = None  # group of the trial under way
@@ -48,8 +48,8 @@ class Scratch:
         """Place a task on a node if it fits there, on the GPUs given or those that suit best."""
         demand = self.snapshot.tasks.demand[task]
         if gpus is None:
-            gpus = self.ledger.devices(demand, node)
-        elif self.ledger.fault(demand, node, gpus):
+            gpus = self.ledger.best_gpus(demand, node)
+        elif self.ledger.infeasibility(demand, node, gpus):
             return False
         if gpus is None:
             return False

@@ -30,12 +30,12 @@ class Snapshot(View):
     """What a policy sees; see `headgate.state.tables` for the columns.
 
     `waiting_tasks` counts WAITING tasks of all jobs; no job before `first_waiting_job` has any.
-    `on_paper`: it is of a hypothetical copy.
+    `hypothetical`: it is of a hypothetical copy.
     """
 
     version: int
     now: float
-    on_paper: bool
+    hypothetical: bool
     tasks: TaskTable[FrozenColumn]
     jobs: JobTable[FrozenColumn]
     queues: QueueTable[FrozenColumn]

@@ -69,16 +69,42 @@ class State(View):
     """Tables, names and counters; see `headgate.state.tables` for the columns."""
 
     __slots__ = (
-        "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus",
-        "grants", "inputs", "jobs", "ledger", "log", "memos", "names", "next_job", "nodes", "now",
-        "on_paper", "policy_failures", "queued_jobs", "queues", "refusals", "result_of", "results",
-        "runtime_classes", "shards", "tasks", "timers", "user_rows", "version", "waiting_tasks",
+        "archived_rows",
+        "bandwidth",
+        "datasets",
+        "dependents",
+        "first_waiting_job",
+        "gpus",
+        "grants",
+        "hypothetical",
+        "inputs",
+        "jobs",
+        "ledger",
+        "log",
+        "memos",
+        "names",
+        "next_job",
+        "nodes",
+        "now",
+        "policy_failures",
+        "queued_jobs",
+        "queues",
+        "refusals",
+        "result_of",
+        "results",
+        "runtime_classes",
+        "shards",
+        "tasks",
+        "timers",
+        "user_rows",
+        "version",
+        "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.version = 0
         self.now = 0.0
-        self.on_paper = False
+        self.hypothetical = False
         self.tasks: TaskTable[Column] = empty(TaskTable)
         self.jobs: JobTable[Column] = empty(JobTable)
         self.queues: QueueTable[Column] = empty(QueueTable)
@@ -118,7 +144,7 @@ class State(View):
         return Snapshot(
             version=self.version,
             now=self.now,
-            on_paper=self.on_paper,
+            hypothetical=self.hypothetical,
             tasks=freeze(self.tasks),
             jobs=freeze(self.jobs),
             queues=freeze(self.queues),
@@ -321,12 +347,12 @@ class State(View):
             if any(values):
                 column.write(first, values, count)
         dependents: dict[int, list[int]] = {}
-        alike: dict[tuple[int, int], int] = {}
+        groups: dict[tuple[int, int], int] = {}
         for ordinal, task in enumerate(job.tasks):
             reads = self._reads_of(task) if task.reads else ()
             tasks.input[first + ordinal] = row = self._input(reads)
             needs = (demands[ordinal], row)
-            tasks.alike[first + ordinal] = alike.setdefault(needs, first + ordinal)
+            tasks.task_group[first + ordinal] = groups.setdefault(needs, first + ordinal)
             tasks.runtime_class[first + ordinal] = self._runtime_class(job, task, reads)
             for before in task.after:
                 dependents.setdefault(first + before, []).append(first + ordinal)
@@ -379,7 +405,7 @@ class State(View):
     def record_runtime(self, task: int) -> None:
         """Update the runtime estimate with a task's computing time over all its runs."""
         started_at = self.tasks.started_at[task]
-        if self.on_paper or math.isnan(started_at):
+        if self.hypothetical or math.isnan(started_at):
             return  # nothing to learn from; or it ended before its start was reported
         row, saved_s = self.tasks.runtime_class[task], self.tasks.progress_s[task]
         learnt = self.runtime_classes

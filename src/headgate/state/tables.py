@@ -44,7 +44,7 @@ class TaskTable(Generic[C]):
     progress_s: C  # seconds of computing saved when its next run starts, or its last one started
     runtime_class: C  # row
     input: C  # row of what it reads
-    alike: C  # row of the first task of its job with the same demand that reads the same
+    task_group: C  # row of the first task of its job with the same demand that reads the same
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from headgate.state.tables import TABLES, thaw_table
 from headgate.state.view import Names
 
 
-def thaw(snapshot: Snapshot, *, on_paper: bool = True) -> State:
+def thaw(snapshot: Snapshot, *, hypothetical: bool = True) -> State:
     """Return a state of its own that holds what a snapshot shows.
 
     What is tried on a state on paper is never learnt from. O(names + tasks of unfinished jobs);
@@ -26,7 +26,7 @@ def thaw(snapshot: Snapshot, *, on_paper: bool = True) -> State:
     state = State()
     for name in TABLES:
         setattr(state, name, thaw_table(getattr(snapshot, name)))
-    state.on_paper = on_paper
+    state.hypothetical = hypothetical
     state.version, state.now = snapshot.version, snapshot.now
     state.bandwidth, state.datasets = snapshot.bandwidth, snapshot.datasets
     state.refusals, state.waiting_tasks = snapshot.refusals, snapshot.waiting_tasks

@@ -108,7 +108,7 @@ class View:
 
     version: int
     now: float
-    on_paper: bool
+    hypothetical: bool
     tasks: TaskTable[Any]
     jobs: JobTable[Any]
     queues: QueueTable[Any]

@@ -75,6 +75,6 @@ def test_where_a_policy_breaks_when_asked_that_is_what_is_told() -> None:
         yield Refusal(reason=Undecided())
         raise KeyError("shares")
 
-    message = "it cannot tell why: KeyError: 'shares'"
+    message = "it cannot give its reasons: KeyError: 'shares'"
     for asked in (OnDemand(tell), pickle.loads(pickle.dumps(OnDemand(tell)))):
         assert [*asked] == [Refusal(reason=PolicyBroke(message=message))]
