@@ -113,7 +113,7 @@ def test_a_run_that_ends_on_paper_leaves_what_the_engine_makes_of_it(seed: int) 
         snapshot = state.freeze()
         before = digest(snapshot)
         paper = WhatIf(snapshot, world.policy, world.at)
-        paper.end(row, world.at)
+        paper.end_run(row, world.at)
         check(paper.state)
         assert digest(snapshot) == digest(state.freeze()) == before
         output_bytes = state.task(row).output_bytes

@@ -37,7 +37,7 @@ def test_everything_has_an_answer(name: str, seed: int) -> None:
             assert told.task_state == at.name.lower()
             assert (told.run is not None) == (at in HOLDING)
             waits = at in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
-            assert (told.told.reason is not None) == waits
+            assert (told.explanation.reason is not None) == waits
             if told.start is not None and told.start.at is not None:
                 assert told.start.at >= now
                 assert waits

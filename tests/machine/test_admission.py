@@ -30,7 +30,7 @@ from headgate.protocol import (
 from headgate.protocol.reasons import PreemptedFor
 from headgate.state import Scratch, Snapshot, State, TaskState
 from headgate.state.view import View
-from headgate.testing.policy_laws import Paper
+from headgate.testing.policy_laws import IndependentLedger
 from headgate.testing.random_worlds import random_state
 
 SEED = st.integers(0, 10**6)
@@ -63,7 +63,7 @@ def test_a_start_is_admitted_exactly_when_it_fits(seed: int) -> None:
     snapshot = state.freeze()
     for _ in range(60):
         start = guess(state, rng)
-        verdict, expected = admit(state, [start]), Paper(snapshot).take(start)
+        verdict, expected = admit(state, [start]), IndependentLedger(snapshot).take(start)
         whole = 0 <= start.task < len(snapshot.tasks.state)
         if whole:
             job = snapshot.tasks.job[start.task]
@@ -80,7 +80,7 @@ def test_a_gang_is_admitted_exactly_when_all_of_it_fits_at_once(seed: int) -> No
     gangs = [j for j in range(len(snapshot.jobs.state)) if snapshot.job(j).gang]
     for job in gangs * 10:
         starts = [guess(state, rng)._replace(task=t) for t in snapshot.tasks_of(job)]
-        paper = Paper(snapshot)
+        paper = IndependentLedger(snapshot)
         fits = [paper.take(start) for start in starts] == [None] * len(starts)
         assert isinstance(admit(state, [Group(tuple(starts))]), PlanAdmitted) == fits
 

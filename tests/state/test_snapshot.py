@@ -13,7 +13,7 @@ from headgate.model import CPUS, WHOLE, Job, Locality, Node, Queue, Shard, Task
 from headgate.protocol import Start
 from headgate.state import Scratch, Snapshot, State, TaskState
 from headgate.testing.digest import digest
-from headgate.testing.policy_laws import Paper
+from headgate.testing.policy_laws import IndependentLedger
 from headgate.testing.random_worlds import random_state
 
 SEED = st.integers(0, 10**6)
@@ -161,7 +161,7 @@ def said_by(state: State) -> str:
 def test_what_a_scratch_places_fits_and_what_it_refuses_does_not(seed: int) -> None:
     state, rng = random_state(seed), Random(seed)
     snapshot = state.freeze()
-    scratch, paper = Scratch(snapshot), Paper(snapshot)
+    scratch, paper = Scratch(snapshot), IndependentLedger(snapshot)
     tasks = [t for j in snapshot.waiting_jobs() for t in snapshot.waiting_of(j).tolist()]
     rng.shuffle(tasks)
     for task in tasks if snapshot.live_nodes() else []:

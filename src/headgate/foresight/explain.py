@@ -31,7 +31,7 @@ class Explanation:
     message: str | None
 
 
-class Grounds:
+class ExplanationContext:
     """The data behind the reasons of several jobs, looked up once.
 
     O(the last round's refusals), and O(jobs) when one of them is queued.
@@ -66,12 +66,16 @@ class Grounds:
 
 
 def explain(
-    view: View, job: int, now: float, task: int | None = None, grounds: Grounds | None = None
+    view: View,
+    job: int,
+    now: float,
+    task: int | None = None,
+    context: ExplanationContext | None = None,
 ) -> Explanation:
     """Return where a job stands at a time; O(its tasks + the last round's refusals).
 
     With `task`, the row of one of its tasks, the reason is why that one waits. Who explains many
-    jobs gives the same `grounds`.
+    jobs gives the same `context`.
     """
     state = JobState(view.jobs.state[job])
     rows = view.tasks_of(job)
@@ -83,7 +87,7 @@ def explain(
     )
     reason = None
     if waits:
-        reason = _reason(view, job, states, task, grounds or Grounds(view, (job,)))
+        reason = _reason(view, job, states, task, context or ExplanationContext(view, (job,)))
     return Explanation(
         job=view.job(job).id,
         state=state.name.lower(),
@@ -94,29 +98,31 @@ def explain(
     )
 
 
-def _reason(view: View, job: int, states: list[int], task: int | None, grounds: Grounds) -> Reason:
+def _reason(
+    view: View, job: int, states: list[int], task: int | None, context: ExplanationContext
+) -> Reason:
     if view.jobs.state[job] == JobState.QUEUED:
-        return _held_back(view, job, grounds)
+        return _held_back(view, job, context)
     if task is not None and view.tasks.state[task] == TaskState.BLOCKED:
         return WaitsForTasks(unfinished=view.tasks.blockers[task])
     if TaskState.WAITING not in states:
         before = sum(s in (TaskState.STARTING, TaskState.RUNNING) for s in states)
         return WaitsForTasks(unfinished=before)
-    named, others = grounds.refusals(job)
+    named, others = context.refusals(job)
     if task is not None:  # one without a GPU waits for other reasons than one with
         on_cpus = not view.tasks.gpus[task]
         named = sorted(named, key=lambda reason: isinstance(reason, NoFreeCpu) != on_cpus)
     return next(itertools.chain(named, others), Undecided())
 
 
-def _held_back(view: View, job: int, grounds: Grounds) -> JobsInFlightLimit:
+def _held_back(view: View, job: int, context: ExplanationContext) -> JobsInFlightLimit:
     row = view.jobs.queue[job]
     queue = view.queue(row)
     return JobsInFlightLimit(
         queue=queue.name,
         in_flight=view.queues.in_flight[row],
         max_jobs_in_flight=queue.max_jobs_in_flight or 0,
-        ahead=_ahead(view, job, *grounds.line(row)),
+        ahead=_ahead(view, job, *context.line(row)),
     )
 
 

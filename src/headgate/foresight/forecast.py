@@ -42,10 +42,10 @@ def forecast(snapshot: Snapshot, policy: Policy, tasks: Collection[int], now: fl
 
     O(rounds x a decision), at most 300 of them.
     """
-    return _Ahead(snapshot, policy, frozenset(tasks), now).look()
+    return _Simulation(snapshot, policy, frozenset(tasks), now).run()
 
 
-class _Ahead:
+class _Simulation:
     def __init__(
         self, snapshot: Snapshot, policy: Policy, tasks: frozenset[int], now: float
     ) -> None:
@@ -67,7 +67,7 @@ class _Ahead:
         else:
             heapq.heappush(self._ends, (end, task, state.tasks.attempts[task]))
 
-    def look(self) -> Forecast:
+    def run(self) -> Forecast:
         """Play rounds and ends until one of the tasks is placed."""
         while self._rounds < _ROUNDS_MOST and self._idle < _IDLE_MOST:
             plan = self._paper.round()
@@ -100,7 +100,7 @@ class _Ahead:
                 state.now, went = max(state.now, at), True
                 self._idle += 1
             elif state.tasks.attempts[task] == attempt and state.tasks.state[task] in HOLDING:
-                self._paper.end(task, at)
+                self._paper.end_run(task, at)
                 self._ended, self._idle, self._after, went = self._ended + 1, 0, task, True
         return went
 

@@ -27,7 +27,7 @@ ReadBytes = tuple[int, int, int]  # by Locality
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartedRun:
     """A run that would start: where, and what it would read, in bytes by locality and seconds."""
 
     job: str
@@ -39,7 +39,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class PreemptedRun:
     """A run that would be preempted, its time so far, and the work that would be lost."""
 
     job: str
@@ -82,8 +82,8 @@ class Outlook:
     rounds: int
     settled: bool
     jobs: tuple[JobOutlook, ...]
-    starts: tuple[Start, ...]
-    cuts: tuple[Cut, ...]
+    starts: tuple[StartedRun, ...]
+    cuts: tuple[PreemptedRun, ...]
 
 
 def choose(
@@ -145,7 +145,7 @@ def outlook(snapshot: Snapshot, policy: Policy, now: float, nodes: Sequence[Node
     before = snapshot.tasks.attempts
     starts = [_start(state, t) for t in state.holding() if state.tasks.attempts[t] > before[t]]
     cuts = [
-        _cut(snapshot, t, state.now)
+        _preempted(snapshot, t, state.now)
         for t in _running(snapshot)
         if state.run_row(snapshot.run_id(t)) is None or state.tasks.state[t] not in HOLDING
     ]
@@ -168,9 +168,9 @@ def _running(view: Snapshot) -> list[int]:
     return rows
 
 
-def _start(state: State, task: int) -> Start:
+def _start(state: State, task: int) -> StartedRun:
     node = state.tasks.node[task]
-    return Start(
+    return StartedRun(
         job=state.job(state.tasks.job[task]).id,
         ordinal=state.ordinal(task),
         node=state.node(node).id,
@@ -189,10 +189,10 @@ def read_bytes(view: View, task: int, node: int) -> ReadBytes:
     return by_node, by_rack, by_cluster
 
 
-def _cut(snapshot: Snapshot, task: int, now: float) -> Cut:
+def _preempted(snapshot: Snapshot, task: int, now: float) -> PreemptedRun:
     tasks = snapshot.tasks
     ran_s = max(0.0, now - tasks.launched_at[task])
-    return Cut(
+    return PreemptedRun(
         job=snapshot.job(tasks.job[task]).id,
         ordinal=snapshot.ordinal(task),
         node=snapshot.node(tasks.node[task]).id,
@@ -203,13 +203,13 @@ def _cut(snapshot: Snapshot, task: int, now: float) -> Cut:
 
 
 def _jobs(
-    snapshot: Snapshot, state: State, starts: Sequence[Start], cuts: Sequence[Cut]
+    snapshot: Snapshot, state: State, starts: Sequence[StartedRun], cuts: Sequence[PreemptedRun]
 ) -> list[JobOutlook]:
     """Return the jobs that have not ended, in order of arrival."""
-    begins: dict[str, list[Start]] = {}
+    begins: dict[str, list[StartedRun]] = {}
     for start in starts:
         begins.setdefault(start.job, []).append(start)
-    ends: dict[str, list[Cut]] = {}
+    ends: dict[str, list[PreemptedRun]] = {}
     for cut in cuts:
         ends.setdefault(cut.job, []).append(cut)
     found = []

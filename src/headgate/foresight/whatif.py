@@ -31,7 +31,7 @@ class WhatIf:
         """Add a node."""
         apply(self.state, NodeJoined(at=self.state.now, node=node))
 
-    def end(self, task: int, at: float) -> None:
+    def end_run(self, task: int, at: float) -> None:
         """Let a run end at a time: well, or, where it is being stopped, without a result."""
         state = self.state
         at, run = max(state.now, at), state.run_id(task)
@@ -60,6 +60,6 @@ class WhatIf:
         apply(state, verdict)
         stopping = [t for t in state.holding() if state.tasks.state[t] == TaskState.STOPPING]
         for task in stopping:
-            self.end(task, state.now)
+            self.end_run(task, state.now)
         self.freed = bool(stopping)
         return plan

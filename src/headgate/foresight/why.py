@@ -39,7 +39,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CandidateNode:
     """A node where a task may run, and what that costs.
 
     `cost_s` is the policy's price, `read_s` the time of reading that it expects. When no GPU that
@@ -73,7 +73,7 @@ class IfFreed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunFacts:
     """A run under way, and what it reads, in bytes by locality."""
 
     node: str
@@ -92,15 +92,15 @@ class Why:
     What does not apply is None, or empty.
     """
 
-    told: Explanation
+    explanation: Explanation
     task: int | None
     task_state: str | None
-    run: Run | None
+    run: RunFacts | None
     unfinished: tuple[int, ...]
     share: Holding | None
     holders: tuple[Holding, ...]
-    cheapest_now: Place | None
-    cheapest: Place | None
+    cheapest_now: CandidateNode | None
+    cheapest: CandidateNode | None
     if_freed: IfFreed | None
     start: Forecast | None
 
@@ -110,34 +110,34 @@ def why(snapshot: Snapshot, policy: Policy, job: int, task: int | None, now: flo
 
     O(rows), and as many decisions as a forecast makes.
     """
-    return _Asked(snapshot, policy, job, task, now).answer()
+    return _Explainer(snapshot, policy, job, task, now).explain()
 
 
-class _Asked:
+class _Explainer:
     def __init__(
         self, snapshot: Snapshot, policy: Policy, job: int, task: int | None, now: float
     ) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
         self._job, self._named = job, task
         self._task = self._first_waiting() if task is None else task
-        self._told = explain(snapshot, job, now, task)
-        self._broken = isinstance(self._told.reason, PolicyBroke)
+        self._explanation = explain(snapshot, job, now, task)
+        self._broken = isinstance(self._explanation.reason, PolicyBroke)
 
     def _first_waiting(self) -> int | None:
         waiting = self._snapshot.waiting_of(self._job).tolist()
         on_gpus = [t for t in waiting if self._snapshot.tasks.gpus[t]]
         return next(iter(on_gpus or waiting), None)
 
-    def answer(self) -> Why:
+    def explain(self) -> Why:
         """Return everything that applies."""
         snapshot, task = self._snapshot, self._task
         at = None if task is None else TaskState(snapshot.tasks.state[task])
         accounts = self._accounts()
         places = self._places(task) if task is not None and at is TaskState.WAITING else []
-        cheapest = min(places, key=_Option.order, default=None)
-        now = min((p for p in places if p.free), key=_Option.order, default=None)
+        cheapest = min(places, key=_Candidate.order, default=None)
+        now = min((p for p in places if p.free), key=_Candidate.order, default=None)
         return Why(
-            told=self._told,
+            explanation=self._explanation,
             task=None if task is None else snapshot.ordinal(task),
             task_state=None if at is None else at.name.lower(),
             run=self._run(task) if task is not None and at in HOLDING else None,
@@ -171,7 +171,7 @@ class _Asked:
         )
 
     def _holders(self, accounts: dict[int, Account]) -> tuple[Holding, ...]:
-        if self._job not in accounts or self._told.reason is None:
+        if self._job not in accounts or self._explanation.reason is None:
             return ()
         held = self._snapshot.gpus_of_jobs().tolist()
 
@@ -186,9 +186,9 @@ class _Asked:
 
     # --- one task --------------------------------------------------------------------------------
 
-    def _run(self, task: int) -> Run:
+    def _run(self, task: int) -> RunFacts:
         tasks, node = self._snapshot.tasks, self._snapshot.tasks.node[task]
-        return Run(
+        return RunFacts(
             node=self._snapshot.node(node).id,
             gpus=self._snapshot.held_gpus(task),
             since=tasks.launched_at[task],
@@ -217,7 +217,7 @@ class _Asked:
 
     # --- its places ------------------------------------------------------------------------------
 
-    def _places(self, task: int) -> list[_Option]:
+    def _places(self, task: int) -> list[_Candidate]:
         """Return the nodes on which a task fits when they are idle, each with its price."""
         snapshot, found = self._snapshot, []
         need, demand = snapshot.tasks.gpus[task], snapshot.tasks.demand[task]
@@ -231,7 +231,7 @@ class _Asked:
             fits = len(free) >= need and not ledger.lacks(demand, node)
             held = [g for g in gpus if g.holder >= 0]
             gpu = min(free if fits else held, key=_Gpu.order, default=None)
-            found.append(_Option(node=node, cost_s=price(task, node), free=fits, gpu=gpu))
+            found.append(_Candidate(node=node, cost_s=price(task, node), free=fits, gpu=gpu))
         return found
 
     def _price(self) -> Callable[[int, int], float]:
@@ -252,12 +252,12 @@ class _Asked:
                 found.append(_Gpu(index=index, memory_bytes=size, holder=holder, until=until))
         return found
 
-    def _place(self, option: _Option) -> Place:
+    def _place(self, option: _Candidate) -> CandidateNode:
         snapshot, gpu, task = self._snapshot, option.gpu, self._task
         assert task is not None
         held = not option.free and gpu is not None and gpu.holder >= 0
         spec = snapshot.node(option.node)
-        return Place(
+        return CandidateNode(
             node=spec.id,
             gpu_model=None if gpu is None else spec.gpus[gpu.index].model,
             gpu_memory_bytes=None if gpu is None else gpu.memory_bytes,
@@ -268,13 +268,13 @@ class _Asked:
             held_until=gpu.until if gpu is not None and held else None,
         )
 
-    def _if_freed(self, option: _Option) -> IfFreed | None:
+    def _if_freed(self, option: _Candidate) -> IfFreed | None:
         """Return what the policy would do with the GPU of a place whose run had just ended."""
         gpu, policy = option.gpu, self._policy
         if option.free or gpu is None or gpu.holder < 0 or self._broken:
             return None
         paper = WhatIf(self._snapshot, policy, self._now)
-        paper.end(gpu.holder, self._now)
+        paper.end_run(gpu.holder, self._now)
         freed = paper.state.freeze()
         plan = paper.round()
         on = {s.task: s.node for s in plan.starts}
@@ -306,7 +306,7 @@ class _Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Option:
+class _Candidate:
     node: int
     cost_s: float
     free: bool

@@ -148,7 +148,7 @@ class FluidNetwork:
             raise InvariantBroken(f"transfer {transfer_id} is under way already")
         if size_bytes < 0:
             raise InvariantBroken(f"transfer {transfer_id} has {size_bytes} bytes")
-        self._move_to(now)
+        self._advance_to(now)
         locality, route = self._route_of(reader, source)
         transfer = Transfer(
             id=transfer_id, reader=reader, source=source, size_bytes=size_bytes, locality=locality
@@ -173,7 +173,7 @@ class FluidNetwork:
         """Return when the next transfer ends, and its id; of equal times the first started."""
         if not self._transfers:
             return None
-        self._share()
+        self._update_rates()
         end = self._end.min()
         rows = np.flatnonzero(self._end == end)
         row = rows[self._table["order"][rows].argmin()]
@@ -181,7 +181,7 @@ class FluidNetwork:
 
     def finish(self, transfer_id: int, now: float) -> Transfer:
         """Take away a transfer that has come to its end, and count its size."""
-        self._move_to(now)
+        self._advance_to(now)
         transfer, row = self._transfers[transfer_id]
         if self._end[row] > now:
             raise InvariantBroken(f"transfer {transfer_id} ends at {self._end[row]}, not at {now}")
@@ -190,7 +190,7 @@ class FluidNetwork:
 
     def abort(self, transfer_id: int, now: float) -> int:
         """Take away a transfer wherever it is; count and return the bytes moved so far."""
-        self._move_to(now)
+        self._advance_to(now)
         transfer, row = self._transfers[transfer_id]
         left = self._left[row] - self._rate[row] * (now - self._since[row])
         moved = transfer.size_bytes - max(0, round(float(left)))
@@ -207,7 +207,7 @@ class FluidNetwork:
 
     def rates(self) -> dict[int, float]:
         """Return the rate of every transfer in bytes per second, in start order; 0 at its end."""
-        self._share()
+        self._update_rates()
         return {
             transfer: float(self._rate[row]) if self._end[row] > self._now else 0.0
             for transfer, (_, row) in self._transfers.items()
@@ -252,19 +252,19 @@ class FluidNetwork:
 
     # Time and rates.
 
-    def _move_to(self, now: float) -> None:
+    def _advance_to(self, now: float) -> None:
         """Let time pass, under the rates of the last instant."""
         if now == self._now:
             return
         if now < self._now:
             raise InvariantBroken(f"time goes back from {self._now} to {now}")
         if self._transfers:
-            self._share()
+            self._update_rates()
             if self._end.min() < now:
                 raise InvariantBroken(f"{self.next_completion()} was passed over at {now}")
         self._now = now
 
-    def _share(self) -> None:
+    def _update_rates(self) -> None:
         """Give new rates to the transfers that the changes of this instant reach.
 
         A transfer whose rate comes out the same keeps the end computed first, so that no error
@@ -275,10 +275,10 @@ class FluidNetwork:
         reached = np.zeros(len(self._capacity), bool)
         reached[self._dirty] = True
         self._dirty.clear()
-        rows = self._component(reached)
+        rows = self._affected_rows(reached)
         if len(rows) == 0:
             return
-        rates = _fill(self._route[rows], self._capacity)
+        rates = _progressive_filling(self._route[rows], self._capacity)
         changed = np.abs(rates - self._rate[rows]) > _SAME * rates
         rows, rates = rows[changed], rates[changed]
         left = self._left[rows] - self._rate[rows] * (self._now - self._since[rows])
@@ -287,7 +287,7 @@ class FluidNetwork:
         self._since[rows] = self._now
         self._end[rows] = self._now + self._left[rows] / rates
 
-    def _component(self, reached: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def _affected_rows(self, reached: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return the rows that cross links reached, directly or through other rows' links."""
         live = np.flatnonzero((self._end > self._now) & (self._route[:, 0] != _NO_LINK))
         routes = self._route[live]
@@ -301,7 +301,7 @@ class FluidNetwork:
             reached[routes[touched]] = True
 
 
-def _fill(routes: NDArray[np.int64], capacity: Floats) -> Floats:
+def _progressive_filling(routes: NDArray[np.int64], capacity: Floats) -> Floats:
     """Return max-min fair rates by progressive filling; every route crosses a finite link.
 
     Each step fills the links with the least equal share for the transfers not settled yet. What a

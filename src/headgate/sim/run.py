@@ -161,7 +161,7 @@ def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] =
         launch_delays_s=simulation.launch_delays_s,
     )
     archive = _archivist(recorder, world)
-    drive(engine, world, observe=(_soundness(policy), busy, recorder, *observe, archive))
+    drive(engine, world, observe=(_plan_checker(policy), busy, recorder, *observe, archive))
     records = recorder.records()
     node, rack, cluster = world.network.moved_bytes
     latency_s = simulation.decision_latency_s if world.decisions else 0.0
@@ -190,7 +190,7 @@ def _archivist(recorder: JobRecorder, world: SimulatedWorld) -> Observer:
     return see
 
 
-def _soundness(policy: Policy) -> Observer:
+def _plan_checker(policy: Policy) -> Observer:
     """Return an observer that raises when a policy plans the impossible.
 
     The engine would ask it again after a pause, which helps where the world changes; here it would

@@ -201,7 +201,7 @@ class SimulatedWorld:
                 _, rank, order, event = heapq.heappop(self._heap)
                 if event is self._submitted:
                     self._next_submission()
-                if self._happens(event):
+                if self._apply(event):
                     seen.append((rank, order, event))
             else:
                 break
@@ -209,7 +209,7 @@ class SimulatedWorld:
             seen.sort(key=lambda entry: entry[:2])
         return tuple(event for _, _, event in seen)
 
-    def _happens(self, event: Event) -> bool:
+    def _apply(self, event: Event) -> bool:
         """Change the world as an event says; return whether it still happens at all."""
         match event:
             case TaskFinished():

@@ -12,7 +12,7 @@ from pydantic import Field
 from headgate.model import WHOLE, Bandwidth, Gpu, Node
 from headgate.spec.document import Document, Place
 from headgate.spec.needs import Amount, check_custom
-from headgate.spec.shape import Count, Name, Rate, Shape, Size, shown, take
+from headgate.spec.shape import Count, Name, Rate, Shape, Size, parse, shown
 
 _MOST_NODES = 100_000
 _MOST_GPUS = 1_000  # of one node
@@ -88,7 +88,7 @@ class Cluster:
 def build_cluster(document: Document, raw: Any) -> Cluster | None:
     """Return what is right of a cluster, noting what is not; None if nothing is."""
     place = ("cluster",)
-    shape = take(document, ClusterShape, raw, place)
+    shape = parse(document, ClusterShape, raw, place)
     if shape is None:
         return None
     if not shape.racks and document.is_clean((*place, "racks")):
@@ -97,7 +97,7 @@ def build_cluster(document: Document, raw: Any) -> Cluster | None:
     racks: set[str] = set()
     for number, rack_raw in enumerate(shape.racks):
         at = (*place, "racks", number)
-        rack = take(document, RackShape, rack_raw, at)
+        rack = parse(document, RackShape, rack_raw, at)
         if rack is None:
             continue
         if rack.name in racks:
@@ -108,11 +108,11 @@ def build_cluster(document: Document, raw: Any) -> Cluster | None:
     nodes = [node for _, node in found]
     links = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1)
     if "bandwidths" in raw:
-        given = take(document, BandwidthsShape, shape.bandwidths, (*place, "bandwidths"))
+        given = parse(document, BandwidthsShape, shape.bandwidths, (*place, "bandwidths"))
         links = Links(**given.model_dump()) if given else links
     bandwidth = expected(links, nodes)
     if shape.estimates is not None:
-        estimates = take(document, EstimatesShape, shape.estimates, (*place, "estimates"))
+        estimates = parse(document, EstimatesShape, shape.estimates, (*place, "estimates"))
         bandwidth = Bandwidth(**estimates.model_dump()) if estimates else bandwidth
     return Cluster(nodes=tuple(nodes), links=links, bandwidth=bandwidth)
 
@@ -149,7 +149,7 @@ def _nodes(document: Document, rack: RackShape, at: Place) -> list[tuple[Place, 
         document.add((*at, "node"), "is for racks that say only how many nodes they have")
     nodes: list[tuple[Place, Node]] = []
     for number, raw in enumerate(rack.nodes):
-        shape = take(document, NodeShape, raw, (*place, number))
+        shape = parse(document, NodeShape, raw, (*place, number))
         if shape is None:
             continue
         if shape.name is None and document.is_clean((*place, number, "name")):
@@ -170,7 +170,7 @@ def _alike(document: Document, rack: RackShape, count: int, at: Place) -> list[t
     if rack.node is None:
         document.add((*at, "node"), "is missing", "it says what each of the nodes is like")
         return []
-    shape = take(document, NodeShape, rack.node, (*at, "node"))
+    shape = parse(document, NodeShape, rack.node, (*at, "node"))
     if shape is None:
         return []
     if shape.name is not None:
@@ -202,7 +202,7 @@ def _gpus(document: Document, shape: NodeShape, at: Place) -> tuple[Gpu, ...]:
         for key, given in (("gpu_memory", shape.gpu_memory), ("gpu_model", shape.gpu_model)):
             if given:
                 document.add((*at, key), "is said for each GPU in the list already", "leave it out")
-        listed = [take(document, GpuShape, g, (*place, i)) for i, g in enumerate(shape.gpus)]
+        listed = [parse(document, GpuShape, g, (*place, i)) for i, g in enumerate(shape.gpus)]
         return tuple(Gpu(memory_bytes=g.memory, model=g.model) for g in listed if g)
     if isinstance(shape.gpus, bool) or not isinstance(shape.gpus, int):
         document.add(place, f"must be how many, or a list of GPUs, not {shown(shape.gpus)}")

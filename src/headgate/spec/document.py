@@ -40,7 +40,7 @@ _PLAIN = {
 }
 
 
-class _Refused(Exception):
+class _Rejected(Exception):
     """The file as a whole cannot be used; the arguments are the problem and the hint."""
 
 
@@ -60,7 +60,7 @@ class _Loader(Composer, CParser, Resolver):
         self._levels = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose a node; raise _Refused when there is too much of it."""
+        """Compose a node; raise _Rejected when there is too much of it."""
         event, before = self.peek_event(), self._values
         anchor = event.anchor if isinstance(event, yaml.NodeEvent) else None
         self._values += 1
@@ -70,7 +70,7 @@ class _Loader(Composer, CParser, Resolver):
         if self._levels > _MOST_LEVELS:
             raise _too_deep()
         if self._values > _MOST_VALUES:
-            raise _Refused(f"unfolds to more than {_MOST_VALUES} values", "use fewer aliases")
+            raise _Rejected(f"unfolds to more than {_MOST_VALUES} values", "use fewer aliases")
         node = super().compose_node(parent, index)
         self._levels -= 1
         if anchor is not None:
@@ -78,8 +78,8 @@ class _Loader(Composer, CParser, Resolver):
         return node
 
 
-def _too_deep() -> _Refused:
-    return _Refused("is nested too deeply", f"use at most {_MOST_LEVELS} levels")
+def _too_deep() -> _Rejected:
+    return _Rejected("is nested too deeply", f"use at most {_MOST_LEVELS} levels")
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -178,51 +178,51 @@ def read_document(source: Path | str, *, name: str = "text") -> Document:
     if isinstance(source, Path):
         name, source = str(source), read_text(source)
 
-    def refuse(problem: str, hint: str = "", line: int | None = None) -> SpecError:
+    def rejection(problem: str, hint: str = "", line: int | None = None) -> SpecError:
         return SpecError([Problem(path=name, problem=problem, hint=hint, line=line)])
 
     try:
         root = _Loader(source).get_single_node()
         if root is None:
-            raise refuse("is empty")
+            raise rejection("is empty")
         if not isinstance(root, yaml.MappingNode):
-            raise refuse("must hold keys and values", "begin with a line such as 'name: ...'", 1)
+            raise rejection("must hold keys and values", "begin with a line such as 'name: ...'", 1)
         document = Document(name=name, root=root)
         document.data = _Builder(document).value(root, ())
     except yaml.reader.ReaderError as error:
-        raise refuse(f"holds a character that text does not: {error.character!r}") from None
+        raise rejection(f"holds a character that text does not: {error.character!r}") from None
     except UnicodeEncodeError:
-        raise refuse("holds half of a surrogate pair, which is no text") from None
+        raise rejection("holds half of a surrogate pair, which is no text") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = error.problem or error.context or "cannot be read"
         if mark and what == _NO_TOKEN and mark.index < len(source):
             what = what.replace("character", f"character {source[mark.index]!r}")
         place = (f"column {mark.column + 1}", mark.line + 1) if mark else ("", None)
-        raise refuse(f"is not YAML: {clipped(what)}", *place) from None
-    except _Refused as error:
-        raise refuse(*error.args) from None
+        raise rejection(f"is not YAML: {clipped(what)}", *place) from None
+    except _Rejected as error:
+        raise rejection(*error.args) from None
     return document
 
 
 def read_text(path: Path) -> str:
     """Return the text of a file; raise SpecError when there is none to be read."""
 
-    def refuse(problem: str, hint: str = "", code: str | None = None) -> SpecError:
+    def rejection(problem: str, hint: str = "", code: str | None = None) -> SpecError:
         return SpecError([Problem(path=str(path), problem=problem, hint=hint)], code=code)
 
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        raise refuse("there is no such file", code="missing_file") from None
+        raise rejection("there is no such file", code="missing_file") from None
     except IsADirectoryError:
-        raise refuse("is a directory, not a file") from None
+        raise rejection("is a directory, not a file") from None
     except UnicodeDecodeError:
-        raise refuse("is not text", "a YAML file in UTF-8 is needed") from None
+        raise rejection("is not text", "a YAML file in UTF-8 is needed") from None
     except OSError as error:
-        raise refuse(f"cannot be read: {error.strerror}") from None
+        raise rejection(f"cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise refuse(f"cannot be read: {error}") from None
+        raise rejection(f"cannot be read: {error}") from None
 
 
 class _Builder:

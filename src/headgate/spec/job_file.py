@@ -23,8 +23,8 @@ from headgate.spec.shape import (
     Positive,
     Priority,
     Shape,
+    parse,
     shown,
-    take,
 )
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -190,7 +190,7 @@ def load_job(source: Path | str, *, name: str = "text") -> JobFile:
     Messages about text as a whole call it `name`.
     """
     document = read_document(source, name=name)
-    job = take(document, JobFile, document.data, ())
+    job = parse(document, JobFile, document.data, ())
     if job is not None:
         _check_form(document, job)
         _check_stages(document, job)

@@ -16,7 +16,7 @@ from headgate.protocol import NodeJoined, NodeLost
 from headgate.spec.cluster import Links, build_cluster
 from headgate.spec.document import Document, read_document
 from headgate.spec.scenario_jobs import JobsBuilder
-from headgate.spec.shape import Name, Positive, Seconds, Shape, shown, take
+from headgate.spec.shape import Name, Positive, Seconds, Shape, parse, shown
 
 Parameter = bool | int | float | str
 
@@ -90,7 +90,7 @@ def load_scenario(
     path = Path(path)
     document = read_document(path)
     raw = document.data
-    shape = take(document, ScenarioShape, raw, ())
+    shape = parse(document, ScenarioShape, raw, ())
     if shape is None:
         document.raise_problems()
         raise AssertionError("unreachable: every top-level key has a default")
@@ -160,7 +160,7 @@ def _queues(document: Document, raw: list[Any]) -> dict[str, Queue]:
     """Return the queues by name; one called `default` is always there."""
     queues: dict[str, Queue] = {}
     for number, item in enumerate(raw):
-        shape = take(document, QueueShape, item, ("queues", number))
+        shape = parse(document, QueueShape, item, ("queues", number))
         if shape is None:
             continue
         if shape.name in queues:
@@ -178,7 +178,7 @@ def _faults(
     found: list[tuple[float, int, bool, str]] = []
     for number, item in enumerate(raw):
         place = ("faults", number)
-        shape = take(document, FaultShape, item, place)
+        shape = parse(document, FaultShape, item, place)
         if shape is None or not document.is_clean(place):
             continue
         node = shape.lose if shape.join is None else shape.join

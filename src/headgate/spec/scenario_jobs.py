@@ -14,8 +14,8 @@ from headgate.base.rng import stream
 from headgate.model import Demand, Job, Node, Queue, Shard, Task, amount_of, result_id
 from headgate.planning.fit import gang_misfit, misfit
 from headgate.spec.document import Document, Place
-from headgate.spec.scenario_forms import FORMS, NeedShape, shards_of, take_form, tasks_of
-from headgate.spec.shape import Count, Name, Priority, Seconds, Shape, Size, shown, take
+from headgate.spec.scenario_forms import FORMS, NeedShape, parse_form, shards_of, tasks_of
+from headgate.spec.shape import Count, Name, Priority, Seconds, Shape, Size, parse, shown
 
 
 def _task_ref(value: Any) -> Any:
@@ -79,7 +79,7 @@ class JobsBuilder:
     def add(self, raw: Any, place: Place) -> None:
         """Build one job, noting what is wrong with it."""
         document = self.document
-        shape = take(document, JobShape, raw, place)
+        shape = parse(document, JobShape, raw, place)
         if shape is None:
             return
         if shape.name in self.task_names and "name" in raw:
@@ -130,7 +130,7 @@ class JobsBuilder:
             if self.document.is_clean(at):
                 self.document.add(at, "must not be empty")
             return (), ()
-        taken = [take(self.document, TaskShape, r, (*at, i)) for i, r in enumerate(shape.tasks)]
+        taken = [parse(self.document, TaskShape, r, (*at, i)) for i, r in enumerate(shape.tasks)]
         names = self._names(shape.name, taken, at)
         after = self._after(taken, names, at)
         tasks = []
@@ -219,7 +219,7 @@ class JobsBuilder:
         reads: list[str] = []
         for position, raw in enumerate(task.shards):
             at = (*place, "shards", position)
-            shape = take(self.document, ShardShape, raw, at)
+            shape = parse(self.document, ShardShape, raw, at)
             if shape is None:
                 continue
             shard = Shard(
@@ -255,7 +255,7 @@ class JobsBuilder:
         self, shape: JobShape, key: str, at: Place
     ) -> tuple[tuple[str, ...], tuple[Task, ...]]:
         """Make the tasks of a form; replicas lie on nodes drawn under the scenario's seed."""
-        form = take_form(self.document, key, getattr(shape, key), at)
+        form = parse_form(self.document, key, getattr(shape, key), at)
         if form is None:
             return (), ()
         replicas = form.shape.replicas

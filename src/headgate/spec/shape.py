@@ -1,6 +1,6 @@
 """From pydantic's errors to problems that say where, what and how to mend it; and common types.
 
-A `Shape` is checked piece by piece with `take`: a field that is wrong is noted and stands at its
+A `Shape` is checked piece by piece with `parse`: a field that is wrong is noted and stands at its
 default from there on, so that one mistake never hides another. Fields that must be given, yet have
 a default to go on with, are named in `must`.
 """
@@ -47,7 +47,7 @@ class Shape(BaseModel):
 S = TypeVar("S", bound=Shape)
 
 
-def take(document: Document, shape: type[S], raw: Any, place: Place) -> S | None:
+def parse(document: Document, shape: type[S], raw: Any, place: Place) -> S | None:
     """Return what is right of a piece of a document, noting what is not; None if it is no mapping.
 
     None also when a field without a default is wrong.
@@ -63,7 +63,7 @@ def take(document: Document, shape: type[S], raw: Any, place: Place) -> S | None
     except ValidationError as error:
         wrong = error.errors(include_url=False)
     for problem in wrong:
-        note(document, shape, raw, place, problem)
+        add_error(document, shape, raw, place, problem)
     kept = _without(raw, [_inner(raw, problem["loc"]) for problem in wrong])
     try:
         return shape.model_validate(kept)
@@ -75,7 +75,7 @@ def take(document: Document, shape: type[S], raw: Any, place: Place) -> S | None
         return None
 
 
-def note(
+def add_error(
     document: Document, shape: type[Shape], raw: Any, place: Place, error: Mapping[str, Any]
 ) -> None:
     """Note one of pydantic's errors in a document, in our words."""

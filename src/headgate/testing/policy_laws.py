@@ -19,7 +19,7 @@ from headgate.testing.digest import digest
 from headgate.testing.random_worlds import random_state
 
 
-class Paper:
+class IndependentLedger:
     """What is left of a snapshot's GPUs, CPU slots and ceilings once starts stand, naively."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -109,7 +109,7 @@ class PolicyLaws:
 
     def test_a_plan_stays_within_what_is_free_and_under_every_ceiling(self) -> None:
         for name, snapshot, plan in self.rounds():
-            paper = Paper(snapshot)
+            paper = IndependentLedger(snapshot)
             faults = [fault for s in plan.starts if (fault := paper.take(s)) is not None]
             assert faults == [], name
 
@@ -194,7 +194,7 @@ class PolicyLaws:
         if self.idles_by_choice:
             return
         for name, snapshot, plan in self.rounds():
-            paper = Paper(snapshot)
+            paper = IndependentLedger(snapshot)
             for start in plan.starts:
                 paper.take(start)
             for job in snapshot.waiting_jobs():

@@ -133,7 +133,7 @@ def random_walk(
         yield state.freeze()
         for _ in range(rng.choice((1, 1, 2, 5))):
             _step(state, range(len(state.names.jobs)), rng)
-        for change in (_submit, _learn, _give_back, _copy, _reform):
+        for change in (_submit, _learn, _give_back, _change_replicas, _change_queue):
             if rng.random() < 0.3:
                 change(state, rng, accepts)
 
@@ -170,7 +170,7 @@ def _give_back(state: State, rng: Random, accepts: Callable[[Job], bool]) -> Non
         state.release(rng.choice(saved), TaskState.WAITING)
 
 
-def _copy(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+def _change_replicas(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
     del accepts
     nodes = state.live_nodes()
     if nodes and state.names.shards:
@@ -178,7 +178,7 @@ def _copy(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
         change(rng.randrange(len(state.names.shards)), rng.choice(nodes))
 
 
-def _reform(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+def _change_queue(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
     del accepts
     state.set_queue(rng.choice(random_queues(rng)))
 

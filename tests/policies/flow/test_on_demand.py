@@ -46,7 +46,7 @@ def test_no_round_keeps_what_those_before_it_could_tell(make: Callable[[], FlowP
         bench.finish("one", bench.running("one")[0])
     bench.plans.clear()
     gc.collect()
-    kept = [one for one in gc.get_objects() if isinstance(one, OnDemand) and one._tell]
+    kept = [one for one in gc.get_objects() if isinstance(one, OnDemand) and one._compute]
     assert kept == [bench.engine.state.refusals]
 
 

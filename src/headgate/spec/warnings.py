@@ -15,9 +15,9 @@ _WORDS = ("shard", "shards", "output", "outputs", "index")
 _LITTLE_BYTES = 1 << 20
 
 
-def doubts(job: JobFile) -> tuple[Problem, ...]:
+def warnings_for(job: JobFile) -> tuple[Problem, ...]:
     """Return what of a job file is probably a mistake, each with its place and what to write."""
-    return tuple(_doubts(job))
+    return tuple(_warnings(job))
 
 
 def little_memory(size_bytes: int) -> tuple[str, str] | None:
@@ -28,7 +28,7 @@ def little_memory(size_bytes: int) -> tuple[str, str] | None:
     return f"{format_size(size_bytes)} is little for a GPU: a number without a unit is bytes", unit
 
 
-def _doubts(job: JobFile) -> Iterator[Problem]:
+def _warnings(job: JobFile) -> Iterator[Problem]:
     if job.run is not None:
         yield from _of_command("run", job.run)
     if job.resources is not None:
