@@ -227,7 +227,9 @@ def test_a_gpu_given_twice_and_a_node_taken_down_under_a_task_raise_with_a_story
 ) -> None:
     with pytest.raises(InvariantBroken, match=r"GPU 1 of a is not free\ntask j0/2:"):
         state.launch(2, 0, (1,), attempt=1)
-    with pytest.raises(InvariantBroken, match=r"node a goes while runs hold some of it\nnode a:"):
+    with pytest.raises(
+        InvariantBroken, match=r"node a is removed while runs hold some of it\nnode a:"
+    ):
         state.remove_node(0)
     with pytest.raises(InvariantBroken, match=r"node a joined while it is up\nnode a:"):
         state.add_node(state.node(0))

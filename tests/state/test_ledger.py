@@ -241,7 +241,7 @@ class Books:
             return
         before = written(self.ledger)
         if host.held:
-            with pytest.raises(InvariantBroken, match=f"node n{row} goes while runs hold"):
+            with pytest.raises(InvariantBroken, match=f"node n{row} is removed while runs hold"):
                 self.state.remove_node(row)
             assert written(self.ledger) == before
             return
@@ -500,7 +500,7 @@ def test_a_node_of_which_anything_is_held_cannot_go(demand: Demand) -> None:
     state = state_of(node_of((8,), 4, 8, (("fpga", 1000),)))
     grant = state.ledger.take(0, state.names.demand(demand), 0, (0,) * demand.gpus)
     before = written(state.ledger)
-    with pytest.raises(InvariantBroken, match="node n0 goes while runs hold some of it"):
+    with pytest.raises(InvariantBroken, match="node n0 is removed while runs hold some of it"):
         state.remove_node(0)
     assert (written(state.ledger), state.nodes.alive[0]) == (before, 1)
     state.ledger.release(grant)

@@ -1,8 +1,8 @@
-"""The engine: the machine, admission of plans, and the one decision that is outstanding.
+"""The engine: the machine, admission of plans, and the outstanding decision.
 
 `handle(*facts) -> list[Command]` is the only code that changes scheduler state. It has no clock, no
 I/O, no thread and no randomness of its own. All facts of one call belong to one instant: they are
-applied in order, then at most one `Decide` is asked for.
+applied in order, then at most one `Decide` is issued.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.state import Snapshot, State
 Batch = tuple[Event, ...]
 
 _OF_DECISIONS = (PlanReady, PlanFailed)
-_ANSWERS = (PlanAdmitted, PlanFailed, PlanRejected)
+_OUTCOMES = (PlanAdmitted, PlanFailed, PlanRejected)
 
 
 def _unrecorded(batch: Batch) -> Batch:
@@ -42,7 +42,7 @@ class Engine:
         """Start with an empty state, or from a restored one."""
         self.state = State() if state is None else state
         self.stale = 0
-        self._decision_snapshot: Snapshot | None = None  # what the outstanding decision is made on
+        self._decision_snapshot: Snapshot | None = None  # of the outstanding decision
         self._frozen: Snapshot | None = None  # the last snapshot taken
         self._needs_decision = (
             state is not None
@@ -53,9 +53,9 @@ class Engine:
     ) -> list[Command]:
         """Apply the facts of one instant, in order, and return the commands that follow.
 
-        `record` makes events durable before they are applied and returns those that stand. A plan
-        cuts the batch: what comes before it is recorded and applied, then the plan is checked, and
-        what admission makes of it is recorded, never the plan itself.
+        `record` makes events durable before they are applied and returns those that are valid. A
+        plan splits the batch: earlier events are recorded and applied, then the plan is checked,
+        and the outcome of admission is recorded, never the plan itself.
         """
         commands: list[Command] = []
         batch: list[Event] = []
@@ -84,13 +84,13 @@ class Engine:
 
     def _apply(self, batch: Batch, commands: list[Command]) -> None:
         if batch:
-            self._frozen = None  # its refusals may keep alive what an earlier round was made of
+            self._frozen = None  # its refusals may keep objects of earlier rounds alive
         for event in batch:
             effects = apply(self.state, event)
             commands += effects.commands
             self.stale += effects.stale
             self._needs_decision |= effects.decide
-            if isinstance(event, _ANSWERS):
+            if isinstance(event, _OUTCOMES):
                 self._decision_snapshot = None
 
     def _decide(self, commands: list[Command]) -> None:
@@ -120,7 +120,7 @@ class Engine:
     def outstanding(self) -> list[Command]:
         """Return every outstanding command, for a world that lost them.
 
-        Launches name today's sources. A world that gets a command twice carries it out once.
+        Launches name current sources. A world that gets a command twice executes it once.
         """
         commands = [*outstanding(self.state)]
         if self._decision_snapshot is None:
@@ -130,6 +130,6 @@ class Engine:
         return commands
 
     def decision_snapshot(self) -> Snapshot:
-        """Return the snapshot that the outstanding `Decide` is to be decided on."""
+        """Return the snapshot of the outstanding `Decide`."""
         assert self._decision_snapshot is not None, "no decision is outstanding"
         return self._decision_snapshot

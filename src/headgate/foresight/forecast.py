@@ -21,10 +21,10 @@ _IDLE_MOST = 20  # consecutive rounds that a policy requested without an end in 
 class Forecast:
     """The expected start if runs take their estimated times and no job arrives.
 
-    `task` starts on `node` at a time (seconds of the world's clock) after `ends` runs have ended,
-    `after` the last of them. These are None where that cannot be said: it does not start before
-    `until`, when the look ahead ended after so many `rounds`, or nothing more was known to end;
-    `unknown_runs` are runs whose end nobody can tell yet.
+    `task` starts on `node` at `at` (seconds of the world's clock) after `ends` runs have ended,
+    `after` the last of them. These are None without a result: no task starts before `until`, where
+    the simulation ended after `rounds` rounds, or since no further end is known; `unknown_runs`
+    counts runs without an expected end.
     """
 
     at: float | None
@@ -51,14 +51,16 @@ class _Simulation:
     ) -> None:
         self._paper = WhatIf(snapshot, policy, now)
         self._wanted = tasks
-        self._ends: list[tuple[float, int, int]] = []  # time, task (-1: ask again), its attempt
+        self._ends: list[
+            tuple[float, int, int]
+        ] = []  # time, task (-1: a requested round), its attempt
         self._unknown: set[int] = set()
         self._ended, self._rounds, self._idle, self._after = 0, 0, 0, -1
         for task in snapshot.holding():
             self._expect(task)
 
     def _expect(self, task: int) -> None:
-        """Note when a run will end, if that is known."""
+        """Record the expected end of a run, if known."""
         state = self._paper.state
         stopping = state.tasks.state[task] == TaskState.STOPPING
         end = state.now if stopping else state.expected_end(task)
@@ -68,7 +70,7 @@ class _Simulation:
             heapq.heappush(self._ends, (end, task, state.tasks.attempts[task]))
 
     def run(self) -> Forecast:
-        """Play rounds and ends until one of the tasks is placed."""
+        """Simulate rounds and ends until one of the tasks is placed."""
         while self._rounds < _ROUNDS_MOST and self._idle < _IDLE_MOST:
             plan = self._paper.round()
             self._rounds += 1

@@ -28,7 +28,7 @@ ReadBytes = tuple[int, int, int]  # by Locality
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedRun:
-    """A run that would start: where, and what it would read, in bytes by locality and seconds."""
+    """A run that would start, and what it would read, in bytes by locality and in seconds."""
 
     job: str
     ordinal: int
@@ -52,7 +52,7 @@ class PreemptedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutlook:
-    """What would change for a job: `held_gpus` before, `holds_gpus` after; why the rest waits."""
+    """Changes for a job: `held_gpus` before, `holds_gpus` after; `reason`: why the rest waits."""
 
     job: str
     user: str
@@ -71,8 +71,8 @@ class JobOutlook:
 class Outlook:
     """What a policy would change now, job by job and run by run.
 
-    Rounds follow each other while runs are cut short, as these free GPUs; `settled` is whether that
-    ended within the few that are tried.
+    Rounds are repeated while they preempt runs, since these free GPUs; `settled` is whether that
+    ended within the limit of rounds.
     """
 
     policy: str
@@ -100,9 +100,9 @@ def choose(
 
 
 def more_nodes(snapshot: Snapshot, count: int, like: str | None) -> tuple[Node, ...]:
-    """Return nodes that are not there, like the one named, else like the last of the commonest.
+    """Return new nodes like the one named, else like the last node of the most common shape.
 
-    Raises SpecError for a count that is none, a node that is not known, and no node to be like.
+    Raises SpecError for a count out of range, an unknown node, or no node to copy.
     """
     if not 1 <= count <= MORE_NODES_MOST:
         text = f"{count} is not between 1 and {MORE_NODES_MOST}"
@@ -124,7 +124,7 @@ def _model(snapshot: Snapshot, like: str | None) -> Node:
     nodes = [snapshot.node(row) for row in snapshot.live_nodes()]
     if not nodes:
         hint = "name one that has been up with --like"
-        problem = Problem(path="nodes", problem="no node is up that it could be like", hint=hint)
+        problem = Problem(path="nodes", problem="no node is up to copy", hint=hint)
         raise SpecError([problem])
     shapes = Counter((node.gpus, node.cpus) for node in nodes)
     most = max(shapes.values())
@@ -132,7 +132,7 @@ def _model(snapshot: Snapshot, like: str | None) -> Node:
 
 
 def outlook(snapshot: Snapshot, policy: Policy, now: float, nodes: Sequence[Node] = ()) -> Outlook:
-    """Return what a policy would change now, with `nodes` besides those that are up."""
+    """Return what a policy would change now, with `nodes` added to those that are up."""
     paper = WhatIf(snapshot, policy, now)
     for node in nodes:
         paper.join(node)

@@ -1,7 +1,7 @@
-"""Why, in full: a job's or a task's share, its places and their prices, and when it may start.
+"""The full explanation of a job or task: its share, candidate nodes and prices, expected start.
 
-Everything is said of the round that the policy would have now; what is not known from the snapshot
-and the policy's own prices is found by letting the policy decide again on paper.
+All values are of the round that the policy would have now; those that the snapshot and the policy's
+own prices do not give come from hypothetical rounds of the policy.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class CandidateNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IfFreed:
-    """What the policy would do if the run that holds the cheapest place ended now.
+    """What the policy would do if the run that holds the cheapest node's GPU ended now.
 
-    The task would start on `starts_on`, or not at all (None); the GPU would go to `taken_by`, or to
-    nobody. `price_s` is what the GPU would be worth in that round: what all that is placed and
-    waits would lose without it, None when a task fewer would run or the policy has no prices.
+    The task would start on `starts_on`, or not at all (None); the GPU would go to the task
+    `taken_by`, or stay free (None). `price_s` is the dual price of the GPU in that round, in
+    seconds: the cost of one GPU less. None when a task fewer would run or the policy has no prices.
     """
 
     ends: str
@@ -85,11 +85,11 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """Where a job (and one of its tasks) stands, and all that decides about it.
+    """The explanation of a job and one of its tasks.
 
-    `task` is the one that the places are told of: the one asked for, else the job's first one that
+    `task` is the ordinal of the explained task: the requested one, else the job's first task that
     waits for a GPU. `holders` are other jobs that hold GPUs, the furthest above their share first.
-    What does not apply is None, or empty.
+    Values that do not apply are None or empty.
     """
 
     explanation: Explanation
@@ -129,7 +129,7 @@ class _Explainer:
         return next(iter(on_gpus or waiting), None)
 
     def explain(self) -> Why:
-        """Return everything that applies."""
+        """Return the explanation."""
         snapshot, task = self._snapshot, self._task
         at = None if task is None else TaskState(snapshot.tasks.state[task])
         accounts = self._accounts()
@@ -215,10 +215,10 @@ class _Explainer:
             return None
         return forecast(self._snapshot, self._policy, tasks, self._now)
 
-    # --- its places ------------------------------------------------------------------------------
+    # --- candidate nodes -------------------------------------------------------------------------
 
     def _places(self, task: int) -> list[_Candidate]:
-        """Return the nodes on which a task fits when they are idle, each with its price."""
+        """Return the nodes on which a task fits when idle, each with its price."""
         snapshot, found = self._snapshot, []
         need, demand = snapshot.tasks.gpus[task], snapshot.tasks.demand[task]
         ledger = Ledger.tentative(snapshot)
@@ -241,7 +241,7 @@ class _Explainer:
         return self._snapshot.expected_read_s
 
     def _gpus(self, node: int, memory_bytes: int) -> list[_Gpu]:
-        """Return the GPUs of a node that are large enough, with who holds them."""
+        """Return the GPUs of a node that are large enough, with their holders."""
         snapshot = self._snapshot
         first = snapshot.nodes.first_gpu[node]
         found = []
@@ -269,7 +269,7 @@ class _Explainer:
         )
 
     def _if_freed(self, option: _Candidate) -> IfFreed | None:
-        """Return what the policy would do with the GPU of a place whose run had just ended."""
+        """Return what the policy would do with a candidate's GPU if its run had just ended."""
         gpu, policy = option.gpu, self._policy
         if option.free or gpu is None or gpu.holder < 0 or self._broken:
             return None
@@ -300,7 +300,7 @@ class _Gpu:
     until: float | None
 
     def order(self) -> tuple[float, int, int]:
-        """Sort by when it is free, then small ones first."""
+        """Return the sort key: the time when it is free, then its memory."""
         until = math.inf if self.until is None else self.until
         return until, self.memory_bytes, self.index
 
@@ -313,6 +313,6 @@ class _Candidate:
     gpu: _Gpu | None
 
     def order(self) -> tuple[float, bool, float, int]:
-        """Sort by price, then by when a GPU is free there."""
+        """Return the sort key: the price, then the time when a GPU is free there."""
         until = math.inf if self.gpu is None else self.gpu.order()[0]
         return self.cost_s, not self.free, until, self.node

@@ -27,12 +27,12 @@ def finished(state: State, task: int, output_bytes: int, part_bytes: tuple[int, 
 
 
 def requeue_lost(state: State, shards: Iterable[int]) -> list[int]:
-    """Make tasks wait again whose results were lost with these shards, if needed; return them.
+    """Requeue the tasks whose results were lost with these shards, if needed; return them.
 
-    A result is needed by a later task that reads it and has not finished, or, where no task comes
-    later, by the user while the job is in flight. What a requeued task reads may be lost too, so
-    this goes back as far as it must. `shards` are rows that have just lost a replica. O(shards
-    given + what is requeued), however many results there are.
+    A result is needed by a later task that reads it and has not finished, or, without a later task,
+    by the user while the job is in flight. Inputs of a requeued task may be lost as well: their
+    tasks are requeued, too, as far back as needed. `shards` are rows that have just lost a replica.
+    O(shards + tasks requeued), independent of the number of results.
     """
     requeued: dict[int, None] = {}
     suspects = [state.result_of[shard] for shard in shards if shard in state.result_of]
@@ -52,7 +52,7 @@ def requeue_lost(state: State, shards: Iterable[int]) -> list[int]:
 
 
 def _lost(state: State, task: int) -> bool:
-    """Return whether a finished task of a job in flight has a result that is not whole any more."""
+    """Return whether a finished task of a job in flight has a result with a missing shard."""
     return (
         state.tasks.state[task] == TaskState.FINISHED
         and state.jobs.state[state.tasks.job[task]] == JobState.ACTIVE

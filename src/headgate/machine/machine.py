@@ -2,8 +2,8 @@
 
 The engine, replay, what-if and forecasts all call it; nothing else moves jobs and tasks. It has no
 clock, no I/O, no thread and no randomness: the same state and event give the same state and
-effects, in any process. What it does by itself (it brings queued jobs into flight, retries tasks,
-disbands gangs) is therefore part of the journal's schema: a change of it needs a new schema number.
+effects, in any process. What it does without an event of its own (activating queued jobs, retrying
+tasks, disbanding gangs) is therefore part of the journal's schema: a change needs a new number.
 
 An event about a run that is no longer held changes nothing and is counted as stale; an event
 that the life-cycle tables do not allow raises InvariantBroken.
@@ -191,13 +191,13 @@ class _Transition:
             self._lose_node(row)
 
     def node_reported(self, event: NodeReported) -> None:
-        """Keep the actual book; no policy decides by it, so none is asked."""
+        """Update the actual book; no policy reads it, so no decision is requested."""
         row = self._live_node(event.node)
         if row is not None:
             self.state.record_report(row, event.cpus_milli, event.memory_bytes, event.gpus)
 
     def _live_node(self, name: str) -> int | None:
-        """Return the row of a node that is up; count a fact about any other as stale."""
+        """Return the row of a node that is up; count an event about any other as stale."""
         row = self.state.names.node_rows.get(name)
         if row is None or not self.state.nodes.alive[row]:
             self._stale()
@@ -226,13 +226,13 @@ class _Transition:
             self.state.shards.shared[self.state.shard(event.shard)] = 1
             return
         row = self.state.names.node_rows.get(event.node)
-        if row is not None:  # a copy on a node that has just gone counts when the node returns
+        if row is not None:  # a copy on a node that was just lost counts when the node returns
             self._add_copy(event.shard, row)
         if self._live_node(event.node) is not None:
             self.effects.decide = True
 
     def _add_copy(self, shard: Shard, node: int) -> None:
-        """Note a copy on a node, but none of a result that has expired."""
+        """Record a copy on a node, unless its result has expired."""
         of = task_of_result(shard.id)
         job = None if of is None else self.state.names.job_rows.get(of[0])
         if job is None or math.isnan(self.state.jobs.expired_at[job]):
@@ -272,12 +272,12 @@ class _Transition:
     def _compact(self) -> None:
         """Compact the tables once half of their rows are archived: O(1) per row in the long run.
 
-        At the answer to a decision alone, when no plan that names rows is on its way.
+        Only when a decision has been handled, so that no outstanding plan names rows.
         """
         state = self.state
         rows = len(state.jobs.state) + len(state.tasks.state)
-        due = state.archived_rows >= max(COMPACT_ROWS, rows - state.archived_rows)
-        if due and not state.hypothetical:
+        enough = state.archived_rows >= max(COMPACT_ROWS, rows - state.archived_rows)
+        if enough and not state.hypothetical:
             compact(state)
 
     def dataset_added(self, event: DatasetAdded) -> None:
@@ -370,8 +370,8 @@ class _Transition:
     def _counts_as_finished(self, task: int) -> bool:
         """Return whether a run that finished before its stop arrived counts as finished.
 
-        One of a job that is ending does not; nor does one of a gang that starts again whole since
-        another member waits already.
+        One of a job that is ending does not; nor does one of a gang of which another member waits
+        already, so that the gang starts again as a whole.
         """
         state = self.state
         job = state.tasks.job[task]
@@ -448,7 +448,7 @@ class _Transition:
             self.effects.commands += [launch_of(state, task) for task in tasks]
 
     def _preempt(self, run: RunId) -> None:
-        """Stop a run, or the gang that it belongs to; what is stopped waits again."""
+        """Stop a run, or its whole gang; the tasks wait again."""
         task = self._held(run)
         if task is None:
             return
@@ -468,7 +468,7 @@ class _Transition:
         self._compact()
 
     def _set_timer(self, timer: Timer, at: float | None) -> None:
-        """Set a timer; one of the same purpose that fires earlier stands."""
+        """Set a timer, unless one of the same purpose fires earlier."""
         timers = self.state.timers
         if at is not None and at < timers.get(timer, _NEVER):
             self.state.timers = {**timers, timer: at}

@@ -71,7 +71,7 @@ class Decide(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAt(Command):
-    """Send TimerFired at this time, in seconds of the world's clock, or at once if it has passed.
+    """Send TimerFired at this time, in seconds of the world's clock, or now if it has passed.
 
     A later WakeAt of the same purpose replaces the timer.
     """

@@ -42,10 +42,10 @@ class QueueChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined(Event):
-    """A node is there, all its GPUs free; one that was lost may come back, even with other GPUs.
+    """A node has joined, all its GPUs free; a lost node may return, even with other GPUs.
 
-    With `kept` it still holds what it held when it was lost, except the shards `without` (ids);
-    otherwise nothing of that. `holds` are shards that it has besides.
+    With `kept` it still has the shards that it had when it was lost, except those in `without`
+    (ids); otherwise none of them. `holds` are further shards that it has.
     """
 
     node: Node
@@ -56,13 +56,13 @@ class NodeJoined(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLost(Event):
-    """A node is gone, with its runs; its replicas do not count until it returns with them."""
+    """A node is lost, with its runs; its replicas do not count until it returns with them."""
 
     node: str
 
 
 class GpuUse(NamedTuple):
-    """What is really used of a GPU; None where its driver does not say, as of a virtual one."""
+    """The measured use of a GPU; None where its driver does not report it, as of a virtual GPU."""
 
     memory_bytes: int | None
     utilisation_milli: int | None
@@ -70,7 +70,7 @@ class GpuUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReported(Event):
-    """What is really used of a node that is up, by whatever processes; thresholded by its world.
+    """The measured use of a node that is up, by all processes; thresholded by its world.
 
     `cpus_milli` are thousandths of processors; `gpus` are by index.
     """
@@ -113,7 +113,7 @@ class ResultsExpired(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsArchived(Event):
-    """The archive has these jobs, which have ended: the state may forget them."""
+    """These jobs, which have ended, are in the archive: the state may drop them."""
 
     jobs: tuple[str, ...]
 
@@ -169,7 +169,7 @@ class Usage:
 class TaskFinished(Event):
     """A run has finished; its result, of `output_bytes`, is stored on its node.
 
-    `part_bytes` are the sizes of its parts, where it has several; without, they are alike.
+    `part_bytes` are the sizes of its parts, where it has several; without, they are equal.
     """
 
     run: RunId
@@ -234,11 +234,11 @@ class Preempted(NamedTuple):
 class PlanAdmitted(Event):
     """The admitted part of a plan: runs to start, runs to stop, and its memo.
 
-    The members of a gang are consecutive; where one run of a gang is stopped, all are. Runs that
-    are stopped one after the other for the same reason share it. `memo` is the plan's, by the ids
-    of jobs: column -> job -> number. At `again_at` the policy decides again, even if nothing
-    happens until then. `dropped` counts the steps of groups that were overtaken by what happened
-    since the policy saw the state.
+    The members of a gang are consecutive; where one run of a gang is stopped, all are. Consecutive
+    stops for the same reason share it. `memo` is the plan's, by the ids
+    of jobs: column -> job -> number. At `again_at` the policy decides again, even without an
+    event. `dropped` counts the steps of groups that are infeasible since the state has changed
+    since the snapshot.
     """
 
     starts: tuple[Admitted, ...] = ()

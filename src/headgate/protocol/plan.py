@@ -1,4 +1,4 @@
-"""A plan: what a policy decided in one round, as steps in groups.
+"""A plan: the outcome of one round of a policy, as steps in groups.
 
 Tasks, nodes and jobs are named by their rows in the snapshot; rows never change their meaning.
 """
@@ -39,7 +39,7 @@ Step = Start | Stop
 
 
 class Group(NamedTuple):
-    """Steps that are admitted together or not at all, and why: for stops, who gets the GPUs."""
+    """Steps that are admitted all or none, and why: for stops, which job gets the GPUs."""
 
     steps: tuple[Step, ...]
     reason: Reason | None = None
@@ -50,7 +50,7 @@ def _ints(values: Sequence[int]) -> Ints:
 
 
 def _check(name: str, values: object, length: int | None = None) -> None:
-    """Raise ValueError for what is no column of whole numbers of this length."""
+    """Raise ValueError for a value that is no int64 column of this length."""
     if not isinstance(values, np.ndarray) or values.dtype != np.int64 or values.ndim != 1:
         raise ValueError(f"{name}: not a one-dimensional array of int64")
     if length is not None and len(values) != length:
@@ -61,7 +61,7 @@ def _check(name: str, values: object, length: int | None = None) -> None:
 class Starts:
     """Start steps in columns: of start i, `gpu[gpu_offset[i] : gpu_offset[i + 1]]` are its GPUs.
 
-    Raises ValueError for columns that do not agree.
+    Raises ValueError for columns of inconsistent lengths.
     """
 
     task: Ints  # rows
@@ -117,7 +117,7 @@ class Starts:
         return all(np.array_equal(getattr(self, n), getattr(other, n)) for n in self.__slots__)
 
     def take(self, rows: Ints, group: Ints) -> Starts:
-        """Return some starts, in the order given, in other groups."""
+        """Return the starts at `rows`, in that order, with new group numbers."""
         count = np.diff(self.gpu_offset)[rows]
         offset = np.append(0, np.cumsum(count))
         first = np.repeat(self.gpu_offset[rows] - offset[:-1], count)
@@ -132,7 +132,7 @@ class Starts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stops:
-    """Stop steps in columns; raises ValueError for columns that do not agree."""
+    """Stop steps in columns; raises ValueError for columns of inconsistent lengths."""
 
     task: Ints  # rows
     group: Ints  # numbers of their groups
@@ -164,10 +164,11 @@ _NO_STOPS = Stops(task=_NONE, group=_NONE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """The steps of a plan in columns, in groups that are admitted whole or not at all.
+    """The steps of a plan in columns, in groups that are admitted all or none.
 
-    Groups are numbered from 0 and admitted in that order; `reasons` names why, by number, where
-    there is a reason. Raises ValueError for a group number that is not below the number of steps.
+    Groups are numbered from 0 and admitted in that order; `reasons` gives the reason of a group, by
+    number, where it has one. Raises ValueError for a group number that is not below the number of
+    steps.
     """
 
     starts: Starts = _NO_STARTS
@@ -188,7 +189,7 @@ class Steps:
 
     @classmethod
     def of(cls, groups: Iterable[Group | Step]) -> Steps:
-        """Return groups as columns; a step that is in none is a group of its own.
+        """Return groups as columns; a step outside groups is a group of its own.
 
         Groups without steps are left out.
         """
@@ -239,7 +240,7 @@ class Steps:
             yield Group(tuple(each), self.reasons.get(number))
 
     def __add__(self, other: Steps) -> Steps:
-        """Return these groups, then those."""
+        """Return the groups of both, those of `other` last."""
         if not len(other) or not len(self):
             return self if len(self) else other
         shift, starts, after = self.groups, self.starts, other.starts
@@ -337,14 +338,13 @@ class OnDemand(Sequence[Refusal]):
 class Plan:
     """Steps in groups, and refusals per group of jobs that waits for one cause.
 
-    Starts are on what is free now, also in a group that stops runs: what a stop frees can be given
-    away in the next round. A gang is started whole, in one group. A run that is stopped waits
-    again, and its work since its last checkpoint is lost. `memo` is what the policy wants to
-    remember of jobs, where that has changed: numbers that the engine keeps, shows in every snapshot
-    (`Snapshot.memo`) and forgets with the job, and that mean something to the policy alone. At
-    `again_at`, in seconds of the world's clock, the policy decides again even if nothing happens
-    until then. Refusals explain, they change no state; so they are not part of equality, nor
-    journaled, and may be computed `OnDemand`.
+    Starts use what is free now, also in a group that stops runs: what a stop frees can be allocated
+    in the next round. A gang is started as a whole, in one group. The task of a stopped run waits
+    again, and its work since its last checkpoint is lost. `memo` are changed numbers per job that
+    the engine stores for the policy, opaque to it: they are in every snapshot (`Snapshot.memo`)
+    until the job is dropped. At `again_at`, in seconds of the world's clock, the policy decides
+    again even without an event. Refusals explain, they change no state; so they are not part of
+    equality, nor journaled, and may be computed `OnDemand`.
     """
 
     steps: Steps = NO_STEPS

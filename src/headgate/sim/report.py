@@ -1,4 +1,4 @@
-"""What a simulation tells beside its figures: where tasks went, and one row per job."""
+"""Reports of a simulation beside its figures: the placement of tasks, and a row per job."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Launch:
 
 
 class Launches:
-    """An observer that keeps every launch, in order."""
+    """An observer that records every launch, in order."""
 
     def __init__(self) -> None:
         self.seen: list[Launch] = []
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
-        """See a batch and what followed from it."""
+        """Record the launches among the commands of a batch."""
         for launch in launches_in(commands):
             worst = max((read.locality for read in launch.reads), default=Locality.NODE)
             job, ordinal, _ = launch.run
@@ -63,7 +63,7 @@ def jobs_table(
 ) -> pa.Table:
     """Return `job_id, submit_s, start_s, end_s, gpus, node`, one row per job, in order of arrival.
 
-    Rejected jobs have no row. Times of what never came are null; `gpus` is the most held at one
+    Rejected jobs have no row. Missing times are null; `gpus` is the most held at one
     time; `node` names every node that ran a task, joined by commas, and is null for jobs without
     `starts`, as on a pool of GPUs without nodes.
     """

@@ -1,4 +1,4 @@
-"""The `cluster` of a scenario: racks of nodes, what the links carry, what transfers can expect."""
+"""The `cluster` of a scenario: racks of nodes, capacities of links, expected bandwidths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_GPUS = 1_000  # of one node
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """What every disk, node link (each way), rack uplink (each way) and the core can carry.
+    """Capacities of every disk, node link and rack uplink (each direction), and of the core.
 
     No aggregation means a core that never blocks.
     """
@@ -86,7 +86,7 @@ class Cluster:
 
 
 def build_cluster(document: Document, raw: Any) -> Cluster | None:
-    """Return what is right of a cluster, noting what is not; None if nothing is."""
+    """Return the valid parts of a cluster, adding problems to the document; None without any."""
     place = ("cluster",)
     shape = parse(document, ClusterShape, raw, place)
     if shape is None:
@@ -101,7 +101,7 @@ def build_cluster(document: Document, raw: Any) -> Cluster | None:
         if rack is None:
             continue
         if rack.name in racks:
-            document.add((*at, "name"), f"the rack '{rack.name}' is there already")
+            document.add((*at, "name"), f"the rack '{rack.name}' exists already")
         racks.add(rack.name)
         found += _nodes(document, rack, at)
     _refuse_twins(document, found)
@@ -174,7 +174,7 @@ def _alike(document: Document, rack: RackShape, count: int, at: Place) -> list[t
     if shape is None:
         return []
     if shape.name is not None:
-        problem = "is made up here"
+        problem = "must not be given for a number of nodes"
         hint = f"the nodes are called {rack.name}-n1, {rack.name}-n2, ..."
         document.add((*at, "node", "name"), problem, hint)
     gpus = _gpus(document, shape, (*at, "node"))
@@ -201,7 +201,7 @@ def _gpus(document: Document, shape: NodeShape, at: Place) -> tuple[Gpu, ...]:
     if isinstance(shape.gpus, list):
         for key, given in (("gpu_memory", shape.gpu_memory), ("gpu_model", shape.gpu_model)):
             if given:
-                document.add((*at, key), "is said for each GPU in the list already", "leave it out")
+                document.add((*at, key), "the list of GPUs gives it for each GPU", "leave it out")
         listed = [parse(document, GpuShape, g, (*place, i)) for i, g in enumerate(shape.gpus)]
         return tuple(Gpu(memory_bytes=g.memory, model=g.model) for g in listed if g)
     if isinstance(shape.gpus, bool) or not isinstance(shape.gpus, int):
@@ -219,5 +219,5 @@ def _refuse_twins(document: Document, nodes: list[tuple[Place, Node]]) -> None:
     names: set[str] = set()
     for place, node in nodes:
         if node.id in names and node.id != "?" and document.is_clean(place):
-            document.add(place, f"the node '{node.id}' is there already")
+            document.add(place, f"the node '{node.id}' exists already")
         names.add(node.id)

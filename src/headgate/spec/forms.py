@@ -16,9 +16,9 @@ _MOST = 1_000_000
 
 
 def excess(groups: int, *, width: int = 1, iterations: int = 0, merges: int = 0) -> str:
-    """Return what is too much about a job of groups of `width` shards (or cells), or nothing.
+    """Return which limit a job of groups of `width` shards (or cells) exceeds, "" for none.
 
-    To be asked before any of its tasks are made: a short file may ask for more than memory holds.
+    Called before any task is made: a short file may describe more tasks than fit in memory.
     """
     shards = groups * width * max(1, iterations)
     tasks = (groups + 1) * iterations if iterations else groups

@@ -1,6 +1,6 @@
-"""Jobs of a scenario that are told by their form, not task by task: `for_each` and `wavefront`.
+"""Jobs of a scenario that are given by their form, not task by task: `for_each` and `wavefront`.
 
-The patterns themselves are told by `headgate.spec.forms`; here is what a file says of them.
+The patterns themselves are in `headgate.spec.forms`; this is their syntax in a file.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ S = TypeVar("S", UpdateShape, ReduceShape)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What a job's form says, in itself valid where nothing was noted; it stands at `place`."""
+    """The form of a job, at `place`; valid where the document has no problem."""
 
     place: Place
     shape: ForEachShape | WavefrontShape
@@ -77,7 +77,7 @@ class Form:
 
 
 def parse_form(document: Document, key: str, raw: Any, place: Place) -> Form | None:
-    """Return what is said under one of FORMS, noting what is wrong; None if no job comes of it."""
+    """Return the value of one of FORMS, adding its problems to the document; None if unusable."""
     shape: ForEachShape | WavefrontShape | None
     if key == "for_each":
         shape = parse(document, ForEachShape, raw, place)

@@ -70,11 +70,11 @@ def _check_gpus(state: State) -> None:
             bytes_left[gpu] -= demand.part_bytes(size)
             _require("no GPU is held twice", min(milli[gpu], bytes_left[gpu]) >= 0, task=task)
     _require("GPUs know their holders", expected == holder, gpus=np.flatnonzero(expected != holder))
-    for law, told, counted in (
+    for law, stored, counted in (
         ("free shares of GPUs are counted", state.gpus.free_milli, milli),
         ("free memory of GPUs is counted", state.gpus.free_bytes, bytes_left),
     ):
-        _require(law, told.array() == counted, counted=counted)
+        _require(law, stored.array() == counted, counted=counted)
     free = np.bincount(nodes[holder == GPU_FREE], minlength=len(alive))
     _require("free GPUs are counted", free == state.nodes.free_gpus.array(), free=free)
     _check_amounts(state, held)
@@ -88,7 +88,7 @@ def _is_of(state: State, task: int) -> bool:
 
 
 def _check_amounts(state: State, held: Array) -> None:
-    """What is free of each node and kind is what it has, less what grants hold."""
+    """Check that free amounts are totals less what grants hold, by node and kind."""
     nodes = range(len(state.nodes.alive))
     for kind, name in enumerate(state.names.resources):
         total = np.array([_amount(state, node, name) for node in nodes], np.int64)
@@ -173,7 +173,7 @@ def _check_queues(state: State) -> None:
 
 
 def _check_order(state: State) -> None:
-    """A task waits for exactly those before it that have not finished; ended jobs are still."""
+    """Check blockers: the unfinished predecessors; tasks wait only in jobs in flight."""
     states = state.tasks.state.array()
     blocked_or_waiting = np.isin(states, (TaskState.BLOCKED, TaskState.WAITING))
     for task in np.flatnonzero(blocked_or_waiting).tolist():
@@ -191,18 +191,18 @@ def _check_order(state: State) -> None:
 
 
 def _check_data(state: State) -> None:
-    """Copies that count lie on nodes that are up, those that may return on nodes that are down."""
+    """Check that replicas are on nodes that are up, and masked copies on nodes that are down."""
     shards, alive = state.shards, state.nodes.alive.array()
     for law, lists, expected in (
         ("replicas are on nodes that are up", shards.replicas, 1),
-        ("copies that may return lie on nodes that are down", shards.away, 0),
+        ("masked copies are on nodes that are down", shards.away, 0),
     ):
         for shard, nodes in enumerate(lists.array().tolist()):
             _require(law, bool(np.all(alive[list(nodes)] == expected)), shard=shard)
 
 
 def _check_reports(state: State) -> None:
-    """Only nodes that are up have a report, of amounts that are not negative."""
+    """Check that only nodes that are up have a report, of amounts that are not negative."""
     nodes, gpus, kinds = state.nodes, state.gpus, state.nodes.actual.array()
     none = np.isnan(nodes.reported_at.array())
     down = nodes.alive.array() == 0

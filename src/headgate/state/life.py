@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class TaskState(IntEnum):
-    """Where a task is in its life."""
+    """The state of a task."""
 
     HELD = 0  # its job is not in flight yet
     BLOCKED = 1  # earlier tasks of its job have not finished
@@ -23,7 +23,7 @@ class TaskState(IntEnum):
 
 
 class JobState(IntEnum):
-    """Where a job is in its life."""
+    """The state of a job."""
 
     QUEUED = 0  # its queue has as many jobs in flight as it may
     ACTIVE = 1
@@ -40,7 +40,7 @@ TASK_MOVES: dict[TaskState, tuple[TaskState, ...]] = {
     _T.WAITING: (_T.STARTING, _T.BLOCKED, _T.CANCELLED),
     _T.STARTING: (_T.RUNNING, _T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
     _T.RUNNING: (_T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
-    # waits again when its job goes on; has finished when that came before the stop
+    # waits again when its job continues; FINISHED when it ended before the stop arrived
     _T.STOPPING: (_T.CANCELLED, _T.WAITING, _T.BLOCKED, _T.FINISHED),
     _T.FINISHED: (_T.WAITING,),  # its result was lost while still needed, or its gang restarts
     _T.FAILED: (),

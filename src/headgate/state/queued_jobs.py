@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 
 class QueuedJobs:
-    """Rows of jobs; every call is O(log jobs), but for iterating.
+    """Rows of jobs; every call is O(log jobs), except iterating.
 
-    What has left stays in the heaps until it comes to their top.
+    Removed jobs stay in the heaps until they reach the top.
     """
 
     __slots__ = ("_arrivals", "_by_user", "_users")

@@ -27,7 +27,7 @@ from headgate.state.view import Names, View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(View):
-    """What a policy sees; see `headgate.state.tables` for the columns.
+    """The input of a policy; see `headgate.state.tables` for the columns.
 
     `waiting_tasks` counts WAITING tasks of all jobs; no job before `first_waiting_job` has any.
     `hypothetical`: it is of a hypothetical copy.
@@ -59,7 +59,7 @@ class Snapshot(View):
     def changes(self, before: Snapshot) -> Changes | None:
         """Return the changes since an earlier snapshot of the same history of states, or None.
 
-        None, too, when `before` is of another line: of a state on paper, or read back from bytes.
+        None also when `before` is of another history: of a hypothetical state, or read from bytes.
         """
         if before.names is not self.names or before.version > self.version:
             return None

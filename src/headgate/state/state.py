@@ -1,8 +1,8 @@
 """The state: every fact that the engine has accepted, and the few transitions that change it.
 
-Only the engine calls what changes the state. Each move keeps the counters of its job, queue, node
-and GPUs in step and asserts that the life-cycle tables allow it; a move that they do not allow
-raises `InvariantBroken` with the story of the thing concerned.
+Only the engine changes the state. Each transition updates the counters of its job, queue, node and
+GPUs and asserts that the life-cycle tables allow it; one that they do not allow raises
+`InvariantBroken` with the history of the object concerned.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from headgate.state.tables import (
 from headgate.state.view import Names, View
 
 _HISTORY_LENGTH = 4096
-_Place = TaskState | JobState | str  # of a task, job, or node, in its life
+_Place = TaskState | JobState | str  # of a task, job or node
 Move = tuple[float, str, int, _Place, _Place]
-"""When, of what (`task`, `job`, `node`), its row, from where, to where."""
-_LATEST_WEIGHT = 0.25  # of the last run in a runtime class's mean: the last seven weigh 87 %
+"""Time, kind of object (`task`, `job`, `node`), its row, old and new state."""
+_LATEST_WEIGHT = 0.25  # of the last run in the mean of a runtime class: the last seven weigh 87 %
 _NO_USAGE = Usage()  # of a run that read nothing, or whose executor died
 _UNKNOWN_BANDWIDTH = Bandwidth(
     disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.125e7
@@ -69,35 +69,10 @@ class State(View):
     """Tables, names and counters; see `headgate.state.tables` for the columns."""
 
     __slots__ = (
-        "archived_rows",
-        "bandwidth",
-        "datasets",
-        "dependents",
-        "first_waiting_job",
-        "gpus",
-        "grants",
-        "hypothetical",
-        "inputs",
-        "jobs",
-        "ledger",
-        "log",
-        "memos",
-        "names",
-        "next_job",
-        "nodes",
-        "now",
-        "policy_failures",
-        "queued_jobs",
-        "queues",
-        "refusals",
-        "result_of",
-        "results",
-        "runtime_classes",
-        "shards",
-        "tasks",
-        "timers",
-        "user_rows",
-        "version",
+        "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus",
+        "grants", "hypothetical", "inputs", "jobs", "ledger", "log", "memos", "names", "next_job",
+        "nodes", "now", "policy_failures", "queued_jobs", "queues", "refusals", "result_of",
+        "results", "runtime_classes", "shards", "tasks", "timers", "user_rows", "version",
         "waiting_tasks",
     )  # fmt: skip
 
@@ -123,18 +98,20 @@ class State(View):
         self.bandwidth = _UNKNOWN_BANDWIDTH
         self.refusals: Sequence[Refusal] = ()
         self.datasets: Mapping[str, Dataset] = {}  # replaced, never changed in place
-        self.next_job = 1  # number of the next job, for its id: more than that of any before it
-        self.archived_rows = 0  # of jobs and tasks that go when the tables are compacted
+        self.next_job = 1  # number of the next job, for its id: above that of any earlier job
+        self.archived_rows = 0  # of jobs and tasks that compaction drops
         self.waiting_tasks = 0
         self.first_waiting_job = 0
         self.user_rows: dict[str, int] = {}
         self.queued_jobs: list[QueuedJobs] = []  # of QUEUED jobs, by row of their queue
-        self.memos: dict[str, Column] = {}  # what policies remember of jobs, one row per job
-        self.timers: Mapping[Timer, float] = {}  # those set, and when; never changed in place
+        self.memos: dict[str, Column] = {}  # memo of the policy, one row per job
+        self.timers: Mapping[
+            Timer, float
+        ] = {}  # set timers and their times; never changed in place
         self.policy_failures = 0  # in a row
         self.dependents: dict[int, tuple[int, ...]] = {}  # task -> later tasks, where there are any
         self.results: dict[int, tuple[int, ...]] = {}  # task -> shards of its result, if it has one
-        self.result_of: dict[int, int] = {}  # shard -> task, the same the other way round
+        self.result_of: dict[int, int] = {}  # shard -> task, the inverse of `results`
         self.log: deque[Move] = deque(maxlen=_HISTORY_LENGTH)
 
     # --- reading -------------------------------------------------------------------------------
@@ -207,7 +184,7 @@ class State(View):
     def add_node(self, node: Node, *, kept: bool = False, without: Collection[str] = ()) -> int:
         """Bring a node up, all its GPUs free, and return its row; it must not be up already.
 
-        A node that returns holds nothing of what it held, or, with `kept`, all that is still valid
+        A node that returns has none of its replicas, or, with `kept`, all that are still valid
         except the shards `without` (ids). O(shards) for one that returns.
         """
         row = self.names.node_rows.get(node.id)
@@ -233,10 +210,10 @@ class State(View):
         return self.names.racks.index(name)
 
     def remove_node(self, row: int) -> list[int]:
-        """Take a node down with its replicas and return the shards that had one there.
+        """Take a node down, mask its replicas, and return the shards that had one there.
 
-        They do not count while it is away; see `add_node`. No task may hold anything on it any
-        more. O(shards).
+        They do not count while it is down; see `add_node`. No run may hold anything on it.
+        O(shards).
         """
         try:
             self.ledger.remove_node(row)
@@ -254,7 +231,7 @@ class State(View):
     def record_report(
         self, row: int, cpus_milli: int, memory_bytes: int, gpus: Sequence[GpuUse]
     ) -> None:
-        """Note what is really used of a node that is up: the actual book, beside the ledger."""
+        """Update the actual book of a node that is up: its measured use."""
         self.nodes.actual[row] = (cpus_milli, memory_bytes)  # in the order of BASE_KINDS
         self.nodes.reported_at[row] = self.now
         first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
@@ -266,7 +243,7 @@ class State(View):
     # --- data ----------------------------------------------------------------------------------
 
     def shard(self, shard: Shard) -> int:
-        """Return the row of a shard, adding it, or giving it its size, where needed."""
+        """Return the row of a shard, adding it or updating its size if needed."""
         row = self.names.shard_rows.get(shard.id)
         if row is None:
             row = self.names.shard_rows[shard.id] = len(self.names.shards)
@@ -278,7 +255,7 @@ class State(View):
         return row
 
     def add_replica(self, shard: int, node: int) -> None:
-        """Note that a node holds a shard; the copy counts while the node is up."""
+        """Add a node to the holders of a shard; the copy counts while the node is up."""
         lists = self.shards.replicas if self.nodes.alive[node] else self.shards.away
         if node not in lists[shard]:
             lists[shard] = tuple(sorted((*lists[shard], node)))
@@ -290,13 +267,13 @@ class State(View):
         self.forget_away(shard)
 
     def remove_replica(self, shard: int, node: int) -> None:
-        """Note that a node, up or down, no longer holds a shard."""
+        """Remove a node, up or down, from the holders of a shard."""
         for lists in (self.shards.replicas, self.shards.away):
             if node in lists[shard]:
                 lists[shard] = tuple(n for n in lists[shard] if n != node)
 
     def forget_away(self, shard: int) -> None:
-        """Note that nodes which are down bring back nothing of use of a shard."""
+        """Void the copies of a shard on nodes that are down."""
         self.shards.away[shard] = ()
 
     # --- jobs ----------------------------------------------------------------------------------
@@ -306,7 +283,9 @@ class State(View):
         if job.id in self.names.job_rows:
             raise InvariantBroken(f"job {job.id} was submitted twice")
         if job.queue not in self.names.queue_rows:
-            raise InvariantBroken(f"job {job.id} came to queue {job.queue}, which is not there")
+            raise InvariantBroken(
+                f"job {job.id} was submitted to queue {job.queue}, which does not exist"
+            )
         row = self.names.job_rows[job.id] = len(self.names.jobs)
         number = max(self.next_job, job.number)
         self.next_job = number + 1
@@ -364,7 +343,7 @@ class State(View):
             )
 
     def _demands(self, job: Job) -> list[int]:
-        """Return the row of each task's demand; one is built only per kind of need in the job."""
+        """Return the row of each task's demand, built once for equal needs of the job."""
         rows: dict[tuple[object, ...], int] = {}
         found = []
         for t in job.tasks:
@@ -382,16 +361,16 @@ class State(View):
         )
 
     def _input(self, reads: tuple[int, ...]) -> int:
-        """Return the row of what a task reads."""
+        """Return the row in `inputs` of these shards, adding it if new."""
         row = self.names.input_rows.setdefault(reads, len(self.names.input_rows))
         if row == len(self.inputs.shards):
             self.inputs.shards.append(reads)
         return row
 
     def _runtime_class(self, job: Job, task: Task, reads: tuple[int, ...]) -> int:
-        """Return the row of a task's runtime class: its job's, its place in it, how much it reads.
+        """Return the row of a task's runtime class: job kind, GPUs, stage, size of input.
 
-        Sizes are told apart by powers of two; results of earlier tasks, not known yet, count as 0.
+        Sizes are grouped by powers of two; results of earlier tasks, still unknown, count as 0.
         """
         read_bytes = sum(self.shards.size_bytes[shard] for shard in reads)
         whose = job.runtime_class or (job.id,)
@@ -417,7 +396,7 @@ class State(View):
             column[row] = mean_s + _LATEST_WEIGHT * (took_s - mean_s) if known else took_s
 
     def keep_result(self, task: int, sizes_bytes: tuple[int, ...]) -> tuple[int, ...]:
-        """Give a task's result its shards, one per part, and return their rows."""
+        """Add the shards of a task's result, one per part, and return their rows."""
         job, ordinal = self.job(self.tasks.job[task]), self.ordinal(task)
         names = result_ids(job.id, ordinal, job.tasks[ordinal].parts)
         rows = tuple(
@@ -436,7 +415,7 @@ class State(View):
     def expire(self, job: int) -> None:
         """Remove all copies of the results of an ended job; O(its tasks)."""
         if self.jobs.state[job] not in ENDED:
-            raise self.broken("results of a job in flight were given up", "job", job)
+            raise self.broken("results of a job in flight expired", "job", job)
         spec, known = self.job(job), self.names.shard_rows
         for ordinal, task in enumerate(spec.tasks):
             for name in result_ids(spec.id, ordinal, task.parts):
@@ -447,7 +426,7 @@ class State(View):
         self.jobs.expired_at[job] = self.now
 
     def archive(self, job: int) -> None:
-        """Mark an ended job as archived: its rows go when the tables are next compacted."""
+        """Mark an ended job as archived: the next compaction drops its rows."""
         if self.jobs.state[job] not in ENDED:
             raise self.broken("a job in flight was archived", "job", job)
         self.jobs.archived[job] = 1
@@ -505,7 +484,7 @@ class State(View):
     # --- tasks ---------------------------------------------------------------------------------
 
     def launch(self, task: int, node: int, gpus: tuple[int, ...], attempt: int) -> None:
-        """Grant a WAITING task what it demands, on a node, for its next run: STARTING."""
+        """Grant a WAITING task its demand on a node for its next run; it is STARTING then."""
         job = self.tasks.job[task]
         if attempt != self.tasks.next_attempt[task]:
             expected = self.tasks.next_attempt[task]
@@ -585,7 +564,7 @@ class State(View):
         if TaskState.FINISHED in (at, to):
             self.jobs.unfinished[job] += 1 if at is TaskState.FINISHED else -1
         if at is TaskState.FINISHED:
-            self.tasks.progress_s[task] = 0.0  # its result is gone: it starts from nothing
+            self.tasks.progress_s[task] = 0.0  # its result is lost: it starts from the beginning
             for shard in self.results.get(task, ()):
                 self.forget_away(shard)
         elif to in (TaskState.FAILED, TaskState.CANCELLED):

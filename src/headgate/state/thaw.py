@@ -1,4 +1,4 @@
-"""A snapshot turned back into a state: for what-if, and to go on from one that was stored."""
+"""Conversion of a snapshot into a state: for what-if, and to recover from a stored one."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from headgate.state.view import Names
 
 
 def thaw(snapshot: Snapshot, *, hypothetical: bool = True) -> State:
-    """Return a state of its own that holds what a snapshot shows.
+    """Return a separate state with the content of a snapshot.
 
-    What is tried on a state on paper is never learnt from. O(names + tasks of unfinished jobs);
-    pages of tables are copied where they are written to.
+    A hypothetical state never updates runtime estimates. O(names + tasks of unfinished jobs); pages
+    of tables are copied when they are written to.
     """
     state = State()
     for name in TABLES:
@@ -44,7 +44,7 @@ def thaw(snapshot: Snapshot, *, hypothetical: bool = True) -> State:
 
 
 def rebuild_indexes(state: State) -> None:
-    """Derive from the tables what the state keeps beside them: lines of jobs, and lineage.
+    """Derive from the tables what the state keeps beside them: queued jobs, and lineage.
 
     O(jobs + tasks of unfinished jobs).
     """
@@ -55,11 +55,11 @@ def rebuild_indexes(state: State) -> None:
     for job in np.flatnonzero(states == JobState.QUEUED).tolist():
         state.queued_jobs[jobs.queue[job]].add(job, jobs.user[job], jobs.priority[job])
     for job in np.flatnonzero(~np.isin(states, ENDED)).tolist():
-        _link(state, job)
+        _index_tasks(state, job)
 
 
 def _names(snapshot: Snapshot) -> Names:
-    """Copy the names of what a snapshot has; the writer may have added more by now."""
+    """Return a copy of a snapshot's names; the writer may have added more since."""
     names = snapshot.names
 
     def known(rows: dict[Any, int], count: int) -> dict[Any, int]:
@@ -87,7 +87,7 @@ def _names(snapshot: Snapshot) -> Names:
     )
 
 
-def _link(state: State, job: int) -> None:
+def _index_tasks(state: State, job: int) -> None:
     first = state.jobs.first_task[job]
     later: dict[int, list[int]] = {}
     for ordinal, task in enumerate(state.job(job).tasks):
