@@ -1,4 +1,4 @@
-"""A node that returns: what it held counts again, unless it became void while the node was away."""
+"""A node that returns: its replicas count again, unless they became void while it was down."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def enumerate_replicas(state: State) -> list[tuple[str, tuple[int, ...]]]:
 IDS = [part.id for part in PARTS]
 
 
-def test_returning_node_holds_again_what_it_held_by_one_event(bench: Bench) -> None:
+def test_returning_node_has_its_replicas_again_by_one_event(bench: Bench) -> None:
     bench.node("a")
     put(bench, "a")
     bench.lose("a")
@@ -65,7 +65,7 @@ def test_returning_node_holds_again_what_it_held_by_one_event(bench: Bench) -> N
     assert held(bench, "a") == IDS
 
 
-def test_returning_node_holds_nothing_unless_the_event_says_so(bench: Bench) -> None:
+def test_returning_node_has_no_replicas_unless_kept(bench: Bench) -> None:
     bench.node("a")
     put(bench, "a")
     for _ in range(2):  # what was dropped at the first return does not come back at the second
@@ -77,7 +77,7 @@ def test_returning_node_holds_nothing_unless_the_event_says_so(bench: Bench) -> 
     assert held(bench, "a") == []
 
 
-def test_returning_node_drops_what_it_lost_and_adds_what_it_has_besides(bench: Bench) -> None:
+def test_returning_node_drops_lost_shards_and_adds_further_ones(bench: Bench) -> None:
     bench.node("a")
     put(bench, "a")
     bench.lose("a")
@@ -172,7 +172,7 @@ def test_second_copy_of_a_result_returns_with_its_node(bench: Bench) -> None:
     assert bench.tasks("j") == ["finished", "waiting"], "the second copy suffices"
 
 
-def test_node_that_returned_before_its_loss_was_seen_keeps_what_no_task_makes_again(
+def test_node_that_returned_before_its_loss_was_observed_keeps_replicas_of_datasets(
     bench: Bench,
 ) -> None:
     bench.node("a")
@@ -196,9 +196,7 @@ def test_copies_that_may_return_survive_a_stored_snapshot(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_what_counts_is_what_is_valid_and_lies_on_nodes_that_are_up(
-    bench: Bench, seed: int
-) -> None:
+def test_replicas_that_count_are_valid_and_on_nodes_that_are_up(bench: Bench, seed: int) -> None:
     """Nodes come, go and lose copies at random; datasets too; compared with sets of disks."""
     rng, nodes = stream(seed, "rejoin"), ("a", "b", "c")
     disks: dict[str, set[str]] = {name: set() for name in nodes}
@@ -208,7 +206,7 @@ def test_what_counts_is_what_is_valid_and_lies_on_nodes_that_are_up(
     put(bench)
     for _ in range(60):
         name, part = rng.choice(nodes), rng.choice(PARTS)
-        match rng.choice(("lose", "return", "return anew", "add", "drop", "new dataset")):
+        match rng.choice(("lose", "return", "return empty", "add", "drop", "new dataset")):
             case "lose" if name in up:
                 up.remove(name)
                 bench.lose(name)
@@ -217,7 +215,7 @@ def test_what_counts_is_what_is_valid_and_lies_on_nodes_that_are_up(
                 up.add(name)
                 disks[name] = disks[name] - gone | {part.id}
                 returns(bench, name, without=tuple(gone), holds=(part,))
-            case "return anew" if name not in up:
+            case "return empty" if name not in up:
                 up.add(name)
                 disks[name] = set()
                 bench.node(name)

@@ -80,7 +80,7 @@ def test_new_result_of_a_task_replaces_every_copy_of_the_old_one(bench: Bench) -
     assert not state.shards.shared[state.names.shard_rows["j/0"]]
 
 
-def test_expired_results_have_no_copy_any_more_and_are_not_computed_again(bench: Bench) -> None:
+def test_expired_results_have_no_copies_and_are_not_computed_again(bench: Bench) -> None:
     first_done(bench)
     copied(bench, "b")
     copied(bench, SHARED)

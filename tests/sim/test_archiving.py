@@ -110,7 +110,7 @@ def test_archived_jobs_change_no_start_and_no_end_of_others(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BY_FLOW)
-def test_all_laws_hold_in_storms_with_an_archive(name: str) -> None:
+def test_all_invariants_hold_in_storms_with_an_archive(name: str) -> None:
     compacted = 0
     for seed in range(25):
         compacted += ride(seed, name, archiving=True)[1].compacted

@@ -1,4 +1,4 @@
-"""The laws of the state find what they are there to find: one planted fault each."""
+"""Each invariant of the state finds a planted violation."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_a_job_that_is_stopping_nothing_is_found(state: State) -> None:
         check(state)
 
 
-def test_a_broken_law_tells_the_story_of_what_broke_it(state: State) -> None:
+def test_violated_invariant_is_reported_with_the_history_of_the_object(state: State) -> None:
     state.now = 4.0
     with pytest.raises(InvariantBroken) as broken:
         state.move_task(0, TaskState.HELD)
@@ -222,7 +222,7 @@ def test_a_broken_law_tells_the_story_of_what_broke_it(state: State) -> None:
     )
 
 
-def test_a_gpu_given_twice_and_a_node_taken_down_under_a_task_raise_with_a_story(
+def test_double_grant_and_removal_of_a_used_node_raise_with_a_history(
     state: State,
 ) -> None:
     with pytest.raises(InvariantBroken, match=r"GPU 1 of a is not free\ntask j0/2:"):
@@ -235,6 +235,6 @@ def test_a_gpu_given_twice_and_a_node_taken_down_under_a_task_raise_with_a_story
         state.add_node(state.node(0))
 
 
-def test_random_states_keep_every_law() -> None:
+def test_random_states_keep_every_invariant() -> None:
     for seed in range(100):
         check(random_state(seed))

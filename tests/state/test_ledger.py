@@ -1,4 +1,4 @@
-"""The ledger against plain dicts: what fits, what is held, and what a rollback leaves."""
+"""The ledger against plain dicts: what fits, what is held, and rollbacks."""
 
 from __future__ import annotations
 
@@ -270,16 +270,16 @@ class Books:
         """Ask for GPUs that need not fit; those that do not raise and change nothing."""
         host, spec = self.hosts[node], self.demands[demand]
         complaints = host.complaints(spec, gpus) if host else None
-        told = self.ledger.infeasibility(self.numbers[demand], node, gpus)
+        reported = self.ledger.infeasibility(self.numbers[demand], node, gpus)
         if complaints is None:
-            assert told
+            assert reported
         else:
-            assert told in (complaints or {""})
-        if told:
+            assert reported in (complaints or {""})
+        if reported:
             before = written(self.ledger)
             with pytest.raises(InvariantBroken) as broken:
                 self.ledger.take(self.tasks, self.numbers[demand], node, tuple(gpus))
-            assert str(broken.value) == told
+            assert str(broken.value) == reported
             assert written(self.ledger) == before
 
     def release(self, pick: int) -> None:
@@ -313,7 +313,7 @@ class Books:
                 self.take_tentatively(first, second, keep)
 
     def take_tentatively(self, first: list[Any], second: list[Any], keep: int) -> None:
-        """Take in nested trials on paper, keep some of them, and roll the others back."""
+        """Take in nested trials of a tentative ledger; keep some, roll the others back."""
         view: State | Snapshot = self.state if keep & 4 else self.state.freeze()
         before = written(self.ledger)
         paper = Ledger.tentative(view)
@@ -422,7 +422,7 @@ def written(ledger: Ledger) -> list[bytes]:
     demands=st.lists(DEMAND, min_size=1, max_size=5),
     steps=STEPS,
 )
-def test_the_ledger_is_what_plain_counting_gives(
+def test_ledger_equals_plain_counting(
     nodes: list[Node], demands: list[Demand], steps: list[tuple[Any, ...]]
 ) -> None:
     books = Books(nodes, demands)
@@ -465,7 +465,7 @@ def state_of(*nodes: Node) -> State:
     return state
 
 
-def test_rows_of_released_grants_are_used_again_lowest_first_by_a_state_thawed_meanwhile() -> None:
+def test_rows_of_released_grants_are_reused_lowest_first_by_a_thawed_state() -> None:
     state = state_of(node_of((), 9, None, ()))
     slot = state.names.demand(Demand(cpus_milli=1000))
     assert [state.ledger.take(task, slot, 0, ()) for task in range(5)] == [0, 1, 2, 3, 4]
@@ -475,7 +475,7 @@ def test_rows_of_released_grants_are_used_again_lowest_first_by_a_state_thawed_m
     assert [again.take(9, slot, 0, ()) for _ in range(4)] == [0, 2, 3, 5]
 
 
-def test_rows_are_used_again_lowest_first_in_whatever_order_they_were_released() -> None:
+def test_rows_are_reused_lowest_first_in_any_order_of_release() -> None:
     state = state_of(node_of((), 9, None, ()))
     slot = state.names.demand(Demand(cpus_milli=1000))
     for task in range(6):
@@ -496,7 +496,7 @@ def test_rows_are_used_again_lowest_first_in_whatever_order_they_were_released()
         Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=1),
     ],
 )
-def test_a_node_of_which_anything_is_held_cannot_go(demand: Demand) -> None:
+def test_node_with_grants_cannot_be_removed(demand: Demand) -> None:
     state = state_of(node_of((8,), 4, 8, (("fpga", 1000),)))
     grant = state.ledger.take(0, state.names.demand(demand), 0, (0,) * demand.gpus)
     before = written(state.ledger)
@@ -531,7 +531,7 @@ def test_a_node_of_which_anything_is_held_cannot_go(demand: Demand) -> None:
         (Demand(custom=(("fpga", 500),)), (), "too little free fpga on n0"),
     ],
 )
-def test_what_does_not_fit_is_named(demand: Demand, gpus: tuple[int, ...], fault: str) -> None:
+def test_infeasibility_names_the_problem(demand: Demand, gpus: tuple[int, ...], fault: str) -> None:
     """GPU 0 is held whole, half of GPU 1; the last node's row of GPUs is not n0's."""
     state = state_of(node_of((8, 8, 8, 8), 4, 0, ()), node_of((8,), 0, None, (("fpga", 500),)))
     state.ledger.take(0, state.names.demand(Demand(gpus=1)), 0, (0,))
@@ -542,7 +542,7 @@ def test_what_does_not_fit_is_named(demand: Demand, gpus: tuple[int, ...], fault
         state.ledger.take(2, number, 0, gpus)
 
 
-def test_a_part_goes_where_parts_are_held_already_and_not_to_a_smaller_idle_gpu() -> None:
+def test_part_is_placed_on_a_gpu_in_part_use_before_a_smaller_idle_one() -> None:
     state = state_of(node_of((12, 4), 4, None, ()))
     memory = state.names.demand(Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=3))
     state.ledger.take(0, memory, 0, (0,))

@@ -12,7 +12,7 @@ LEAVE = st.tuples(st.just("leave"), st.integers(0, 999), st.just(0))
 
 
 @given(steps=st.lists(st.one_of(ADD, ADD, LEAVE), max_size=60))
-def test_next_is_the_highest_priority_of_the_user_who_came_first(
+def test_next_is_the_highest_priority_of_the_user_who_arrived_first(
     steps: list[tuple[str, int, int]],
 ) -> None:
     queued, plain = QueuedJobs(), []
@@ -31,7 +31,7 @@ def test_next_is_the_highest_priority_of_the_user_who_came_first(
         assert (queued.earliest(), queued.next()) == (first, min(own)[1])
 
 
-def test_a_long_line_is_emptied_without_being_searched_again_and_again() -> None:
+def test_removing_many_jobs_does_not_search_all_of_them_each_time() -> None:
     queued, count = QueuedJobs(), 50_000
     for job in range(count):
         queued.add(job, job % 7, job % 3)

@@ -36,7 +36,7 @@ def churn(state: State) -> None:
 
 
 @given(seed=SEED)
-def test_a_snapshot_says_for_ever_what_the_state_said_then(seed: int) -> None:
+def test_snapshot_never_changes(seed: int) -> None:
     state = random_state(seed)
     snapshot = state.freeze()
     before, copy = digest(snapshot), pickle.loads(pickle.dumps(snapshot))
@@ -57,7 +57,7 @@ def test_jobs_that_wait_are_found_in_order_of_arrival(seed: int) -> None:
 
 
 @given(seed=SEED)
-def test_reads_are_planned_from_the_nearest_replicas_and_from_nowhere_else(seed: int) -> None:
+def test_reads_are_planned_from_the_nearest_replicas_only(seed: int) -> None:
     state = random_state(seed)
     for task in range(len(state.tasks.state)):
         for node in state.live_nodes():
@@ -74,7 +74,7 @@ def test_reads_are_planned_from_the_nearest_replicas_and_from_nowhere_else(seed:
                 assert sorted(read.sources) == sorted(names)
 
 
-def test_neighbours_begin_with_different_copies_of_one_shard() -> None:
+def test_neighbouring_tasks_read_different_replicas_first() -> None:
     state = State()
     state.set_queue(Queue(name="q"))
     for name in "abcd":
@@ -127,7 +127,7 @@ def test_a_trial_leaves_no_trace_unless_it_is_kept(
     snapshot = state.freeze()
     if not snapshot.live_nodes():
         return
-    said, scratch = digest(snapshot), Scratch(snapshot)
+    before, scratch = digest(snapshot), Scratch(snapshot)
     place_some(scratch, snapshot, rng)
     before = look(scratch, snapshot)
     within = before
@@ -149,16 +149,16 @@ def test_a_trial_leaves_no_trace_unless_it_is_kept(
     except _Stop:
         keep = False
     assert look(scratch, snapshot) == (within if keep else before)
-    assert (digest(snapshot), digest(state)) == (said, said_by(state))
+    assert (digest(snapshot), digest(state)) == (before, digest_of(state))
 
 
-def said_by(state: State) -> str:
+def digest_of(state: State) -> str:
     return digest(state)
 
 
 @settings(max_examples=150)
 @given(seed=SEED)
-def test_what_a_scratch_places_fits_and_what_it_refuses_does_not(seed: int) -> None:
+def test_scratch_places_exactly_what_fits(seed: int) -> None:
     state, rng = random_state(seed), Random(seed)
     snapshot = state.freeze()
     scratch, paper = Scratch(snapshot), IndependentLedger(snapshot)
@@ -179,7 +179,7 @@ def test_what_a_scratch_places_fits_and_what_it_refuses_does_not(seed: int) -> N
             assert paper.take(scratch.starts[-1]) is None
 
 
-def test_the_smallest_gpus_that_do_are_taken_first() -> None:
+def test_smallest_sufficient_gpus_are_taken_first() -> None:
     for seed in range(60):
         snapshot = random_state(seed).freeze()
         for node in snapshot.live_nodes():

@@ -257,7 +257,7 @@ class View:
 
         From its launch on it reads, for the time expected then, and computes for the mean time of
         its runtime class, less the progress saved by earlier runs. An overdue run is expected to
-        take as long again as it is overdue.
+        take the overdue time once more.
         """
         whole_s: float = self.runtime_classes.compute_s[self.tasks.runtime_class[task]]
         compute_s = whole_s - min(whole_s, self.tasks.progress_s[task])
