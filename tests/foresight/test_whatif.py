@@ -112,9 +112,9 @@ def test_hypothetical_end_of_a_run_has_the_effects_of_a_real_one(seed: int) -> N
         row = state.tasks_of(state.names.job_rows[launch.run.job])[launch.run.ordinal]
         snapshot = state.freeze()
         before = digest(snapshot)
-        paper = WhatIf(snapshot, world.policy, world.at)
-        paper.end_run(row, world.at)
-        check(paper.state)
+        what_if = WhatIf(snapshot, world.policy, world.at)
+        what_if.end_run(row, world.at)
+        check(what_if.state)
         assert digest(snapshot) == digest(state.freeze()) == before
         output_bytes = state.task(row).output_bytes
         usage = Usage(
@@ -122,9 +122,9 @@ def test_hypothetical_end_of_a_run_has_the_effects_of_a_real_one(seed: int) -> N
         )  # as expected: a hypothetical run has no other usage
         end = TaskFinished(at=world.at, run=launch.run, output_bytes=output_bytes, usage=usage)
         world.give(end)
-        paper.state.hypothetical = False  # hypothetical states do not update estimates
-        paper.state.record_runtime(row)
-        assert digest(paper.state.freeze()) == digest(state.freeze())
+        what_if.state.hypothetical = False  # hypothetical states do not update estimates
+        what_if.state.record_runtime(row)
+        assert digest(what_if.state.freeze()) == digest(state.freeze())
 
 
 @given(SEED)
@@ -132,17 +132,17 @@ def test_hypothetical_rounds_keep_all_invariants_and_settle(seed: int) -> None:
     snapshot = random_state(seed).freeze()
     before = digest(snapshot)
     for policy in (FirstInFirstOut(), PreemptiveFlowSharing(slack=0.0)):
-        paper = WhatIf(snapshot, policy, snapshot.now)
-        paper.join(Node(id="more", rack="r0", gpus=(Gpu(memory_bytes=2 << 30),) * 2))
+        what_if = WhatIf(snapshot, policy, snapshot.now)
+        what_if.join(Node(id="more", rack="r0", gpus=(Gpu(memory_bytes=2 << 30),) * 2))
         for _ in range(40):
-            plan = paper.round()
-            check(paper.state)
-            stopping = (paper.state.tasks.state.array() == TaskState.STOPPING).any()
+            plan = what_if.round()
+            check(what_if.state)
+            stopping = (what_if.state.tasks.state.array() == TaskState.STOPPING).any()
             assert not stopping, "what was being stopped has stopped"
             if not len(plan.steps):
                 break
         else:
             raise AssertionError("it never came to rest")
-        for job in range(len(paper.state.jobs.state)):
-            assert paper.state.jobs.state[job] != JobState.STOPPING
+        for job in range(len(what_if.state.jobs.state)):
+            assert what_if.state.jobs.state[job] != JobState.STOPPING
     assert digest(snapshot) == before

@@ -80,8 +80,8 @@ def test_gang_is_admitted_exactly_when_all_its_tasks_fit_together(seed: int) -> 
     gangs = [j for j in range(len(snapshot.jobs.state)) if snapshot.job(j).gang]
     for job in gangs * 10:
         starts = [guess(state, rng)._replace(task=t) for t in snapshot.tasks_of(job)]
-        paper = IndependentLedger(snapshot)
-        fits = [paper.take(start) for start in starts] == [None] * len(starts)
+        independent = IndependentLedger(snapshot)
+        fits = [independent.take(start) for start in starts] == [None] * len(starts)
         assert isinstance(admit(state, [Group(tuple(starts))]), PlanAdmitted) == fits
 
 

@@ -73,12 +73,12 @@ def test_snapshots_of_different_histories_have_no_changes(seed: int) -> None:
     before, after = random_walk(seed, 2)
     assert before.changes(after) is None
     assert pickle.loads(pickle.dumps(after)).changes(before) is None
-    paper = thaw(before)
-    paper.version += 1
-    assert paper.freeze().hypothetical
+    copy = thaw(before)
+    copy.version += 1
+    assert copy.freeze().hypothetical
     assert not after.hypothetical
-    assert paper.freeze().changes(before) is None
-    assert after.changes(paper.freeze()) is None
+    assert copy.freeze().changes(before) is None
+    assert after.changes(copy.freeze()) is None
 
 
 @settings(max_examples=30)

@@ -94,7 +94,9 @@ STEPS = st.lists(
         st.tuples(st.just("release"), PICK),
         st.tuples(st.just("close"), PICK),
         st.tuples(st.just("open"), PICK, NODE),
-        st.tuples(st.just("paper"), st.lists(TAKE, max_size=4), st.lists(TAKE, max_size=4), PICK),
+        st.tuples(
+            st.just("tentative"), st.lists(TAKE, max_size=4), st.lists(TAKE, max_size=4), PICK
+        ),
     ),
     min_size=5,
     max_size=50,
@@ -309,15 +311,15 @@ class Books:
                 self.close(node % nodes)
             case ("open", node, spec):
                 self.open(node % nodes, spec)
-            case ("paper", first, second, keep):
+            case ("tentative", first, second, keep):
                 self.take_tentatively(first, second, keep)
 
     def take_tentatively(self, first: list[Any], second: list[Any], keep: int) -> None:
         """Take in nested trials of a tentative ledger; keep some, roll the others back."""
         view: State | Snapshot = self.state if keep & 4 else self.state.freeze()
         before = written(self.ledger)
-        paper = Ledger.tentative(view)
-        assert written(paper) == before
+        tentative = Ledger.tentative(view)
+        assert written(tentative) == before
         hosts, tasks = copy.deepcopy(self.hosts), self.tasks
 
         def takes(steps: list[Any]) -> None:
@@ -325,27 +327,27 @@ class Books:
                 demand, node = which % len(self.demands), where % len(hosts)
                 host, spec = hosts[node], self.demands[demand]
                 choices = host.choices(spec) if host else []
-                assert (paper.best_gpus(self.numbers[demand], node) is None) == (not choices)
+                assert (tentative.best_gpus(self.numbers[demand], node) is None) == (not choices)
                 if host and choices:
                     gpus = choices[pick % len(choices)]
-                    assert paper.take(tasks + number, self.numbers[demand], node, gpus) == -1
+                    assert tentative.take(tasks + number, self.numbers[demand], node, gpus) == -1
                     host.take(tasks + number, spec, gpus)
 
-        with paper.trial() as outer:
+        with tentative.trial() as outer:
             takes(first)
-            middle, then = written(paper), copy.deepcopy(hosts)
-            with paper.trial() as inner:
+            middle, then = written(tentative), copy.deepcopy(hosts)
+            with tentative.trial() as inner:
                 takes(second)
                 if keep & 1:
                     inner.keep()
             if not keep & 1:
-                assert written(paper) == middle
+                assert written(tentative) == middle
                 hosts = then
-            self.agree(paper, hosts)
-            within = written(paper)
+            self.agree(tentative, hosts)
+            within = written(tentative)
             if keep & 2:
                 outer.keep()
-        assert written(paper) == (within if keep & 2 else before)
+        assert written(tentative) == (within if keep & 2 else before)
         assert written(self.ledger) == before
 
     # --- laws ------------------------------------------------------------------------------------
@@ -561,15 +563,15 @@ def test_several_parts_are_of_different_gpus_or_do_not_fit() -> None:
 def test_a_trial_that_raises_is_rolled_back() -> None:
     state = state_of(node_of((8, 8), 4, None, ()))
     demand = state.names.demand(Demand(gpus=1, gpu_milli=250, cpus_milli=1000))
-    paper = Ledger.tentative(state.freeze())
-    paper.take(0, demand, 0, (1,))
-    before = written(paper)
+    tentative = Ledger.tentative(state.freeze())
+    tentative.take(0, demand, 0, (1,))
+    before = written(tentative)
 
     def attempt() -> None:
-        with paper.trial():
-            paper.take(1, demand, 0, (1,))
-            paper.take(2, demand, 0, (0, 1))
+        with tentative.trial():
+            tentative.take(1, demand, 0, (1,))
+            tentative.take(2, demand, 0, (0, 1))
 
     with pytest.raises(InvariantBroken, match="needs 1 GPUs, not 2"):
         attempt()
-    assert written(paper) == before
+    assert written(tentative) == before

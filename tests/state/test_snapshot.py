@@ -161,7 +161,7 @@ def digest_of(state: State) -> str:
 def test_scratch_places_exactly_what_fits(seed: int) -> None:
     state, rng = random_state(seed), Random(seed)
     snapshot = state.freeze()
-    scratch, paper = Scratch(snapshot), IndependentLedger(snapshot)
+    scratch, independent = Scratch(snapshot), IndependentLedger(snapshot)
     tasks = [t for j in snapshot.waiting_jobs() for t in snapshot.waiting_of(j).tolist()]
     rng.shuffle(tasks)
     for task in tasks if snapshot.live_nodes() else []:
@@ -169,14 +169,14 @@ def test_scratch_places_exactly_what_fits(seed: int) -> None:
         limit = snapshot.queue(queue).max_gpus
         milli = WHOLE * snapshot.tasks.gpus[task]
         full = limit is not None and milli > 0 and scratch.used_milli(queue) + milli > WHOLE * limit
-        assert scratch.has_room(queue, milli) == (not full) == paper.under_ceiling(task)
+        assert scratch.has_room(queue, milli) == (not full) == independent.under_ceiling(task)
         if full:
             continue  # ceilings are the policy's business
         node = rng.choice(snapshot.live_nodes())
-        fits = paper.fits(task, node)
+        fits = independent.fits(task, node)
         assert scratch.place(task, node) == fits
         if fits:
-            assert paper.take(scratch.starts[-1]) is None
+            assert independent.take(scratch.starts[-1]) is None
 
 
 def test_smallest_sufficient_gpus_are_taken_first() -> None:

@@ -49,7 +49,7 @@ class _Simulation:
     def __init__(
         self, snapshot: Snapshot, policy: Policy, tasks: frozenset[int], now: float
     ) -> None:
-        self._paper = WhatIf(snapshot, policy, now)
+        self._what_if = WhatIf(snapshot, policy, now)
         self._wanted = tasks
         self._ends: list[
             tuple[float, int, int]
@@ -61,7 +61,7 @@ class _Simulation:
 
     def _expect(self, task: int) -> None:
         """Record the expected end of a run, if known."""
-        state = self._paper.state
+        state = self._what_if.state
         stopping = state.tasks.state[task] == TaskState.STOPPING
         end = state.now if stopping else state.expected_end(task)
         if math.isnan(end):
@@ -72,17 +72,17 @@ class _Simulation:
     def run(self) -> Forecast:
         """Simulate rounds and ends until one of the tasks is placed."""
         while self._rounds < _ROUNDS_MOST and self._idle < _IDLE_MOST:
-            plan = self._paper.round()
+            plan = self._what_if.round()
             self._rounds += 1
             for start in plan.starts:
                 if start.task in self._wanted:
                     return self._found(start.task, start.node)
             self._note(plan)
-            if not self._paper.freed and not self._next():
+            if not self._what_if.freed and not self._next():
                 break
         return Forecast(
             at=None, task=None, node=None, after=None,
-            ends=self._ended, rounds=self._rounds, until=self._paper.state.now,
+            ends=self._ended, rounds=self._rounds, until=self._what_if.state.now,
             unknown_runs=len(self._unknown),
         )  # fmt: skip
 
@@ -90,24 +90,24 @@ class _Simulation:
         self._unknown.difference_update(plan.stops.task.tolist())
         for task in plan.starts.task.tolist():
             self._expect(task)
-        if plan.again_at is not None and plan.again_at > self._paper.state.now:
+        if plan.again_at is not None and plan.again_at > self._what_if.state.now:
             heapq.heappush(self._ends, (plan.again_at, -1, 0))
 
     def _next(self) -> bool:
         """End the next runs, all those of one time; return whether there was one."""
-        state, went = self._paper.state, False
+        state, went = self._what_if.state, False
         while self._ends and not (went and self._ends[0][0] > state.now):
             at, task, attempt = heapq.heappop(self._ends)
             if task < 0:
                 state.now, went = max(state.now, at), True
                 self._idle += 1
             elif state.tasks.attempts[task] == attempt and state.tasks.state[task] in HOLDING:
-                self._paper.end_run(task, at)
+                self._what_if.end_run(task, at)
                 self._ended, self._idle, self._after, went = self._ended + 1, 0, task, True
         return went
 
     def _found(self, task: int, node: int) -> Forecast:
-        state = self._paper.state
+        state = self._what_if.state
         return Forecast(
             at=state.now,
             task=state.task_id(task),

@@ -133,15 +133,15 @@ def _model(snapshot: Snapshot, like: str | None) -> Node:
 
 def outlook(snapshot: Snapshot, policy: Policy, now: float, nodes: Sequence[Node] = ()) -> Outlook:
     """Return what a policy would change now, with `nodes` added to those that are up."""
-    paper = WhatIf(snapshot, policy, now)
+    what_if = WhatIf(snapshot, policy, now)
     for node in nodes:
-        paper.join(node)
+        what_if.join(node)
     rounds, settled = 0, False
     while rounds < _ROUNDS_MOST and not settled:
-        paper.round()
+        what_if.round()
         rounds += 1
-        settled = not paper.freed
-    state = paper.state
+        settled = not what_if.freed
+    state = what_if.state
     before = snapshot.tasks.attempts
     starts = [_start(state, t) for t in state.holding() if state.tasks.attempts[t] > before[t]]
     cuts = [

@@ -109,7 +109,7 @@ class Why:
 def why(snapshot: Snapshot, policy: Policy, job: int, task: int | None, now: float) -> Why:
     """Explain a job, or one of its tasks (rows), as the policy in force sees it at a time.
 
-    O(rows), and as many decisions as a forecast makes.
+    O(rows), and the decisions of a forecast.
     """
     return _Explainer(snapshot, policy, job, task, now).explain()
 
@@ -275,10 +275,10 @@ class _Explainer:
         gpu, policy = option.gpu, self._policy
         if option.free or gpu is None or gpu.holder < 0 or self._broken:
             return None
-        paper = WhatIf(self._snapshot, policy, self._now)
-        paper.end_run(gpu.holder, self._now)
-        freed = paper.state.freeze()
-        plan = paper.round()
+        what_if = WhatIf(self._snapshot, policy, self._now)
+        what_if.end_run(gpu.holder, self._now)
+        freed = what_if.state.freeze()
+        plan = what_if.round()
         on = {s.task: s.node for s in plan.starts}
         takers = [s.task for s in plan.starts if s.node == option.node and gpu.index in s.gpus]
         price_s = None

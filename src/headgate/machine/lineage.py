@@ -64,10 +64,10 @@ def _needed(state: State, task: int, requeued: dict[int, None]) -> bool:
     dependents = state.dependents.get(task)
     if not dependents:
         return True
-    gone = [shard for shard in state.results[task] if not state.is_kept(shard)]
+    lost = [shard for shard in state.results[task] if not state.is_kept(shard)]
     return any(
         (later in requeued or state.tasks.state[later] != TaskState.FINISHED)
-        and any(shard in state.reads(later) for shard in gone)
+        and any(shard in state.reads(later) for shard in lost)
         for later in dependents
     )
 

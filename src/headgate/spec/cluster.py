@@ -196,7 +196,7 @@ def _node(shape: NodeShape, name: str, rack: str, gpus: tuple[Gpu, ...]) -> Node
 
 
 def _gpus(document: Document, shape: NodeShape, at: Place) -> tuple[Gpu, ...]:
-    """Return the GPUs of a node: so many alike, or each with its memory."""
+    """Return the GPUs of a node: a number of equal ones, or each with its memory."""
     place = (*at, "gpus")
     if isinstance(shape.gpus, list):
         for key, given in (("gpu_memory", shape.gpu_memory), ("gpu_model", shape.gpu_model)):

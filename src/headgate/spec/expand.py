@@ -1,7 +1,7 @@
 """Expansion of a job file to the scheduler's job.
 
 The tasks of the first stage come first: one per group of shards or per cell, or `count` of them.
-With iterations, they and then `update` come as many times. Those of `reduce` follow at the end. The
+With iterations, they and then `update` are repeated. Those of `reduce` follow at the end. The
 patterns themselves are in `headgate.spec.forms`.
 
 A task belongs to the stage that says what it runs (`headgate.model.Program`); a shard `file:<path>`

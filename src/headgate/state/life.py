@@ -25,7 +25,7 @@ class TaskState(IntEnum):
 class JobState(IntEnum):
     """The state of a job."""
 
-    QUEUED = 0  # its queue has as many jobs in flight as it may
+    QUEUED = 0  # its queue has `max_jobs_in_flight` jobs in flight
     ACTIVE = 1
     STOPPING = 2  # its last runs are being stopped
     FINISHED = 3

@@ -155,7 +155,7 @@ class RuntimeClassTable(Generic[C]):
 
 
 GPU_FREE, GPU_GONE, GPU_IN_PART = -1, -2, -3
-"""In place of a holder: no run holds any of it, its node is gone, runs hold parts of it."""
+"""In place of a holder: no run holds any of it, its node is lost, runs hold parts of it."""
 
 _DTYPES: dict[str, str] = {
     "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1", "archived": "u1",
