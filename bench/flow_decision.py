@@ -142,7 +142,7 @@ class Cluster:
             state.launch(p.task, p.node, p.gpus, attempt=state.tasks.next_attempt[p.task])
             state.move_task(p.task, TaskState.RUNNING)
             state.tasks.started_at[p.task] = state.now
-        state.remember(
+        state.write_memo(
             {
                 name: {state.job(job).id: value for job, value in values.items()}
                 for name, values in plan.memo.items()
@@ -167,7 +167,7 @@ class Cluster:
         running = np.flatnonzero(state.tasks.state.array() == TaskState.RUNNING)
         ended = self._rng.choice(running, max(1, int(ENDS * len(running))), replace=False)
         for task in ended.tolist():
-            state.learn(task)
+            state.record_runtime(task)
             state.release(task, TaskState.FINISHED)
             job = state.tasks.job[task]
             if not state.jobs.unfinished[job]:

@@ -104,7 +104,7 @@ class ScriptedController:
     def _carry_out(self, command: Command) -> Iterator[Event]:
         match command:
             case Decide():
-                plan = decide(self.policy(None), 0, command, self.engine.asked())
+                plan = decide(self.policy(None), 0, command, self.engine.decision_snapshot())
                 yield PlanReady(at=self.clock, seen=command.seen, plan=plan)
             case LaunchTask():
                 yield from self._launch(command)

@@ -124,7 +124,7 @@ def test_what_is_probably_not_meant_is_a_warning(up: Any, job_file: Any) -> None
         assert said.code == 0
         lines = said.err.splitlines()
         assert [line.split(": ")[:2] for line in lines[::2]] == [["warning", p] for p in paths]
-        assert lines[0].endswith("{shardd} stands for nothing and is left as it is")
+        assert lines[0].endswith("{shardd} stands for nothing and is left unchanged")
         assert lines[1] == "  did you mean {shard}?"
         assert "16 B is little for a GPU" in lines[6]
         told = up("submit", job_file(ODD), *more, "-o", "json")
@@ -162,7 +162,7 @@ def test_the_table_of_jobs(up: Any, job_file: Any, controller: Any) -> None:
     assert rows(up("jobs").out) == [
         ["JOB", "NAME", "USER", "QUEUE", "STATE", "TASKS", "GPUS", "WAITED", "RAN", "WHY"],
         ["job-2", "gang", ME, "default", "active", "0/3", "0", "1 min 30 s", "-",
-         "GangShort(2/3 tasks fit now, 2 GPUs free of 3 needed; starts when all fit at once)"],
+         "GangShort(2/3 tasks fit now, 2 GPUs free of 3 needed; starts when all fit together)"],
         ["job-1", "pair", ME, "default", "active", "0/2", "2", "0.0 s", "1 min 30 s", "-"],
     ]  # fmt: skip
 
@@ -282,7 +282,7 @@ def test_why_names_the_reason_with_numbers(up: Any, pair: str, job_file: Any) ->
     assert said.out.startswith(
         "job-2 is active: 3 waiting\n"
         "submitted 0.0 s ago\n"
-        "GangShort: 2/3 tasks fit now, 2 GPUs free of 3 needed; starts when all fit at once\n"
+        "GangShort: 2/3 tasks fit now, 2 GPUs free of 3 needed; starts when all fit together\n"
     )
     told = up("why", "job-2", "-o", "json").json
     assert told["reason"]["numbers"]["free_gpus"] == 2

@@ -1,4 +1,4 @@
-"""A bench to try the engine on: short words for facts, and plans by name."""
+"""A test bench of the engine: short methods for events, and plans by name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Bench:
     def __init__(self) -> None:
         self.engine = Engine()
         self.at = 0.0
-        self.decide: Decide | None = None  # the last one asked for and not answered
+        self.decide: Decide | None = None  # the outstanding one
         self.launches: list[LaunchTask] = []  # all of them, gangs' members too
         self.queue("default")
 

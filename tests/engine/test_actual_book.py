@@ -34,9 +34,9 @@ def used(view: View, node: str) -> list[tuple[int, int]]:
     return [(view.gpus.actual_bytes[g], view.gpus.utilisation_milli[g]) for g in rows]
 
 
-def test_report_is_kept_and_asks_for_no_decision(bench: Bench) -> None:
+def test_report_is_stored_without_a_decision(bench: Bench) -> None:
     bench.node("a", 2)
-    bench.job("big", [Task(gpus=3)])  # it waits, so that a decision could be asked for
+    bench.job("big", [Task(gpus=3)])  # it waits, so that a decision could be requested
     bench.plan()
     commands = reports(bench, "a", GpuUse(5, 250), GpuUse(None, None))
     state = bench.engine.state
@@ -46,7 +46,7 @@ def test_report_is_kept_and_asks_for_no_decision(bench: Bench) -> None:
     assert used(state, "a") == [(5, 250), (-1, -1)]
 
 
-def test_gpu_that_is_reported_no_more_is_unknown_again(bench: Bench) -> None:
+def test_gpu_missing_in_a_report_is_unknown_again(bench: Bench) -> None:
     bench.node("a", 2)
     reports(bench, "a", GpuUse(5, 250), GpuUse(6, None))
     reports(bench, "a", GpuUse(7, None))
@@ -74,7 +74,7 @@ def test_report_survives_a_stored_snapshot(bench: Bench) -> None:
     bench.node("b", 1)
     reports(bench, "a", GpuUse(5, 250))
     snapshot = bench.engine.snapshot()
-    state = thaw(decode_snapshot(encode_snapshot(snapshot)), on_paper=False)
+    state = thaw(decode_snapshot(encode_snapshot(snapshot)), hypothetical=False)
     check(state)
     assert digest(state.freeze()) == digest(snapshot)
     assert state.nodes.actual[0] == (1500, 3 << 30)

@@ -1,4 +1,4 @@
-"""A plan may ask to be made anew at some time, whether or not anything happens until then."""
+"""Plans with `again_at`: the policy decides again at that time, even without an event."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def wakes(commands: list[Command]) -> list[float]:
     return [c.at for c in commands if isinstance(c, WakeAt)]
 
 
-def test_the_policy_is_asked_again_at_the_time_it_named(bench: Bench) -> None:
+def test_policy_decides_again_at_the_requested_time(bench: Bench) -> None:
     bench.node("a")
     bench.job("j")
     (wake,) = answer(bench, 50.0)
     assert isinstance(wake, WakeAt)
-    assert bench.engine.outstanding() == [wake], "a world that lost it can be asked anew"
+    assert bench.engine.outstanding() == [wake], "the timer is repeated for a world that lost it"
     assert bench.decide is None
     bench.give(TimerFired(at=50.0, timer=wake.timer))
     assert bench.decide is not None
     assert bench.engine.outstanding()[0] != wake
 
 
-def test_the_earliest_wish_stands(bench: Bench) -> None:
+def test_earliest_requested_time_is_kept(bench: Bench) -> None:
     bench.node("a")
     bench.job("j")
     assert wakes(answer(bench, 50.0)) == [50.0]
@@ -46,7 +46,7 @@ def test_the_earliest_wish_stands(bench: Bench) -> None:
     assert wakes(answer(bench, None)) == []
 
 
-def test_what_a_policy_remembers_of_jobs_is_in_every_later_snapshot(bench: Bench) -> None:
+def test_memo_is_in_every_later_snapshot(bench: Bench) -> None:
     bench.node("a")
     bench.job("j")
     bench.job("k")

@@ -1,4 +1,4 @@
-"""What a run saves is not computed again, and what it does not save is counted as lost."""
+"""Checkpoints: saved progress is not computed again, the rest is counted as lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ten(bench: Bench) -> Bench:
 
 
 def begin(bench: Bench, node: str = "a", job: str = "j") -> tuple[LaunchTask, float]:
-    """Start the job's only task; return its launch, and when it was said to run."""
+    """Start the job's only task; return its launch and the time reported as its start."""
     launch = bench.run(job, 0, node, (0, 1))
     return launch, bench.at - 1  # it has been launched a second before
 
@@ -55,7 +55,7 @@ def lost_gpu_s(bench: Bench, job: str = "j") -> float:
     return value
 
 
-def test_the_next_run_is_told_what_is_saved_and_only_the_rest_is_lost(ten: Bench) -> None:
+def test_next_launch_has_the_saved_progress_and_only_the_rest_is_lost(ten: Bench) -> None:
     launch, started_at = begin(ten)
     assert launch.progress_s == 0
     stopped(ten, launch, started_at + 27)
@@ -72,21 +72,21 @@ def test_the_next_run_is_told_what_is_saved_and_only_the_rest_is_lost(ten: Bench
     assert lost_gpu_s(ten) == 2 * (8 + 1), "a run with a result loses nothing"
 
 
-def test_a_lost_command_is_repeated_with_what_it_said(ten: Bench) -> None:
+def test_repeated_launch_has_the_same_progress(ten: Bench) -> None:
     launch, started_at = begin(ten)
     stopped(ten, launch, started_at + 27)
     (again,) = ten.plan(("j", 0, "b", (0, 1)))
     assert ten.engine.outstanding() == [again]
 
 
-def test_time_spent_reading_saves_nothing(ten: Bench) -> None:
+def test_reading_time_is_not_progress(ten: Bench) -> None:
     launch, started_at = begin(ten)
     stopped(ten, launch, started_at + 27, read_s=8)
     assert progress_s(ten) == 10
     assert lost_gpu_s(ten) == 2 * (1 + 27 - 10)
 
 
-def test_a_run_that_was_never_said_to_run_saves_nothing(ten: Bench) -> None:
+def test_run_never_reported_as_running_saves_nothing(ten: Bench) -> None:
     (launch,) = ten.plan(("j", 0, "a", (0, 1)))
     stopped(ten, launch, ten.at + 99)
     assert progress_s(ten) == 0
@@ -94,7 +94,7 @@ def test_a_run_that_was_never_said_to_run_saves_nothing(ten: Bench) -> None:
 
 
 @pytest.mark.parametrize("how", ["its node is lost", "its executor dies"])
-def test_where_nobody_can_tell_reading_took_as_long_as_expected(bench: Bench, how: str) -> None:
+def test_unreported_reading_time_is_the_expected_one(bench: Bench, how: str) -> None:
     bench.node("a", gpus=2)
     bench.replica("s", "a")
     task = Task(reads=("s",), gpus=2, checkpoint_s=10)
@@ -109,7 +109,7 @@ def test_where_nobody_can_tell_reading_took_as_long_as_expected(bench: Bench, ho
     assert progress_s(bench) == 0, "eleven seconds, of which two were for reading"
 
 
-def test_a_program_that_fails_goes_on_from_what_it_had_saved(ten: Bench) -> None:
+def test_failed_program_continues_from_its_checkpoint(ten: Bench) -> None:
     launch, started_at = begin(ten)
     ten.give(TaskFailed(at=started_at + 12, run=launch.run, kind=FailureKind.ERROR, message="no"))
     assert progress_s(ten) == 10
@@ -117,7 +117,7 @@ def test_a_program_that_fails_goes_on_from_what_it_had_saved(ten: Bench) -> None
     assert begin(ten)[0].progress_s == 10
 
 
-def test_what_was_saved_for_nothing_is_lost_after_all(ten: Bench) -> None:
+def test_unused_progress_is_counted_as_lost_when_the_job_ends(ten: Bench) -> None:
     launch, started_at = begin(ten)
     stopped(ten, launch, started_at + 27)
     ten.cancel("j")  # while it waits
@@ -125,7 +125,7 @@ def test_what_was_saved_for_nothing_is_lost_after_all(ten: Bench) -> None:
     assert progress_s(ten) == 0
 
 
-def test_of_a_run_that_is_cancelled_all_is_lost(ten: Bench) -> None:
+def test_all_work_of_a_cancelled_run_is_lost(ten: Bench) -> None:
     launch, started_at = begin(ten)
     ten.cancel("j")
     stopped(ten, launch, started_at + 27)
@@ -133,7 +133,7 @@ def test_of_a_run_that_is_cancelled_all_is_lost(ten: Bench) -> None:
     assert lost_gpu_s(ten) == 2 * 28
 
 
-def test_of_a_task_that_fails_for_good_all_is_lost(bench: Bench) -> None:
+def test_all_work_of_a_failed_task_is_lost(bench: Bench) -> None:
     bench.node("a", gpus=2)
     bench.job("j", [Task(gpus=2, checkpoint_s=10)], retries=1)
     for _ in range(2):
@@ -145,7 +145,7 @@ def test_of_a_task_that_fails_for_good_all_is_lost(bench: Bench) -> None:
     assert lost_gpu_s(bench) == 2 * (26 + 26)
 
 
-def test_a_task_whose_result_is_lost_starts_from_nothing(bench: Bench) -> None:
+def test_task_whose_result_is_lost_starts_from_the_beginning(bench: Bench) -> None:
     bench.node("a", gpus=2)
     bench.node("b", gpus=2)
     bench.job("j", [Task(gpus=2, checkpoint_s=10), Task(after=(0,), reads=("j/0",))])
@@ -159,7 +159,7 @@ def test_a_task_whose_result_is_lost_starts_from_nothing(bench: Bench) -> None:
     assert begin(bench, "b")[0].progress_s == 0
 
 
-def test_without_checkpoints_a_run_is_lost_whole(bench: Bench) -> None:
+def test_all_work_of_a_run_without_checkpoints_is_lost(bench: Bench) -> None:
     bench.node("a", gpus=2)
     bench.job("j", [Task(gpus=2)])
     launch, started_at = begin(bench)
@@ -167,7 +167,7 @@ def test_without_checkpoints_a_run_is_lost_whole(bench: Bench) -> None:
     assert (progress_s(bench), lost_gpu_s(bench)) == (0, 2 * 1001)
 
 
-def test_a_task_on_cpu_slots_saves_too_and_loses_no_gpu_time(bench: Bench) -> None:
+def test_task_on_cpu_slots_saves_progress_and_loses_no_gpu_time(bench: Bench) -> None:
     bench.node("a")
     bench.job("j", [Task(gpus=0, checkpoint_s=10)])
     launch = bench.run("j", 0, "a", ())
@@ -178,7 +178,7 @@ def test_a_task_on_cpu_slots_saves_too_and_loses_no_gpu_time(bench: Bench) -> No
 # ------------------------------------------------------------------------- what is expected
 
 
-def test_the_whole_time_is_learnt_whatever_the_number_of_runs(bench: Bench) -> None:
+def test_estimate_includes_the_progress_of_earlier_runs(bench: Bench) -> None:
     bench.node("a", gpus=2)
     bench.job("j", [Task(gpus=2, checkpoint_s=10)], runtime_class="train")
     launch, started_at = begin(bench)
@@ -191,7 +191,7 @@ def test_the_whole_time_is_learnt_whatever_the_number_of_runs(bench: Bench) -> N
     assert state.runtime_classes.held_s[row] == pytest.approx(20 + 1 + 15)
 
 
-def test_a_run_is_expected_to_end_when_the_rest_is_done(bench: Bench) -> None:
+def test_expected_end_is_after_the_remaining_computing(bench: Bench) -> None:
     bench.node("a", gpus=2)
     bench.job("first", [Task(gpus=2, checkpoint_s=10)], runtime_class="train")
     launch, started_at = begin(bench, job="first")
@@ -205,7 +205,7 @@ def test_a_run_is_expected_to_end_when_the_rest_is_done(bench: Bench) -> None:
     launched_at = bench.at
     begin(bench)
     assert state.expected_end(row) == pytest.approx(launched_at + 30)
-    assert state.gained_s(row, launched_at + 1 + 19) == 10
+    assert state.checkpoint_progress_s(row, launched_at + 1 + 19) == 10
 
 
 # ------------------------------------------------------------------------- the journal

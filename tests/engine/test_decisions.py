@@ -1,4 +1,4 @@
-"""Decisions: when one is asked for, what becomes of plans, and what is asked again."""
+"""Decisions: when one is issued, the outcomes of plans, and which commands are repeated."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_nothing_is_decided_while_nothing_waits(bench: Bench) -> None:
     assert decides(bench.job("j")) == 1
 
 
-def test_one_decision_is_outstanding_at_a_time_and_news_meanwhile_ask_for_the_next(
+def test_one_decision_is_outstanding_at_a_time_and_events_meanwhile_need_another(
     bench: Bench,
 ) -> None:
     bench.node("a", gpus=2)
@@ -64,14 +64,14 @@ def test_nothing_is_decided_again_until_something_changes(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("news", ["node", "replica", "queue", "job", "cancel", "lose", "measure"])
-def test_whatever_changes_capacity_shares_or_the_line_asks_for_a_decision(
+def test_changes_of_capacity_shares_or_waiting_tasks_need_a_decision(
     bench: Bench, news: str
 ) -> None:
     bench.node("a")
     bench.node("spare")
     bench.job("other")
     bench.job("j")
-    bench.plan()  # nobody is placed
+    bench.plan()  # no task is placed
     bench.plan()
     assert bench.decide is None
     faster = Bandwidth(disk_bytes_per_s=1, rack_bytes_per_s=1, cluster_bytes_per_s=1)
@@ -90,7 +90,7 @@ def test_whatever_changes_capacity_shares_or_the_line_asks_for_a_decision(
 # --------------------------------------------------------------------------------- stale plans
 
 
-def test_of_a_stale_plan_what_can_still_be_done_is_done_and_the_rest_decided_anew(
+def test_stale_plan_is_admitted_as_far_as_feasible_and_the_rest_is_decided_again(
     bench: Bench,
 ) -> None:
     bench.node("a")
@@ -103,7 +103,7 @@ def test_of_a_stale_plan_what_can_still_be_done_is_done_and_the_rest_decided_ane
     assert bench.decide is not None
 
 
-def test_a_plan_that_was_wrong_when_made_is_rejected_whatever_has_happened_since(
+def test_plan_infeasible_on_its_snapshot_is_rejected_even_if_stale(
     bench: Bench,
 ) -> None:
     bench.node("a", gpus=2)
@@ -116,7 +116,7 @@ def test_a_plan_that_was_wrong_when_made_is_rejected_whatever_has_happened_since
     assert bench.tasks("j") == ["finished", "waiting"]
 
 
-def test_a_plan_for_gpus_that_are_others_now_is_not_admitted(bench: Bench) -> None:
+def test_start_on_gpus_taken_since_the_snapshot_is_dropped(bench: Bench) -> None:
     bench.node("a", gpus=2)
     bench.job("j")
     bench.node("a", gpus=1, memory=1)  # came back with less
@@ -124,7 +124,7 @@ def test_a_plan_for_gpus_that_are_others_now_is_not_admitted(bench: Bench) -> No
     assert bench.decide is not None
 
 
-def test_a_ceiling_lowered_after_the_decision_holds(bench: Bench) -> None:
+def test_ceiling_lowered_after_the_decision_is_enforced(bench: Bench) -> None:
     bench.node("a", gpus=3)
     bench.job("j", [Task(), Task(), Task()])
     bench.queue("default", max_gpus=2)
@@ -132,7 +132,7 @@ def test_a_ceiling_lowered_after_the_decision_holds(bench: Bench) -> None:
     assert [c.run.ordinal for c in launched] == [0, 1]
 
 
-def test_a_plan_that_comes_twice_is_carried_out_once(bench: Bench) -> None:
+def test_repeated_plan_is_applied_once(bench: Bench) -> None:
     bench.node("a")
     bench.job("j")
     event = bench.plan_event(("j", 0, "a", (0,)))
@@ -176,7 +176,7 @@ def impossible(bench: Bench) -> dict[str, Plan]:
 
 
 @pytest.mark.parametrize("number", range(12))
-def test_a_fresh_plan_of_the_impossible_is_the_policys_fault(bench: Bench, number: int) -> None:
+def test_infeasible_plan_is_reported_as_the_policys_fault(bench: Bench, number: int) -> None:
     fault, plan = list(impossible(bench).items())[number]
     assert bench.decide is not None
     event = PlanReady(at=bench.at, seen=bench.decide.seen, plan=plan)
@@ -190,7 +190,7 @@ def test_a_fresh_plan_of_the_impossible_is_the_policys_fault(bench: Bench, numbe
     assert fault in refusal.reason.message
 
 
-def test_a_policy_that_keeps_failing_is_asked_after_pauses_that_double_up_to_a_minute(
+def test_failing_policy_is_retried_after_pauses_that_double_up_to_a_minute(
     bench: Bench,
 ) -> None:
     bench.node("a")
@@ -208,7 +208,7 @@ def test_a_policy_that_keeps_failing_is_asked_after_pauses_that_double_up_to_a_m
     assert set(pauses[8:]) == {60}
 
 
-def test_a_good_plan_ends_the_row_of_failures(bench: Bench) -> None:
+def test_admitted_plan_resets_the_pauses(bench: Bench) -> None:
     bench.node("a")
     bench.job("j", [Task(), Task()])
     for pause_s in (1, 2):
@@ -223,7 +223,7 @@ def test_a_good_plan_ends_the_row_of_failures(bench: Bench) -> None:
     assert wake.at == at + 1
 
 
-def test_news_do_not_shorten_the_pause_of_a_broken_policy(bench: Bench) -> None:
+def test_events_do_not_shorten_the_pause_of_a_failing_policy(bench: Bench) -> None:
     bench.node("a")
     bench.job("j")
     (wake,) = bench.give(PlanFailed(at=5.0, seen=bench.decide.seen, message="it broke"))
@@ -233,10 +233,10 @@ def test_news_do_not_shorten_the_pause_of_a_broken_policy(bench: Bench) -> None:
     assert decides(bench.give(TimerFired(at=wake.at, timer=wake.timer))) == 1
 
 
-# --------------------------------------------------------------------------------- asked again
+# --------------------------------------------------------------------------------- outstanding
 
 
-def test_what_is_unanswered_is_asked_again_exactly(bench: Bench) -> None:
+def test_outstanding_commands_are_repeated_exactly(bench: Bench) -> None:
     bench.node("a", gpus=4)
     for name in ("waits", "starts", "runs", "stops", "ended"):
         bench.job(name)
@@ -262,11 +262,11 @@ def test_what_is_unanswered_is_asked_again_exactly(bench: Bench) -> None:
         assert [c.run for c in again if isinstance(c, StopTask)] == [stops.run]
         (decide,) = [c for c in again if isinstance(c, Decide)]
         assert decide == bench.decide
-        assert engine.asked().version == decide.seen
+        assert engine.decision_snapshot().version == decide.seen
         assert len(again) == 6
 
 
-def test_a_timer_is_asked_for_again_and_no_decision_beside_it(bench: Bench) -> None:
+def test_outstanding_timer_is_repeated_without_a_decision(bench: Bench) -> None:
     bench.node("a")
     bench.job("j")
     wake = bench.give(PlanFailed(at=5.0, seen=bench.decide.seen, message="it broke"))

@@ -1,4 +1,4 @@
-"""What once lost a run, a decision or a job: each as the case in which it was seen."""
+"""Regressions: cases that once lost a run, a decision or a job."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def gang_of_two(bench: Bench) -> list[Any]:
 
 
 @pytest.mark.parametrize("named", [(0,), (1,), (0, 1), (1, 0)])
-def test_a_gang_is_preempted_whole_however_many_of_it_a_plan_names(
+def test_gang_is_preempted_as_a_whole_when_a_plan_names_some_members(
     bench: Bench, named: tuple[int, ...]
 ) -> None:
     launched = gang_of_two(bench)
@@ -124,7 +124,7 @@ def test_members_of_a_preempted_gang_count_as_finished_only_if_all_of_them_finis
 # --------------------------------------------------------------------------------- executors
 
 
-def test_a_task_that_ends_its_executor_three_times_fails_and_says_so(bench: Bench) -> None:
+def test_task_that_crashes_its_executor_three_times_fails_with_a_message(bench: Bench) -> None:
     bench.node("a")
     bench.job("j", retries=5)
     for _ in range(CRASHES_MOST):
@@ -172,7 +172,7 @@ def test_lost_nodes_count_neither_as_crashes_nor_as_failures(bench: Bench) -> No
     ],
     ids=str,
 )
-def test_a_plan_that_is_wrong_in_any_part_changes_nothing_but_the_time_of_the_next_try(
+def test_infeasible_plan_changes_only_the_time_of_the_next_round(
     bench: Bench, wrong: dict[str, Any]
 ) -> None:
     bench.node("a")
@@ -193,7 +193,7 @@ def test_a_plan_that_is_wrong_in_any_part_changes_nothing_but_the_time_of_the_ne
     assert bench.engine.state.memos == {}
 
 
-def test_what_came_before_a_plan_is_recorded_and_applied_before_the_plan_is_checked(
+def test_events_before_a_plan_are_recorded_and_applied_before_it_is_checked(
     bench: Bench,
 ) -> None:
     bench.node("a")
@@ -215,7 +215,7 @@ def test_what_came_before_a_plan_is_recorded_and_applied_before_the_plan_is_chec
     assert bench.engine.stale == 1
 
 
-def test_a_recorded_batch_gives_the_same_state_whatever_the_policy_would_say_now(
+def test_replay_gives_the_same_state_under_any_policy(
     bench: Bench,
 ) -> None:
     recorded: list[tuple[Event, ...]] = []

@@ -1,4 +1,4 @@
-"""Gangs: all together or not at all, in starting, in failing and in starting again."""
+"""Gangs: started, failed and restarted as a whole."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def restarts_whole(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("kind", list(FailureKind))
-def test_a_member_that_fails_restarts_the_gang_whole(gang: Bench, kind: FailureKind) -> None:
+def test_failed_member_restarts_the_whole_gang(gang: Bench, kind: FailureKind) -> None:
     commands = gang.failed(gang.launches[1], kind)
     assert gang.tasks("g") == ["stopping", "waiting", "stopping"]
     assert stopped_again(gang, commands) == [0, 2]
     restarts_whole(gang)
 
 
-def test_members_that_had_finished_run_again_with_the_others(gang: Bench) -> None:
+def test_finished_members_run_again_when_the_gang_restarts(gang: Bench) -> None:
     gang.finished(gang.launches[0], 7)
     commands = gang.failed(gang.launches[1])
     assert gang.tasks("g") == ["waiting", "waiting", "stopping"]
@@ -63,7 +63,7 @@ def test_members_that_had_finished_run_again_with_the_others(gang: Bench) -> Non
     restarts_whole(gang)
 
 
-def test_a_member_that_finishes_while_it_is_stopping_runs_again(gang: Bench) -> None:
+def test_member_that_finishes_while_stopping_runs_again(gang: Bench) -> None:
     gang.failed(gang.launches[1])
     gang.finished(gang.launches[0], 7)
     gang.stopped(gang.launches[2])
@@ -94,7 +94,7 @@ def test_the_result_of_a_member_lost_alone_restarts_the_gang(gang: Bench) -> Non
     restarts_whole(gang)
 
 
-def test_a_member_that_stops_though_nobody_asked_restarts_the_gang(gang: Bench) -> None:
+def test_member_stopped_without_a_request_restarts_the_gang(gang: Bench) -> None:
     commands = gang.stopped(gang.launches[0])
     assert stopped_again(gang, commands) == [1, 2]
     restarts_whole(gang)
@@ -109,12 +109,12 @@ def test_a_gang_fails_when_one_member_has_no_retry_left(gang: Bench) -> None:
     assert gang.message("g") == "task 1 failed 2 times: it broke"
 
 
-def test_a_gang_is_stopped_whole_when_it_is_cancelled(gang: Bench) -> None:
+def test_cancelled_gang_is_stopped_as_a_whole(gang: Bench) -> None:
     assert stopped_again(gang, gang.cancel("g")) == [0, 1, 2]
     assert gang.job_state("g") == "cancelled"
 
 
-def test_a_gang_that_a_stale_plan_cannot_place_whole_is_not_placed_at_all(bench: Bench) -> None:
+def test_gang_that_a_stale_plan_cannot_place_as_a_whole_is_dropped(bench: Bench) -> None:
     for name in "abc":
         bench.node(name)
     bench.job("g", [Task()] * 3, gang=True)
@@ -122,4 +122,4 @@ def test_a_gang_that_a_stale_plan_cannot_place_whole_is_not_placed_at_all(bench:
     assert bench.plan(*WHOLE) == []
     assert bench.tasks("g") == ["waiting"] * 3
     assert bench.engine.stale == 3
-    assert bench.decide is not None, "what was planned in vain is decided anew"
+    assert bench.decide is not None, "a dropped group needs another decision"

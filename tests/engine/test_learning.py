@@ -1,4 +1,4 @@
-"""How long tasks compute is learnt as they end, per runtime class and by how much they read."""
+"""Runtime estimates: updated as runs end, per runtime class and size of input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def expected_s(bench: Bench, job: str, ordinal: int) -> float:
     return value
 
 
-def test_the_mean_follows_what_runs_took_without_their_reading(bench: Bench) -> None:
+def test_estimate_is_the_mean_computing_time_without_reading(bench: Bench) -> None:
     bench.node("a")
     bench.job("j", [Task()] * 3, runtime_class="sort")
     bench.job("k", [Task()], runtime_class="sort")
@@ -40,7 +40,7 @@ def test_the_mean_follows_what_runs_took_without_their_reading(bench: Bench) -> 
     assert expected_s(bench, "k", 0) == pytest.approx(8 + 0.25 * 8)
 
 
-def test_kinds_and_sizes_are_told_apart(bench: Bench) -> None:
+def test_estimates_differ_by_job_kind_and_size_of_input(bench: Bench) -> None:
     bench.node("a")
     shards = (Shard(id="small", size_bytes=100), Shard(id="large", size_bytes=10_000))
     tasks = [Task(reads=("small",)), Task(reads=("large",))]
@@ -55,7 +55,7 @@ def test_kinds_and_sizes_are_told_apart(bench: Bench) -> None:
         assert math.isnan(expected_s(bench, job, ordinal))
 
 
-def test_a_run_that_fails_teaches_nothing(bench: Bench) -> None:
+def test_failed_run_does_not_change_the_estimate(bench: Bench) -> None:
     bench.node("a")
     bench.job("j", [Task()], runtime_class="sort")
     launch = bench.run("j", 0, "a")
@@ -64,7 +64,7 @@ def test_a_run_that_fails_teaches_nothing(bench: Bench) -> None:
     assert math.isnan(expected_s(bench, "j", 0))
 
 
-def test_a_run_is_expected_to_end_after_reading_and_computing(bench: Bench) -> None:
+def test_expected_end_is_after_reading_and_computing(bench: Bench) -> None:
     bench.node("a")
     bench.replica("s", "a")
     bench.job(

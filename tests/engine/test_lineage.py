@@ -1,4 +1,4 @@
-"""Lineage: results that are lost are made again, exactly those that somebody still needs."""
+"""Lineage: lost results are recomputed, exactly those that are still needed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def chain(*, output_bytes: int = 50) -> list[Task]:
     ]
 
 
-def test_a_task_waits_for_exactly_those_before_it(bench: Bench) -> None:
+def test_task_waits_for_exactly_its_predecessors(bench: Bench) -> None:
     bench.node("a")
     bench.job("j", [Task(), Task(), Task(after=(0, 1))])
     run(bench, 0, "a")
@@ -47,7 +47,7 @@ def test_a_task_reads_the_result_where_it_was_made(bench: Bench) -> None:
     assert (read.shard.id, read.shard.size_bytes, read.sources) == ("j/0", 50, ("b",))
 
 
-def test_a_lost_result_that_is_needed_is_made_again_first(bench: Bench) -> None:
+def test_lost_result_that_is_needed_is_recomputed_first(bench: Bench) -> None:
     bench.node("a")
     bench.node("b")
     bench.job("j", chain())
@@ -59,7 +59,7 @@ def test_a_lost_result_that_is_needed_is_made_again_first(bench: Bench) -> None:
     assert bench.job_state("j") == "finished"
 
 
-def test_results_are_made_again_as_many_levels_back_as_they_are_gone(bench: Bench) -> None:
+def test_lost_results_are_recomputed_across_all_lost_levels(bench: Bench) -> None:
     bench.node("a")
     bench.node("b")
     bench.job("j", chain())
@@ -69,7 +69,7 @@ def test_results_are_made_again_as_many_levels_back_as_they_are_gone(bench: Benc
     assert bench.tasks("j") == ["waiting", "blocked", "blocked"]
 
 
-def test_a_level_whose_result_is_still_there_is_not_run_again(bench: Bench) -> None:
+def test_task_with_an_existing_result_does_not_run_again(bench: Bench) -> None:
     bench.node("a")
     bench.node("b")
     bench.job("j", chain())
@@ -79,7 +79,7 @@ def test_a_level_whose_result_is_still_there_is_not_run_again(bench: Bench) -> N
     assert bench.tasks("j") == ["finished", "waiting", "blocked"]
 
 
-def test_a_result_that_nobody_needs_any_more_is_not_made_again(bench: Bench) -> None:
+def test_result_no_longer_needed_is_not_recomputed(bench: Bench) -> None:
     bench.node("a")
     bench.node("b")
     bench.job("j", chain())
@@ -98,7 +98,7 @@ def test_a_task_that_only_comes_after_and_reads_nothing_needs_no_result(bench: B
     assert bench.tasks("j") == ["finished", "waiting"]
 
 
-def test_a_last_result_is_kept_for_the_user_while_the_job_flies(bench: Bench) -> None:
+def test_final_result_is_recomputed_while_the_job_is_in_flight(bench: Bench) -> None:
     bench.node("a")
     bench.node("b")
     bench.job("j", [Task(output_bytes=50), Task()])
@@ -115,7 +115,7 @@ def test_a_finished_job_stays_finished_whatever_is_lost(bench: Bench) -> None:
     assert bench.job_state("j") == "finished"
 
 
-def test_a_copy_elsewhere_saves_a_result(bench: Bench) -> None:
+def test_result_with_another_copy_is_not_recomputed(bench: Bench) -> None:
     bench.node("a")
     bench.node("b")
     bench.job("j", chain())
@@ -127,7 +127,7 @@ def test_a_copy_elsewhere_saves_a_result(bench: Bench) -> None:
     assert bench.tasks("j") == ["waiting", "blocked", "blocked"]
 
 
-def test_a_reader_that_runs_when_its_source_goes_may_still_finish(bench: Bench) -> None:
+def test_reader_that_runs_when_its_source_is_lost_may_finish(bench: Bench) -> None:
     bench.node("a")
     bench.node("b")
     bench.job("j", chain())
@@ -139,7 +139,7 @@ def test_a_reader_that_runs_when_its_source_goes_may_still_finish(bench: Bench) 
     assert bench.tasks("j") == ["waiting", "finished", "waiting"]
 
 
-def test_a_reader_that_lost_its_source_waits_for_it_to_be_made_again(bench: Bench) -> None:
+def test_reader_that_lost_its_source_waits_for_the_recomputation(bench: Bench) -> None:
     bench.node("a")
     bench.node("b")
     bench.job("j", chain(), retries=0)
@@ -153,7 +153,7 @@ def test_a_reader_that_lost_its_source_waits_for_it_to_be_made_again(bench: Benc
     assert bench.job_state("j") == "finished"
 
 
-def test_both_results_of_one_reader_are_made_again_before_it_runs(bench: Bench) -> None:
+def test_both_inputs_of_a_reader_are_recomputed_before_it_runs(bench: Bench) -> None:
     bench.node("a")
     bench.node("b", gpus=2)
     tasks = [
@@ -173,7 +173,7 @@ def test_both_results_of_one_reader_are_made_again_before_it_runs(bench: Bench) 
 
 
 @pytest.mark.parametrize("results", [10, 2000])
-def test_a_lost_replica_is_looked_up_and_not_searched_for(
+def test_cost_of_a_lost_replica_does_not_grow_with_the_number_of_results(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, results: int
 ) -> None:
     bench.node("a", gpus=results)

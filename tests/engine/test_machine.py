@@ -1,5 +1,5 @@
 """The engine under everything a world can throw at it, in any order: its laws hold after each step,
-every job can still end, and the same facts give the same wishes."""
+every job can still end, and the same events give the same commands."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def random_plan(rng: Random, snapshot: Snapshot) -> Plan:
 
 
 class EngineMachine(RuleBasedStateMachine):
-    """Plays the world: remembers what was asked of it, answers late, twice, wrongly or never."""
+    """A world that records commands, and reports events late, twice, wrongly or never."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.deciding: tuple[Decide, Snapshot] | None = None
         self.timer: WakeAt | None = None
         self.failures_in_a_row = 0
-        self.launches: dict[RunId, LaunchTask] = {}  # asked for, and not known to have ended
+        self.launches: dict[RunId, LaunchTask] = {}  # commanded, and not known to have ended
         self.stops: dict[RunId, StopTask] = {}
         self.limits: dict[str, int] = {}  # most jobs in flight that a queue may have had
 
@@ -127,14 +127,14 @@ class EngineMachine(RuleBasedStateMachine):
         match command:
             case Decide():
                 assert self.deciding is None, "one Decide at a time"
-                assert self.engine.state.waiting_tasks, "asked though nothing waits"
+                assert self.engine.state.waiting_tasks, "a decision though no task waits"
                 self.deciding = (command, self.engine.snapshot())
             case WakeAt():
                 assert self.timer is None, "one timer at a time"
                 self.timer = command
             case StopTask():
                 assert command.run in self.launches
-                assert command.run not in self.stops, "a run is asked to stop once"
+                assert command.run not in self.stops, "a run is stopped once"
                 self.stops[command.run] = command
             case LaunchTask():
                 self.launches[command.run] = command
@@ -197,7 +197,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(seed=SEED, number=st.integers(0, 3))
     def join(self, seed: int, number: int) -> None:
-        """A new node, one that comes back, or one that restarted before anybody missed it."""
+        """Add a new node, one that returns, or one that restarted before its loss was observed."""
         self.drop_runs_of(f"n{number}")
         self.give(NodeJoined(at=self.later(), node=random_node(stream(seed, "node"), number)))
 
@@ -254,8 +254,8 @@ class EngineMachine(RuleBasedStateMachine):
     # --- rules: things go well ------------------------------------------------------------------
 
     @rule(picks=PICKS)
-    def go_on(self, picks: list[int]) -> None:
-        """Whatever is asked for is done, now this, now that."""
+    def continue_run(self, picks: list[int]) -> None:
+        """Execute the outstanding commands in random order."""
         for pick in picks:
             ways: list[Callable[[], None]] = []
             if self.deciding:
@@ -292,14 +292,14 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 999), kind=st.sampled_from(FailureKind), after=PICKS)
     def fail(self, pick: int, kind: FailureKind, after: list[int]) -> None:
         self.fail_one(self.pick_launch(pick), kind)
-        self.go_on(after)
+        self.continue_run(after)
 
     @precondition(lambda self: any(self.is_gang(c) for c in self.launches.values()))
     @rule(pick=st.integers(0, 999), kind=st.sampled_from(FailureKind), after=PICKS)
     def fail_of_a_gang(self, pick: int, kind: FailureKind, after: list[int]) -> None:
         members = [c for c in self.launches.values() if self.is_gang(c)]
         self.fail_one(members[pick % len(members)], kind)
-        self.go_on(after)
+        self.continue_run(after)
 
     def is_gang(self, launch: LaunchTask) -> bool:
         state = self.engine.state
@@ -399,7 +399,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def restart_from_a_snapshot(self) -> None:
-        """What the journal keeps as a snapshot goes on like the engine itself."""
+        """An engine restored from a stored snapshot continues like the original."""
         self.engine = pickle.loads(pickle.dumps(self.engine))
 
     # --- laws ------------------------------------------------------------------------------------
@@ -447,13 +447,13 @@ class EngineMachine(RuleBasedStateMachine):
             assert state.queues.in_flight[row] <= self.limits.get(name, 10**6)
             limit = state.queue(row).max_jobs_in_flight
             full = limit is not None and state.queues.in_flight[row] >= limit
-            assert full or not state.lines[row], "a job is held back without need"
+            assert full or not state.queued_jobs[row], "a job is held back without need"
 
     # --- the end ---------------------------------------------------------------------------------
 
     def teardown(self) -> None:
         self.every_job_can_still_end()
-        self.the_same_facts_give_the_same_wishes()
+        self.the_same_events_give_the_same_commands()
 
     def every_job_can_still_end(self) -> None:
         big = Node(id="big", rack="r0", gpus=(Gpu(memory_bytes=3 * GIB),) * 8, cpus=9)
@@ -475,7 +475,7 @@ class EngineMachine(RuleBasedStateMachine):
             check(self.engine.state)
         state = self.engine.state
         left = [j.id for r, j in enumerate(state.names.jobs) if state.jobs.state[r] not in ENDED]
-        assert left == [], [state.story("job", state.names.job_rows[j]) for j in left]
+        assert left == [], [state.history_of("job", state.names.job_rows[j]) for j in left]
         for row, job in enumerate(state.names.jobs):
             if state.jobs.state[row] == JobState.FAILED:
                 rows = state.tasks_of(row)
@@ -490,7 +490,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert not any(isinstance(c, WakeAt) for c in commands), self.engine.state.refusals
         self.failures_in_a_row = 0
 
-    def the_same_facts_give_the_same_wishes(self) -> None:
+    def the_same_events_give_the_same_commands(self) -> None:
         again = Engine()
         assert [again.handle(*b) for b in self.batches] == self.commands
         assert digest(again.state) == digest(self.engine.state)

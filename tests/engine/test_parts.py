@@ -1,4 +1,4 @@
-"""Results in parts: each part is a shard of its own, and a lost one is made again if needed."""
+"""Results in parts: each part is a separate shard, and a lost one is recomputed if needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Bench = Any  # of conftest.py
 
 
 def shuffle(bench: Bench) -> None:
-    """Job j: task 0 leaves three parts, tasks 1 and 2 read parts 0 and 1; nobody reads part 2."""
+    """Job j: task 0 leaves three parts, tasks 1 and 2 read parts 0 and 1; no task reads part 2."""
     bench.node("a")
     bench.node("b")
     parts = result_ids("j", 0, 3)
@@ -37,7 +37,7 @@ def test_a_reader_reads_its_part_only(bench: Bench) -> None:
     assert (read.shard.id, read.shard.size_bytes, read.sources) == ("j/0.1", 33, ("b",))
 
 
-def test_parts_have_the_sizes_that_they_turned_out_to_have(bench: Bench) -> None:
+def test_parts_have_the_reported_sizes(bench: Bench) -> None:
     shuffle(bench)
     launch = bench.run("j", 0, "a")
     bench.give(TaskFinished(at=bench.at, run=launch.run, output_bytes=90, part_bytes=(60, 30, 0)))
@@ -45,7 +45,7 @@ def test_parts_have_the_sizes_that_they_turned_out_to_have(bench: Bench) -> None
 
 
 @pytest.mark.parametrize(("part", "again"), [("j/0.0", True), ("j/0.2", False)])
-def test_a_lost_part_is_made_again_only_if_somebody_reads_it(
+def test_lost_part_is_recomputed_only_if_a_task_reads_it(
     bench: Bench, part: str, again: bool
 ) -> None:
     shuffle(bench)
@@ -56,7 +56,7 @@ def test_a_lost_part_is_made_again_only_if_somebody_reads_it(
 
 
 @given(st.integers(0, 10**12), st.integers(1, 50))
-def test_parts_are_even_and_lose_no_byte(output_bytes: int, parts: int) -> None:
+def test_parts_without_sizes_are_equal_and_complete(output_bytes: int, parts: int) -> None:
     sizes = part_sizes(output_bytes, parts)
     assert len(sizes) == parts
     assert sum(sizes) == output_bytes

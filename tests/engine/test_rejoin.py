@@ -1,4 +1,4 @@
-"""A node that returns: what it held counts again, unless it became void while the node was away."""
+"""A node that returns: its replicas count again, unless they became void while it was down."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def enumerate_replicas(state: State) -> list[tuple[str, tuple[int, ...]]]:
 IDS = [part.id for part in PARTS]
 
 
-def test_returning_node_holds_again_what_it_held_by_one_event(bench: Bench) -> None:
+def test_returning_node_has_its_replicas_again_by_one_event(bench: Bench) -> None:
     bench.node("a")
     put(bench, "a")
     bench.lose("a")
@@ -65,7 +65,7 @@ def test_returning_node_holds_again_what_it_held_by_one_event(bench: Bench) -> N
     assert held(bench, "a") == IDS
 
 
-def test_returning_node_holds_nothing_unless_the_event_says_so(bench: Bench) -> None:
+def test_returning_node_has_no_replicas_unless_kept(bench: Bench) -> None:
     bench.node("a")
     put(bench, "a")
     for _ in range(2):  # what was dropped at the first return does not come back at the second
@@ -77,7 +77,7 @@ def test_returning_node_holds_nothing_unless_the_event_says_so(bench: Bench) -> 
     assert held(bench, "a") == []
 
 
-def test_returning_node_drops_what_it_lost_and_adds_what_it_has_besides(bench: Bench) -> None:
+def test_returning_node_drops_lost_shards_and_adds_further_ones(bench: Bench) -> None:
     bench.node("a")
     bench.node("b")
     put(bench, "a")
@@ -174,7 +174,7 @@ def test_second_copy_of_a_result_returns_with_its_node(bench: Bench) -> None:
     assert bench.tasks("j") == ["finished", "waiting"], "the second copy suffices"
 
 
-def test_node_that_returned_before_its_loss_was_seen_keeps_what_no_task_makes_again(
+def test_node_that_returned_before_its_loss_was_observed_keeps_replicas_of_datasets(
     bench: Bench,
 ) -> None:
     bench.node("a")
@@ -191,16 +191,14 @@ def test_copies_that_may_return_survive_a_stored_snapshot(bench: Bench) -> None:
     put(bench, "a")
     bench.lose("a")
     stored = encode_snapshot(bench.engine.snapshot())
-    state = thaw(decode_snapshot(stored), on_paper=False)
+    state = thaw(decode_snapshot(stored), hypothetical=False)
     check(state)
     state.add_node(state.node(0), kept=True)
     assert held_in(state, "a") == IDS
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_what_counts_is_what_is_valid_and_lies_on_nodes_that_are_up(
-    bench: Bench, seed: int
-) -> None:
+def test_replicas_that_count_are_valid_and_on_nodes_that_are_up(bench: Bench, seed: int) -> None:
     """Nodes come, go and lose copies at random; datasets too; compared with sets of disks."""
     rng, nodes = stream(seed, "rejoin"), ("a", "b", "c")
     disks: dict[str, set[str]] = {name: set() for name in nodes}
@@ -210,7 +208,7 @@ def test_what_counts_is_what_is_valid_and_lies_on_nodes_that_are_up(
     put(bench)
     for _ in range(60):
         name, part = rng.choice(nodes), rng.choice(PARTS)
-        match rng.choice(("lose", "return", "return anew", "add", "drop", "new dataset")):
+        match rng.choice(("lose", "return", "return empty", "add", "drop", "new dataset")):
             case "lose" if name in up:
                 up.remove(name)
                 bench.lose(name)
@@ -219,7 +217,7 @@ def test_what_counts_is_what_is_valid_and_lies_on_nodes_that_are_up(
                 up.add(name)
                 disks[name] = disks[name] - gone | {part.id}
                 returns(bench, name, without=tuple(gone), holds=(part,))
-            case "return anew" if name not in up:
+            case "return empty" if name not in up:
                 up.add(name)
                 disks[name] = set()
                 bench.node(name)
@@ -239,7 +237,7 @@ def test_what_counts_is_what_is_valid_and_lies_on_nodes_that_are_up(
                 put(bench)
         for name in nodes:
             assert set(held(bench, name)) == (disks[name] if name in up else set())
-    replayed = thaw(decode_snapshot(encode_snapshot(bench.engine.snapshot())), on_paper=False)
+    replayed = thaw(decode_snapshot(encode_snapshot(bench.engine.snapshot())), hypothetical=False)
     assert digest(replayed) == digest(bench.engine.state)
 
 
@@ -254,7 +252,7 @@ def test_copies_that_may_return_survive_compaction_unless_their_job_was_archived
     bench.replica("scratch", "a")
     bench.lose("a")
     bench.give(JobsArchived(at=bench.at, jobs=("j",)))
-    state = thaw(bench.engine.snapshot(), on_paper=False)
+    state = thaw(bench.engine.snapshot(), hypothetical=False)
     compact(state)
     state.add_node(state.node(0), kept=True)
     check(state)

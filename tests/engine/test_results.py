@@ -81,7 +81,7 @@ def test_new_result_of_a_task_replaces_every_copy_of_the_old_one(bench: Bench) -
     assert not state.shards.shared[state.names.shard_rows["j/0"]]
 
 
-def test_expired_results_have_no_copy_any_more_and_are_not_computed_again(bench: Bench) -> None:
+def test_expired_results_have_no_copies_and_are_not_computed_again(bench: Bench) -> None:
     first_done(bench)
     copied(bench, "b")
     copied(bench, SHARED)
@@ -99,7 +99,7 @@ def test_expired_results_have_no_copy_any_more_and_are_not_computed_again(bench:
 def test_results_expire_in_a_state_that_was_restored_from_a_snapshot(bench: Bench) -> None:
     first_done(bench)
     bench.finished(bench.run("j", 1, "b"), 50)
-    bench.engine = Engine(thaw(bench.engine.snapshot(), on_paper=False))
+    bench.engine = Engine(thaw(bench.engine.snapshot(), hypothetical=False))
     assert (holders(bench), holders(bench, "j/1")) == (["a"], ["b"])
     bench.give(ResultsExpired(at=bench.at, job="j"))
     assert holders(bench) == holders(bench, "j/1") == []

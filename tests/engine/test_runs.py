@@ -1,4 +1,4 @@
-"""Runs: how they begin, end, are tried again, are stopped, and are fenced off once given up."""
+"""Runs: how they start, end, are retried, are stopped, and are ignored once abandoned."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_job_walks_from_submission_to_its_end(bench: Bench) -> None:
     assert (bench.tasks("j"), bench.job_state("j")) == (["finished"], "finished")
 
 
-def test_launch_says_what_the_run_holds_and_how_many_bytes_a_share_comes_to(bench: Bench) -> None:
+def test_launch_has_the_demand_and_the_bytes_of_a_share(bench: Bench) -> None:
     bench.node("a", gpus=3, memory=1000, cpus=4)
     share = Task(gpus=1, gpu_milli=250, cpus=1.5, memory_bytes=0)
     memory = Task(gpus=1, gpu_milli=0, gpu_memory_bytes=300)
@@ -82,7 +82,7 @@ def test_launches_of_a_job_share_its_program(bench: Bench) -> None:
     assert one.program.envs is two.program.envs is program.envs
 
 
-def test_a_run_may_end_before_it_was_said_to_have_started(bench: Bench) -> None:
+def test_run_may_end_before_its_start_is_reported(bench: Bench) -> None:
     bench.node("a")
     bench.job("j")
     (launch,) = bench.plan(("j", 0, "a", (0,)))
@@ -93,7 +93,7 @@ def test_a_run_may_end_before_it_was_said_to_have_started(bench: Bench) -> None:
 # --------------------------------------------------------------------------------- fencing
 
 
-def test_answers_of_a_run_that_was_given_up_change_nothing(bench: Bench) -> None:
+def test_events_of_an_abandoned_run_are_stale(bench: Bench) -> None:
     bench.node("a")
     bench.node("b")
     bench.job("j")
@@ -110,7 +110,7 @@ def test_answers_of_a_run_that_was_given_up_change_nothing(bench: Bench) -> None
     assert bench.job_state("j") == "finished"
 
 
-def test_an_answer_that_comes_twice_counts_once(bench: Bench) -> None:
+def test_repeated_event_is_applied_once(bench: Bench) -> None:
     bench.node("a")
     bench.job("j", [Task(), Task()])
     launch = bench.run("j", 0, "a")
@@ -121,14 +121,14 @@ def test_an_answer_that_comes_twice_counts_once(bench: Bench) -> None:
     assert bench.tasks("j") == ["finished", "waiting"]
 
 
-def test_what_nobody_knows_is_counted_and_dropped(bench: Bench) -> None:
-    bench.cancel("nobody")
+def test_events_about_unknown_objects_are_counted_as_stale(bench: Bench) -> None:
+    bench.cancel("unknown")
     bench.lose("nowhere")
     bench.replica("s", "nowhere")
     assert bench.engine.stale == 3
 
 
-def test_an_event_of_no_known_kind_raises(bench: Bench) -> None:
+def test_event_of_an_unknown_type_raises(bench: Bench) -> None:
     with pytest.raises(TypeError, match="no such event"):
         bench.give(Event(at=0.0))
 
@@ -142,7 +142,7 @@ def test_a_job_submitted_twice_raises_and_names_it(bench: Bench) -> None:
 # --------------------------------------------------------------------------------- failures
 
 
-def test_a_failing_task_is_tried_again_as_often_as_its_job_allows(bench: Bench) -> None:
+def test_failing_task_is_retried_up_to_its_jobs_retries(bench: Bench) -> None:
     bench.node("a")
     bench.job("j", retries=2)
     for attempt in (1, 2, 3):
@@ -161,7 +161,7 @@ def test_without_retries_the_first_failure_is_the_last(bench: Bench) -> None:
     assert bench.message("j") == "task 0 failed once: it broke"
 
 
-def test_what_the_world_lost_does_not_count_against_retries(bench: Bench) -> None:
+def test_lost_runs_do_not_count_against_retries(bench: Bench) -> None:
     bench.node("a")
     bench.job("j", retries=0)
     for _ in range(5):
@@ -170,7 +170,7 @@ def test_what_the_world_lost_does_not_count_against_retries(bench: Bench) -> Non
     assert bench.job_state("j") == "finished"
 
 
-def test_a_failed_job_stops_what_runs_and_cancels_what_waits(bench: Bench) -> None:
+def test_failed_job_stops_its_runs_and_cancels_its_waiting_tasks(bench: Bench) -> None:
     bench.node("a", gpus=2)
     bench.job("j", [Task(), Task(), Task(), Task(after=(0,))], retries=0)
     first, second = bench.plan(("j", 0, "a", (0,)), ("j", 1, "a", (1,)))
@@ -183,7 +183,7 @@ def test_a_failed_job_stops_what_runs_and_cancels_what_waits(bench: Bench) -> No
     assert bench.message("j") == "task 0 failed once: no memory"
 
 
-def test_a_failed_job_stays_failed_whoever_cancels_it_afterwards(bench: Bench) -> None:
+def test_failed_job_stays_failed_when_it_is_cancelled_afterwards(bench: Bench) -> None:
     bench.node("a", gpus=2)
     bench.job("j", [Task(), Task()], retries=0)
     first, second = bench.plan(("j", 0, "a", (0,)), ("j", 1, "a", (1,)))
@@ -206,7 +206,7 @@ def test_a_job_cancelled_while_it_starts_holds_its_gpu_until_the_run_has_ended(
     assert (stop.run, bench.tasks("j")) == (launch.run, ["stopping"])
     bench.job("next")
     assert bench.engine.state.nodes.free_gpus[0] == 0
-    bench.started(launch)  # said before the stop reached it
+    bench.started(launch)  # reported before the stop reached it
     assert bench.tasks("j") == ["stopping"]
     bench.stopped(launch)
     assert (bench.job_state("j"), bench.message("j")) == ("cancelled", "cancelled by grace")
@@ -214,7 +214,7 @@ def test_a_job_cancelled_while_it_starts_holds_its_gpu_until_the_run_has_ended(
 
 
 @pytest.mark.parametrize("end", ["finished", "failed", "stopped"])
-def test_however_a_run_asked_to_stop_ends_its_job_is_cancelled(bench: Bench, end: str) -> None:
+def test_job_is_cancelled_however_its_stopping_run_ends(bench: Bench, end: str) -> None:
     bench.node("a")
     bench.job("j")
     launch = bench.run("j", 0, "a")
@@ -236,7 +236,7 @@ def test_a_node_lost_while_a_run_is_stopping_ends_the_stop_too(bench: Bench) -> 
     assert (bench.job_state("j"), bench.engine.outstanding()) == ("cancelled", [])
 
 
-def test_a_job_that_has_not_begun_is_cancelled_at_once(bench: Bench) -> None:
+def test_job_without_runs_is_cancelled_immediately(bench: Bench) -> None:
     bench.queue("default", max_jobs_in_flight=1)
     bench.job("flies")
     bench.job("held")
@@ -259,7 +259,7 @@ def test_tasks_of_a_lost_node_wait_again_and_the_others_run_on(bench: Bench) -> 
     assert bench.tasks("j") == ["waiting", "running"]
 
 
-def test_a_node_that_comes_back_before_it_was_missed_runs_nothing_any_more(bench: Bench) -> None:
+def test_node_that_returns_before_its_loss_is_observed_has_no_runs(bench: Bench) -> None:
     bench.node("a", gpus=2)
     bench.job("j")
     launch = bench.run("j", 0, "a", (1,))
@@ -271,7 +271,7 @@ def test_a_node_that_comes_back_before_it_was_missed_runs_nothing_any_more(bench
     assert again.run.attempt == 2
 
 
-def test_ends_and_losses_of_one_instant_are_taken_in_their_order(bench: Bench) -> None:
+def test_ends_and_losses_of_one_instant_are_applied_in_order(bench: Bench) -> None:
     bench.node("a", gpus=2)
     bench.job("j", [Task(), Task()])
     first, second = bench.plan(("j", 0, "a", (0,)), ("j", 1, "a", (1,)))
@@ -287,7 +287,7 @@ def test_ends_and_losses_of_one_instant_are_taken_in_their_order(bench: Bench) -
 # --------------------------------------------------------------------------------- queues
 
 
-def test_queued_jobs_fly_in_order_of_arrival_of_users_and_by_priority_within_one(
+def test_queued_jobs_are_activated_by_arrival_of_users_and_priority_within_a_user(
     bench: Bench,
 ) -> None:
     bench.queue("narrow", max_jobs_in_flight=1)
@@ -303,11 +303,13 @@ def test_queued_jobs_fly_in_order_of_arrival_of_users_and_by_priority_within_one
         ]
         order.append(flies)
         bench.cancel(flies)
-    # ada's a-low stands first in the line, so it is her turn: twice her high ones go before it
+    # ada's a-low arrived first, so the next is ada's best: twice her high ones go before it
     assert order == ["first", "a-high", "a-high-2", "a-low", "g-high", "g-low"]
 
 
-def test_a_raised_limit_lets_held_jobs_fly_and_a_lowered_one_grounds_nobody(bench: Bench) -> None:
+def test_raised_limit_activates_queued_jobs_and_a_lowered_one_deactivates_none(
+    bench: Bench,
+) -> None:
     bench.queue("narrow", max_jobs_in_flight=1)
     for number in range(4):
         bench.job(f"j{number}", queue="narrow")
@@ -319,7 +321,7 @@ def test_a_raised_limit_lets_held_jobs_fly_and_a_lowered_one_grounds_nobody(benc
     assert [bench.job_state(f"j{n}") for n in (1, 2, 3)] == ["active", "active", "queued"]
 
 
-def test_submissions_of_one_instant_are_taken_in_the_order_given(bench: Bench) -> None:
+def test_submissions_of_one_instant_are_applied_in_order(bench: Bench) -> None:
     jobs = [
         Job(id=f"j{n}", name="j", user="ada", queue="q", tasks=(Task(),), priority=n)
         for n in range(3)

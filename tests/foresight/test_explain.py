@@ -41,52 +41,60 @@ def state() -> State:
 
 
 def test_a_job_that_arrived_after_the_last_round_is_undecided(state: State) -> None:
-    told = explain(state, 0, now=25.0)
-    assert (told.reason, told.waits_s, told.state) == (Undecided(), 15.0, "active")
-    assert told.counts == {"blocked": 1, "waiting": 1}
+    explanation = explain(state, 0, now=25.0)
+    assert (explanation.reason, explanation.waits_s, explanation.state) == (
+        Undecided(),
+        15.0,
+        "active",
+    )
+    assert explanation.counts == {"blocked": 1, "waiting": 1}
 
 
-def test_the_refusal_that_names_a_job_goes_before_the_one_for_all_others(state: State) -> None:
+def test_refusal_that_names_a_job_precedes_the_one_for_all_others(state: State) -> None:
     behind = BehindHead(head="j0")
     state.refusals = (Refusal(reason=behind), Refusal(reason=FULL, jobs=(0,)))
     assert explain(state, 0, now=10.0).reason == FULL
     assert explain(state, 1, now=10.0).reason == behind
 
 
-def test_a_job_whose_rest_comes_later_waits_for_what_runs(state: State) -> None:
+def test_job_with_blocked_tasks_only_waits_for_its_runs(state: State) -> None:
     state.refusals = (Refusal(reason=FULL),)
     state.launch(0, 0, (0,), attempt=1)
-    told = explain(state, 0, now=12.0)
-    assert told.reason == WaitsForTasks(unfinished=1)
-    assert told.counts == {"blocked": 1, "starting": 1}
+    explanation = explain(state, 0, now=12.0)
+    assert explanation.reason == WaitsForTasks(unfinished=1)
+    assert explanation.counts == {"blocked": 1, "starting": 1}
 
 
-def test_a_job_that_is_not_in_flight_is_told_how_many_go_before_it(state: State) -> None:
+def test_reason_of_a_queued_job_has_the_number_of_jobs_ahead(state: State) -> None:
     limit = JobsInFlightLimit(queue="q", in_flight=2, max_jobs_in_flight=2, ahead=2)
     assert explain(state.freeze(), 4, now=10.0).reason == limit
 
 
-def test_a_job_that_only_runs_waits_for_nothing(state: State) -> None:
+def test_job_with_runs_only_has_no_reason(state: State) -> None:
     state.launch(0, 0, (0,), attempt=1)
     state.release(0, TaskState.FINISHED)
     state.tasks.blockers[1] = 0
     state.move_task(1, TaskState.WAITING)
     state.launch(1, 0, (0,), attempt=1)
-    told = explain(state, 0, now=99.0)
-    assert (told.reason, told.waits_s) == (None, 0.0)
+    explanation = explain(state, 0, now=99.0)
+    assert (explanation.reason, explanation.waits_s) == (None, 0.0)
 
 
-def test_a_job_that_has_ended_says_how(state: State) -> None:
+def test_ended_job_has_a_message(state: State) -> None:
     for task in (4, 5):
         state.move_task(task, TaskState.CANCELLED)
     state.move_job(2, JobState.CANCELLED, "cancelled by ada")
-    told = explain(state, 2, now=99.0)
-    assert (told.state, told.reason, told.message) == ("cancelled", None, "cancelled by ada")
+    explanation = explain(state, 2, now=99.0)
+    assert (explanation.state, explanation.reason, explanation.message) == (
+        "cancelled",
+        None,
+        "cancelled by ada",
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=9))
-def test_so_many_go_before_it_as_really_do(jobs: list[tuple[int, int]]) -> None:
-    """Against the engine: a line of jobs (user, priority) through a queue with one in flight."""
+def test_number_of_jobs_ahead_equals_the_order_of_the_engine(jobs: list[tuple[int, int]]) -> None:
+    """Against the engine: jobs (user, priority) through a queue with one in flight."""
     engine = Engine()
     engine.handle(QueueChanged(at=0.0, queue=Queue(name="q", max_jobs_in_flight=1)))
     for number, (user, priority) in enumerate(jobs):
@@ -96,27 +104,27 @@ def test_so_many_go_before_it_as_really_do(jobs: list[tuple[int, int]]) -> None:
         )  # fmt: skip
         engine.handle(JobSubmitted(at=0.0, job=job))
     state = engine.state
-    told: dict[int, int] = {}
+    reported: dict[int, int] = {}
     for row in range(1, len(jobs)):
         reason = explain(state, row, now=0.0).reason
         assert isinstance(reason, JobsInFlightLimit)
-        told[row] = reason.ahead
+        reported[row] = reason.ahead
     came: list[int] = []
     while len(came) < len(jobs):
         (active,) = (r for r in range(len(jobs)) if state.jobs.state[r] == JobState.ACTIVE)
         came.append(active)
         engine.handle(JobCancelled(at=0.0, job=f"j{active}", by="root"))
     assert came[0] == 0
-    assert [row for row, _ in sorted(told.items(), key=lambda item: item[1])] == came[1:]
-    assert sorted(told.values()) == list(range(len(jobs) - 1))
+    assert [row for row, _ in sorted(reported.items(), key=lambda item: item[1])] == came[1:]
+    assert sorted(reported.values()) == list(range(len(jobs) - 1))
 
 
-def test_a_task_is_told_its_own_reason(state: State) -> None:
+def test_reason_of_a_task_is_its_own(state: State) -> None:
     cpus = NoFreeCpu(needed_cpus=1, most_free_cpus=0)
     state.refusals = (Refusal(reason=cpus, jobs=(0,)), Refusal(reason=FULL, jobs=(0,)))
     assert explain(state, 0, now=10.0).reason == cpus
     assert explain(state, 0, now=10.0, task=0).reason == FULL
     assert explain(state, 0, now=10.0, task=1).reason == WaitsForTasks(unfinished=1)
     state.launch(0, 0, (0,), attempt=1)
-    told = explain(state, 0, now=12.0, task=0)
-    assert (told.reason, told.waits_s) == (None, 0.0)
+    explanation = explain(state, 0, now=12.0, task=0)
+    assert (explanation.reason, explanation.waits_s) == (None, 0.0)

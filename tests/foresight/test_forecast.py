@@ -1,4 +1,4 @@
-"""A forecast is what happens when runs take as long as expected and nothing else comes."""
+"""Forecasts come true when runs take their expected times and no job arrives."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Clockwork:
     def answer(self, command: Command) -> list[Event]:
         state = self.engine.state
         if isinstance(command, Decide):
-            # On paper, as in a forecast: there no tie hangs on the rounds before.
-            plan = self.policy.decide(thaw(self.engine.asked()).freeze(), Random(0))
+            # Hypothetical, as in a forecast: no tie depends on earlier rounds there.
+            plan = self.policy.decide(thaw(self.engine.decision_snapshot()).freeze(), Random(0))
             return [PlanReady(at=self.at, seen=command.seen, plan=plan)]
         if isinstance(command, StopTask):
             self.stopped.add(command.run)
@@ -124,7 +124,7 @@ def made(name: str, kind: str, tasks: tuple[Task, ...], queue: str) -> Job:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(UNHURRIED))
-def test_it_happens_as_forecast(seed: int, policy: str) -> None:
+def test_task_starts_as_forecast(seed: int, policy: str) -> None:
     rng = stream(seed, "clockwork")
     world = clockwork(rng, policy)
     state = world.engine.state
@@ -132,32 +132,32 @@ def test_it_happens_as_forecast(seed: int, policy: str) -> None:
     if not waiting:
         return
     task = rng.choice(waiting)
-    told = forecast(state.freeze(), world.policy, [task], world.at)
-    assert told.unknown_runs == 0
-    assert told.at is not None
+    forecasted = forecast(state.freeze(), world.policy, [task], world.at)
+    assert forecasted.unknown_runs == 0
+    assert forecasted.at is not None
     world.started.pop(task, None)
     while task not in world.started:
         assert world.step()
     at, node = world.started[task]
-    assert (told.at, told.node) == (at, node)
+    assert (forecasted.at, forecasted.node) == (at, node)
     name = f"{state.job(state.tasks.job[task]).id}/{state.ordinal(task)}"
-    assert told.task == name
+    assert forecasted.task == name
 
 
-def test_without_a_known_end_nothing_is_said() -> None:
+def test_forecast_without_a_known_end_has_no_time() -> None:
     world = Clockwork("fs")
     world.give(
         QueueChanged(at=0.0, queue=Queue(name="q")),
         NodeJoined(at=0.0, node=Node(id="n", rack="r", gpus=(Gpu(memory_bytes=1),))),
         JobSubmitted(at=0.0, job=made("j", "a", (Task(), Task()), "q")),
     )
-    told = forecast(world.engine.snapshot(), world.policy, [1], 5.0)
-    assert told == Forecast(
+    forecasted = forecast(world.engine.snapshot(), world.policy, [1], 5.0)
+    assert forecasted == Forecast(
         at=None, task=None, node=None, after=None, ends=0, rounds=1, until=5.0, unknown_runs=1
     )
 
 
-def test_the_first_of_several_is_told() -> None:
+def test_forecast_is_of_the_first_task_to_start() -> None:
     world = Clockwork("fs")
     world.give(
         QueueChanged(at=0.0, queue=Queue(name="q")),
@@ -165,13 +165,13 @@ def test_the_first_of_several_is_told() -> None:
         JobSubmitted(at=0.0, job=made("j", "a", (Task(),) * 5, "q")),
     )
     world.step()  # task 0 has shown how long they take; task 1 runs from 3 to 6
-    told = forecast(world.engine.snapshot(), world.policy, [4, 3], 4.0)
-    assert told == Forecast(
+    forecasted = forecast(world.engine.snapshot(), world.policy, [4, 3], 4.0)
+    assert forecasted == Forecast(
         at=9.0, task="j/3", node="n", after="j/2", ends=2, rounds=3, until=9.0, unknown_runs=0
     )
 
 
-def test_a_look_ahead_has_an_end() -> None:
+def test_forecast_ends_after_a_limit_of_rounds() -> None:
     world = Clockwork("fs")
     world.give(
         QueueChanged(at=0.0, queue=Queue(name="q")),
@@ -179,6 +179,6 @@ def test_a_look_ahead_has_an_end() -> None:
         JobSubmitted(at=0.0, job=made("j", "a", (Task(),) * 400, "q")),
     )
     world.step()
-    told = forecast(world.engine.snapshot(), world.policy, [399], world.at)
-    assert (told.at, told.unknown_runs, told.rounds) == (None, 0, 300)
-    assert told.until == world.at + 3.0 * told.ends
+    forecasted = forecast(world.engine.snapshot(), world.policy, [399], world.at)
+    assert (forecasted.at, forecasted.unknown_runs, forecasted.rounds) == (None, 0, 300)
+    assert forecasted.until == world.at + 3.0 * forecasted.ends

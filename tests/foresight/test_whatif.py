@@ -1,4 +1,4 @@
-"""What-if: a copy says the same, changes nothing but itself, and ends runs as the engine does."""
+"""What-if: a copy equals its snapshot, changes nothing else, and ends runs as the engine does."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ SEED = st.integers(0, 2**32 - 1)
 
 
 @given(SEED)
-def test_a_copy_says_what_the_snapshot_says(seed: int) -> None:
+def test_copy_equals_its_snapshot(seed: int) -> None:
     snapshot = random_state(seed).freeze()
     copy = thaw(snapshot)
     check(copy)
     assert digest(copy.freeze()) == digest(snapshot)
 
 
-def test_a_copy_knows_nothing_that_came_after_its_snapshot() -> None:
+def test_copy_contains_nothing_later_than_its_snapshot() -> None:
     state = random_state(7)
     snapshot, before = state.freeze(), digest(random_state(7).freeze())
     state.add_node(Node(id="late", rack="rx", gpus=(Gpu(memory_bytes=1),)))
@@ -58,7 +58,7 @@ def test_a_copy_knows_nothing_that_came_after_its_snapshot() -> None:
 
 
 class World:
-    """An engine under `fifo` whose launches are started and ended by a dice."""
+    """An engine under `fifo` whose launches are started and ended at random."""
 
     def __init__(self, rng: Random) -> None:
         self.rng, self.at = rng, 0.0
@@ -89,7 +89,7 @@ class World:
     def decided(self) -> None:
         decide, self.held = self.held, None
         if decide is not None:
-            plan = self.policy.decide(self.engine.asked(), Random(0))
+            plan = self.policy.decide(self.engine.decision_snapshot(), Random(0))
             self.give(PlanReady(at=self.at, seen=decide.seen, plan=plan))
             self.give(*(TaskStarted(at=self.at, run=run) for run in self.starting()))
 
@@ -100,7 +100,7 @@ class World:
 
 
 @given(SEED)
-def test_a_run_that_ends_on_paper_leaves_what_the_engine_makes_of_it(seed: int) -> None:
+def test_hypothetical_end_of_a_run_has_the_effects_of_a_real_one(seed: int) -> None:
     world = World(stream(seed, "world"))
     state = world.engine.state
     for _ in range(12):
@@ -112,35 +112,37 @@ def test_a_run_that_ends_on_paper_leaves_what_the_engine_makes_of_it(seed: int) 
         row = state.tasks_of(state.names.job_rows[launch.run.job])[launch.run.ordinal]
         snapshot = state.freeze()
         before = digest(snapshot)
-        paper = WhatIf(snapshot, world.policy, world.at)
-        paper.end(row, world.at)
-        check(paper.state)
+        what_if = WhatIf(snapshot, world.policy, world.at)
+        what_if.end_run(row, world.at)
+        check(what_if.state)
         assert digest(snapshot) == digest(state.freeze()) == before
         output_bytes = state.task(row).output_bytes
-        usage = Usage(read_s=state.tasks.read_s[row])  # as expected: on paper nothing else is known
+        usage = Usage(
+            read_s=state.tasks.read_s[row]
+        )  # as expected: a hypothetical run has no other usage
         end = TaskFinished(at=world.at, run=launch.run, output_bytes=output_bytes, usage=usage)
         world.give(end)
-        paper.state.on_paper = False  # on paper nothing is learnt
-        paper.state.learn(row)
-        assert digest(paper.state.freeze()) == digest(state.freeze())
+        what_if.state.hypothetical = False  # hypothetical states do not update estimates
+        what_if.state.record_runtime(row)
+        assert digest(what_if.state.freeze()) == digest(state.freeze())
 
 
 @given(SEED)
-def test_rounds_on_paper_keep_all_laws_and_come_to_rest(seed: int) -> None:
+def test_hypothetical_rounds_keep_all_invariants_and_settle(seed: int) -> None:
     snapshot = random_state(seed).freeze()
     before = digest(snapshot)
     for policy in (FirstInFirstOut(), PreemptiveFlowSharing(slack=0.0)):
-        paper = WhatIf(snapshot, policy, snapshot.now)
-        paper.join(Node(id="more", rack="r0", gpus=(Gpu(memory_bytes=2 << 30),) * 2))
+        what_if = WhatIf(snapshot, policy, snapshot.now)
+        what_if.join(Node(id="more", rack="r0", gpus=(Gpu(memory_bytes=2 << 30),) * 2))
         for _ in range(40):
-            plan = paper.round()
-            check(paper.state)
-            stopping = (paper.state.tasks.state.array() == TaskState.STOPPING).any()
+            plan = what_if.round()
+            check(what_if.state)
+            stopping = (what_if.state.tasks.state.array() == TaskState.STOPPING).any()
             assert not stopping, "what was being stopped has stopped"
             if not len(plan.steps):
                 break
         else:
             raise AssertionError("it never came to rest")
-        for job in range(len(paper.state.jobs.state)):
-            assert paper.state.jobs.state[job] != JobState.STOPPING
+        for job in range(len(what_if.state.jobs.state)):
+            assert what_if.state.jobs.state[job] != JobState.STOPPING
     assert digest(snapshot) == before

@@ -1,4 +1,4 @@
-"""Whatever the state and the policy, why and plan have an answer that programs can read."""
+"""On any state and under any policy, `why` and `outlook` return values that are valid JSON."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from headgate.testing.random_worlds import random_state
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_everything_has_an_answer(name: str, seed: int) -> None:
+def test_every_task_has_an_explanation_in_json(name: str, seed: int) -> None:
     policy = make_policy(POLICIES, name)
     snapshot = random_state(seed).freeze()
     before = digest(snapshot)
     now = snapshot.now + 5.0
     for job in range(len(snapshot.jobs.state)):
         for task in (None, *snapshot.tasks_of(job)):
-            told = why(snapshot, policy, job, task, now)
-            json.dumps(_why_view(told), allow_nan=False)
+            explanation = why(snapshot, policy, job, task, now)
+            json.dumps(_why_view(explanation), allow_nan=False)
             if task is None:
                 continue
             at = TaskState(snapshot.tasks.state[task])
-            assert told.task_state == at.name.lower()
-            assert (told.run is not None) == (at in HOLDING)
+            assert explanation.task_state == at.name.lower()
+            assert (explanation.run is not None) == (at in HOLDING)
             waits = at in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
-            assert (told.told.reason is not None) == waits
-            if told.start is not None and told.start.at is not None:
-                assert told.start.at >= now
+            assert (explanation.explanation.reason is not None) == waits
+            if explanation.start is not None and explanation.start.at is not None:
+                assert explanation.start.at >= now
                 assert waits
             if at is not TaskState.WAITING:
-                assert (told.cheapest, told.if_freed) == (None, None)
+                assert (explanation.cheapest, explanation.if_freed) == (None, None)
     found = outlook(snapshot, policy, now)
     json.dumps(_outlook_view(found), allow_nan=False)
     assert [job.job for job in found.jobs] == [

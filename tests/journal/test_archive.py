@@ -1,4 +1,4 @@
-"""An archive keeps jobs that have ended, finds them by index, and knows what expires when."""
+"""The archive stores ended jobs, finds them by index, and lists results that expire."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def numbers(jobs: list[ArchivedJob]) -> list[int]:
     return [job.number for job in jobs]
 
 
-def test_job_comes_back_as_it_was_added(path: Path) -> None:
+def test_job_is_read_as_it_was_added(path: Path) -> None:
     kept = record(7, tasks=3, keep_s=math.inf, program=PROGRAM, public=True)
     with closing(Archive.open(path)) as archive:
         archive.add([kept, record(3)])
@@ -191,7 +191,7 @@ def test_damaged_job_is_named_and_others_are_read(path: Path) -> None:
         assert damaged.value.code == "archive_damaged"
 
 
-def test_archive_of_another_schema_or_another_process_is_refused(path: Path) -> None:
+def test_archive_of_another_schema_or_another_process_is_rejected(path: Path) -> None:
     with closing(Archive.open(path)):
         with pytest.raises(WorldError) as held:
             Archive.open(path)

@@ -1,4 +1,4 @@
-"""Every event comes back from the journal's text as it went in."""
+"""Every event is decoded from the journal's text without loss."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ st.register_type_strategy(  # Hypothesis does not know pydantic's JsonValue
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_every_kind_of_event_comes_back(kind: type[Event], data: st.DataObject) -> None:
+def test_every_type_of_event_is_decoded_unchanged(kind: type[Event], data: st.DataObject) -> None:
     event = data.draw(st.from_type(kind))
     back = decode(encode(event))
-    # By their text: it tells apart what equality does not (-0.0) and joins what it parts (nan).
+    # By their text: it distinguishes -0.0 from 0.0 and equates nan with nan, unlike equality.
     assert repr(back) == repr(event)
 
 
 @given(at=st.floats(allow_nan=False))
-def test_floats_come_back_to_the_last_bit(at: float) -> None:
+def test_floats_are_decoded_exactly(at: float) -> None:
     back = decode(encode(TimerFired(at=at, timer=Timer.RETRY)))
     assert back.at.hex() == at.hex()
 
@@ -67,7 +67,7 @@ def test_an_event_is_one_readable_line() -> None:
     assert encode(event) == '["JobCancelled",{"at":1.5,"job":"sio-1","by":"ann"}]'
 
 
-def test_program_of_a_job_file_comes_back_as_it_was_submitted() -> None:
+def test_program_of_a_job_file_is_decoded_unchanged() -> None:
     deep: Any = "bottom"
     for level in range(48):  # close to the 100 levels that a job file may have
         deep = {f"é{level}": [deep]}
@@ -92,7 +92,7 @@ def test_program_of_a_job_file_comes_back_as_it_was_submitted() -> None:
     )
 
 
-def test_a_plan_is_never_journaled_only_what_was_admitted_of_it() -> None:
+def test_admitted_steps_are_journaled_and_plans_never() -> None:
     with pytest.raises(InvariantBroken, match="not fit for the journal"):
         encode(PlanReady(at=1.0, seen=9, plan=Plan()))
     event = PlanAdmitted(
@@ -117,17 +117,17 @@ def test_a_plan_is_never_journaled_only_what_was_admitted_of_it() -> None:
         ('["TimerFired",{"at":1.0,"tim', "TimerFired: Invalid JSON"),
     ],
 )
-def test_what_is_no_event_is_told(text: str, says: str) -> None:
+def test_text_that_is_no_event_is_rejected_with_a_message(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         decode(text)
 
 
 @pytest.mark.parametrize("job", ["\ud800", 7])
-def test_what_would_not_come_back_is_not_written(job: str) -> None:
+def test_event_that_could_not_be_decoded_is_not_encoded(job: str) -> None:
     with pytest.raises(InvariantBroken, match="not fit for the journal"):
         encode(JobCancelled(at=1.0, job=job, by="ann"))
 
 
-def test_an_event_of_no_known_kind_is_not_written() -> None:
+def test_event_of_an_unknown_type_is_not_encoded() -> None:
     with pytest.raises(InvariantBroken, match="not fit for the journal"):
         encode(Event(at=1.0))

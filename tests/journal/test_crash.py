@@ -1,4 +1,4 @@
-"""A process that is killed while it writes leaves whole batches: all it was told are durable."""
+"""A process killed while it writes leaves whole batches: all that were reported as durable."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def test_a_killed_writer_leaves_whole_batches(tmp_path: Path, batches_seen: int)
     with closing(Journal.open(path)) as journal:
         batches = list(journal.batches())
         assert [last for last, _ in batches][: len(durable)] == durable
-        assert len(batches) - len(durable) in (0, 1)  # the last may be durable before it is told
+        assert len(batches) - len(durable) in (
+            0,
+            1,
+        )  # the last may be durable before it is reported
         assert [len(events) for _, events in batches] == [n % 40 + 1 for n in range(len(batches))]
         events = [event for _, event in journal.events()]
         assert events == [NodeLost(at=0.5, node=str(n)) for n in range(len(events))]
@@ -54,7 +57,7 @@ def test_a_killed_writer_leaves_whole_batches(tmp_path: Path, batches_seen: int)
             assert state == b"state" * 20000
 
 
-def test_the_lock_dies_with_its_holder(tmp_path: Path) -> None:
+def test_lock_ends_with_its_process(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     command = [sys.executable, "-c", WRITER, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:

@@ -130,7 +130,7 @@ def test_a_last_batch_that_was_replaced_is_found(path: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("start", [0, 10])
 @pytest.mark.parametrize("damage", ["removed", "cut", "spoilt"])
-def test_a_missing_end_is_counted_and_the_rest_goes_on(
+def test_missing_end_is_counted_and_the_rest_is_usable(
     path: Path, tmp_path: Path, damage: str, start: int
 ) -> None:
     if start:  # events were deleted before
@@ -160,10 +160,10 @@ def test_a_missing_end_is_counted_and_the_rest_goes_on(
         assert len(events) % 5 == 0, "batches are whole"
         assert opened.append(losses(0, 30)) == start + len(events) + 30
     with closing(Journal.open(copy)) as opened:
-        assert opened.missing_events == 0, "once it goes on, the gap is behind it"
+        assert opened.missing_events == 0, "after the next append there is no gap"
 
 
-def test_a_tail_that_lags_or_is_gone_does_no_harm(path: Path) -> None:
+def test_tail_that_is_behind_or_missing_does_no_harm(path: Path) -> None:
     written(path, 5)
     tail = path.with_name("journal.db.last")
     old = tail.read_bytes()

@@ -1,4 +1,4 @@
-"""A disk without room: nothing is half-done, and the journal goes on once there is room again."""
+"""A full disk: nothing is half-done, and the journal can be used again once there is room."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def outlive(path: Path, shortage: Shortage) -> None:
 
 
 @pytest.mark.parametrize("shortage", [few_pages, short_files])
-def test_it_outlives_a_shortage(tmp_path: Path, shortage: Shortage) -> None:
+def test_journal_survives_a_quota(tmp_path: Path, shortage: Shortage) -> None:
     outlive(tmp_path / "journal.db", shortage)
 
 
@@ -92,12 +92,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.root
-def test_it_outlives_a_full_disk(small_disk: Path) -> None:
+def test_journal_survives_a_full_disk(small_disk: Path) -> None:
     outlive(small_disk / "journal.db", full_disk)
 
 
 @pytest.mark.root
-def test_a_journal_that_finds_no_room_at_all_can_be_opened_later(small_disk: Path) -> None:
+def test_journal_that_could_not_be_created_can_be_opened_later(small_disk: Path) -> None:
     path = small_disk / "journal.db"
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(8 << 20))

@@ -1,4 +1,4 @@
-"""A journal keeps events and their batches in order, and snapshots while they can be trusted."""
+"""The journal stores events and batches in order, and snapshots with checksums."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def journal(path: Path) -> Iterator[Journal]:
 
 
 @given(lives=st.lists(st.lists(st.integers(0, 5))))
-def test_batches_come_back_whole_and_in_order_after_any_restarts(
+def test_batches_are_read_whole_and_in_order_after_any_restarts(
     tmp_path_factory: pytest.TempPathFactory, lives: list[list[int]]
 ) -> None:
     path = tmp_path_factory.mktemp("journal") / "journal.db"
@@ -72,7 +72,7 @@ def test_events_may_be_appended_while_others_are_read(journal: Journal) -> None:
     assert [event for _, event in reading] == list(losses(1, 1004))
 
 
-def test_only_one_may_hold_it(path: Path) -> None:
+def test_second_opener_is_rejected(path: Path) -> None:
     with closing(Journal.open(path)) as journal:
         with pytest.raises(WorldError, match="stop that one first") as refused:
             Journal.open(path)
@@ -82,7 +82,7 @@ def test_only_one_may_hold_it(path: Path) -> None:
         assert journal.append(losses(2, 1)) == 3
 
 
-def test_only_its_owner_may_read_it(journal: Journal, path: Path) -> None:
+def test_file_is_readable_by_its_owner_only(journal: Journal, path: Path) -> None:
     journal.append(losses(0, 1))
     for file in path.parent.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -91,7 +91,7 @@ def test_only_its_owner_may_read_it(journal: Journal, path: Path) -> None:
 # ---------------------------------------------------------------------------- files that are wrong
 
 
-def test_a_place_where_no_file_can_be(tmp_path: Path) -> None:
+def test_path_that_cannot_be_a_file_is_rejected(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing" / "journal.db"):
         with pytest.raises(WorldError) as refused:
             Journal.open(path)
@@ -99,7 +99,7 @@ def test_a_place_where_no_file_can_be(tmp_path: Path) -> None:
         assert str(path) in str(refused.value)
 
 
-def test_a_file_that_is_no_journal_is_left_alone(path: Path) -> None:
+def test_file_that_is_no_journal_is_not_changed(path: Path) -> None:
     path.write_bytes(b"names of my cats\n" * 100)
     with pytest.raises(WorldError) as refused:
         Journal.open(path)
@@ -107,7 +107,7 @@ def test_a_file_that_is_no_journal_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == b"names of my cats\n" * 100
 
 
-def test_a_database_of_somebody_else_is_left_alone(path: Path) -> None:
+def test_foreign_database_is_not_changed(path: Path) -> None:
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE cats (name TEXT)")
     with pytest.raises(WorldError, match="not a journal") as refused:
@@ -134,7 +134,7 @@ def test_an_event_that_cannot_be_read_names_its_place(path: Path, monkeypatch: A
 
 
 @pytest.mark.parametrize(("schema", "hint"), [(1, "an earlier Headgate"), (99, "a later Headgate")])
-def test_a_journal_of_another_schema_is_refused_and_says_which(
+def test_journal_of_another_schema_is_rejected_with_both_numbers(
     path: Path, schema: int, hint: str
 ) -> None:
     with closing(Journal.open(path)) as journal:
@@ -164,7 +164,7 @@ def test_two_snapshots_are_kept(journal: Journal) -> None:
     assert list(journal.snapshots()) == [(8, b"state 8"), (6, b"state 6")]
 
 
-def test_a_spoilt_snapshot_gives_way_to_the_one_before_it(path: Path) -> None:
+def test_damaged_snapshot_is_skipped_for_the_one_before_it(path: Path) -> None:
     with closing(Journal.open(path)) as journal:
         journal.append(losses(0, 9))
         journal.save_snapshot(5, b"five" * 9)
@@ -178,7 +178,7 @@ def test_a_spoilt_snapshot_gives_way_to_the_one_before_it(path: Path) -> None:
             assert len(list(journal.events())) == 9
 
 
-def test_a_snapshot_of_what_has_not_happened_is_refused(journal: Journal) -> None:
+def test_snapshot_after_the_last_event_is_rejected(journal: Journal) -> None:
     journal.append(losses(0, 3))
     with pytest.raises(InvariantBroken):
         journal.save_snapshot(4, b"four")
@@ -188,7 +188,7 @@ def test_a_snapshot_of_what_has_not_happened_is_refused(journal: Journal) -> Non
 # ---------------------------------------------------------------------------- old events
 
 
-def test_events_before_the_older_snapshot_are_deleted_and_numbers_go_on(path: Path) -> None:
+def test_events_before_the_older_snapshot_are_deleted_and_numbers_continue(path: Path) -> None:
     with closing(Journal.open(path)) as journal:
         for first in range(0, 40, 4):
             journal.append(losses(first, 4))
@@ -208,7 +208,7 @@ def test_events_before_the_older_snapshot_are_deleted_and_numbers_go_on(path: Pa
             assert list(journal.batches(after=36)) == [(40, losses(36, 4)), (42, losses(40, 2))]
 
 
-def test_nothing_is_deleted_while_a_snapshot_is_spoilt(path: Path) -> None:
+def test_nothing_is_deleted_while_a_snapshot_is_damaged(path: Path) -> None:
     with closing(Journal.open(path)) as journal:
         journal.append(losses(0, 9))
         journal.append(losses(9, 9))

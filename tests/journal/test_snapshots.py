@@ -1,4 +1,4 @@
-"""A stored snapshot gives back the state it was taken of, and nothing pickled is ever read."""
+"""A stored snapshot restores its state, and no pickled data is ever read."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from headgate.testing.storms import storm
 
 
 def stored(state: State) -> State:
-    return thaw(decode_snapshot(encode_snapshot(state.freeze())), on_paper=False)
+    return thaw(decode_snapshot(encode_snapshot(state.freeze())), hypothetical=False)
 
 
 @settings(max_examples=150)
 @given(seed=st.integers(0, 10**6))
-def test_a_random_state_comes_back_bit_by_bit(seed: int) -> None:
+def test_random_state_is_restored_exactly(seed: int) -> None:
     state = random_state(seed)
     state.datasets = {"x": Dataset(name="x", user="ada", shards=(Shard(id="x:0", size_bytes=1),))}
-    state.remember({"skips": {state.job(0).id: 3.0}})
+    state.write_memo({"skips": {state.job(0).id: 3.0}})
     state.timers = {Timer.RETRY: state.now + 1.5}
     state.policy_failures, state.next_job = 2, 99
     again = stored(state)
@@ -43,7 +43,7 @@ def test_a_random_state_comes_back_bit_by_bit(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_an_engine_restored_in_mid_storm_goes_on_as_if_nothing_had_happened(seed: int) -> None:
+def test_engine_restored_in_mid_storm_continues_like_the_original(seed: int) -> None:
     policy = TimelyFlow()
     weather = storm(seed, accepts=lambda job: policy.refuses(job) is None)
     world = SimulatedWorld(
@@ -85,12 +85,12 @@ def archive(**arrays: Any) -> bytes:
         archive(rest=np.array([{}], dtype=object)),
     ],
 )
-def test_what_is_no_snapshot_of_this_schema_is_refused(data: bytes) -> None:
+def test_bytes_that_are_no_snapshot_of_this_schema_are_rejected(data: bytes) -> None:
     with pytest.raises(ValueError, match="not a snapshot"):
         decode_snapshot(data)
 
 
-def test_part_of_a_snapshot_is_refused() -> None:
+def test_truncated_snapshot_is_rejected() -> None:
     data = encode_snapshot(random_state(7).freeze())
     for length in range(0, len(data), len(data) // 40):
         with pytest.raises(ValueError, match="not a snapshot"):

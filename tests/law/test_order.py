@@ -1,4 +1,4 @@
-"""The law of order: no result hangs on the order of a set, which every process draws anew."""
+"""The law of order: no result depends on the order of a set, which differs between processes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def set_loops(text: str) -> list[ast.expr]:
     return visitor.found
 
 
-def test_no_result_hangs_on_the_order_of_a_set() -> None:
+def test_no_result_depends_on_the_order_of_a_set() -> None:
     found = [
         f"{path.relative_to(PACKAGE)}:{node.lineno} {ast.unparse(node)}"
         for name in ORDERED
@@ -133,7 +133,7 @@ def test_no_result_hangs_on_the_order_of_a_set() -> None:
         "z = ','.join({'a', 'b'})",
     ],
 )
-def test_a_loop_over_a_set_is_seen(code: str) -> None:
+def test_loop_over_a_set_is_found(code: str) -> None:
     assert len(set_loops(code)) == 1
 
 
@@ -149,5 +149,5 @@ def test_a_loop_over_a_set_is_seen(code: str) -> None:
         "def f():\n    a = set()\ndef g(a):\n    return list(a)",
     ],
 )
-def test_what_has_an_order_passes(code: str) -> None:
+def test_ordered_loops_pass(code: str) -> None:
     assert set_loops(code) == []

@@ -515,7 +515,7 @@ def test_launches_reach_a_job_before_the_wish_to_stop_them() -> None:
     plan = Plan(steps=Steps.of([Start(2, 0, (0,))]))
     engine.handle(PlanReady(at=6, seen=decide.seen, plan=plan))
     engine.handle(JobCancelled(at=7, job="k", by="u"))
-    world.submit(list(reversed(engine.outstanding())), engine.asked)
+    world.submit(list(reversed(engine.outstanding())), engine.decision_snapshot)
     assert done.wait(10)
     world.close()
     assert order == ["launch", "stop"]

@@ -1,4 +1,4 @@
-"""Admission against a naive account of what is left, and large plans against small ones."""
+"""Admission against a naive ledger, and large plans against small ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headgate.protocol import (
 from headgate.protocol.reasons import PreemptedFor
 from headgate.state import Scratch, Snapshot, State, TaskState
 from headgate.state.view import View
-from headgate.testing.policy_laws import Paper
+from headgate.testing.policy_laws import IndependentLedger
 from headgate.testing.random_worlds import random_state
 
 SEED = st.integers(0, 10**6)
@@ -50,7 +50,7 @@ def guess(state: View, rng: Random) -> Start:
 def admit(
     state: State, groups: Sequence[Group | Step], seen: Snapshot | None = None
 ) -> PlanAdmitted | PlanRejected:
-    """Return the verdict on a plan that was made on a snapshot, by default the state as it is."""
+    """Return the verdict on a plan that was made on a snapshot, by default of the current state."""
     seen = seen or state.freeze()
     plan = Plan(steps=Steps.of(groups))
     return admission.admit(state, seen, PlanReady(at=state.now, seen=seen.version, plan=plan))
@@ -63,7 +63,7 @@ def test_a_start_is_admitted_exactly_when_it_fits(seed: int) -> None:
     snapshot = state.freeze()
     for _ in range(60):
         start = guess(state, rng)
-        verdict, expected = admit(state, [start]), Paper(snapshot).take(start)
+        verdict, expected = admit(state, [start]), IndependentLedger(snapshot).take(start)
         whole = 0 <= start.task < len(snapshot.tasks.state)
         if whole:
             job = snapshot.tasks.job[start.task]
@@ -74,14 +74,14 @@ def test_a_start_is_admitted_exactly_when_it_fits(seed: int) -> None:
 
 @settings(max_examples=200)
 @given(seed=SEED)
-def test_a_gang_is_admitted_exactly_when_all_of_it_fits_at_once(seed: int) -> None:
+def test_gang_is_admitted_exactly_when_all_its_tasks_fit_together(seed: int) -> None:
     state, rng = random_state(seed), Random(seed)
     snapshot = state.freeze()
     gangs = [j for j in range(len(snapshot.jobs.state)) if snapshot.job(j).gang]
     for job in gangs * 10:
         starts = [guess(state, rng)._replace(task=t) for t in snapshot.tasks_of(job)]
-        paper = Paper(snapshot)
-        fits = [paper.take(start) for start in starts] == [None] * len(starts)
+        independent = IndependentLedger(snapshot)
+        fits = [independent.take(start) for start in starts] == [None] * len(starts)
         assert isinstance(admit(state, [Group(tuple(starts))]), PlanAdmitted) == fits
 
 
@@ -117,7 +117,7 @@ def small_world() -> State:
     return state
 
 
-def test_of_a_stale_plan_each_group_is_admitted_whole_or_dropped_whole() -> None:
+def test_each_group_of_a_stale_plan_is_admitted_or_dropped_as_a_whole() -> None:
     state = small_world()
     seen = state.freeze()
     apply(state, JobCancelled(at=1, job="r", by="ada"))  # its runs are being stopped already
@@ -135,7 +135,7 @@ def test_of_a_stale_plan_each_group_is_admitted_whole_or_dropped_whole() -> None
     assert (verdict.stops, verdict.dropped) == ((), 3)
 
 
-def test_a_start_cannot_use_what_a_stop_of_its_group_frees() -> None:
+def test_start_cannot_use_gpus_that_a_stop_of_its_group_frees() -> None:
     verdict = admit(small_world(), [Group((Stop(0), Start(2, 0, (0,))))])
     assert isinstance(verdict, PlanRejected)
     assert "task 2: GPU 0 of a is not free" in verdict.message
@@ -156,7 +156,7 @@ def test_a_start_cannot_use_what_a_stop_of_its_group_frees() -> None:
     ],
 )
 @pytest.mark.parametrize("many", [1, 64])
-def test_a_plan_of_the_impossible_is_rejected_naming_the_task_and_what_is_wrong(
+def test_infeasible_plan_is_rejected_with_the_task_and_the_problem(
     groups: list[Group | Step], says: str, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admission, "_MANY", many)
@@ -165,7 +165,7 @@ def test_a_plan_of_the_impossible_is_rejected_naming_the_task_and_what_is_wrong(
     assert says in verdict.message
 
 
-def test_members_of_gangs_are_admitted_next_to_each_other_however_a_group_mixes_them() -> None:
+def test_admitted_members_of_a_gang_are_consecutive() -> None:
     state = small_world()
     for task in (0, 1):
         state.release(task, TaskState.WAITING)
@@ -175,7 +175,7 @@ def test_members_of_gangs_are_admitted_next_to_each_other_however_a_group_mixes_
     assert [start.run.job for start in verdict.starts] == ["g", "g", "h", "h"]
 
 
-def test_stops_in_a_row_share_their_reason() -> None:
+def test_consecutive_stops_of_one_reason_share_it() -> None:
     reason = PreemptedFor(job="j")
     state = small_world()
     alike = [Group((Stop(1),), reason), Group((Stop(0),), reason)]
@@ -243,7 +243,7 @@ def disturb(state: State, rng: Random) -> None:
         apply(state, QueueChanged(at=at, queue=Queue(name=name, max_gpus=rng.randint(0, 4))))
 
 
-def test_large_plans_are_judged_in_columns_as_small_ones_step_by_step(
+def test_check_in_columns_equals_the_check_step_by_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = {"admitted": 0, "rejected": 0, "dropped": 0, "columns": 0}
@@ -271,6 +271,6 @@ def test_large_plans_are_judged_in_columns_as_small_ones_step_by_step(
             seen["dropped"] += verdict.dropped
         else:  # of several faults, either may name another one
             assert isinstance(expected, PlanRejected), seed
-            assert "planned the impossible" in verdict.message, seed
+            assert "the plan is infeasible" in verdict.message, seed
             seen["rejected"] += 1
     assert min(seen.values()) > 100, seen

@@ -34,7 +34,7 @@ def plain(seed: int) -> State:
 
 def remember(state: State, memo: Memo) -> None:
     """Keep what a plan wants to remember, as admission names it: by the ids of jobs."""
-    state.remember(
+    state.write_memo(
         {
             name: {state.job(job).id: value for job, value in values.items()}
             for name, values in memo.items()

@@ -1,4 +1,4 @@
-"""Policies of other packages: one that cannot be used is listed with its fault, others go on."""
+"""Policies of other packages: an unusable one is listed with its problem, others work."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_own_policies_come_first_and_are_never_replaced(found: dict[str, PolicyI
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("fifo@others", "there is a policy 'fifo' already"),
+        ("fifo@others", "a policy 'fifo' exists already"),
         ("missing", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("nothing", "AttributeError: module 'policies_of_others' has no attribute 'NOTHING'"),
         ("number", "policies_of_others:NUMBER is no PolicyInfo but of type int"),
@@ -62,7 +62,7 @@ def test_own_policies_come_first_and_are_never_replaced(found: dict[str, PolicyI
         ("breaks", "RuntimeError: not today"),
     ],
 )
-def test_a_package_that_cannot_be_used_is_listed_and_says_why_when_asked_for(
+def test_unusable_package_is_listed_and_its_problem_is_the_error_when_requested(
     found: dict[str, PolicyInfo], name: str, says: str
 ) -> None:
     assert says in found[name].idea

@@ -1,4 +1,4 @@
-"""Steps in columns: they hold what they were built from, and reject columns that do not agree."""
+"""Steps in columns: equal to the groups they were built from; inconsistent columns are rejected."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_columns_of_single_gpus_are_starts_one_by_one() -> None:
         ({"group": np.array([-1, 0])}, "starts.group: not between 0 and 1"),
     ],
 )
-def test_columns_that_do_not_agree_are_rejected(wrong: dict[str, Any], says: str) -> None:
+def test_inconsistent_columns_are_rejected(wrong: dict[str, Any], says: str) -> None:
     right = {
         "task": np.array([1, 2]), "node": np.array([0, 0]), "gpu_offset": np.array([0, 1, 2]),
         "gpu": np.array([0, 1]), "group": np.array([0, 1]),

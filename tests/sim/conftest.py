@@ -1,4 +1,4 @@
-"""A small stage: facts in, and the timeline of what happened out."""
+"""A small simulation: events in, and the timeline of starts, ends and stops out."""
 
 from __future__ import annotations
 

@@ -57,17 +57,17 @@ class Seen:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.batches: list[tuple[Event, ...]] = []
-        self.story: list[object] = []
+        self.history_of: list[object] = []
         self.compacted = 0
         self._names = engine.state.names
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         self.batches.append(batch)
         check(self._engine.state)
-        self.story += [e for e in batch if not isinstance(e, JobsArchived | PlanAdmitted)]
+        self.history_of += [e for e in batch if not isinstance(e, JobsArchived | PlanAdmitted)]
         for command in commands:
             members = command.members if isinstance(command, LaunchGang) else (command,)
-            self.story += [m for m in members if isinstance(m, LaunchTask | StopTask)]
+            self.history_of += [m for m in members if isinstance(m, LaunchTask | StopTask)]
         if self._engine.state.names is not self._names:
             self.compacted += 1
             self._names = self._engine.state.names
@@ -104,13 +104,13 @@ def test_archived_jobs_change_no_start_and_no_end_of_others(name: str) -> None:
     for seed in range(20):
         _, plain = ride(seed, name, archiving=False)
         _, seen = ride(seed, name, archiving=True)
-        assert seen.story == plain.story, f"storm({seed})"
+        assert seen.history_of == plain.history_of, f"storm({seed})"
         compacted += seen.compacted
     assert compacted > 8
 
 
 @pytest.mark.parametrize("name", BY_FLOW)
-def test_all_laws_hold_in_storms_with_an_archive(name: str) -> None:
+def test_all_invariants_hold_in_storms_with_an_archive(name: str) -> None:
     compacted = 0
     for seed in range(25):
         compacted += ride(seed, name, archiving=True)[1].compacted
@@ -126,6 +126,6 @@ def test_replay_and_snapshots_give_the_same_state_when_tables_were_compacted(nam
             again.replay(batch)
         assert digest(again.state) == digest(engine.state), f"storm({seed})"
         stored = decode_snapshot(encode_snapshot(engine.state.freeze()))
-        restored = thaw(stored, on_paper=False)
+        restored = thaw(stored, hypothetical=False)
         assert digest(restored) == digest(engine.state), f"storm({seed})"
         check(restored)

@@ -1,4 +1,4 @@
-"""A simulation under a broken policy ends with what is wrong; it does not go on asking for ever."""
+"""A simulation under a faulty policy ends with an error; it does not retry forever."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Wild(FirstInFirstOut):
 
 
 @pytest.mark.parametrize("latency_s", [0.0, 2.0])
-def test_a_plan_of_the_impossible_ends_a_simulation(latency_s: float) -> None:
+def test_infeasible_plan_ends_a_simulation(latency_s: float) -> None:
     trace = Trace(
         job_id=np.arange(1), submit_s=np.zeros(1), duration_s=np.ones(1),
         gpus=np.ones(1, np.int64),

@@ -1,4 +1,4 @@
-"""Checkpoints in virtual time: timelines by hand, and what is saved and lost adds up.
+"""Checkpoints in virtual time: timelines by hand, and sums of saved and lost work.
 
 Disk 100, node link 60, rack uplink 90 bytes per second.
 """
@@ -34,7 +34,7 @@ from headgate.testing.storms import storm
 Stage = Any  # of conftest.py
 
 
-def test_a_run_whose_node_is_lost_goes_on_elsewhere_from_its_checkpoint(stage: Stage) -> None:
+def test_task_whose_node_is_lost_continues_elsewhere_from_its_checkpoint(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1"), stage.node("a2"),
         stage.replica("s", 200, "a1"), stage.replica("s", 200, "a2"),
@@ -49,7 +49,7 @@ def test_a_run_whose_node_is_lost_goes_on_elsewhere_from_its_checkpoint(stage: S
     assert seen.moved_bytes == (400, 0, 0), "it reads its shards again"
 
 
-def test_a_failing_program_is_tried_again_from_its_checkpoint(stage: Stage) -> None:
+def test_failing_program_is_retried_from_its_checkpoint(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1"),
         stage.job("j", Task(compute_s=30, checkpoint_s=10)),
@@ -63,7 +63,7 @@ def test_a_failing_program_is_tried_again_from_its_checkpoint(stage: Stage) -> N
     assert seen.engine.state.jobs.lost_gpu_s[0] == 2 + 2
 
 
-def test_what_is_left_may_be_less_than_the_time_after_which_a_program_fails(stage: Stage) -> None:
+def test_program_finishes_when_the_rest_is_shorter_than_its_time_to_failure(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1"),
         stage.job("j", Task(compute_s=30, checkpoint_s=10)),
@@ -75,7 +75,7 @@ def test_what_is_left_may_be_less_than_the_time_after_which_a_program_fails(stag
 
 
 class Books:
-    """An account of its own of every run: what it read and computed, from what the world said."""
+    """Independent records of every run: what it read and computed, from the events."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -125,7 +125,7 @@ class Books:
 
 @pytest.mark.parametrize("policy", [PreemptiveFlowSharing, TimelyFlow])
 @pytest.mark.parametrize("first", range(0, 120, 40))
-def test_lost_and_useful_make_up_what_was_held(first: int, policy: type[Policy]) -> None:
+def test_lost_and_useful_time_add_up_to_the_held_time(first: int, policy: type[Policy]) -> None:
     cut = resumed = 0
     for seed in range(first, first + 40):
         books = ride(seed, policy())

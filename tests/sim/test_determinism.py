@@ -1,4 +1,4 @@
-"""Same seed, same bytes out, in any process: whatever order its sets and dicts of strings have."""
+"""The same seed gives the same bytes in any process, under any order of sets and dicts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.sim.world import SimulatedWorld
 from headgate.testing.digest import digest
 from headgate.testing.storms import storm
 
-said = hashlib.blake2b()
+output = hashlib.blake2b()
 for seed in range(15):
     weather, engine = storm(seed), Engine()
     world = SimulatedWorld(
@@ -28,9 +28,9 @@ for seed in range(15):
         seed=seed, decision_latency_s=weather.decision_latency_s,
         fails_after_s=weather.fails_after_s,
     )
-    drive(engine, world, observe=[lambda b, c: said.update(repr((b, c)).encode())])
-    said.update(digest(engine.state).encode())
-print(said.hexdigest())
+    drive(engine, world, observe=[lambda b, c: output.update(repr((b, c)).encode())])
+    output.update(digest(engine.state).encode())
+print(output.hexdigest())
 """
 
 SIMULATE = "import typer; from headgate.cli.simulate import simulate; typer.run(simulate)"
@@ -68,6 +68,6 @@ def test_storms_have_one_journal() -> None:
     ],
     ids=["scenario", "latency", "trace"],
 )  # fmt: skip
-def test_a_simulation_prints_one_answer(arguments: tuple[str, ...]) -> None:
+def test_simulation_prints_one_result(arguments: tuple[str, ...]) -> None:
     (answer,) = outputs(SIMULATE, *arguments)
     assert answer.startswith('{"policy": ')

@@ -1,4 +1,4 @@
-"""Launches that take their time to begin. Disk 100, node link 60, uplink 90 bytes per second."""
+"""Launches with delays. Disk 100, node link 60, uplink 90 bytes per second."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.protocol import JobCancelled, NodeLost
 Stage = Any  # of conftest.py
 
 
-def test_each_launch_reads_only_after_the_delay_in_its_turn(stage: Stage) -> None:
+def test_each_launch_reads_only_after_its_delay(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1"),
         stage.replica("s", 500, "a1"),
@@ -24,7 +24,7 @@ def test_each_launch_reads_only_after_the_delay_in_its_turn(stage: Stage) -> Non
     assert [seen.usage[f"j/{n}@a1"].read_s for n in range(3)] == [5.0, 5.0, 5.0]
 
 
-def test_a_run_stopped_before_it_begins_has_read_nothing(stage: Stage) -> None:
+def test_run_stopped_during_its_delay_has_read_nothing(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1"),
         stage.replica("s", 500, "a1"),
@@ -37,7 +37,7 @@ def test_a_run_stopped_before_it_begins_has_read_nothing(stage: Stage) -> None:
     assert ["TaskStarted"] not in seen.kinds
 
 
-def test_a_source_lost_before_a_run_begins_is_not_asked(stage: Stage) -> None:
+def test_source_lost_during_the_delay_is_not_read(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1"), stage.node("a2", gpus=0), stage.node("b1", gpus=0),
         stage.replica("s", 600, "a2"), stage.replica("s", 600, "b1"),
@@ -49,7 +49,7 @@ def test_a_source_lost_before_a_run_begins_is_not_asked(stage: Stage) -> None:
     assert seen.moved_bytes == (0, 0, 600)
 
 
-def test_a_run_whose_node_is_lost_before_it_begins_never_does(stage: Stage) -> None:
+def test_run_whose_node_is_lost_during_its_delay_never_starts(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1"), stage.node("a2"),
         stage.replica("s", 600, "a2"), stage.replica("s", 600, "a1"),

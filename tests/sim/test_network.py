@@ -46,7 +46,7 @@ def run_out(net: FluidNetwork) -> list[tuple[float, int]]:
         ("a1", None, 45),
     ],
 )
-def test_alone_a_transfer_takes_its_size_over_its_narrowest_link_exactly(
+def test_single_transfer_takes_its_size_over_its_narrowest_link(
     reader: str, source: str | None, bytes_per_s: int
 ) -> None:
     net = network(core=45)
@@ -87,7 +87,7 @@ def test_an_abort_in_the_middle_counts_what_moved_and_frees_its_share() -> None:
     assert net.moved_bytes == (700, 0, 0)
 
 
-def test_a_transfer_of_no_bytes_ends_at_once_and_slows_nobody() -> None:
+def test_transfer_of_no_bytes_ends_immediately_and_slows_no_other() -> None:
     net = network()
     net.start(1, "a1", "a1", 100, now=3)
     net.start(2, "a1", "a1", 0, now=3)
@@ -101,7 +101,7 @@ def test_equal_ends_come_in_the_order_of_starts() -> None:
     assert [transfer for _, transfer in run_out(net)] == [5, 3, 9, 1]
 
 
-def test_a_change_elsewhere_leaves_a_completion_time_to_the_last_bit() -> None:
+def test_change_elsewhere_leaves_a_completion_time_exactly_unchanged() -> None:
     net = network()
     net.start(1, "a1", "a1", 10**9 + 7, now=0.1)
     before = net.next_completion()
@@ -111,7 +111,7 @@ def test_a_change_elsewhere_leaves_a_completion_time_to_the_last_bit() -> None:
     assert net.next_completion() == before
 
 
-def test_a_lost_node_cuts_off_what_it_reads_and_serves() -> None:
+def test_lost_node_interrupts_its_transfers() -> None:
     net = network()
     net.start(1, "a1", "a2", 600, now=0)
     net.start(2, "a2", "b1", 600, now=0)
@@ -136,7 +136,7 @@ def test_a_rack_that_joins_later_has_uplinks_of_its_own() -> None:
     assert net.rates() == {1: 30, 2: 30}  # the link down of c1
 
 
-def test_misuse_is_told_at_once() -> None:
+def test_misuse_raises_immediately() -> None:
     net = network()
     net.start(1, "a1", "a1", 100, now=1)
     with pytest.raises(InvariantBroken, match="goes back"):
@@ -188,7 +188,7 @@ def capacity_of(link: str, capacities: Capacities) -> int | None:
 
 
 def naive_rates(flows: Flows, capacities: Capacities) -> list[Fraction]:
-    """Raise all rates together in exact numbers; whoever meets a full link stays."""
+    """Raise all rates together in exact numbers; a transfer on a saturated link keeps its rate."""
     routes = [
         [link for link in links_crossed(*flow) if capacity_of(link, capacities) is not None]
         for flow in flows
@@ -216,13 +216,13 @@ def started(flows: Flows, capacities: Capacities) -> FluidNetwork:
 
 
 @given(FLOWS, CAPACITIES)
-def test_rates_equal_those_of_naive_water_filling(flows: Flows, capacities: Capacities) -> None:
+def test_rates_equal_naive_water_filling(flows: Flows, capacities: Capacities) -> None:
     rates = started(flows, capacities).rates()
     assert list(rates.values()) == pytest.approx([float(r) for r in naive_rates(flows, capacities)])
 
 
 @given(FLOWS, CAPACITIES)
-def test_no_link_is_overfull_and_every_transfer_has_a_bottleneck(
+def test_no_link_exceeds_its_capacity_and_every_transfer_has_a_bottleneck(
     flows: Flows, capacities: Capacities
 ) -> None:
     rates = started(flows, capacities).rates()
@@ -270,9 +270,9 @@ STEPS = st.lists(
 def test_a_random_walk_conserves_bytes_and_moves_forward(
     steps: list[tuple[str, str, str | None, int, float]], capacities: Capacities
 ) -> None:
-    """Every byte counted was asked for, and rates at any moment are those of a fresh start."""
+    """Every counted byte was requested, and rates at any time equal those of a new network."""
     net = network(**capacities)
-    now, up, under_way, moved, asked = 0.0, set(RACKS), {}, 0, 0
+    now, up, under_way, moved, requested = 0.0, set(RACKS), {}, 0, 0
     for number, (what, one, other, size, part) in enumerate(steps):
         coming = net.next_completion()
         assert coming is None or coming[0] >= now
@@ -285,7 +285,7 @@ def test_a_random_walk_conserves_bytes_and_moves_forward(
         if what == "start" and {one, other} - {None} <= up:
             net.start(number, one, other, size, now)
             under_way[number] = (one, other)
-            asked += size
+            requested += size
         elif what == "abort" and under_way:
             victim = sorted(under_way)[size % len(under_way)]
             moved += net.abort(victim, now)
@@ -300,7 +300,7 @@ def test_a_random_walk_conserves_bytes_and_moves_forward(
             net.add_node(one, RACKS[one])
             up.add(one)
         rates = net.rates()
-        assert sum(net.moved_bytes) == moved <= asked
+        assert sum(net.moved_bytes) == moved <= requested
         busy = [t for t in under_way if rates[t] > 0]
         expected = naive_rates([under_way[t] for t in busy], capacities)
         assert [rates[t] for t in busy] == pytest.approx([float(r) for r in expected])

@@ -1,4 +1,4 @@
-"""A recorded run, simulated: what was observed comes out again."""
+"""Simulations of recorded runs reproduce the observed times."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def observed(seed: int) -> Engine:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_was_observed_comes_out_again(seed: int) -> None:
+def test_replay_reproduces_the_observed_times(seed: int) -> None:
     """Where network and policy are as observed, so are all starts, ends and bytes."""
     seen = observed(seed).state
     starts = Launches()
@@ -122,7 +122,7 @@ def test_what_was_observed_comes_out_again(seed: int) -> None:
     assert list(outcome.figures["bytes"].values()) == read
 
 
-def test_what_only_a_live_world_knows_is_left_out() -> None:
+def test_replay_leaves_out_data_of_the_live_world() -> None:
     simulation = recorded(observed(0).state)
     assert {node.incarnation for node in simulation.nodes} == {""}
     assert all(job.program == NO_PROGRAM for _, job in simulation.submissions)

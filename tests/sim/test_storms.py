@@ -76,7 +76,7 @@ class WatchedNetwork(FluidNetwork):
 
 
 class Watch:
-    """An observer: laws after every batch, runs open, and the journal of all that was said."""
+    """An observer: invariants after every batch, open runs, and the journal of all events."""
 
     def __init__(self, engine: Engine, network: WatchedNetwork) -> None:
         self.engine = engine
@@ -109,7 +109,7 @@ class Watch:
 
     def begins(self, launch: LaunchTask) -> None:
         running = {run[:2] for run in self.open}
-        assert launch.run[:2] not in running, "no task runs twice at once"
+        assert launch.run[:2] not in running, "no task has two runs"
         held = {(o.node, g) for o in self.open.values() for g in o.gpus}
         assert not held & {(launch.node, g) for g in launch.gpus}, "no GPU serves two"
         self.open[launch.run] = launch
@@ -190,7 +190,7 @@ def named(storm_of: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seeds", tens(300), ids=str)
-def test_every_job_ends_in_a_storm_or_needs_what_never_came_back(seeds: range) -> None:
+def test_every_job_ends_in_a_storm_or_needs_data_or_nodes_that_never_returned(seeds: range) -> None:
     for seed in seeds:
         with named(f"storm({seed}) under fifo"):
             engine = ride(seed, FirstInFirstOut()).engine
@@ -200,7 +200,7 @@ def test_every_job_ends_in_a_storm_or_needs_what_never_came_back(seeds: range) -
 
 
 @pytest.mark.parametrize("seeds", tens(150), ids=str)
-def test_sharing_lets_nobody_wait_for_another_who_waits_in_vain(seeds: range) -> None:
+def test_sharing_policies_do_not_block_jobs_behind_one_that_can_never_start(seeds: range) -> None:
     for seed in seeds:
         with named(f"storm({seed}) under fs"):
             engine = ride(seed, FlowSharing()).engine
@@ -209,7 +209,7 @@ def test_sharing_lets_nobody_wait_for_another_who_waits_in_vain(seeds: range) ->
 
 @pytest.mark.parametrize("policy", [FirstInFirstOut, FlowSharing])
 @pytest.mark.parametrize("seeds", tens(60), ids=str)
-def test_every_job_finishes_in_calm_weather(seeds: range, policy: type[Policy]) -> None:
+def test_every_job_finishes_in_a_calm_storm(seeds: range, policy: type[Policy]) -> None:
     for seed in seeds:
         with named(f"storm({seed}, calm=True) under {policy.name}"):
             state = ride(seed, policy(), calm=True).engine.state

@@ -1,4 +1,4 @@
-"""Submissions are a stream: taken as time goes on, with the outcome that facts would have."""
+"""Streams of submissions: read as time advances, with the outcome of submissions given as facts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Weather:
     ) -> None:
         self.engine = Engine()
         self.recorder = JobRecorder(self.engine.state, jobs=20)
-        self.said: list[str] = []
+        self.output: list[str] = []
         world = SimulatedWorld(
             facts,
             submissions=submissions,
@@ -44,7 +44,7 @@ class Weather:
         drive(self.engine, world, observe=(self.recorder, self._see))
 
     def _see(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
-        self.said.append(repr((batch, commands)))
+        self.output.append(repr((batch, commands)))
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -58,10 +58,10 @@ def test_stream_of_submissions_gives_the_events_that_facts_give(policy: str) -> 
         whole = Weather(policy, weather, [*others, *jobs], ())
         jobs.sort(key=lambda fact: fact.at)
         stream = Weather(policy, weather, others, ((fact.at, fact.job) for fact in jobs))
-        assert stream.said == whole.said
+        assert stream.output == whole.output
 
 
-def test_records_of_jobs_say_what_the_state_says_of_them() -> None:
+def test_records_of_jobs_equal_the_state() -> None:
     for seed in range(40):
         weather = storm(seed)
         played = Weather("fifo", weather, weather.facts, ())
@@ -92,7 +92,7 @@ def world_of(submissions: Submissions) -> SimulatedWorld:
     return SimulatedWorld(FACTS, submissions=submissions, network=network, policy=FirstInFirstOut())
 
 
-def test_no_more_than_one_submission_is_taken_ahead_of_time() -> None:
+def test_at_most_one_submission_is_read_ahead() -> None:
     taken: list[float] = []
 
     def submissions() -> Iterator[tuple[float, Job]]:
@@ -112,7 +112,7 @@ def test_no_more_than_one_submission_is_taken_ahead_of_time() -> None:
     assert set(ahead) == {0, 1}
 
 
-def test_stream_that_goes_back_in_time_is_refused() -> None:
+def test_stream_with_decreasing_times_is_rejected() -> None:
     world = world_of([(5.0, job(1)), (4.0, job(2))])
     with pytest.raises(InvariantBroken, match="job j2 is submitted at 4"):
         drive(Engine(), world)

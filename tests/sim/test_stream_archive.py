@@ -107,12 +107,12 @@ def test_outcome_of_a_stream_is_the_same_with_and_without_archiving(
         assert found.tolist() == expected.tolist(), column.name
 
 
-def test_a_job_that_has_ended_leaves_forty_bytes_at_most() -> None:
+def test_ended_job_keeps_at_most_forty_bytes() -> None:
     """Its record, and a mark whether a job of a trace may run; a trace's check is over by then."""
     assert RECORD_BYTES + 1 <= 40
 
 
-def test_world_forgets_programs_and_results_of_archived_jobs() -> None:
+def test_world_drops_programs_and_results_of_archived_jobs() -> None:
     tasks = (Task(compute_s=1.0, output_bytes=10, parts=2), Task(compute_s=1.0, after=(0,)))
     jobs = [
         (3.0 * n, Job(id=f"j{n}", name="j", user="ada", queue="default", tasks=tasks))

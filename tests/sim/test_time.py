@@ -1,4 +1,4 @@
-"""Time never goes back, under any policy: every batch is one instant, and none before the last."""
+"""Time never decreases, under any policy: every batch is one instant, none before the last."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.testing.storms import storm
 
-# In 400003 a plan of `headgate`, slow to come, wants to be asked again at a time that has passed.
+# In 400003 a slow plan of `headgate` requests a round at a time that has passed.
 SEEDS = (*range(25), 400003)
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-def test_time_never_goes_back_in_a_storm(name: str) -> None:
+def test_time_never_decreases_in_a_storm(name: str) -> None:
     policy = make_policy(POLICIES, name)
     for seed in SEEDS:
         weather = storm(seed, accepts=lambda job: policy.refuses(job) is None)

@@ -73,7 +73,7 @@ def test_a_reader_whose_source_is_lost_reads_the_shard_again_from_elsewhere(stag
     assert seen.moved_bytes == (0, 240, 600)
 
 
-def test_a_run_whose_node_is_lost_starts_anew_elsewhere_and_its_bytes_count(stage: Stage) -> None:
+def test_task_whose_node_is_lost_restarts_elsewhere_and_its_bytes_count(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1"), stage.node("a2"),
         stage.replica("s", 600, "a2"), stage.replica("s", 600, "a1"),
@@ -86,7 +86,7 @@ def test_a_run_whose_node_is_lost_starts_anew_elsewhere_and_its_bytes_count(stag
     assert seen.moved_bytes == (400 + 600, 0, 0)
 
 
-def test_a_decision_takes_its_time_and_what_ends_meanwhile_is_decided_on_after_it(
+def test_runs_that_end_during_a_decision_are_handled_by_the_next_one(
     stage: Stage,
 ) -> None:
     seen = stage.play(
@@ -118,7 +118,7 @@ def test_ends_come_before_submissions_and_one_decision_sees_them_all(stage: Stag
     ]  # fmt: skip
 
 
-def test_a_failing_program_fails_at_its_time_and_is_tried_again(stage: Stage) -> None:
+def test_failing_program_fails_at_its_time_and_is_retried(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1"),
         stage.replica("s", 100, "a1"),
@@ -168,7 +168,7 @@ def lossy(stage: Stage, retries: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-def test_a_result_lost_in_mid_read_is_made_again_at_nobodys_cost(
+def test_result_lost_in_mid_read_is_recomputed_without_using_a_retry(
     stage: Stage, retries: int
 ) -> None:
     seen = stage.play(*lossy(stage, retries))
@@ -182,7 +182,7 @@ def test_a_result_lost_in_mid_read_is_made_again_at_nobodys_cost(
     assert seen.moved_bytes == (0, 240, 600)
 
 
-def test_data_that_is_gone_for_good_fails_the_job(stage: Stage) -> None:
+def test_permanently_lost_data_fails_the_job(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1"), stage.node("a2", gpus=0),
         stage.replica("s", 600, "a2"),
@@ -197,7 +197,7 @@ def test_data_that_is_gone_for_good_fails_the_job(stage: Stage) -> None:
     assert seen.engine.state.jobs.message[0] == "task 0 failed 2 times: no replica of s is left"
 
 
-def test_a_replica_that_is_lost_before_its_turn_is_read_from_elsewhere(stage: Stage) -> None:
+def test_replica_lost_before_its_read_is_read_from_elsewhere(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1"), stage.node("b1", gpus=0),
         stage.replica("s", 600, "a1"), stage.replica("t", 600, "a1"), stage.replica("t", 600, "b1"),
@@ -208,7 +208,7 @@ def test_a_replica_that_is_lost_before_its_turn_is_read_from_elsewhere(stage: St
     assert seen.moved_bytes == (600, 0, 600)
 
 
-def test_a_replica_that_was_lost_does_not_come_back_with_its_node(stage: Stage) -> None:
+def test_lost_replica_does_not_return_with_its_node(stage: Stage) -> None:
     back = stage.node("a1")
     seen = stage.play(
         stage.node("a1"), stage.node("b1", gpus=0),
@@ -221,7 +221,7 @@ def test_a_replica_that_was_lost_does_not_come_back_with_its_node(stage: Stage) 
     assert seen.moved_bytes == (0, 0, 600)
 
 
-def test_a_node_that_returns_brings_its_replicas_back_but_not_its_results(stage: Stage) -> None:
+def test_returning_node_has_its_replicas_but_not_its_results(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1"),
         stage.replica("s", 100, "a1"),

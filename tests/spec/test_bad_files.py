@@ -1,4 +1,4 @@
-"""A file that is wrong is refused with every problem, its place, its line and a way out."""
+"""Invalid files are rejected with every problem, its place, its line and a hint."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ policy: fs
 """
 
 
-def stories(table: str) -> dict[str, tuple[str, list[str]]]:
-    """Return, by story, a file's text and the problems expected of it."""
+def cases(table: str) -> dict[str, tuple[str, list[str]]]:
+    """Return, by case, a file's text and the problems expected of it."""
     found = {}
     for part in Path(__file__).with_name(table).read_text().split("\n=== ")[1:]:
-        story, _, rest = part.partition("\n")
+        case, _, rest = part.partition("\n")
         text, _, problems = rest.partition("---\n")
-        found[story] = (text.replace("@head\n", HEAD), problems.strip().split("\n"))
+        found[case] = (text.replace("@head\n", HEAD), problems.strip().split("\n"))
     return found
 
 
-BAD_SCENARIOS = stories("bad-scenarios.txt")
-BAD_JOBS = stories("bad-jobs.txt")
+BAD_SCENARIOS = cases("bad-scenarios.txt")
+BAD_JOBS = cases("bad-jobs.txt")
 DATASETS = {
     "my-ints": (Shard(id="my-ints/0", size_bytes=1),) * 3,
     "words": (Shard(id="words/0", size_bytes=1),) * 2,
@@ -54,17 +54,17 @@ def problems_of(file: Path) -> list[str]:
     return [str(problem) for problem in refused.value.problems]
 
 
-@pytest.mark.parametrize("story", BAD_JOBS)
-def test_bad_job(story: str) -> None:
-    text, expected = BAD_JOBS[story]
+@pytest.mark.parametrize("case", BAD_JOBS)
+def test_bad_job(case: str) -> None:
+    text, expected = BAD_JOBS[case]
     with pytest.raises(SpecError) as refused:
         expand(load_job(text), job_id="j", user="u", datasets=DATASETS, file_sizes={})
     assert [str(problem) for problem in refused.value.problems] == expected
 
 
-@pytest.mark.parametrize("story", BAD_SCENARIOS)
-def test_bad_scenario(story: str, tmp_path: Path) -> None:
-    text, expected = BAD_SCENARIOS[story]
+@pytest.mark.parametrize("case", BAD_SCENARIOS)
+def test_bad_scenario(case: str, tmp_path: Path) -> None:
+    text, expected = BAD_SCENARIOS[case]
     file = tmp_path / "scenario.yaml"
     file.write_text(text)
     assert problems_of(file) == expected
@@ -88,7 +88,7 @@ NOT_YAML = {
     "a list": (b"- 1\n", " (line 1): must hold keys and values; begin with a line such as "),
     "binary garbage": (b"\x7fELF\xff\xfe\x00\x01", ": is not text; a YAML file in UTF-8 is needed"),
     "zeros": (b"\0" * 100, ": holds a character that text does not: 0"),
-    "a deep hole": (b"a: " + b"[" * 5000, ": is nested too deeply"),
+    "deep nesting": (b"a: " + b"[" * 5000, ": is nested too deeply"),
     "aliases that explode": (
         b"a: &a [1,1,1,1,1,1,1,1]\n"
         + b"".join(
@@ -100,23 +100,23 @@ NOT_YAML = {
 }
 
 
-@pytest.mark.parametrize("story", NOT_YAML)
-def test_what_is_not_yaml(story: str, tmp_path: Path) -> None:
-    content, expected = NOT_YAML[story]
+@pytest.mark.parametrize("case", NOT_YAML)
+def test_text_that_is_not_yaml_is_rejected(case: str, tmp_path: Path) -> None:
+    content, expected = NOT_YAML[case]
     file = tmp_path / "scenario.yaml"
     file.write_bytes(content)
     (problem,) = problems_of(file)
     assert problem.startswith(f"{file}{expected}")
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_path_that_is_no_file_is_rejected(tmp_path: Path) -> None:
     missing = tmp_path / "missing.yaml"
     assert problems_of(missing) == [f"{missing}: there is no such file"]
     assert problems_of(tmp_path) == [f"{tmp_path}: is a directory, not a file"]
     assert problems_of(Path("a\0b")) == ["a\0b: cannot be read: embedded null byte"]
 
 
-def test_values_that_yaml_has_and_we_do_not(tmp_path: Path) -> None:
+def test_unsupported_yaml_values_are_rejected(tmp_path: Path) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text("seed: !!int x\ncluster: !python/none {}\n? [a]\n: 1\npolicy: !!binary aGk=\n")
     found = problems_of(file)

@@ -1,4 +1,4 @@
-"""Every YAML example of the documentation, and every file in examples/, is valid as it stands."""
+"""Every YAML example of the documentation, and every file in examples/, is valid."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_key_of_the_models_is_documented() -> None:
                         assert re.search(rf"\b{field.alias or name}\b", text), (page, shape, name)
 
 
-def test_three_tasks_are_those_of_the_text() -> None:
+def test_three_tasks_example_matches_the_document() -> None:
     scenario = load_scenario(ROOT / "examples" / "three-tasks.yaml", POLICIES)
     assert [(node.id, len(node.gpus)) for node in scenario.nodes] == [("node1", 1), ("node2", 1)]
     assert scenario.task_names == {"job1": ("task11", "task12"), "job2": ("task21",)}

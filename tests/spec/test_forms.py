@@ -1,4 +1,4 @@
-"""Forms of jobs against descriptions of their own: which task needs which, told task by task."""
+"""Forms of jobs against independent descriptions: the inputs and order of every task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Job files: what they mean, and the job that comes of them."""
+"""Job files and the jobs that they expand to."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_one_task_per_shard_then_a_reduce_that_reads_their_results() -> None:
     )
 
 
-def test_how_long_and_how_safely_results_are_kept_goes_to_the_job() -> None:
+def test_retention_and_replication_of_results_are_in_the_job() -> None:
     job = expanded("{run: ls, results: {replicas: 3, path: /shared/results}, keep: 36h}")
     assert (job.result_replicas, job.results_path) == (3, "/shared/results")
     assert job.keep_s == 36 * 3600
@@ -65,7 +65,7 @@ def test_how_long_and_how_safely_results_are_kept_goes_to_the_job() -> None:
     assert expanded("run: ls").keep_s is None, "the cluster's default holds"
 
 
-def test_tasks_that_save_what_they_have_done() -> None:
+def test_tasks_with_checkpoints() -> None:
     job = expanded(
         "tasks: {count: 2, run: ./train, checkpoint: {every_s: 60, path: /shared/saved}}\n"
         "reduce: {run: 'cat {shards}'}\n"
@@ -122,7 +122,7 @@ def test_a_gang_is_a_number_of_tasks_that_start_together() -> None:
         ("nvidia-smi", "command"),
     ],
 )
-def test_what_is_a_function_and_what_a_command(run: str, kind: str) -> None:
+def test_functions_are_distinguished_from_commands(run: str, kind: str) -> None:
     (stage,) = expanded(f"run: '{run}'\n").program.stages
     assert (stage.program_type, stage.run) == (kind, run)
 
@@ -136,7 +136,7 @@ def test_a_job_file_is_read_from_a_path(tmp_path: Path) -> None:
 # The schema says the same as the models.
 
 
-def test_the_schema_knows_every_key_and_refuses_others() -> None:
+def test_schema_has_every_key_and_rejects_others() -> None:
     schema = job_schema()
     assert set(schema["properties"]) == set(JobFile.model_fields)
     objects = [schema, *schema["$defs"].values()]

@@ -1,4 +1,4 @@
-"""Job files of every form: the tasks that come of them, what those read, and what each runs."""
+"""Job files of every form: their tasks, inputs and programs."""
 
 from __future__ import annotations
 
@@ -166,26 +166,28 @@ def test_every_task_of_a_program_belongs_to_one_stage(
     job |= {"update": {"run": "m:u"}}
     if merges:
         job |= {"reduce": {"run": "m:r", "tasks": merges}}
-    told = [
+    expected = [
         *([*(("m:f", i, count, 1) for i in range(count)), ("m:u", 0, 1, 1)] * iterations),
         *(("m:r", i, merges, 1) for i in range(merges)),
     ]
-    assert runs(expanded(job)) == told
+    assert runs(expanded(job)) == expected
 
 
-def test_more_than_a_job_may_have_is_refused_before_it_is_made() -> None:
-    def refused(job: dict[str, Any]) -> str:
+def test_too_many_tasks_are_rejected_before_they_are_made() -> None:
+    def rejection(job: dict[str, Any]) -> str:
         with pytest.raises(SpecError) as error:
             expanded(job)
         (problem,) = error.value.problems
         return str(problem)
 
     tasks = {"for_each": ["many", "many"], "pairs": "all", "run": "m:f"}
-    told = refused({"data": sources("many"), "tasks": tasks})
-    assert told == "tasks.for_each: these are 4000000 tasks, and a job has at most 1000000"
+    problem = rejection({"data": sources("many"), "tasks": tasks})
+    assert problem == "tasks.for_each: these are 4000000 tasks, and a job has at most 1000000"
     tasks = {"for_each": "many", "run": "m:f"}
-    told = refused({"data": sources("many"), "tasks": tasks, "reduce": {"run": "m", "tasks": 501}})
-    assert told == (
+    problem = rejection(
+        {"data": sources("many"), "tasks": tasks, "reduce": {"run": "m", "tasks": 501}}
+    )
+    assert problem == (
         "tasks.for_each: its reduce tasks read 1002000 results, and those of a job read at most "
         "1000000"
     )

@@ -1,4 +1,4 @@
-"""A file costs work in proportion to its size, and is refused in a bounded number of words."""
+"""Large files: work proportional to the size, and errors of bounded length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.base.errors import MOST_PROBLEMS, SpecError
 from headgate.spec import expand, load_job
 
 
-def refused(text: str) -> SpecError:
+def rejection(text: str) -> SpecError:
     with pytest.raises(SpecError) as found:
         load_job(text)
     return found.value
@@ -56,16 +56,16 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("story", WRONG)
-def test_work_grows_in_proportion_to_what_is_wrong(story: str) -> None:
-    few, many = (WRONG[story](n) for n in (150, 450))
-    refused(few)  # what is done once, is done
-    assert work_of(lambda: refused(many)) < 4 * work_of(lambda: refused(few))
+@pytest.mark.parametrize("case", WRONG)
+def test_work_is_proportional_to_the_number_of_problems(case: str) -> None:
+    few, many = (WRONG[case](n) for n in (150, 450))
+    rejection(few)  # what is done once, is done
+    assert work_of(lambda: rejection(many)) < 4 * work_of(lambda: rejection(few))
 
 
-@pytest.mark.parametrize("story", WRONG)
-def test_the_first_problems_are_reported_and_the_rest_counted(story: str) -> None:
-    problems = refused(WRONG[story](3000)).problems
+@pytest.mark.parametrize("case", WRONG)
+def test_the_first_problems_are_reported_and_the_rest_counted(case: str) -> None:
+    problems = rejection(WRONG[case](3000)).problems
     assert len(problems) == MOST_PROBLEMS
     assert problems[-1].problem.startswith("and ")
     assert problems[-1].problem.endswith(" more problems")
@@ -74,10 +74,10 @@ def test_the_first_problems_are_reported_and_the_rest_counted(story: str) -> Non
 
 
 def test_how_many_more_there_are_is_exact() -> None:
-    problems = refused("run: x\n" + "".join(f"key{i}: 1\n" for i in range(250))).problems
+    problems = rejection("run: x\n" + "".join(f"key{i}: 1\n" for i in range(250))).problems
     assert [p.path for p in problems[:-1]] == [f"key{i}" for i in range(MOST_PROBLEMS - 1)]
     assert problems[-1].problem == f"and {250 - (MOST_PROBLEMS - 1)} more problems"
-    exactly = refused("run: x\n" + "".join(f"k{i}: 1\n" for i in range(MOST_PROBLEMS))).problems
+    exactly = rejection("run: x\n" + "".join(f"k{i}: 1\n" for i in range(MOST_PROBLEMS))).problems
     assert [p.path for p in exactly] == [f"k{i}" for i in range(MOST_PROBLEMS)]
 
 
@@ -102,7 +102,7 @@ LONG = "x" * 100_000
     ],
 )
 def test_a_long_text_is_shortened_in_messages(text: str) -> None:
-    assert len(str(refused(text))) < 2000
+    assert len(str(rejection(text))) < 2000
 
 
 def test_a_missing_file_with_a_long_name_is_named_in_short() -> None:
@@ -112,29 +112,29 @@ def test_a_missing_file_with_a_long_name_is_named_in_short() -> None:
     assert len(str(found.value)) < 2000
 
 
-def test_a_number_that_cannot_be_written_down_is_refused() -> None:
+def test_number_with_too_many_digits_is_rejected() -> None:
     text = "tasks: {run: 'a:b', count: 1, params: {n: 0x" + "f" * 5000 + "}}"
-    assert "is not a value that can be used (tag int)" in str(refused(text))
+    assert "is not a value that can be used (tag int)" in str(rejection(text))
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
-def test_deep_nesting_is_refused_whatever_its_form(opening: str) -> None:
-    assert "is nested too deeply" in str(refused("a:\n  " + opening * 200_000))
+def test_deep_nesting_of_any_form_is_rejected(opening: str) -> None:
+    assert "is nested too deeply" in str(rejection("a:\n  " + opening * 200_000))
 
 
-def test_nesting_through_aliases_is_refused() -> None:
+def test_nesting_through_aliases_is_rejected() -> None:
     lines = ["a0: &a0 [1]\n", *(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 200))]
-    assert "is nested too deeply" in str(refused("".join(lines)))
+    assert "is nested too deeply" in str(rejection("".join(lines)))
 
 
-def test_what_aliases_unfold_to_is_counted_before_it_is_built() -> None:
+def test_values_behind_aliases_are_counted_before_they_are_built() -> None:
     bomb = "a0: &a0 [" + "1, " * 9 + "]\n"
     bomb += "".join(f"a{i}: &a{i} [{f'*a{i - 1}, ' * 9}]\n" for i in range(1, 30))
-    assert "use fewer aliases" in str(refused(bomb))
-    assert work_of(lambda: refused(bomb)) < 1_000_000
+    assert "use fewer aliases" in str(rejection(bomb))
+    assert work_of(lambda: rejection(bomb)) < 1_000_000
 
 
-def test_hints_for_unknown_datasets_are_worked_out_for_those_that_are_shown() -> None:
+def test_hints_are_computed_only_for_the_problems_shown() -> None:
     def refusal(count: int) -> None:
         names = [f"d{i}" for i in range(count)]
         data = ", ".join(f"{name}: {{from: x{name}}}" for name in names)

@@ -1,4 +1,4 @@
-"""What a good scenario file means: nodes, shards, jobs, queues and faults as values."""
+"""Valid scenario files: nodes, shards, jobs, queues and faults as values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def with_jobs(tmp_path: Path, jobs: str) -> Scenario:
 ONE = "  - {name: one, tasks: [{compute_s: 1}]}\n"
 
 
-def test_nodes_come_in_the_order_of_the_file_and_alike_ones_are_numbered(tmp_path: Path) -> None:
+def test_nodes_are_in_the_order_of_the_file_and_equal_ones_are_numbered(tmp_path: Path) -> None:
     t4 = Gpu(memory_bytes=16 * 2**30, model="T4")
     assert with_jobs(tmp_path, ONE).nodes == (
         Node(id="n1", rack="a", gpus=(Gpu(memory_bytes=10**10),), cpus=4),
@@ -49,7 +49,7 @@ def test_nodes_come_in_the_order_of_the_file_and_alike_ones_are_numbered(tmp_pat
     )
 
 
-def test_expected_bandwidths_are_a_nodes_part_of_what_lies_between(tmp_path: Path) -> None:
+def test_expected_bandwidths_are_a_nodes_part_of_the_links(tmp_path: Path) -> None:
     scenario = with_jobs(tmp_path, ONE)
     assert scenario.links == Links(
         disk_bytes_per_s=400e6, node_link_bytes_per_s=125e6, rack_uplink_bytes_per_s=150e6
@@ -61,7 +61,7 @@ def test_expected_bandwidths_are_a_nodes_part_of_what_lies_between(tmp_path: Pat
     assert load(tmp_path, f"{core}jobs:\n{ONE}").bandwidth.cluster_bytes_per_s == 20e6
 
 
-def test_estimates_stand_for_themselves(tmp_path: Path) -> None:
+def test_given_estimates_are_used(tmp_path: Path) -> None:
     given = (
         "  estimates: {disk_bytes_per_s: 3, rack_bytes_per_s: 2, cluster_bytes_per_s: 1}\npolicy"
     )
@@ -111,7 +111,7 @@ def test_tasks_wait_for_others_by_name_or_index_and_read_their_results(tmp_path:
     assert scenario.task_names == {"x": ("sum", "left", "x/2")}
 
 
-def test_submissions_come_by_time_and_equal_times_as_written(tmp_path: Path) -> None:
+def test_submissions_are_ordered_by_time_then_by_place_in_the_file(tmp_path: Path) -> None:
     lines = [("late", 5), ("b", 1), ("a", 1), ("first", 0)]
     jobs = "".join(
         f"  - {{name: {name}, submit_s: {at}, user: u, priority: 3, tasks: [{{compute_s: 1}}]}}\n"
@@ -195,14 +195,14 @@ def test_a_policy_may_bring_parameters(tmp_path: Path) -> None:
     assert scenario.decision_latency_s == 0.01
 
 
-def test_a_trace_lies_beside_the_scenario(tmp_path: Path) -> None:
+def test_trace_path_is_relative_to_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "jobs.parquet").write_bytes(b"")
     scenario = load(tmp_path, f"{CLUSTER}trace: jobs.parquet\n")
     assert (scenario.trace, scenario.submissions) == (tmp_path / "jobs.parquet", ())
 
 
 @pytest.mark.parametrize("text", ["no", "on", "yes", "12:30:00", "1_000", "2026-01-01", "NO"])
-def test_words_that_older_yaml_took_for_something_else_are_text(tmp_path: Path, text: str) -> None:
+def test_words_with_a_meaning_in_older_yaml_are_text(tmp_path: Path, text: str) -> None:
     scenario = with_jobs(
         tmp_path, f"  - name: {text.replace(':', '-')}\n    tasks: [{{compute_s: 1}}]\n"
     )

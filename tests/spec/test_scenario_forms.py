@@ -1,4 +1,4 @@
-"""Scenarios that tell a job by its form: the tasks, what they read, and where that lies."""
+"""Scenarios with jobs given by their form: tasks, inputs and replicas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_map_with_a_reduce(tmp_path: Path) -> None:
     assert job.runtime_class == "k"
 
 
-def test_tasks_that_save_what_they_have_done(tmp_path: Path) -> None:
+def test_tasks_with_checkpoints(tmp_path: Path) -> None:
     reduce = {"compute_s": 9.0, "checkpoint_s": 1.5}
     _, job = of(tmp_path, for_each=each(checkpoint_s=2, reduce=reduce))
     assert [task.checkpoint_s for task in job.tasks] == [2, 2, 1.5]
@@ -104,7 +104,7 @@ def test_a_wavefront_reads_its_neighbours_and_shards_if_any(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("key", ["for_each", "wavefront"])
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 3))
-def test_every_shard_lies_on_as_many_nodes_as_told(
+def test_every_shard_has_the_given_number_of_replicas(
     tmp_path_factory: pytest.TempPathFactory, key: str, count: int, sizes: int, replicas: int
 ) -> None:
     """Forms read placed shards alone (and results): nothing else, and each of them."""

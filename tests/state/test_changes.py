@@ -1,4 +1,4 @@
-"""Two snapshots of one line of states tell what differs between them, and nothing else."""
+"""Changes between two snapshots of one history: exactly the rows that differ."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNSEEN = {
 
 
 def rows_of(snapshot: Snapshot, table: str) -> list[str]:
-    """Return what a table says, row by row, but for what need not be told."""
+    """Return a table row by row, without the columns that changes ignore."""
     columns = getattr(snapshot, table)
     seen = [name for name in columns.__slots__ if name not in UNSEEN.get(table, ())]
     return [
@@ -47,19 +47,19 @@ def test_changes_are_the_rows_that_differ(seed: int) -> None:
         changes = after.changes(before)
         assert changes is not None
         for table in TABLES:
-            said, says = rows_of(before, table), rows_of(after, table)
-            differs = [row for row, values in enumerate(says) if said[row : row + 1] != [values]]
-            told = getattr(changes, table).tolist()
-            if table in ("shards", "queues"):  # set anew to what they were
-                assert set(differs) <= set(told)
-                assert told == sorted(set(told))
+            old, new = rows_of(before, table), rows_of(after, table)
+            differs = [row for row, values in enumerate(new) if old[row : row + 1] != [values]]
+            reported = getattr(changes, table).tolist()
+            if table in ("shards", "queues"):  # set to an equal value
+                assert set(differs) <= set(reported)
+                assert reported == sorted(set(reported))
             else:
-                assert told == differs
+                assert reported == differs
 
 
 @settings(max_examples=20)
 @given(seed=SEED)
-def test_nothing_changes_where_nothing_is_done(seed: int) -> None:
+def test_unchanged_state_has_no_changes(seed: int) -> None:
     state = random_state(seed)
     before = state.freeze()
     state.version += 1
@@ -69,25 +69,25 @@ def test_nothing_changes_where_nothing_is_done(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_another_line_of_states_tells_nothing(seed: int) -> None:
+def test_snapshots_of_different_histories_have_no_changes(seed: int) -> None:
     before, after = random_walk(seed, 2)
     assert before.changes(after) is None
     assert pickle.loads(pickle.dumps(after)).changes(before) is None
-    paper = thaw(before)
-    paper.version += 1
-    assert paper.freeze().on_paper
-    assert not after.on_paper
-    assert paper.freeze().changes(before) is None
-    assert after.changes(paper.freeze()) is None
+    copy = thaw(before)
+    copy.version += 1
+    assert copy.freeze().hypothetical
+    assert not after.hypothetical
+    assert copy.freeze().changes(before) is None
+    assert after.changes(copy.freeze()) is None
 
 
 @settings(max_examples=30)
 @given(seed=SEED)
-def test_tasks_that_read_the_same_share_what_they_read(seed: int) -> None:
+def test_tasks_with_equal_inputs_share_a_row_of_inputs(seed: int) -> None:
     *_, snapshot = random_walk(seed, 3)
     rows = range(len(snapshot.tasks.job))
     needs = [(snapshot.tasks.job[t], snapshot.task(t).demand, snapshot.reads(t)) for t in rows]
-    assert snapshot.tasks.alike.array().tolist() == [needs.index(need) for need in needs]
+    assert snapshot.tasks.task_group.array().tolist() == [needs.index(need) for need in needs]
     inputs = snapshot.tasks.input.array().tolist()
     for (one, row), (other, same) in combinations(enumerate(inputs), 2):
         assert (row == same) == (snapshot.reads(one) == snapshot.reads(other))

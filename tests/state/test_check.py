@@ -1,4 +1,4 @@
-"""The laws of the state find what they are there to find: one planted fault each."""
+"""Each invariant of the state finds a planted violation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from headgate.base.errors import InvariantBroken
 from headgate.model import CPUS, MEMORY, Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.state import JobState, State, TaskState, check
-from headgate.state.line import Line
+from headgate.state.queued_jobs import QueuedJobs
 from headgate.state.tables import GPU_FREE, GPU_IN_PART
 from headgate.testing.random_worlds import random_state
 
@@ -99,8 +99,8 @@ def one_more_waits(state: State) -> None:
     state.waiting_tasks += 1
 
 
-def the_line_is_empty(state: State) -> None:
-    state.lines[0] = Line()
+def no_queued_job_is_listed(state: State) -> None:
+    state.queued_jobs[0] = QueuedJobs()
 
 
 FAULTS = [
@@ -143,21 +143,21 @@ FAULTS = [
     (free_is(0, 2, 2000), "free fpga is counted"),
     (needs_nine_cpus, "free cpus is counted"),
     (holds_nine_cpus, "no cpus is held twice"),
-    (put("jobs", "waiting", 0, 2), "jobs count 'waiting' rightly"),
-    (put("jobs", "waiting_cpu", 0, 1), "jobs count 'waiting_cpu' rightly"),
-    (put("jobs", "running", 0, 0), "jobs count 'running' rightly"),
-    (put("jobs", "running_cpu", 0, 0), "jobs count 'running_cpu' rightly"),
-    (put("jobs", "unfinished", 2, 1), "jobs count 'unfinished' rightly"),
-    (put("jobs", "held_gpus_milli", 0, 1000), "jobs count 'held_gpus_milli' rightly"),
-    (put("jobs", "held_gpus_milli", 3, 1000), "jobs count 'held_gpus_milli' rightly"),
+    (put("jobs", "waiting", 0, 2), "jobs count 'waiting' correctly"),
+    (put("jobs", "waiting_cpu", 0, 1), "jobs count 'waiting_cpu' correctly"),
+    (put("jobs", "running", 0, 0), "jobs count 'running' correctly"),
+    (put("jobs", "running_cpu", 0, 0), "jobs count 'running_cpu' correctly"),
+    (put("jobs", "unfinished", 2, 1), "jobs count 'unfinished' correctly"),
+    (put("jobs", "held_gpus_milli", 0, 1000), "jobs count 'held_gpus_milli' correctly"),
+    (put("jobs", "held_gpus_milli", 3, 1000), "jobs count 'held_gpus_milli' correctly"),
     (one_more_waits, "waiting tasks are counted"),
     (waits_nowhere, "no job before the first waiting one waits"),
     (put("queues", "in_flight", 0, 2), "jobs in flight are counted"),
     (put("queues", "held_gpus_milli", 1, 2000), "queues count their GPUs"),
     (put("queues", "queued", 0, 0), "queued jobs are counted"),
-    (the_line_is_empty, "queued jobs stand in order of arrival"),
+    (no_queued_job_is_listed, "queued jobs are in order of arrival"),
     (put("tasks", "blockers", 3, 1), "blockers are counted"),
-    (put("shards", "replicas", 0, (0, 1)), "replicas lie on nodes that are up"),
+    (put("shards", "replicas", 0, (0, 1)), "replicas are on nodes that are up"),
 ]
 
 
@@ -196,7 +196,7 @@ def test_a_job_that_finished_though_a_task_runs_is_found(state: State) -> None:
 
 def test_a_job_that_finished_before_its_tasks_is_found(state: State) -> None:
     state.jobs.state[1] = JobState.FINISHED
-    state.lines[0].remove(1)
+    state.queued_jobs[0].remove(1)
     state.queues.queued[0] = 0
     with pytest.raises(InvariantBroken, match="a job has finished exactly when all its tasks have"):
         check(state)
@@ -210,7 +210,7 @@ def test_a_job_that_is_stopping_nothing_is_found(state: State) -> None:
         check(state)
 
 
-def test_a_broken_law_tells_the_story_of_what_broke_it(state: State) -> None:
+def test_violated_invariant_is_reported_with_the_history_of_the_object(state: State) -> None:
     state.now = 4.0
     with pytest.raises(InvariantBroken) as broken:
         state.move_task(0, TaskState.HELD)
@@ -222,17 +222,19 @@ def test_a_broken_law_tells_the_story_of_what_broke_it(state: State) -> None:
     )
 
 
-def test_a_gpu_given_twice_and_a_node_taken_down_under_a_task_raise_with_a_story(
+def test_double_grant_and_removal_of_a_used_node_raise_with_a_history(
     state: State,
 ) -> None:
     with pytest.raises(InvariantBroken, match=r"GPU 1 of a is not free\ntask j0/2:"):
         state.launch(2, 0, (1,), attempt=1)
-    with pytest.raises(InvariantBroken, match=r"node a goes while runs hold some of it\nnode a:"):
+    with pytest.raises(
+        InvariantBroken, match=r"node a is removed while runs hold some of it\nnode a:"
+    ):
         state.remove_node(0)
     with pytest.raises(InvariantBroken, match=r"node a joined while it is up\nnode a:"):
         state.add_node(state.node(0))
 
 
-def test_random_states_keep_every_law() -> None:
+def test_random_states_keep_every_invariant() -> None:
     for seed in range(100):
         check(random_state(seed))

@@ -1,4 +1,4 @@
-"""The ledger against plain dicts: what fits, what is held, and what a rollback leaves."""
+"""The ledger against plain dicts: what fits, what is held, and rollbacks."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ STEPS = st.lists(
         st.tuples(st.just("release"), PICK),
         st.tuples(st.just("close"), PICK),
         st.tuples(st.just("open"), PICK, NODE),
-        st.tuples(st.just("paper"), st.lists(TAKE, max_size=4), st.lists(TAKE, max_size=4), PICK),
+        st.tuples(
+            st.just("tentative"), st.lists(TAKE, max_size=4), st.lists(TAKE, max_size=4), PICK
+        ),
     ),
     min_size=5,
     max_size=50,
@@ -241,7 +243,7 @@ class Books:
             return
         before = written(self.ledger)
         if host.held:
-            with pytest.raises(InvariantBroken, match=f"node n{row} goes while runs hold"):
+            with pytest.raises(InvariantBroken, match=f"node n{row} is removed while runs hold"):
                 self.state.remove_node(row)
             assert written(self.ledger) == before
             return
@@ -252,12 +254,12 @@ class Books:
         """Take one of all the choices there are; where there is none, the ledger finds none."""
         host, spec = self.hosts[node], self.demands[demand]
         choices = host.choices(spec) if host else []
-        found = self.ledger.devices(self.numbers[demand], node)
+        found = self.ledger.best_gpus(self.numbers[demand], node)
         assert found == (host.best(spec) if host and choices else None)
         if not host or not choices:
             return
         gpus = choices[pick % len(choices)]
-        assert self.ledger.fault(self.numbers[demand], node, gpus[::-1]) == ""
+        assert self.ledger.infeasibility(self.numbers[demand], node, gpus[::-1]) == ""
         spare = sorted({*range(self.most_grants)} - {*self.grants})
         row = self.ledger.take(self.tasks, self.numbers[demand], node, gpus)
         assert row == (spare[0] if spare else self.most_grants)
@@ -270,16 +272,16 @@ class Books:
         """Ask for GPUs that need not fit; those that do not raise and change nothing."""
         host, spec = self.hosts[node], self.demands[demand]
         complaints = host.complaints(spec, gpus) if host else None
-        told = self.ledger.fault(self.numbers[demand], node, gpus)
+        reported = self.ledger.infeasibility(self.numbers[demand], node, gpus)
         if complaints is None:
-            assert told
+            assert reported
         else:
-            assert told in (complaints or {""})
-        if told:
+            assert reported in (complaints or {""})
+        if reported:
             before = written(self.ledger)
             with pytest.raises(InvariantBroken) as broken:
                 self.ledger.take(self.tasks, self.numbers[demand], node, tuple(gpus))
-            assert str(broken.value) == told
+            assert str(broken.value) == reported
             assert written(self.ledger) == before
 
     def release(self, pick: int) -> None:
@@ -309,15 +311,15 @@ class Books:
                 self.close(node % nodes)
             case ("open", node, spec):
                 self.open(node % nodes, spec)
-            case ("paper", first, second, keep):
-                self.on_paper(first, second, keep)
+            case ("tentative", first, second, keep):
+                self.take_tentatively(first, second, keep)
 
-    def on_paper(self, first: list[Any], second: list[Any], keep: int) -> None:
-        """Take in nested trials on paper, keep some of them, and roll the others back."""
+    def take_tentatively(self, first: list[Any], second: list[Any], keep: int) -> None:
+        """Take in nested trials of a tentative ledger; keep some, roll the others back."""
         view: State | Snapshot = self.state if keep & 4 else self.state.freeze()
         before = written(self.ledger)
-        paper = Ledger.on_paper(view)
-        assert written(paper) == before
+        tentative = Ledger.tentative(view)
+        assert written(tentative) == before
         hosts, tasks = copy.deepcopy(self.hosts), self.tasks
 
         def takes(steps: list[Any]) -> None:
@@ -325,27 +327,27 @@ class Books:
                 demand, node = which % len(self.demands), where % len(hosts)
                 host, spec = hosts[node], self.demands[demand]
                 choices = host.choices(spec) if host else []
-                assert (paper.devices(self.numbers[demand], node) is None) == (not choices)
+                assert (tentative.best_gpus(self.numbers[demand], node) is None) == (not choices)
                 if host and choices:
                     gpus = choices[pick % len(choices)]
-                    assert paper.take(tasks + number, self.numbers[demand], node, gpus) == -1
+                    assert tentative.take(tasks + number, self.numbers[demand], node, gpus) == -1
                     host.take(tasks + number, spec, gpus)
 
-        with paper.trial() as outer:
+        with tentative.trial() as outer:
             takes(first)
-            middle, then = written(paper), copy.deepcopy(hosts)
-            with paper.trial() as inner:
+            middle, then = written(tentative), copy.deepcopy(hosts)
+            with tentative.trial() as inner:
                 takes(second)
                 if keep & 1:
                     inner.keep()
             if not keep & 1:
-                assert written(paper) == middle
+                assert written(tentative) == middle
                 hosts = then
-            self.agree(paper, hosts)
-            within = written(paper)
+            self.agree(tentative, hosts)
+            within = written(tentative)
             if keep & 2:
                 outer.keep()
-        assert written(paper) == (within if keep & 2 else before)
+        assert written(tentative) == (within if keep & 2 else before)
         assert written(self.ledger) == before
 
     # --- laws ------------------------------------------------------------------------------------
@@ -375,14 +377,14 @@ class Books:
                 assert nodes.total.at(row, number) == (host.total.get(kind, 0) if host else 0)
         for number, demand in zip(self.numbers, self.demands, strict=True):
             room = [host is not None and not host.lacking(demand) for host in hosts]
-            assert ledger.with_room(number).tolist() == room
+            assert ledger.nodes_with_room(number).tolist() == room
             for row, host in enumerate(hosts):
                 if host is None:
                     continue
                 lacking = ledger.lacks(number, row)
                 assert lacking in (host.lacking(demand) or [""])
                 small = any(host.total.get(k, 0) < n for k, n in needs(demand).items())
-                assert ledger.never_has(number, row) == small
+                assert ledger.exceeds_capacity(number, row) == small
 
     def check(self) -> None:
         self.agree(self.ledger, self.hosts)
@@ -422,7 +424,7 @@ def written(ledger: Ledger) -> list[bytes]:
     demands=st.lists(DEMAND, min_size=1, max_size=5),
     steps=STEPS,
 )
-def test_the_ledger_is_what_plain_counting_gives(
+def test_ledger_equals_plain_counting(
     nodes: list[Node], demands: list[Demand], steps: list[tuple[Any, ...]]
 ) -> None:
     books = Books(nodes, demands)
@@ -465,7 +467,7 @@ def state_of(*nodes: Node) -> State:
     return state
 
 
-def test_rows_of_released_grants_are_used_again_lowest_first_by_a_state_thawed_meanwhile() -> None:
+def test_rows_of_released_grants_are_reused_lowest_first_by_a_thawed_state() -> None:
     state = state_of(node_of((), 9, None, ()))
     slot = state.names.demand(Demand(cpus_milli=1000))
     assert [state.ledger.take(task, slot, 0, ()) for task in range(5)] == [0, 1, 2, 3, 4]
@@ -475,7 +477,7 @@ def test_rows_of_released_grants_are_used_again_lowest_first_by_a_state_thawed_m
     assert [again.take(9, slot, 0, ()) for _ in range(4)] == [0, 2, 3, 5]
 
 
-def test_rows_are_used_again_lowest_first_in_whatever_order_they_were_released() -> None:
+def test_rows_are_reused_lowest_first_in_any_order_of_release() -> None:
     state = state_of(node_of((), 9, None, ()))
     slot = state.names.demand(Demand(cpus_milli=1000))
     for task in range(6):
@@ -496,11 +498,11 @@ def test_rows_are_used_again_lowest_first_in_whatever_order_they_were_released()
         Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=1),
     ],
 )
-def test_a_node_of_which_anything_is_held_cannot_go(demand: Demand) -> None:
+def test_node_with_grants_cannot_be_removed(demand: Demand) -> None:
     state = state_of(node_of((8,), 4, 8, (("fpga", 1000),)))
     grant = state.ledger.take(0, state.names.demand(demand), 0, (0,) * demand.gpus)
     before = written(state.ledger)
-    with pytest.raises(InvariantBroken, match="node n0 goes while runs hold some of it"):
+    with pytest.raises(InvariantBroken, match="node n0 is removed while runs hold some of it"):
         state.remove_node(0)
     assert (written(state.ledger), state.nodes.alive[0]) == (before, 1)
     state.ledger.release(grant)
@@ -531,45 +533,45 @@ def test_a_node_of_which_anything_is_held_cannot_go(demand: Demand) -> None:
         (Demand(custom=(("fpga", 500),)), (), "too little free fpga on n0"),
     ],
 )
-def test_what_does_not_fit_is_named(demand: Demand, gpus: tuple[int, ...], fault: str) -> None:
+def test_infeasibility_names_the_problem(demand: Demand, gpus: tuple[int, ...], fault: str) -> None:
     """GPU 0 is held whole, half of GPU 1; the last node's row of GPUs is not n0's."""
     state = state_of(node_of((8, 8, 8, 8), 4, 0, ()), node_of((8,), 0, None, (("fpga", 500),)))
     state.ledger.take(0, state.names.demand(Demand(gpus=1)), 0, (0,))
     state.ledger.take(1, state.names.demand(Demand(gpus=1, gpu_milli=500)), 0, (1,))
     number = state.names.demand(demand)
-    assert state.ledger.fault(number, 0, gpus) == fault
+    assert state.ledger.infeasibility(number, 0, gpus) == fault
     with pytest.raises(InvariantBroken, match=fault):
         state.ledger.take(2, number, 0, gpus)
 
 
-def test_a_part_goes_where_parts_are_held_already_and_not_to_a_smaller_idle_gpu() -> None:
+def test_part_is_placed_on_a_gpu_in_part_use_before_a_smaller_idle_one() -> None:
     state = state_of(node_of((12, 4), 4, None, ()))
     memory = state.names.demand(Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=3))
     state.ledger.take(0, memory, 0, (0,))
-    assert state.ledger.devices(memory, 0) == (0,)
+    assert state.ledger.best_gpus(memory, 0) == (0,)
     assert state.nodes.free_gpus[0] == 1
 
 
 def test_several_parts_are_of_different_gpus_or_do_not_fit() -> None:
     state = state_of(node_of((8,), 4, None, ()), node_of((8, 8), 4, None, ()))
     halves = state.names.demand(Demand(gpus=2, gpu_milli=500))
-    assert state.ledger.devices(halves, 0) is None
-    assert state.ledger.devices(halves, 1) == (0, 1)
-    assert state.ledger.fault(halves, 1, (1, 1)) == "a GPU is named twice"
+    assert state.ledger.best_gpus(halves, 0) is None
+    assert state.ledger.best_gpus(halves, 1) == (0, 1)
+    assert state.ledger.infeasibility(halves, 1, (1, 1)) == "a GPU is named twice"
 
 
 def test_a_trial_that_raises_is_rolled_back() -> None:
     state = state_of(node_of((8, 8), 4, None, ()))
     demand = state.names.demand(Demand(gpus=1, gpu_milli=250, cpus_milli=1000))
-    paper = Ledger.on_paper(state.freeze())
-    paper.take(0, demand, 0, (1,))
-    before = written(paper)
+    tentative = Ledger.tentative(state.freeze())
+    tentative.take(0, demand, 0, (1,))
+    before = written(tentative)
 
     def attempt() -> None:
-        with paper.trial():
-            paper.take(1, demand, 0, (1,))
-            paper.take(2, demand, 0, (0, 1))
+        with tentative.trial():
+            tentative.take(1, demand, 0, (1,))
+            tentative.take(2, demand, 0, (0, 1))
 
     with pytest.raises(InvariantBroken, match="needs 1 GPUs, not 2"):
         attempt()
-    assert written(paper) == before
+    assert written(tentative) == before

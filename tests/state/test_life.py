@@ -1,4 +1,4 @@
-"""The life cycles: what is in the tables can happen, nothing else can, and the page shows them."""
+"""The life cycles: exactly the transitions of the tables are possible, and the page shows them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_state_is_in_its_table_and_can_be_reached() -> None:
         assert {to for row in moves.values() for to in row} | {first} == set(states)
 
 
-def test_what_has_ended_stays_so() -> None:
+def test_ended_states_have_no_transitions() -> None:
     assert all(JOB_MOVES[s] == () for s in ENDED)
     assert all(JOB_MOVES[s] for s in JobState if s not in ENDED)
     assert not set(HOLDING) & {TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED}

@@ -13,7 +13,7 @@ from headgate.model import CPUS, WHOLE, Job, Locality, Node, Queue, Shard, Task
 from headgate.protocol import Start
 from headgate.state import Scratch, Snapshot, State, TaskState
 from headgate.testing.digest import digest
-from headgate.testing.policy_laws import Paper
+from headgate.testing.policy_laws import IndependentLedger
 from headgate.testing.random_worlds import random_state
 
 SEED = st.integers(0, 10**6)
@@ -36,7 +36,7 @@ def churn(state: State) -> None:
 
 
 @given(seed=SEED)
-def test_a_snapshot_says_for_ever_what_the_state_said_then(seed: int) -> None:
+def test_snapshot_never_changes(seed: int) -> None:
     state = random_state(seed)
     snapshot = state.freeze()
     before, copy = digest(snapshot), pickle.loads(pickle.dumps(snapshot))
@@ -57,7 +57,7 @@ def test_jobs_that_wait_are_found_in_order_of_arrival(seed: int) -> None:
 
 
 @given(seed=SEED)
-def test_reads_are_planned_from_the_nearest_replicas_and_from_nowhere_else(seed: int) -> None:
+def test_reads_are_planned_from_the_nearest_replicas_only(seed: int) -> None:
     state = random_state(seed)
     for task in range(len(state.tasks.state)):
         for node in state.live_nodes():
@@ -74,7 +74,7 @@ def test_reads_are_planned_from_the_nearest_replicas_and_from_nowhere_else(seed:
                 assert sorted(read.sources) == sorted(names)
 
 
-def test_neighbours_begin_with_different_copies_of_one_shard() -> None:
+def test_neighbouring_tasks_read_different_replicas_first() -> None:
     state = State()
     state.set_queue(Queue(name="q"))
     for name in "abcd":
@@ -127,7 +127,7 @@ def test_a_trial_leaves_no_trace_unless_it_is_kept(
     snapshot = state.freeze()
     if not snapshot.live_nodes():
         return
-    said, scratch = digest(snapshot), Scratch(snapshot)
+    before, scratch = digest(snapshot), Scratch(snapshot)
     place_some(scratch, snapshot, rng)
     before = look(scratch, snapshot)
     within = before
@@ -149,19 +149,19 @@ def test_a_trial_leaves_no_trace_unless_it_is_kept(
     except _Stop:
         keep = False
     assert look(scratch, snapshot) == (within if keep else before)
-    assert (digest(snapshot), digest(state)) == (said, said_by(state))
+    assert (digest(snapshot), digest(state)) == (before, digest_of(state))
 
 
-def said_by(state: State) -> str:
+def digest_of(state: State) -> str:
     return digest(state)
 
 
 @settings(max_examples=150)
 @given(seed=SEED)
-def test_what_a_scratch_places_fits_and_what_it_refuses_does_not(seed: int) -> None:
+def test_scratch_places_exactly_what_fits(seed: int) -> None:
     state, rng = random_state(seed), Random(seed)
     snapshot = state.freeze()
-    scratch, paper = Scratch(snapshot), Paper(snapshot)
+    scratch, independent = Scratch(snapshot), IndependentLedger(snapshot)
     tasks = [t for j in snapshot.waiting_jobs() for t in snapshot.waiting_of(j).tolist()]
     rng.shuffle(tasks)
     for task in tasks if snapshot.live_nodes() else []:
@@ -169,17 +169,17 @@ def test_what_a_scratch_places_fits_and_what_it_refuses_does_not(seed: int) -> N
         limit = snapshot.queue(queue).max_gpus
         milli = WHOLE * snapshot.tasks.gpus[task]
         full = limit is not None and milli > 0 and scratch.used_milli(queue) + milli > WHOLE * limit
-        assert scratch.has_room(queue, milli) == (not full) == paper.under_ceiling(task)
+        assert scratch.has_room(queue, milli) == (not full) == independent.under_ceiling(task)
         if full:
             continue  # ceilings are the policy's business
         node = rng.choice(snapshot.live_nodes())
-        fits = paper.fits(task, node)
+        fits = independent.fits(task, node)
         assert scratch.place(task, node) == fits
         if fits:
-            assert paper.take(scratch.starts[-1]) is None
+            assert independent.take(scratch.starts[-1]) is None
 
 
-def test_the_smallest_gpus_that_do_are_taken_first() -> None:
+def test_smallest_sufficient_gpus_are_taken_first() -> None:
     for seed in range(60):
         snapshot = random_state(seed).freeze()
         for node in snapshot.live_nodes():

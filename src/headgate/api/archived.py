@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.api import views
 from headgate.api.controller import Controller
-from headgate.foresight.explain import Grounds
+from headgate.foresight.explain import ExplanationContext
 from headgate.journal import ArchivedJob, ArchivedTask, Part, Record
 from headgate.model import result_ids
 from headgate.state import JobState, Snapshot, TaskState
@@ -22,7 +22,7 @@ def record_of(snapshot: Snapshot, row: int) -> Record:
     job, jobs = snapshot.job(row), snapshot.jobs
     ended_at = float(jobs.ended_at[row])
     expired_at = float(jobs.expired_at[row])
-    view = views.job_view(snapshot, row, ended_at, Grounds(snapshot, ()))
+    view = views.job_view(snapshot, row, ended_at, ExplanationContext(snapshot, ()))
     archived = ArchivedJob(
         number=int(jobs.number[row]),
         job=replace(job, tasks=(), shards=()),

@@ -12,8 +12,8 @@ from headgate.api.answers import ShownJSON
 from headgate.api.deps import Held, Ordinal, User, Waits, in_lane
 from headgate.api.views import explanation_view, reason_view, without_message
 from headgate.base.errors import Problem, SpecError
-from headgate.foresight.outlook import JobOutlook, Outlook, Start, more_nodes, outlook
-from headgate.foresight.why import Place, Run, Why, why
+from headgate.foresight.outlook import JobOutlook, Outlook, StartedRun, more_nodes, outlook
+from headgate.foresight.why import CandidateNode, RunFacts, Why, why
 from headgate.model import Locality
 from headgate.state.lookup import job_row, task_row
 
@@ -93,7 +93,7 @@ def _why_view(found: Why) -> Body:
             "preempted": found.preempted,
         }
     return {
-        **explanation_view(found.told),
+        **explanation_view(found.explanation),
         "task": task,
         "run": None if found.run is None else _read_view(found.run),
         "share": None if found.share is None else asdict(found.share),
@@ -105,7 +105,7 @@ def _why_view(found: Why) -> Body:
     }
 
 
-def _read_view(found: Run | Place | Start | JobOutlook) -> Body:
+def _read_view(found: RunFacts | CandidateNode | StartedRun | JobOutlook) -> Body:
     return {**asdict(found), "read_bytes": _by_locality(found.read_bytes)}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_seconds, format_time
-from headgate.foresight.explain import Explanation, Grounds, explain
+from headgate.foresight.explain import Explanation, ExplanationContext, explain
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, amount_of, result_ids
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
@@ -68,8 +68,8 @@ class JobViews:
             kept = self._kept = (snapshot.version, {})
         views = kept[1]
         new = [row for row in rows if row not in views]
-        grounds = Grounds(snapshot, new)
-        views.update((row, job_view(snapshot, row, now, grounds)) for row in new)
+        context = ExplanationContext(snapshot, new)
+        views.update((row, job_view(snapshot, row, now, context)) for row in new)
         return [as_of(views[row], now) for row in rows]
 
 
@@ -83,10 +83,10 @@ def as_of(view: View, now: float) -> View:
     }
 
 
-def job_view(snapshot: Snapshot, row: int, now: float, grounds: Grounds) -> View:
+def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationContext) -> View:
     """Return a job as of a version; the times that go on are added by `as_of`."""
     job, jobs = snapshot.job(row), snapshot.jobs
-    told = explain(snapshot, row, now, grounds=grounds)
+    told = explain(snapshot, row, now, context=context)
     return {
         "id": job.id,
         "name": job.name,

@@ -46,13 +46,13 @@ def submit(
     fmt: FormatOption = None,
 ) -> None:
     """Submit a job."""
-    from headgate.spec import doubts, load_job
+    from headgate.spec import load_job, warnings_for
     from headgate.spec.document import read_text
 
     settings = settle(state, fmt)
     text = read_text(file)
     # What is wrong with the file is wrong without a controller, too.
-    warnings = doubts(load_job(text, name=str(file)))
+    warnings = warnings_for(load_job(text, name=str(file)))
     if not settings.as_json:
         for warning in warnings:
             output.warn(warning)

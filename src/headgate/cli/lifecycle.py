@@ -164,7 +164,7 @@ def up(
 
 def _memory_bytes(text: str, settings: Settings) -> int:
     """Return the memory of a GPU, with a warning where it is probably not meant."""
-    from headgate.spec.doubts import little_memory
+    from headgate.spec.warnings import little_memory
 
     found = size_bytes(text, "--gpu-memory")
     odd = little_memory(found)
@@ -205,7 +205,7 @@ def load_queues(file: Path) -> tuple[Queue, ...]:
     """Return the queues of a file; raise SpecError with every problem of it."""
     from headgate.spec.document import read_document
     from headgate.spec.scenario import QueueShape
-    from headgate.spec.shape import take
+    from headgate.spec.shape import parse
 
     document = read_document(file)
     found: dict[str, Queue] = {}
@@ -217,7 +217,7 @@ def load_queues(file: Path) -> tuple[Queue, ...]:
         document.add(("queues",), "must be a list of queues", "such as - {name: team, weight: 2}")
         listed = []
     for number, raw in enumerate(listed):
-        shape = take(document, QueueShape, raw, ("queues", number))
+        shape = parse(document, QueueShape, raw, ("queues", number))
         if shape is None:
             continue
         if shape.name in found:

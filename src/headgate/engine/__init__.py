@@ -1,4 +1,4 @@
-"""The one mutator: facts in, wishes out; and the loop that joins it to a world."""
+"""The only mutator of state: events in, commands out; and the loop that connects it to a world."""
 
 from headgate.engine.drive import drive
 from headgate.engine.engine import Engine

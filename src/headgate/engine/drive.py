@@ -1,4 +1,4 @@
-"""The loop that joins an engine and a world: events are recorded, applied, commands passed on."""
+"""The loop that connects an engine to a world: record events, apply them, submit commands."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ def drive(
 ) -> None:
     """Run until the world has no more events.
 
-    `record` makes events durable before they are applied and returns those that stand; see
-    `Engine.handle`. Observers see what was applied of every instant, with the commands that
-    followed.
+    `record` makes events durable before they are applied and returns those that are valid; see
+    `Engine.handle`. Observers see the applied events of every instant, with their commands.
     """
     applied: list[Event] = []
 
@@ -35,4 +34,4 @@ def drive(
         if applied:
             for see in observe:
                 see(tuple(applied), commands)
-        world.submit(commands, engine.asked)
+        world.submit(commands, engine.decision_snapshot)

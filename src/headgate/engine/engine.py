@@ -1,8 +1,8 @@
-"""The engine: the machine, admission of plans, and the one decision that is outstanding.
+"""The engine: the machine, admission of plans, and the outstanding decision.
 
 `handle(*facts) -> list[Command]` is the only code that changes scheduler state. It has no clock, no
 I/O, no thread and no randomness of its own. All facts of one call belong to one instant: they are
-applied in order, then at most one `Decide` is asked for.
+applied in order, then at most one `Decide` is issued.
 """
 
 from __future__ import annotations
@@ -26,32 +26,36 @@ from headgate.state import Snapshot, State
 Batch = tuple[Event, ...]
 
 _OF_DECISIONS = (PlanReady, PlanFailed)
-_ANSWERS = (PlanAdmitted, PlanFailed, PlanRejected)
+_OUTCOMES = (PlanAdmitted, PlanFailed, PlanRejected)
 
 
-def _as_it_is(batch: Batch) -> Batch:
+def _unrecorded(batch: Batch) -> Batch:
     return batch
 
 
 class Engine:
-    """One state, moved by facts; `stale` counts facts about what is not held any more."""
+    """One state and its transitions by events; `stale` counts events about ended runs."""
 
-    __slots__ = ("_dirty", "_frozen", "_seen", "stale", "state")
+    __slots__ = ("_decision_snapshot", "_frozen", "_needs_decision", "stale", "state")
 
     def __init__(self, state: State | None = None) -> None:
-        """Begin with nothing, or go on from a state that was restored."""
+        """Start with an empty state, or from a restored one."""
         self.state = State() if state is None else state
         self.stale = 0
-        self._seen: Snapshot | None = None  # what the outstanding decision is made on
+        self._decision_snapshot: Snapshot | None = None  # of the outstanding decision
         self._frozen: Snapshot | None = None  # the last snapshot taken
-        self._dirty = state is not None  # a policy might decide otherwise than it did last
+        self._needs_decision = (
+            state is not None
+        )  # a policy might decide differently than in its last round
 
-    def handle(self, *facts: Event, record: Callable[[Batch], Batch] = _as_it_is) -> list[Command]:
+    def handle(
+        self, *facts: Event, record: Callable[[Batch], Batch] = _unrecorded
+    ) -> list[Command]:
         """Apply the facts of one instant, in order, and return the commands that follow.
 
-        `record` makes events durable before they are applied and returns those that stand. A plan
-        cuts the batch: what comes before it is recorded and applied, then the plan is checked, and
-        what admission makes of it is recorded, never the plan itself.
+        `record` makes events durable before they are applied and returns those that are valid. A
+        plan splits the batch: earlier events are recorded and applied, then the plan is checked,
+        and the outcome of admission is recorded, never the plan itself.
         """
         commands: list[Command] = []
         batch: list[Event] = []
@@ -59,15 +63,15 @@ class Engine:
             if not isinstance(fact, _OF_DECISIONS):
                 batch.append(fact)
                 continue
-            if self._seen is None or fact.seen != self._seen.version:
+            if self._decision_snapshot is None or fact.seen != self._decision_snapshot.version:
                 self.stale += 1
                 continue
             if isinstance(fact, PlanReady):
                 self._apply(record(tuple(batch)), commands)
-                batch = [self._admit(fact, self._seen)]
+                batch = [self._admit(fact, self._decision_snapshot)]
             else:
                 batch.append(fact)
-            self._seen = None
+            self._decision_snapshot = None
         self._apply(record(tuple(batch)), commands)
         self._decide(commands)
         return commands
@@ -80,26 +84,31 @@ class Engine:
 
     def _apply(self, batch: Batch, commands: list[Command]) -> None:
         if batch:
-            self._frozen = None  # its refusals may keep alive what an earlier round was made of
+            self._frozen = None  # its refusals may keep objects of earlier rounds alive
         for event in batch:
             effects = apply(self.state, event)
             commands += effects.commands
             self.stale += effects.stale
-            self._dirty |= effects.decide
-            if isinstance(event, _ANSWERS):
-                self._seen = None
+            self._needs_decision |= effects.decide
+            if isinstance(event, _OUTCOMES):
+                self._decision_snapshot = None
 
     def _decide(self, commands: list[Command]) -> None:
-        """Ask for a decision, if one may come out otherwise, and none is outstanding or paused."""
+        """Issue `Decide` if a policy may decide differently and none is outstanding or paused."""
         state = self.state
         paused = Timer.RETRY in state.timers
-        if self._dirty and self._seen is None and state.waiting_tasks and not paused:
-            self._dirty = False
-            self._seen = self.snapshot()
+        if (
+            self._needs_decision
+            and self._decision_snapshot is None
+            and state.waiting_tasks
+            and not paused
+        ):
+            self._needs_decision = False
+            self._decision_snapshot = self.snapshot()
             commands.append(Decide(seen=state.version))
 
     def replay(self, batch: Sequence[Event]) -> None:
-        """Apply events that were recorded; what followed from them has been commanded already."""
+        """Apply recorded events; their commands have been issued already."""
         self._apply(tuple(batch), [])
 
     def snapshot(self) -> Snapshot:
@@ -109,18 +118,18 @@ class Engine:
         return self._frozen
 
     def outstanding(self) -> list[Command]:
-        """Return every command that no event has answered yet, for a world that lost them.
+        """Return every outstanding command, for a world that lost them.
 
-        Launches name today's sources. A world that gets a command twice carries it out once.
+        Launches name current sources. A world that gets a command twice executes it once.
         """
         commands = [*outstanding(self.state)]
-        if self._seen is None:
+        if self._decision_snapshot is None:
             self._decide(commands)
         else:
-            commands.append(Decide(seen=self._seen.version))
+            commands.append(Decide(seen=self._decision_snapshot.version))
         return commands
 
-    def asked(self) -> Snapshot:
-        """Return the snapshot that the outstanding `Decide` is to be decided on."""
-        assert self._seen is not None, "no decision is outstanding"
-        return self._seen
+    def decision_snapshot(self) -> Snapshot:
+        """Return the snapshot of the outstanding `Decide`."""
+        assert self._decision_snapshot is not None, "no decision is outstanding"
+        return self._decision_snapshot

@@ -18,9 +18,10 @@ from headgate.state.view import View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Where a job stands: `counts` of its tasks by state, and why what waits, waits.
+    """A job's `counts` of tasks by state, and the reason why tasks wait.
 
-    `reason` is None when nothing of the job waits; then `message` may say how it ended.
+    `waits_s` is the time since submission. `reason` is None when no task waits; then `message` may
+    be how the job ended.
     """
 
     job: str
@@ -31,23 +32,23 @@ class Explanation:
     message: str | None
 
 
-class Grounds:
-    """What the reasons of some jobs rest on, looked up once for all of them.
+class ExplanationContext:
+    """The data behind the reasons of several jobs, looked up once.
 
     O(the last round's refusals), and O(jobs) when one of them is queued.
     """
 
     def __init__(self, view: View, jobs: Collection[int]) -> None:
-        """`jobs` are the rows of those that will be explained."""
-        self._view, self._asked = view, jobs
-        self._lines: dict[int, tuple[Array, Array, Array]] = {}
+        """`jobs` are the rows of the jobs to explain."""
+        self._view, self._jobs = view, jobs
+        self._queued: dict[int, tuple[Array, Array, Array]] = {}
         self._named: dict[int, list[Reason]] | None = None
         self._others: list[Reason] = []
 
     def refusals(self, job: int) -> tuple[list[Reason], list[Reason]]:
-        """Return the reasons of refusals that name a job, and of those that name none."""
-        if self._named is None:  # a round is asked why only if something waits for it
-            self._named = {asked: [] for asked in self._asked}
+        """Return the reasons of refusals for a job, and of those for all jobs."""
+        if self._named is None:  # refusals are computed only if a task waits
+            self._named = {job: [] for job in self._jobs}
             self._others = [refusal.reason for refusal in self._view.refusals if not refusal.jobs]
             for refusal in self._view.refusals:
                 for named in refusal.jobs:
@@ -55,35 +56,39 @@ class Grounds:
                         self._named[named].append(refusal.reason)
         return self._named[job], self._others
 
-    def line(self, queue: int) -> tuple[Array, Array, Array]:
+    def queued(self, queue: int) -> tuple[Array, Array, Array]:
         """Return the rows of a queue's queued jobs, ascending, their users and priorities."""
-        if queue not in self._lines:
+        if queue not in self._queued:
             jobs = self._view.jobs
-            queued = (jobs.state.array() == JobState.QUEUED) & (jobs.queue.array() == queue)
-            rows = np.flatnonzero(queued)
-            self._lines[queue] = rows, jobs.user.array()[rows], jobs.priority.array()[rows]
-        return self._lines[queue]
+            in_queue = (jobs.state.array() == JobState.QUEUED) & (jobs.queue.array() == queue)
+            rows = np.flatnonzero(in_queue)
+            self._queued[queue] = rows, jobs.user.array()[rows], jobs.priority.array()[rows]
+        return self._queued[queue]
 
 
 def explain(
-    view: View, job: int, now: float, task: int | None = None, grounds: Grounds | None = None
+    view: View,
+    job: int,
+    now: float,
+    task: int | None = None,
+    context: ExplanationContext | None = None,
 ) -> Explanation:
-    """Return where a job stands at a time; O(its tasks + the last round's refusals).
+    """Return the states of a job's tasks and why they wait; O(its tasks + last round's refusals).
 
-    With `task`, the row of one of its tasks, the reason is why that one waits. Who explains many
-    jobs gives the same `grounds`.
+    With `task`, the row of one of its tasks, the reason is why that one waits. To
+    explain many jobs, pass one `context` for all.
     """
     state = JobState(view.jobs.state[job])
     rows = view.tasks_of(job)
     states = view.tasks.state.span(rows.start, rows.stop).tolist()
     counts = {s.name.lower(): states.count(s) for s in TaskState if s in states}
-    asked = states if task is None else [view.tasks.state[task]]
+    relevant = states if task is None else [view.tasks.state[task]]
     waits = state not in ENDED and any(
-        s in asked for s in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
+        s in relevant for s in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
     )
     reason = None
     if waits:
-        reason = _reason(view, job, states, task, grounds or Grounds(view, (job,)))
+        reason = _reason(view, job, states, task, context or ExplanationContext(view, (job,)))
     return Explanation(
         job=view.job(job).id,
         state=state.name.lower(),
@@ -94,42 +99,44 @@ def explain(
     )
 
 
-def _reason(view: View, job: int, states: list[int], task: int | None, grounds: Grounds) -> Reason:
+def _reason(
+    view: View, job: int, states: list[int], task: int | None, context: ExplanationContext
+) -> Reason:
     if view.jobs.state[job] == JobState.QUEUED:
-        return _held_back(view, job, grounds)
+        return _held_back(view, job, context)
     if task is not None and view.tasks.state[task] == TaskState.BLOCKED:
         return WaitsForTasks(unfinished=view.tasks.blockers[task])
     if TaskState.WAITING not in states:
         before = sum(s in (TaskState.STARTING, TaskState.RUNNING) for s in states)
         return WaitsForTasks(unfinished=before)
-    named, others = grounds.refusals(job)
+    named, others = context.refusals(job)
     if task is not None:  # one without a GPU waits for other reasons than one with
         on_cpus = not view.tasks.gpus[task]
         named = sorted(named, key=lambda reason: isinstance(reason, NoFreeCpu) != on_cpus)
     return next(itertools.chain(named, others), Undecided())
 
 
-def _held_back(view: View, job: int, grounds: Grounds) -> JobsInFlightLimit:
+def _held_back(view: View, job: int, context: ExplanationContext) -> JobsInFlightLimit:
     row = view.jobs.queue[job]
     queue = view.queue(row)
     return JobsInFlightLimit(
         queue=queue.name,
         in_flight=view.queues.in_flight[row],
         max_jobs_in_flight=queue.max_jobs_in_flight or 0,
-        ahead=_ahead(view, job, *grounds.line(row)),
+        ahead=_ahead(view, job, *context.queued(row)),
     )
 
 
 def _ahead(view: View, job: int, rows: Array, users: Array, priority: Array) -> int:
-    """Return how many queued jobs come into flight before one, if no more arrive.
+    """Return how many queued jobs are activated before one, if no more arrive.
 
-    O(`rows`, those queued where it is). The line is by arrival, but whoever stands first lets the
-    best of the same user go before: by priority, then arrival. So all go whom the line reaches
-    before it comes to the job itself, or to one of its user that lets it go before.
+    O(`rows`, the queued jobs of its queue). The order is by arrival, but the first job is replaced
+    by the best job of the same user: by priority, then arrival. So the jobs ahead are those that
+    the order reaches before the job itself, or before one of its user that it replaces.
     """
     mine, own = priority[rows == job][0], users == view.jobs.user[job]
     before = (priority > mine) | ((priority == mine) & (rows < job))
-    turn = rows[own & ~before].min()  # whose turn brings it in: its own, or one of less priority
+    turn = rows[own & ~before].min()  # its own place in the order, or that of one of less priority
     reached = ~own & (rows < turn)
     least = np.full(len(view.names.users), np.iinfo(np.int64).max)  # reached, per user
     np.minimum.at(least, users[reached], priority[reached])

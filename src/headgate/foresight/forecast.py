@@ -1,4 +1,4 @@
-"""When something is expected to start: the world played forward on paper."""
+"""The expected start of a task: a simulation from the current state."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from headgate.state import Snapshot, TaskState
 from headgate.state.life import HOLDING
 
 _ROUNDS_MOST = 300
-_IDLE_MOST = 20  # rounds in a row that a policy asked for, though nothing had ended meanwhile
+_IDLE_MOST = 20  # consecutive rounds that a policy requested without an end in between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What is expected if runs take as long as such runs did, and nothing else comes.
+    """The expected start if runs take their estimated times and no job arrives.
 
-    `task` starts on `node` at a time (seconds of the world's clock) after `ends` runs have ended,
-    `after` the last of them. These are None where that cannot be said: it does not start before
-    `until`, when the look ahead ended after so many `rounds`, or nothing more was known to end;
-    `unknown_runs` are runs whose end nobody can tell yet.
+    `task` starts on `node` at `at` (seconds of the world's clock) after `ends` runs have ended,
+    `after` the last of them. These are None without a result: no task starts before `until`, where
+    the simulation ended after `rounds` rounds, or since no further end is known; `unknown_runs`
+    counts runs without an expected end.
     """
 
     at: float | None
@@ -42,24 +42,26 @@ def forecast(snapshot: Snapshot, policy: Policy, tasks: Collection[int], now: fl
 
     O(rounds x a decision), at most 300 of them.
     """
-    return _Ahead(snapshot, policy, frozenset(tasks), now).look()
+    return _Simulation(snapshot, policy, frozenset(tasks), now).run()
 
 
-class _Ahead:
+class _Simulation:
     def __init__(
         self, snapshot: Snapshot, policy: Policy, tasks: frozenset[int], now: float
     ) -> None:
-        self._paper = WhatIf(snapshot, policy, now)
+        self._what_if = WhatIf(snapshot, policy, now)
         self._wanted = tasks
-        self._ends: list[tuple[float, int, int]] = []  # time, task (-1: ask again), its attempt
+        self._ends: list[
+            tuple[float, int, int]
+        ] = []  # time, task (-1: a requested round), its attempt
         self._unknown: set[int] = set()
         self._ended, self._rounds, self._idle, self._after = 0, 0, 0, -1
         for task in snapshot.holding():
             self._expect(task)
 
     def _expect(self, task: int) -> None:
-        """Note when a run will end, if that is known."""
-        state = self._paper.state
+        """Record the expected end of a run, if known."""
+        state = self._what_if.state
         stopping = state.tasks.state[task] == TaskState.STOPPING
         end = state.now if stopping else state.expected_end(task)
         if math.isnan(end):
@@ -67,20 +69,20 @@ class _Ahead:
         else:
             heapq.heappush(self._ends, (end, task, state.tasks.attempts[task]))
 
-    def look(self) -> Forecast:
-        """Play rounds and ends until one of the tasks is placed."""
+    def run(self) -> Forecast:
+        """Simulate rounds and ends until one of the tasks is placed."""
         while self._rounds < _ROUNDS_MOST and self._idle < _IDLE_MOST:
-            plan = self._paper.round()
+            plan = self._what_if.round()
             self._rounds += 1
             for start in plan.starts:
                 if start.task in self._wanted:
                     return self._found(start.task, start.node)
             self._note(plan)
-            if not self._paper.freed and not self._next():
+            if not self._what_if.freed and not self._next():
                 break
         return Forecast(
             at=None, task=None, node=None, after=None,
-            ends=self._ended, rounds=self._rounds, until=self._paper.state.now,
+            ends=self._ended, rounds=self._rounds, until=self._what_if.state.now,
             unknown_runs=len(self._unknown),
         )  # fmt: skip
 
@@ -88,24 +90,24 @@ class _Ahead:
         self._unknown.difference_update(plan.stops.task.tolist())
         for task in plan.starts.task.tolist():
             self._expect(task)
-        if plan.again_at is not None and plan.again_at > self._paper.state.now:
+        if plan.again_at is not None and plan.again_at > self._what_if.state.now:
             heapq.heappush(self._ends, (plan.again_at, -1, 0))
 
     def _next(self) -> bool:
-        """Let the next runs end, all those of one time; say whether there was one."""
-        state, went = self._paper.state, False
+        """End the next runs, all those of one time; return whether there was one."""
+        state, went = self._what_if.state, False
         while self._ends and not (went and self._ends[0][0] > state.now):
             at, task, attempt = heapq.heappop(self._ends)
             if task < 0:
                 state.now, went = max(state.now, at), True
                 self._idle += 1
             elif state.tasks.attempts[task] == attempt and state.tasks.state[task] in HOLDING:
-                self._paper.end(task, at)
+                self._what_if.end_run(task, at)
                 self._ended, self._idle, self._after, went = self._ended + 1, 0, task, True
         return went
 
     def _found(self, task: int, node: int) -> Forecast:
-        state = self._paper.state
+        state = self._what_if.state
         return Forecast(
             at=state.now,
             task=state.task_id(task),

@@ -1,4 +1,4 @@
-"""What would change now: rounds of a policy on paper, with more nodes or as it is."""
+"""What would change now: hypothetical rounds of a policy, with more or the same nodes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ ReadBytes = tuple[int, int, int]  # by Locality
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """A run that would start: where, and what it would read, in bytes by locality and seconds."""
+class StartedRun:
+    """A run that would start, and what it would read, in bytes by locality and in seconds."""
 
     job: str
     ordinal: int
@@ -39,8 +39,8 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
-    """A run that would be cut short, the time that it has had, and what of it would be lost."""
+class PreemptedRun:
+    """A run that would be preempted, its time so far, and the work that would be lost."""
 
     job: str
     ordinal: int
@@ -52,7 +52,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutlook:
-    """What would change for a job: `held_gpus` before, `holds_gpus` after; why the rest waits."""
+    """Changes for a job: `held_gpus` before, `holds_gpus` after; `reason`: why the rest waits."""
 
     job: str
     user: str
@@ -71,8 +71,8 @@ class JobOutlook:
 class Outlook:
     """What a policy would change now, job by job and run by run.
 
-    Rounds follow each other while runs are cut short, as these free GPUs; `settled` is whether that
-    ended within the few that are tried.
+    Rounds are repeated while they preempt runs, since these free GPUs; `settled` is whether that
+    ended within the limit of rounds.
     """
 
     policy: str
@@ -82,8 +82,8 @@ class Outlook:
     rounds: int
     settled: bool
     jobs: tuple[JobOutlook, ...]
-    starts: tuple[Start, ...]
-    cuts: tuple[Cut, ...]
+    starts: tuple[StartedRun, ...]
+    cuts: tuple[PreemptedRun, ...]
 
 
 def choose(
@@ -100,9 +100,9 @@ def choose(
 
 
 def more_nodes(snapshot: Snapshot, count: int, like: str | None) -> tuple[Node, ...]:
-    """Return nodes that are not there, like the one named, else like the last of the commonest.
+    """Return new nodes like the one named, else like the last node of the most common shape.
 
-    Raises SpecError for a count that is none, a node that is not known, and no node to be like.
+    Raises SpecError for a count out of range, an unknown node, or no node to copy.
     """
     if not 1 <= count <= MORE_NODES_MOST:
         text = f"{count} is not between 1 and {MORE_NODES_MOST}"
@@ -124,7 +124,7 @@ def _model(snapshot: Snapshot, like: str | None) -> Node:
     nodes = [snapshot.node(row) for row in snapshot.live_nodes()]
     if not nodes:
         hint = "name one that has been up with --like"
-        problem = Problem(path="nodes", problem="no node is up that it could be like", hint=hint)
+        problem = Problem(path="nodes", problem="no node is up to copy", hint=hint)
         raise SpecError([problem])
     shapes = Counter((node.gpus, node.cpus) for node in nodes)
     most = max(shapes.values())
@@ -132,20 +132,20 @@ def _model(snapshot: Snapshot, like: str | None) -> Node:
 
 
 def outlook(snapshot: Snapshot, policy: Policy, now: float, nodes: Sequence[Node] = ()) -> Outlook:
-    """Return what a policy would change now, with `nodes` besides those that are up."""
-    paper = WhatIf(snapshot, policy, now)
+    """Return what a policy would change now, with `nodes` added to those that are up."""
+    what_if = WhatIf(snapshot, policy, now)
     for node in nodes:
-        paper.join(node)
+        what_if.join(node)
     rounds, settled = 0, False
     while rounds < _ROUNDS_MOST and not settled:
-        paper.round()
+        what_if.round()
         rounds += 1
-        settled = not paper.freed
-    state = paper.state
+        settled = not what_if.freed
+    state = what_if.state
     before = snapshot.tasks.attempts
     starts = [_start(state, t) for t in state.holding() if state.tasks.attempts[t] > before[t]]
     cuts = [
-        _cut(snapshot, t, state.now)
+        _preempted(snapshot, t, state.now)
         for t in _running(snapshot)
         if state.run_row(snapshot.run_id(t)) is None or state.tasks.state[t] not in HOLDING
     ]
@@ -168,9 +168,9 @@ def _running(view: Snapshot) -> list[int]:
     return rows
 
 
-def _start(state: State, task: int) -> Start:
+def _start(state: State, task: int) -> StartedRun:
     node = state.tasks.node[task]
-    return Start(
+    return StartedRun(
         job=state.job(state.tasks.job[task]).id,
         ordinal=state.ordinal(task),
         node=state.node(node).id,
@@ -189,27 +189,27 @@ def read_bytes(view: View, task: int, node: int) -> ReadBytes:
     return by_node, by_rack, by_cluster
 
 
-def _cut(snapshot: Snapshot, task: int, now: float) -> Cut:
+def _preempted(snapshot: Snapshot, task: int, now: float) -> PreemptedRun:
     tasks = snapshot.tasks
     ran_s = max(0.0, now - tasks.launched_at[task])
-    return Cut(
+    return PreemptedRun(
         job=snapshot.job(tasks.job[task]).id,
         ordinal=snapshot.ordinal(task),
         node=snapshot.node(tasks.node[task]).id,
         gpus=snapshot.held_gpus(task),
         ran_s=ran_s,
-        lost_s=ran_s - snapshot.gained_s(task, now),
+        lost_s=ran_s - snapshot.checkpoint_progress_s(task, now),
     )
 
 
 def _jobs(
-    snapshot: Snapshot, state: State, starts: Sequence[Start], cuts: Sequence[Cut]
+    snapshot: Snapshot, state: State, starts: Sequence[StartedRun], cuts: Sequence[PreemptedRun]
 ) -> list[JobOutlook]:
     """Return the jobs that have not ended, in order of arrival."""
-    begins: dict[str, list[Start]] = {}
+    begins: dict[str, list[StartedRun]] = {}
     for start in starts:
         begins.setdefault(start.job, []).append(start)
-    ends: dict[str, list[Cut]] = {}
+    ends: dict[str, list[PreemptedRun]] = {}
     for cut in cuts:
         ends.setdefault(cut.job, []).append(cut)
     found = []

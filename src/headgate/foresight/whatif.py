@@ -1,7 +1,6 @@
-"""What if: a copy of a snapshot that may be changed, and played forward under a policy.
+"""What-if: a copy of a snapshot that may be changed, and simulated under a policy.
 
-The copy shares nothing that is written to; whatever is tried on it, the state stays as it is. It is
-moved by the same machine and the same admission as the engine's.
+The copy shares no writable data with the state. The engine's machine and admission change it.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from headgate.state import Snapshot, TaskState, thaw
 
 
 class WhatIf:
-    """A world on paper: runs end when told to, and a policy deals out what is free."""
+    """A hypothetical world: the caller ends runs, and a policy allocates what is free."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, at: float) -> None:
-        """Start at a time from a snapshot, which stays as it is."""
+        """Start at a time from a snapshot, which stays unchanged."""
         self.state = thaw(snapshot)
         self.state.now = max(self.state.now, at)
         self.freed = False
@@ -28,11 +27,11 @@ class WhatIf:
         self._rounds = 0
 
     def join(self, node: Node) -> None:
-        """Let a node join."""
+        """Add a node."""
         apply(self.state, NodeJoined(at=self.state.now, node=node))
 
-    def end(self, task: int, at: float) -> None:
-        """Let a run end at a time: well, or, where it is being stopped, without a result."""
+    def end_run(self, task: int, at: float) -> None:
+        """End a run at a time: with a result, or without one if it is being stopped."""
         state = self.state
         at, run = max(state.now, at), state.run_id(task)
         if state.tasks.state[task] == TaskState.STOPPING:
@@ -42,11 +41,11 @@ class WhatIf:
             apply(state, TaskFinished(at=at, run=run, output_bytes=output_bytes))
 
     def round(self) -> Plan:
-        """Let the policy decide, and carry out what it decides.
+        """Run the policy, apply its plan, and return it.
 
-        Runs that it preempts have ended for the next round, like those being stopped already;
-        `freed` says whether there were any, so that the policy is asked again. Raises
-        InvariantBroken where its plan is rejected.
+        Runs that it preempts end immediately, like those being stopped already; `freed` is set if
+        there were any, so that another round may start more. Raises InvariantBroken for a plan
+        that admission rejects.
         """
         state = self.state
         snapshot = state.freeze()
@@ -60,6 +59,6 @@ class WhatIf:
         apply(state, verdict)
         stopping = [t for t in state.holding() if state.tasks.state[t] == TaskState.STOPPING]
         for task in stopping:
-            self.end(task, state.now)
+            self.end_run(task, state.now)
         self.freed = bool(stopping)
         return plan

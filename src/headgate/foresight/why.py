@@ -1,7 +1,7 @@
-"""Why, in full: a job's or a task's share, its places and their prices, and when it may start.
+"""The full explanation of a job or task: its share, candidate nodes and prices, expected start.
 
-Everything is said of the round that the policy would have now; what is not known from the snapshot
-and the policy's own prices is found by letting the policy decide again on paper.
+All values are of the round that the policy would have now; those that the snapshot and the policy's
+own prices do not give come from hypothetical rounds of the policy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CandidateNode:
     """A node where a task may run, and what that costs.
 
     `cost_s` is the policy's price, `read_s` the time of reading that it expects. When no GPU that
@@ -58,11 +58,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IfFreed:
-    """What the policy would do if the run that holds the cheapest place ended now.
+    """What the policy would do if the run that holds the cheapest node's GPU ended now.
 
-    The task would start on `starts_on`, or not at all (None); the GPU would go to `taken_by`, or to
-    nobody. `price_s` is what the GPU would be worth in that round: what all that is placed and
-    waits would lose without it, None when a task fewer would run or the policy has no prices.
+    The task would start on `starts_on`, or not at all (None); the GPU would go to the task
+    `taken_by`, or stay free (None). `price_s` is the dual price of the GPU in that round, in
+    seconds: the cost of one GPU less. None when a task fewer would run or the policy has no prices.
     """
 
     ends: str
@@ -73,7 +73,7 @@ class IfFreed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunFacts:
     """A run under way, and what it reads, in bytes by locality."""
 
     node: str
@@ -85,23 +85,23 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """Where a job (and one of its tasks) stands, and all that decides about it.
+    """The explanation of a job and one of its tasks.
 
-    `task` is the one that the places are told of: the one asked for, else the job's first one that
+    `task` is the ordinal of the explained task: the requested one, else the job's first task that
     waits for a GPU. `holders` are other jobs that hold GPUs, the furthest above their share first.
-    What does not apply is None, or empty.
+    Values that do not apply are None or empty.
     """
 
-    told: Explanation
+    explanation: Explanation
     task: int | None
     task_state: str | None
-    run: Run | None
+    run: RunFacts | None
     unfinished: tuple[int, ...]
     preempted: str | None
     share: Holding | None
     holders: tuple[Holding, ...]
-    cheapest_now: Place | None
-    cheapest: Place | None
+    cheapest_now: CandidateNode | None
+    cheapest: CandidateNode | None
     if_freed: IfFreed | None
     start: Forecast | None
 
@@ -109,36 +109,36 @@ class Why:
 def why(snapshot: Snapshot, policy: Policy, job: int, task: int | None, now: float) -> Why:
     """Explain a job, or one of its tasks (rows), as the policy in force sees it at a time.
 
-    O(rows), and as many decisions as a forecast makes.
+    O(rows), and the decisions of a forecast.
     """
-    return _Asked(snapshot, policy, job, task, now).answer()
+    return _Explainer(snapshot, policy, job, task, now).explain()
 
 
-class _Asked:
+class _Explainer:
     def __init__(
         self, snapshot: Snapshot, policy: Policy, job: int, task: int | None, now: float
     ) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
         self._job, self._named = job, task
         self._task = self._first_waiting() if task is None else task
-        self._told = explain(snapshot, job, now, task)
-        self._broken = isinstance(self._told.reason, PolicyBroke)
+        self._explanation = explain(snapshot, job, now, task)
+        self._broken = isinstance(self._explanation.reason, PolicyBroke)
 
     def _first_waiting(self) -> int | None:
         waiting = self._snapshot.waiting_of(self._job).tolist()
         on_gpus = [t for t in waiting if self._snapshot.tasks.gpus[t]]
         return next(iter(on_gpus or waiting), None)
 
-    def answer(self) -> Why:
-        """Return everything that applies."""
+    def explain(self) -> Why:
+        """Return the explanation."""
         snapshot, task = self._snapshot, self._task
         at = None if task is None else TaskState(snapshot.tasks.state[task])
         accounts = self._accounts()
         places = self._places(task) if task is not None and at is TaskState.WAITING else []
-        cheapest = min(places, key=_Option.order, default=None)
-        now = min((p for p in places if p.free), key=_Option.order, default=None)
+        cheapest = min(places, key=_Candidate.order, default=None)
+        now = min((p for p in places if p.free), key=_Candidate.order, default=None)
         return Why(
-            told=self._told,
+            explanation=self._explanation,
             task=None if task is None else snapshot.ordinal(task),
             task_state=None if at is None else at.name.lower(),
             run=self._run(task) if task is not None and at in HOLDING else None,
@@ -173,7 +173,7 @@ class _Asked:
         )
 
     def _holders(self, accounts: dict[int, Account]) -> tuple[Holding, ...]:
-        if self._job not in accounts or self._told.reason is None:
+        if self._job not in accounts or self._explanation.reason is None:
             return ()
         held = self._snapshot.gpus_of_jobs().tolist()
 
@@ -188,9 +188,9 @@ class _Asked:
 
     # --- one task --------------------------------------------------------------------------------
 
-    def _run(self, task: int) -> Run:
+    def _run(self, task: int) -> RunFacts:
         tasks, node = self._snapshot.tasks, self._snapshot.tasks.node[task]
-        return Run(
+        return RunFacts(
             node=self._snapshot.node(node).id,
             gpus=self._snapshot.held_gpus(task),
             since=tasks.launched_at[task],
@@ -217,23 +217,23 @@ class _Asked:
             return None
         return forecast(self._snapshot, self._policy, tasks, self._now)
 
-    # --- its places ------------------------------------------------------------------------------
+    # --- candidate nodes -------------------------------------------------------------------------
 
-    def _places(self, task: int) -> list[_Option]:
-        """Return the nodes on which a task fits when they are idle, each with its price."""
+    def _places(self, task: int) -> list[_Candidate]:
+        """Return the nodes on which a task fits when idle, each with its price."""
         snapshot, found = self._snapshot, []
         need, demand = snapshot.tasks.gpus[task], snapshot.tasks.demand[task]
-        ledger = Ledger.on_paper(snapshot)
+        ledger = Ledger.tentative(snapshot)
         price = self._price()
         for node in snapshot.live_nodes():
             gpus = self._gpus(node, snapshot.tasks.memory_bytes[task]) if need else []
-            if len(gpus) < need or ledger.never_has(demand, node):
+            if len(gpus) < need or ledger.exceeds_capacity(demand, node):
                 continue
             free = [g for g in gpus if g.holder < 0]
             fits = len(free) >= need and not ledger.lacks(demand, node)
             held = [g for g in gpus if g.holder >= 0]
             gpu = min(free if fits else held, key=_Gpu.order, default=None)
-            found.append(_Option(node=node, cost_s=price(task, node), free=fits, gpu=gpu))
+            found.append(_Candidate(node=node, cost_s=price(task, node), free=fits, gpu=gpu))
         return found
 
     def _price(self) -> Callable[[int, int], float]:
@@ -243,7 +243,7 @@ class _Asked:
         return self._snapshot.expected_read_s
 
     def _gpus(self, node: int, memory_bytes: int) -> list[_Gpu]:
-        """Return the GPUs of a node that are large enough, with who holds them."""
+        """Return the GPUs of a node that are large enough, with their holders."""
         snapshot = self._snapshot
         first = snapshot.nodes.first_gpu[node]
         found = []
@@ -254,12 +254,12 @@ class _Asked:
                 found.append(_Gpu(index=index, memory_bytes=size, holder=holder, until=until))
         return found
 
-    def _place(self, option: _Option) -> Place:
+    def _place(self, option: _Candidate) -> CandidateNode:
         snapshot, gpu, task = self._snapshot, option.gpu, self._task
         assert task is not None
         held = not option.free and gpu is not None and gpu.holder >= 0
         spec = snapshot.node(option.node)
-        return Place(
+        return CandidateNode(
             node=spec.id,
             gpu_model=None if gpu is None else spec.gpus[gpu.index].model,
             gpu_memory_bytes=None if gpu is None else gpu.memory_bytes,
@@ -270,15 +270,15 @@ class _Asked:
             held_until=gpu.until if gpu is not None and held else None,
         )
 
-    def _if_freed(self, option: _Option) -> IfFreed | None:
-        """Return what the policy would do with the GPU of a place whose run had just ended."""
+    def _if_freed(self, option: _Candidate) -> IfFreed | None:
+        """Return what the policy would do with a candidate's GPU if its run had just ended."""
         gpu, policy = option.gpu, self._policy
         if option.free or gpu is None or gpu.holder < 0 or self._broken:
             return None
-        paper = WhatIf(self._snapshot, policy, self._now)
-        paper.end(gpu.holder, self._now)
-        freed = paper.state.freeze()
-        plan = paper.round()
+        what_if = WhatIf(self._snapshot, policy, self._now)
+        what_if.end_run(gpu.holder, self._now)
+        freed = what_if.state.freeze()
+        plan = what_if.round()
         on = {s.task: s.node for s in plan.starts}
         takers = [s.task for s in plan.starts if s.node == option.node and gpu.index in s.gpus]
         price_s = None
@@ -302,19 +302,19 @@ class _Gpu:
     until: float | None
 
     def order(self) -> tuple[float, int, int]:
-        """Sort by when it is free, then small ones first."""
+        """Return the sort key: the time when it is free, then its memory."""
         until = math.inf if self.until is None else self.until
         return until, self.memory_bytes, self.index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Option:
+class _Candidate:
     node: int
     cost_s: float
     free: bool
     gpu: _Gpu | None
 
     def order(self) -> tuple[float, bool, float, int]:
-        """Sort by price, then by when a GPU is free there."""
+        """Return the sort key: the price, then the time when a GPU is free there."""
         until = math.inf if self.gpu is None else self.gpu.order()[0]
         return self.cost_s, not self.free, until, self.node

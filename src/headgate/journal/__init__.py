@@ -1,4 +1,4 @@
-"""The durable record of a live world: its events, and the archive of jobs that ended long ago."""
+"""The durable storage of a live world: its events, and the archive of ended jobs."""
 
 from headgate.journal.archive import Archive, ArchivedJob, ArchivedTask, Part, Record
 from headgate.journal.journal import Journal

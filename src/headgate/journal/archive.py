@@ -1,8 +1,8 @@
-"""The archive: jobs that ended long ago, out of the state, in one SQLite file beside the journal.
+"""The archive: ended jobs that left the state, in one SQLite file beside the journal.
 
-A job is added before the event `JobsArchived` makes the state forget it; a crash between the two
-repeats the addition. So each job is in the state, in the archive, or shortly in both, where the
-state counts. All queries go by an index: their cost does not grow with the jobs archived.
+A job is added before the event `JobsArchived` lets the state drop it; a crash between the two
+repeats the addition. So each job is in the state, in the archive, or briefly in both, where the
+state counts. All queries use an index: their cost does not grow with the number of jobs.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ArchivedJob:
 
 
 class Part(NamedTuple):
-    """Where a part of a task's result lay when its job was archived."""
+    """The nodes that had a part of a task's result when its job was archived."""
 
     size_bytes: int
     nodes: tuple[str, ...]
@@ -90,7 +90,7 @@ _TASKS = TypeAdapter(tuple[ArchivedTask, ...], config=_CONFIG)
 
 
 class Archive:
-    """One open archive, held alone; any thread may call it, one at a time: others wait.
+    """One open archive, locked by this process; any thread may call it, one at a time: others wait.
 
     Every method raises WorldError when the disk or the file fails, and has then changed nothing.
     """
@@ -116,7 +116,7 @@ class Archive:
         return number or 0
 
     def add(self, records: Sequence[Record]) -> None:
-        """Make jobs durable, all or none; one that is there already is replaced. O(their tasks)."""
+        """Make jobs durable, all or none; an archived one is replaced. O(their tasks)."""
         jobs = [_job_row(job) for job, _ in records]
         tasks = [row for job, tasks in records for row in _task_rows(job, tasks)]
         with self._db.transaction():  # holds up readers: all is encoded by now
@@ -219,7 +219,7 @@ class Archive:
         self.expiries += 1
 
     def close(self) -> None:
-        """Let go of the file; what was added is durable already."""
+        """Close the file; all added jobs are durable already."""
         self._db.close()
 
     def _unpacked(self, adapter: TypeAdapter[Any], data: bytes, number: int) -> Any:

@@ -1,6 +1,6 @@
-"""The journal's words: an event as one line of JSON, `["NodeLost",{"at":1.5,"node":"n1"}]`.
+"""The encoding of the journal: an event as one line of JSON, `["NodeLost",{"at":1.5,"node":"n1"}]`.
 
-The first element names the kind of event, the second holds its fields. Floats come back exactly,
+The first element is the type of event, the second holds its fields. Floats are restored exactly,
 infinities included.
 """
 
@@ -20,7 +20,7 @@ _KIND = re.compile(r'\["(\w+)",')
 
 
 def _kinds(base: type[Event]) -> Iterator[type[Event]]:
-    """Yield the kinds of events that are journaled: of a plan, only what admission makes of it."""
+    """Yield the types of events that are journaled: of a plan, only the outcome of admission."""
     for kind in base.__subclasses__():
         if kind.__name__ != PlanReady.__name__:  # by name: slots make a class a second time
             yield kind
@@ -36,7 +36,7 @@ _ADAPTERS = {kind.__name__: _adapter(kind) for kind in _kinds(Event)}
 
 
 def encode(event: Event) -> str:
-    """Return the event as text; InvariantBroken for one that could not be read back."""
+    """Return the text of an event; InvariantBroken for one that could not be decoded."""
     kind = type(event).__name__
     try:
         adapter = _ADAPTERS[kind]
@@ -47,7 +47,7 @@ def encode(event: Event) -> str:
 
 
 def decode(text: str) -> Event:
-    """Return the event that a text stands for; ValueError says what is wrong with the text."""
+    """Return the event of a text; ValueError with the problem for any other text."""
     tag = _KIND.match(text)
     if tag is None or tag[1] not in _ADAPTERS:
         raise ValueError(f"unknown kind of event: {text[:40]}")

@@ -1,4 +1,4 @@
-"""One SQLite file with a schema number, held alone by one process; errors that a person can act on.
+"""One SQLite file with a schema number, locked by one process; errors come with a remedy.
 
 The journal and the archive are such files. What SQLite reports becomes WorldErrors whose codes
 begin with the kind of file: `journal_full`, `archive_damaged`.
@@ -17,7 +17,7 @@ from headgate.base.errors import Problem, WorldError
 
 Row = tuple[Any, ...]
 
-# SQLite's primary result codes, by what a person can do about them.
+# SQLite's primary result codes, by remedy.
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _HELD = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -67,7 +67,7 @@ class Database:
 
     def _prepare(self, schema: int, tables: Sequence[str], if_earlier: str) -> None:
         with _explained(self._path, self._kind):
-            # Exclusive for as long as it is open. It also keeps SQLite from mapping shared memory,
+            # Exclusive while it is open. It also keeps SQLite from mapping shared memory,
             # where a full disk would end the process instead of failing a call.
             self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -111,13 +111,13 @@ class Database:
             self._connection.executemany(statement, values)
 
     def close(self) -> None:
-        """Let go of the file; what was changed is durable already."""
+        """Close the file; all changes are durable already."""
         with self._lock, _explained(self._path, self._kind):
             self._connection.close()
 
 
 def file_error(path: Path, code: str, problem: str, hint: str) -> WorldError:
-    """Return the error that a file of ours cannot be used."""
+    """Return the error that the journal or the archive cannot be used."""
     return WorldError([Problem(path=str(path), problem=problem, hint=hint)], code=code)
 
 
@@ -135,7 +135,7 @@ def _other_schema(path: Path, kind: str, found: int, schema: int, if_earlier: st
 
 @contextmanager
 def _explained(path: Path, kind: str) -> Iterator[None]:
-    """Turn what SQLite reports into what a person can act on."""
+    """Translate errors of SQLite into WorldErrors with a remedy."""
     try:
         yield
     except sqlite3.Error as error:
@@ -147,7 +147,7 @@ def _explained(path: Path, kind: str) -> Iterator[None]:
             case code if code in _DAMAGED:
                 what, hint = "damaged", "restore it from a copy, or name another file"
             case 0:
-                raise  # not of the outside: a wrong use of the database
+                raise  # a programming error, not one of the disk or the file
             case _:
                 what, hint = "unusable", "is the file readable and writable?"
         raise file_error(path, f"{kind}_{what}", str(error), hint) from error

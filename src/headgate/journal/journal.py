@@ -1,11 +1,11 @@
-"""The durable record: the events of a live world, in order, in one SQLite file.
+"""The journal: the events of a live world, in order, in one SQLite file.
 
-Events are the truth; everything else can be made from them again. A batch of events is one
+All other state can be rebuilt from the events. A batch of events is one
 transaction and one fsync, so after a crash the file holds whole batches and nothing else. A chain
 of checksums runs over all batches, and the number of the last one is also kept in a small file
-beside the journal: so a changed byte is found when the journal is opened, and so is an end that is
-missing. Snapshots keep recovery short, and let events go that no recovery needs: those before the
-older of the two snapshots kept are deleted, and the chain is anchored at the last of them.
+beside the journal: so opening the journal finds a changed byte and a missing end. Snapshots keep
+recovery short, and allow events to be deleted: those before the older of the two snapshots kept,
+at the last of which the chain is anchored.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SCHEMA = 2
 all stored. 1 named commands by a counter; its events cannot be read any more."""
 
 _EARLIER = (
-    "this one cannot go on with its jobs: let that one finish them, or move the file away to begin"
-    " anew"
+    "this one cannot continue its jobs: finish them with that one, or move the file away to start"
+    " with an empty journal"
 )
 _ROWS_PER_PAGE = 1000
 _SNAPSHOTS_KEPT = 2
@@ -48,12 +48,12 @@ _TABLES = (
 
 
 class Journal:
-    """One open journal, held alone: nobody else can open it before `close()` or the process's end.
+    """One open journal, locked: no other process can open it before `close()` or this one's end.
 
     Any thread may call it, one at a time: others wait. Every method raises WorldError when the disk
     or the file fails, and has then changed nothing; the journal can be used again once there is
-    room. `missing_events` is how many events at its end were written and are not there any more;
-    events up to `first_kept - 1` were deleted since snapshots replace them.
+    room. `missing_events` is how many events at its end were written and are missing;
+    events up to `first_kept - 1` were deleted: snapshots replace them.
     """
 
     def __init__(self, path: Path, database: Database, tail: Tail) -> None:
@@ -124,9 +124,9 @@ class Journal:
 
     def unusable(self, problem: str) -> WorldError:
         """Return the error that the events kept do not suffice to rebuild the state."""
-        hint = "restore the journal from a copy, or begin anew in another state directory"
-        gone = f"events 1 to {self._anchor} were deleted, since snapshots replaced them"
-        return file_error(self._path, "journal_damaged", f"{problem}, and {gone}", hint)
+        hint = "restore the journal from a copy, or start in another state directory"
+        deleted = f"events 1 to {self._anchor} were deleted, since snapshots replaced them"
+        return file_error(self._path, "journal_damaged", f"{problem}, and {deleted}", hint)
 
     def append(self, events: Sequence[Event]) -> int:
         """Make one batch durable, whole or not at all; return the last sequence number.
@@ -232,7 +232,7 @@ class Journal:
         return False
 
     def close(self) -> None:
-        """Let go of the file; what was appended is durable already."""
+        """Close the file; all appended batches are durable already."""
         self._db.close()
         self._tail.close()
 
@@ -241,7 +241,7 @@ _NO_CHAIN = b""
 
 
 def _chained(chain: bytes, batch: int, texts: Sequence[bytes]) -> bytes:
-    """Return the checksum of a batch: of that of the batch before it, and of all its events."""
+    """Return the checksum of a batch, over that of the batch before it and all its events."""
     digest = hashlib.blake2b(chain, digest_size=16)
     digest.update(batch.to_bytes(8))
     for text in texts:

@@ -31,7 +31,7 @@ RuntimeClassKey = tuple[str | tuple[str], int, bool, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rest:
-    """All of a snapshot that is no number: names, specs, messages, and single values."""
+    """The part of a snapshot that is not in arrays: names, specs, messages, single values."""
 
     version: int
     now: float
@@ -62,7 +62,7 @@ _OBJECTS = {("jobs", "message"): "messages", ("grants", "gpus"): "granted",
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Return a snapshot as bytes; in any thread, while the engine goes on. O(state)."""
+    """Return a snapshot as bytes; in any thread, while the engine continues. O(state)."""
     arrays: dict[str, Any] = {}
     objects: dict[str, Any] = {}
     for table in TABLES:
@@ -119,7 +119,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Return the snapshot that bytes stand for; ValueError for bytes that are none."""
+    """Return the snapshot of `encode_snapshot`'s bytes; ValueError for other bytes."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = dict(archive)
@@ -160,7 +160,7 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
     return Snapshot(
         version=rest.version,
         now=rest.now,
-        on_paper=False,
+        hypothetical=False,
         **tables,
         names=names,
         bandwidth=rest.bandwidth,

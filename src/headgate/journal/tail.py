@@ -1,8 +1,8 @@
 """The number and checksum of a journal's last batch, kept apart from the journal itself.
 
-SQLite drops whole batches without a word when the end of its write-ahead log is damaged or gone.
-This file shows that they were there. It is written after every batch and not synced: after a loss
-of power it may lag behind the journal, never run ahead of what was durable.
+SQLite drops whole batches silently when the end of its write-ahead log is damaged or missing.
+This file shows that they existed. It is written after every batch and not synced: after a power
+loss it may be behind the journal, never ahead of what was durable.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-_LINE_BYTES = 64  # always as many: rewriting it in place needs no room on the disk
+_LINE_BYTES = 64  # constant: rewriting it in place needs no room on the disk
 
 
 class Tail:
@@ -23,7 +23,7 @@ class Tail:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def read(self) -> tuple[int, bytes] | None:
-        """Return (batch, checksum) as last written; None where that is nothing, or unreadable."""
+        """Return (batch, checksum) as last written; None if empty or unreadable."""
         words = os.pread(self._descriptor, _LINE_BYTES, 0).split()
         with suppress(ValueError):
             batch, checksum = words
@@ -31,11 +31,11 @@ class Tail:
         return None
 
     def write(self, batch: int, checksum: bytes) -> None:
-        """Note the last batch; a failure leaves the file behind, which does no harm."""
+        """Record the last batch; after a failure the file is behind, which does no harm."""
         line = f"{batch} {checksum.hex()}".ljust(_LINE_BYTES - 1) + "\n"
         with suppress(OSError):
             os.pwrite(self._descriptor, line.encode(), 0)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._descriptor)

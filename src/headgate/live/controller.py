@@ -164,7 +164,7 @@ class Controller:
         """Go on where the journal ends: ask again for what is unanswered, watch the nodes."""
         view = self._published
         going_on = self.world.end_others(lambda job: not _is_over(view, job))
-        self.world.submit(self._engine.outstanding(), self._engine.asked)
+        self.world.submit(self._engine.outstanding(), self._engine.decision_snapshot)
         self.world.meet(going_on)
         self._thread.start()
         self._set_queues(view)

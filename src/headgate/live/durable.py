@@ -49,7 +49,7 @@ class DurableEngine:
     def _restore(self) -> tuple[State | None, int]:
         for seq, data in self.journal.snapshots():
             try:
-                return thaw(decode_snapshot(data), on_paper=False), seq
+                return thaw(decode_snapshot(data), hypothetical=False), seq
             except ValueError as error:
                 log.warning("the snapshot after event %d is passed over: %s", seq, error)
         if self.journal.first_kept > 1:

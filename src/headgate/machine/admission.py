@@ -1,8 +1,8 @@
-"""Admission: what of a plan can be done, as the state is now. Nothing is changed here.
+"""Admission: which steps of a plan are feasible in the current state. Nothing is changed here.
 
-A plan may be stale, so each of its groups is checked against the state of now; groups that were
-overtaken by what has happened since are dropped singly. A plan that was wrong for the very snapshot
-that it was made on, in any part, is rejected whole: its policy is broken.
+A plan may be stale, so each of its groups is checked against the current state; a group that has
+become infeasible since the snapshot is dropped, the others stay. A plan with a step that was
+infeasible on its own snapshot is rejected as a whole: its policy is faulty.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _MANY = 64  # steps from which on columns are faster than steps one by one
 
 
 def admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | PlanRejected:
-    """Return what of a plan is admitted, or why it is rejected; `seen` is what it was made on.
+    """Return the admitted part of a plan, or why it is rejected; `seen` is its snapshot.
 
-    O(steps + jobs remembered), and O(nodes + GPUs) for a large plan. Never raises, whatever a
+    O(steps + jobs in its memo), and O(nodes + GPUs) for a large plan. Never raises, whatever a
     policy returns.
     """
     try:
         return _admit(state, seen, event)
-    except Exception as error:  # noqa: BLE001  # a plan is made by anyone's policy
+    except Exception as error:  # noqa: BLE001  # any policy may return anything
         text = f"the plan cannot be read: {type(error).__name__}: {error}"
         return PlanRejected(at=event.at, message=text)
 
@@ -55,10 +55,10 @@ def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Pla
     if fault is None and not fresh:
         fault = _possible(seen, plan.steps)[1]
     if fault is None:
-        steps, overtaken = _possible(seen if fresh else state, plan.steps)
-        fault = overtaken if fresh else None
+        steps, infeasible = _possible(seen if fresh else state, plan.steps)
+        fault = infeasible if fresh else None
     if fault is not None:
-        return PlanRejected(at=event.at, message=f"the policy planned the impossible: {fault}")
+        return PlanRejected(at=event.at, message=f"the plan is infeasible: {fault}")
     return PlanAdmitted(
         at=event.at,
         starts=_starts(state, steps),
@@ -96,15 +96,15 @@ def _stops(state: State, steps: Steps) -> tuple[Preempted, ...]:
     stops.sort(key=lambda stop: stop[0])
     reasons = {number: str(reason) for number, reason in steps.reasons.items()}
     return tuple(
-        Preempted(tuple(state.run_id(task) for _, task in alike), reason)
-        for reason, alike in groupby(stops, key=lambda stop: reasons.get(stop[0], ""))
+        Preempted(tuple(state.run_id(task) for _, task in same), reason)
+        for reason, same in groupby(stops, key=lambda stop: reasons.get(stop[0], ""))
     )
 
 
 def _memo_fault(view: View, plan: Plan) -> str | None:
-    """Return what is wrong with what a plan wants to remember, or with its time."""
+    """Return what is wrong with the memo or the time `again_at` of a plan."""
     if plan.again_at is not None and not math.isfinite(plan.again_at):
-        return f"it wants to be asked again at {plan.again_at}"
+        return f"the time of its next round is {plan.again_at}"
     jobs = len(view.jobs.state)
     for name, values in plan.memo.items():
         for job, value in values.items():
@@ -116,7 +116,7 @@ def _memo_fault(view: View, plan: Plan) -> str | None:
 
 
 def _possible(view: State | Snapshot, steps: Steps) -> tuple[Steps, str | None]:
-    """Return the groups that can be done, each after those before it, and why the first cannot."""
+    """Return the feasible groups, each after those before it, and why the first other is not."""
     if not len(steps):
         return steps, None
     possible = _all_together(view, steps) if len(steps) >= _MANY else None
@@ -134,33 +134,33 @@ def _possible(view: State | Snapshot, steps: Steps) -> tuple[Steps, str | None]:
 
 
 def _ledger(view: View) -> Ledger:
-    """Return a ledger to read, which is not written to."""
+    """Return a ledger for reading only."""
     if isinstance(view, State):
         return view.ledger
     return Ledger(view.names, view.nodes, view.gpus, view.grants)
 
 
 class _Trial:
-    """Groups tried on paper, one after the other; one that cannot be done takes nothing."""
+    """Groups tried one after the other in a tentative ledger; an infeasible one takes nothing."""
 
     def __init__(self, view: View, *, alone: bool) -> None:
-        """Begin with what a view says; `alone` says that there is one start in all groups."""
+        """Start from a view; `alone`: there is one start in all groups."""
         self._view, self._alone = view, alone
         self._ledger: Ledger | None = None
         self._tasks: set[int] = set()  # started or stopped; never iterated
         self._queues: dict[int, int] = {}  # thousandths of GPUs taken, by queue
-        self.fault: str | None = None  # of the first group that cannot be done
+        self.fault: str | None = None  # of the first infeasible group
 
     def take(self, group: Group) -> bool:
-        """Let a group stand; return whether it can be done. O(its steps)."""
+        """Take what a group holds; return whether it is feasible. O(its steps)."""
         starts = [step for step in group.steps if isinstance(step, Start)]
         stops = [step.task for step in group.steps if not isinstance(step, Start)]
         fault = self._stop_fault(stops)
-        if fault is None and starts and self._alone:  # no other start needs what it leaves
+        if fault is None and starts and self._alone:  # no other start needs the rest
             fault = self._start_fault(_ledger(self._view), starts)
         elif fault is None and starts:
             if self._ledger is None:
-                self._ledger = Ledger.on_paper(self._view)
+                self._ledger = Ledger.tentative(self._view)
             with self._ledger.trial() as attempt:
                 fault = self._start_fault(self._ledger, starts)
                 if fault is None:
@@ -185,7 +185,7 @@ class _Trial:
         return None
 
     def _start_fault(self, ledger: Ledger, starts: list[Start]) -> str | None:
-        """Take what starts hold; return what is wrong with the first one that cannot be done."""
+        """Take what starts hold; return what is wrong with the first infeasible one."""
         view, tasks = self._view, self._view.tasks
         named: set[int] = set()
         queues: dict[int, int] = {}
@@ -208,10 +208,10 @@ class _Trial:
         return self._gang_fault(gangs) or self._queue_fault(queues)
 
     def _hold(self, ledger: Ledger, start: Start, demand: int) -> str:
-        """Take what a start holds if others may want it, too; return why it does not fit."""
+        """Take what a start holds, if there are other starts; return why it does not fit."""
         task, node, gpus = start
         if self._alone:
-            return ledger.fault(demand, node, gpus)
+            return ledger.infeasibility(demand, node, gpus)
         try:
             ledger.take(task, demand, node, gpus)
         except InvariantBroken as error:
@@ -219,7 +219,7 @@ class _Trial:
         return ""
 
     def _step_fault(self, start: Start, named: set[int]) -> str | None:
-        """Return what is wrong with a start, whatever is free."""
+        """Return what is wrong with a start, independent of free resources."""
         view, (task, node, _) = self._view, start
         if not 0 <= task < len(view.tasks.state):
             return f"there is no task {task}"
@@ -238,7 +238,7 @@ class _Trial:
         return None
 
     def _queue_fault(self, queues: dict[int, int]) -> str | None:
-        """Count what queues will hold more, unless it is too much for one of them: say which."""
+        """Add to what queues hold, unless it exceeds the ceiling of one; return which one."""
         view, taken = self._view, self._queues
         for row, milli in queues.items():
             limit = view.queue(row).max_gpus
@@ -251,9 +251,9 @@ class _Trial:
 
 
 def _all_together(view: State | Snapshot, steps: Steps) -> Bools | None:
-    """Return which groups can be done, `[groups]`: each by itself, and all of these together.
+    """Return which groups are feasible, `[groups]`: each separately, and all of these together.
 
-    None where that cannot be said in columns, and the groups must be tried one after the other.
+    None where columns do not suffice, and the groups must be tried one after the other.
     """
     snapshot = view if isinstance(view, Snapshot) else view.freeze()
     starts, stops = steps.starts, steps.stops
@@ -267,8 +267,8 @@ def _all_together(view: State | Snapshot, steps: Steps) -> Bools | None:
     known = _within(starts.task, len(snapshot.tasks.state))
     known &= _within(starts.node, len(snapshot.nodes.alive))
     possible[starts.group[~known]] = False
-    there = np.flatnonzero(known)
-    return _starts_together(snapshot, starts.take(there, starts.group[there]), possible)
+    exist = np.flatnonzero(known)
+    return _starts_together(snapshot, starts.take(exist, starts.group[exist]), possible)
 
 
 def _within(rows: Ints, count: int) -> Bools:
@@ -277,7 +277,7 @@ def _within(rows: Ints, count: int) -> Bools:
 
 
 def _starts_together(snapshot: Snapshot, starts: Starts, possible: Bools) -> Bools | None:
-    """Return which of the groups that are `possible` can be done by their starts as well."""
+    """Return which of the `possible` groups have feasible starts as well."""
     task, group, tasks = starts.task, starts.group, snapshot.tasks
     grants = ManyGrants(
         snapshot, tasks.demand.take(task), starts.node, starts.gpu_offset, starts.gpu
@@ -307,7 +307,7 @@ def _broken_gangs(snapshot: Snapshot, job: Ints, group: Ints) -> Ints:
 
 
 def _under_ceilings(snapshot: Snapshot, job: Ints, milli: Ints) -> bool:
-    """Return whether all queues may hold so many more thousandths of GPUs for these jobs."""
+    """Return whether all queues may hold `milli` more thousandths of GPUs for these jobs."""
     more = np.zeros(len(snapshot.queues.spec), np.int64)
     np.add.at(more, snapshot.jobs.queue.take(job), milli)
     held = snapshot.queues.held_gpus_milli.array() + more

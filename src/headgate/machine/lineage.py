@@ -1,4 +1,4 @@
-"""Lineage: which tasks a finished task frees, and which must run again when results are lost."""
+"""Lineage: which tasks a finished task unblocks, and which run again when results are lost."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ def finished(state: State, task: int, output_bytes: int, part_bytes: tuple[int, 
             state.move_task(later, TaskState.WAITING)
 
 
-def revive(state: State, shards: Iterable[int]) -> list[int]:
-    """Make tasks wait again whose results were lost with these shards, if needed; return them.
+def requeue_lost(state: State, shards: Iterable[int]) -> list[int]:
+    """Requeue the tasks whose results were lost with these shards, if needed; return them.
 
-    A result is needed by a later task that reads it and has not finished, or, where no task comes
-    later, by the user while the job is in flight. What a revived task reads may be lost too, so
-    this goes back as far as it must. `shards` are rows that have just lost a replica. O(shards
-    given + what is revived), however many results there are.
+    A result is needed by a later task that reads it and has not finished, or, without a later task,
+    by the user while the job is in flight. Inputs of a requeued task may be lost as well: their
+    tasks are requeued, too, as far back as needed. `shards` are rows that have just lost a replica.
+    O(shards + tasks requeued), independent of the number of results.
     """
-    revived: dict[int, None] = {}
+    requeued: dict[int, None] = {}
     suspects = [state.result_of[shard] for shard in shards if shard in state.result_of]
     while suspects:
         task = suspects.pop()
-        if task in revived or not _lost(state, task) or not _needed(state, task, revived):
+        if task in requeued or not _lost(state, task) or not _needed(state, task, requeued):
             continue
-        revived[task] = None
+        requeued[task] = None
         suspects += [state.result_of[s] for s in state.reads(task) if s in state.result_of]
-    for task in revived:
+    for task in requeued:
         state.move_task(task, TaskState.WAITING)
-    for task in revived:
-        reblock(state, task)
+    for task in requeued:
+        recount_blockers(state, task)
         for later in state.dependents.get(task, ()):
-            reblock(state, later)
-    return list(revived)
+            recount_blockers(state, later)
+    return list(requeued)
 
 
 def _lost(state: State, task: int) -> bool:
-    """Return whether a finished task of a job in flight has a result that is not whole any more."""
+    """Return whether a finished task of a job in flight has a result with a missing shard."""
     return (
         state.tasks.state[task] == TaskState.FINISHED
         and state.jobs.state[state.tasks.job[task]] == JobState.ACTIVE
@@ -60,20 +60,20 @@ def _lost(state: State, task: int) -> bool:
     )
 
 
-def _needed(state: State, task: int, revived: dict[int, None]) -> bool:
+def _needed(state: State, task: int, requeued: dict[int, None]) -> bool:
     dependents = state.dependents.get(task)
     if not dependents:
         return True
-    gone = [shard for shard in state.results[task] if not state.is_kept(shard)]
+    lost = [shard for shard in state.results[task] if not state.is_kept(shard)]
     return any(
-        (later in revived or state.tasks.state[later] != TaskState.FINISHED)
-        and any(shard in state.reads(later) for shard in gone)
+        (later in requeued or state.tasks.state[later] != TaskState.FINISHED)
+        and any(shard in state.reads(later) for shard in lost)
         for later in dependents
     )
 
 
-def reblock(state: State, task: int) -> None:
-    """Count again what a task waits for; block it when that is something."""
+def recount_blockers(state: State, task: int) -> None:
+    """Recount the unfinished predecessors of a task; block it if there are any."""
     if state.tasks.state[task] == TaskState.FINISHED:
         return
     blockers = state.unfinished_before(task)

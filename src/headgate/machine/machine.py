@@ -2,10 +2,10 @@
 
 The engine, replay, what-if and forecasts all call it; nothing else moves jobs and tasks. It has no
 clock, no I/O, no thread and no randomness: the same state and event give the same state and
-effects, in any process. What it does by itself (it brings queued jobs into flight, retries tasks,
-disbands gangs) is therefore part of the journal's schema: a change of it needs a new schema number.
+effects, in any process. What it does without an event of its own (activating queued jobs, retrying
+tasks, disbanding gangs) is therefore part of the journal's schema: a change needs a new number.
 
-An answer about a run that is not held any more changes nothing and is counted as stale; an event
+An event about a run that is no longer held changes nothing and is counted as stale; an event
 that the life-cycle tables do not allow raises InvariantBroken.
 """
 
@@ -67,10 +67,10 @@ _NEVER = float("inf")
 
 @dataclass(slots=True)
 class Effects:
-    """What follows from one event, beside the change of the state.
+    """The effects of one event, beside the change of the state.
 
-    `decide` says that capacity, shares or what waits has changed, so that a policy may now decide
-    otherwise; `stale` counts what named a run, job, node or timer that is not there any more.
+    `decide`: capacity, shares or waiting tasks have changed, so that a policy may decide
+    differently; `stale` counts references to runs, jobs, nodes or timers that no longer exist.
     """
 
     commands: list[Command] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Effects:
 
 
 def apply(state: State, event: Event) -> Effects:
-    """Apply one event to a state and return what follows.
+    """Apply one event to a state and return its effects.
 
     Raises TypeError for an event that is no transition, InvariantBroken for one that the life-cycle
     tables do not allow.
@@ -95,7 +95,7 @@ def apply(state: State, event: Event) -> Effects:
 
 
 class _Transition:
-    """One event on its way into the state."""
+    """The application of one event to a state."""
 
     __slots__ = ("effects", "state")
 
@@ -113,11 +113,11 @@ class _Transition:
         self._activate(self.state.jobs.queue[row])
 
     def _activate(self, queue: int) -> None:
-        """Bring queued jobs into flight while the queue may have more."""
+        """Activate queued jobs up to the queue's `max_jobs_in_flight`."""
         state, limit = self.state, self.state.queue(queue).max_jobs_in_flight
-        line = state.lines[queue]
+        queued = state.queued_jobs[queue]
         while limit is None or state.queues.in_flight[queue] < limit:
-            row = line.earliest() if limit is None else line.next()
+            row = queued.earliest() if limit is None else queued.next()
             if row is None:
                 return
             state.move_job(row, JobState.ACTIVE)
@@ -134,7 +134,7 @@ class _Transition:
         self._end_job(row, f"cancelled by {event.by}", cancelled=True)
 
     def _end_job(self, row: int, message: str, *, cancelled: bool) -> None:
-        """End a job before its time: what waits is cancelled, what runs is stopped."""
+        """Abort a job: cancel its waiting tasks and stop its runs."""
         state = self.state
         queued = state.jobs.state[row] == JobState.QUEUED
         if not queued:
@@ -152,7 +152,7 @@ class _Transition:
         self.effects.decide = True
 
     def _settle(self, row: int, outcome: JobState | None = None) -> None:
-        """Close a job once nothing of it runs or waits any more."""
+        """End a job once none of its tasks runs or waits."""
         state = self.state
         at = state.jobs.state[row]
         if at == JobState.ACTIVE and state.jobs.unfinished[row] == 0:
@@ -179,7 +179,7 @@ class _Transition:
     def node_joined(self, event: NodeJoined) -> None:
         row = self.state.names.node_rows.get(event.node.id)
         if row is not None and self.state.nodes.alive[row]:
-            self._lose(row)  # it came back before anyone saw it go: what it ran is gone
+            self._lose_node(row)  # it returned before its loss was observed: its runs are lost
         row = self.state.add_node(event.node, kept=event.kept, without=frozenset(event.without))
         for shard in event.holds:
             if shard.id in self.state.names.shard_rows:
@@ -189,29 +189,29 @@ class _Transition:
     def node_lost(self, event: NodeLost) -> None:
         row = self._live_node(event.node)
         if row is not None:
-            self._lose(row)
+            self._lose_node(row)
 
     def node_reported(self, event: NodeReported) -> None:
-        """Keep the actual book; no policy decides by it, so none is asked."""
+        """Update the actual book; no policy reads it, so no decision is requested."""
         row = self._live_node(event.node)
         if row is not None:
-            self.state.note_report(row, event.cpus_milli, event.memory_bytes, event.gpus)
+            self.state.record_report(row, event.cpus_milli, event.memory_bytes, event.gpus)
 
     def _live_node(self, name: str) -> int | None:
-        """Return the row of a node that is up; count a fact about any other as stale."""
+        """Return the row of a node that is up; count an event about any other as stale."""
         row = self.state.names.node_rows.get(name)
         if row is None or not self.state.nodes.alive[row]:
             self._stale()
             return None
         return row
 
-    def _lose(self, node: int) -> None:
-        """Give up a node: its runs wait again (or end, when stopping), its replicas are gone."""
+    def _lose_node(self, node: int) -> None:
+        """Remove a lost node with its replicas; its tasks wait again, or end when stopping."""
         state = self.state
         here = [task for task in state.holding() if state.tasks.node[task] == node]
         for task in here:
             self._requeue(task)
-        again = here + lineage.revive(state, state.remove_node(node))
+        again = here + lineage.requeue_lost(state, state.remove_node(node))
         for job in dict.fromkeys(state.tasks.job[task] for task in again):
             self._disband(job)
             self._settle(job)
@@ -230,7 +230,7 @@ class _Transition:
             self.state.shards.shared[self.state.shard(event.shard)] = 1
             return
         row = self.state.names.node_rows.get(event.node)
-        if row is not None:  # a copy on a node that has just gone counts when the node returns
+        if row is not None:  # a copy on a node that was just lost counts when the node returns
             self._add_copy(event.shard, row)
         if self._live_node(event.node) is not None:
             self.effects.decide = True
@@ -241,7 +241,7 @@ class _Transition:
         return task is not None and self.state.tasks.state[task] == TaskState.FINISHED
 
     def _add_copy(self, shard: Shard, node: int) -> None:
-        """Note a copy on a node, but none of a result that has expired."""
+        """Record a copy on a node, unless its result has expired."""
         of = task_of_result(shard.id)
         job = None if of is None else self.state.names.job_rows.get(of[0])
         if job is None or math.isnan(self.state.jobs.expired_at[job]):
@@ -257,7 +257,7 @@ class _Transition:
             self.state.shards.shared[shard] = 0
         else:
             self.state.remove_replica(shard, node)
-        for task in lineage.revive(self.state, (shard,)):
+        for task in lineage.requeue_lost(self.state, (shard,)):
             self._disband(self.state.tasks.job[task])
         self.effects.decide = True
 
@@ -281,12 +281,12 @@ class _Transition:
     def _compact(self) -> None:
         """Compact the tables once half of their rows are archived: O(1) per row in the long run.
 
-        At the answer to a decision alone, when no plan that names rows is on its way.
+        Only when a decision has been handled, so that no outstanding plan names rows.
         """
         state = self.state
         rows = len(state.jobs.state) + len(state.tasks.state)
-        due = state.archived_rows >= max(COMPACT_ROWS, rows - state.archived_rows)
-        if due and not state.on_paper:
+        enough = state.archived_rows >= max(COMPACT_ROWS, rows - state.archived_rows)
+        if enough and not state.hypothetical:
             compact(state)
 
     def dataset_added(self, event: DatasetAdded) -> None:
@@ -309,7 +309,7 @@ class _Transition:
     # --- runs ------------------------------------------------------------------------------------
 
     def _held(self, run: RunId) -> int | None:
-        """Return the task of a run that holds something; count an answer about any other."""
+        """Return the task of a run that holds resources; count any other run as stale."""
         task = self.state.run_row(run)
         if task is None or self.state.tasks.state[task] not in HOLDING:
             self._stale()
@@ -327,7 +327,7 @@ class _Transition:
             state.release(task, TaskState.BLOCKED if blocked else TaskState.WAITING)
 
     def _disband(self, job: int) -> None:
-        """Stop what still runs of a gang that lost a member; it starts again whole."""
+        """Stop the other runs of a gang that lost a member; the gang starts again as a whole."""
         state = self.state
         if not state.job(job).gang or state.jobs.state[job] != JobState.ACTIVE:
             return
@@ -338,7 +338,7 @@ class _Transition:
             elif at in (TaskState.STARTING, TaskState.RUNNING):
                 self._stop(task)
         for task in state.tasks_of(job):
-            lineage.reblock(state, task)
+            lineage.recount_blockers(state, task)
 
     def _stop(self, task: int) -> None:
         self.state.move_task(task, TaskState.STOPPING)
@@ -354,33 +354,33 @@ class _Transition:
         else:
             self._stale()  # reported twice, or already being stopped
 
-    def _run_over(self, event: TaskFinished | TaskFailed | TaskStopped) -> int | None:
-        """Count what a held run has used, however it ended, and return its task."""
+    def _end_run(self, event: TaskFinished | TaskFailed | TaskStopped) -> int | None:
+        """Record the usage of an ended run and return its task."""
         task = self._held(event.run)
         if task is not None:
-            self.state.note_usage(task, event.usage)
+            self.state.record_usage(task, event.usage)
             self.effects.decide = True
         return task
 
     def task_finished(self, event: TaskFinished) -> None:
-        task = self._run_over(event)
+        task = self._end_run(event)
         if task is None:
             return
         state = self.state
         job = state.tasks.job[task]
-        if state.tasks.state[task] == TaskState.STOPPING and not self._end_counts(task):
+        if state.tasks.state[task] == TaskState.STOPPING and not self._counts_as_finished(task):
             self._requeue(task)
         else:
             state.release(task, TaskState.FINISHED)
-            state.learn(task)
+            state.record_runtime(task)
             lineage.finished(state, task, event.output_bytes, event.part_bytes)
         self._settle(job)
 
-    def _end_counts(self, task: int) -> bool:
+    def _counts_as_finished(self, task: int) -> bool:
         """Return whether a run that finished before its stop arrived counts as finished.
 
-        One of a job that is ending does not; nor does one of a gang that starts again whole since
-        another member waits already.
+        One of a job that is ending does not; nor does one of a gang of which another member waits
+        already, so that the gang starts again as a whole.
         """
         state = self.state
         job = state.tasks.job[task]
@@ -390,12 +390,12 @@ class _Transition:
         )
 
     def task_failed(self, event: TaskFailed) -> None:
-        task = self._run_over(event)
+        task = self._end_run(event)
         if task is None:
             return
         state = self.state
         if state.tasks.state[task] == TaskState.STOPPING or event.kind is FailureKind.LOST:
-            self._give_back(task)
+            self._requeue_after_end(task)
             return
         job = state.tasks.job[task]
         if event.kind is FailureKind.CRASHED:
@@ -415,12 +415,12 @@ class _Transition:
         self._end_job(job, text, cancelled=False)
 
     def task_stopped(self, event: TaskStopped) -> None:
-        task = self._run_over(event)
+        task = self._end_run(event)
         if task is not None:
-            self._give_back(task)
+            self._requeue_after_end(task)
 
-    def _give_back(self, task: int) -> None:
-        """Take note of a run that ended without a result, through no fault of its program."""
+    def _requeue_after_end(self, task: int) -> None:
+        """Requeue a task whose run ended without a result for no fault of its program."""
         job = self.state.tasks.job[task]
         self._requeue(task)
         self._disband(job)
@@ -435,7 +435,7 @@ class _Transition:
         for stop in event.stops:
             for run in stop.runs:
                 self._preempt(run, stop.reason)
-        state.remember(event.memo)
+        state.write_memo(event.memo)
         self._set_timer(Timer.ASK_AGAIN, event.again_at)
         state.policy_failures = 0
         if event.dropped:
@@ -457,7 +457,7 @@ class _Transition:
             self.effects.commands += [launch_of(state, task) for task in tasks]
 
     def _preempt(self, run: RunId, reason: str) -> None:
-        """Stop a run, or the gang that it belongs to; what is stopped waits again."""
+        """Stop a run, or its whole gang; the tasks wait again."""
         task = self._held(run)
         if task is None:
             return
@@ -469,10 +469,10 @@ class _Transition:
             self._stop(task)
         for each in state.tasks_of(job) if gang else (task,):
             if state.tasks.state[each] == TaskState.STOPPING:
-                state.note_preempted(each, reason or "preempted")
+                state.record_preemption(each, reason or "preempted")
 
     def plan_rejected(self, event: PlanFailed | PlanRejected) -> None:
-        """Explain, and ask the policy again after a pause that doubles with each such event."""
+        """Record the failure, and request a decision after a pause that doubles with each."""
         state = self.state
         state.refusals = (Refusal(reason=PolicyBroke(message=event.message)),)
         pause_s = min(_RETRY_S_MAX, 2.0 ** min(state.policy_failures, 6))
@@ -481,7 +481,7 @@ class _Transition:
         self._compact()
 
     def _set_timer(self, timer: Timer, at: float | None) -> None:
-        """Set a timer; one of the same purpose that fires earlier stands."""
+        """Set a timer, unless one of the same purpose fires earlier."""
         timers = self.state.timers
         if at is not None and at < timers.get(timer, _NEVER):
             self.state.timers = {**timers, timer: at}

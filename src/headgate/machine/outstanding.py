@@ -1,6 +1,6 @@
 """The commands that a state implies: a launch for every run, a stop for every run being stopped.
 
-They follow from the state alone, so that a world that lost them, after a crash, gets them again.
+They follow from the state alone, so that a world that lost them in a crash gets them again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headgate.state import State, TaskState
 
 
 def launch_of(state: State, task: int) -> LaunchTask:
-    """Return the launch of a task's current run; its sources are those of now."""
+    """Return the launch of a task's current run, with the current replicas as sources."""
     node, run = state.tasks.node[task], state.run_id(task)
     gpus = state.held_gpus(task)
     return LaunchTask(
@@ -29,7 +29,7 @@ def launch_of(state: State, task: int) -> LaunchTask:
 
 
 def _holds(state: State, task: int, node: int, gpus: tuple[int, ...]) -> Demand:
-    """Return what a run holds, a share of a GPU with the bytes that it comes to."""
+    """Return the demand that a run holds, with the bytes of a share of a GPU."""
     demand: Demand = state.names.demands[state.tasks.demand[task]]
     if not demand.in_part or demand.gpu_memory_bytes:
         return demand

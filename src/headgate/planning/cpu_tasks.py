@@ -51,7 +51,7 @@ class _CpuTasks:
     def _place(self, task: int) -> bool:
         """Place a task at its cheapest node with room, if there is one."""
         demand, ledger = self._snapshot.tasks.demand[task], self._scratch.ledger
-        room = np.flatnonzero(ledger.with_room(demand)[self._nodes])
+        room = np.flatnonzero(ledger.nodes_with_room(demand)[self._nodes])
         if not len(room):
             return False
         free = ledger.nodes.free.kind(CPUS)[self._nodes]

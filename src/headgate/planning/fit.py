@@ -112,7 +112,7 @@ def gang_fits(tasks: Sequence[Task], nodes: Sequence[Node]) -> bool:
     ledger = state.ledger
     for number, task in enumerate(tasks):
         demand = state.names.demand(task.demand)
-        options = ((row, ledger.devices(demand, row)) for row in rows)
+        options = ((row, ledger.best_gpus(demand, row)) for row in rows)
         found = next(((row, gpus) for row, gpus in options if gpus is not None), None)
         if found is None:
             return False

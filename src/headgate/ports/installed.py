@@ -1,8 +1,8 @@
 """Policies of other packages, found by their entry points in the group `headgate.policies`.
 
 An entry point's name is the policy's, its value a `PolicyInfo`. A package that cannot be used is
-listed with what is wrong with it, and whoever asks for its policy gets that as the error; all other
-policies go on.
+listed with the problem, which is also the error when its policy is requested; all other policies
+work.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ GROUP = "headgate.policies"
 
 
 def installed_policies(own: Mapping[str, PolicyInfo]) -> dict[str, PolicyInfo]:
-    """Return our own policies, and after them the installed ones by their names."""
+    """Return Headgate's own policies, then the installed ones by name."""
     found = dict(own)
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
         package = entry.dist.name if entry.dist is not None else entry.value
         if entry.name in found:
             name = f"{entry.name}@{package}"
-            found[name] = _unusable(name, package, f"there is a policy '{entry.name}' already")
+            found[name] = _unusable(name, package, f"a policy '{entry.name}' exists already")
         else:
             found[entry.name] = _loaded(entry, package)
     return found
@@ -34,7 +34,7 @@ def installed_policies(own: Mapping[str, PolicyInfo]) -> dict[str, PolicyInfo]:
 def _loaded(entry: EntryPoint, package: str) -> PolicyInfo:
     try:
         info: Any = entry.load()
-    except Exception as error:  # noqa: BLE001  # a package of anyone's may fail in any way
+    except Exception as error:  # noqa: BLE001  # a package may raise any error
         return _unusable(entry.name, package, f"{type(error).__name__}: {error}")
     if not isinstance(info, PolicyInfo):
         problem = f"{entry.value} is no PolicyInfo but of type {type(info).__name__}"
@@ -46,10 +46,10 @@ def _loaded(entry: EntryPoint, package: str) -> PolicyInfo:
 
 
 def _unusable(name: str, package: str, problem: str) -> PolicyInfo:
-    """Return what stands in the list for a policy that cannot be used."""
+    """Return the entry of the list for a policy that cannot be used."""
 
     def refuse(**_: float) -> NoReturn:
-        hint = f"mend or uninstall the package {package}; docs/writing-a-policy.md says how"
+        hint = f"fix or uninstall the package {package}; docs/writing-a-policy.md says how"
         found = Problem(path=f"policy.{name}", problem=problem, hint=hint)
         raise SpecError([found], code="unusable_policy")
 

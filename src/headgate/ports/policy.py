@@ -1,4 +1,4 @@
-"""The policy protocol, and what a policy says of itself to people and files."""
+"""The policy protocol, and the metadata of a policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.state import Snapshot
 
 
 class Policy(Protocol):
-    """Decides a round on a frozen snapshot; keeps nothing that changes what it decides."""
+    """Decides a round on a frozen snapshot; has no state that affects decisions."""
 
     @property
     def name(self) -> str:
@@ -23,11 +23,11 @@ class Policy(Protocol):
         ...
 
     def refuses(self, job: Job) -> Reason | None:
-        """Return why this policy can never place a job, or None; asked at the door."""
+        """Return why this policy can never place a job, or None; called by the submission check."""
         ...
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
-        """Return placements of WAITING tasks on what is free, and why the others wait."""
+        """Return placements of WAITING tasks on free resources, and why the others wait."""
         ...
 
 
@@ -45,9 +45,9 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyInfo:
-    """A policy as it is listed and made: `make` takes the parameters as keywords.
+    """The description of a policy; `make` takes its parameters as keywords.
 
-    `check` finds what is wrong with the values of all parameters taken together.
+    `check` returns the problems of the values of all parameters together.
     """
 
     name: str
@@ -80,7 +80,7 @@ def make_policy(
 def read_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[str, float]]:
     """Return the name and the parameters of text such as `fsp` or `fs,alpha1=2,alpha3=1.5`.
 
-    Raise SpecError for text of another form, and whatever `make_policy` does.
+    Raise SpecError for text of another form, and as `make_policy` does.
     """
     name, *parts = (part.strip() for part in text.split(","))
     given: dict[str, Any] = {}
@@ -88,9 +88,9 @@ def read_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[s
     for part in parts:
         key, equals, value = (p.strip() for p in part.partition("="))
         if not equals or not key or key in given:
-            said = "twice" if key in given and equals else "not PARAMETER=NUMBER"
+            fault = "twice" if key in given and equals else "not PARAMETER=NUMBER"
             hint = "write it such as fs,alpha1=2,alpha3=1.5"
-            problems.append(Problem(path="policy", problem=f"'{part}' is {said}", hint=hint))
+            problems.append(Problem(path="policy", problem=f"'{part}' is {fault}", hint=hint))
         given[key] = _number(value)
     if problems and name in known:
         raise SpecError(problems, code="bad_parameter")

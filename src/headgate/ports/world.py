@@ -1,4 +1,4 @@
-"""The world protocol: what carries wishes out and reports facts; one loop runs all worlds."""
+"""The world protocol: executes commands and reports events; one loop drives all worlds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.state import Snapshot
 
 
 class World(Protocol):
-    """Where commands happen and events come from: simulated, live, or scripted by a test."""
+    """Executes commands and produces events: simulated, live, or scripted by a test."""
 
     def now(self) -> float:
         """Return the time of this world's clock, in seconds."""
@@ -23,7 +23,7 @@ class World(Protocol):
         ...
 
     def submit(self, commands: Sequence[Command], snapshot: Callable[[], Snapshot]) -> None:
-        """Carry commands out; `snapshot()` is what a `Decide` among them is to be decided on."""
+        """Execute commands; `snapshot()` is the snapshot for a `Decide` among them."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Events in, commands out: the only values that cross between the engine and a world."""
+"""Events and commands: the only values that the engine and a world exchange."""
 
 from headgate.protocol.commands import (
     Command,

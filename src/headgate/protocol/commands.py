@@ -1,7 +1,7 @@
-"""Commands: what the engine wants done; each is keyed by what it concerns, never by a counter.
+"""Commands of the engine to a world; each has an identity of its own, never a counter.
 
-A launch and a stop are keyed by their run, a decision by the version of the state that it is made
-on, a timer by its purpose. So a world that gets the same command twice carries it out once.
+A launch and a stop are identified by their run, a decision by the version of its snapshot, a timer
+by its purpose. So a world that gets the same command twice executes it once.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from headgate.model import Demand, Read, RunId, TaskProgram
 
 
 class Timer(StrEnum):
-    """What a timer is for; at most one of each purpose is set at a time."""
+    """The purpose of a timer; at most one of each purpose is set at a time."""
 
-    RETRY = "retry"  # ask a policy again that has failed
-    ASK_AGAIN = "ask_again"  # ask a policy again as its last plan wanted
+    RETRY = "retry"  # request a decision again after a failure
+    ASK_AGAIN = "ask_again"  # request a decision at the time that the last plan gave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """Something that a world is to do."""
+    """A request of the engine to a world."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchTask(Command):
-    """Start a run on these GPUs of a node; answered by TaskStarted, then by how the run ended.
+    """Start a run on these GPUs of a node; followed by TaskStarted, then by an event of its end.
 
     `holds` is what the run holds of its node; where it holds a share of a GPU, `gpu_memory_bytes`
     are the bytes of that share. `program` is what it executes, None in a simulation. `progress_s`
-    are the seconds of computing that its checkpoint is believed to hold already.
+    are the seconds of computing that its checkpoint is assumed to contain.
     """
 
     run: RunId
@@ -44,7 +44,7 @@ class LaunchTask(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchGang(Command):
-    """Start all these runs together; each is answered by itself.
+    """Start all these runs together; each has events of its own.
 
     `members` come by their ordinals; `nodes` has the node of every task of the gang by its ordinal,
     also of those whose runs have ended already.
@@ -56,7 +56,7 @@ class LaunchGang(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTask(Command):
-    """End a run that was launched on a node; answered by how it ended."""
+    """Stop a run that was launched on a node; followed by an event of its end."""
 
     run: RunId
     node: str
@@ -64,14 +64,14 @@ class StopTask(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decide(Command):
-    """Run the policy on the snapshot of version `seen`; answered by PlanReady or PlanFailed."""
+    """Run the policy on the snapshot of version `seen`; followed by PlanReady or PlanFailed."""
 
     seen: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAt(Command):
-    """Send TimerFired at this time, in seconds of the world's clock, or at once if it has passed.
+    """Send TimerFired at this time, in seconds of the world's clock, or now if it has passed.
 
     A later WakeAt of the same purpose replaces the timer.
     """

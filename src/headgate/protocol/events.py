@@ -1,4 +1,4 @@
-"""Events: facts that enter the engine. An answer to a command names its key."""
+"""Events: facts that enter the engine. One that follows a command has the command's identity."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted(Event):
-    """A job that passed the door."""
+    """A job that passed the submission check."""
 
     job: Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCancelled(Event):
-    """Somebody who may do so wants a job ended."""
+    """A user with the right to do so cancelled a job."""
 
     job: str
     by: str
@@ -35,18 +35,18 @@ class JobCancelled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueChanged(Event):
-    """A queue is new, or its weight or ceilings are."""
+    """A queue was added, or its weight or ceilings changed."""
 
     queue: Queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined(Event):
-    """A node is there, all its GPUs free; one that was lost may come back, even with other GPUs.
+    """A node has joined, all its GPUs free; a lost node may return, even with other GPUs.
 
-    With `kept` it still holds what it held when it was lost, except the shards `without` (ids);
-    otherwise nothing of that. `holds` are shards that it has besides; those that the state does not
-    know are ignored.
+    With `kept` it still has the shards that it had when it was lost, except those in `without`
+    (ids); otherwise none of them. `holds` are further shards that it has; the state ignores those that it
+    does not know.
     """
 
     node: Node
@@ -57,13 +57,13 @@ class NodeJoined(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLost(Event):
-    """A node is gone, with its runs; its replicas do not count until it returns with them."""
+    """A node is lost, with its runs; its replicas do not count until it returns with them."""
 
     node: str
 
 
 class GpuUse(NamedTuple):
-    """What is really used of a GPU; None where its driver does not say, as of a virtual one."""
+    """The measured use of a GPU; None where its driver does not report it, as of a virtual GPU."""
 
     memory_bytes: int | None
     utilisation_milli: int | None
@@ -71,7 +71,7 @@ class GpuUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReported(Event):
-    """What is really used of a node that is up, by whatever processes; thresholded by its world.
+    """The measured use of a node that is up, by all processes; thresholded by its world.
 
     `cpus_milli` are thousandths of processors; `gpus` are by index.
     """
@@ -84,7 +84,7 @@ class NodeReported(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthMeasured(Event):
-    """What transfers can expect from now on."""
+    """The bandwidth that transfers can expect from now on."""
 
     bandwidth: Bandwidth
 
@@ -111,37 +111,37 @@ class ReplicaLost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultsExpired(Event):
-    """The results of an ended job are not kept any longer: all their copies are removed."""
+    """The results of an ended job have expired: all their copies are removed."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsArchived(Event):
-    """The archive has these jobs, which have ended: the state may forget them."""
+    """These jobs, which have ended, are in the archive: the state may drop them."""
 
     jobs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetAdded(Event):
-    """All shards of a dataset are placed; their replicas are told by ReplicaAdded."""
+    """All shards of a dataset are placed; ReplicaAdded events report their replicas."""
 
     dataset: Dataset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetRemoved(Event):
-    """A name no longer stands for a dataset."""
+    """A dataset was removed."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalGap(Event):
-    """Up to `events` events at the end of the journal are gone, though they were acted on.
+    """Up to `events` events at the end of the journal are missing, though they had effects.
 
-    Numbers that they may have used, of runs and jobs, are never used again.
+    The numbers of runs and jobs that they may have used are never reused.
     """
 
     events: int
@@ -150,21 +150,21 @@ class JournalGap(Event):
 class FailureKind(StrEnum):
     """Why a run ended without a result."""
 
-    ERROR = "error"  # the program's own doing: counts against the task's retries
-    LOST = "lost"  # its node vanished, or what it was to read: does not count
+    ERROR = "error"  # caused by the program: counts against the task's retries
+    LOST = "lost"  # its node or its input was lost: does not count
     CRASHED = "crashed"  # its executor died on a node that stayed up: counted apart from errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStarted(Event):
-    """A run has begun on its node; answers `LaunchTask`."""
+    """A run has started on its node; follows `LaunchTask`."""
 
     run: RunId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a run used: bytes read by locality (node, rack, cluster), seconds spent reading."""
+    """Usage of a run: bytes read by locality (node, rack, cluster), seconds spent reading."""
 
     read_bytes: tuple[int, int, int] = (0, 0, 0)
     read_s: float = 0.0
@@ -172,9 +172,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFinished(Event):
-    """A run has ended well; its result, of `output_bytes`, lies on its node.
+    """A run has finished; its result, of `output_bytes`, is stored on its node.
 
-    `part_bytes` are the sizes of its parts, where it has several; without, they are alike.
+    `part_bytes` are the sizes of its parts, where it has several; without, they are equal.
     """
 
     run: RunId
@@ -185,7 +185,7 @@ class TaskFinished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed(Event):
-    """A run has ended badly; `message` is for the user."""
+    """A run has failed; `message` is for the user."""
 
     run: RunId
     kind: FailureKind
@@ -195,7 +195,7 @@ class TaskFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStopped(Event):
-    """A run has ended because `StopTask` asked for it."""
+    """A run has ended as requested by `StopTask`."""
 
     run: RunId
     usage: Usage = Usage()
@@ -203,7 +203,7 @@ class TaskStopped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReady(Event):
-    """A policy has decided, on the state of version `seen`; answers `Decide`.
+    """A policy has decided, on the state of version `seen`; follows `Decide`.
 
     Never journaled: admission turns it into PlanAdmitted or PlanRejected, which are.
     """
@@ -214,13 +214,13 @@ class PlanReady(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFailed(Event):
-    """A policy failed to decide on the state of version `seen`; answers `Decide`."""
+    """A policy failed to decide on the state of version `seen`; follows `Decide`."""
 
     seen: int
     message: str
 
 
-class Admitted(NamedTuple):  # a plan may have as many as there are GPUs: cheap to make
+class Admitted(NamedTuple):  # up to one per GPU in a plan: cheap to create
     """A run that was admitted, on these GPUs of a node; without GPUs, on its CPU slots."""
 
     run: RunId
@@ -237,13 +237,13 @@ class Preempted(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAdmitted(Event):
-    """What admission let through of a plan: runs that start, runs to be stopped, and its memo.
+    """The admitted part of a plan: runs to start, runs to stop, and its memo.
 
-    The members of a gang follow each other; where one run of a gang is stopped, all are. Runs that
-    are stopped one after the other for the same reason share it. `memo` is the plan's, by the ids
-    of jobs: column -> job -> number. At `again_at` the policy decides again, even if nothing
-    happens until then. `dropped` counts the steps of groups that were overtaken by what happened
-    since the policy saw the state.
+    The members of a gang are consecutive; where one run of a gang is stopped, all are. Consecutive
+    stops for the same reason share it. `memo` is the plan's, by the ids
+    of jobs: column -> job -> number. At `again_at` the policy decides again, even without an
+    event. `dropped` counts the steps of groups that are infeasible since the state has changed
+    since the snapshot.
     """
 
     starts: tuple[Admitted, ...] = ()
@@ -255,13 +255,13 @@ class PlanAdmitted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRejected(Event):
-    """Admission rejected a plan whole: it was wrong for the very snapshot that it was made on."""
+    """Admission rejected a plan as a whole: it was infeasible on its own snapshot."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired(Event):
-    """The time of a timer has come; answers `WakeAt`."""
+    """A timer has fired; follows `WakeAt`."""
 
     timer: Timer

@@ -1,4 +1,4 @@
-"""A plan: what a policy decided in one round, as steps in groups.
+"""A plan: the outcome of one round of a policy, as steps in groups.
 
 Tasks, nodes and jobs are named by their rows in the snapshot; rows never change their meaning.
 """
@@ -19,11 +19,11 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 Memo = Mapping[str, Mapping[int, float]]
-"""Changes of what a policy remembers of jobs: name of a column -> row of a job -> finite number."""
+"""Changes of a policy's memo: name of a column -> row of a job -> finite number."""
 
 
 class Start(NamedTuple):
-    """Run this task on these GPUs of this node; without GPUs, on its CPU slots."""
+    """A start of this task on these GPUs of this node; without GPUs, on its CPU slots."""
 
     task: int
     node: int
@@ -40,7 +40,7 @@ Step = Start | Stop
 
 
 class Group(NamedTuple):
-    """Steps that are admitted together or not at all, and why: for stops, who gets the GPUs."""
+    """Steps that are admitted all or none, and why: for stops, which job gets the GPUs."""
 
     steps: tuple[Step, ...]
     reason: Reason | None = None
@@ -54,7 +54,7 @@ def _ints(values: Sequence[int]) -> Ints:
 
 
 def _check(name: str, values: object, length: int | None = None) -> None:
-    """Raise ValueError for what is no column of whole numbers of this length."""
+    """Raise ValueError for a value that is no int64 column of this length."""
     if not isinstance(values, np.ndarray) or values.dtype != _INT64 or values.ndim != 1:
         raise ValueError(f"{name}: not a one-dimensional array of int64")
     if length is not None and len(values) != length:
@@ -65,7 +65,7 @@ def _check(name: str, values: object, length: int | None = None) -> None:
 class Starts:
     """Start steps in columns: of start i, `gpu[gpu_offset[i] : gpu_offset[i + 1]]` are its GPUs.
 
-    Raises ValueError for columns that do not agree.
+    Raises ValueError for columns of inconsistent lengths.
     """
 
     task: Ints  # rows
@@ -120,7 +120,7 @@ class Starts:
         return all(np.array_equal(getattr(self, n), getattr(other, n)) for n in self.__slots__)
 
     def take(self, rows: Ints, group: Ints) -> Starts:
-        """Return some starts, in the order given, in other groups."""
+        """Return the starts at `rows`, in that order, with new group numbers."""
         count = np.diff(self.gpu_offset)[rows]
         offset = np.append(0, np.cumsum(count))
         first = np.repeat(self.gpu_offset[rows] - offset[:-1], count)
@@ -135,7 +135,7 @@ class Starts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stops:
-    """Stop steps in columns; raises ValueError for columns that do not agree."""
+    """Stop steps in columns; raises ValueError for columns of inconsistent lengths."""
 
     task: Ints  # rows
     group: Ints  # numbers of their groups
@@ -174,10 +174,11 @@ _NO_STOPS = Stops(task=_NONE, group=_NONE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """The steps of a plan in columns, in groups that are admitted whole or not at all.
+    """The steps of a plan in columns, in groups that are admitted all or none.
 
-    Groups are numbered from 0 and admitted in that order; `reasons` names why, by number, where
-    there is a reason. Raises ValueError for a group number that is not below the number of steps.
+    Groups are numbered from 0 and admitted in that order; `reasons` gives the reason of a group, by
+    number, where it has one. Raises ValueError for a group number that is not below the number of
+    steps.
     """
 
     starts: Starts = _NO_STARTS
@@ -199,7 +200,7 @@ class Steps:
 
     @classmethod
     def of(cls, groups: Iterable[Group | Step]) -> Steps:
-        """Return groups as columns; a step that is in none is a group of its own.
+        """Return groups as columns; a step outside groups is a group of its own.
 
         Groups without steps are left out.
         """
@@ -249,7 +250,7 @@ class Steps:
             yield Group(tuple(each), self.reasons.get(number))
 
     def __add__(self, other: Steps) -> Steps:
-        """Return these groups, then those."""
+        """Return the groups of both, those of `other` last."""
         if not len(other) or not len(self):
             return self if len(self) else other
         shift, starts, after = self.groups, self.starts, other.starts
@@ -294,28 +295,28 @@ class Refusal:
 
 
 class OnDemand(Sequence[Refusal]):
-    """Refusals that are worked out when they are first looked at, by any thread, or pickled.
+    """Refusals that are computed on first access, by any thread, or when pickled.
 
-    Few rounds are ever asked why. Until then they keep alive all that `tell` needs. Where that
-    breaks, they say so, as is said of a policy that breaks while it decides.
+    The refusals of few rounds are ever read. Until then they keep alive all that the function
+    needs. If it raises, they are one refusal with that error, as of a policy that raises.
     """
 
-    __slots__ = ("_refusals", "_tell")
+    __slots__ = ("_compute", "_refusals")
 
-    def __init__(self, tell: Callable[[], Iterable[Refusal]]) -> None:
-        """Take what tells the refusals, the same whenever it is asked."""
-        self._tell: Callable[[], Iterable[Refusal]] | None = tell
+    def __init__(self, compute: Callable[[], Iterable[Refusal]]) -> None:
+        """`compute` returns the refusals; two threads may call it, with equal results."""
+        self._compute: Callable[[], Iterable[Refusal]] | None = compute
         self._refusals: tuple[Refusal, ...] = ()
 
-    def _told(self) -> tuple[Refusal, ...]:
-        tell = self._tell
-        if tell is not None:
+    def _computed(self) -> tuple[Refusal, ...]:
+        compute = self._compute
+        if compute is not None:
             try:
-                self._refusals = tuple(tell())
-            except Exception as error:  # noqa: BLE001  # anyone's policy may break in any way
-                text = f"it cannot tell why: {type(error).__name__}: {error}"
+                self._refusals = tuple(compute())
+            except Exception as error:  # noqa: BLE001  # a policy may raise any error
+                text = f"it cannot give its reasons: {type(error).__name__}: {error}"
                 self._refusals = (Refusal(reason=PolicyBroke(message=text)),)
-            self._tell = None  # last: whoever finds it gone finds the refusals
+            self._compute = None  # last: a thread that finds None finds the refusals
         return self._refusals
 
     @overload
@@ -324,37 +325,36 @@ class OnDemand(Sequence[Refusal]):
     def __getitem__(self, index: slice) -> tuple[Refusal, ...]: ...
     def __getitem__(self, index: int | slice) -> Refusal | tuple[Refusal, ...]:
         """Return one refusal, or some."""
-        return self._told()[index]
+        return self._computed()[index]
 
     def __iter__(self) -> Iterator[Refusal]:
-        """Yield them all: as fast as a tuple does."""
-        return iter(self._told())
+        """Yield all refusals, as fast as a tuple does."""
+        return iter(self._computed())
 
     def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self._told())
+        """Return the number of refusals."""
+        return len(self._computed())
 
     def __repr__(self) -> str:
-        """Look like the tuple that they are."""
-        return repr(self._told())
+        """Return the text of the tuple of refusals."""
+        return repr(self._computed())
 
     def __reduce__(self) -> tuple[type, tuple[tuple[Refusal, ...]]]:
-        """Cross to other processes as a plain tuple."""
-        return tuple, (self._told(),)
+        """Pickle as a plain tuple."""
+        return tuple, (self._computed(),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Steps in groups, and refusals per group of jobs that waits for one cause.
 
-    Starts are on what is free now, also in a group that stops runs: what a stop frees can be given
-    away in the next round. A gang is started whole, in one group. A run that is stopped waits
-    again, and its work since its last checkpoint is lost. `memo` is what the policy wants to
-    remember of jobs, where that has changed: numbers that the engine keeps, shows in every snapshot
-    (`Snapshot.memo`) and forgets with the job, and that mean something to the policy alone. At
-    `again_at`, in seconds of the world's clock, the policy decides again even if nothing happens
-    until then. Refusals explain, they change no state; so they are not part of equality, nor
-    journaled, and may be computed `OnDemand`.
+    Starts use what is free now, also in a group that stops runs: what a stop frees can be allocated
+    in the next round. A gang is started as a whole, in one group. The task of a stopped run waits
+    again, and its work since its last checkpoint is lost. `memo` are changed numbers per job that
+    the engine stores for the policy, opaque to it: they are in every snapshot (`Snapshot.memo`)
+    until the job is dropped. At `again_at`, in seconds of the world's clock, the policy decides
+    again even without an event. Refusals explain, they change no state; so they are not part of
+    equality, nor journaled, and may be computed `OnDemand`.
     """
 
     steps: Steps = NO_STEPS

@@ -1,4 +1,4 @@
-"""Reasons: the closed list of why something waits or is refused, each with its numbers.
+"""Reasons: the closed list of why something waits or is rejected, each with its numbers.
 
 `str(reason)` is one CamelCase code, the numbers and the way out, in the manner of Slurm:
 `ShareLimit(4/4 GPUs; frees when a task of sio-1 ends)`.
@@ -13,7 +13,7 @@ from headgate.base.units import format_seconds, format_size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why not; subclasses are the closed list."""
+    """Why something waits or is rejected; the subclasses are the closed list."""
 
     @property
     def code(self) -> str:
@@ -21,7 +21,7 @@ class Reason:
         return type(self).__name__
 
     def detail(self) -> str:
-        """Return the numbers and what would unblock it."""
+        """Return the numbers, and what would end the wait."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFreeGpu(Reason):
-    """Every GPU that could serve the task is held."""
+    """All GPUs that fit the task are held."""
 
     free_gpus: int
     needed_gpus: int
@@ -45,7 +45,7 @@ class NoFreeGpu(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFreeCpu(Reason):
-    """Every slot for tasks without a GPU is held."""
+    """All CPU slots are held."""
 
     needed_cpus: float
     most_free_cpus: float
@@ -59,7 +59,7 @@ class NoFreeCpu(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFreeResource(Reason):
-    """No node has enough of something free, or enough of everything at once.
+    """No node has enough of some resource free, or enough of all at the same time.
 
     Amounts are bytes of memory, else thousandths.
     """
@@ -81,7 +81,7 @@ class NoFreeResource(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFittingNode(Reason):
-    """Each thing that the task needs is free somewhere, but not all of it on one node."""
+    """Every resource that the task needs is free on some node, but not all of them on one."""
 
     need: str
 
@@ -105,7 +105,7 @@ class GpuMemory(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareLimit(Reason):
-    """The job runs all that its fair share allows; `ahead` uses the rest."""
+    """The job holds all of its fair share; `ahead` holds the rest."""
 
     running_gpus: int
     share_gpus: int
@@ -118,7 +118,7 @@ class ShareLimit(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BelowShare(Reason):
-    """The job has less than its fair share, and others hold more than theirs."""
+    """The job holds less than its fair share, and other jobs hold more than theirs."""
 
     running_gpus: int
     share_gpus: int
@@ -149,7 +149,7 @@ class QueueLimit(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTooSmall(Reason):
-    """What must run at once is more than the queue may ever hold."""
+    """The GPUs that must be held at the same time exceed the queue's `max_gpus`."""
 
     queue: str
     needed_gpus: int
@@ -157,7 +157,7 @@ class QueueTooSmall(Reason):
 
     def detail(self) -> str:
         return (
-            f"needs {self.needed_gpus} GPUs at once, queue {self.queue} may hold "
+            f"needs {self.needed_gpus} GPUs together, queue {self.queue} may hold "
             f"{self.max_gpus}; starts when its max_gpus is raised"
         )
 
@@ -180,7 +180,7 @@ class JobsInFlightLimit(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BehindHead(Reason):
-    """Strict order of arrival: the head of the line cannot start yet."""
+    """Strict order of arrival: the first job cannot start yet."""
 
     head: str
 
@@ -190,7 +190,7 @@ class BehindHead(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangShort(Reason):
-    """A gang starts whole, and not all of its tasks find GPUs now."""
+    """A gang starts as a whole, and its tasks do not all fit now."""
 
     placeable_tasks: int
     tasks: int
@@ -200,13 +200,13 @@ class GangShort(Reason):
     def detail(self) -> str:
         return (
             f"{self.placeable_tasks}/{self.tasks} tasks fit now, {self.free_gpus} GPUs free of "
-            f"{self.needed_gpus} needed; starts when all fit at once"
+            f"{self.needed_gpus} needed; starts when all fit together"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsForLocality(Reason):
-    """Moving the data to a free GPU is priced above waiting for a nearer one."""
+    """Moving the data to a free GPU costs more than waiting for a nearer one."""
 
     move_s: float
     wait_s: float
@@ -220,7 +220,7 @@ class WaitsForLocality(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declines(Reason):
-    """The job has declined the free GPUs, for now, since its data is not where they are."""
+    """The job declines the free GPUs for now, since its data is elsewhere (delay scheduling)."""
 
     move_s: float
     best_s: float
@@ -230,14 +230,14 @@ class Declines(Reason):
     def detail(self) -> str:
         return (
             f"cheapest free GPU costs {format_seconds(self.move_s)} of reading, the best one would "
-            f"cost {format_seconds(self.best_s)}; skip counter {self.skips}, content with less "
+            f"cost {format_seconds(self.best_s)}; skip counter {self.skips}, accepts less "
             f"beyond {self.patience:g}; starts then or when a nearer GPU is free"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptedFor(Reason):
-    """A run is stopped for a job below its fair share; `job` is empty where it may be any such."""
+    """A run is stopped for a job below its fair share; `job` is empty for any such job."""
 
     job: str
 
@@ -268,7 +268,7 @@ class NothingFits(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRefuses(Reason):
-    """The policy in force cannot place this kind of job at all."""
+    """The policy in force does not support the job."""
 
     policy: str
     what: str
@@ -279,17 +279,17 @@ class PolicyRefuses(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided(Reason):
-    """The next round has not come yet."""
+    """The job arrived after the last round."""
 
     def detail(self) -> str:
-        return "arrived after the last round; the next decision will say"
+        return "arrived after the last round; the next round decides"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyBroke(Reason):
-    """The policy raised an error in its last round; the engine will ask again."""
+    """The policy failed in its last round; the engine requests another one."""
 
     message: str
 
     def detail(self) -> str:
-        return f"{self.message}; asked again shortly"
+        return f"{self.message}; another round follows shortly"

@@ -11,7 +11,7 @@ racks lies one aggregation, or a core that never blocks. A transfer crosses
 
 and moves at a constant rate until a transfer that shares links with it, directly or through others,
 starts or ends. Rates are those of progressive filling (Bertsekas and Gallager, Data Networks,
-section 6.5.2): all rise together until a link is full, whose transfers then stay as they are.
+section 6.5.2): all rise together until a link is saturated, whose transfers then keep their rate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from headgate.base.errors import InvariantBroken
 from headgate.model import Locality
 
-_NO_LINK = 0  # fills up the routes that cross fewer than six links; never full
+_NO_LINK = 0  # pads the routes that cross fewer than six links; never saturated
 _HOPS = 6
 _SAME = 1e-12  # two rates that differ by less, relative to either, are one rate
 
@@ -46,7 +46,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """Who reads how much from where; `source` is None for a shared path."""
+    """A read of bytes by a node from another one; `source` is None for a shared path."""
 
     id: int
     reader: str
@@ -66,10 +66,10 @@ class _NodeLinks:
 class FluidNetwork:
     """The transfers under way, their rates, and when the next of them ends.
 
-    Times are seconds of virtual time and never go back; no call may jump over a completion, which
-    must be taken by `finish` first. Changes at one instant are gathered, and rates computed once,
-    when they are asked for. A rate costs O(transfers x links crossed) per full link, in NumPy, over
-    those transfers alone that a change can reach.
+    Times are seconds of virtual time and never decrease; no call may skip a completion, which
+    `finish` must process first. Changes at one instant are collected, and rates computed once, on
+    first use: O(transfers x links crossed) per saturated link, in NumPy, over only the transfers
+    that a change can reach.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class FluidNetwork:
     # The nodes.
 
     def add_node(self, node: str, rack: str) -> None:
-        """Give a node its disk and links, and its rack its uplinks if it is the first there."""
+        """Add a node's disk and links, and its rack's uplinks with the first node of the rack."""
         if node in self._nodes:
             raise InvariantBroken(f"node {node} is in the network already")
         if rack not in self._racks:
@@ -120,9 +120,9 @@ class FluidNetwork:
         self._nodes[node] = _NodeLinks(rack, disk, disk + 1, disk + 2)
 
     def remove_node(self, node: str, now: float) -> list[tuple[Transfer, int]]:
-        """Take a node away; return the transfers that it cuts off, each with its bytes moved.
+        """Remove a node; return the transfers that it interrupts, each with its bytes moved.
 
-        They come in start order. A reader elsewhere may start anew from another source.
+        They are in start order. A reader on another node may start again from another source.
         """
         touching = [
             transfer
@@ -143,12 +143,12 @@ class FluidNetwork:
     def start(
         self, transfer_id: int, reader: str, source: str | None, size_bytes: int, now: float
     ) -> Transfer:
-        """Begin a transfer; one of no bytes ends now."""
+        """Start a transfer; one of no bytes ends now."""
         if transfer_id in self._transfers:
             raise InvariantBroken(f"transfer {transfer_id} is under way already")
         if size_bytes < 0:
             raise InvariantBroken(f"transfer {transfer_id} has {size_bytes} bytes")
-        self._move_to(now)
+        self._advance_to(now)
         locality, route = self._route_of(reader, source)
         transfer = Transfer(
             id=transfer_id, reader=reader, source=source, size_bytes=size_bytes, locality=locality
@@ -173,15 +173,15 @@ class FluidNetwork:
         """Return when the next transfer ends, and its id; of equal times the first started."""
         if not self._transfers:
             return None
-        self._share()
+        self._update_rates()
         end = self._end.min()
         rows = np.flatnonzero(self._end == end)
         row = rows[self._table["order"][rows].argmin()]
         return float(end), int(self._table["id"][row])
 
     def finish(self, transfer_id: int, now: float) -> Transfer:
-        """Take away a transfer that has come to its end, and count its size."""
-        self._move_to(now)
+        """Remove a transfer that has reached its end, and count its size."""
+        self._advance_to(now)
         transfer, row = self._transfers[transfer_id]
         if self._end[row] > now:
             raise InvariantBroken(f"transfer {transfer_id} ends at {self._end[row]}, not at {now}")
@@ -189,8 +189,8 @@ class FluidNetwork:
         return transfer
 
     def abort(self, transfer_id: int, now: float) -> int:
-        """Take away a transfer wherever it is; count and return the bytes moved so far."""
-        self._move_to(now)
+        """Remove a transfer before its end; count and return the bytes moved so far."""
+        self._advance_to(now)
         transfer, row = self._transfers[transfer_id]
         left = self._left[row] - self._rate[row] * (now - self._since[row])
         moved = transfer.size_bytes - max(0, round(float(left)))
@@ -207,7 +207,7 @@ class FluidNetwork:
 
     def rates(self) -> dict[int, float]:
         """Return the rate of every transfer in bytes per second, in start order; 0 at its end."""
-        self._share()
+        self._update_rates()
         return {
             transfer: float(self._rate[row]) if self._end[row] > self._now else 0.0
             for transfer, (_, row) in self._transfers.items()
@@ -252,33 +252,33 @@ class FluidNetwork:
 
     # Time and rates.
 
-    def _move_to(self, now: float) -> None:
-        """Let time pass, under the rates of the last instant."""
+    def _advance_to(self, now: float) -> None:
+        """Advance the time, under the rates of the last instant."""
         if now == self._now:
             return
         if now < self._now:
             raise InvariantBroken(f"time goes back from {self._now} to {now}")
         if self._transfers:
-            self._share()
+            self._update_rates()
             if self._end.min() < now:
-                raise InvariantBroken(f"{self.next_completion()} was passed over at {now}")
+                raise InvariantBroken(f"{self.next_completion()} was skipped at {now}")
         self._now = now
 
-    def _share(self) -> None:
-        """Give new rates to the transfers that the changes of this instant reach.
+    def _update_rates(self) -> None:
+        """Recompute the rates of the transfers that the changes of this instant reach.
 
-        A transfer whose rate comes out the same keeps the end computed first, so that no error
-        builds up. One at its end moves nothing any more, taken away or not.
+        A transfer whose rate is unchanged keeps the end computed first, so that no error
+        accumulates. One at its end has rate 0, removed or not.
         """
         if not self._dirty:
             return
         reached = np.zeros(len(self._capacity), bool)
         reached[self._dirty] = True
         self._dirty.clear()
-        rows = self._component(reached)
+        rows = self._affected_rows(reached)
         if len(rows) == 0:
             return
-        rates = _fill(self._route[rows], self._capacity)
+        rates = _progressive_filling(self._route[rows], self._capacity)
         changed = np.abs(rates - self._rate[rows]) > _SAME * rates
         rows, rates = rows[changed], rates[changed]
         left = self._left[rows] - self._rate[rows] * (self._now - self._since[rows])
@@ -287,7 +287,7 @@ class FluidNetwork:
         self._since[rows] = self._now
         self._end[rows] = self._now + self._left[rows] / rates
 
-    def _component(self, reached: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def _affected_rows(self, reached: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return the rows that cross links reached, directly or through other rows' links."""
         live = np.flatnonzero((self._end > self._now) & (self._route[:, 0] != _NO_LINK))
         routes = self._route[live]
@@ -301,11 +301,11 @@ class FluidNetwork:
             reached[routes[touched]] = True
 
 
-def _fill(routes: NDArray[np.int64], capacity: Floats) -> Floats:
+def _progressive_filling(routes: NDArray[np.int64], capacity: Floats) -> Floats:
     """Return max-min fair rates by progressive filling; every route crosses a finite link.
 
-    Each step fills the links with the least equal share for the transfers not settled yet. What a
-    step computes depends on sums over links alone, so the order of transfers cannot matter.
+    Each step saturates the links with the least equal share for the transfers not settled yet. The
+    result depends on sums over links only, not on the order of transfers.
     """
     rates = np.zeros(len(routes))
     left = capacity.copy()

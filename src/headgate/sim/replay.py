@@ -12,13 +12,13 @@ from headgate.state.view import View
 
 
 def recorded(view: View, *, seed: int = 0) -> Simulation:
-    """Return the simulation of what a journal tells, with times counted from the first submission.
+    """Return the simulation of a recorded state, with times from the first submission.
 
     A task computes as long as its last run held its GPU (or slots) without reading, the start of
-    processes included, and as long as had been saved before; it writes a result of the size that it
-    wrote. Nodes, replicas of datasets and bandwidths are as they were at the end. Each node link
-    carries what one transfer in its rack was measured at, each rack's uplink what one across was:
-    without contention a transfer then takes as long as it was measured to take.
+    processes included, plus the progress saved before; its result has the recorded size. Nodes,
+    replicas of datasets and bandwidths are the last recorded ones. Each node link has the bandwidth
+    measured for a transfer in the rack, each rack uplink that for one across racks: without
+    contention a transfer takes its measured time.
     """
     nodes = tuple(_plain(view.node(row)) for row in view.live_nodes())
     first = min(view.jobs.submitted_at.array().tolist(), default=0.0)
@@ -49,7 +49,7 @@ def _plain(node: Node) -> Node:
 
 
 def _timed(view: View, row: int) -> Job:
-    """Return a job with the times and sizes that its tasks turned out to have."""
+    """Return a job with the recorded times and sizes of its tasks."""
     job = view.job(row)
     tasks = []
     for ordinal, task in enumerate(view.tasks_of(row)):

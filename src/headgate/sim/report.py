@@ -1,4 +1,4 @@
-"""What a simulation tells beside its figures: where tasks went, and one row per job."""
+"""Reports of a simulation beside its figures: the placement of tasks, and a row per job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.sim.run import Outcome, Simulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Launch:
     """One launch of a simulation; locality is that of its worst shard."""
 
     job: str
@@ -28,23 +28,23 @@ class Start:
 
 
 class Launches:
-    """An observer that keeps every launch, in order."""
+    """An observer that records every launch, in order."""
 
     def __init__(self) -> None:
-        self.seen: list[Start] = []
+        self.seen: list[Launch] = []
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
-        """See a batch and what followed from it."""
+        """Record the launches among the commands of a batch."""
         for launch in launches_in(commands):
             worst = max((read.locality for read in launch.reads), default=Locality.NODE)
             job, ordinal, _ = launch.run
             self.seen.append(
-                Start(job=job, ordinal=ordinal, node=launch.node, locality=worst, at=batch[-1].at)
+                Launch(job=job, ordinal=ordinal, node=launch.node, locality=worst, at=batch[-1].at)
             )
 
 
 def placements(
-    starts: Sequence[Start], task_names: Mapping[str, Sequence[str]]
+    starts: Sequence[Launch], task_names: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
     """Return every launch in order; a task without a name is called `job/ordinal`."""
     return [
@@ -59,11 +59,11 @@ def placements(
 
 
 def jobs_table(
-    simulation: Simulation, outcome: Outcome, *, starts: Sequence[Start], integer_ids: bool
+    simulation: Simulation, outcome: Outcome, *, starts: Sequence[Launch], integer_ids: bool
 ) -> pa.Table:
     """Return `job_id, submit_s, start_s, end_s, gpus, node`, one row per job, in order of arrival.
 
-    Rejected jobs have no row. Times of what never came are null; `gpus` is the most held at one
+    Rejected jobs have no row. Missing times are null; `gpus` is the most held at one
     time; `node` names every node that ran a task, joined by commas, and is null for jobs without
     `starts`, as on a pool of GPUs without nodes.
     """

@@ -1,4 +1,4 @@
-"""Runs a scenario or a trace from its first submission to its last end, and gathers its figures."""
+"""Run a scenario or a trace from its first submission to its last end; compute its figures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _POOL_LINKS = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_byt
 
 
 class Submissions(Protocol):
-    """Jobs with their times of submission, which can be read again and again."""
+    """Jobs with their times of submission, which can be iterated repeatedly."""
 
     def __len__(self) -> int: ...
 
@@ -53,10 +53,10 @@ class Submissions(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """What is simulated: a cluster, what it holds, who submits what and when, and what fails.
+    """The input of a simulation: a cluster, its replicas, submissions with times, and faults.
 
-    `submissions` are in order of time, or a tuple in any order. Launches take `launch_delays_s`,
-    one after the other, to begin; see `SimulatedWorld`.
+    `submissions` are in order of time, or a tuple in any order. The n-th launch is
+    delayed by the n-th of `launch_delays_s`; see `SimulatedWorld`.
     """
 
     nodes: tuple[Node, ...]
@@ -85,7 +85,7 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a simulation ended: what became of each job, in order of arrival, and the figures."""
+    """The result of a simulation: records of the jobs, in order of arrival, and the figures."""
 
     jobs: JobRecords
     figures: dict[str, Any]
@@ -94,10 +94,10 @@ class Outcome:
 def from_scenario(
     scenario: Scenario, policy: Policy, trace: JobHistory | None = None
 ) -> Simulation:
-    """Return a scenario's simulation; its trace, where it has one, read already.
+    """Return a scenario's simulation; `trace` is its trace, if it has one.
 
-    Raises SpecError naming every job that the policy cannot place; jobs of a trace that it cannot
-    place, or that fit no node, are counted as rejected instead.
+    Raises SpecError `rejected` naming every job that fails the submission check; jobs of a trace
+    that fail it are counted as rejected instead.
     """
     queues = {queue.name: queue for queue in scenario.queues}
     submissions: Submissions = scenario.submissions
@@ -129,7 +129,7 @@ def from_scenario(
 def from_trace(
     trace: JobHistory, policy: Policy, *, gpus: int, seed: int, decision_latency_s: float = 0.0
 ) -> Simulation:
-    """Return the simulation of a trace on a pool of GPUs that are all alike."""
+    """Return the simulation of a trace on a pool of equal GPUs."""
     node = Node(id=_POOL, rack=_POOL, gpus=(Gpu(memory_bytes=0),) * gpus, cpus=_POOL_CPUS)
     jobs = TraceJobs(trace, queue=_DEFAULT, nodes=(node,), policy=policy)
     return Simulation(
@@ -146,8 +146,8 @@ def from_trace(
 def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] = ()) -> Outcome:
     """Run a simulation to its end; the same input and seed give the same outcome anywhere.
 
-    It holds in memory what has not ended, some thousands of jobs that have, and 37 bytes for each
-    job; observers may keep more.
+    Memory: the jobs that have not ended, some thousands that have, and 37 bytes for each job;
+    observers may keep more.
     """
     engine, busy = Engine(), BusyGpus()
     recorder = JobRecorder(engine.state, len(simulation.submissions))
@@ -161,7 +161,7 @@ def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] =
         launch_delays_s=simulation.launch_delays_s,
     )
     archive = _archivist(recorder, world)
-    drive(engine, world, observe=(_soundness(policy), busy, recorder, *observe, archive))
+    drive(engine, world, observe=(_plan_checker(policy), busy, recorder, *observe, archive))
     records = recorder.records()
     node, rack, cluster = world.network.moved_bytes
     latency_s = simulation.decision_latency_s if world.decisions else 0.0
@@ -179,7 +179,7 @@ def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] =
 
 
 def _archivist(recorder: JobRecorder, world: SimulatedWorld) -> Observer:
-    """Return an observer that lets world and engine forget jobs that have ended, many at a time."""
+    """Return an observer that archives ended jobs in world and engine, many at a time."""
 
     def see(batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         del batch, commands
@@ -190,11 +190,10 @@ def _archivist(recorder: JobRecorder, world: SimulatedWorld) -> Observer:
     return see
 
 
-def _soundness(policy: Policy) -> Observer:
-    """Return an observer that raises when a policy plans the impossible.
+def _plan_checker(policy: Policy) -> Observer:
+    """Return an observer that raises InvariantBroken for a rejected plan or a failed policy.
 
-    The engine would ask it again after a pause, which helps where the world changes; here it would
-    plan the same for ever.
+    The engine would retry after a pause; here nothing changes, so it would fail forever.
     """
 
     def see(batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
@@ -233,7 +232,7 @@ def with_fairness(
     *,
     step: Callable[[str], None] = lambda job: None,
 ) -> Outcome:
-    """Return the outcome with fairness; see `ideal_times_s` for what a time is compared with."""
+    """Return the outcome with fairness, relative to the times of `ideal_times_s`."""
     run_s = run_times_s(simulation, outcome)
     ideal_s = ideal_times_s(simulation, policy, outcome, step=step)
     return replace(outcome, figures={**outcome.figures, "fairness": fairness(run_s, ideal_s)})
@@ -252,7 +251,7 @@ def ideal_times_s(
     *,
     step: Callable[[str], None] = lambda job: None,
 ) -> dict[str, float]:
-    """Return per finished job how long it takes alone, from its first start to its last end.
+    """Return per finished job its time alone, from its first start to its last end, in seconds.
 
     Flow paper, section 5.2: t_ideal is the time of the job alone on the same cluster with at most
     max(1, Q/m) GPUs and the whole network; m is the limit of jobs in flight where every queue used

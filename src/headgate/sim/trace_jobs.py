@@ -1,4 +1,4 @@
-"""The jobs of a recorded history, as submissions of a simulation: made one by one as it goes on."""
+"""The jobs of a trace as submissions of a simulation, built one by one while it runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TraceJobs:
         return len(self._accepted) - self.rejected.total()
 
     def __iter__(self) -> Iterator[tuple[float, Job]]:
-        """Read the trace, and make its jobs."""
+        """Read the trace and yield (time of submission, job)."""
         for job_id, submit_s, duration_s, gpus in compress(self._trace.rows(), self._accepted):
             yield submit_s, self._gang(job_id, gpus, duration_s)
 

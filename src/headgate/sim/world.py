@@ -1,11 +1,10 @@
-"""The simulated world: a heap of what will happen, and a fluid network that data moves through.
+"""The simulated world: a heap of future events, and a fluid network that transfers data.
 
 Submissions are a stream: only the next one is on the heap.
 
 A run reads its shards one after the other, then computes what its task's checkpoint has not saved
-of `compute_s`. Runs report their start and end as events; everything of one instant is gathered
-before the engine sees it, ends before faults, faults before submissions, equal times in the order
-given.
+of `compute_s`. Runs report their start and end as events; all events of one instant are passed to
+the engine together, ends before faults, faults before submissions, equal ones in the order given.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ from headgate.protocol import (
 from headgate.sim.network import FluidNetwork, Transfer
 from headgate.state import Snapshot
 
-# Within an instant: ends, then what changes the cluster, then submissions, then answers; jobs are
-# archived last.
+# Order within an instant: ends, changes of the cluster, submissions, starts, plans, timers; jobs
+# are archived last.
 _RANKS: dict[type[Event], int] = {
     TaskFinished: 0,
     TaskFailed: 0,
@@ -64,10 +63,10 @@ _OTHER_FACTS = 1
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """A launch under way: which read it is at, and what it has used."""
+    """A run in progress: the index of its current read, and its usage."""
 
     launch: LaunchTask
-    waits: bool = False  # for its node to begin
+    waits: bool = False  # for its launch delay
     read: int = 0
     transfer: Transfer | None = None  # under way
     read_bytes: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -81,15 +80,14 @@ class _Run:
 
 
 class SimulatedWorld:
-    """Runs tasks in virtual time; see the module for what a run is.
+    """Runs tasks in virtual time; the module describes a run.
 
-    `facts` are events from outside, in any order of time: the cluster as it joins and fails,
-    replicas, queues, cancellations; submissions, too, where they are few. `submissions` come after
-    the facts of their instant, are in order of time, and are taken one by one as time goes on.
-    `fails_after_s` says of a launch after how many seconds of
-    computing its program fails, or None. The n-th launch starts, and begins to read, only after the
-    n-th of `launch_delays_s`, which come round and round; none is no delay. A node that joins again
-    brings back the replicas that `facts` gave it, not the results it had made.
+    `facts` are external events, in any order: joins and losses of nodes, replicas, queues,
+    cancellations; also submissions, if few. `submissions` are in order of time, are read one by one
+    as time advances, and follow the facts of their instant. `fails_after_s` returns after how many
+    seconds of computing the program of a launch fails, or None. The n-th launch starts, and begins
+    to read, after the n-th of `launch_delays_s`, used cyclically; none is no delay. A node that
+    returns has the replicas that `facts` gave it, not the results of its tasks.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class SimulatedWorld:
         for fact in facts:
             self._push(fact)
         self._submissions = iter(submissions)
-        self._submitted: JobSubmitted | None = None  # the one of them that is on the heap
+        self._submitted: JobSubmitted | None = None  # the submission on the heap
         self._next_submission()
 
     # --- the world protocol ------------------------------------------------------------------
@@ -134,7 +132,7 @@ class SimulatedWorld:
         return self._now
 
     def events(self) -> Iterator[tuple[Event, ...]]:
-        """Yield the events of one instant after another, until nothing is left to happen."""
+        """Yield the events of one instant after another, until none is left."""
         while True:
             completion = self.network.next_completion()
             times = [entry[0] for entry in self._heap[:1]]
@@ -147,7 +145,7 @@ class SimulatedWorld:
                 yield batch
 
     def submit(self, commands: Sequence[Command], snapshot: Callable[[], Snapshot]) -> None:
-        """Carry commands out at this instant."""
+        """Execute commands at this instant."""
         for command in commands:
             match command:
                 case LaunchTask():
@@ -166,7 +164,7 @@ class SimulatedWorld:
                     raise TypeError(f"no such command: {command!r}")
 
     def archive(self, jobs: tuple[str, ...]) -> None:
-        """Forget jobs that have ended, and let the engine forget them, at this instant."""
+        """Drop jobs that have ended, and report them to the engine as archived, at this instant."""
         for name in jobs:
             for ordinal, task in enumerate(self._jobs.pop(name).tasks):
                 if task.output_bytes:
@@ -191,7 +189,7 @@ class SimulatedWorld:
             self._push(self._submitted)
 
     def _gather(self) -> tuple[Event, ...]:
-        """Let everything of this instant happen, and return what the engine should know of it."""
+        """Apply all events of this instant and return those for the engine."""
         seen: list[tuple[int, int, Event]] = []
         while True:
             completion = self.network.next_completion()
@@ -201,7 +199,7 @@ class SimulatedWorld:
                 _, rank, order, event = heapq.heappop(self._heap)
                 if event is self._submitted:
                     self._next_submission()
-                if self._happens(event):
+                if self._apply(event):
                     seen.append((rank, order, event))
             else:
                 break
@@ -209,8 +207,8 @@ class SimulatedWorld:
             seen.sort(key=lambda entry: entry[:2])
         return tuple(event for _, _, event in seen)
 
-    def _happens(self, event: Event) -> bool:
-        """Change the world as an event says; return whether it still happens at all."""
+    def _apply(self, event: Event) -> bool:
+        """Apply an event to the world; return whether it is still valid."""
         match event:
             case TaskFinished():
                 run = self._runs.pop(event.run, None)
@@ -274,7 +272,7 @@ class SimulatedWorld:
         self._runs = {i: r for i, r in self._runs.items() if r.launch.node != node}
         for transfer, moved_bytes in cut_off:
             run = self._runs.get(self._reading.pop(transfer.id))
-            if run is not None:  # its source is gone: it reads the shard again from elsewhere
+            if run is not None:  # its source is lost: it reads the shard again from elsewhere
                 self._read_ended(run, moved_bytes)
                 self._read(run)
         return True
@@ -292,7 +290,7 @@ class SimulatedWorld:
             self._read(run)
 
     def _start(self, name: RunId) -> bool:
-        """Let a run that has waited for its node begin; return whether it is still there."""
+        """Start the reads of a delayed run; return whether the run still exists."""
         run = self._runs.get(name)
         if run is None:
             return False
@@ -302,15 +300,15 @@ class SimulatedWorld:
         return True
 
     def _read(self, run: _Run) -> None:
-        """Begin a run's next read, or its computing when there is none left."""
+        """Start a run's next read, or its computing after the last one."""
         launch = run.launch
         if run.read == len(launch.reads):
             self._compute(run)
             return
         read = launch.reads[run.read]
         if not self._readable(read):
-            # Replicas that vanish under a run are not the program's doing; to begin without any is
-            # held against the task, or it would be tried for ever.
+            # Losing replicas during a run is no fault of the program; starting without any counts
+            # as an error, or the task would be retried without limit.
             kind = FailureKind.LOST if read.sources else FailureKind.ERROR
             self._fail(run, self._now, kind, f"no replica of {read.shard.id} is left")
             return
@@ -380,7 +378,7 @@ class SimulatedWorld:
     def _stop(self, command: StopTask) -> None:
         run = self._runs.pop(command.run, None)
         if run is None:
-            return  # it ended in this very instant; its end is on its way
+            return  # it ended in this instant; its end is in the batch
         if run.transfer is not None:
             del self._reading[run.transfer.id]
             self._read_ended(run, self.network.abort(run.transfer.id, self._now))

@@ -1,4 +1,4 @@
-"""The `cluster` of a scenario: racks of nodes, what the links carry, what transfers can expect."""
+"""The `cluster` of a scenario: racks of nodes, capacities of links, expected bandwidths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field
 from headgate.model import WHOLE, Bandwidth, Gpu, Node
 from headgate.spec.document import Document, Place
 from headgate.spec.needs import Amount, check_custom
-from headgate.spec.shape import Count, Name, Rate, Shape, Size, shown, take
+from headgate.spec.shape import Count, Name, Rate, Shape, Size, parse, shown
 
 _MOST_NODES = 100_000
 _MOST_GPUS = 1_000  # of one node
@@ -20,7 +20,7 @@ _MOST_GPUS = 1_000  # of one node
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """What every disk, node link (each way), rack uplink (each way) and the core can carry.
+    """Capacities of every disk, node link and rack uplink (each direction), and of the core.
 
     No aggregation means a core that never blocks.
     """
@@ -86,9 +86,9 @@ class Cluster:
 
 
 def build_cluster(document: Document, raw: Any) -> Cluster | None:
-    """Return what is right of a cluster, noting what is not; None if nothing is."""
+    """Return the valid parts of a cluster, adding problems to the document; None without any."""
     place = ("cluster",)
-    shape = take(document, ClusterShape, raw, place)
+    shape = parse(document, ClusterShape, raw, place)
     if shape is None:
         return None
     if not shape.racks and document.is_clean((*place, "racks")):
@@ -97,22 +97,22 @@ def build_cluster(document: Document, raw: Any) -> Cluster | None:
     racks: set[str] = set()
     for number, rack_raw in enumerate(shape.racks):
         at = (*place, "racks", number)
-        rack = take(document, RackShape, rack_raw, at)
+        rack = parse(document, RackShape, rack_raw, at)
         if rack is None:
             continue
         if rack.name in racks:
-            document.add((*at, "name"), f"the rack '{rack.name}' is there already")
+            document.add((*at, "name"), f"the rack '{rack.name}' exists already")
         racks.add(rack.name)
         found += _nodes(document, rack, at)
     _refuse_twins(document, found)
     nodes = [node for _, node in found]
     links = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1)
     if "bandwidths" in raw:
-        given = take(document, BandwidthsShape, shape.bandwidths, (*place, "bandwidths"))
+        given = parse(document, BandwidthsShape, shape.bandwidths, (*place, "bandwidths"))
         links = Links(**given.model_dump()) if given else links
     bandwidth = expected(links, nodes)
     if shape.estimates is not None:
-        estimates = take(document, EstimatesShape, shape.estimates, (*place, "estimates"))
+        estimates = parse(document, EstimatesShape, shape.estimates, (*place, "estimates"))
         bandwidth = Bandwidth(**estimates.model_dump()) if estimates else bandwidth
     return Cluster(nodes=tuple(nodes), links=links, bandwidth=bandwidth)
 
@@ -149,7 +149,7 @@ def _nodes(document: Document, rack: RackShape, at: Place) -> list[tuple[Place, 
         document.add((*at, "node"), "is for racks that say only how many nodes they have")
     nodes: list[tuple[Place, Node]] = []
     for number, raw in enumerate(rack.nodes):
-        shape = take(document, NodeShape, raw, (*place, number))
+        shape = parse(document, NodeShape, raw, (*place, number))
         if shape is None:
             continue
         if shape.name is None and document.is_clean((*place, number, "name")):
@@ -170,11 +170,11 @@ def _alike(document: Document, rack: RackShape, count: int, at: Place) -> list[t
     if rack.node is None:
         document.add((*at, "node"), "is missing", "it says what each of the nodes is like")
         return []
-    shape = take(document, NodeShape, rack.node, (*at, "node"))
+    shape = parse(document, NodeShape, rack.node, (*at, "node"))
     if shape is None:
         return []
     if shape.name is not None:
-        problem = "is made up here"
+        problem = "must not be given for a number of nodes"
         hint = f"the nodes are called {rack.name}-n1, {rack.name}-n2, ..."
         document.add((*at, "node", "name"), problem, hint)
     gpus = _gpus(document, shape, (*at, "node"))
@@ -196,13 +196,13 @@ def _node(shape: NodeShape, name: str, rack: str, gpus: tuple[Gpu, ...]) -> Node
 
 
 def _gpus(document: Document, shape: NodeShape, at: Place) -> tuple[Gpu, ...]:
-    """Return the GPUs of a node: so many alike, or each with its memory."""
+    """Return the GPUs of a node: a number of equal ones, or each with its memory."""
     place = (*at, "gpus")
     if isinstance(shape.gpus, list):
         for key, given in (("gpu_memory", shape.gpu_memory), ("gpu_model", shape.gpu_model)):
             if given:
-                document.add((*at, key), "is said for each GPU in the list already", "leave it out")
-        listed = [take(document, GpuShape, g, (*place, i)) for i, g in enumerate(shape.gpus)]
+                document.add((*at, key), "the list of GPUs gives it for each GPU", "leave it out")
+        listed = [parse(document, GpuShape, g, (*place, i)) for i, g in enumerate(shape.gpus)]
         return tuple(Gpu(memory_bytes=g.memory, model=g.model) for g in listed if g)
     if isinstance(shape.gpus, bool) or not isinstance(shape.gpus, int):
         document.add(place, f"must be how many, or a list of GPUs, not {shown(shape.gpus)}")
@@ -219,5 +219,5 @@ def _refuse_twins(document: Document, nodes: list[tuple[Place, Node]]) -> None:
     names: set[str] = set()
     for place, node in nodes:
         if node.id in names and node.id != "?" and document.is_clean(place):
-            document.add(place, f"the node '{node.id}' is there already")
+            document.add(place, f"the node '{node.id}' exists already")
         names.add(node.id)

@@ -1,8 +1,8 @@
-"""YAML files as plain data that knows the line of every value in it.
+"""YAML files as plain data, with the line of every value.
 
-The schema is YAML 1.2's core (`no` is text and `1e9` a number), without tags of one's own. A key
-given twice is a problem; what the file holds is returned all the same, so that whoever checks it
-further can report everything at once.
+The schema is YAML 1.2's core (`no` is text and `1e9` a number), without tags of one's own. A
+duplicate key is a problem; the content is returned nevertheless, so that later checks can report
+all problems together.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from yaml.resolver import Resolver
 from headgate.base.errors import MOST_PROBLEMS, Problem, SpecError
 
 Place = tuple[str | int, ...]  # ("jobs", 0, "tasks", 2) is jobs[0].tasks[2]
-Hint = str | Callable[[], str]  # one that takes work is worked out only if it is shown
+Hint = str | Callable[[], str]  # an expensive one is computed only if it is shown
 
 _MOST_VALUES = 2_000_000  # keys included; a few aliases may unfold to any number
 _MOST_LEVELS = 100
 _MOST_SHOWN = 100  # characters of a text in a message
 _MOST_DIGITS = 1000
 _TAG = "tag:yaml.org,2002:"
-_NO_TOKEN = "found character that cannot start any token"  # libyaml does not say which: a tab, say
+_NO_TOKEN = "found character that cannot start any token"  # libyaml does not report which
 _PLAIN = {
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -40,12 +40,12 @@ _PLAIN = {
 }
 
 
-class _Refused(Exception):
+class _Rejected(Exception):
     """The file as a whole cannot be used; the arguments are the problem and the hint."""
 
 
 class _Loader(Composer, CParser, Resolver):
-    """Reads text into nodes, whose values are made below.
+    """Reads text into nodes; `_Builder` makes their values.
 
     libyaml's parser, several times as fast as Python's, under Python's composer: the one in C
     recurses without a limit.
@@ -60,7 +60,7 @@ class _Loader(Composer, CParser, Resolver):
         self._levels = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose a node; raise _Refused when there is too much of it."""
+        """Compose a node; raise _Rejected when a limit is exceeded."""
         event, before = self.peek_event(), self._values
         anchor = event.anchor if isinstance(event, yaml.NodeEvent) else None
         self._values += 1
@@ -70,7 +70,7 @@ class _Loader(Composer, CParser, Resolver):
         if self._levels > _MOST_LEVELS:
             raise _too_deep()
         if self._values > _MOST_VALUES:
-            raise _Refused(f"unfolds to more than {_MOST_VALUES} values", "use fewer aliases")
+            raise _Rejected(f"unfolds to more than {_MOST_VALUES} values", "use fewer aliases")
         node = super().compose_node(parent, index)
         self._levels -= 1
         if anchor is not None:
@@ -78,8 +78,8 @@ class _Loader(Composer, CParser, Resolver):
         return node
 
 
-def _too_deep() -> _Refused:
-    return _Refused("is nested too deeply", f"use at most {_MOST_LEVELS} levels")
+def _too_deep() -> _Rejected:
+    return _Rejected("is nested too deeply", f"use at most {_MOST_LEVELS} levels")
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -88,19 +88,19 @@ for _name, (_pattern, _first) in _PLAIN.items():
 
 
 def dotted(place: Place) -> str:
-    """Return a place as people write it: `jobs[0].tasks[2]`; long keys are shortened."""
+    """Return the text of a place: `jobs[0].tasks[2]`; long keys are shortened."""
     text = "".join(f"[{p}]" if isinstance(p, int) else f".{clipped(p)}" for p in place)
     return text.removeprefix(".")
 
 
 def clipped(text: str) -> str:
-    """Return a text as a message shows it: at most 100 characters of it."""
+    """Return the first 100 characters of a text, for messages."""
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
 @dataclass(slots=True, kw_only=True)
 class Document:
-    """What a file holds, and what is wrong with it as YAML; `name` is for messages."""
+    """The content of a file and its problems; `name` is for messages."""
 
     name: str
     root: yaml.Node
@@ -110,7 +110,7 @@ class Document:
     _keys: dict[int, dict[str, tuple[int, yaml.Node]]] = field(default_factory=dict)
 
     def line(self, place: Place) -> int:
-        """Return the line of a place, or of the innermost thing around it that is there.
+        """Return the line of a place, or of the innermost value around it that exists.
 
         O(depth), after a first look at each mapping on the way.
         """
@@ -142,16 +142,16 @@ class Document:
         return known
 
     def add(self, place: Place, problem: str, hint: Hint = "") -> None:
-        """Note one thing that is wrong at a place."""
+        """Add a problem at a place."""
         self._found.append((place, problem, hint))
         self._unclean.update(place[:length] for length in range(len(place) + 1))
 
     def is_clean(self, place: Place) -> bool:
-        """Return whether nothing is wrong at a place or inside it, as far as noted."""
+        """Return whether no problem was added at a place or inside it."""
         return place not in self._unclean
 
     def raise_problems(self) -> None:
-        """Raise every problem noted, in the order of the file, if there is any."""
+        """Raise SpecError with every problem, in the order of the file, if there is any."""
         if not self._found:
             return
         placed = [
@@ -171,68 +171,68 @@ class Document:
 
 
 def read_document(source: Path | str, *, name: str = "text") -> Document:
-    """Read a file, or text, that holds keys and values; raise SpecError when it is not YAML.
+    """Read a file, or text, of keys and values; raise SpecError when it is not YAML.
 
     Messages about text as a whole call it `name`.
     """
     if isinstance(source, Path):
         name, source = str(source), read_text(source)
 
-    def refuse(problem: str, hint: str = "", line: int | None = None) -> SpecError:
+    def rejection(problem: str, hint: str = "", line: int | None = None) -> SpecError:
         return SpecError([Problem(path=name, problem=problem, hint=hint, line=line)])
 
     try:
         root = _Loader(source).get_single_node()
         if root is None:
-            raise refuse("is empty")
+            raise rejection("is empty")
         if not isinstance(root, yaml.MappingNode):
-            raise refuse("must hold keys and values", "begin with a line such as 'name: ...'", 1)
+            raise rejection("must hold keys and values", "begin with a line such as 'name: ...'", 1)
         document = Document(name=name, root=root)
         document.data = _Builder(document).value(root, ())
     except yaml.reader.ReaderError as error:
-        raise refuse(f"holds a character that text does not: {error.character!r}") from None
+        raise rejection(f"holds a character that text does not: {error.character!r}") from None
     except UnicodeEncodeError:
-        raise refuse("holds half of a surrogate pair, which is no text") from None
+        raise rejection("holds half of a surrogate pair, which is no text") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = error.problem or error.context or "cannot be read"
         if mark and what == _NO_TOKEN and mark.index < len(source):
             what = what.replace("character", f"character {source[mark.index]!r}")
         place = (f"column {mark.column + 1}", mark.line + 1) if mark else ("", None)
-        raise refuse(f"is not YAML: {clipped(what)}", *place) from None
-    except _Refused as error:
-        raise refuse(*error.args) from None
+        raise rejection(f"is not YAML: {clipped(what)}", *place) from None
+    except _Rejected as error:
+        raise rejection(*error.args) from None
     return document
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file; raise SpecError when there is none to be read."""
+    """Return the text of a file; raise SpecError when it cannot be read."""
 
-    def refuse(problem: str, hint: str = "", code: str | None = None) -> SpecError:
+    def rejection(problem: str, hint: str = "", code: str | None = None) -> SpecError:
         return SpecError([Problem(path=str(path), problem=problem, hint=hint)], code=code)
 
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        raise refuse("there is no such file", code="missing_file") from None
+        raise rejection("there is no such file", code="missing_file") from None
     except IsADirectoryError:
-        raise refuse("is a directory, not a file") from None
+        raise rejection("is a directory, not a file") from None
     except UnicodeDecodeError:
-        raise refuse("is not text", "a YAML file in UTF-8 is needed") from None
+        raise rejection("is not text", "a YAML file in UTF-8 is needed") from None
     except OSError as error:
-        raise refuse(f"cannot be read: {error.strerror}") from None
+        raise rejection(f"cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise refuse(f"cannot be read: {error}") from None
+        raise rejection(f"cannot be read: {error}") from None
 
 
 class _Builder:
-    """Makes values of nodes, and notes what is wrong with them."""
+    """Makes values of nodes, and adds their problems to the document."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
 
     def value(self, node: yaml.Node, place: Place) -> Any:
-        if len(place) > _MOST_LEVELS:  # an alias stands inside itself, or for what holds others
+        if len(place) > _MOST_LEVELS:  # an alias contains itself, or others
             raise _too_deep()
         if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
             return self._mapping(node, place)
@@ -261,10 +261,10 @@ class _Builder:
 
 
 def _scalar(kind: str, text: str) -> Any:
-    """Return the value of a scalar; raise ValueError for what is none of its kind."""
+    """Return the value of a scalar; raise ValueError for text that is not of its type."""
     match kind:
         case "str":
-            text.encode()  # half of a surrogate pair is no text
+            text.encode()  # half of a surrogate pair cannot be encoded
             return text
         case "null" if text in ("", "~") or text.lower() == "null":
             return None

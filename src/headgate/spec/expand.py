@@ -1,14 +1,14 @@
-"""From a job file to the job that the scheduler sees.
+"""Expansion of a job file to the scheduler's job.
 
 The tasks of the first stage come first: one per group of shards or per cell, or `count` of them.
-With iterations, they and then `update` come as many times. Those of `reduce` follow at the end. The
-patterns themselves are told by `headgate.spec.forms`.
+With iterations, they and then `update` are repeated. Those of `reduce` follow at the end. The
+patterns themselves are in `headgate.spec.forms`.
 
 A task belongs to the stage that says what it runs (`headgate.model.Program`); a shard `file:<path>`
 is a whole file on a shared path.
 
-`Job.runtime_class` is what the first stage runs: jobs that run the same are expected to take alike
-times.
+`Job.runtime_class` is what the first stage runs: jobs that run the same are expected to take
+equally long.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def expand(
 ) -> Job:
     """Return the job of a job file.
 
-    `datasets` are those that were put, `file_sizes` the bytes of every file named on a shared path
-    that is there. Raise SpecError for a dataset or file that is not, for data that should be
-    read together, yet has different numbers of shards, and for more tasks than a job may have.
+    `datasets` are those that were put, `file_sizes` the bytes of every named file that exists on a
+    shared path. Raise SpecError for a missing dataset or file, for data that should be read
+    together, yet has different numbers of shards, and for more tasks than a job may have.
     """
     stage = job_file.tasks or _short_form(job_file)
     rows = _rows(job_file, stage, datasets, file_sizes)
@@ -106,7 +106,7 @@ def _first_stages(job_file: JobFile, tasks: Tasks, groups: int) -> list[Stage]:
 
 def _short_form(job_file: JobFile) -> Tasks:
     if job_file.run is None:
-        raise AssertionError("unreachable: load_job has seen to it that a job runs something")
+        raise AssertionError("unreachable: load_job has checked that a job runs something")
     return Tasks(run=job_file.run, count=1, resources=job_file.resources or Resources(), params={})
 
 
@@ -136,18 +136,18 @@ def _rows(
         return [()] * (grid.rows * grid.columns if grid else stage.count or 1)
     columns = _columns(job_file, stage.for_each, datasets, file_sizes)
     counts = [len(column) for column in columns]
-    told = ", ".join(
+    sizes = ", ".join(
         f"'{name}' has {count}"
         for name, count in zip(stage.for_each[:_MOST_NAMED], counts, strict=False)
     ) + ", ..." * (len(counts) > _MOST_NAMED)
     problem = ""
     if stage.pairs == "index" and len(set(counts)) > 1:
-        problem = f"shards are paired by index, and {told}"
+        problem = f"shards are paired by index, and {sizes}"
     groups = math.prod(counts) if stage.pairs == "all" else counts[0]
     if grid is not None and groups != grid.rows * grid.columns:
-        what = "pairs of shards" if stage.pairs == "all" else "shards"
+        what = "pair of shards" if stage.pairs == "all" else "shard"
         cells = f"the wavefront has {grid.rows * grid.columns} cells"
-        problem = problem or f"{cells}, one for each of so many {what}, and {told}"
+        problem = problem or f"{cells}, one for each {what}, and {sizes}"
     problem = problem or too_much(job_file, groups)
     if problem:
         raise SpecError([Problem(path="tasks.for_each", problem=problem)])

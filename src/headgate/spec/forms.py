@@ -16,9 +16,9 @@ _MOST = 1_000_000
 
 
 def excess(groups: int, *, width: int = 1, iterations: int = 0, merges: int = 0) -> str:
-    """Return what is too much about a job of groups of `width` shards (or cells), or nothing.
+    """Return which limit a job of groups of `width` shards (or cells) exceeds, "" for none.
 
-    To be asked before any of its tasks are made: a short file may ask for more than memory holds.
+    Called before any task is made: a short file may describe more tasks than fit in memory.
     """
     shards = groups * width * max(1, iterations)
     tasks = (groups + 1) * iterations if iterations else groups
@@ -76,7 +76,7 @@ def wavefront(
     """Return z[i,j] = G(z[i-1,j], z[i,j-1]): a task for every cell, cell (i, j) is i * columns + j.
 
     It comes after the cell above and the one to the left, where there are such, and reads their
-    results, in this order. `reads` are what the cells read besides, row by row.
+    results, in this order. `reads` are the other inputs of the cells, row by row.
     """
     cells = []
     for ordinal in range(rows * columns):
@@ -95,7 +95,7 @@ def iterated(
     """Return `iterations` rounds, each of one task for each group of shards and then an update.
 
     The update of a round comes after its tasks and reads all their results; the tasks of the next
-    round come after it and read its result besides. So with n groups, task i of round k is
+    round come after it and also read its result. So with n groups, task i of round k is
     k * (n + 1) + i, the update of round k is k * (n + 1) + n, and the last task is the last update.
     """
     width = len(reads) + 1

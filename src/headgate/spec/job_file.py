@@ -23,13 +23,13 @@ from headgate.spec.shape import (
     Positive,
     Priority,
     Shape,
+    parse,
     shown,
-    take,
 )
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OURS = ("CUDA_VISIBLE_DEVICES",)  # says which GPUs the plan gave to the task
+_OURS = ("CUDA_VISIBLE_DEVICES",)  # the GPUs that the plan gave to the task
 
 
 def _one_or_more(value: Any) -> Any:
@@ -58,7 +58,7 @@ class Resources(Needs):
 
 
 class ReduceResources(Resources):
-    """The same; an update or a reduce task holds no GPU unless told."""
+    """What an update or a reduce task holds while it runs: no GPU by default."""
 
     gpus: Annotated[Gpus, Field(description="as for tasks")] = 0
 
@@ -81,11 +81,9 @@ Params = Annotated[
 
 
 class Checkpoint(Shape):
-    """Where a task's program saves what it has done, to go on from there in its next run."""
+    """Where a task's program saves its progress, from which its next run continues."""
 
-    every_s: Annotated[
-        float, Field(gt=0, le=1e12, description="it saves at least every so many seconds")
-    ]
+    every_s: Annotated[float, Field(gt=0, le=1e12, description="seconds between saves at most")]
     path: Annotated[
         str,
         BeforeValidator(_shared_path),
@@ -120,15 +118,17 @@ class Tasks(Shape):
     pairs: Annotated[
         Pairs, Field(description="which shards of several data: those of equal index, or all pairs")
     ] = "index"
-    count: Annotated[Positive | None, Field(description="so many tasks, which read no data")] = None
+    count: Annotated[Positive | None, Field(description="number of tasks, which read no data")] = (
+        None
+    )
     wavefront: Annotated[Wavefront | None, Field(description="one task per cell of a grid")] = None
     iterations: Annotated[
-        Positive | None, Field(description="so many times, with `update` after each")
+        Positive | None, Field(description="number of times, with `update` after each")
     ] = None
     params: Params
     resources: Resources = Resources()
     checkpoint: Annotated[
-        Checkpoint | None, Field(description="what its program has saved outlasts a run")
+        Checkpoint | None, Field(description="what its program has saved is kept after a run")
     ] = None
     retries: Annotated[Count, Field(description="times a failed task is run again")] = 2
 
@@ -144,14 +144,14 @@ class Update(Shape):
 class Reduce(Update):
     """The stage after the tasks: its tasks read the results of all, or their parts of them."""
 
-    tasks: Annotated[Positive, Field(description="so many reduce tasks")] = 1
+    tasks: Annotated[Positive, Field(description="number of reduce tasks")] = 1
     partitioned: Annotated[
         bool, Field(description="results come in parts, one for each reduce task")
     ] = False
 
 
 class Results(Shape):
-    """How safely results are kept."""
+    """How many copies of results are kept, and where."""
 
     replicas: Annotated[
         int, Field(ge=1, le=8, description="nodes that keep a copy of each result")
@@ -166,7 +166,7 @@ class Results(Shape):
 class JobFile(Shape):
     """A job as its user describes it, valid in itself; `expand` makes the tasks."""
 
-    name: Annotated[Name, Field(description="what people call the job")] = "job"
+    name: Annotated[Name, Field(description="the name of the job")] = "job"
     queue: Annotated[Name, Field(description="the queue it waits in")] = "default"
     priority: Annotated[Priority, Field(description="orders the jobs of one user")] = 0
     gang: Annotated[bool, Field(description="start all tasks together or none")] = False
@@ -179,7 +179,10 @@ class JobFile(Shape):
     reduce: Reduce | None = None
     results: Annotated[Results, Field(description="how safely results are kept")] = Results()
     keep: Annotated[
-        Keep, Field(description="time from the job's end to the removal of what it left")
+        Keep,
+        Field(
+            description="time from the job's end to the removal of its results, logs and scratch"
+        ),
     ] = None
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
 
@@ -190,7 +193,7 @@ def load_job(source: Path | str, *, name: str = "text") -> JobFile:
     Messages about text as a whole call it `name`.
     """
     document = read_document(source, name=name)
-    job = take(document, JobFile, document.data, ())
+    job = parse(document, JobFile, document.data, ())
     if job is not None:
         _check_form(document, job)
         _check_stages(document, job)
@@ -213,7 +216,7 @@ def job_schema() -> dict[str, Any]:
 
 
 def _without_null(schema: Any) -> Any:
-    """Return a schema where what may be left out is not said to be null."""
+    """Return a schema in which optional values are not nullable."""
     if isinstance(schema, list):
         return [_without_null(item) for item in schema if item != {"type": "null"}]
     if not isinstance(schema, dict):
@@ -277,7 +280,7 @@ def _check_stages(document: Document, job: JobFile) -> None:
 
 
 def _check_number(document: Document, tasks: Tasks) -> None:
-    """Check that it is said how many tasks there are, once."""
+    """Check that the number of tasks is given exactly once."""
     if not all(document.is_clean(("tasks", key)) for key in ("for_each", "count", "wavefront")):
         return
     if tasks.count is not None and tasks.wavefront is not None:
@@ -291,7 +294,7 @@ def _check_number(document: Document, tasks: Tasks) -> None:
 
 
 def _check_pattern(document: Document, job: JobFile, tasks: Tasks) -> None:
-    """Check that what shapes a job goes together, as far as the file tells."""
+    """Check that the keys which shape a job are consistent, as far as the file shows."""
     if "pairs" in document.data["tasks"] and len(tasks.for_each or ()) < 2:
         problem = "there is nothing to pair: 'for_each' does not name several data"
         document.add(("tasks", "pairs"), problem)
@@ -326,7 +329,7 @@ def _check_parts(document: Document, tasks: Tasks, reduce: Reduce) -> None:
 
 
 def _check_gang(document: Document, job: JobFile) -> None:
-    starts = "a gang starts all its tasks at once, and"
+    starts = "a gang starts all its tasks together, and"
     if job.reduce is not None:
         document.add(("gang",), f"{starts} reduce comes after tasks")
     if job.tasks is not None and job.tasks.wavefront is not None:
@@ -336,7 +339,7 @@ def _check_gang(document: Document, job: JobFile) -> None:
 
 
 def too_much(job: JobFile, groups: int) -> str:
-    """Return what is too much about a job of so many groups of shards or cells, or nothing."""
+    """Return which limit a job with `groups` groups of shards or cells exceeds, "" for none."""
     iterations = (job.tasks.iterations if job.tasks else None) or 0
     width = len(job.tasks.for_each or ()) if job.tasks else 0
     merges = job.reduce.tasks if job.reduce else 0

@@ -81,7 +81,7 @@ class Needs(Shape):
     custom: dict[Name, Amount] = Field(default_factory=dict, description="other kinds, by name")
 
     def task_fields(self) -> dict[str, Any]:
-        """Return the fields of a `Task` that say the same."""
+        """Return the equivalent fields of a `Task`."""
         share = 0.0 if self.gpus == _SHARED else float(self.gpus)
         in_part = self.gpus == _SHARED or 0 < share < 1
         return {
@@ -94,7 +94,7 @@ class Needs(Shape):
         }
 
     def check(self, document: Document, place: Place) -> None:
-        """Note what does not go together."""
+        """Add a problem for each inconsistent pair of keys."""
         if self.gpu_memory and not self.gpus and document.is_clean((*place, "gpus")):
             document.add((*place, "gpu_memory"), "a task without a GPU needs no GPU memory")
         if (

@@ -16,16 +16,16 @@ from headgate.protocol import NodeJoined, NodeLost
 from headgate.spec.cluster import Links, build_cluster
 from headgate.spec.document import Document, read_document
 from headgate.spec.scenario_jobs import JobsBuilder
-from headgate.spec.shape import Name, Positive, Seconds, Shape, shown, take
+from headgate.spec.shape import Name, Positive, Seconds, Shape, parse, shown
 
 Parameter = bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """All that a simulation needs.
+    """The checked content of a scenario file.
 
-    `replicas` says which node holds which shard at the start; a shard without replicas lies on a
+    `replicas` gives the nodes that hold each shard at the start; a shard without replicas is on a
     shared path. `submissions` are in order of time, equal times in the order of the file.
     `task_names` gives, per job id, the names of its tasks by ordinal. `faults` are in order of
     time. A scenario has jobs or a trace, never both.
@@ -84,13 +84,13 @@ def load_scenario(
     """Return the scenario of a file; raise SpecError with every problem of it.
 
     `known_policies` gives the parameters that every policy takes. A relative `trace` is looked for
-    beside the file. `policy` and `seed` stand in for the file's where given; the policy then has
+    beside the file. `policy` and `seed` replace the file's where given; the policy then has
     `parameters`, without any those of the file where it is the file's, else its defaults.
     """
     path = Path(path)
     document = read_document(path)
     raw = document.data
-    shape = take(document, ScenarioShape, raw, ())
+    shape = parse(document, ScenarioShape, raw, ())
     if shape is None:
         document.raise_problems()
         raise AssertionError("unreachable: every top-level key has a default")
@@ -98,12 +98,12 @@ def load_scenario(
     chosen, set_there = _policy(document, shape.policy, known_policies)
     if policy is not None and (parameters or policy != chosen):
         chosen, set_there = policy, dict(parameters or {})
-    dice = shape.seed if seed is None else seed
+    seed = shape.seed if seed is None else seed
     queues = _queues(document, shape.queues)
     faults = _faults(document, shape.faults, cluster.nodes if cluster else ())
     trace = _trace(document, shape, path)
     builder = JobsBuilder(
-        document=document, nodes=cluster.nodes if cluster else (), queues=queues, seed=dice
+        document=document, nodes=cluster.nodes if cluster else (), queues=queues, seed=seed
     )
     for number, job in enumerate(shape.jobs or ()):
         builder.add(job, ("jobs", number))
@@ -116,7 +116,7 @@ def load_scenario(
         bandwidth=cluster.bandwidth,
         policy=chosen,
         parameters=set_there,
-        seed=dice,
+        seed=seed,
         queues=tuple(queues.values()),
         decision_latency_s=shape.decision_latency_s,
         faults=faults,
@@ -157,14 +157,14 @@ def _policy(
 
 
 def _queues(document: Document, raw: list[Any]) -> dict[str, Queue]:
-    """Return the queues by name; one called `default` is always there."""
+    """Return the queues by name; `default` always exists."""
     queues: dict[str, Queue] = {}
     for number, item in enumerate(raw):
-        shape = take(document, QueueShape, item, ("queues", number))
+        shape = parse(document, QueueShape, item, ("queues", number))
         if shape is None:
             continue
         if shape.name in queues:
-            document.add(("queues", number, "name"), f"the queue '{shape.name}' is there already")
+            document.add(("queues", number, "name"), f"the queue '{shape.name}' exists already")
         queues[shape.name] = Queue(**shape.model_dump())
     queues.setdefault("default", Queue(name="default"))
     return queues
@@ -178,7 +178,7 @@ def _faults(
     found: list[tuple[float, int, bool, str]] = []
     for number, item in enumerate(raw):
         place = ("faults", number)
-        shape = take(document, FaultShape, item, place)
+        shape = parse(document, FaultShape, item, place)
         if shape is None or not document.is_clean(place):
             continue
         node = shape.lose if shape.join is None else shape.join

@@ -1,6 +1,6 @@
-"""Jobs of a scenario that are told by their form, not task by task: `for_each` and `wavefront`.
+"""Jobs of a scenario that are given by their form, not task by task: `for_each` and `wavefront`.
 
-The patterns themselves are told by `headgate.spec.forms`; here is what a file says of them.
+The patterns themselves are in `headgate.spec.forms`; this is their syntax in a file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.model import Shard, Task
 from headgate.spec.document import Document, Place
 from headgate.spec.forms import excess, iterated, mapped, merged, wavefront
 from headgate.spec.needs import Gpus, Needs
-from headgate.spec.shape import Count, Pairs, Positive, Seconds, Size, take
+from headgate.spec.shape import Count, Pairs, Positive, Seconds, Size, parse
 
 
 def _one_or_more(value: Any) -> Any:
@@ -68,7 +68,7 @@ S = TypeVar("S", UpdateShape, ReduceShape)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What a job's form says, in itself valid where nothing was noted; it stands at `place`."""
+    """The form of a job, at `place`; valid where the document has no problem."""
 
     place: Place
     shape: ForEachShape | WavefrontShape
@@ -76,13 +76,13 @@ class Form:
     reduce: ReduceShape | None
 
 
-def take_form(document: Document, key: str, raw: Any, place: Place) -> Form | None:
-    """Return what is said under one of FORMS, noting what is wrong; None if no job comes of it."""
+def parse_form(document: Document, key: str, raw: Any, place: Place) -> Form | None:
+    """Return the value of one of FORMS, adding its problems to the document; None if unusable."""
     shape: ForEachShape | WavefrontShape | None
     if key == "for_each":
-        shape = take(document, ForEachShape, raw, place)
+        shape = parse(document, ForEachShape, raw, place)
     else:
-        shape = take(document, WavefrontShape, raw, place)
+        shape = parse(document, WavefrontShape, raw, place)
     if shape is None:
         return None
     update = None
@@ -143,7 +143,7 @@ def tasks_of(
 
 
 def _step(document: Document, shape: type[S], raw: Any, place: Place) -> S | None:
-    return take(document, shape, raw[place[-1]], place) if place[-1] in raw else None
+    return parse(document, shape, raw[place[-1]], place) if place[-1] in raw else None
 
 
 def _groups(shape: ForEachShape | WavefrontShape) -> int:

@@ -14,8 +14,8 @@ from headgate.base.rng import stream
 from headgate.model import Demand, Job, Node, Queue, Shard, Task, amount_of, result_id
 from headgate.planning.fit import gang_misfit, misfit
 from headgate.spec.document import Document, Place
-from headgate.spec.scenario_forms import FORMS, NeedShape, shards_of, take_form, tasks_of
-from headgate.spec.shape import Count, Name, Priority, Seconds, Shape, Size, shown, take
+from headgate.spec.scenario_forms import FORMS, NeedShape, parse_form, shards_of, tasks_of
+from headgate.spec.shape import Count, Name, Priority, Seconds, Shape, Size, parse, shown
 
 
 def _task_ref(value: Any) -> Any:
@@ -60,7 +60,7 @@ class JobShape(Shape):
 
 @dataclass(slots=True, kw_only=True)
 class JobsBuilder:
-    """Builds the jobs one by one, and gathers what they share: shards and where replicas lie."""
+    """Builds the jobs one by one, and collects their shards and the nodes of replicas."""
 
     document: Document
     nodes: tuple[Node, ...]
@@ -77,13 +77,13 @@ class JobsBuilder:
         self._known = {node.id: None for node in self.nodes}
 
     def add(self, raw: Any, place: Place) -> None:
-        """Build one job, noting what is wrong with it."""
+        """Build one job, adding its problems to the document."""
         document = self.document
-        shape = take(document, JobShape, raw, place)
+        shape = parse(document, JobShape, raw, place)
         if shape is None:
             return
         if shape.name in self.task_names and "name" in raw:
-            document.add((*place, "name"), f"the job '{shape.name}' is there already")
+            document.add((*place, "name"), f"the job '{shape.name}' exists already")
         if shape.queue not in self.queues:
             hint = nearest(shape.queue, self.queues)
             document.add((*place, "queue"), f"unknown queue '{shape.queue}'", hint)
@@ -111,7 +111,7 @@ class JobsBuilder:
     def _tasks(
         self, shape: JobShape, raw: Any, place: Place
     ) -> tuple[tuple[str, ...], tuple[Task, ...]]:
-        """Return the names and tasks of a job, which says in one way what they are."""
+        """Return the names and tasks of a job, which it gives in exactly one form."""
         given = [key for key in ("tasks", *FORMS) if key in raw]
         if not given:
             hint = "a job has tasks, or for_each or wavefront to make them"
@@ -130,7 +130,7 @@ class JobsBuilder:
             if self.document.is_clean(at):
                 self.document.add(at, "must not be empty")
             return (), ()
-        taken = [take(self.document, TaskShape, r, (*at, i)) for i, r in enumerate(shape.tasks)]
+        taken = [parse(self.document, TaskShape, r, (*at, i)) for i, r in enumerate(shape.tasks)]
         names = self._names(shape.name, taken, at)
         after = self._after(taken, names, at)
         tasks = []
@@ -152,7 +152,7 @@ class JobsBuilder:
         for number, task in enumerate(tasks):
             name = task.name if task and task.name is not None else f"{job}/{number}"
             if name in names:
-                self.document.add((*at, number, "name"), f"the task '{name}' is there already")
+                self.document.add((*at, number, "name"), f"the task '{name}' exists already")
                 name = f"{job}/{number}"
             names[name] = None
         return list(names)
@@ -202,7 +202,9 @@ class JobsBuilder:
     def _check_gang(self, shape: JobShape, tasks: tuple[Task, ...], place: Place) -> None:
         at = (*place, "gang")
         if any(task.after for task in tasks):
-            self.document.add(at, "a gang starts all its tasks at once, yet some come after others")
+            self.document.add(
+                at, "a gang starts all its tasks together, yet some come after others"
+            )
         most = self.queues[shape.queue].max_gpus if shape.queue in self.queues else None
         gpus = amount_of(sum(task.demand.gpus_milli for task in tasks))
         if not self.document.is_clean(place) or not self.document.is_clean(("cluster",)):
@@ -219,7 +221,7 @@ class JobsBuilder:
         reads: list[str] = []
         for position, raw in enumerate(task.shards):
             at = (*place, "shards", position)
-            shape = take(self.document, ShardShape, raw, at)
+            shape = parse(self.document, ShardShape, raw, at)
             if shape is None:
                 continue
             shard = Shard(
@@ -254,22 +256,22 @@ class JobsBuilder:
     def _formed(
         self, shape: JobShape, key: str, at: Place
     ) -> tuple[tuple[str, ...], tuple[Task, ...]]:
-        """Make the tasks of a form; replicas lie on nodes drawn under the scenario's seed."""
-        form = take_form(self.document, key, getattr(shape, key), at)
+        """Return names and tasks of a form; nodes of replicas are drawn from the seed."""
+        form = parse_form(self.document, key, getattr(shape, key), at)
         if form is None:
             return (), ()
         replicas = form.shape.replicas
         if replicas > len(self._known):
             if self.document.is_clean(("cluster",)):
-                problem = f"{replicas} replicas do not find room on {len(self._known)} nodes"
+                problem = f"{replicas} replicas do not fit on {len(self._known)} nodes"
                 self.document.add((*at, "replicas"), problem)
             return (), ()
-        dice = stream(self.seed, "replicas", shape.name)
+        rng = stream(self.seed, "replicas", shape.name)
         nodes = list(self._known)
         shards = shards_of(form, shape.name)
         for shard in (shard for row in shards for shard in row):
             self._shards[shard.id] = shard
-            for node in dice.sample(nodes, replicas):
+            for node in rng.sample(nodes, replicas):
                 self.replicas[(shard.id, node)] = shard
         tasks = tasks_of(form, shape.name, shards, self._task)
         return tuple(f"{shape.name}/{number}" for number in range(len(tasks))), tasks

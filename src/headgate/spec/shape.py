@@ -1,8 +1,8 @@
-"""From pydantic's errors to problems that say where, what and how to mend it; and common types.
+"""Translation of pydantic's errors into problems with place, message and hint; common types.
 
-A `Shape` is checked piece by piece with `take`: a field that is wrong is noted and stands at its
+A `Shape` is checked piece by piece with `parse`: a field that is wrong is noted and stands at its
 default from there on, so that one mistake never hides another. Fields that must be given, yet have
-a default to go on with, are named in `must`.
+a default to continue with, are named in `must`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ class Shape(BaseModel):
 S = TypeVar("S", bound=Shape)
 
 
-def take(document: Document, shape: type[S], raw: Any, place: Place) -> S | None:
-    """Return what is right of a piece of a document, noting what is not; None if it is no mapping.
+def parse(document: Document, shape: type[S], raw: Any, place: Place) -> S | None:
+    """Return a part of a document as a shape, adding its problems to the document.
 
-    None also when a field without a default is wrong.
+    A wrong field has its default. None for a value that is no mapping, or when a field without a
+    default is wrong.
     """
     if not isinstance(raw, dict):
         document.add(place, f"must hold keys and values, not {shown(raw)}")
@@ -63,7 +64,7 @@ def take(document: Document, shape: type[S], raw: Any, place: Place) -> S | None
     except ValidationError as error:
         wrong = error.errors(include_url=False)
     for problem in wrong:
-        note(document, shape, raw, place, problem)
+        add_error(document, shape, raw, place, problem)
     kept = _without(raw, [_inner(raw, problem["loc"]) for problem in wrong])
     try:
         return shape.model_validate(kept)
@@ -75,10 +76,10 @@ def take(document: Document, shape: type[S], raw: Any, place: Place) -> S | None
         return None
 
 
-def note(
+def add_error(
     document: Document, shape: type[Shape], raw: Any, place: Place, error: Mapping[str, Any]
 ) -> None:
-    """Note one of pydantic's errors in a document, in our words."""
+    """Add one of pydantic's errors to a document, as a problem in Headgate's words."""
     kind, value = error["type"], error["input"]
     inner = _inner(raw, error["loc"])
     if kind == "missing":
@@ -100,7 +101,7 @@ def note(
 
 
 def shown(value: Any) -> str:
-    """Return a value as a message shows it, short."""
+    """Return the short text of a value for messages."""
     match value:
         case None:
             return "nothing"
@@ -147,7 +148,7 @@ def _without(raw: dict[str, Any], places: Iterable[Place]) -> dict[str, Any]:
     kept = copy.deepcopy(raw)
     for path in dict.fromkeys(_key_of(place) for place in places):
         part: Any = kept
-        for key in path[:-1]:  # what lies around it may be gone already
+        for key in path[:-1]:  # a value around it may be removed already
             part = part[key] if isinstance(part, list) or key in part else {}
         if path:
             part.pop(path[-1], None)
@@ -167,7 +168,7 @@ def _nearest_key(shape: type[Shape], place: Place) -> str:
 
 
 def _known(shape: type[Shape], place: Place) -> list[str]:
-    """Return the keys that a shape knows at a place inside it."""
+    """Return the keys of a shape at a place inside it."""
     shapes = [shape]
     for part in place:
         fields = [f for s in shapes for n, f in s.model_fields.items() if part in (n, f.alias)]

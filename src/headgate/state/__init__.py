@@ -1,4 +1,4 @@
-"""The scheduler's state: columns, transition tables, frozen snapshots, what-if, and its laws."""
+"""The scheduler's state: columns, transition tables, frozen snapshots, what-if, and invariants."""
 
 from headgate.state.changes import Changes
 from headgate.state.check import check

@@ -1,6 +1,6 @@
-"""What differs between two snapshots of one line of states: rows, table by table.
+"""The difference of two snapshots of one history of states: changed rows, by table.
 
-Nothing is written down for it as the state moves: two views of a column share every page that was
+Nothing is recorded for it as the state changes: two views of a column share every page that was
 not written to between them, so only the other pages are compared.
 """
 
@@ -15,51 +15,51 @@ from headgate.state.view import View
 
 
 class Changes:
-    """Rows of each table, ascending, that are new or of which something has changed.
+    """Rows of each table, ascending, that are new or changed.
 
-    Each is found out when it is asked for: O(pages), and O(rows) of the pages written to.
+    Each is computed on first access: O(pages), and O(rows) of the pages written to.
     """
 
     def __init__(self, before: View, after: View) -> None:
-        """Compare two snapshots of one line, the earlier one first."""
+        """Compare two snapshots of one history, the earlier one first."""
         self.before, self._after = before, after
 
     @cached_property
     def tasks(self) -> Ints:
-        """Tasks in another state than they were, or in another run.
+        """Tasks in another state, or in another run.
 
-        Nothing else about a task that a plan is made of changes without one of these.
+        No other column of a task that policies read changes without one of these.
         """
         return self._rows("tasks", "state", "attempts")
 
     @cached_property
     def jobs(self) -> Ints:
-        """Jobs in another state, or that hold or have other tasks left than they did."""
+        """Jobs in another state, or with other held GPUs, waiting or unfinished tasks."""
         return self._rows("jobs", "state", "waiting", "unfinished", "held_gpus_milli")
 
     @cached_property
     def queues(self) -> Ints:
-        """Queues that were changed, even to what they are already, or that hold other GPUs."""
+        """Queues that were set, even to an equal value, or that hold other GPUs."""
         return self._rows("queues", "spec", "held_gpus_milli")
 
     @cached_property
     def nodes(self) -> Ints:
-        """Nodes that came, went, or came back with other GPUs."""
+        """Nodes that joined, were lost, or returned with other GPUs."""
         return self._rows("nodes", "alive", "rack", "first_gpu", "gpu_count")
 
     @cached_property
     def gpus(self) -> Ints:
-        """GPUs that came, went, or are held by another task, or none."""
+        """GPUs that were added or removed, or whose holder changed."""
         return self._rows("gpus", "task")
 
     @cached_property
     def shards(self) -> Ints:
-        """Shards of another size, or of which copies came or went, even if they are back."""
+        """Shards of another size, or with copies added or removed, even if restored since."""
         return self._rows("shards", "size_bytes", "replicas", "shared")
 
     @cached_property
     def runtime_classes(self) -> Ints:
-        """Kinds of tasks of which a run has been learnt from."""
+        """Runtime classes whose estimates changed."""
         return self._rows("runtime_classes", "compute_s", "held_s")
 
     def _rows(self, table: str, *columns: str) -> Ints:

@@ -1,4 +1,4 @@
-"""The laws of the state, checked in full against the tables themselves."""
+"""The invariants of the state, checked in full against the tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
 
 def check(state: State) -> None:
-    """Raise InvariantBroken when any law does not hold; O(tasks + GPUs + shards), vectorised."""
+    """Raise InvariantBroken for a violated invariant; O(tasks + GPUs + shards), vectorised."""
     _check_gpus(state)
     _check_counters(state)
     _check_jobs(state)
@@ -70,11 +70,11 @@ def _check_gpus(state: State) -> None:
             bytes_left[gpu] -= demand.part_bytes(size)
             _require("no GPU is held twice", min(milli[gpu], bytes_left[gpu]) >= 0, task=task)
     _require("GPUs know their holders", expected == holder, gpus=np.flatnonzero(expected != holder))
-    for law, told, counted in (
+    for law, stored, counted in (
         ("free shares of GPUs are counted", state.gpus.free_milli, milli),
         ("free memory of GPUs is counted", state.gpus.free_bytes, bytes_left),
     ):
-        _require(law, told.array() == counted, counted=counted)
+        _require(law, stored.array() == counted, counted=counted)
     free = np.bincount(nodes[holder == GPU_FREE], minlength=len(alive))
     _require("free GPUs are counted", free == state.nodes.free_gpus.array(), free=free)
     _check_amounts(state, held)
@@ -88,7 +88,7 @@ def _is_of(state: State, task: int) -> bool:
 
 
 def _check_amounts(state: State, held: Array) -> None:
-    """What is free of each node and kind is what it has, less what grants hold."""
+    """Check that free amounts are totals less what grants hold, by node and kind."""
     nodes = range(len(state.nodes.alive))
     for kind, name in enumerate(state.names.resources):
         total = np.array([_amount(state, node, name) for node in nodes], np.int64)
@@ -108,7 +108,7 @@ def _amount(state: State, node: int, name: str) -> int:
 
 
 def _check_counters(state: State) -> None:
-    """Jobs count their tasks rightly."""
+    """Check the task counters of jobs."""
     tasks, jobs = state.tasks, state.jobs
     count = len(state.names.jobs)
     states, job, gpus = tasks.state.array(), tasks.job.array(), tasks.gpus.array()
@@ -128,7 +128,7 @@ def _check_counters(state: State) -> None:
         ("held_gpus_milli", jobs.held_gpus_milli, per_job(holding, milli)),
     ):
         wrong = np.flatnonzero(counted.array() != expected)
-        _require(f"jobs count '{law}' rightly", len(wrong) == 0, jobs=wrong)
+        _require(f"jobs count '{law}' correctly", len(wrong) == 0, jobs=wrong)
     _require("waiting tasks are counted", int(waiting.sum()) == state.waiting_tasks)
     some = np.flatnonzero((jobs.waiting.array() > 0) | (jobs.waiting_cpu.array() > 0))
     first = int(some[0]) if len(some) else count
@@ -136,7 +136,7 @@ def _check_counters(state: State) -> None:
 
 
 def _check_jobs(state: State) -> None:
-    """Jobs stand where their tasks say that they do."""
+    """Check the states of jobs against those of their tasks."""
     states = state.jobs.state.array()
     runs = (state.jobs.running.array() > 0) | (state.jobs.running_cpu.array() > 0)
     finished = state.jobs.unfinished.array() == 0
@@ -155,9 +155,9 @@ def _check_jobs(state: State) -> None:
 
 
 def _check_queues(state: State) -> None:
-    """Queues count their jobs and GPUs rightly."""
+    """Check the counters and the order of queues."""
     jobs, queues = state.jobs, state.queues
-    count = len(state.lines)
+    count = len(state.queued_jobs)
     states, queue = jobs.state.array(), jobs.queue.array()
     in_flight = np.isin(states, (JobState.ACTIVE, JobState.STOPPING))
     flying = np.bincount(queue[in_flight], minlength=count)
@@ -166,12 +166,14 @@ def _check_queues(state: State) -> None:
     _require("queues count their GPUs", held == queues.held_gpus_milli.array(), counted=held)
     for row in range(count):
         rows = np.flatnonzero((queue == row) & (states == JobState.QUEUED)).tolist()
-        _require("queued jobs stand in order of arrival", rows == [*state.lines[row]], queue=row)
+        _require(
+            "queued jobs are in order of arrival", rows == [*state.queued_jobs[row]], queue=row
+        )
         _require("queued jobs are counted", len(rows) == queues.queued[row], queue=row)
 
 
 def _check_order(state: State) -> None:
-    """A task waits for exactly those before it that have not finished; ended jobs are still."""
+    """Check blockers: the unfinished predecessors; tasks wait only in jobs in flight."""
     states = state.tasks.state.array()
     blocked_or_waiting = np.isin(states, (TaskState.BLOCKED, TaskState.WAITING))
     for task in np.flatnonzero(blocked_or_waiting).tolist():
@@ -189,18 +191,18 @@ def _check_order(state: State) -> None:
 
 
 def _check_data(state: State) -> None:
-    """Copies that count lie on nodes that are up, those that may return on nodes that are down."""
+    """Check that replicas are on nodes that are up, and masked copies on nodes that are down."""
     shards, alive = state.shards, state.nodes.alive.array()
     for law, lists, expected in (
-        ("replicas lie on nodes that are up", shards.replicas, 1),
-        ("copies that may return lie on nodes that are down", shards.away, 0),
+        ("replicas are on nodes that are up", shards.replicas, 1),
+        ("masked copies are on nodes that are down", shards.away, 0),
     ):
         for shard, nodes in enumerate(lists.array().tolist()):
             _require(law, bool(np.all(alive[list(nodes)] == expected)), shard=shard)
 
 
 def _check_reports(state: State) -> None:
-    """Only nodes that are up have a report, of amounts that are not negative."""
+    """Check that only nodes that are up have a report, of amounts that are not negative."""
     nodes, gpus, kinds = state.nodes, state.gpus, state.nodes.actual.array()
     none = np.isnan(nodes.reported_at.array())
     down = nodes.alive.array() == 0

@@ -1,4 +1,4 @@
-"""Compaction: the tables without archived jobs, and without what only those referred to."""
+"""Compaction: the tables without archived jobs and the rows that only those referred to."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from headgate.state.ledger import Ledger
 from headgate.state.snapshot import Snapshot
 from headgate.state.state import Move, State
 from headgate.state.tables import NAMES
-from headgate.state.thaw import relink
+from headgate.state.thaw import rebuild_indexes
 from headgate.state.view import Names
 
 _CLASSES_KEPT = 4096
-"""Runtime classes that jobs share by name and that no task is of now: so many, the latest, stay."""
+"""How many runtime classes shared by name are kept without a task, the latest ones."""
 
 
 def compact(state: State) -> None:
     """Drop the rows of archived jobs; all others keep their order, and get new numbers. O(rows).
 
-    Plans, warm caches and earlier snapshots name the old rows: it begins a new line of states (see
-    `Snapshot.changes`), and must not happen while a decision is outstanding.
+    Plans, warm caches and earlier snapshots name the old rows: it begins a new history of states
+    (see `Snapshot.changes`), and must not run while a decision is outstanding.
     """
     view = state.freeze()
     kept = _Kept(view)
@@ -40,7 +40,7 @@ def compact(state: State) -> None:
     state.inputs = _selected(view.inputs, kept.inputs)
     state.runtime_classes = _selected(view.runtime_classes, kept.classes)
     for column, at in (
-        (state.tasks.job, kept.job_at), (state.tasks.alike, kept.task_at),
+        (state.tasks.job, kept.job_at), (state.tasks.task_group, kept.task_at),
         (state.tasks.demand, kept.demand_at), (state.tasks.grant, kept.grant_at),
         (state.tasks.input, kept.input_at), (state.tasks.runtime_class, kept.class_at),
         (state.grants.task, kept.task_at), (state.grants.demand, kept.demand_at),
@@ -53,14 +53,14 @@ def compact(state: State) -> None:
     state.ledger = Ledger(state.names, state.nodes, state.gpus, state.grants)
     state.memos = {name: column.select(kept.jobs) for name, column in view.memos.items()}
     state.refusals = OnDemand(lambda: _renamed(view.refusals, kept.job_at))
-    state.log = deque(_remembered(state.log, kept), maxlen=state.log.maxlen)
+    state.log = deque(_moves_kept(state.log, kept), maxlen=state.log.maxlen)
     state.preempted = {int(kept.task_at[task]): why for task, why in view.preempted.items()}
     state.archived_rows = state.first_waiting_job = 0
-    relink(state)
+    rebuild_indexes(state)
 
 
 class _Kept:
-    """Which rows stay, by table, ascending; and by old row the new one, -1 where it goes."""
+    """The rows kept, by table, ascending; and by old row the new one, -1 for a dropped row."""
 
     def __init__(self, view: Snapshot) -> None:
         self._view = view
@@ -82,13 +82,13 @@ class _Kept:
         self.shard_at = _renumbering(self.shards, len(view.shards.size_bytes))
 
     def _shared_classes(self) -> Array:
-        """Return the latest classes that later jobs of the same name may be of."""
+        """Return the latest classes that later jobs may share by name."""
         rows = self._view.names.runtime_class_rows.items()
         shared = [row for (name, *_), row in rows if isinstance(name, str)]
         return np.array(shared[-_CLASSES_KEPT:], np.int64)
 
     def _current_gpus(self) -> Array:
-        """Return the GPUs that nodes have, or had last; those of earlier stays go."""
+        """Return the GPUs that nodes have, or had last, not those of earlier incarnations."""
         nodes = self._view.nodes
         current = np.zeros(len(self._view.gpus.node), bool)
         for first, count in zip(
@@ -98,7 +98,7 @@ class _Kept:
         return np.flatnonzero(current)
 
     def _shards(self) -> Array:
-        """Return the shards that something keeps, reads or may make again."""
+        """Return the shards that are stored or read, or may be recomputed."""
         view = self._view
         rows, shards = view.names.shard_rows, view.shards
         keep: Array = shards.shared.array() > 0
@@ -119,7 +119,7 @@ class _Kept:
                 yield from result_ids(job.id, ordinal, task.parts)
 
     def names(self) -> Names:
-        """Return the names of what stays; what is only appended to is shared with earlier ones."""
+        """Return the names of the rows kept; append-only lists are shared with the old names."""
         names = self._view.names
         jobs = [names.jobs[row] for row in self.jobs.tolist()]
         shards = [names.shards[row] for row in self.shards.tolist()]
@@ -148,7 +148,7 @@ def _renumbering(kept: Array, count: int) -> Array:
 
 
 def _kept_before(kept: Array, count: int) -> Array:
-    """Return how many of `count` rows stay before each of them, and before their end."""
+    """Return how many rows are kept before each of `count` rows, and before their end."""
     before: Array = np.searchsorted(kept, np.arange(count + 1))
     return before
 
@@ -159,15 +159,15 @@ def _selected(table: Any, rows: Array) -> Any:
 
 
 def _renamed(refusals: Iterable[Refusal], job_at: Array) -> Iterator[Refusal]:
-    """Yield refusals with the new rows of their jobs; one whose jobs have all gone goes, too."""
+    """Yield refusals with the new rows of their jobs; drop one whose jobs are all dropped."""
     for refusal in refusals:
         jobs = tuple(row for row in job_at[list(refusal.jobs)].tolist() if row >= 0)
         if jobs or not refusal.jobs:
             yield replace(refusal, jobs=jobs)
 
 
-def _remembered(log: Iterable[Move], kept: _Kept) -> Iterator[Move]:
-    """Yield the moves of what stays."""
+def _moves_kept(log: Iterable[Move], kept: _Kept) -> Iterator[Move]:
+    """Yield the moves of the rows kept, with their new numbers."""
     rows = {"task": kept.task_at, "job": kept.job_at}
     for at, what, row, before, after in log:
         moved = int(rows[what][row]) if what in rows else row

@@ -1,7 +1,7 @@
-"""Many grants checked in columns: which of them fit what is free, and whether they fit together.
+"""Many grants checked in columns: which of them fit separately, and whether they fit together.
 
-Says what a `Ledger` would say that took them one by one, in O(grants + GPUs + nodes), for grants of
-whole GPUs or none.
+The results are those of a `Ledger` that takes them one by one, in O(grants + GPUs + nodes), for
+grants of whole GPUs or none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 
 
 class ManyGrants:
-    """Grants that are wanted of a snapshot, one value each; rows of demands and nodes exist.
+    """Requested grants on a snapshot, one value each; rows of demands and nodes exist.
 
     The GPUs of grant i, as indices on its node, are `gpu[gpu_offset[i] : gpu_offset[i + 1]]`.
     """

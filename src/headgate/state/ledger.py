@@ -1,7 +1,7 @@
 """The ledger: what is free on every node and GPU, and the grants that hold the rest.
 
-The one place that knows whether something fits. The state keeps one; admission, policies and
-what-if keep theirs on paper, made from a snapshot, where attempts can be rolled back.
+The only class that decides what fits. The state has one; admission, policies and what-if use
+tentative ones, made from a snapshot, in which attempts can be rolled back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Taken = tuple[int, int, int, Gpus]  # task, demand, node, GPUs
 
 
 class Trial:
-    """An attempt on paper: `with` rolls it back at its end unless `keep()` was called."""
+    """A tentative attempt: `with` rolls it back at its end unless `keep()` was called."""
 
     __slots__ = ("end", "kept")
 
@@ -52,12 +52,12 @@ class Trial:
         self.end(self.kept)
 
     def keep(self) -> None:
-        """Let the attempt stand."""
+        """Keep what was taken in the attempt."""
         self.kept = True
 
 
 class Ledger:
-    """Free amounts by node, GPUs by holder, and grants; a grant is one run's hold on one node.
+    """Free amounts by node, GPUs by holder, and grants; a grant is what one run holds on one node.
 
     Rows of released grants are used again, the lowest first.
     """
@@ -71,20 +71,20 @@ class Ledger:
         gpus: GpuTable[Any],
         grants: GrantTable[Any],
     ) -> None:
-        """Keep books in these tables, which hold grants already or none."""
+        """Book in these tables, which may contain grants already."""
         self._names = names
         self.nodes, self.gpus, self.grants = nodes, gpus, grants
         self._spare: list[int] = []
-        self._shared = False  # its tables are a snapshot's still, to be copied before a write
-        self._taken: list[_Taken] | None = None  # in order, on paper
+        self._shared = False  # its tables are still a snapshot's, to be copied before a write
+        self._taken: list[_Taken] | None = None  # in order, if tentative
         if isinstance(grants.task, Column):
             self._spare = np.flatnonzero(grants.task.array() < 0).tolist()
 
     @classmethod
-    def on_paper(cls, view: View) -> Ledger:
-        """Return a ledger of its own that begins as a view's; O(pages), copied on write.
+    def tentative(cls, view: View) -> Ledger:
+        """Return a separate ledger that starts as a view's; O(pages), copied on write.
 
-        What is taken there cannot be released, but rolled back; it has no row among the grants.
+        What is taken in it can be rolled back, not released; it has no row in `grants`.
         """
         ledger = cls(view.names, _frozen(view.nodes), _frozen(view.gpus), view.grants)
         ledger._shared, ledger._taken = True, []
@@ -93,29 +93,29 @@ class Ledger:
     # --- reading -------------------------------------------------------------------------------
 
     def lacks(self, demand: int, node: int) -> str:
-        """Return the first kind of which a node has too little free for a demand, or nothing."""
+        """Return the first kind of which a node has too little free for a demand, "" for none."""
         free = self.nodes.free
         for kind, amount in self._names.needs[demand]:
             if free.at(node, kind) < amount:
                 return self._names.resources[kind]
         return ""
 
-    def with_room(self, demand: int) -> Array:
+    def nodes_with_room(self, demand: int) -> Array:
         """Return which nodes have enough of every kind free for a demand, GPUs aside, `[nodes]`."""
         room: Array = self.nodes.alive.array() > 0
         for kind, amount in self._names.needs[demand]:
             room &= self.nodes.free.kind(kind) >= amount
         return room
 
-    def never_has(self, demand: int, node: int) -> bool:
+    def exceeds_capacity(self, demand: int, node: int) -> bool:
         """Return whether a node, even idle, has too little of some kind, GPUs aside."""
         total = self.nodes.total
         return any(total.at(node, kind) < amount for kind, amount in self._names.needs[demand])
 
     def free_gpus(self, node: int, memory_bytes: int = 0) -> Array:
-        """Return the indices of a node's wholly free GPUs with so much memory.
+        """Return the indices of a node's wholly free GPUs with this much memory.
 
-        Smallest memory first, then by index, so that large GPUs are kept for who needs them.
+        Smallest memory first, then by index, so that large GPUs stay free for tasks that need them.
         """
         first, count = self.nodes.first_gpu[node], self.nodes.gpu_count[node]
         free: Array = (self.gpus.task.span(first, first + count) == GPU_FREE).nonzero()[0]
@@ -127,8 +127,8 @@ class Ledger:
             free = free[np.argsort(memory, kind="stable")]
         return free
 
-    def devices(self, demand: int, node: int) -> Gpus | None:
-        """Return the GPUs of a node that suit a demand best, or None where it does not fit.
+    def best_gpus(self, demand: int, node: int) -> Gpus | None:
+        """Return the best GPUs of a node for a demand, or None where it does not fit.
 
         Whole ones: the smallest that suffice. In part: a GPU held in part before a free one, so
         that others stay whole; then that with the least left, the smallest, the first.
@@ -158,15 +158,15 @@ class Ledger:
         return tuple(index for *_, index in sorted(options)[: spec.gpus])
 
     def _has_part(self, spec: Demand, gpu: int) -> bool:
-        """Return whether a part of a GPU (row) is free; the whole of it is held by no run."""
+        """Return whether a GPU (row) that no run holds whole has a part free for a demand."""
         return (
             self.gpus.task[gpu] in (GPU_FREE, GPU_IN_PART)
             and self.gpus.free_milli[gpu] >= spec.gpu_milli
             and self.gpus.free_bytes[gpu] >= spec.part_bytes(self.gpus.memory_bytes[gpu])
         )
 
-    def fault(self, demand: int, node: int, gpus: Sequence[int]) -> str:
-        """Return why a demand cannot hold exactly these GPUs of a node, or nothing if it can."""
+    def infeasibility(self, demand: int, node: int, gpus: Sequence[int]) -> str:
+        """Return why a demand cannot hold exactly these GPUs of a node, "" if it can."""
         spec, name = self._names.demands[demand], self.nodes.spec[node].id
         if len(gpus) != spec.gpus:
             return f"needs {spec.gpus} GPUs, not {len(gpus)}"
@@ -189,13 +189,13 @@ class Ledger:
     # --- writing -------------------------------------------------------------------------------
 
     def take(self, task: int, demand: int, node: int, gpus: Gpus) -> int:
-        """Grant a task what it demands, on these GPUs; return the grant's row, -1 on paper.
+        """Grant a task what it demands, on these GPUs; return the grant's row, -1 if tentative.
 
         Raises InvariantBroken for what does not fit.
         """
-        fault = self.fault(demand, node, gpus)
-        if fault:
-            raise InvariantBroken(fault)
+        problem = self.infeasibility(demand, node, gpus)
+        if problem:
+            raise InvariantBroken(problem)
         self._book(task, demand, node, gpus, -1)
         if self._taken is not None:
             self._taken.append((task, demand, node, gpus))
@@ -211,7 +211,7 @@ class Ledger:
         return row
 
     def release(self, grant: int) -> None:
-        """Free all that a grant holds; its row may name another one from now on."""
+        """Free all that a grant holds; its row may be reused."""
         grants = self.grants
         task = grants.task[grant]
         if task < 0:
@@ -221,7 +221,7 @@ class Ledger:
         heapq.heappush(self._spare, grant)
 
     def _book(self, task: int, demand: int, node: int, gpus: Gpus, sign: int) -> None:
-        """Take what a demand holds from what is free (`sign` -1), or give it back (1)."""
+        """Take what a demand holds from what is free (`sign` -1), or return it (1)."""
         if self._shared:
             self._shared = False
             self.nodes = _thawed(self.nodes, ("free", "free_gpus"))
@@ -240,7 +240,9 @@ class Ledger:
         for index in gpus:
             gpu = first + index
             if self.gpus.task[gpu] != expected:
-                raise InvariantBroken(f"GPU {index} of {self.nodes.spec[node].id} is not its own")
+                raise InvariantBroken(
+                    f"GPU {index} of {self.nodes.spec[node].id} is held by another run"
+                )
             self.gpus.task[gpu] = holder
         self.nodes.free_gpus[node] += sign * len(gpus)
 
@@ -255,7 +257,7 @@ class Ledger:
             gpus.task[gpu] = GPU_FREE if free else GPU_IN_PART
             self.nodes.free_gpus[node] += 1 if free else -1
 
-    def open_node(self, row: int, node: Node) -> None:
+    def add_node(self, row: int, node: Node) -> None:
         """Add a node's capacity, all of it free; its GPUs get new rows."""
         amounts = self._capacity(node)
         self.nodes.total[row] = amounts
@@ -283,12 +285,14 @@ class Ledger:
             vector[row] = amounts[names.resources[row]]
         return vector
 
-    def close_node(self, row: int) -> None:
-        """Take a node's capacity away; InvariantBroken while a grant holds any of it."""
+    def remove_node(self, row: int) -> None:
+        """Remove a node's capacity; InvariantBroken while a grant holds any of it."""
         first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
         held = [t for t in self.gpus.task.span(first, first + count).tolist() if t != GPU_FREE]
         if held or self.nodes.free[row] != self.nodes.total[row]:
-            raise InvariantBroken(f"node {self.nodes.spec[row].id} goes while runs hold some of it")
+            raise InvariantBroken(
+                f"node {self.nodes.spec[row].id} is removed while runs hold some of it"
+            )
         for gpu in range(first, first + count):
             self.gpus.task[gpu] = GPU_GONE
             self.gpus.free_milli[gpu] = self.gpus.free_bytes[gpu] = 0
@@ -296,16 +300,16 @@ class Ledger:
         self.nodes.total[row] = self.nodes.free[row] = ()
         self.nodes.free_gpus[row] = 0
 
-    # --- on paper ------------------------------------------------------------------------------
+    # --- tentative -----------------------------------------------------------------------------
 
     def trial(self) -> Trial:
-        """Return an attempt that releases everything taken inside, on paper, unless it is kept."""
-        assert self._taken is not None, "only what is on paper can be undone"
+        """Return an attempt that releases all grants taken inside, unless it is kept."""
+        assert self._taken is not None, "only a tentative ledger has trials"
         return Trial(partial(self._end_trial, len(self._taken)))
 
     def _end_trial(self, before: int, kept: bool) -> None:  # called by Trial alone
-        """Release all but the first `before` of what was taken, unless it is kept."""
-        assert self._taken is not None, "only what is on paper can be undone"
+        """Release all but the first `before` grants taken, unless the attempt is kept."""
+        assert self._taken is not None, "only a tentative ledger has trials"
         while not kept and len(self._taken) > before:
             self._book(*self._taken.pop(), 1)
 
@@ -316,7 +320,7 @@ def _frozen(table: Any) -> Any:
 
 
 def _thawed(table: Any, written: tuple[str, ...]) -> Any:
-    """Return a frozen table with columns of its own where they are written to."""
+    """Return a frozen table with separate columns where they are written to."""
     kind = type(table)
     columns = [getattr(table, name) for name in NAMES[kind]]
     named = zip(NAMES[kind], columns, strict=True)

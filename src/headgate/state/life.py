@@ -1,4 +1,4 @@
-"""The life cycles of tasks and jobs as literal tables; nothing moves otherwise.
+"""The life cycles of tasks and jobs as literal tables; there are no other transitions.
 
 The diagrams in the documentation are drawn from these tables.
 """
@@ -9,23 +9,23 @@ from enum import IntEnum
 
 
 class TaskState(IntEnum):
-    """Where a task is in its life."""
+    """The state of a task."""
 
     HELD = 0  # its job is not in flight yet
     BLOCKED = 1  # earlier tasks of its job have not finished
-    WAITING = 2  # could run now
-    STARTING = 3  # launched; the world has not said that it runs
+    WAITING = 2  # can be placed now
+    STARTING = 3  # launched; not yet reported as running
     RUNNING = 4
-    STOPPING = 5  # asked to stop; still holds what it was given
+    STOPPING = 5  # being stopped; still holds its grant
     FINISHED = 6
     FAILED = 7
     CANCELLED = 8
 
 
 class JobState(IntEnum):
-    """Where a job is in its life."""
+    """The state of a job."""
 
-    QUEUED = 0  # its queue has as many jobs in flight as it may
+    QUEUED = 0  # its queue has `max_jobs_in_flight` jobs in flight
     ACTIVE = 1
     STOPPING = 2  # its last runs are being stopped
     FINISHED = 3
@@ -40,7 +40,7 @@ TASK_MOVES: dict[TaskState, tuple[TaskState, ...]] = {
     _T.WAITING: (_T.STARTING, _T.BLOCKED, _T.CANCELLED),
     _T.STARTING: (_T.RUNNING, _T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
     _T.RUNNING: (_T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
-    # waits again when its job goes on; has finished when that came before the stop
+    # waits again when its job continues; FINISHED when it ended before the stop arrived
     _T.STOPPING: (_T.CANCELLED, _T.WAITING, _T.BLOCKED, _T.FINISHED),
     _T.FINISHED: (_T.WAITING,),  # its result was lost while still needed, or its gang restarts
     _T.FAILED: (),

@@ -1,4 +1,4 @@
-"""Names that people give, looked up; what is not there is told with what to do about it."""
+"""Lookup of names that users give; an unknown name is an error with a hint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headgate.state import Snapshot
 
 
 def known_row(snapshot: Snapshot, job: str) -> int | None:
-    """Return the row of a job, None where the state does not know it, or has forgotten it."""
+    """Return the row of a job, None where the state has no such job, or has archived it."""
     row = snapshot.names.job_rows.get(job)
     if row is None or row >= len(snapshot.jobs.state) or snapshot.jobs.archived[row]:
         return None

@@ -1,4 +1,4 @@
-"""Placing on paper: a ledger that begins as a snapshot's, and what has been placed in it."""
+"""Tentative placement: a ledger that starts as a snapshot's, and the placements made in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.state.snapshot import Snapshot
 
 
 class Scratch:
-    """What is free in a snapshot, less what has been placed on paper.
+    """The free resources of a snapshot, less tentative placements.
 
     `starts` is what has been placed, in order. Everything costs O(GPUs of the node concerned).
     """
@@ -20,18 +20,18 @@ class Scratch:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.ledger = Ledger.on_paper(snapshot)
+        self.ledger = Ledger.tentative(snapshot)
         self.starts: list[Start] = []
         self._group: list[int] = []  # of each start
         self._open: int | None = None  # group of the trial under way
         self._used_by_queue: dict[int, int] = {}
 
     def fitting_gpus(self, node: int, memory_bytes: int) -> Array:
-        """Return the indices of a node's wholly free GPUs with so much memory, smallest first."""
+        """Return the indices of a node's wholly free GPUs with this much memory, smallest first."""
         return self.ledger.free_gpus(node, memory_bytes)
 
     def has_room(self, queue: int, gpus_milli: int) -> bool:
-        """Return whether a queue may hold so many more thousandths of GPUs, on paper."""
+        """Return whether a queue may hold `gpus_milli` more thousandths, given the starts."""
         limit = self.snapshot.queue(queue).max_gpus
         return (
             limit is None
@@ -40,16 +40,16 @@ class Scratch:
         )
 
     def used_milli(self, queue: int) -> int:
-        """Return the thousandths of GPUs that a queue holds, on paper too."""
+        """Return the thousandths of GPUs that a queue holds, starts included."""
         held: int = self.snapshot.queues.held_gpus_milli[queue]
         return held + self._used_by_queue.get(queue, 0)
 
     def place(self, task: int, node: int, gpus: tuple[int, ...] | None = None) -> bool:
-        """Place a task on a node if it fits there, on the GPUs given or those that suit best."""
+        """Place a task on a node if it fits there, on the GPUs given or the best ones."""
         demand = self.snapshot.tasks.demand[task]
         if gpus is None:
-            gpus = self.ledger.devices(demand, node)
-        elif self.ledger.fault(demand, node, gpus):
+            gpus = self.ledger.best_gpus(demand, node)
+        elif self.ledger.infeasibility(demand, node, gpus):
             return False
         if gpus is None:
             return False
@@ -66,13 +66,13 @@ class Scratch:
         return self._group[-1] + 1 if self._group else 0
 
     def steps(self) -> Steps:
-        """Return what has been placed as steps: that of a trial as one group, else one by one."""
+        """Return the starts as steps: those of a trial as one group, others one by one."""
         return Steps(starts=Starts.of(self.starts, self._group)) if self.starts else NO_STEPS
 
     def trial(self) -> Trial:
-        """Return an attempt that undoes everything placed inside unless it is kept.
+        """Return an attempt that undoes all placements inside unless it is kept.
 
-        What is placed in one that is kept is one group of steps.
+        The placements of a kept one are one group of steps.
         """
         placed, used, outer = len(self.starts), dict(self._used_by_queue), self._open
         if outer is None:

@@ -27,15 +27,15 @@ from headgate.state.view import Names, View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(View):
-    """What a policy sees; see `headgate.state.tables` for the columns.
+    """The input of a policy; see `headgate.state.tables` for the columns.
 
     `waiting_tasks` counts WAITING tasks of all jobs; no job before `first_waiting_job` has any.
-    `on_paper` says that it is of a copy, on which something is tried.
+    `hypothetical`: it is of a hypothetical copy.
     """
 
     version: int
     now: float
-    on_paper: bool
+    hypothetical: bool
     tasks: TaskTable[FrozenColumn]
     jobs: JobTable[FrozenColumn]
     queues: QueueTable[FrozenColumn]
@@ -58,16 +58,16 @@ class Snapshot(View):
     policy_failures: int
 
     def changes(self, before: Snapshot) -> Changes | None:
-        """Return what has changed since an earlier snapshot of the same line of states, or None.
+        """Return the changes since an earlier snapshot of the same history of states, or None.
 
-        None, too, when `before` is of another line: of a state on paper, or read back from bytes.
+        None also when `before` is of another history: of a hypothetical state, or read from bytes.
         """
         if before.names is not self.names or before.version > self.version:
             return None
         return Changes(before, self)
 
     def unexplained(self) -> Snapshot:
-        """Return the same without refusals, which may keep alive what earlier ones are told by."""
+        """Return the snapshot without refusals, which may keep objects of earlier rounds alive."""
         return replace(self, refusals=())
 
     def waiting_jobs(self) -> Iterator[int]:

@@ -1,8 +1,8 @@
-"""The state: every fact that the engine has accepted, and the few moves that change it.
+"""The state: every fact that the engine has accepted, and the few transitions that change it.
 
-Only the engine calls what changes the state. Each move keeps the counters of its job, queue, node
-and GPUs in step and asserts that the life-cycle tables allow it; a move that they do not allow
-raises `InvariantBroken` with the story of the thing concerned.
+Only the engine changes the state. Each transition updates the counters of its job, queue, node and
+GPUs and asserts that the life-cycle tables allow it; one that they do not allow raises
+`InvariantBroken` with the history of the object concerned.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headgate.model import (
 from headgate.protocol import GpuUse, Refusal, Timer, Usage
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
-from headgate.state.line import Line
+from headgate.state.queued_jobs import QueuedJobs
 from headgate.state.snapshot import Snapshot
 from headgate.state.tables import (
     GpuTable,
@@ -50,12 +50,12 @@ from headgate.state.tables import (
 )
 from headgate.state.view import Names, View
 
-_STORY_LENGTH = 4096
-_Place = TaskState | JobState | str  # of a task, job, or node, in its life
+_HISTORY_LENGTH = 4096
+_Place = TaskState | JobState | str  # of a task, job or node
 Move = tuple[float, str, int, _Place, _Place]
-"""When, of what (`task`, `job`, `node`), its row, from where, to where."""
-_LATEST_WEIGHT = 0.25  # of the last run in a runtime class's mean: the last seven weigh 87 %
-_UNTOLD = Usage()  # of a run that read nothing, or whose executor died with all it knew
+"""Time, kind of object (`task`, `job`, `node`), its row, old and new state."""
+_LATEST_WEIGHT = 0.25  # of the last run in the mean of a runtime class: the last seven weigh 87 %
+_NO_USAGE = Usage()  # of a run that read nothing, or whose executor died
 _UNKNOWN_BANDWIDTH = Bandwidth(
     disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.125e7
 )
@@ -70,8 +70,8 @@ class State(View):
 
     __slots__ = (
         "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus",
-        "grants", "inputs", "jobs", "ledger", "lines", "log", "memos", "names", "next_job",
-        "nodes", "now", "on_paper", "policy_failures", "preempted", "queues", "refusals",
+        "grants", "hypothetical", "inputs", "jobs", "ledger", "log", "memos", "names", "next_job",
+        "nodes", "now", "policy_failures", "preempted", "queued_jobs", "queues", "refusals",
         "result_of", "results", "runtime_classes", "shards", "tasks", "timers", "user_rows",
         "version", "waiting_tasks",
     )  # fmt: skip
@@ -79,7 +79,7 @@ class State(View):
     def __init__(self) -> None:
         self.version = 0
         self.now = 0.0
-        self.on_paper = False
+        self.hypothetical = False
         self.tasks: TaskTable[Column] = empty(TaskTable)
         self.jobs: JobTable[Column] = empty(JobTable)
         self.queues: QueueTable[Column] = empty(QueueTable)
@@ -98,20 +98,20 @@ class State(View):
         self.bandwidth = _UNKNOWN_BANDWIDTH
         self.refusals: Sequence[Refusal] = ()
         self.datasets: Mapping[str, Dataset] = {}  # replaced, never changed in place
-        self.next_job = 1  # number of the next job, for its id: more than that of any before it
-        self.archived_rows = 0  # of jobs and tasks that go when the tables are compacted
+        self.next_job = 1  # number of the next job, for its id: above that of any earlier job
+        self.archived_rows = 0  # of jobs and tasks that compaction drops
         self.waiting_tasks = 0
         self.first_waiting_job = 0
         self.user_rows: dict[str, int] = {}
-        self.lines: list[Line] = []  # of QUEUED jobs, by row of their queue
-        self.memos: dict[str, Column] = {}  # what policies remember of jobs, one row per job
-        self.preempted: Mapping[int, str] = {}  # task -> why; never changed in place
-        self.timers: Mapping[Timer, float] = {}  # those set, and when; never changed in place
+        self.queued_jobs: list[QueuedJobs] = []  # of QUEUED jobs, by row of their queue
+        self.memos: dict[str, Column] = {}  # memo of the policy, one row per job
+        self.preempted: Mapping[int, str] = {}  # task -> reason; never changed in place
+        self.timers: Mapping[Timer, float] = {}  # timer -> its time; never changed in place
         self.policy_failures = 0  # in a row
         self.dependents: dict[int, tuple[int, ...]] = {}  # task -> later tasks, where there are any
         self.results: dict[int, tuple[int, ...]] = {}  # task -> shards of its result, if it has one
-        self.result_of: dict[int, int] = {}  # shard -> task, the same the other way round
-        self.log: deque[Move] = deque(maxlen=_STORY_LENGTH)
+        self.result_of: dict[int, int] = {}  # shard -> task, the inverse of `results`
+        self.log: deque[Move] = deque(maxlen=_HISTORY_LENGTH)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class State(View):
         return Snapshot(
             version=self.version,
             now=self.now,
-            on_paper=self.on_paper,
+            hypothetical=self.hypothetical,
             tasks=freeze(self.tasks),
             jobs=freeze(self.jobs),
             queues=freeze(self.queues),
@@ -150,8 +150,8 @@ class State(View):
         self.first_waiting_job = row
         return row
 
-    def story(self, kind: str, row: int) -> str:
-        """Return the remembered moves of one thing (`task`, `job` or `node`), one per line."""
+    def history_of(self, kind: str, row: int) -> str:
+        """Return the recent transitions of one `task`, `job` or `node`, one per line."""
         lines = [
             f"  at {at} s: {_said(a)} -> {_said(b)}"
             for at, k, r, a, b in self.log
@@ -165,8 +165,8 @@ class State(View):
         return self.job(row).id if kind == "job" else self.node(row).id
 
     def broken(self, law: str, kind: str, row: int) -> InvariantBroken:
-        """Return the error that a law does not hold for one thing, with its story."""
-        return InvariantBroken(f"{law}\n{self.story(kind, row)}")
+        """Return the error that an invariant is violated for one object, with its history."""
+        return InvariantBroken(f"{law}\n{self.history_of(kind, row)}")
 
     # --- cluster -------------------------------------------------------------------------------
 
@@ -176,15 +176,15 @@ class State(View):
         if row is not None:
             self.queues.spec[row] = queue
             return
-        row = self.names.queue_rows[queue.name] = len(self.lines)
-        self.lines.append(Line())
+        row = self.names.queue_rows[queue.name] = len(self.queued_jobs)
+        self.queued_jobs.append(QueuedJobs())
         grow(self.queues)
         self.queues.spec[row] = queue
 
     def add_node(self, node: Node, *, kept: bool = False, without: Collection[str] = ()) -> int:
         """Bring a node up, all its GPUs free, and return its row; it must not be up already.
 
-        A node that returns holds nothing of what it held, or, with `kept`, all that is still valid
+        A node that returns has none of its replicas, or, with `kept`, all that are still valid
         except the shards `without` (ids). O(shards) for one that returns.
         """
         row = self.names.node_rows.get(node.id)
@@ -196,7 +196,7 @@ class State(View):
         self.nodes.spec[row] = node
         self.nodes.alive[row] = 1
         self.nodes.rack[row] = self._rack(node.rack)
-        self.ledger.open_node(row, node)
+        self.ledger.add_node(row, node)
         self.log.append((self.now, "node", row, "down", "up"))
         for shard in self.shards.away.having(row).tolist():
             self.remove_replica(shard, row)
@@ -210,13 +210,13 @@ class State(View):
         return self.names.racks.index(name)
 
     def remove_node(self, row: int) -> list[int]:
-        """Take a node down with its replicas and return the shards that had one there.
+        """Take a node down, mask its replicas, and return the shards that had one there.
 
-        They do not count while it is away; see `add_node`. No task may hold anything on it any
-        more. O(shards).
+        They do not count while it is down; see `add_node`. No run may hold anything on it.
+        O(shards).
         """
         try:
-            self.ledger.close_node(row)
+            self.ledger.remove_node(row)
         except InvariantBroken as error:
             raise self.broken(str(error), "node", row) from error
         self.nodes.alive[row] = 0
@@ -228,10 +228,10 @@ class State(View):
             self.add_replica(shard, row)
         return held
 
-    def note_report(
+    def record_report(
         self, row: int, cpus_milli: int, memory_bytes: int, gpus: Sequence[GpuUse]
     ) -> None:
-        """Note what is really used of a node that is up: the actual book, beside the ledger."""
+        """Update the actual book of a node that is up: its measured use."""
         self.nodes.actual[row] = (cpus_milli, memory_bytes)  # in the order of BASE_KINDS
         self.nodes.reported_at[row] = self.now
         first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
@@ -243,7 +243,7 @@ class State(View):
     # --- data ----------------------------------------------------------------------------------
 
     def shard(self, shard: Shard) -> int:
-        """Return the row of a shard, adding it, or giving it its size, where needed."""
+        """Return the row of a shard, adding it or updating its size if needed."""
         row = self.names.shard_rows.get(shard.id)
         if row is None:
             row = self.names.shard_rows[shard.id] = len(self.names.shards)
@@ -255,25 +255,25 @@ class State(View):
         return row
 
     def add_replica(self, shard: int, node: int) -> None:
-        """Note that a node holds a shard; the copy counts while the node is up."""
+        """Add a node to the holders of a shard; the copy counts while the node is up."""
         lists = self.shards.replicas if self.nodes.alive[node] else self.shards.away
         if node not in lists[shard]:
             lists[shard] = tuple(sorted((*lists[shard], node)))
 
     def set_replica(self, shard: int, node: int) -> None:
-        """Note that a node, and nothing else, holds a shard; copies of earlier content are void."""
+        """Set a node as the only holder of a shard; copies of earlier content are void."""
         self.shards.replicas[shard] = (node,)
         self.shards.shared[shard] = 0
         self.forget_away(shard)
 
     def remove_replica(self, shard: int, node: int) -> None:
-        """Note that a node, up or down, no longer holds a shard."""
+        """Remove a node, up or down, from the holders of a shard."""
         for lists in (self.shards.replicas, self.shards.away):
             if node in lists[shard]:
                 lists[shard] = tuple(n for n in lists[shard] if n != node)
 
     def forget_away(self, shard: int) -> None:
-        """Note that nodes which are down bring back nothing of use of a shard."""
+        """Void the copies of a shard on nodes that are down."""
         self.shards.away[shard] = ()
 
     # --- jobs ----------------------------------------------------------------------------------
@@ -283,7 +283,9 @@ class State(View):
         if job.id in self.names.job_rows:
             raise InvariantBroken(f"job {job.id} was submitted twice")
         if job.queue not in self.names.queue_rows:
-            raise InvariantBroken(f"job {job.id} came to queue {job.queue}, which is not there")
+            raise InvariantBroken(
+                f"job {job.id} was submitted to queue {job.queue}, which does not exist"
+            )
         row = self.names.job_rows[job.id] = len(self.names.jobs)
         number = max(self.next_job, job.number)
         self.next_job = number + 1
@@ -305,7 +307,7 @@ class State(View):
         for shard in job.shards:
             self.shard(shard)
         self._add_tasks(row, first, job)
-        self.lines[queue].add(row, user, job.priority)
+        self.queued_jobs[queue].add(row, user, job.priority)
         self.queues.queued[queue] += 1
         self.log.append((self.now, "job", row, "new", "queued"))
         return row
@@ -324,12 +326,12 @@ class State(View):
             if any(values):
                 column.write(first, values, count)
         dependents: dict[int, list[int]] = {}
-        alike: dict[tuple[int, int], int] = {}
+        groups: dict[tuple[int, int], int] = {}
         for ordinal, task in enumerate(job.tasks):
             reads = self._reads_of(task) if task.reads else ()
             tasks.input[first + ordinal] = row = self._input(reads)
             needs = (demands[ordinal], row)
-            tasks.alike[first + ordinal] = alike.setdefault(needs, first + ordinal)
+            tasks.task_group[first + ordinal] = groups.setdefault(needs, first + ordinal)
             tasks.runtime_class[first + ordinal] = self._runtime_class(job, task, reads)
             for before in task.after:
                 dependents.setdefault(first + before, []).append(first + ordinal)
@@ -341,7 +343,7 @@ class State(View):
             )
 
     def _demands(self, job: Job) -> list[int]:
-        """Return the row of each task's demand; one is built only per kind of need in the job."""
+        """Return the row of each task's demand, built once for equal needs of the job."""
         rows: dict[tuple[object, ...], int] = {}
         found = []
         for t in job.tasks:
@@ -359,16 +361,16 @@ class State(View):
         )
 
     def _input(self, reads: tuple[int, ...]) -> int:
-        """Return the row of what a task reads."""
+        """Return the row in `inputs` of these shards, adding it if new."""
         row = self.names.input_rows.setdefault(reads, len(self.names.input_rows))
         if row == len(self.inputs.shards):
             self.inputs.shards.append(reads)
         return row
 
     def _runtime_class(self, job: Job, task: Task, reads: tuple[int, ...]) -> int:
-        """Return the row of a task's runtime class: its job's, its place in it, how much it reads.
+        """Return the row of a task's runtime class: job kind, GPUs, stage, size of input.
 
-        Sizes are told apart by powers of two; results of earlier tasks, not known yet, count as 0.
+        Sizes are grouped by powers of two; results of earlier tasks, still unknown, count as 0.
         """
         read_bytes = sum(self.shards.size_bytes[shard] for shard in reads)
         whose = job.runtime_class or (job.id,)
@@ -379,11 +381,11 @@ class State(View):
             grow(learnt)
         return row
 
-    def learn(self, task: int) -> None:
-        """Take note of how long a task has computed, all its runs, whose last ends well, now."""
+    def record_runtime(self, task: int) -> None:
+        """Update the runtime estimate with a task's computing time over all its runs."""
         started_at = self.tasks.started_at[task]
-        if self.on_paper or math.isnan(started_at):
-            return  # that is what such an end is made of; or it came before word of its start
+        if self.hypothetical or math.isnan(started_at):
+            return  # nothing to learn from; or it ended before its start was reported
         row, saved_s = self.tasks.runtime_class[task], self.tasks.progress_s[task]
         learnt = self.runtime_classes
         held_s = saved_s + self.now - self.tasks.launched_at[task]
@@ -394,7 +396,7 @@ class State(View):
             column[row] = mean_s + _LATEST_WEIGHT * (took_s - mean_s) if known else took_s
 
     def keep_result(self, task: int, sizes_bytes: tuple[int, ...]) -> tuple[int, ...]:
-        """Give a task's result its shards, one per part, and return their rows."""
+        """Add the shards of a task's result, one per part, and return their rows."""
         job, ordinal = self.job(self.tasks.job[task]), self.ordinal(task)
         names = result_ids(job.id, ordinal, job.tasks[ordinal].parts)
         rows = tuple(
@@ -411,9 +413,9 @@ class State(View):
         return bool(self.shards.replicas[shard]) or bool(self.shards.shared[shard])
 
     def expire(self, job: int) -> None:
-        """Give up all copies of the results of a job that has ended; O(its tasks)."""
+        """Remove all copies of the results of an ended job; O(its tasks)."""
         if self.jobs.state[job] not in ENDED:
-            raise self.broken("results of a job in flight were given up", "job", job)
+            raise self.broken("results of a job in flight expired", "job", job)
         spec, known = self.job(job), self.names.shard_rows
         for ordinal, task in enumerate(spec.tasks):
             for name in result_ids(spec.id, ordinal, task.parts):
@@ -424,14 +426,14 @@ class State(View):
         self.jobs.expired_at[job] = self.now
 
     def archive(self, job: int) -> None:
-        """Mark an ended job as archived: its rows go when the tables are next compacted."""
+        """Mark an ended job as archived: the next compaction drops its rows."""
         if self.jobs.state[job] not in ENDED:
             raise self.broken("a job in flight was archived", "job", job)
         self.jobs.archived[job] = 1
         self.archived_rows += 1 + self.jobs.task_count[job]
 
-    def remember(self, columns: Mapping[str, Mapping[str, float]]) -> None:
-        """Keep what a policy wants to remember: column -> job -> number."""
+    def write_memo(self, columns: Mapping[str, Mapping[str, float]]) -> None:
+        """Write changes of a policy's memo: column -> job -> number."""
         for name, values in columns.items():
             column = self.memos.get(name)
             if column is None:
@@ -448,7 +450,7 @@ class State(View):
         queue = self.jobs.queue[row]
         if at is JobState.QUEUED:
             self.queues.queued[queue] -= 1
-            self.lines[queue].remove(row)
+            self.queued_jobs[queue].remove(row)
         if to is JobState.ACTIVE:
             self.queues.in_flight[queue] += 1
         if to in ENDED:
@@ -462,7 +464,7 @@ class State(View):
         self.log.append((self.now, "job", row, at, to))
 
     def skip_numbers(self, count: int) -> None:
-        """Never give the next so many numbers to a job, or to a run of a task that may run again.
+        """Skip the next `count` numbers of jobs, and of runs of tasks that may run again.
 
         O(tasks).
         """
@@ -473,9 +475,9 @@ class State(View):
                 numbers[task] += count
 
     def _forget_lineage(self, job: int) -> None:
-        """Forget what depends on what in a job that has ended: nothing of it runs again."""
+        """Drop the dependencies of an ended job: none of its tasks runs again."""
         if self.preempted:
-            self._forget_preemptions(self.tasks_of(job))
+            self._drop_preemptions(self.tasks_of(job))
         for task in self.tasks_of(job):
             self.dependents.pop(task, None)
             for shard in self.results.pop(task, ()):
@@ -484,10 +486,10 @@ class State(View):
     # --- tasks ---------------------------------------------------------------------------------
 
     def launch(self, task: int, node: int, gpus: tuple[int, ...], attempt: int) -> None:
-        """Grant a WAITING task what it demands, on a node, for its next run: STARTING."""
+        """Grant a WAITING task its demand on a node for its next run; it is STARTING then."""
         job = self.tasks.job[task]
         if task in self.preempted:
-            self._forget_preemptions((task,))
+            self._drop_preemptions((task,))
         if attempt != self.tasks.next_attempt[task]:
             expected = self.tasks.next_attempt[task]
             raise self.broken(f"its next run is {expected}, not {attempt}", "task", task)
@@ -523,20 +525,20 @@ class State(View):
         self.tasks.ended_at[task] = self.now
         if to is TaskState.FINISHED:
             if task in self.preempted:  # it ended before it was stopped
-                self._forget_preemptions((task,))
+                self._drop_preemptions((task,))
         else:
-            gained_s = self.gained_s(task, self.now)
+            gained_s = self.checkpoint_progress_s(task, self.now)
             self.tasks.progress_s[task] += gained_s
             lost_s = self.now - self.tasks.launched_at[task] - gained_s
             self.jobs.lost_gpu_s[job] += lost_s * (demand.gpus_milli / WHOLE)
         self._count_gpus(task, -1)
         self.move_task(task, to)
 
-    def note_preempted(self, task: int, reason: str) -> None:
-        """Remember why a run is preempted until the task starts again or its job ends."""
+    def record_preemption(self, task: int, reason: str) -> None:
+        """Record why a run is preempted, until the task starts again or its job ends."""
         self.preempted = {**self.preempted, task: reason}
 
-    def _forget_preemptions(self, tasks: Collection[int]) -> None:
+    def _drop_preemptions(self, tasks: Collection[int]) -> None:
         self.preempted = {task: why for task, why in self.preempted.items() if task not in tasks}
 
     def _count_gpus(self, task: int, sign: int) -> int:
@@ -547,10 +549,10 @@ class State(View):
         self.jobs.held_gpus_milli[job] = held
         return held
 
-    def note_usage(self, task: int, usage: Usage) -> None:
-        """Count what a run of a task has read; where nobody could tell, it took as expected."""
+    def record_usage(self, task: int, usage: Usage) -> None:
+        """Record what a run has read; where that is unknown, the expected reading."""
         job, (node, rack, cluster) = self.tasks.job[task], usage.read_bytes
-        if usage != _UNTOLD:
+        if usage != _NO_USAGE:
             self.tasks.read_s[task] = usage.read_s
         if node or rack or cluster:
             self.jobs.read_node_bytes[job] += node
@@ -576,7 +578,7 @@ class State(View):
         if TaskState.FINISHED in (at, to):
             self.jobs.unfinished[job] += 1 if at is TaskState.FINISHED else -1
         if at is TaskState.FINISHED:
-            self.tasks.progress_s[task] = 0.0  # its result is gone: it starts from nothing
+            self.tasks.progress_s[task] = 0.0  # its result is lost: it starts from the beginning
             for shard in self.results.get(task, ()):
                 self.forget_away(shard)
         elif to in (TaskState.FAILED, TaskState.CANCELLED):

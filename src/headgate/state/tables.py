@@ -1,8 +1,8 @@
-"""The columns of the state: one row per task, job, queue, node, GPU and shard, in order of arrival.
+"""The columns of the state: a row per task, job, queue, node, GPU, shard ..., in order of arrival.
 
 Each table exists twice with the same columns: `Column`s that the state writes and `FrozenColumn`s
-that a snapshot shows. A row number names the same thing until the tables are compacted
-(`headgate.state.compact`): then all views of them begin anew.
+that a snapshot shows. A row number names the same object until the tables are compacted
+(`headgate.state.compact`), which begins a new history.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ class TaskTable(Generic[C]):
     job: C  # row of its job
     gpus: C  # GPUs that it needs, 0 for a task on CPU slots
     memory_bytes: C  # memory that it needs on each of them
-    demand: C  # row of all that it needs; the GPUs and their memory above are part of it
+    demand: C  # row of its demand; the GPUs and their memory above are part of it
     blockers: C  # earlier tasks that have not finished
     node: C  # row of the node that it holds or held, -1 before
-    grant: C  # row of what it holds, -1 when that is nothing
+    grant: C  # row of its grant, -1 without one
     attempts: C  # runs so far: the number of its current or last run
     next_attempt: C  # number of its next run: one more, or more where numbers were skipped
-    failures: C  # runs that ended by the program's own doing
+    failures: C  # runs that its program made fail
     crashes: C  # runs that ended with their executor, on a node that stayed up
-    launched_at: C  # seconds, of the last run: it holds its GPUs from here, NaN before
-    started_at: C  # when it was said to run, NaN before
+    launched_at: C  # of the last run, which holds its GPUs from here; NaN before
+    started_at: C  # when it was reported as running, NaN before
     ended_at: C  # NaN before
     read_s: C  # seconds that the last run spent reading, or, while it runs, is expected to
-    checkpoint_s: C  # it saves what it has done every so many seconds of computing; 0: never
+    checkpoint_s: C  # seconds of computing between two saves of its progress; 0: never
     progress_s: C  # seconds of computing saved when its next run starts, or its last one started
     runtime_class: C  # row
-    input: C  # row of what it reads
-    alike: C  # row of the first task of its job with the same demand that reads the same
+    input: C  # row in `inputs`
+    task_group: C  # row of the first task of its job with the same demand that reads the same
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class JobTable(Generic[C]):
     """Jobs in order of submission."""
 
     state: C  # u1 JobState
-    number: C  # its place in the order of submission; ascending, never used twice
+    number: C  # in order of submission; ascending, never reused
     queue: C  # row
     user: C  # row
     priority: C
@@ -69,8 +69,8 @@ class JobTable(Generic[C]):
     submitted_at: C
     started_at: C  # of its first run, NaN before
     ended_at: C  # NaN before
-    expired_at: C  # when what it had left was given up, NaN before
-    archived: C  # u1: 1 once the archive has it; its rows go when the tables are compacted
+    expired_at: C  # when its results expired, NaN before
+    archived: C  # u1: 1 once it is archived; compaction drops its rows
     message: C  # why it failed or who cancelled it, None otherwise
     lost_gpu_s: C  # GPU seconds of runs that ended without a result, less what is saved of them
     read_node_bytes: C  # read by all its runs, killed ones included, on the node,
@@ -95,13 +95,13 @@ class NodeTable(Generic[C, V]):
     spec: C
     alive: C  # 0 or 1
     rack: C  # row
-    first_gpu: C  # row of its GPU 0; a node that joins anew gets new rows
+    first_gpu: C  # row of its GPU 0; a node that returns gets new rows
     gpu_count: C
-    total: V  # amounts by kind of resource; nothing while the node is down
+    total: V  # amounts by kind of resource; empty while the node is down
     free: V
     free_gpus: C  # GPUs of which no run holds any part
-    actual: V  # really used, by kind, as last reported: CPUs and memory alone
-    reported_at: C  # when, NaN while nothing was reported since it joined
+    actual: V  # measured use, by kind, as last reported: CPUs and memory alone
+    reported_at: C  # time of the last report, NaN without one since it joined
 
 
 @dataclass(slots=True)
@@ -114,16 +114,16 @@ class GpuTable(Generic[C]):
     free_milli: (
         C  # thousandths of it that no run holds in part; all of them where one holds it whole
     )
-    free_bytes: C  # of its memory, the same
-    actual_bytes: C  # of its memory, really used as last reported; -1 where that is not known
-    utilisation_milli: C  # thousandths, as last reported; -1 where that is not known
+    free_bytes: C  # bytes of its memory that no run holds in part, likewise
+    actual_bytes: C  # of its memory, measured use as last reported; -1 if unknown
+    utilisation_milli: C  # thousandths, as last reported; -1 if unknown
 
 
 @dataclass(slots=True)
 class GrantTable(Generic[C]):
-    """What runs hold, each on one node; rows of released grants are used again."""
+    """What runs hold, each on one node; rows of released grants are reused."""
 
-    task: C  # row of the task whose run it is, -1 when it was released
+    task: C  # row of the task whose run holds it, -1 once released
     node: C  # row
     demand: C  # row
     gpus: C  # tuple of GPU indices on that node
@@ -135,27 +135,27 @@ class ShardTable(Generic[C, L]):
 
     size_bytes: C
     replicas: L  # rows of nodes that are up, ascending
-    away: L  # rows of nodes that are down and held a copy of this very content when they went
+    away: L  # rows of nodes that are down and had a copy of this content when lost
     shared: C  # u1: 1 where its job's shared path has a copy
 
 
 @dataclass(slots=True)
 class InputTable(Generic[L]):
-    """What tasks read: one row for all tasks that read the same shards in the same order."""
+    """Inputs of tasks: one row for all tasks that read the same shards in the same order."""
 
     shards: L  # rows
 
 
 @dataclass(slots=True)
 class RuntimeClassTable(Generic[C]):
-    """Tasks that are expected to compute alike long: of like jobs, reading about as much."""
+    """Tasks that are expected to compute equally long: same job kind, similar size of input."""
 
     compute_s: C  # mean of finished runs, later ones weighing more; NaN before the first
-    held_s: C  # the same of the time from launch to end, reading included
+    held_s: C  # likewise of the time from launch to end, reading included
 
 
 GPU_FREE, GPU_GONE, GPU_IN_PART = -1, -2, -3
-"""In place of a holder: no run holds any of it, its node is gone, runs hold parts of it."""
+"""In place of a holder: no run holds any of it, its node is lost, runs hold parts of it."""
 
 _DTYPES: dict[str, str] = {
     "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1", "archived": "u1",
@@ -177,7 +177,7 @@ TABLES: dict[str, type] = {
     "gpus": GpuTable, "grants": GrantTable, "shards": ShardTable,
     "inputs": InputTable, "runtime_classes": RuntimeClassTable,
 }  # fmt: skip
-"""All tables, by what a state calls them."""
+"""All tables, by their attribute in a state."""
 
 NAMES: dict[type, tuple[str, ...]] = {
     table: tuple(f.name for f in fields(table)) for table in TABLES.values()
@@ -191,7 +191,7 @@ _BLANKS: dict[str, Any] = {
     "reported_at": math.nan, "actual_bytes": -1, "utilisation_milli": -1,
     "message": None, "spec": None,
 }  # fmt: skip
-"""What new rows hold, where that is not 0."""
+"""Values of new rows, where not 0."""
 
 _LISTS = ("replicas", "away", "shards")
 _VECTORS = ("total", "free", "actual")
@@ -215,12 +215,12 @@ def _column(table: type, name: str) -> Column | Lists | Vectors:
 
 
 def memo() -> Column:
-    """Return a column without rows of what policies remember of jobs, NaN until they do."""
+    """Return an empty column of a policy's memo, NaN until written."""
     return Column("f8", math.nan)
 
 
 def grow(table: Any, count: int = 1) -> None:
-    """Add `count` rows of which nothing is known yet; see `_BLANKS`."""
+    """Add `count` rows of initial values; see `_BLANKS`."""
     for name in NAMES[type(table)]:
         getattr(table, name).grow(count)
 
@@ -233,6 +233,6 @@ def freeze(table: Any) -> Any:
 
 
 def thaw_table(table: Any) -> Any:
-    """Return a table of its own that says what a frozen one says, in O(pages)."""
+    """Return a writable copy of a frozen table, in O(pages)."""
     kind = type(table)
     return kind(*[getattr(table, name).thaw() for name in NAMES[kind]])

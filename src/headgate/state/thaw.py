@@ -1,4 +1,4 @@
-"""A snapshot turned back into a state: for what-if, and to go on from one that was stored."""
+"""Conversion of a snapshot into a state: for what-if, and to recover from a stored one."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 from headgate.model import result_ids
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, JobState
-from headgate.state.line import Line
+from headgate.state.queued_jobs import QueuedJobs
 from headgate.state.snapshot import Snapshot
 from headgate.state.state import State
 from headgate.state.tables import TABLES, thaw_table
 from headgate.state.view import Names
 
 
-def thaw(snapshot: Snapshot, *, on_paper: bool = True) -> State:
-    """Return a state of its own that holds what a snapshot shows.
+def thaw(snapshot: Snapshot, *, hypothetical: bool = True) -> State:
+    """Return a separate state with the content of a snapshot.
 
-    What is tried on a state on paper is never learnt from. O(names + tasks of unfinished jobs);
-    pages of tables are copied where they are written to.
+    A hypothetical state never updates runtime estimates. O(names + tasks of unfinished jobs); pages
+    of tables are copied when they are written to.
     """
     state = State()
     for name in TABLES:
         setattr(state, name, thaw_table(getattr(snapshot, name)))
-    state.on_paper = on_paper
+    state.hypothetical = hypothetical
     state.version, state.now = snapshot.version, snapshot.now
     state.bandwidth, state.datasets = snapshot.bandwidth, snapshot.datasets
     state.refusals, state.waiting_tasks = snapshot.refusals, snapshot.waiting_tasks
@@ -40,27 +40,27 @@ def thaw(snapshot: Snapshot, *, on_paper: bool = True) -> State:
     state.memos = {name: column.thaw() for name, column in snapshot.memos.items()}
     archived = np.flatnonzero(snapshot.jobs.archived.array())
     state.archived_rows = len(archived) + int(snapshot.jobs.task_count.take(archived).sum())
-    relink(state)
+    rebuild_indexes(state)
     return state
 
 
-def relink(state: State) -> None:
-    """Derive from the tables what the state keeps beside them: lines of jobs, and lineage.
+def rebuild_indexes(state: State) -> None:
+    """Derive from the tables what the state keeps beside them: queued jobs, and lineage.
 
     O(jobs + tasks of unfinished jobs).
     """
     jobs = state.jobs
-    state.lines = [Line() for _ in range(len(state.queues.spec))]
+    state.queued_jobs = [QueuedJobs() for _ in range(len(state.queues.spec))]
     state.dependents, state.results, state.result_of = {}, {}, {}
     states = jobs.state.array()
     for job in np.flatnonzero(states == JobState.QUEUED).tolist():
-        state.lines[jobs.queue[job]].add(job, jobs.user[job], jobs.priority[job])
+        state.queued_jobs[jobs.queue[job]].add(job, jobs.user[job], jobs.priority[job])
     for job in np.flatnonzero(~np.isin(states, ENDED)).tolist():
-        _link(state, job)
+        _index_tasks(state, job)
 
 
 def _names(snapshot: Snapshot) -> Names:
-    """Copy the names of what a snapshot has; the writer may have added more by now."""
+    """Return a copy of a snapshot's names; the writer may have added more since."""
     names = snapshot.names
 
     def known(rows: dict[Any, int], count: int) -> dict[Any, int]:
@@ -88,7 +88,7 @@ def _names(snapshot: Snapshot) -> Names:
     )
 
 
-def _link(state: State, job: int) -> None:
+def _index_tasks(state: State, job: int) -> None:
     first = state.jobs.first_task[job]
     later: dict[int, list[int]] = {}
     for ordinal, task in enumerate(state.job(job).tasks):

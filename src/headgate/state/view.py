@@ -1,4 +1,4 @@
-"""What can be read alike from the state itself and from a snapshot of it."""
+"""The reading interface that the state and its snapshots share."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from headgate.state.tables import (
 class Names:
     """Append-only lists and indexes that every snapshot shares with the state.
 
-    Rows past the end of a snapshot's tables may be there already; they are not part of it.
+    Rows past the end of a snapshot's tables may exist already; they are not part of it.
     """
 
     jobs: list[Job]
@@ -66,13 +66,13 @@ class Names:
     needs: list[tuple[tuple[int, int], ...]]
 
     def resource(self, name: str) -> int:
-        """Return the number of a kind of resource, a new one where it is not known yet."""
+        """Return the number of a kind of resource, adding it if new."""
         if name not in self.resources:
             self.resources.append(name)
         return self.resources.index(name)
 
     def demand(self, demand: Demand) -> int:
-        """Return the row of a demand, a new one where no task has had it yet."""
+        """Return the row of a demand, adding it if new."""
         row = self.demand_rows.get(demand)
         if row is None:
             row = self.demand_rows[demand] = len(self.demands)
@@ -81,20 +81,20 @@ class Names:
         return row
 
     def _needs(self, demand: Demand) -> tuple[tuple[int, int], ...]:
-        """Return what a demand takes of a node's amounts: (kind, amount) pairs."""
+        """Return the amounts that a demand takes of a node: (kind, amount) pairs."""
         amounts = [(CPUS, demand.cpus_milli), (MEMORY, demand.memory_bytes)]
         amounts += [(self.resource(name), milli) for name, milli in demand.custom]
         return tuple((kind, amount) for kind, amount in amounts if amount)
 
 
-_SAME_INSTANT = 1e-9  # of a checkpoint's interval: what sums of times are wrong by
+_SAME_INSTANT = 1e-9  # of a checkpoint's interval: the error of sums of times
 
 
 def saved_s(computed_s: Any, checkpoint_s: Any) -> Any:
-    """Return what of some seconds of computing is saved; numbers or arrays.
+    """Return the seconds of computing that checkpoints have saved; numbers or arrays.
 
-    That is all up to the last whole checkpoint, one that falls on this instant included. NaN counts
-    as nothing computed, as does less than nothing.
+    All up to the last whole checkpoint, one at this instant included. NaN and negative values
+    count as 0.
     """
     every_s = np.where(np.equal(checkpoint_s, 0.0), np.inf, checkpoint_s)
     steps = np.floor(np.fmax(computed_s, 0.0) / every_s + _SAME_INSTANT)
@@ -102,13 +102,13 @@ def saved_s(computed_s: Any, checkpoint_s: Any) -> Any:
 
 
 class View:
-    """Tables and names, and the questions that are asked of them again and again."""
+    """Tables and names, and frequent queries of them."""
 
     __slots__ = ()
 
     version: int
     now: float
-    on_paper: bool
+    hypothetical: bool
     tasks: TaskTable[Any]
     jobs: JobTable[Any]
     queues: QueueTable[Any]
@@ -140,11 +140,11 @@ class View:
         return row - first
 
     def task_id(self, row: int) -> str:
-        """Return what a task is called: also the id of its result, if that is in one part."""
+        """Return the id of a task: also that of its result, if that is in one part."""
         return result_id(self.job(self.tasks.job[row]).id, self.ordinal(row))
 
     def run_id(self, row: int) -> RunId:
-        """Return the name of a task's current or last run; its next one has one attempt more."""
+        """Return the RunId of a task's current or last run."""
         job = self.tasks.job[row]
         ordinal: int = row - self.jobs.first_task[job]
         return RunId(self.names.jobs[job].id, ordinal, self.tasks.attempts[row])
@@ -158,12 +158,12 @@ class View:
         return row if self.tasks.attempts[row] == run.attempt else None
 
     def holding(self) -> list[int]:
-        """Return the rows of the tasks that hold something, ascending; O(tasks)."""
+        """Return the rows of the tasks with a grant, ascending; O(tasks)."""
         rows: list[int] = np.flatnonzero(np.isin(self.tasks.state.array(), HOLDING)).tolist()
         return rows
 
     def memo(self, name: str) -> Array:
-        """Return what policies remember of all jobs in one column; NaN where that is nothing."""
+        """Return one column of the policy's memo, `[jobs]`; NaN where none is set."""
         column = self.memos.get(name)
         return np.full(len(self.jobs.state), np.nan) if column is None else column.array()
 
@@ -256,9 +256,9 @@ class View:
     def expected_end(self, task: int) -> float:
         """Return when a run is expected to end, in seconds of the world's clock; NaN if unknown.
 
-        From its launch on it reads, as long as was expected then, and computes as long as runs of
-        its runtime class did so far, less what was saved of earlier runs. One that is overdue is
-        expected to take as long again as it is overdue.
+        From its launch on it reads, for the time expected then, and computes for the mean time of
+        its runtime class, less the progress saved by earlier runs. An overdue run is expected to
+        take the overdue time once more.
         """
         whole_s: float = self.runtime_classes.compute_s[self.tasks.runtime_class[task]]
         compute_s = whole_s - min(whole_s, self.tasks.progress_s[task])
@@ -266,7 +266,7 @@ class View:
         end: float = launched_at + self.tasks.read_s[task] + compute_s
         return end if math.isnan(end) else self.now + abs(end - self.now)
 
-    def gained_s(self, task: int, now: float) -> float:
+    def checkpoint_progress_s(self, task: int, now: float) -> float:
         """Return the seconds of computing that a run has saved, if it ends now without a result."""
         tasks = self.tasks
         if not tasks.checkpoint_s[task]:
@@ -275,10 +275,10 @@ class View:
         return float(saved_s(computed_s, tasks.checkpoint_s[task]))
 
     def planned_reads(self, task: int, node: int) -> tuple[Read, ...]:
-        """Return what a run of a task on a node reads, and from where: nearest replicas only.
+        """Return the reads of a run of a task on a node, from the nearest replicas only.
 
-        Among equally near replicas each task starts with another one than its neighbours do, so
-        that readers spread over the copies.
+        The first of equally near replicas depends on the task's ordinal, so that readers spread
+        over the copies.
         """
         turn = self.ordinal(task)
         return tuple(self._planned_read(shard, node, turn) for shard in self.reads(task))

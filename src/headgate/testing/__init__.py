@@ -1,1 +1,1 @@
-"""The laws that anyone's policy, solver or world inherits as a test suite."""
+"""Law suites that any policy inherits as tests, and random worlds for them."""

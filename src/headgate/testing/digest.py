@@ -1,4 +1,4 @@
-"""One number for everything that a state or a snapshot says, to compare two of them by."""
+"""A checksum of a state or a snapshot, to compare two of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from headgate.state.view import View
 def digest(view: View) -> str:
     """Return a checksum over all columns and names; equal states have equal ones, in any process.
 
-    Left out is what explains and changes nothing: refusals, the log of moves, and the hint where
-    the first waiting job stands.
+    Without what has no effect on transitions: refusals, the log of moves, `first_waiting_job`.
     """
     found = hashlib.blake2b(digest_size=16)
     for name in TABLES:
@@ -39,7 +38,7 @@ def _column(column: Column | FrozenColumn | Lists | FrozenLists | Vectors | Froz
 
 def _names(view: View) -> str:
     names = view.names
-    told: list[object] = [
+    values: list[object] = [
         view.version, view.now, view.bandwidth, sorted(view.datasets.items()),
         names.jobs[: len(view.jobs.state)],
         names.shards[: len(view.shards.size_bytes)],
@@ -48,11 +47,12 @@ def _names(view: View) -> str:
         names.demands[: int(view.tasks.demand.array().max(initial=-1)) + 1],
     ]  # fmt: skip
     if isinstance(view, State):
-        told += [
-            view.waiting_tasks, [[*line] for line in view.lines], sorted(view.dependents.items()),
+        values += [
+            view.waiting_tasks, [[*jobs] for jobs in view.queued_jobs],
+            sorted(view.dependents.items()),
             sorted(view.results.items()), sorted(view.result_of.items()), names.resources,
             names.racks, names.users,
             sorted(view.preempted.items()), sorted(view.timers.items()), view.policy_failures,
             view.next_job,
         ]  # fmt: skip
-    return repr(told)
+    return repr(values)

@@ -19,8 +19,8 @@ from headgate.testing.digest import digest
 from headgate.testing.random_worlds import random_state
 
 
-class Paper:
-    """What is left of a snapshot's GPUs, CPU slots and ceilings once starts stand, naively."""
+class IndependentLedger:
+    """What starts leave of a snapshot's GPUs, CPU slots and ceilings; a naive reimplementation."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -37,13 +37,13 @@ class Paper:
         return row
 
     def under_ceiling(self, task: int) -> bool:
-        """Say whether a task's GPUs stay below its queue's ceiling."""
+        """Return whether a task's GPUs stay below its queue's ceiling."""
         queue, need = self._queue(task), self._snapshot.tasks.gpus[task]
         limit = self._snapshot.queue(queue).max_gpus
         return limit is None or not need or self.held[queue] + need <= limit
 
     def fits(self, task: int, node: int) -> bool:
-        """Say whether a node has what a task needs."""
+        """Return whether a node has what a task needs."""
         tasks = self._snapshot.tasks
         memory = self._snapshot.gpu_memory_bytes_of(node)
         fitting = [g for g in self.free[node] if memory[g] >= tasks.memory_bytes[task]]
@@ -54,14 +54,14 @@ class Paper:
         return any(amounts.get(name, 0) < amount for name, amount in self._needs(task))
 
     def _needs(self, task: int) -> list[tuple[str, int]]:
-        """Return what a task needs of a node's amounts, as its user wrote it."""
+        """Return what a task needs of a node's amounts, from its specification."""
         spec = self._snapshot.task(task)
         cpus = spec.cpus if spec.cpus is not None else float(not spec.gpus)
         needs = [("cpus", round(1000 * cpus)), ("memory", spec.memory_bytes), *spec.custom]
         return [(name, amount) for name, amount in needs if amount]
 
     def take(self, start: Start) -> str | None:
-        """Let a start stand; return why it cannot."""
+        """Take what a start holds; return why it is infeasible, None if it is feasible."""
         snapshot, (task, node, gpus) = self._snapshot, start
         if not 0 <= task < len(snapshot.tasks.state):
             return f"there is no task {task}"
@@ -99,7 +99,7 @@ class PolicyLaws:
         raise NotImplementedError
 
     def rounds(self) -> Iterator[tuple[str, Snapshot, Plan]]:
-        """Yield what to call a round, its snapshot, and what a fresh policy plans on it."""
+        """Yield the name of a round, its snapshot, and the plan of a fresh policy."""
         for seed in range(self.worlds):
             policy = self.make()
             state = random_state(seed, lambda job, p=policy: p.refuses(job) is None)  # type: ignore[misc]
@@ -107,13 +107,13 @@ class PolicyLaws:
             snapshot = state.freeze()
             yield f"random_state({seed})", snapshot, policy.decide(snapshot, stream(seed))
 
-    def test_a_plan_stays_within_what_is_free_and_under_every_ceiling(self) -> None:
+    def test_a_plan_stays_within_free_resources_and_under_every_ceiling(self) -> None:
         for name, snapshot, plan in self.rounds():
-            paper = Paper(snapshot)
-            faults = [fault for s in plan.starts if (fault := paper.take(s)) is not None]
+            ledger = IndependentLedger(snapshot)
+            faults = [fault for s in plan.starts if (fault := ledger.take(s)) is not None]
             assert faults == [], name
 
-    def test_a_gang_is_started_whole_in_one_group_or_not_at_all(self) -> None:
+    def test_a_gang_is_started_as_a_whole_in_one_group_or_not_at_all(self) -> None:
         for name, snapshot, plan in self.rounds():
             for group in plan.steps:
                 started = [snapshot.tasks.job[s.task] for s in group.steps if isinstance(s, Start)]
@@ -126,7 +126,7 @@ class PolicyLaws:
             stops = plan.stops.group.tolist()
             assert [group for group in stops if group not in plan.steps.reasons] == [], name
 
-    def test_only_runs_on_gpus_are_cut_short_and_no_job_loses_its_last(self) -> None:
+    def test_only_runs_on_gpus_are_preempted_and_no_job_loses_its_last(self) -> None:
         runs = (TaskState.STARTING, TaskState.RUNNING)
         for name, snapshot, plan in self.rounds():
             stops = plan.stops.task.tolist()
@@ -142,7 +142,7 @@ class PolicyLaws:
                 going = [t for t in tasks if snapshot.tasks.state[t] in runs]
                 assert sum(map(bool, (snapshot.held_gpus(t) for t in going))) > losers.count(job)
 
-    def test_runs_are_cut_short_only_for_tasks_of_others_that_fit_their_gpus(self) -> None:
+    def test_runs_are_preempted_only_for_tasks_of_others_that_fit_their_gpus(self) -> None:
         for name, snapshot, plan in self.rounds():
             tasks, started = snapshot.tasks, set(plan.starts.task.tolist())
             stops = plan.stops.task.tolist()
@@ -161,7 +161,7 @@ class PolicyLaws:
             for memory, need in zip(freed, needs, strict=False):  # smallest with smallest
                 assert memory >= need, name
 
-    def test_every_job_that_goes_on_waiting_is_told_why(self) -> None:
+    def test_every_job_that_keeps_waiting_has_a_reason(self) -> None:
         for name, snapshot, plan in self.rounds():
             started = set(plan.starts.task.tolist())
             named = {job for refusal in plan.refusals for job in refusal.jobs}
@@ -194,15 +194,15 @@ class PolicyLaws:
         if self.idles_by_choice:
             return
         for name, snapshot, plan in self.rounds():
-            paper = Paper(snapshot)
+            ledger = IndependentLedger(snapshot)
             for start in plan.starts:
-                paper.take(start)
+                ledger.take(start)
             for job in snapshot.waiting_jobs():
                 if snapshot.job(job).gang:
                     continue  # whether a gang fits as a whole is a question of its own
                 for task in snapshot.waiting_of(job).tolist():
-                    if task in paper.placed:
+                    if task in ledger.placed:
                         continue
-                    if snapshot.tasks.gpus[task] and paper.under_ceiling(task):
-                        idle = [n for n in paper.free if paper.fits(task, n)]
+                    if snapshot.tasks.gpus[task] and ledger.under_ceiling(task):
+                        idle = [n for n in ledger.free if ledger.fits(task, n)]
                         assert idle == [], (name, task)

@@ -1,4 +1,4 @@
-"""Random clusters, jobs and states from a seed: what laws are tried on.
+"""Random clusters, jobs and states from a seed, on which laws are checked.
 
 Sizes are small and numbers few, so that ties, ceilings and full nodes are common.
 """
@@ -91,7 +91,7 @@ def random_shards(rng: Random) -> tuple[Shard, ...]:
 
 
 def random_state(seed: int, accepts: Callable[[Job], bool] = lambda job: True) -> State:
-    """Return a state in mid-life of jobs that `accepts` lets in: some run, wait, stop, have ended.
+    """Return a state with jobs that `accepts` admits: some run, wait, are stopped, have ended.
 
     Nodes may be down, shards without a replica, and gangs half stopped.
     """
@@ -121,10 +121,10 @@ def random_state(seed: int, accepts: Callable[[Job], bool] = lambda job: True) -
 def random_walk(
     seed: int, steps: int, accepts: Callable[[Job], bool] = lambda job: True
 ) -> Iterator[Snapshot]:
-    """Yield snapshots of one random state as it goes on, some steps apart, where jobs still come.
+    """Yield snapshots of one random state as it changes, some steps apart, with new jobs.
 
-    In between a kind of tasks may learn from a run, one may give back what it holds and keep what
-    it has saved, replicas come and go, and queues change.
+    In between, runtime estimates may be updated, a run may end early with its checkpoint kept,
+    replicas are added and removed, and queues change.
     """
     rng, state = stream(seed, "random walk"), random_state(seed, accepts)
     for task in range(len(state.tasks.state)):
@@ -133,7 +133,13 @@ def random_walk(
         yield state.freeze()
         for _ in range(rng.choice((1, 1, 2, 5))):
             _step(state, range(len(state.names.jobs)), rng)
-        for change in (_submit, _learn, _give_back, _copy, _reform):
+        for change in (
+            _submit,
+            _record_runtime,
+            _end_with_checkpoint,
+            _change_replicas,
+            _change_queue,
+        ):
             if rng.random() < 0.3:
                 change(state, rng, accepts)
 
@@ -152,24 +158,25 @@ def _submit(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
         state.add_job(job)
 
 
-def _learn(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+def _record_runtime(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
     del accepts
     if running := _in(state, TaskState.RUNNING):
-        state.learn(rng.choice(running))
+        state.record_runtime(rng.choice(running))
 
 
-def _give_back(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+def _end_with_checkpoint(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
     del accepts
     saved = [
         task
         for task in _in(state, TaskState.RUNNING)
-        if not state.job(state.tasks.job[task]).gang and state.gained_s(task, state.now)
+        if not state.job(state.tasks.job[task]).gang
+        and state.checkpoint_progress_s(task, state.now)
     ]
     if saved:
         state.release(rng.choice(saved), TaskState.WAITING)
 
 
-def _copy(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+def _change_replicas(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
     del accepts
     nodes = state.live_nodes()
     if nodes and state.names.shards:
@@ -177,7 +184,7 @@ def _copy(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
         change(rng.randrange(len(state.names.shards)), rng.choice(nodes))
 
 
-def _reform(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+def _change_queue(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
     del accepts
     state.set_queue(rng.choice(random_queues(rng)))
 
@@ -196,7 +203,7 @@ def _activate(state: State, job: int) -> None:
 
 
 def _launch(state: State, rng: Random) -> None:
-    """Launch a random waiting task, with all others of its gang, where there is room for it."""
+    """Launch a random waiting task, with all others of its gang, where they fit."""
     waiting = _in(state, TaskState.WAITING)
     if not waiting:
         return
@@ -216,7 +223,7 @@ def _launch(state: State, rng: Random) -> None:
         placed.append(task)
     else:
         return
-    for task in placed:  # the gang did not find room as a whole
+    for task in placed:  # the gang did not fit as a whole
         state.release(task, TaskState.WAITING)
 
 
@@ -267,7 +274,7 @@ def _close(state: State, job: int) -> None:
 
 
 def _interrupt(state: State, rng: Random) -> None:
-    """Cancel the job of a random run; or, of a gang, give up that run and stop the others."""
+    """Cancel the job of a random run; or, of a gang, end that run and stop the others."""
     running = _in(state, TaskState.RUNNING)
     if not running:
         return

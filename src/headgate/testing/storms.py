@@ -1,4 +1,4 @@
-"""Storms: random clusters, jobs and faults from a seed, as facts for a simulated world."""
+"""Storms: random clusters, jobs and faults from a seed, as events for a simulated world."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FAILING = 0.12  # of the runs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storm:
-    """What comes over a cluster. In a calm one nothing fails and every job can run."""
+    """Random events of a cluster. In a calm storm nothing fails and every job can run."""
 
     seed: int
     calm: bool
@@ -44,7 +44,7 @@ class Storm:
     )
 
     def fails_after_s(self, launch: LaunchTask) -> float | None:
-        """Say whether and when the program of a launch fails."""
+        """Return after how many seconds the program of a launch fails, None if it does not."""
         rng = stream(self.seed, "failure", *launch.run)
         if self.calm or rng.random() >= _FAILING:
             return None
@@ -54,7 +54,7 @@ class Storm:
 def storm(
     seed: int, *, calm: bool = False, accepts: Callable[[Job], bool] = lambda job: True
 ) -> Storm:
-    """Return the storm of a seed, with the jobs that `accepts` lets in."""
+    """Return the storm of a seed, with the jobs that `accepts` admits."""
     rng = stream(seed, "storm", str(calm))
     queues = random_queues(rng)
     nodes = [random_node(rng, n) for n in range(rng.randint(2, 6))]
@@ -75,7 +75,7 @@ def storm(
 
 
 def fits(job: Job, nodes: list[Node], queues: tuple[Queue, ...]) -> bool:
-    """Say whether nodes, idle, and the ceiling of its queue have room for a job."""
+    """Return whether a job fits idle nodes and the ceiling of its queue."""
     (queue,) = [q for q in queues if q.name == job.queue]
     return too_large(job, queue) is None and unfit(job, nodes) is None
 
@@ -85,7 +85,7 @@ def _estimates() -> Bandwidth:
 
 
 def _when(rng: Random) -> float:
-    """Return a time; whole seconds mostly, so that much happens in one instant."""
+    """Return a time, mostly in whole seconds, so that many events share an instant."""
     at = rng.uniform(0.0, _LASTS_S)
     return float(round(at)) if rng.random() < 0.8 else at
 
@@ -99,7 +99,7 @@ def _faults(rng: Random, nodes: list[Node], jobs: list[Job]) -> Iterator[Event]:
             if back is not None:
                 yield NodeJoined(at=lost_at + rng.choice((0.0, 1.0, 15.0)), node=back)
         if rng.random() < 0.1:
-            yield NodeJoined(at=_when(rng), node=node)  # came back before anybody missed it
+            yield NodeJoined(at=_when(rng), node=node)  # returned before its loss was observed
         for shard in jobs[0].shards[:1] if jobs else ():
             if rng.random() < 0.1:
                 yield ReplicaLost(at=_when(rng), shard=shard.id, node=node.id)

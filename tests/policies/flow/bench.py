@@ -65,7 +65,7 @@ class Bench:
 
     def answer(self, decide: Command) -> None:
         assert isinstance(decide, Decide)
-        plan = self.policy.decide(self.engine.asked(), Random(1))
+        plan = self.policy.decide(self.engine.decision_snapshot(), Random(1))
         if isinstance(self.policy, FlowPolicy):
             check_optimum(self.policy)
         self.plans.append(plan)

@@ -72,7 +72,7 @@ def mid_life(seed: int) -> tuple[Snapshot, Random]:
     for job in rows:
         owed = {MISSED_GPU_S: rng.uniform(-50.0, 200.0), COUNTED_AT: state.now}
         owed[MISSING_GPUS] = rng.randint(-2, 3)
-        state.remember({name: {state.job(job).id: value} for name, value in owed.items()})
+        state.write_memo({name: {state.job(job).id: value} for name, value in owed.items()})
     state.now += rng.choice((0.0, 3.0, 40.0))
     check(state)
     return state.freeze(), rng

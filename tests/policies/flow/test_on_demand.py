@@ -46,7 +46,7 @@ def test_no_round_keeps_what_those_before_it_could_tell(make: Callable[[], FlowP
         bench.finish("one", bench.running("one")[0])
     bench.plans.clear()
     gc.collect()
-    kept = [one for one in gc.get_objects() if isinstance(one, OnDemand) and one._tell]
+    kept = [one for one in gc.get_objects() if isinstance(one, OnDemand) and one._compute]
     assert kept == [bench.engine.state.refusals]
 
 
@@ -75,6 +75,6 @@ def test_where_a_policy_breaks_when_asked_that_is_what_is_told() -> None:
         yield Refusal(reason=Undecided())
         raise KeyError("shares")
 
-    message = "it cannot tell why: KeyError: 'shares'"
+    message = "it cannot give its reasons: KeyError: 'shares'"
     for asked in (OnDemand(tell), pickle.loads(pickle.dumps(OnDemand(tell)))):
         assert [*asked] == [Refusal(reason=PolicyBroke(message=message))]

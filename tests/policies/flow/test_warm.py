@@ -24,7 +24,7 @@ from headgate.policies.flow import (
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.solve import Flow
 from headgate.protocol import BandwidthMeasured, JobsArchived, TaskFinished
-from headgate.testing.policy_laws import Paper
+from headgate.testing.policy_laws import IndependentLedger
 from headgate.testing.random_worlds import random_walk
 
 MAKERS: dict[str, Callable[[], FlowPolicy]] = {
@@ -50,7 +50,7 @@ def test_every_round_of_a_walk_is_an_optimum_and_fits(make: Callable[[], FlowPol
         for snapshot in random_walk(seed, MOST, accepts):
             plan = policy.decide(snapshot, Random(1))
             check_optimum(policy)
-            paper = Paper(snapshot)
+            paper = IndependentLedger(snapshot)
             assert [paper.take(p) for p in plan.starts if p.gpus].count(None) == sum(
                 bool(p.gpus) for p in plan.starts
             )

@@ -13,7 +13,7 @@ from tests.policies.flow.bench import CLUSTER, DISK, GB, RACK, Bench, submitted,
 from tests.policies.flow.test_solve import optimum
 
 from headgate.foresight.whatif import WhatIf
-from headgate.foresight.why import IfFreed, Place, Why, why
+from headgate.foresight.why import CandidateNode, IfFreed, Why, why
 from headgate.model import Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, UnfairFlow
 from headgate.policies.flow.policy import FlowPolicy
@@ -135,7 +135,7 @@ def test_the_price_of_a_gpu_is_what_is_lost_without_it(data: st.DataObject) -> N
     assert isinstance(policy, FlowPolicy)
     paper = WhatIf(snapshot, policy, bench.at)
     for job, ordinal in data.draw(st.permutations(sorted(bench.runs)))[:4]:
-        paper.end(row_of(snapshot, f"{job}/{ordinal}"), bench.at)
+        paper.end_run(row_of(snapshot, f"{job}/{ordinal}"), bench.at)
     then = paper.state.freeze()
     round_, posed = policy._posed_apart(then)
     now, problem = round_.now, posed.problem
@@ -197,7 +197,7 @@ def test_a_waiting_task_in_full(rivals: Bench) -> None:
     assert (told.share.held_gpus, told.share.share_gpus, told.share.may_win_gpus) == (0, 1, 1)
     assert [(h.job, h.held_gpus, h.share_gpus) for h in told.holders] == [("old", 2, 1)]
     assert told.cheapest_now is None
-    assert told.cheapest == Place(
+    assert told.cheapest == CandidateNode(
         node="n0", gpu_model="", gpu_memory_bytes=10 * GB, cost_s=1.0, read_s=1.0,
         read_bytes=(GB, 0, 0), held_by="old/0", held_until=None,
     )  # fmt: skip
@@ -220,10 +220,10 @@ def test_a_task_that_runs_or_has_run_or_is_blocked() -> None:
     told = [why(snapshot, bench.policy, 0, task, bench.at) for task in range(4)]
     assert told[0].run is not None
     assert (told[0].run.node, told[0].run.since, told[0].run.read_bytes) == ("n0", 0.0, (GB, 0, 0))
-    assert (told[0].told.reason, told[0].start, told[0].cheapest) == (None, None, None)
-    assert (told[1].task_state, told[1].told.reason) == ("finished", None)
-    assert (told[2].told.reason, told[2].unfinished) == (WaitsForTasks(unfinished=1), (0,))
-    assert told[3].told.reason == WaitsForTasks(unfinished=1)
+    assert (told[0].explanation.reason, told[0].start, told[0].cheapest) == (None, None, None)
+    assert (told[1].task_state, told[1].explanation.reason) == ("finished", None)
+    assert (told[2].explanation.reason, told[2].unfinished) == (WaitsForTasks(unfinished=1), (0,))
+    assert told[3].explanation.reason == WaitsForTasks(unfinished=1)
 
 
 def test_a_task_without_a_gpu_is_told_of_slots(rivals: Bench) -> None:
@@ -231,7 +231,7 @@ def test_a_task_without_a_gpu_is_told_of_slots(rivals: Bench) -> None:
     snapshot = rivals.engine.snapshot()
     last = snapshot.tasks_of(3)[2]
     told = why(snapshot, rivals.policy, 3, last, 0.0)
-    assert told.told.reason == NoFreeCpu(needed_cpus=4, most_free_cpus=0)
+    assert told.explanation.reason == NoFreeCpu(needed_cpus=4, most_free_cpus=0)
     assert told.cheapest_now is None
     assert told.cheapest is not None
     assert (told.cheapest.node, told.cheapest.gpu_memory_bytes) == ("n0", None)
@@ -264,7 +264,7 @@ def test_a_free_gpu_that_is_too_far_away_is_told_with_both_prices() -> None:
     bench.data("d", GB, "n0")
     bench.tell(submitted("j", [Task(reads=("d",))] * 2))
     told = why(bench.engine.snapshot(), bench.policy, 0, None, 0.0)
-    assert told.told.reason == WaitsForLocality(move_s=150.0, wait_s=110.0)
+    assert told.explanation.reason == WaitsForLocality(move_s=150.0, wait_s=110.0)
     assert told.share is not None
     assert (told.share.may_win_gpus, told.share.wait_s) == (1, 110.0)
     assert told.cheapest_now is not None

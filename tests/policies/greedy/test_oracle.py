@@ -18,7 +18,7 @@ from headgate.planning.standing import standing
 from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
 from headgate.protocol import Plan, Start
 from headgate.state import JobState, Snapshot, State, TaskState
-from headgate.testing.policy_laws import Paper
+from headgate.testing.policy_laws import IndependentLedger
 from headgate.testing.random_worlds import (
     GIB,
     QUEUES,
@@ -227,7 +227,7 @@ def crowded_state(seed: int) -> State:
             state.now += 1.0
             state.version += 1
             state.move_task(task, TaskState.WAITING)
-            paper = Paper(state.freeze())
+            paper = IndependentLedger(state.freeze())
             rooms = [n for n in nodes if paper.under_ceiling(task) and paper.fits(task, n)]
             if rooms and rng.random() < 0.8:
                 node, memory = rng.choice(rooms), tasks[state.ordinal(task)].gpu_memory_bytes
@@ -256,7 +256,7 @@ def worlds(policy: GreedySharing) -> Iterator[tuple[str, Snapshot, Plan]]:
             if state.jobs.state[job] == JobState.ACTIVE:
                 count = rng.choice((None, 0, 1, 2, 3))  # None: nothing is remembered
                 if count is not None:
-                    state.remember({"skips": {state.job(job).id: count}})
+                    state.write_memo({"skips": {state.job(job).id: count}})
         snapshot = state.freeze()
         yield f"world {seed}", snapshot, policy.decide(snapshot, rng)
 

@@ -304,12 +304,12 @@ def test_patience_runs_out_in_two_steps_and_starts_anew_with_a_placement(stage: 
         ((job, count),) = plan.memo["skips"].items()
         counters.append(count)
         assert job == a
-        stage.state.remember({"skips": {"a": count}})
+        stage.state.write_memo({"skips": {"a": count}})
     assert counters == [3, 4], "it starts at the two GPUs that are missing"
     plan = stage.plan(policy)  # past threshold 1: the rack will do, and the counter starts anew
     assert stage.where(plan) == ["a/0 same-rack.0"]
     assert plan.memo == {"skips": {a: 2}}, "it then misses one GPU, and skips what is elsewhere"
-    stage.state.remember({"skips": {"a": 6}})
+    stage.state.write_memo({"skips": {"a": 6}})
     plan = stage.plan(policy)  # past threshold 2: anything will do
     assert stage.where(plan)[0] == "a/0 same-rack.0"
     stage.run(a, 0, 1)

@@ -69,7 +69,7 @@ def round_of(
     tasks = Tasks(
         row=now.task,
         job=now.task_job,
-        alike=now.snapshot.tasks.alike.take(now.task).astype(np.int64),
+        alike=now.snapshot.tasks.task_group.take(now.task).astype(np.int64),
         eligible=eligible,
     )
     return Round(now=now, in_flight=in_flight, entitled=entitled, tasks=tasks, prices=prices)

@@ -176,7 +176,7 @@ def _change(round_: Round, changes: Changes, offered: Offered) -> Change | None:
     if np.count_nonzero(is_offered) + len(gone) != offered.tasks:
         return None
     before = offered.tasks
-    offered.remove(gone, snapshot.tasks.alike.take(gone).astype(np.int64))
+    offered.remove(gone, snapshot.tasks.task_group.take(gone).astype(np.int64))
     new = offered.more(tasks, entitled.most[entitled.group], is_offered)
     other = _with_other_reads(round_, changes, offered, np.flatnonzero(is_offered))
     if 2 * (len(new) + len(other)) > before:

@@ -74,7 +74,7 @@ class Kept:
 
         States on paper, and those that were decided on before, get a cold one of their own.
         """
-        if snapshot.on_paper:
+        if snapshot.hypothetical:
             yield Warm()
             return
         warm = self._take()

@@ -1,4 +1,4 @@
-"""What is valid in a job file and probably not meant: told as warnings, never refused."""
+"""Warnings about valid but probably unintended values in a job file."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _WORDS = ("shard", "shards", "output", "outputs", "index")
 _LITTLE_BYTES = 1 << 20
 
 
-def doubts(job: JobFile) -> tuple[Problem, ...]:
-    """Return what of a job file is probably a mistake, each with its place and what to write."""
-    return tuple(_doubts(job))
+def warnings_for(job: JobFile) -> tuple[Problem, ...]:
+    """Return the probable mistakes in a job file, each with its place and a hint."""
+    return tuple(_warnings(job))
 
 
 def little_memory(size_bytes: int) -> tuple[str, str] | None:
-    """Return what is odd about the memory of a GPU, and what to write; None for nothing."""
+    """Return what is odd about the memory of a GPU, and a hint; None if it is plausible."""
     if not 0 < size_bytes < _LITTLE_BYTES:
         return None
     unit = f"write a unit, such as {size_bytes}GiB, if bytes are not meant"
     return f"{format_size(size_bytes)} is little for a GPU: a number without a unit is bytes", unit
 
 
-def _doubts(job: JobFile) -> Iterator[Problem]:
+def _warnings(job: JobFile) -> Iterator[Problem]:
     if job.run is not None:
         yield from _of_command("run", job.run)
     if job.resources is not None:
@@ -50,7 +50,7 @@ def _of_command(path: str, run: str) -> Iterator[Problem]:
     for word in dict.fromkeys(_BRACES.findall(run)):
         close = difflib.get_close_matches(word, _WORDS, n=1)
         if word not in _WORDS and close:
-            text = f"{{{word}}} stands for nothing and is left as it is"
+            text = f"{{{word}}} stands for nothing and is left unchanged"
             yield Problem(path=path, problem=text, hint=f"did you mean {{{close[0]}}}?")
 
 

@@ -1,4 +1,4 @@
-"""The law of the house that no linter knows: lengths, words, and tests that are skipped."""
+"""Rules of the project that no linter checks: lengths, words, and skipped tests."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_no_function_in_cpp_is_long() -> None:
     assert {at: lines for at, lines in bodies.items() if lines > MOST_LINES_OF_A_FUNCTION} == {}
 
 
-def test_every_package_says_what_it_keeps() -> None:
+def test_every_package_has_a_docstring() -> None:
     silent = [
         place(path)
         for path in SOURCES

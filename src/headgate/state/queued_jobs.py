@@ -1,4 +1,4 @@
-"""A queue's line: its QUEUED jobs in order of arrival, and which of them goes into flight next."""
+"""The QUEUED jobs of a queue in order of arrival, and which of them is activated next."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import heapq
 from collections.abc import Iterator
 
 
-class Line:
-    """Rows of jobs; every call is O(log jobs), but for iterating.
+class QueuedJobs:
+    """Rows of jobs; every call is O(log jobs), except iterating.
 
-    What has left stays in the heaps until it comes to their top.
+    Removed jobs stay in the heaps until they reach the top.
     """
 
     __slots__ = ("_arrivals", "_by_user", "_users")
@@ -27,13 +27,13 @@ class Line:
         return iter(sorted(self._users))
 
     def add(self, job: int, user: int, priority: int) -> None:
-        """Put a job at the end."""
+        """Append a job."""
         self._users[job] = user
         heapq.heappush(self._arrivals, job)
         heapq.heappush(self._by_user.setdefault(user, []), (-priority, job))
 
     def remove(self, job: int) -> None:
-        """Take a job out, wherever it stands."""
+        """Remove a job, at any position."""
         own = self._by_user[self._users.pop(job)]
         while own and own[0][1] not in self._users:
             heapq.heappop(own)
