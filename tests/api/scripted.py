@@ -19,7 +19,7 @@ from headgate.journal import Archive
 from headgate.live.probe import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
 from headgate.planning.certified import Certified
-from headgate.planning.door import refuse
+from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
 from headgate.ports.world import decide
 from headgate.protocol import (
@@ -173,7 +173,7 @@ class ScriptedController:
         job_id = f"job-{len(state.names.jobs) + 1}"
         datasets = {name: dataset.shards for name, dataset in state.datasets.items()}
         job = expand(load_job(text), job_id=job_id, user=user, datasets=datasets, file_sizes={})
-        reason = refuse(job, Queue(name=job.queue), NODES, self.policy(None))
+        reason = check_submission(job, Queue(name=job.queue), NODES, self.policy(None))
         if reason is not None:
             raise SpecError([Problem(path="resources", problem=str(reason))], code="infeasible")
         return job

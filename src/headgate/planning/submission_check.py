@@ -11,15 +11,21 @@ from headgate.protocol import Reason
 from headgate.protocol.reasons import NothingFits, QueueTooSmall
 
 
-def refuse(job: Job, queue: Queue, nodes: Sequence[Node], policy: Policy) -> Reason | None:
+def check_submission(
+    job: Job, queue: Queue, nodes: Sequence[Node], policy: Policy
+) -> Reason | None:
     """Return why a job can never run in its queue, on these nodes, under this policy, or None.
 
     With no node up yet nothing is known of what fits.
     """
-    return policy.refuses(job) or too_large(job, queue) or (unfit(job, nodes) if nodes else None)
+    return (
+        policy.refuses(job)
+        or exceeds_queue(job, queue)
+        or (fits_no_node(job, nodes) if nodes else None)
+    )
 
 
-def too_large(job: Job, queue: Queue) -> QueueTooSmall | None:
+def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:
     """Return what of a job must run at once and is more than its queue may hold, or None."""
     needs = [task.demand.gpus_milli for task in job.tasks]
     at_once = -(-(sum(needs) if job.gang else max(needs, default=0)) // WHOLE)
@@ -28,7 +34,7 @@ def too_large(job: Job, queue: Queue) -> QueueTooSmall | None:
     return QueueTooSmall(queue=queue.name, needed_gpus=at_once, max_gpus=queue.max_gpus)
 
 
-def unfit(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
+def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
     """Return what of a job no node could hold, even idle, or None; O(kinds of task x GPUs)."""
     for demand in dict.fromkeys(task.demand for task in job.tasks):
         if misfit(demand, nodes):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.base.errors import SpecError
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.door import refuse, too_large, unfit
+from headgate.planning.submission_check import check_submission, exceeds_queue, fits_no_node
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.policies.flow import FlowSharing
 from headgate.ports import Parameter, PolicyInfo, make_policy
@@ -46,23 +46,25 @@ def job(*tasks: Task, gang: bool = False) -> Job:
 def test_what_no_node_could_hold_is_refused(
     tasks: list[Task], gang: bool, need: str | None
 ) -> None:
-    reason = unfit(job(*tasks, gang=gang), NODES)
+    reason = fits_no_node(job(*tasks, gang=gang), NODES)
     assert reason == (None if need is None else NothingFits(need=need))
 
 
 def test_what_must_run_at_once_fits_under_the_ceiling_of_its_queue() -> None:
     poor = Queue(name="poor", max_gpus=2)
-    assert too_large(job(Task(gpus=2), Task(gpus=2)), poor) is None
+    assert exceeds_queue(job(Task(gpus=2), Task(gpus=2)), poor) is None
     wide = job(Task(gpus=1), Task(gpus=2), gang=True)
-    assert too_large(wide, poor) == QueueTooSmall(queue="poor", needed_gpus=3, max_gpus=2)
-    assert too_large(wide, OPEN) is None
+    assert exceeds_queue(wide, poor) == QueueTooSmall(queue="poor", needed_gpus=3, max_gpus=2)
+    assert exceeds_queue(wide, OPEN) is None
 
 
 def test_the_policy_is_asked_first_and_nodes_only_where_there_are_any() -> None:
     gang = job(Task(gpus=9), Task(), gang=True)
-    assert refuse(gang, OPEN, NODES, FlowSharing()) == PolicyRefuses(policy="fs", what="gangs")
-    assert isinstance(refuse(gang, OPEN, NODES, FirstInFirstOut()), NothingFits)
-    assert refuse(gang, OPEN, (), FirstInFirstOut()) is None
+    assert check_submission(gang, OPEN, NODES, FlowSharing()) == PolicyRefuses(
+        policy="fs", what="gangs"
+    )
+    assert isinstance(check_submission(gang, OPEN, NODES, FirstInFirstOut()), NothingFits)
+    assert check_submission(gang, OPEN, (), FirstInFirstOut()) is None
 
 
 @given(
@@ -79,7 +81,7 @@ def test_a_single_task_is_let_in_exactly_when_some_idle_node_holds_it(
         sum(g.memory_bytes >= memory * GIB for g in n.gpus) >= gpus and n.cpus >= slots
         for n in NODES
     )
-    assert (unfit(job(task), NODES) is None) == holds
+    assert (fits_no_node(job(task), NODES) is None) == holds
 
 
 # --------------------------------------------------------------------------------- policies by name
