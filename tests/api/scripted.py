@@ -18,7 +18,7 @@ from headgate.foresight.outlook import choose
 from headgate.journal import Archive
 from headgate.live.probe import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
-from headgate.planning.certified import Certified
+from headgate.planning.certificates import CertificateStats
 from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
 from headgate.ports.world import decide
@@ -68,7 +68,7 @@ class ScriptedController:
         self.changed = threading.Condition(self.lock)
         self.engine = Engine()
         self.policy_name = "fifo"
-        self.proven: Certified | None = None
+        self.proven: CertificateStats | None = None
         self.clock = 1_000_000.0
         self.admins = {ROOT_USER}
         self.launches: dict[tuple[str, int], LaunchTask] = {}
@@ -156,7 +156,7 @@ class ScriptedController:
     def policy(self, text: str | None) -> Policy:
         return choose(POLICIES, self.policy_name, {}, text)
 
-    def certified(self) -> Certified | None:
+    def certified(self) -> CertificateStats | None:
         return self.proven
 
     def snapshot(self) -> Snapshot:

@@ -14,12 +14,12 @@ from headgate.planning.debts import (
     COUNTED_AT,
     MISSED_GPU_S,
     MISSING_GPUS,
-    changed_debts,
-    missed_gpu_s,
+    debts_gpu_s,
     remaining_gpu_s,
+    updated_debts,
 )
 from headgate.planning.standing import Standing, standing
-from headgate.planning.work import Backlog, Holders
+from headgate.planning.work import IdleTasks, RunsByGpu
 from headgate.protocol import Memo
 from headgate.state import Snapshot, State, TaskState
 from headgate.testing.random_worlds import random_state
@@ -66,9 +66,9 @@ def test_a_debt_follows_its_law(
 
     def note(missing: int, paid: float) -> None:
         now = standing(state.freeze())
-        owed = missed_gpu_s(now, memory_s=memory_s)
+        owed = debts_gpu_s(now, memory_s=memory_s)
         others = np.zeros(jobs - 1)
-        changed = changed_debts(
+        changed = updated_debts(
             now, owed, np.append(paid, others), np.append(missing, others.astype(int))
         )
         remember(state, changed)
@@ -78,7 +78,7 @@ def test_a_debt_follows_its_law(
         for _ in range(3):
             state.now += lasts_s / 3
             note(gpus, 0.0)  # rounds in which nothing changes
-    owed = missed_gpu_s(standing(state.freeze()), memory_s=memory_s)
+    owed = debts_gpu_s(standing(state.freeze()), memory_s=memory_s)
     assert owed[0] == pytest.approx(integrated(-paid, spells, memory_s), rel=1e-2, abs=0.5)
     assert not owed[1:].any()
 
@@ -90,7 +90,7 @@ def test_a_debt_fades_to_37_percent_in_its_time() -> None:
     remember(state, {name: {job: value} for name, value in known.items()})
     state.now += 600.0
     snapshot = state.freeze()
-    owed = missed_gpu_s(standing(snapshot), memory_s=600.0)
+    owed = debts_gpu_s(standing(snapshot), memory_s=600.0)
     assert owed[0] == pytest.approx(100 / math.e)
 
 
@@ -98,15 +98,15 @@ def test_only_what_changes_is_written_down() -> None:
     state = plain(3)
     now = standing(state.freeze())
     none = np.zeros(len(now.jobs))
-    new = changed_debts(now, none, none, none.astype(int))
+    new = updated_debts(now, none, none, none.astype(int))
     assert [*new[COUNTED_AT]] == now.jobs.tolist()
     remember(state, new)
     now = standing(state.freeze())
-    assert not any(changed_debts(now, none, none, none.astype(int)).values())
+    assert not any(updated_debts(now, none, none, none.astype(int)).values())
     paid = none.copy()
     paid[1] = 2.5
     row = int(now.jobs[1])
-    assert changed_debts(now, none, paid, none.astype(int)) == {
+    assert updated_debts(now, none, paid, none.astype(int)) == {
         MISSED_GPU_S: {row: -2.5}, MISSING_GPUS: {row: 0}, COUNTED_AT: {row: state.now},
     }  # fmt: skip
 
@@ -151,7 +151,7 @@ def test_what_is_left_is_what_tasks_take_less_what_they_have_run_and_saved() -> 
         snapshot = state.freeze()
         now = standing(snapshot)
         expected = naive_remaining(snapshot, now)
-        left_s = remaining_gpu_s(now, Holders(snapshot), Backlog(snapshot))
+        left_s = remaining_gpu_s(now, RunsByGpu(snapshot), IdleTasks(snapshot))
         assert left_s.tolist() == pytest.approx(expected), seed
         unfinished += len(expected)
     assert unfinished > 200

@@ -13,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.model import Demand, Gpu, Node, Task
-from headgate.planning.fit import described, gang_fits, gang_misfit, misfit, room
+from headgate.planning.fit import (
+    demand_text,
+    gang_fits,
+    infeasible_demand,
+    infeasible_gang,
+    runs_that_fit,
+)
 from headgate.spec.scenario_jobs import find_cycle
 
 KIND = "fpga"
@@ -129,15 +135,15 @@ def fits(tasks: tuple[Task, ...], room: Room) -> bool:
 @given(NEED, NODES)
 def test_one_task(task: Task, nodes: list[Node]) -> None:
     fitting = [fits((task,), room_of([node])) for node in nodes]
-    assert [room(node, task.demand) > 0 for node in nodes] == fitting
-    assert bool(misfit(task.demand, nodes)) == (not any(fitting))
+    assert [runs_that_fit(node, task.demand) > 0 for node in nodes] == fitting
+    assert bool(infeasible_demand(task.demand, nodes)) == (not any(fitting))
 
 
 @settings(max_examples=400)
 @given(st.lists(NEED, min_size=1, max_size=4), NODES)
 def test_a_gang_that_can_start_is_never_refused(tasks: list[Task], nodes: list[Node]) -> None:
     if fits(tuple(tasks), room_of(nodes)):
-        assert gang_misfit(tasks, nodes) == ""
+        assert infeasible_gang(tasks, nodes) == ""
 
 
 @settings(max_examples=400)
@@ -146,7 +152,7 @@ def test_a_gang_of_tasks_alike_is_refused_exactly(
     need: Task, count: int, nodes: list[Node]
 ) -> None:
     can_start = fits((need,) * count, room_of(nodes))
-    assert bool(gang_misfit([need] * count, nodes)) == (not can_start)
+    assert bool(infeasible_gang([need] * count, nodes)) == (not can_start)
 
 
 @pytest.mark.parametrize(
@@ -167,10 +173,10 @@ def test_a_gang_is_not_counted_by_its_largest_task(large: Task, small: Task) -> 
     node = node_of([60, 40, 40, 40], 3, 3, 2000)
     if large.gpu_milli < 1000:
         node = replace(node, gpus=node.gpus[:2])
-    assert room(node, large.demand) <= 2
-    gang = [large, *[small] * (room(node, large.demand) or 1)]
+    assert runs_that_fit(node, large.demand) <= 2
+    gang = [large, *[small] * (runs_that_fit(node, large.demand) or 1)]
     assert fits(tuple(gang), room_of([node]))
-    assert gang_misfit(gang, [node]) == ""
+    assert infeasible_gang(gang, [node]) == ""
 
 
 @given(NEED, NODES)
@@ -178,7 +184,7 @@ def test_an_idle_node_holds_as_many_tasks_alike_as_fit_one_after_the_other(
     need: Task, nodes: list[Node]
 ) -> None:
     for node in nodes:
-        held = room(node, need.demand)
+        held = runs_that_fit(node, need.demand)
         for count in range(min(held, 5) + 1):
             assert fits((need,) * count, room_of([node]))
         if held < 5:
@@ -190,14 +196,14 @@ def test_a_gang_that_first_fit_places_can_start(tasks: list[Task], nodes: list[N
     nodes = [replace(node, id=f"n{number}") for number, node in enumerate(nodes)]
     if gang_fits(tasks, nodes):
         assert fits(tuple(tasks), room_of(nodes))
-        assert gang_misfit(tasks, nodes) == ""
+        assert infeasible_gang(tasks, nodes) == ""
 
 
 @pytest.mark.parametrize("milli", [100, 125, 200, 250, 333, 500])
 def test_equal_shares_of_a_gpu_fill_it_whatever_its_memory(milli: int) -> None:
     """Shares that add up to at most one GPU fit it together, though its bytes do not divide."""
     node = node_of([(24 << 30) + 1], 0, None, 0)
-    assert room(node, Demand(gpus=1, gpu_milli=milli)) == 1000 // milli
+    assert runs_that_fit(node, Demand(gpus=1, gpu_milli=milli)) == 1000 // milli
 
 
 @pytest.mark.parametrize(
@@ -221,7 +227,7 @@ def test_equal_shares_of_a_gpu_fill_it_whatever_its_memory(milli: int) -> None:
     ],
 )
 def test_a_demand_in_words(demand: Demand, words: str) -> None:
-    assert described(demand) == words
+    assert demand_text(demand) == words
 
 
 @given(

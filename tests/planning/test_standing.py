@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.planning.shares import NO_CEILING, fair_shares
-from headgate.planning.standing import Standing, standing, standing_after, unplaceable
+from headgate.planning.standing import Standing, standing, standing_after, unsupported_feature
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.testing.random_worlds import random_walk
 
@@ -28,7 +28,8 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
     strange = [
         j
         for j in active
-        if unplaceable(snapshot.job(j)) == "gangs" or any(tasks.gpus[t] > 1 for t in on_gpus[j])
+        if unsupported_feature(snapshot.job(j)) == "gangs"
+        or any(tasks.gpus[t] > 1 for t in on_gpus[j])
     ]
     jobs = [j for j in active if j not in strange and on_gpus[j]]
     there = [g for g in range(len(gpus.task)) if gpus.task[g] != -2]
@@ -56,7 +57,7 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
     limits = [snapshot.queue(q).max_gpus for q in range(len(others))]
     return {
         "jobs": jobs,
-        "strangers": strange,
+        "unsupported": strange,
         "held": [holds[j] for j in jobs],
         "unfinished": [table(j, UNFINISHED) for j in jobs],
         "waiting": [table(j, (TaskState.WAITING,)) for j in jobs],
@@ -86,7 +87,7 @@ def test_a_standing_is_what_can_be_counted(seed: int) -> None:
         now = standing(snapshot)
         assert told(now) == counted(snapshot)
         needs = [snapshot.tasks.memory_bytes[t] for t in now.task.tolist()]
-        assert now.bytes_of(np.arange(len(now.task))).tolist() == needs
+        assert now.memory_bytes_of(np.arange(len(now.task))).tolist() == needs
 
 
 def reached(snapshot: Snapshot, before: Standing | None) -> Standing:

@@ -39,8 +39,8 @@ def job(*tasks: Task, gang: bool = False) -> Job:
         ([Task(), Task(gpus=4)], False, "4 GPUs on one node"),
         ([Task()] * 9, False, None),  # one after the other
         ([Task()] * 3, True, None),
-        ([Task()] * 4, True, "4 tasks with 4 GPUs at once (a gang)"),
-        ([Task(gpu_memory_bytes=5 * GIB)] * 2, True, "2 tasks with 2 GPUs at once (a gang)"),
+        ([Task()] * 4, True, "4 tasks with 4 GPUs together (a gang)"),
+        ([Task(gpu_memory_bytes=5 * GIB)] * 2, True, "2 tasks with 2 GPUs together (a gang)"),
     ],
 )
 def test_what_no_node_could_hold_is_refused(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.planning.debts import remaining_gpu_s
 from headgate.planning.standing import standing
-from headgate.planning.work import Backlog, Holders
+from headgate.planning.work import IdleTasks, RunsByGpu
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.testing.random_worlds import random_walk
 
@@ -28,7 +28,7 @@ def held(snapshot: Snapshot) -> list[str]:
     return found
 
 
-def told(holders: Holders) -> list[str]:
+def told(holders: RunsByGpu) -> list[str]:
     return [
         repr((
             task, bool(holders.stopping[gpu]) and task >= 0,
@@ -51,7 +51,7 @@ def left(snapshot: Snapshot) -> tuple[Counter[tuple[int, int]], list[int]]:
     return fresh, begun
 
 
-def counted(snapshot: Snapshot, backlog: Backlog) -> tuple[Counter[tuple[int, int]], list[int]]:
+def counted(snapshot: Snapshot, backlog: IdleTasks) -> tuple[Counter[tuple[int, int]], list[int]]:
     def flies(job: int) -> bool:
         return bool(snapshot.jobs.state[job] == JobState.ACTIVE)
 
@@ -64,16 +64,16 @@ def counted(snapshot: Snapshot, backlog: Backlog) -> tuple[Counter[tuple[int, in
 @settings(max_examples=100)
 @given(seed=SEED)
 def test_work_that_is_followed_is_what_can_be_counted(seed: int) -> None:
-    followed: tuple[Holders, Backlog] | None = None
+    followed: tuple[RunsByGpu, IdleTasks] | None = None
     before: Snapshot | None = None
     for snapshot in random_walk(seed, 8):
-        now, afresh = standing(snapshot), (Holders(snapshot), Backlog(snapshot))
+        now, afresh = standing(snapshot), (RunsByGpu(snapshot), IdleTasks(snapshot))
         changes = None if before is None else snapshot.changes(before)
         if followed is None or changes is None or len(changes.nodes):
-            followed = Holders(snapshot), Backlog(snapshot)
+            followed = RunsByGpu(snapshot), IdleTasks(snapshot)
         else:
             for part in followed:
-                part.follow(snapshot, changes)
+                part.update(snapshot, changes)
         before = snapshot
         for holders, backlog in (followed, afresh):
             assert told(holders) == held(snapshot)
@@ -91,11 +91,11 @@ def test_random_walks_leave_work_behind_that_is_saved() -> None:
 @given(seed=SEED)
 def test_work_may_be_followed_past_several_snapshots(seed: int) -> None:
     first, *_, last = random_walk(seed, 4)
-    holders, backlog = Holders(first), Backlog(first)
+    holders, backlog = RunsByGpu(first), IdleTasks(first)
     changes = last.changes(first)
     assert changes is not None
     assume(not len(changes.nodes))
     for part in (holders, backlog):
-        part.follow(last, changes)
+        part.update(last, changes)
     assert told(holders) == held(last)
     assert counted(last, backlog) == left(last)

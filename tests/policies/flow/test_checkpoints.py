@@ -13,7 +13,7 @@ from headgate.foresight.outlook import choose, outlook
 from headgate.model import RunId, Task
 from headgate.planning.debts import remaining_gpu_s
 from headgate.planning.standing import standing
-from headgate.planning.work import Backlog, Holders
+from headgate.planning.work import IdleTasks, RunsByGpu
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.protocol import FailureKind, TaskFailed, TaskFinished, TaskStarted, Usage
 
@@ -52,7 +52,7 @@ def test_a_cut_costs_less_right_after_a_checkpoint_and_the_next_run_is_shorter()
     assert bench.runs["j", 1].progress_s == 20
     assert held_gpus(bench).wait_s.tolist() == pytest.approx([2.0 + 30.0])
     snapshot = bench.engine.snapshot()
-    left = remaining_gpu_s(standing(snapshot), Holders(snapshot), Backlog(snapshot))
+    left = remaining_gpu_s(standing(snapshot), RunsByGpu(snapshot), IdleTasks(snapshot))
     assert left.tolist() == pytest.approx([32.0 + 52.0])
 
 

@@ -10,7 +10,7 @@ from tests.policies.flow.bench import GB, Bench, submitted
 
 from headgate.base.errors import SpecError
 from headgate.model import Task
-from headgate.planning.debts import missed_gpu_s
+from headgate.planning.debts import debts_gpu_s
 from headgate.planning.standing import standing
 from headgate.policies.flow import HEADGATE, TimelyFlow
 from headgate.ports import make_policy
@@ -76,7 +76,7 @@ class Stage(Bench):
     def owed(self, job: str) -> float:
         snapshot = self.engine.snapshot()
         now = standing(snapshot)
-        owed = missed_gpu_s(now, memory_s=self.memory_s)
+        owed = debts_gpu_s(now, memory_s=self.memory_s)
         return float(owed[now.jobs.tolist().index(snapshot.names.job_rows[job])])
 
     def count(self, *jobs: str) -> list[int]:

@@ -192,8 +192,8 @@ def test_what_is_dealt_to_all_together_is_counted_as_it_is_dealt(
 ) -> None:
     jobs = len(case.queue)
     held = ints(*data.draw(st.lists(st.integers(0, 6), min_size=jobs, max_size=jobs)))
-    dealt = case.hierarchy.deal_classes(held=held, tasks=case.tasks, gpus=case.gpus)
-    counted = case.hierarchy.count_dealt(held=held, tasks=case.tasks, gpus=case.gpus)
+    dealt = case.hierarchy.allocate_by_class(held=held, tasks=case.tasks, gpus=case.gpus)
+    counted = case.hierarchy.count_allocated(held=held, tasks=case.tasks, gpus=case.gpus)
     assert counted == dealt.sum()
 
 
@@ -324,9 +324,9 @@ def test_columns_that_do_not_match_are_refused() -> None:
         Hierarchy(queue=ints(1), user=one, priority=one, weight=weight, max_gpus=ints(5))
     hierarchy = Hierarchy(queue=one, user=one, priority=one, weight=weight, max_gpus=ints(5))
     with pytest.raises(ValueError, match="1 jobs with 1 values each, but 2 values"):
-        hierarchy.deal(held=two, room=one, gpus=1)
+        hierarchy.allocate(held=two, room=one, gpus=1)
     with pytest.raises(ValueError, match="1 jobs with 2 values each, but 3 values"):
-        hierarchy.deal_classes(held=one, tasks=ints(1, 2, 3).reshape(1, 3), gpus=two)
+        hierarchy.allocate_by_class(held=one, tasks=ints(1, 2, 3).reshape(1, 3), gpus=two)
 
 
 def test_many_queues_get_what_their_weights_say() -> None:
@@ -341,7 +341,7 @@ def test_many_queues_get_what_their_weights_say() -> None:
         weight=weight,
         max_gpus=np.full(60, NO_CEILING),
     )
-    won = hierarchy.deal(held=held, room=room, gpus=5000)
+    won = hierarchy.allocate(held=held, room=room, gpus=5000)
     assert won.sum() == 5000
     last = (held + won - 1) / weight  # what each held for its weight before its last GPU
     next_ = (held + won) / weight

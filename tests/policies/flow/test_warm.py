@@ -14,7 +14,7 @@ from headgate.flow import Certificate
 from headgate.foresight.whatif import thaw
 from headgate.machine import machine
 from headgate.model import Bandwidth, Job, Task
-from headgate.planning.certified import Certified, Certifying
+from headgate.planning.certificates import CertificateStats, HasCertificates
 from headgate.policies.flow import (
     FlowSharing,
     PreemptiveFlowSharing,
@@ -169,7 +169,7 @@ def test_some_rounds_are_proven_and_one_that_is_not_optimal_is_solved_again(
     bench = busy()
     policy = bench.policy
     assert isinstance(policy, FlowPolicy)
-    assert isinstance(policy, Certifying)
+    assert isinstance(policy, HasCertificates)
     assert (policy.certified.rounds, policy.certified.violations) == (1, 0)
     flow = flow_of(policy)
     flow.changed = 64
@@ -177,6 +177,6 @@ def test_some_rounds_are_proven_and_one_that_is_not_optimal_is_solved_again(
     bench.engine.handle(TaskFinished(at=bench.at, run=ended.run))
     monkeypatch.setattr(Flow, "certificate", lambda flow, problem: Certificate(gap=7))
     policy.decide(bench.engine.snapshot(), Random(1))
-    assert policy.certified == Certified(rounds=2, violations=1, last_gap=7)
+    assert policy.certified == CertificateStats(rounds=2, violations=1, last_gap=7)
     assert flow_of(policy) is not flow
     assert flow_of(policy).changed == 0

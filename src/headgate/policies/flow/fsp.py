@@ -56,8 +56,10 @@ class PreemptiveFlowSharing(FlowPolicy):
         target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
         free = now.free.sum(axis=0)
         short = short_tasks(target, now.held, now.waiting)
-        share = now.hierarchy.deal_classes(held=now.held, tasks=short, gpus=free)
-        most = now.hierarchy.deal_classes(held=now.held, tasks=now.waiting, gpus=free, won=share)
+        share = now.hierarchy.allocate_by_class(held=now.held, tasks=short, gpus=free)
+        most = now.hierarchy.allocate_by_class(
+            held=now.held, tasks=now.waiting, gpus=free, won=share
+        )
         return Entitled(
             target=target, group=np.arange(len(now.jobs)), row=now.jobs, most=most, least=most
         )

@@ -7,7 +7,7 @@ import numpy as np
 
 from headgate.planning.census import Bools
 from headgate.planning.costs import FLOW_PAPER
-from headgate.planning.debts import changed_debts, missed_gpu_s
+from headgate.planning.debts import debts_gpu_s, updated_debts
 from headgate.planning.shares import Floats, Ints, fair_shares
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled, Round
@@ -79,7 +79,7 @@ class TimelyFlow(FlowPolicy):
         """
         target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
         bound = (now.ceiling < now.gpus.sum())[now.queue]
-        most = now.hierarchy.deal_classes(
+        most = now.hierarchy.allocate_by_class(
             held=np.where(bound, now.held, 0), tasks=now.waiting, gpus=now.gpus
         )
         return Entitled(
@@ -94,7 +94,7 @@ class TimelyFlow(FlowPolicy):
         del wait_price
         now, ahead, target = round_.now, round_.in_flight, round_.entitled.target
         assert ahead is not None
-        owed = missed_gpu_s(now, memory_s=self._memory_s)
+        owed = debts_gpu_s(now, memory_s=self._memory_s)
         order = _order(now, target, ahead.left_s, owed, self._memory_s)
         starts, left = in_turn(now, placed, np.argsort(order))
         won = np.bincount(now.task_job[starts.task], minlength=len(now.jobs))
@@ -110,7 +110,7 @@ class TimelyFlow(FlowPolicy):
             starts=starts,
             wait_price=waiting.price_by_job(len(now.jobs)),
             stops=preempted.stops,
-            memo=changed_debts(now, owed, preempted.paid, useful - held),
+            memo=updated_debts(now, owed, preempted.paid, useful - held),
             again_at=next_round_at(now, ahead, waiting, free, held < target, preempted.next_s),
         )
 

@@ -12,7 +12,7 @@ from headgate.planning.costs import PRICE_LIMIT
 from headgate.planning.debts import remaining_gpu_s
 from headgate.planning.shares import Floats
 from headgate.planning.standing import Standing
-from headgate.planning.work import Backlog, Holders
+from headgate.planning.work import IdleTasks, RunsByGpu
 from headgate.state import Changes, Snapshot, TaskState, saved_s
 
 _SOONEST_S = 0.001  # a GPU that is free now is nearer than any that is held
@@ -23,15 +23,15 @@ class Work:
 
     def __init__(self, snapshot: Snapshot) -> None:
         """Begin with what a snapshot says; O(GPUs x log + tasks since the first job in flight)."""
-        self.holders, self.backlog = Holders(snapshot), Backlog(snapshot)
+        self.holders, self.backlog = RunsByGpu(snapshot), IdleTasks(snapshot)
 
-    def follow(self, snapshot: Snapshot, changes: Changes) -> None:
+    def update(self, snapshot: Snapshot, changes: Changes) -> None:
         """Say what a snapshot says that differs by `changes` from the last one.
 
         No node has come or gone in between. O(GPUs + jobs x classes + changes x log).
         """
-        self.holders.follow(snapshot, changes)
-        self.backlog.follow(snapshot, changes)
+        self.holders.update(snapshot, changes)
+        self.backlog.update(snapshot, changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,7 +103,7 @@ def in_flight(now: Standing, work: Work) -> InFlight:
         task=held.task[gpu],
         job=index_of(now.jobs, len(snapshot.jobs.state))[held.job[gpu]],
         node=snapshot.gpus.node.array()[gpu].astype(np.int64),
-        memory_class=now.hardware.kind[gpu],
+        memory_class=now.hardware.memory_class[gpu],
         stopping=stopping,
         launched_at=launched_at,
     )

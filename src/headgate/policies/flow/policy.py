@@ -12,13 +12,13 @@ from abc import ABC, abstractmethod
 from headgate.base.rng import Random
 from headgate.flow import Ints
 from headgate.model import Job
-from headgate.planning.account import Account
-from headgate.planning.certified import Certified
+from headgate.planning.certificates import CertificateStats
 from headgate.planning.cpu_tasks import place_cpu_tasks
-from headgate.planning.standing import Standing, standing, unplaceable
-from headgate.policies.flow.accounts import free_gpu_price_s, job_accounts, run_price_s
+from headgate.planning.job_prices import JobPrices
+from headgate.planning.standing import Standing, standing, unsupported_feature
 from headgate.policies.flow.eligible import Entitled, Round, round_of
 from headgate.policies.flow.in_flight import Work, in_flight
+from headgate.policies.flow.job_prices import free_gpu_price_s, prices_by_job, run_price_s
 from headgate.policies.flow.prices import Prices
 from headgate.policies.flow.problem import Offered, Whole, offered_problem, pose, whole
 from headgate.policies.flow.readback import Choice, plan, routed
@@ -44,7 +44,7 @@ class FlowPolicy(ABC):
         """Take the coefficients of prices; without `alpha3`, waiting has none."""
         self._prices = Prices(alpha1=alpha1, alpha2=alpha2, alpha3=alpha3, may_wait=self.may_wait)
         self._kept = Kept()
-        self.certified = Certified()
+        self.certified = CertificateStats()
 
     @abstractmethod
     def entitle(self, now: Standing) -> Entitled:
@@ -60,7 +60,7 @@ class FlowPolicy(ABC):
 
     def refuses(self, job: Job) -> Reason | None:
         """Refuse gangs and tasks of several GPUs, which a unit of flow cannot stand for."""
-        what = unplaceable(job)
+        what = unsupported_feature(job)
         return None if what is None else PolicyRefuses(policy=self.name, what=what)
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
@@ -97,7 +97,7 @@ class FlowPolicy(ABC):
         assert warm.flow is not None
         certificate = warm.flow.certificate(offered_problem(round_, warm.offered))
         known = self.certified
-        self.certified = Certified(
+        self.certified = CertificateStats(
             rounds=known.rounds + 1,
             violations=known.violations + (not certificate.clean),
             last_gap=certificate.gap,
@@ -110,10 +110,10 @@ class FlowPolicy(ABC):
         round_ = self._round(standing(snapshot), work)
         return round_, whole(round_, Offered())
 
-    def accounts(self, snapshot: Snapshot) -> dict[int, Account]:
+    def job_prices(self, snapshot: Snapshot) -> dict[int, JobPrices]:
         """Return how each job stands in the round of a snapshot, by its row."""
         round_, posed = self._posed_apart(snapshot)
-        return job_accounts(round_, posed.problem)
+        return prices_by_job(round_, posed.problem)
 
     def cost_s(self, snapshot: Snapshot, task: int, node: int) -> float:
         """Return the price of running a task on a node, in seconds."""

@@ -42,7 +42,7 @@ def victims(now: Standing, *, target: Ints, slack: float, starts: Placed) -> tup
     np.add.at(supply, runs.memory_class[runs.stopping], 1)
 
     def served() -> int:
-        return now.hierarchy.count_dealt(held=held, tasks=short, gpus=supply)
+        return now.hierarchy.count_allocated(held=held, tasks=short, gpus=supply)
 
     chosen: list[int] = []
     useless: set[tuple[int, int]] = set()  # queue, class: what one more of them does not help

@@ -9,10 +9,10 @@ import numpy as np
 
 from headgate.base.order import in_order, nth_of_equals
 from headgate.flow import Ints
-from headgate.planning.amounts import with_room
+from headgate.planning.feasible_starts import feasible_starts
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Round
-from headgate.policies.flow.refusals import refusals, strangers
+from headgate.policies.flow.refusals import refusals, unsupported_refusals
 from headgate.policies.flow.solve import Flow, Placed
 from headgate.protocol import NO_STEPS, Memo, OnDemand, Plan, Refusal, Steps
 from headgate.state import Scratch
@@ -68,12 +68,12 @@ def plan(
 
     What is chosen stands where the node has room for the rest of a task's demand, too.
     """
-    starts, no_room = with_room(scratch, _steps(round_.now, choice.starts))
+    starts, no_room = feasible_starts(scratch, _steps(round_.now, choice.starts))
 
     def why() -> Iterator[Refusal]:
         yield from waiting_for_cpus
         yield from no_room
-        yield from strangers(policy, round_.now)
+        yield from unsupported_refusals(policy, round_.now)
         yield from refusals(round_, choice.starts, choice.wait_price)
 
     return Plan(

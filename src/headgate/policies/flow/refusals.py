@@ -9,7 +9,7 @@ import numpy as np
 
 from headgate.base.units import format_size
 from headgate.flow import Ints
-from headgate.planning.standing import Standing, unplaceable
+from headgate.planning.standing import Standing, unsupported_feature
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.options import cheapest_free
 from headgate.policies.flow.problem import Offered, problem_of
@@ -30,12 +30,12 @@ from headgate.protocol.reasons import (
 _NO_SUCH_GPU, _CEILING, _LOCALITY, _MEMORY, _SHARE, _BELOW, _BUSY = range(7)
 
 
-def strangers(policy: str, now: Standing) -> Iterator[Refusal]:
+def unsupported_refusals(policy: str, now: Standing) -> Iterator[Refusal]:
     """Yield why jobs wait that came in under another policy and that this one cannot place."""
     snapshot = now.snapshot
-    for job in now.strangers.tolist():
+    for job in now.unsupported.tolist():
         if snapshot.jobs.waiting[job]:
-            what = unplaceable(snapshot.job(job)) or ""
+            what = unsupported_feature(snapshot.job(job)) or ""
             yield Refusal(reason=PolicyRefuses(policy=policy, what=what), jobs=(job,))
 
 
@@ -153,7 +153,7 @@ class _After:
         now = self._now
         first, end = np.searchsorted(now.task_job, (job, job + 1)).tolist()
         left = np.setdiff1d(np.arange(first, end), self._placed)
-        return int(now.bytes_of(left).min())
+        return int(now.memory_bytes_of(left).min())
 
     def reason(self, job: int) -> Reason:
         """Return what binds a job that has tasks left waiting."""

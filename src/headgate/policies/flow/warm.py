@@ -49,7 +49,7 @@ class Warm:
             return self.now, None
         self.now = standing_after(self.now, snapshot, changes)
         if self.work is not None:
-            self.work.follow(snapshot, changes)
+            self.work.update(snapshot, changes)
         return self.now, changes
 
     def is_past(self, snapshot: Snapshot) -> bool:

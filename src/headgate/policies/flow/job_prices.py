@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.planning.account import Account
 from headgate.planning.costs import PRICE_LIMIT, shard_prices
+from headgate.planning.job_prices import JobPrices
 from headgate.planning.shares import NO_CEILING
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Round
@@ -15,14 +15,14 @@ from headgate.policies.flow.solve import Flow
 from headgate.state import Snapshot
 
 
-def job_accounts(round_: Round, problem: Problem) -> dict[int, Account]:
+def prices_by_job(round_: Round, problem: Problem) -> dict[int, JobPrices]:
     """Return how each job stands, by its row."""
     target, group = round_.entitled.target, round_.entitled.group
     wait = 2 * problem.wait_price[group]
     # Where no task of a job is offered, there is nothing yet to say what waiting is worth.
     may_wait = (problem.most > problem.least)[group] & np.isin(group, problem.task_job)
     return {
-        int(job): Account(
+        int(job): JobPrices(
             share_gpus=None if target[i] >= NO_CEILING else int(target[i]),
             may_win_gpus=int(problem.most[group[i]]),
             wait_s=int(wait[i]) / 1e6 if may_wait[i] else None,
