@@ -1,4 +1,4 @@
-"""Columns that cannot be counted are refused before anything is written."""
+"""Columns that do not match are rejected before anything is written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLUMNS: dict[str, Any] = {
     "gpus": np.array([1, 1], np.int32),
     "job": np.array([0, 1], np.int32),
 }
-MOVED = COLUMNS | {
+CHANGED = COLUMNS | {
     "before": np.array([1, 1], np.uint8),
     "memory_bytes": np.array([5, 5]),
     "flags": np.array([3, 0], np.uint8),
@@ -34,9 +34,9 @@ IDLE = COLUMNS | {
 EACH, STATE, JOB = "not one value for each task", "no such state", "no such job"
 
 
-def test_what_can_be_counted_is() -> None:
+def test_matching_columns_are_counted() -> None:
     table = np.zeros((1, 5), np.int64)
-    waits = [column.tolist() for column in recount(**MOVED, table=table)]
+    waits = [column.tolist() for column in recount(**CHANGED, table=table)]
     assert (waits, table.tolist()) == ([[3], [0], [0], []], [[1, 0, 1, 0, 0]])
     assert [column.tolist() for column in recount_idle(**IDLE)] == [[1, 7, 11], [1, 2, 1], []]
 
@@ -55,10 +55,10 @@ def test_what_can_be_counted_is() -> None:
         ("class_bytes", np.array([8, 9]), "no such table"),
     ],
 )
-def test_moved_tasks_that_do_not_match_are_refused(name: str, bad: Any, why: str) -> None:
+def test_changed_tasks_that_do_not_match_are_rejected(name: str, bad: Any, why: str) -> None:
     table = np.zeros((1, 5), np.int64)
     with pytest.raises(ValueError, match=why):
-        recount(**MOVED | {name: bad}, table=table)
+        recount(**CHANGED | {name: bad}, table=table)
     assert not table.any()
 
 
@@ -74,6 +74,6 @@ def test_moved_tasks_that_do_not_match_are_refused(name: str, bad: Any, why: str
         ("count", np.array([1, 2]), "not one count for each key"),
     ],
 )
-def test_idle_tasks_that_do_not_match_are_refused(name: str, bad: Any, why: str) -> None:
+def test_idle_tasks_that_do_not_match_are_rejected(name: str, bad: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         recount_idle(**IDLE | {name: bad})

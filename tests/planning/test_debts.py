@@ -1,4 +1,4 @@
-"""Debts against their law integrated step by step; what is left to do against plain loops."""
+"""Debts against numerical integration of their equation; remaining work against plain loops."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plain(seed: int) -> State:
 
 
 def remember(state: State, memo: Memo) -> None:
-    """Keep what a plan wants to remember, as admission names it: by the ids of jobs."""
+    """Write the memo of a plan, as admission names it: by the ids of jobs."""
     state.remember(
         {
             name: {state.job(job).id: value for job, value in values.items()}
@@ -43,7 +43,7 @@ def remember(state: State, memo: Memo) -> None:
 
 
 def integrated(owed: float, missing: list[tuple[float, int]], memory_s: float) -> float:
-    """Follow a debt through spells of (seconds, GPUs missing) in a great many small steps."""
+    """Integrate a debt over spells of (seconds, GPUs missing) in many small steps."""
     for lasts_s, gpus in missing:
         step_s = lasts_s / 20_000
         for _ in range(20_000):
@@ -57,7 +57,7 @@ def integrated(owed: float, missing: list[tuple[float, int]], memory_s: float) -
     memory_s=st.sampled_from([30.0, 600.0]),
     paid=st.sampled_from([0.0, 15.0]),
 )
-def test_a_debt_follows_its_law(
+def test_a_debt_follows_its_differential_equation(
     spells: list[tuple[float, int]], memory_s: float, paid: float
 ) -> None:
     state = plain(3)
@@ -83,7 +83,7 @@ def test_a_debt_follows_its_law(
     assert not owed[1:].any()
 
 
-def test_a_debt_fades_to_37_percent_in_its_time() -> None:
+def test_a_debt_decays_to_37_percent_in_memory_s() -> None:
     state = plain(3)
     job = int(standing(state.freeze()).jobs[0])
     known = {MISSED_GPU_S: 100.0, MISSING_GPUS: 0, COUNTED_AT: state.now}
@@ -94,7 +94,7 @@ def test_a_debt_fades_to_37_percent_in_its_time() -> None:
     assert owed[0] == pytest.approx(100 / math.e)
 
 
-def test_only_what_changes_is_written_down() -> None:
+def test_only_changed_debts_are_written() -> None:
     state = plain(3)
     now = standing(state.freeze())
     none = np.zeros(len(now.jobs))
@@ -133,8 +133,8 @@ def naive_remaining(snapshot: Snapshot, now: Standing) -> list[float]:
     return left
 
 
-def taught(state: State, rng: Random) -> None:
-    """Let some runtime classes be known, each to take its own time; some tasks have checkpoints."""
+def set_estimates(state: State, rng: Random) -> None:
+    """Set random estimates of some runtime classes, and checkpoints of some tasks."""
     for row in range(len(state.runtime_classes.held_s)):
         if rng.random() < 0.7:
             state.runtime_classes.held_s[row] = rng.uniform(0.0, 30.0)
@@ -143,11 +143,11 @@ def taught(state: State, rng: Random) -> None:
             state.tasks.progress_s[task] = rng.uniform(0.0, 20.0)
 
 
-def test_what_is_left_is_what_tasks_take_less_what_they_have_run_and_saved() -> None:
+def test_remaining_work_is_the_estimates_less_time_run_and_checkpoints() -> None:
     unfinished = 0
     for seed in range(200):
         state = plain(seed)
-        taught(state, stream(seed, "kinds"))
+        set_estimates(state, stream(seed, "kinds"))
         snapshot = state.freeze()
         now = standing(snapshot)
         expected = naive_remaining(snapshot, now)

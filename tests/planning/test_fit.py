@@ -1,4 +1,4 @@
-"""What is said never to fit does not fit, by trying every way to place it."""
+"""Demands and gangs reported as infeasible do not fit, by exhaustive placement."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def fits(tasks: tuple[Task, ...], room: Room) -> bool:
 
 @settings(max_examples=400)
 @given(NEED, NODES)
-def test_one_task(task: Task, nodes: list[Node]) -> None:
+def test_one_task_is_infeasible_exactly_when_no_node_fits_it(task: Task, nodes: list[Node]) -> None:
     fitting = [fits((task,), room_of([node])) for node in nodes]
     assert [runs_that_fit(node, task.demand) > 0 for node in nodes] == fitting
     assert bool(infeasible_demand(task.demand, nodes)) == (not any(fitting))
@@ -141,14 +141,14 @@ def test_one_task(task: Task, nodes: list[Node]) -> None:
 
 @settings(max_examples=400)
 @given(st.lists(NEED, min_size=1, max_size=4), NODES)
-def test_a_gang_that_can_start_is_never_refused(tasks: list[Task], nodes: list[Node]) -> None:
+def test_a_gang_that_can_start_is_never_rejected(tasks: list[Task], nodes: list[Node]) -> None:
     if fits(tuple(tasks), room_of(nodes)):
         assert infeasible_gang(tasks, nodes) == ""
 
 
 @settings(max_examples=400)
 @given(NEED, st.integers(1, 5), NODES)
-def test_a_gang_of_tasks_alike_is_refused_exactly(
+def test_a_gang_of_equal_tasks_is_rejected_exactly(
     need: Task, count: int, nodes: list[Node]
 ) -> None:
     can_start = fits((need,) * count, room_of(nodes))
@@ -180,7 +180,7 @@ def test_a_gang_is_not_counted_by_its_largest_task(large: Task, small: Task) -> 
 
 
 @given(NEED, NODES)
-def test_an_idle_node_holds_as_many_tasks_alike_as_fit_one_after_the_other(
+def test_an_idle_node_holds_as_many_equal_tasks_as_fit_one_after_the_other(
     need: Task, nodes: list[Node]
 ) -> None:
     for node in nodes:

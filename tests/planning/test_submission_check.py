@@ -1,4 +1,4 @@
-"""The door: what can never run is refused at once, with numbers; what can run is let in."""
+"""The submission check: jobs that can never run are rejected with numbers, others pass."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def job(*tasks: Task, gang: bool = False) -> Job:
         ([Task(gpu_memory_bytes=5 * GIB)] * 2, True, "2 tasks with 2 GPUs together (a gang)"),
     ],
 )
-def test_what_no_node_could_hold_is_refused(
+def test_a_job_that_no_node_could_hold_is_rejected(
     tasks: list[Task], gang: bool, need: str | None
 ) -> None:
     reason = fits_no_node(job(*tasks, gang=gang), NODES)
     assert reason == (None if need is None else NothingFits(need=need))
 
 
-def test_what_must_run_at_once_fits_under_the_ceiling_of_its_queue() -> None:
+def test_tasks_that_run_together_must_fit_the_ceiling_of_the_queue() -> None:
     poor = Queue(name="poor", max_gpus=2)
     assert exceeds_queue(job(Task(gpus=2), Task(gpus=2)), poor) is None
     wide = job(Task(gpus=1), Task(gpus=2), gang=True)
@@ -58,7 +58,7 @@ def test_what_must_run_at_once_fits_under_the_ceiling_of_its_queue() -> None:
     assert exceeds_queue(wide, OPEN) is None
 
 
-def test_the_policy_is_asked_first_and_nodes_only_where_there_are_any() -> None:
+def test_the_policy_is_checked_first_and_nodes_only_if_any_is_up() -> None:
     gang = job(Task(gpus=9), Task(), gang=True)
     assert check_submission(gang, OPEN, NODES, FlowSharing()) == PolicyRefuses(
         policy="fs", what="gangs"
@@ -72,7 +72,7 @@ def test_the_policy_is_asked_first_and_nodes_only_where_there_are_any() -> None:
     memory=st.integers(0, 9),
     cpus=st.none() | st.sampled_from((0.5, 1.0, 2.0, 2.5, 4.0, 5.0)),
 )
-def test_a_single_task_is_let_in_exactly_when_some_idle_node_holds_it(
+def test_a_single_task_passes_exactly_when_some_idle_node_fits_it(
     gpus: int, memory: int, cpus: float | None
 ) -> None:
     task = Task(gpus=gpus, gpu_memory_bytes=memory * GIB, cpus=cpus)
@@ -113,7 +113,7 @@ def test_a_policy_is_made_with_the_parameters_given() -> None:
         ("one", {"alpha": float("nan")}, "policy.alpha: nan is not a finite number"),
     ],
 )
-def test_a_wrong_name_or_parameter_is_told_with_its_place(
+def test_a_wrong_name_or_parameter_is_reported_with_its_place(
     name: str, parameters: dict[str, object], problem: str
 ) -> None:
     with pytest.raises(SpecError) as wrong:

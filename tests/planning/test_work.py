@@ -1,4 +1,4 @@
-"""The work in flight, followed from snapshot to snapshot, against counting it task by task."""
+"""The work in flight, updated from snapshot to snapshot, against counting it task by task."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ IDLE = (TaskState.BLOCKED, TaskState.WAITING, TaskState.STOPPING)
 
 
 def held(snapshot: Snapshot) -> list[str]:
-    """Return what holds each GPU, GPU by GPU."""
+    """Return the run of each GPU, by row."""
     found = []
     for task in snapshot.gpus.task.array().tolist():
-        says = [getattr(snapshot.tasks, name)[task] for name in COLUMNS if task >= 0]
+        values = [getattr(snapshot.tasks, name)[task] for name in COLUMNS if task >= 0]
         stopping = task >= 0 and snapshot.tasks.state[task] == TaskState.STOPPING
-        found.append(repr((task, stopping, *map(float, says))))
+        found.append(repr((task, stopping, *map(float, values))))
     return found
 
 
-def told(holders: RunsByGpu) -> list[str]:
+def columns_of(holders: RunsByGpu) -> list[str]:
     return [
         repr((
             task, bool(holders.stopping[gpu]) and task >= 0,
@@ -63,33 +63,33 @@ def counted(snapshot: Snapshot, backlog: IdleTasks) -> tuple[Counter[tuple[int, 
 
 @settings(max_examples=100)
 @given(seed=SEED)
-def test_work_that_is_followed_is_what_can_be_counted(seed: int) -> None:
-    followed: tuple[RunsByGpu, IdleTasks] | None = None
+def test_updated_work_equals_counting_task_by_task(seed: int) -> None:
+    updated: tuple[RunsByGpu, IdleTasks] | None = None
     before: Snapshot | None = None
     for snapshot in random_walk(seed, 8):
-        now, afresh = standing(snapshot), (RunsByGpu(snapshot), IdleTasks(snapshot))
+        now, rebuilt = standing(snapshot), (RunsByGpu(snapshot), IdleTasks(snapshot))
         changes = None if before is None else snapshot.changes(before)
-        if followed is None or changes is None or len(changes.nodes):
-            followed = RunsByGpu(snapshot), IdleTasks(snapshot)
+        if updated is None or changes is None or len(changes.nodes):
+            updated = RunsByGpu(snapshot), IdleTasks(snapshot)
         else:
-            for part in followed:
+            for part in updated:
                 part.update(snapshot, changes)
         before = snapshot
-        for holders, backlog in (followed, afresh):
-            assert told(holders) == held(snapshot)
+        for holders, backlog in (updated, rebuilt):
+            assert columns_of(holders) == held(snapshot)
             assert counted(snapshot, backlog) == left(snapshot)
-        left_s = [remaining_gpu_s(now, *work).tolist() for work in (followed, afresh)]
-        assert left_s[0] == left_s[1], "to the last bit: turns are told by it"
+        left_s = [remaining_gpu_s(now, *work).tolist() for work in (updated, rebuilt)]
+        assert left_s[0] == left_s[1], "to the last bit: jobs are ordered by it"
 
 
-def test_random_walks_leave_work_behind_that_is_saved() -> None:
+def test_random_walks_contain_checkpoints() -> None:
     walks = (snapshot for seed in range(30) for snapshot in random_walk(seed, 8))
     assert sum(len(left(snapshot)[1]) for snapshot in walks) > 10
 
 
 @settings(max_examples=20)
 @given(seed=SEED)
-def test_work_may_be_followed_past_several_snapshots(seed: int) -> None:
+def test_work_can_be_updated_over_several_snapshots(seed: int) -> None:
     first, *_, last = random_walk(seed, 4)
     holders, backlog = RunsByGpu(first), IdleTasks(first)
     changes = last.changes(first)
@@ -97,5 +97,5 @@ def test_work_may_be_followed_past_several_snapshots(seed: int) -> None:
     assume(not len(changes.nodes))
     for part in (holders, backlog):
         part.update(last, changes)
-    assert told(holders) == held(last)
+    assert columns_of(holders) == held(last)
     assert counted(last, backlog) == left(last)
