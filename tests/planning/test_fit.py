@@ -92,7 +92,7 @@ def room_of(nodes: list[Node]) -> Room:
 
 
 def held_of(task: Task, gpu: Left) -> Left | None:
-    """Return what is left of a GPU that a task holds, too; None where it cannot."""
+    """Return the rest of a GPU once a task also holds part of it; None if it does not fit."""
     size, milli, free_bytes = gpu
     if task.gpu_milli == 1000:
         whole = milli == 1000 and free_bytes == size and size >= task.gpu_memory_bytes
@@ -104,7 +104,7 @@ def held_of(task: Task, gpu: Left) -> Left | None:
 
 
 def ways(task: Task, free: Free) -> set[Free]:
-    """Return what every way to place a task leaves of a node."""
+    """Return the rest of a node for every placement of a task."""
     gpus, amounts = free
     slots = (0.0 if task.gpus else 1.0) if task.cpus is None else task.cpus
     needs = {"cpus": 1000 * slots, "memory": task.memory_bytes, KIND: 0, **dict(task.custom)}
@@ -121,7 +121,7 @@ def ways(task: Task, free: Free) -> set[Free]:
 
 @lru_cache(maxsize=100_000)
 def fits(tasks: tuple[Task, ...], room: Room) -> bool:
-    """Try every way to place the first task, and the rest in what is left."""
+    """Try every placement of the first task, and the other tasks in the rest."""
     if not tasks:
         return True
     return any(

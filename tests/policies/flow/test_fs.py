@@ -233,7 +233,7 @@ def test_average_tasks_never_wait_by_price_where_moving_is_priced_below_waiting(
 @settings(max_examples=60)
 @given(workloads(FlowSharing()), st.randoms(use_true_random=False))
 def test_every_workload_ends_under_its_ceilings(bench: Bench, order: Random) -> None:
-    """Plans are always admissible (the bench asserts it), and nothing waits without a reason."""
+    """Plans are always feasible (the bench asserts it), and no task waits without a reason."""
     state = bench.engine.state
     while bench.runs:
         for row, queue in enumerate(state.queues.spec.array()):

@@ -34,12 +34,12 @@ class Stage(Bench):
         super().__init__(TimelyFlow(memory_s=memory_s, slack=slack))
 
     def apply(self, *events: Event) -> None:
-        """Hand over facts; jobs come now."""
+        """Apply events; submissions have the current time."""
         now = [replace(e, at=self.at) if isinstance(e, JobSubmitted) else e for e in events]
         super().apply(*now)
 
     def wait(self, until: float, done: Callable[[], bool] = lambda: False) -> list[float]:
-        """Let time pass, and nothing happen but the rounds that plans ask for; return when."""
+        """Advance the time, with only the rounds that plans request; return their times."""
         rounds = []
         while not done():
             timers = [
@@ -56,7 +56,7 @@ class Stage(Bench):
         return rounds
 
     def ends(self, job: str, ordinal: int, *, after_s: float) -> None:
-        """End a run so long after now."""
+        """Start a run now and end it `after_s` later."""
         self.apply(TaskStarted(at=self.at, run=self.runs[job, ordinal].run))
         self.at += after_s - 1.0
         self.finish(job, ordinal)

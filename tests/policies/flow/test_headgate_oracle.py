@@ -116,7 +116,7 @@ def routes(now: Standing, ahead: InFlight, rng: Random) -> Placed:
 def naive_order(
     now: Standing, ahead: InFlight, routed: Placed, turn: list[int]
 ) -> tuple[list[int], list[tuple[int, int, int]]]:
-    """Who is placed, and who waits for which held GPU, at which price, in turn."""
+    """The placed tasks, and those that wait, by rank: held GPU and price."""
     free = now.free.tolist()
     held = sorted(range(len(ahead.wait_s)), key=lambda run: (ahead.wait_s[run], run))
     placed, waits = [], []

@@ -1,4 +1,4 @@
-"""What `plan` says would happen is what happens when it is done, in the engine itself."""
+"""The outlook of `plan` equals the outcome when the engine carries the change out."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_it_happens_as_planned(data: st.DataObject) -> None:
     assert {(s.job, s.ordinal): (s.node, s.gpus) for s in report.starts} == {
         key: (launch.node, launch.gpus) for key, launch in new.items()
     }
-    gone = {key for key in old if key not in then.runs or key in new}
-    assert {(c.job, c.ordinal) for c in report.cuts} == gone
+    preempted = {key for key in old if key not in then.runs or key in new}
+    assert {(c.job, c.ordinal) for c in report.cuts} == preempted
     state = then.engine.state
     assert report.free_gpus == sum(state.nodes.free_gpus[n] for n in state.live_nodes())
     for job in report.jobs:

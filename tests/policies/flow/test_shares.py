@@ -233,7 +233,7 @@ def test_shares_of_one_user_are_those_of_the_flow_paper(tasks: list[int], gpus: 
 
 @given(cases())
 def test_no_job_could_gain_but_from_one_that_holds_no_more(case: Case) -> None:
-    """Max-min fairness itself, among jobs that are alike but for their tasks."""
+    """The definition of max-min fairness, among jobs that differ in their tasks only."""
     alike = np.zeros(len(case.queue), np.int64)
     hierarchy = Hierarchy(
         queue=alike, user=alike, priority=alike, weight=np.ones(1), max_gpus=ints(NO_CEILING)

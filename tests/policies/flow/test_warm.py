@@ -105,7 +105,7 @@ def test_another_history_and_changed_nodes_start_cold_and_later_rounds_do_not() 
 def test_rounds_of_another_history_are_those_of_a_policy_that_was_never_warm(
     make: Callable[[], FlowPolicy],
 ) -> None:
-    """As after compaction: rows mean something else, so nothing that was kept may be used."""
+    """As after compaction: rows have another meaning, so the warm round must not be used."""
     for seed in range(20):
         warm, cold = make(), make()
         for before in random_walk(seed, 12):

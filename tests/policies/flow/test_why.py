@@ -102,7 +102,7 @@ def test_the_cheapest_places_are_those_found_by_trying_all(data: st.DataObject) 
 @settings(max_examples=60)
 @given(st.data())
 def test_a_freed_gpu_goes_to_the_predicted_task(data: st.DataObject) -> None:
-    """Against the engine itself: the run ends, the policy decides, and we look who runs where."""
+    """Against the engine: the run ends, the policy decides, and the new run is compared."""
     bench, snapshot = drawn(data)
     for task in waiting(snapshot)[:4]:
         result = explain(bench, snapshot, task)
