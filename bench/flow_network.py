@@ -19,7 +19,7 @@ from headgate.flow import Ints, NativeSolver, Network
 from headgate.model import Bandwidth
 from headgate.planning.costs import prices_per_byte, shard_prices
 from headgate.policies.flow.prices import wait_prices
-from headgate.policies.flow.problem import NONE, Problem, Whole
+from headgate.policies.flow.problem import NONE, FlowProblem, FullProblem
 from headgate.policies.flow.solve import Flow, Placed
 
 Result = TypeVar("Result")
@@ -28,7 +28,7 @@ SEEDS = (1, 2, 3)
 BANDWIDTH = Bandwidth(disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.1e7)
 
 
-def random_problem(gpus: int, seed: int) -> Problem:
+def random_problem(gpus: int, seed: int) -> FlowProblem:
     """Return a problem on a cluster of so many GPUs."""
     rng = np.random.default_rng(seed)
     nodes, tasks, jobs = gpus // 2, gpus, max(2, gpus // 20)
@@ -38,7 +38,7 @@ def random_problem(gpus: int, seed: int) -> Problem:
     share = np.minimum(waiting, -(-int(free.sum()) // jobs))
     per_byte = prices_per_byte(BANDWIDTH, alpha1=1.5, alpha2=2.0)
     sizes = rng.integers(5 * 10**8, 15 * 10**8, tasks)
-    return Problem(
+    return FlowProblem(
         node_rack=np.arange(nodes) // 16,
         free=free,
         task=np.arange(tasks),
@@ -61,7 +61,7 @@ def random_problem(gpus: int, seed: int) -> Problem:
     )
 
 
-def dense(problem: Problem) -> Network:
+def dense(problem: FlowProblem) -> Network:
     """Return the paper's network: an arc from every task to every free GPU (flow paper, 4)."""
     jobs, tasks = len(problem.most), len(problem.task_job)
     gpu_node = np.repeat(np.arange(len(problem.free)), problem.free[:, 0])
@@ -109,7 +109,7 @@ def timed(call: Callable[[], Result], times: int) -> tuple[float, Result]:
     return statistics.median(taken), result
 
 
-def worth(problem: Problem, placed: Placed) -> tuple[int, int]:
+def worth(problem: FlowProblem, placed: Placed) -> tuple[int, int]:
     """Return how many tasks are placed or wait, and for how much."""
     won = np.bincount(problem.task_job[placed.task], minlength=len(problem.most))
     waits = np.minimum(problem.most - won, problem.most - problem.least)
@@ -124,7 +124,7 @@ def main() -> None:
     for gpus in (30, 300, 1000, 2000):
         for seed in SEEDS:
             problem = random_problem(gpus, seed)
-            mine_s, mine = timed(lambda p=problem: Flow(Whole(problem=p, up=p.free)), 5)
+            mine_s, mine = timed(lambda p=problem: Flow(FullProblem(problem=p, up=p.free)), 5)
             theirs_s, theirs = timed(lambda r=problem: solver.solve(dense(r)), 3)
             optimum = theirs.sent, theirs.cost
             assert worth(problem, mine.placed(problem.task)) == optimum, "the optima differ"

@@ -18,8 +18,8 @@ from headgate.foresight.outlook import choose
 from headgate.journal import Archive
 from headgate.live.probe import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
-from headgate.planning.certified import Certified
-from headgate.planning.door import refuse
+from headgate.planning.certificates import CertificateStats
+from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
 from headgate.ports.world import decide
 from headgate.protocol import (
@@ -68,7 +68,7 @@ class ScriptedController:
         self.changed = threading.Condition(self.lock)
         self.engine = Engine()
         self.policy_name = "fifo"
-        self.proven: Certified | None = None
+        self.proven: CertificateStats | None = None
         self.clock = 1_000_000.0
         self.admins = {ROOT_USER}
         self.launches: dict[tuple[str, int], LaunchTask] = {}
@@ -156,7 +156,7 @@ class ScriptedController:
     def policy(self, text: str | None) -> Policy:
         return choose(POLICIES, self.policy_name, {}, text)
 
-    def certified(self) -> Certified | None:
+    def certified(self) -> CertificateStats | None:
         return self.proven
 
     def snapshot(self) -> Snapshot:
@@ -173,7 +173,7 @@ class ScriptedController:
         job_id = f"job-{len(state.names.jobs) + 1}"
         datasets = {name: dataset.shards for name, dataset in state.datasets.items()}
         job = expand(load_job(text), job_id=job_id, user=user, datasets=datasets, file_sizes={})
-        reason = refuse(job, Queue(name=job.queue), NODES, self.policy(None))
+        reason = check_submission(job, Queue(name=job.queue), NODES, self.policy(None))
         if reason is not None:
             raise SpecError([Problem(path="resources", problem=str(reason))], code="infeasible")
         return job

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.planning.certified import Certified
+from headgate.planning.certificates import CertificateStats
 
 
 def told(socket: Path) -> dict[str, float]:
@@ -22,7 +22,7 @@ def told(socket: Path) -> dict[str, float]:
 
 
 def test_what_was_proven_of_plans_is_counted(socket: Path, controller: Any) -> None:
-    controller.proven = Certified(rounds=12, violations=1, last_gap=2_500_000)
+    controller.proven = CertificateStats(rounds=12, violations=1, last_gap=2_500_000)
     assert told(socket) == {
         "headgate_certified_rounds_total": 12.0,
         "headgate_certificate_violations_total": 1.0,

@@ -1,4 +1,4 @@
-"""Columns that cannot be counted are refused before anything is written."""
+"""Columns that do not match are rejected before anything is written."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ COLUMNS: dict[str, Any] = {
     "gpus": np.array([1, 1], np.int32),
     "job": np.array([0, 1], np.int32),
 }
-MOVED = COLUMNS | {
-    "then": np.array([1, 1], np.uint8),
+CHANGED = COLUMNS | {
+    "before": np.array([1, 1], np.uint8),
     "memory_bytes": np.array([5, 5]),
-    "meaning": np.array([3, 0], np.uint8),
+    "flags": np.array([3, 0], np.uint8),
     "class_bytes": np.array([8]),
-    "at": np.array([0, -1]),
+    "index": np.array([0, -1]),
 }
 IDLE = COLUMNS | {
     "key": np.array([7]),
     "count": np.array([2]),
-    "kind": np.array([1, 1], np.int32),
+    "runtime_class": np.array([1, 1], np.int32),
     "progress_s": np.zeros(2),
     "was_fresh": np.zeros(2, bool),
     "idle": np.array([True, True]),
-    "kinds": 10,
+    "classes": 10,
 }
 EACH, STATE, JOB = "not one value for each task", "no such state", "no such job"
 
 
-def test_what_can_be_counted_is() -> None:
+def test_matching_columns_are_counted() -> None:
     table = np.zeros((1, 5), np.int64)
-    waits = [column.tolist() for column in recount(**MOVED, table=table)]
+    waits = [column.tolist() for column in recount(**CHANGED, table=table)]
     assert (waits, table.tolist()) == ([[3], [0], [0], []], [[1, 0, 1, 0, 0]])
     assert [column.tolist() for column in recount_idle(**IDLE)] == [[1, 7, 11], [1, 2, 1], []]
 
@@ -45,35 +45,35 @@ def test_what_can_be_counted_is() -> None:
     ("name", "bad", "why"),
     [
         ("row", np.array([3]), EACH),
-        ("then", np.array([1], np.uint8), EACH),
+        ("before", np.array([1], np.uint8), EACH),
         ("memory_bytes", np.array([5, 5, 5]), EACH),
         ("state", np.array([0, 2], np.uint8), STATE),
-        ("then", np.array([9, 0], np.uint8), STATE),
+        ("before", np.array([9, 0], np.uint8), STATE),
         ("job", np.array([0, 2], np.int32), JOB),
         ("job", np.array([-1, 0], np.int32), JOB),
-        ("at", np.array([1, 0]), "a job is not in the table"),
+        ("index", np.array([1, 0]), "a job is not in the table"),
         ("class_bytes", np.array([8, 9]), "no such table"),
     ],
 )
-def test_moved_tasks_that_do_not_match_are_refused(name: str, bad: Any, why: str) -> None:
+def test_changed_tasks_that_do_not_match_are_rejected(name: str, bad: Any, why: str) -> None:
     table = np.zeros((1, 5), np.int64)
     with pytest.raises(ValueError, match=why):
-        recount(**MOVED | {name: bad}, table=table)
+        recount(**CHANGED | {name: bad}, table=table)
     assert not table.any()
 
 
 @pytest.mark.parametrize(
     ("name", "bad", "why"),
     [
-        ("kind", np.array([1], np.int32), EACH),
-        ("kind", np.array([1, 10], np.int32), "no such kind"),
-        ("kind", np.array([-1, 1], np.int32), "no such kind"),
+        ("runtime_class", np.array([1], np.int32), EACH),
+        ("runtime_class", np.array([1, 10], np.int32), "no such runtime class"),
+        ("runtime_class", np.array([-1, 1], np.int32), "no such runtime class"),
         ("was_fresh", np.zeros(3, bool), EACH),
         ("idle", np.array([True]), STATE),
         ("job", np.array([0, -1], np.int32), JOB),
         ("count", np.array([1, 2]), "not one count for each key"),
     ],
 )
-def test_idle_tasks_that_do_not_match_are_refused(name: str, bad: Any, why: str) -> None:
+def test_idle_tasks_that_do_not_match_are_rejected(name: str, bad: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         recount_idle(**IDLE | {name: bad})

@@ -1,4 +1,4 @@
-"""Tasks without a GPU go where reading is cheapest, and what does not fit is told so."""
+"""Tasks without a GPU are placed where reading is cheapest; the others have a reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def naive_read_s(snapshot: Snapshot, task: int, node: int) -> float:
 
 @settings(max_examples=200)
 @given(seed=st.integers(0, 10**6))
-def test_each_goes_to_its_cheapest_node_with_room_and_the_rest_is_told_why(seed: int) -> None:
+def test_each_task_is_placed_on_its_cheapest_node_that_fits_or_refused(seed: int) -> None:
     snapshot = random_state(seed).freeze()
     scratch = Scratch(snapshot)
     refusals = place_cpu_tasks(scratch)

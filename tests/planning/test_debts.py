@@ -1,4 +1,4 @@
-"""Debts against their law integrated step by step; what is left to do against plain loops."""
+"""Debts against numerical integration of their equation; remaining work against plain loops."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headgate.planning.debts import (
     COUNTED_AT,
     MISSED_GPU_S,
     MISSING_GPUS,
-    changed_debts,
-    missed_gpu_s,
+    debts_gpu_s,
     remaining_gpu_s,
+    updated_debts,
 )
 from headgate.planning.standing import Standing, standing
-from headgate.planning.work import Backlog, Holders
+from headgate.planning.work import IdleTasks, RunsByGpu
 from headgate.protocol import Memo
 from headgate.state import Snapshot, State, TaskState
 from headgate.testing.random_worlds import random_state
@@ -33,7 +33,7 @@ def plain(seed: int) -> State:
 
 
 def remember(state: State, memo: Memo) -> None:
-    """Keep what a plan wants to remember, as admission names it: by the ids of jobs."""
+    """Write the memo of a plan, as admission names it: by the ids of jobs."""
     state.write_memo(
         {
             name: {state.job(job).id: value for job, value in values.items()}
@@ -43,7 +43,7 @@ def remember(state: State, memo: Memo) -> None:
 
 
 def integrated(owed: float, missing: list[tuple[float, int]], memory_s: float) -> float:
-    """Follow a debt through spells of (seconds, GPUs missing) in a great many small steps."""
+    """Integrate a debt over spells of (seconds, GPUs missing) in many small steps."""
     for lasts_s, gpus in missing:
         step_s = lasts_s / 20_000
         for _ in range(20_000):
@@ -57,7 +57,7 @@ def integrated(owed: float, missing: list[tuple[float, int]], memory_s: float) -
     memory_s=st.sampled_from([30.0, 600.0]),
     paid=st.sampled_from([0.0, 15.0]),
 )
-def test_a_debt_follows_its_law(
+def test_a_debt_follows_its_differential_equation(
     spells: list[tuple[float, int]], memory_s: float, paid: float
 ) -> None:
     state = plain(3)
@@ -66,9 +66,9 @@ def test_a_debt_follows_its_law(
 
     def note(missing: int, paid: float) -> None:
         now = standing(state.freeze())
-        owed = missed_gpu_s(now, memory_s=memory_s)
+        owed = debts_gpu_s(now, memory_s=memory_s)
         others = np.zeros(jobs - 1)
-        changed = changed_debts(
+        changed = updated_debts(
             now, owed, np.append(paid, others), np.append(missing, others.astype(int))
         )
         remember(state, changed)
@@ -78,35 +78,35 @@ def test_a_debt_follows_its_law(
         for _ in range(3):
             state.now += lasts_s / 3
             note(gpus, 0.0)  # rounds in which nothing changes
-    owed = missed_gpu_s(standing(state.freeze()), memory_s=memory_s)
+    owed = debts_gpu_s(standing(state.freeze()), memory_s=memory_s)
     assert owed[0] == pytest.approx(integrated(-paid, spells, memory_s), rel=1e-2, abs=0.5)
     assert not owed[1:].any()
 
 
-def test_a_debt_fades_to_37_percent_in_its_time() -> None:
+def test_a_debt_decays_to_37_percent_in_memory_s() -> None:
     state = plain(3)
     job = int(standing(state.freeze()).jobs[0])
     known = {MISSED_GPU_S: 100.0, MISSING_GPUS: 0, COUNTED_AT: state.now}
     remember(state, {name: {job: value} for name, value in known.items()})
     state.now += 600.0
     snapshot = state.freeze()
-    owed = missed_gpu_s(standing(snapshot), memory_s=600.0)
+    owed = debts_gpu_s(standing(snapshot), memory_s=600.0)
     assert owed[0] == pytest.approx(100 / math.e)
 
 
-def test_only_what_changes_is_written_down() -> None:
+def test_only_changed_debts_are_written() -> None:
     state = plain(3)
     now = standing(state.freeze())
     none = np.zeros(len(now.jobs))
-    new = changed_debts(now, none, none, none.astype(int))
+    new = updated_debts(now, none, none, none.astype(int))
     assert [*new[COUNTED_AT]] == now.jobs.tolist()
     remember(state, new)
     now = standing(state.freeze())
-    assert not any(changed_debts(now, none, none, none.astype(int)).values())
+    assert not any(updated_debts(now, none, none, none.astype(int)).values())
     paid = none.copy()
     paid[1] = 2.5
     row = int(now.jobs[1])
-    assert changed_debts(now, none, paid, none.astype(int)) == {
+    assert updated_debts(now, none, paid, none.astype(int)) == {
         MISSED_GPU_S: {row: -2.5}, MISSING_GPUS: {row: 0}, COUNTED_AT: {row: state.now},
     }  # fmt: skip
 
@@ -133,8 +133,8 @@ def naive_remaining(snapshot: Snapshot, now: Standing) -> list[float]:
     return left
 
 
-def taught(state: State, rng: Random) -> None:
-    """Let some runtime classes be known, each to take its own time; some tasks have checkpoints."""
+def set_estimates(state: State, rng: Random) -> None:
+    """Set random estimates of some runtime classes, and checkpoints of some tasks."""
     for row in range(len(state.runtime_classes.held_s)):
         if rng.random() < 0.7:
             state.runtime_classes.held_s[row] = rng.uniform(0.0, 30.0)
@@ -143,15 +143,15 @@ def taught(state: State, rng: Random) -> None:
             state.tasks.progress_s[task] = rng.uniform(0.0, 20.0)
 
 
-def test_what_is_left_is_what_tasks_take_less_what_they_have_run_and_saved() -> None:
+def test_remaining_work_is_the_estimates_less_time_run_and_checkpoints() -> None:
     unfinished = 0
     for seed in range(200):
         state = plain(seed)
-        taught(state, stream(seed, "kinds"))
+        set_estimates(state, stream(seed, "kinds"))
         snapshot = state.freeze()
         now = standing(snapshot)
         expected = naive_remaining(snapshot, now)
-        left_s = remaining_gpu_s(now, Holders(snapshot), Backlog(snapshot))
+        left_s = remaining_gpu_s(now, RunsByGpu(snapshot), IdleTasks(snapshot))
         assert left_s.tolist() == pytest.approx(expected), seed
         unfinished += len(expected)
     assert unfinished > 200

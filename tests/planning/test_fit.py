@@ -1,4 +1,4 @@
-"""What is said never to fit does not fit, by trying every way to place it."""
+"""Demands and gangs reported as infeasible do not fit, by exhaustive placement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.model import Demand, Gpu, Node, Task
-from headgate.planning.fit import described, gang_fits, gang_misfit, misfit, room
+from headgate.planning.fit import (
+    demand_text,
+    gang_fits,
+    infeasible_demand,
+    infeasible_gang,
+    runs_that_fit,
+)
 from headgate.spec.scenario_jobs import find_cycle
 
 KIND = "fpga"
@@ -86,7 +92,7 @@ def room_of(nodes: list[Node]) -> Room:
 
 
 def held_of(task: Task, gpu: Left) -> Left | None:
-    """Return what is left of a GPU that a task holds, too; None where it cannot."""
+    """Return the rest of a GPU once a task also holds part of it; None if it does not fit."""
     size, milli, free_bytes = gpu
     if task.gpu_milli == 1000:
         whole = milli == 1000 and free_bytes == size and size >= task.gpu_memory_bytes
@@ -98,7 +104,7 @@ def held_of(task: Task, gpu: Left) -> Left | None:
 
 
 def ways(task: Task, free: Free) -> set[Free]:
-    """Return what every way to place a task leaves of a node."""
+    """Return the rest of a node for every placement of a task."""
     gpus, amounts = free
     slots = (0.0 if task.gpus else 1.0) if task.cpus is None else task.cpus
     needs = {"cpus": 1000 * slots, "memory": task.memory_bytes, KIND: 0, **dict(task.custom)}
@@ -115,7 +121,7 @@ def ways(task: Task, free: Free) -> set[Free]:
 
 @lru_cache(maxsize=100_000)
 def fits(tasks: tuple[Task, ...], room: Room) -> bool:
-    """Try every way to place the first task, and the rest in what is left."""
+    """Try every placement of the first task, and the other tasks in the rest."""
     if not tasks:
         return True
     return any(
@@ -127,26 +133,26 @@ def fits(tasks: tuple[Task, ...], room: Room) -> bool:
 
 @settings(max_examples=400)
 @given(NEED, NODES)
-def test_one_task(task: Task, nodes: list[Node]) -> None:
+def test_one_task_is_infeasible_exactly_when_no_node_fits_it(task: Task, nodes: list[Node]) -> None:
     fitting = [fits((task,), room_of([node])) for node in nodes]
-    assert [room(node, task.demand) > 0 for node in nodes] == fitting
-    assert bool(misfit(task.demand, nodes)) == (not any(fitting))
+    assert [runs_that_fit(node, task.demand) > 0 for node in nodes] == fitting
+    assert bool(infeasible_demand(task.demand, nodes)) == (not any(fitting))
 
 
 @settings(max_examples=400)
 @given(st.lists(NEED, min_size=1, max_size=4), NODES)
-def test_a_gang_that_can_start_is_never_refused(tasks: list[Task], nodes: list[Node]) -> None:
+def test_a_gang_that_can_start_is_never_rejected(tasks: list[Task], nodes: list[Node]) -> None:
     if fits(tuple(tasks), room_of(nodes)):
-        assert gang_misfit(tasks, nodes) == ""
+        assert infeasible_gang(tasks, nodes) == ""
 
 
 @settings(max_examples=400)
 @given(NEED, st.integers(1, 5), NODES)
-def test_a_gang_of_tasks_alike_is_refused_exactly(
+def test_a_gang_of_equal_tasks_is_rejected_exactly(
     need: Task, count: int, nodes: list[Node]
 ) -> None:
     can_start = fits((need,) * count, room_of(nodes))
-    assert bool(gang_misfit([need] * count, nodes)) == (not can_start)
+    assert bool(infeasible_gang([need] * count, nodes)) == (not can_start)
 
 
 @pytest.mark.parametrize(
@@ -167,18 +173,18 @@ def test_a_gang_is_not_counted_by_its_largest_task(large: Task, small: Task) -> 
     node = node_of([60, 40, 40, 40], 3, 3, 2000)
     if large.gpu_milli < 1000:
         node = replace(node, gpus=node.gpus[:2])
-    assert room(node, large.demand) <= 2
-    gang = [large, *[small] * (room(node, large.demand) or 1)]
+    assert runs_that_fit(node, large.demand) <= 2
+    gang = [large, *[small] * (runs_that_fit(node, large.demand) or 1)]
     assert fits(tuple(gang), room_of([node]))
-    assert gang_misfit(gang, [node]) == ""
+    assert infeasible_gang(gang, [node]) == ""
 
 
 @given(NEED, NODES)
-def test_an_idle_node_holds_as_many_tasks_alike_as_fit_one_after_the_other(
+def test_an_idle_node_holds_as_many_equal_tasks_as_fit_one_after_the_other(
     need: Task, nodes: list[Node]
 ) -> None:
     for node in nodes:
-        held = room(node, need.demand)
+        held = runs_that_fit(node, need.demand)
         for count in range(min(held, 5) + 1):
             assert fits((need,) * count, room_of([node]))
         if held < 5:
@@ -190,14 +196,14 @@ def test_a_gang_that_first_fit_places_can_start(tasks: list[Task], nodes: list[N
     nodes = [replace(node, id=f"n{number}") for number, node in enumerate(nodes)]
     if gang_fits(tasks, nodes):
         assert fits(tuple(tasks), room_of(nodes))
-        assert gang_misfit(tasks, nodes) == ""
+        assert infeasible_gang(tasks, nodes) == ""
 
 
 @pytest.mark.parametrize("milli", [100, 125, 200, 250, 333, 500])
 def test_equal_shares_of_a_gpu_fill_it_whatever_its_memory(milli: int) -> None:
     """Shares that add up to at most one GPU fit it together, though its bytes do not divide."""
     node = node_of([(24 << 30) + 1], 0, None, 0)
-    assert room(node, Demand(gpus=1, gpu_milli=milli)) == 1000 // milli
+    assert runs_that_fit(node, Demand(gpus=1, gpu_milli=milli)) == 1000 // milli
 
 
 @pytest.mark.parametrize(
@@ -221,7 +227,7 @@ def test_equal_shares_of_a_gpu_fill_it_whatever_its_memory(milli: int) -> None:
     ],
 )
 def test_a_demand_in_words(demand: Demand, words: str) -> None:
-    assert described(demand) == words
+    assert demand_text(demand) == words
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Where things stand: counted task by task, and kept up from change to change."""
+"""Standings against counting task by task, built from nothing and updated by changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.planning.shares import NO_CEILING, fair_shares
-from headgate.planning.standing import Standing, standing, standing_after, unplaceable
+from headgate.planning.standing import Standing, standing, standing_after, unsupported_feature
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.testing.random_worlds import random_walk
 
@@ -28,7 +28,8 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
     strange = [
         j
         for j in active
-        if unplaceable(snapshot.job(j)) == "gangs" or any(tasks.gpus[t] > 1 for t in on_gpus[j])
+        if unsupported_feature(snapshot.job(j)) == "gangs"
+        or any(tasks.gpus[t] > 1 for t in on_gpus[j])
     ]
     jobs = [j for j in active if j not in strange and on_gpus[j]]
     there = [g for g in range(len(gpus.task)) if gpus.task[g] != -2]
@@ -56,7 +57,7 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
     limits = [snapshot.queue(q).max_gpus for q in range(len(others))]
     return {
         "jobs": jobs,
-        "strangers": strange,
+        "unsupported": strange,
         "held": [holds[j] for j in jobs],
         "unfinished": [table(j, UNFINISHED) for j in jobs],
         "waiting": [table(j, (TaskState.WAITING,)) for j in jobs],
@@ -75,18 +76,18 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
     }
 
 
-def told(now: Standing) -> dict[str, object]:
+def fields(now: Standing) -> dict[str, object]:
     return {name: getattr(now, name).tolist() for name in counted(now.snapshot)}
 
 
 @settings(max_examples=60)
 @given(seed=SEED)
-def test_a_standing_is_what_can_be_counted(seed: int) -> None:
+def test_a_standing_equals_counting_task_by_task(seed: int) -> None:
     for snapshot in random_walk(seed, 2):
         now = standing(snapshot)
-        assert told(now) == counted(snapshot)
+        assert fields(now) == counted(snapshot)
         needs = [snapshot.tasks.memory_bytes[t] for t in now.task.tolist()]
-        assert now.bytes_of(np.arange(len(now.task))).tolist() == needs
+        assert now.memory_bytes_of(np.arange(len(now.task))).tolist() == needs
 
 
 def reached(snapshot: Snapshot, before: Standing | None) -> Standing:
@@ -99,7 +100,7 @@ def reached(snapshot: Snapshot, before: Standing | None) -> Standing:
 
 @settings(max_examples=150)
 @given(seed=SEED)
-def test_from_any_earlier_standing_the_same_is_reached(seed: int) -> None:
+def test_an_update_from_any_earlier_standing_gives_the_same(seed: int) -> None:
     walk = list(random_walk(seed, 8))
     afresh = [standing(snapshot) for snapshot in walk]
     latest: Standing | None = None
@@ -112,7 +113,7 @@ def test_from_any_earlier_standing_the_same_is_reached(seed: int) -> None:
 
 def alike(now: Standing, expected: Standing) -> None:
     """Assert that two standings say the same in everything."""
-    assert told(now) == told(expected)
+    assert fields(now) == fields(expected)
     assert now.census.table.tolist() == expected.census.table.tolist()
     for one, other in ((now, expected), (expected, now)):
         share = [

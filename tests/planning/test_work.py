@@ -1,4 +1,4 @@
-"""The work in flight, followed from snapshot to snapshot, against counting it task by task."""
+"""The work in flight, updated from snapshot to snapshot, against counting it task by task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.planning.debts import remaining_gpu_s
 from headgate.planning.standing import standing
-from headgate.planning.work import Backlog, Holders
+from headgate.planning.work import IdleTasks, RunsByGpu
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.testing.random_worlds import random_walk
 
@@ -19,16 +19,16 @@ IDLE = (TaskState.BLOCKED, TaskState.WAITING, TaskState.STOPPING)
 
 
 def held(snapshot: Snapshot) -> list[str]:
-    """Return what holds each GPU, GPU by GPU."""
+    """Return the run of each GPU, by row."""
     found = []
     for task in snapshot.gpus.task.array().tolist():
-        says = [getattr(snapshot.tasks, name)[task] for name in COLUMNS if task >= 0]
+        values = [getattr(snapshot.tasks, name)[task] for name in COLUMNS if task >= 0]
         stopping = task >= 0 and snapshot.tasks.state[task] == TaskState.STOPPING
-        found.append(repr((task, stopping, *map(float, says))))
+        found.append(repr((task, stopping, *map(float, values))))
     return found
 
 
-def told(holders: Holders) -> list[str]:
+def columns_of(holders: RunsByGpu) -> list[str]:
     return [
         repr((
             task, bool(holders.stopping[gpu]) and task >= 0,
@@ -51,7 +51,7 @@ def left(snapshot: Snapshot) -> tuple[Counter[tuple[int, int]], list[int]]:
     return fresh, begun
 
 
-def counted(snapshot: Snapshot, backlog: Backlog) -> tuple[Counter[tuple[int, int]], list[int]]:
+def counted(snapshot: Snapshot, backlog: IdleTasks) -> tuple[Counter[tuple[int, int]], list[int]]:
     def flies(job: int) -> bool:
         return bool(snapshot.jobs.state[job] == JobState.ACTIVE)
 
@@ -63,39 +63,39 @@ def counted(snapshot: Snapshot, backlog: Backlog) -> tuple[Counter[tuple[int, in
 
 @settings(max_examples=100)
 @given(seed=SEED)
-def test_work_that_is_followed_is_what_can_be_counted(seed: int) -> None:
-    followed: tuple[Holders, Backlog] | None = None
+def test_updated_work_equals_counting_task_by_task(seed: int) -> None:
+    updated: tuple[RunsByGpu, IdleTasks] | None = None
     before: Snapshot | None = None
     for snapshot in random_walk(seed, 8):
-        now, afresh = standing(snapshot), (Holders(snapshot), Backlog(snapshot))
+        now, rebuilt = standing(snapshot), (RunsByGpu(snapshot), IdleTasks(snapshot))
         changes = None if before is None else snapshot.changes(before)
-        if followed is None or changes is None or len(changes.nodes):
-            followed = Holders(snapshot), Backlog(snapshot)
+        if updated is None or changes is None or len(changes.nodes):
+            updated = RunsByGpu(snapshot), IdleTasks(snapshot)
         else:
-            for part in followed:
-                part.follow(snapshot, changes)
+            for part in updated:
+                part.update(snapshot, changes)
         before = snapshot
-        for holders, backlog in (followed, afresh):
-            assert told(holders) == held(snapshot)
+        for holders, backlog in (updated, rebuilt):
+            assert columns_of(holders) == held(snapshot)
             assert counted(snapshot, backlog) == left(snapshot)
-        left_s = [remaining_gpu_s(now, *work).tolist() for work in (followed, afresh)]
-        assert left_s[0] == left_s[1], "to the last bit: turns are told by it"
+        left_s = [remaining_gpu_s(now, *work).tolist() for work in (updated, rebuilt)]
+        assert left_s[0] == left_s[1], "to the last bit: jobs are ordered by it"
 
 
-def test_random_walks_leave_work_behind_that_is_saved() -> None:
+def test_random_walks_contain_checkpoints() -> None:
     walks = (snapshot for seed in range(30) for snapshot in random_walk(seed, 8))
     assert sum(len(left(snapshot)[1]) for snapshot in walks) > 10
 
 
 @settings(max_examples=20)
 @given(seed=SEED)
-def test_work_may_be_followed_past_several_snapshots(seed: int) -> None:
+def test_work_can_be_updated_over_several_snapshots(seed: int) -> None:
     first, *_, last = random_walk(seed, 4)
-    holders, backlog = Holders(first), Backlog(first)
+    holders, backlog = RunsByGpu(first), IdleTasks(first)
     changes = last.changes(first)
     assert changes is not None
     assume(not len(changes.nodes))
     for part in (holders, backlog):
-        part.follow(last, changes)
-    assert told(holders) == held(last)
+        part.update(last, changes)
+    assert columns_of(holders) == held(last)
     assert counted(last, backlog) == left(last)

@@ -14,7 +14,7 @@ import pytest
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
 from headgate.model import Job, RunId
-from headgate.planning.door import unfit
+from headgate.planning.submission_check import fits_no_node
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.policies.flow import FlowSharing
 from headgate.ports import Policy
@@ -171,7 +171,7 @@ def can_never_run(engine: Engine, row: int) -> bool:
     if not job.gang:
         left = [t for t in state.tasks_of(row) if state.tasks.state[t] != TaskState.FINISHED]
         job = replace(job, tasks=tuple(state.task(t) for t in left))
-    return unfit(job, [state.node(n) for n in state.live_nodes()]) is not None
+    return fits_no_node(job, [state.node(n) for n in state.live_nodes()]) is not None
 
 
 def tens(count: int) -> list[range]:

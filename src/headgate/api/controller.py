@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from headgate.journal import Archive
 from headgate.model import Dataset, Job, LogPiece
-from headgate.planning.certified import Certified
+from headgate.planning.certificates import CertificateStats
 from headgate.ports import Policy
 from headgate.state import Snapshot
 
@@ -44,7 +44,7 @@ class Controller(Protocol):
         """
         ...
 
-    def certified(self) -> Certified | None:
+    def certified(self) -> CertificateStats | None:
         """Return what was proven of the plans made; None where the policy has nothing proven."""
         ...
 

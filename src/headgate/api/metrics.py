@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from headgate.api.deps import Held
-from headgate.planning.certified import Certified
+from headgate.planning.certificates import CertificateStats
 
 router = APIRouter()
 
@@ -28,7 +28,7 @@ def metrics(controller: Held) -> Response:
 class _Certificates(Collector):
     """The proofs of plans: how many were checked, what was found."""
 
-    def __init__(self, certified: Certified) -> None:
+    def __init__(self, certified: CertificateStats) -> None:
         self._certified = certified
 
     def collect(self) -> Iterator[Metric]:

@@ -14,7 +14,7 @@ from headgate.foresight.explain import Explanation, explain
 from headgate.foresight.forecast import Forecast, forecast
 from headgate.foresight.outlook import ReadBytes, read_bytes
 from headgate.foresight.whatif import WhatIf
-from headgate.planning.account import Account, Accountable
+from headgate.planning.job_prices import JobPrices, Priced
 from headgate.ports import Policy
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, TaskState
@@ -28,7 +28,7 @@ _NOT_BEGUN = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """A job's GPUs against its share of all; `account` fields as in `planning.account`."""
+    """A job's GPUs against its share of all; other fields as in `planning.job_prices`."""
 
     job: str
     held_gpus: int
@@ -154,12 +154,12 @@ class _Explainer:
 
     # --- shares ----------------------------------------------------------------------------------
 
-    def _accounts(self) -> dict[int, Account]:
-        if isinstance(self._policy, Accountable) and not self._broken:
-            return dict(self._policy.accounts(self._snapshot))
+    def _accounts(self) -> dict[int, JobPrices]:
+        if isinstance(self._policy, Priced) and not self._broken:
+            return dict(self._policy.job_prices(self._snapshot))
         return {}
 
-    def _standing(self, job: int, account: Account | None) -> Holding | None:
+    def _standing(self, job: int, account: JobPrices | None) -> Holding | None:
         if account is None:
             return None
         jobs = self._snapshot.jobs
@@ -172,7 +172,7 @@ class _Explainer:
             wait_s=account.wait_s,
         )
 
-    def _holders(self, accounts: dict[int, Account]) -> tuple[Holding, ...]:
+    def _holders(self, accounts: dict[int, JobPrices]) -> tuple[Holding, ...]:
         if self._job not in accounts or self._explanation.reason is None:
             return ()
         held = self._snapshot.gpus_of_jobs().tolist()
@@ -238,7 +238,7 @@ class _Explainer:
 
     def _price(self) -> Callable[[int, int], float]:
         policy = self._policy
-        if isinstance(policy, Accountable):
+        if isinstance(policy, Priced):
             return lambda task, node: policy.cost_s(self._snapshot, task, node)
         return self._snapshot.expected_read_s
 
@@ -282,7 +282,7 @@ class _Explainer:
         on = {s.task: s.node for s in plan.starts}
         takers = [s.task for s in plan.starts if s.node == option.node and gpu.index in s.gpus]
         price_s = None
-        if isinstance(policy, Accountable):
+        if isinstance(policy, Priced):
             price_s = policy.slot_price_s(freed, option.node, gpu.memory_bytes)
         starts = on.get(self._task) if self._task is not None else None
         return IfFreed(

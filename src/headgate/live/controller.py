@@ -38,7 +38,7 @@ from headgate.live.submission import Submissions
 from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
 from headgate.model import Dataset, Job, LogPiece, Queue
-from headgate.planning.certified import Certified, Certifying
+from headgate.planning.certificates import CertificateStats, HasCertificates
 from headgate.ports import Policy
 from headgate.protocol import (
     Command,
@@ -274,10 +274,10 @@ class Controller:
         """Return a policy for one answer, never the one at work, which another thread uses."""
         return self._policies(text)
 
-    def certified(self) -> Certified | None:
+    def certified(self) -> CertificateStats | None:
         """Return what was proven of the plans made; None where the policy has nothing proven."""
         policy = self.world.policy
-        return policy.certified if isinstance(policy, Certifying) else None
+        return policy.certified if isinstance(policy, HasCertificates) else None
 
     def wait_for_change(self, version: int, timeout_s: float) -> int:
         """Return the version as soon as it is above `version`, or when the time is over."""

@@ -17,7 +17,7 @@ from headgate.live.account import Account, account_for, file_sizes, unusable, wh
 from headgate.live.claims import Claims
 from headgate.live.reader import JobReader
 from headgate.model import Dataset, Job
-from headgate.planning.door import refuse
+from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
 from headgate.protocol import Event, JobSubmitted
 from headgate.protocol.reasons import PolicyRefuses
@@ -165,7 +165,7 @@ class Submissions:
             raise SpecError([Problem(path="results.path", problem=problem, hint=hint)])
         nodes = [view.node(row) for row in view.live_nodes()]
         queue = view.queue(view.names.queue_rows[job.queue])
-        reason = refuse(job, queue, nodes, self._policy)
+        reason = check_submission(job, queue, nodes, self._policy)
         if reason is not None:
             code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
             raise SpecError([Problem(path="", problem=str(reason))], code=code)

@@ -9,49 +9,49 @@ Bools = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
 
-class Deal:
-    """The deal that `headgate.planning.shares` tells of, to jobs in order of arrival."""
+class MaxMin:
+    """Weighted max-min fair allocation of GPUs to jobs; `headgate.planning.shares` defines it."""
 
     def __init__(
         self, queue: Ints, user: Ints, priority: Ints, weight: Floats, max_gpus: Ints
     ) -> None:
-        """Sort jobs; `queue` is a row of `weight` and `max_gpus`. O(jobs x log).
+        """Sort jobs, given in order of arrival; `queue` is a row of `weight` and `max_gpus`.
 
-        Raises ValueError where lengths or rows do not match, as all methods do.
+        O(jobs x log). Raises ValueError if lengths or rows do not match, as all methods do.
         """
 
-    def alike(self, held: Ints, room: Ints, gpus: int) -> Ints:
-        """Return how many of `gpus` alike each job wins, on top of what it holds, up to `room`.
+    def allocate(self, held: Ints, room: Ints, gpus: int) -> Ints:
+        """Return how many of `gpus` equal GPUs each job gets beyond `held`, up to `room`.
 
         O(jobs x log(GPUs held)).
         """
 
-    def by_class(self, held: Ints, tasks: Ints, gpus: Ints, won: Ints) -> Ints:
-        """Return how many GPUs of several classes each job wins, `won` among them.
+    def allocate_by_class(self, held: Ints, tasks: Ints, gpus: Ints, won: Ints) -> Ints:
+        """Return how many GPUs of several classes each job gets, `[jobs]`, `won` among them.
 
-        `tasks`, `[jobs, classes]`, are those to serve, `gpus`, `[classes]`, those to deal. O(a deal
-        of GPUs alike) where all tasks fit all GPUs, else O(classes x log(GPUs)) times that.
+        `tasks`, `[jobs, classes]`, are those to serve, `gpus`, `[classes]`, those to allocate.
+        O(`allocate`) if all tasks fit all GPUs, else O(classes x log(GPUs)) times that.
         """
 
 def recount(
     row: Ints,
     state: Bytes,
-    then: Bytes,
+    before: Bytes,
     gpus: Int32s,
     memory_bytes: Ints,
     job: Int32s,
     *,
-    meaning: Bytes,
+    flags: Bytes,
     class_bytes: Ints,
-    at: Ints,
+    index: Ints,
     table: Ints,
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Count tasks that moved from `then` to `state` in the table of a `Census`, in place.
+    """Update the table of a `Census`, in place, for tasks that changed from `before` to `state`.
 
-    Of each task its row, ascending, the GPUs that it needs, the memory on each, and the row of its
-    job. `meaning`, by state, is 1 for unfinished, and 2 besides for waiting; `at` is the row in the
-    table of each job, negative where that is not in flight. Returns what a `Waits` tells.
-    Raises ValueError where arrays do not match or name what is not there. O(tasks x log(classes)).
+    Of each task: its row, ascending, the GPUs that it needs, the memory on each, and the row of its
+    job. `flags`, by state, are 1 for unfinished plus 2 for waiting; `index`, by job, is its row in
+    the table, negative if it is not in flight. Returns the fields of a `WaitingChange`. Raises
+    ValueError if arrays do not match or an index is out of range. O(tasks x log(classes)).
     """
 
 def recount_idle(
@@ -61,16 +61,17 @@ def recount_idle(
     state: Bytes,
     gpus: Int32s,
     job: Int32s,
-    kind: Int32s,
+    runtime_class: Int32s,
     progress_s: Floats,
     *,
     was_fresh: Bools,
     idle: Bools,
-    kinds: int,
+    classes: int,
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the keys, ascending, and counts of a `Backlog`, and rows of tasks with work saved.
+    """Return the keys, ascending, and counts of `IdleTasks`, and rows of those with a checkpoint.
 
-    `key` is that of a job and a kind, `job x kinds + kind`. Of each task its row, state, the GPUs
-    that it needs, its job, its kind, and what it has saved; whether it was idle with nothing saved;
-    and by state, whether that is idle. Raises ValueError. O(tasks + keys x log).
+    `key` is that of a job and a runtime class, `job x classes + runtime class`. Of each changed
+    task: its row, state, GPUs needed, job, runtime class, and seconds of work in its checkpoint;
+    `was_fresh` if it was idle without one; `idle`, by state, whether that is idle. Raises
+    ValueError if arrays do not match or an index is out of range. O(tasks + keys x log).
     """

@@ -1,4 +1,4 @@
-"""The tasks of jobs in flight, counted by job and memory class, kept up from change to change."""
+"""The tasks of jobs in flight, counted by job and memory class, updated by changes."""
 
 from __future__ import annotations
 
@@ -21,52 +21,53 @@ _UNFINISHED = np.isin(
         TaskState.WAITING,
         TaskState.STARTING,
         TaskState.RUNNING,
-        TaskState.STOPPING,  # of a job in flight: it will wait again
+        TaskState.STOPPING,  # of a job in flight: the task will wait again
     ),
 )
-_MEANING = (_UNFINISHED + 2 * (_STATES == TaskState.WAITING)).astype(np.uint8)
-"""By state: 1 for unfinished, and 2 for waiting."""
+_FLAGS = (_UNFINISHED + 2 * (_STATES == TaskState.WAITING)).astype(np.uint8)
+"""By state: bit 1 for unfinished, bit 2 for waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Moved:
-    """Tasks of a snapshot that may have moved, and the states in which they were before."""
+class TaskChanges:
+    """Tasks of a snapshot whose state may have changed, and their previous states."""
 
     snapshot: Snapshot
     rows: range | Ints  # ascending
-    then: NDArray[np.uint8]
+    before: NDArray[np.uint8]
 
 
-def moved_since(before: Snapshot, snapshot: Snapshot, rows: Ints) -> Moved:
-    """Return how the tasks of some rows, ascending, moved from one snapshot to another."""
+def task_changes(before: Snapshot, snapshot: Snapshot, rows: Ints) -> TaskChanges:
+    """Return the changes of the tasks in `rows`, ascending, from one snapshot to a later one."""
     known = rows[: np.searchsorted(rows, len(before.tasks.state))]
-    then = np.full(len(rows), TaskState.HELD, np.uint8)
-    then[: len(known)] = before.tasks.state.take(known)
-    return Moved(snapshot=snapshot, rows=rows, then=then)
+    states = np.full(len(rows), TaskState.HELD, np.uint8)
+    states[: len(known)] = before.tasks.state.take(known)
+    return TaskChanges(snapshot=snapshot, rows=rows, before=states)
 
 
-def moved_in(snapshot: Snapshot, rows: range) -> Moved:
-    """Return how the tasks of some rows moved since none of them was there."""
-    return Moved(snapshot=snapshot, rows=rows, then=np.full(len(rows), TaskState.HELD, np.uint8))
+def new_tasks(snapshot: Snapshot, rows: range) -> TaskChanges:
+    """Return the changes of the tasks in `rows`, all of them new."""
+    before = np.full(len(rows), TaskState.HELD, np.uint8)
+    return TaskChanges(snapshot=snapshot, rows=rows, before=before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Waits:
-    """Of moved tasks on one GPU: who waits now, in a job in flight; and who waited before."""
+class WaitingChange:
+    """The changed tasks on one GPU that wait now, in a job in flight, or that waited before."""
 
-    row: Ints  # ascending, of those who wait
-    job: Ints  # rows
-    kind: Ints  # class, one beyond the last where no GPU is large enough
-    waited: Ints  # rows, ascending
+    row: Ints  # [waiting] rows of tasks, ascending
+    job: Ints  # [waiting] rows of jobs
+    memory_class: Ints  # [waiting] the number of classes if no GPU is large enough
+    waited: Ints  # rows of tasks that waited before, ascending
 
 
 def numbers_of(rows: range | Ints) -> Ints:
-    """Return the numbers of some rows, one by one."""
+    """Return rows as an array."""
     return np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
 
 
 def index_of(rows: Ints, count: int) -> Ints:
-    """Return where each of `count` rows is in `rows`, -1 where it is not."""
+    """Return the index in `rows` of each of `count` rows, -1 for others, `[count]`."""
     index = np.full(count, -1)
     index[rows] = np.arange(len(rows))
     return index
@@ -74,11 +75,11 @@ def index_of(rows: Ints, count: int) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Census:
-    """How many tasks that need GPUs each job in flight has; int64 arrays.
+    """The numbers of tasks on GPUs of each job in flight; int64 arrays.
 
-    `table` has a row per job: unfinished tasks of one GPU by class, those of them that wait by
-    class, and unfinished tasks of several GPUs. The classes are those of a `Standing`, and one of
-    tasks that need more than any GPU has.
+    `table` has a row per job: unfinished tasks on one GPU by class, those of them that wait by
+    class, and unfinished tasks on several GPUs. The classes are those of a `Standing`, and one more
+    for tasks that need more memory than any GPU has.
     """
 
     job: Ints  # [jobs] rows, ascending
@@ -87,48 +88,51 @@ class Census:
 
     @property
     def unfinished(self) -> Ints:
-        """Unfinished tasks of one GPU, `[jobs, classes]`."""
+        """Unfinished tasks on one GPU, `[jobs, classes]`."""
         return self.table[:, : self.classes]
 
     @property
     def waiting(self) -> Ints:
-        """Tasks of one GPU that wait, `[jobs, classes]`."""
+        """Waiting tasks on one GPU, `[jobs, classes]`."""
         return self.table[:, self.classes : -1]
 
     @property
     def several(self) -> Ints:
-        """Unfinished tasks of several GPUs, `[jobs]`."""
+        """Unfinished tasks on several GPUs, `[jobs]`."""
         return self.table[:, -1]
 
-    def after(self, moved: Moved, class_bytes: Ints, job: Ints) -> tuple[Census, Waits]:
-        """Return the census once tasks have moved and `job` are those in flight; and who waits.
+    def after(
+        self, changes: TaskChanges, class_bytes: Ints, job: Ints
+    ) -> tuple[Census, WaitingChange]:
+        """Return the census after changes, for the jobs `job` in flight, and the waiting tasks.
 
-        No task was unfinished before its job came into flight. O(moves + jobs x classes).
+        No task counts as unfinished before its job is in flight.
+        O(changes x log(classes) + jobs x classes).
         """
-        tasks, rows, jobs = moved.snapshot.tasks, moved.rows, len(moved.snapshot.jobs.state)
+        tasks, rows, jobs = changes.snapshot.tasks, changes.rows, len(changes.snapshot.jobs.state)
         if np.array_equal(job, self.job):
             table = self.table.copy()
         else:
-            stays = index_of(self.job, jobs)[job]  # -1: the row of nobody, at the end
-            nobody = np.zeros((1, self.table.shape[1]), np.int64)
-            table = np.concatenate([self.table, nobody])[stays]
-        row, of_job, kind, waited = recount(
+            index = index_of(self.job, jobs)[job]  # -1: the empty row at the end
+            empty = np.zeros((1, self.table.shape[1]), np.int64)
+            table = np.concatenate([self.table, empty])[index]
+        row, of_job, memory_class, waited = recount(
             numbers_of(rows),
             tasks.state.take(rows),
-            moved.then,
+            changes.before,
             tasks.gpus.take(rows),
             tasks.memory_bytes.take(rows),
             tasks.job.take(rows),
-            meaning=_MEANING,
+            flags=_FLAGS,
             class_bytes=class_bytes,
-            at=index_of(job, jobs),
+            index=index_of(job, jobs),
             table=table,
         )
         census = Census(job=job, classes=self.classes, table=table)
-        return census, Waits(row=row, job=of_job, kind=kind, waited=waited)
+        return census, WaitingChange(row=row, job=of_job, memory_class=memory_class, waited=waited)
 
 
-def nobody(classes: int) -> Census:
-    """Return the census of no job at all."""
+def empty_census(classes: int) -> Census:
+    """Return the census of no job."""
     none = np.zeros(0, np.int64)
     return Census(job=none, classes=classes, table=np.zeros((0, 2 * classes + 1), np.int64))

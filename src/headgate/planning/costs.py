@@ -1,4 +1,4 @@
-"""What it costs to run a task on a node: the seconds of reading, as the flow paper prices them."""
+"""The cost of running a task on a node: the seconds of reading, as the flow paper prices them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.planning.shares import Floats, Ints
 from headgate.ports import Parameter
 
 PRICE_LIMIT = 10**12
-"""No price is above this, 11.6 days: it keeps sums exact in networks of a million vertices."""
+"""The largest price, in microseconds (11.6 days): sums stay exact with a million vertices."""
 
 FLOW_PAPER = (
     "Tang, Zhu, Mao, Fu, Li: Algorithm of scheduling for data-intensive computing operations onto "
@@ -32,11 +32,11 @@ DISTANCE = (
         above=1.0,
     ),
 )
-"""The parameters that price a distance; every policy that follows the flow paper has them."""
+"""The prices of distance; every policy that follows the flow paper has these parameters."""
 
 
 def prices_per_byte(bandwidth: Bandwidth, *, alpha1: float, alpha2: float) -> Floats:
-    """Return microseconds per byte read by `Locality`, growing (never falling) with distance.
+    """Return microseconds per byte read, by `Locality`, `[3]`, not decreasing with distance.
 
     Flow paper, section 3: 1/D, alpha1/Br and alpha2/Bs; but where a measured disk is slower than
     the network, a farther reader pays no less than a nearer one, since it waits for the same disk.
@@ -50,7 +50,7 @@ def prices_per_byte(bandwidth: Bandwidth, *, alpha1: float, alpha2: float) -> Fl
 
 
 def shard_prices(size_bytes: Ints, per_byte: Floats) -> Ints:
-    """Return the price of each shard at each locality, `[shards, 3]`, rounded once per shard."""
+    """Return the price of each shard at each locality, `[shards, 3]`, in whole microseconds."""
     exact = np.outer(size_bytes, per_byte)
     prices: Ints = np.rint(np.minimum(exact, PRICE_LIMIT)).astype(np.int64)
     return prices

@@ -1,6 +1,6 @@
-"""Tasks without a GPU (reduces, merges): placed at once where their inputs are, on CPU slots.
+"""Tasks without a GPU (reduces, merges): placed on CPU slots near their inputs.
 
-They compete for no GPU, so policies that care for locality place them alike, before GPUs.
+They compete for no GPU, so all policies that consider locality place them first, in the same order.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from headgate.state import Scratch, Snapshot
 
 
 def place_cpu_tasks(scratch: Scratch) -> tuple[Refusal, ...]:
-    """Place WAITING tasks without a GPU, jobs in order of arrival, each at its cheapest node.
+    """Place WAITING tasks without a GPU, jobs in order of arrival, each on its cheapest node.
 
-    Ties go to the node with most free slots, then to the first. Returns why the rest waits.
-    O(tasks x (nodes + replicas of what a task reads)).
+    Ties go to the node with most free CPU slots, then to the first. Returns the refusals of jobs
+    with tasks that fit no node. O(tasks x (nodes + replicas of a task's shards)).
     """
     jobs = list(scratch.snapshot.waiting_cpu_jobs())
     return tuple(_CpuTasks(scratch).refusals(jobs)) if jobs else ()
 
 
 class _CpuTasks:
-    """Where there is room, and what tells how far the data is: the same for all tasks."""
+    """The nodes that are up, their racks and the sizes of shards, read once for all tasks."""
 
     def __init__(self, scratch: Scratch) -> None:
         snapshot = scratch.snapshot
@@ -38,18 +38,18 @@ class _CpuTasks:
         self._size_bytes = snapshot.shards.size_bytes.array()
 
     def refusals(self, jobs: Sequence[int]) -> Iterator[Refusal]:
-        """Place what can be placed; yield why the rest waits."""
+        """Place tasks of these jobs; yield a refusal for each job with a task that fits no node."""
         tasks = self._snapshot.tasks
         for job in jobs:
             if self._snapshot.job(job).gang and self._snapshot.jobs.task_count[job] > 1:
-                continue  # placed whole or not at all, by the policy
+                continue  # the policy places all its tasks or none
             for task in self._snapshot.waiting_of(job).tolist():
                 if not tasks.gpus[task] and not self._place(task):
                     yield Refusal(reason=no_room(self._scratch, task), jobs=(job,))
                     break
 
     def _place(self, task: int) -> bool:
-        """Place a task at its cheapest node with room, if there is one."""
+        """Place a task on the cheapest node that it fits; return whether there is one."""
         demand, ledger = self._snapshot.tasks.demand[task], self._scratch.ledger
         room = np.flatnonzero(ledger.nodes_with_room(demand)[self._nodes])
         if not len(room):
@@ -62,14 +62,16 @@ class _CpuTasks:
 
 
 def _read_s(snapshot: Snapshot, task: int, rack: Ints, size_bytes: Ints) -> Floats:
-    """Return the seconds of reading on each node (as `View.expected_read_s`), all at once."""
+    """Return the seconds of reading on each node, `[nodes]`, as `View.expected_read_s`."""
     shards = snapshot.reads(task)
     holders = [snapshot.replicas(shard) for shard in shards]
     size = size_bytes[list(shards)] if shards else np.zeros(0, np.int64)
     read = np.repeat(np.arange(len(shards)), [len(nodes) for nodes in holders])
     node = np.fromiter(chain.from_iterable(holders), np.int64)
     racks = int(rack.max(initial=0)) + 1
-    nearby, where = np.divmod(np.unique(read * racks + rack[node]), racks)  # each rack once
+    nearby, where = np.divmod(
+        np.unique(read * racks + rack[node]), racks
+    )  # each rack with a replica, once per shard
     on_node = np.bincount(node, size[read], len(rack))  # sums of bytes are exact below 2^53
     in_rack = np.bincount(where, size[nearby], racks)[rack]
     bandwidth = snapshot.bandwidth

@@ -1,7 +1,7 @@
-"""Shares kept over time: what each job still has to do, and what it is owed.
+"""Fair shares over time: the debt to each job, and its remaining work.
 
-A job is owed the GPU seconds that it has had less than its share while it had use for them; one
-that has had more owes them. Debts fade exponentially.
+A job is owed the GPU seconds that it held less than its fair share while it had tasks for them; one
+that held more owes them. Debts decay exponentially.
 """
 
 from __future__ import annotations
@@ -11,30 +11,34 @@ import numpy as np
 from headgate.planning.census import index_of
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.standing import Standing
-from headgate.planning.work import Backlog, Holders
+from headgate.planning.work import IdleTasks, RunsByGpu
 from headgate.protocol import Memo
 
 MISSED_GPU_S, MISSING_GPUS, COUNTED_AT = "missed_gpu_s", "missing_gpus", "counted_at"
-"""What is remembered of a job: its debt, the GPUs that it misses since, and when that was so."""
+"""Columns of the memo, by job: its debt, the GPUs that it misses since, and the time of both."""
 
 
-def missed_gpu_s(now: Standing, *, memory_s: float) -> Floats:
-    """Return the GPU seconds that each job of `now.jobs` is owed, negative where it owes them.
+def debts_gpu_s(now: Standing, *, memory_s: float) -> Floats:
+    """Return the GPU seconds that each job of `now.jobs` is owed, below 0 if it owes them.
 
-    Since it was counted last, a debt d grows by the n GPUs missing and fades: d' = n - d / memory.
+    From its time in the memo on, a debt d grows by n, the GPUs missing, and decays:
+    d' = n - d / memory_s.
     """
     snapshot = now.snapshot
     counted_at = snapshot.memo(COUNTED_AT)[now.jobs]
     passed_s = np.where(np.isnan(counted_at), 0.0, snapshot.now - counted_at)
     kept = np.exp(-passed_s / memory_s)
-    since = _known(MISSING_GPUS, now) * memory_s * (1 - kept)
-    owed: Floats = _known(MISSED_GPU_S, now) * kept + since
+    since = _memo_or_0(MISSING_GPUS, now) * memory_s * (1 - kept)
+    owed: Floats = _memo_or_0(MISSED_GPU_S, now) * kept + since
     return owed
 
 
-def changed_debts(now: Standing, owed: Floats, paid: Floats, missing: Ints) -> Memo:
-    """Return what to remember of debts: of each job that paid, or now misses other GPUs."""
-    before = _known(MISSING_GPUS, now)
+def updated_debts(now: Standing, owed: Floats, paid: Floats, missing: Ints) -> Memo:
+    """Return the changed rows of the memo: jobs that paid, or now miss another number of GPUs.
+
+    `owed` and `paid` are GPU seconds, `[jobs]`, `missing` GPUs, `[jobs]`.
+    """
+    before = _memo_or_0(MISSING_GPUS, now)
     new = np.isnan(now.snapshot.memo(COUNTED_AT)[now.jobs])
     changed = np.flatnonzero((before != missing) | (paid > 0) | new)
     jobs = now.jobs[changed].tolist()
@@ -45,37 +49,38 @@ def changed_debts(now: Standing, owed: Floats, paid: Floats, missing: Ints) -> M
     }
 
 
-def _known(memo: str, now: Standing) -> Floats:
-    """Return what is remembered of each job of `now.jobs`, 0 where that is nothing."""
+def _memo_or_0(memo: str, now: Standing) -> Floats:
+    """Return a column of the memo for each job of `now.jobs`, 0 if it has no value."""
     values = now.snapshot.memo(memo)[now.jobs]
     return np.where(np.isnan(values), 0.0, values)
 
 
-def remaining_gpu_s(now: Standing, holders: Holders, backlog: Backlog) -> Floats:
-    """Return the GPU seconds that the unfinished tasks of each job of `now.jobs` will still take.
+def remaining_gpu_s(now: Standing, runs: RunsByGpu, idle: IdleTasks) -> Floats:
+    """Return the GPU seconds that each job of `now.jobs` will still take, `[jobs]`.
 
-    Each as long as runs of its runtime class took so far, less what it has saved and what it has
-    run already; one of a class without any, as long as the others in the mean.
-    O(GPUs + jobs x classes).
+    Each unfinished task is expected to take as long as earlier runs of its runtime class, or the
+    mean of the other tasks if that has none, less its checkpointed work and the time of its current
+    run. O(GPUs + jobs x runtime classes).
     """
     snapshot, tasks = now.snapshot, now.snapshot.tasks
-    runs = np.flatnonzero((holders.task >= 0) & ~holders.stopping)
-    runs_s = snapshot.now - holders.launched_at[runs] + holders.progress_s[runs]
-    saved_s, begun = tasks.progress_s.take(backlog.begun), np.ones(len(backlog.begun), np.int64)
-    job = np.concatenate([backlog.job, tasks.job.take(backlog.begun), holders.job[runs]])
-    begun_class, held_class = tasks.runtime_class.take(backlog.begun), holders.runtime_class[runs]
-    runtime_class = np.concatenate([backlog.runtime_class, begun_class, held_class])
-    count = np.concatenate([backlog.count, begun, np.ones_like(runs)])
-    done_s = np.concatenate([np.zeros(len(backlog.count)), saved_s, runs_s])
+    gpus = np.flatnonzero((runs.task >= 0) & ~runs.stopping)
+    run_s = snapshot.now - runs.launched_at[gpus] + runs.progress_s[gpus]
+    saved_s, begun = tasks.progress_s.take(idle.begun), np.ones(len(idle.begun), np.int64)
+    job = np.concatenate([idle.job, tasks.job.take(idle.begun), runs.job[gpus]])
+    begun_class, run_class = tasks.runtime_class.take(idle.begun), runs.runtime_class[gpus]
+    runtime_class = np.concatenate([idle.runtime_class, begun_class, run_class])
+    count = np.concatenate([idle.count, begun, np.ones_like(gpus)])
+    done_s = np.concatenate([np.zeros(len(idle.count)), saved_s, run_s])
 
-    at = index_of(now.jobs, len(snapshot.jobs.state))[job]
-    if (at < 0).any():  # of a job that is no longer in flight, or a stranger
-        ours = np.flatnonzero(at >= 0)
-        at, runtime_class, count, done_s = at[ours], runtime_class[ours], count[ours], done_s[ours]
+    index = index_of(now.jobs, len(snapshot.jobs.state))[job]
+    if (index < 0).any():  # of a job that ended, or that is not supported
+        ours = np.flatnonzero(index >= 0)
+        index, runtime_class = index[ours], runtime_class[ours]
+        count, done_s = count[ours], done_s[ours]
     takes_s = snapshot.runtime_classes.held_s.array()
     known = ~np.isnan(takes_s)
     tasks_known = np.bincount(runtime_class, count, len(takes_s))[known]
     known_s, learnt = (takes_s[known] * tasks_known).sum(), tasks_known.sum()
     mean_s = known_s / learnt if learnt else 1.0
     left_s = np.maximum(np.where(known, takes_s, mean_s)[runtime_class] - done_s, 0.0)
-    return np.bincount(at, left_s * count, len(now.jobs)).astype(np.float64)
+    return np.bincount(index, left_s * count, len(now.jobs)).astype(np.float64)

@@ -1,4 +1,4 @@
-"""What fits: tasks that no idle node holds, gangs that the whole cluster does not."""
+"""Feasibility: demands that no idle node fits, gangs that the idle cluster does not fit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headgate.protocol.reasons import NoFittingNode, NoFreeCpu, NoFreeResource
 from headgate.state import Scratch, State
 
 
-def described(demand: Demand) -> str:
-    """Return what a run holds, in words."""
+def demand_text(demand: Demand) -> str:
+    """Return the text of a demand for messages."""
     words = [_gpus(demand)] if demand.gpus else []
     if demand.cpus_milli:
         cpus = amount_of(demand.cpus_milli)
@@ -36,8 +36,8 @@ def _gpus(demand: Demand) -> str:
     return f"{share} with {memory} of its memory" if memory else share
 
 
-def room(node: Node, demand: Demand) -> int:
-    """Return how many runs of a demand an idle node holds; UNLIMITED where nothing bounds them."""
+def runs_that_fit(node: Node, demand: Demand) -> int:
+    """Return the number of runs of a demand that fit an idle node together, or UNLIMITED."""
     bounds = [UNLIMITED]
     if demand.in_part:
         bounds.append(sum(_parts(gpu.memory_bytes, demand) for gpu in node.gpus) // demand.gpus)
@@ -48,50 +48,50 @@ def room(node: Node, demand: Demand) -> int:
         bounds.append(WHOLE * node.cpus // demand.cpus_milli)
     if demand.memory_bytes and node.memory_bytes is not None:
         bounds.append(node.memory_bytes // demand.memory_bytes)
-    there = dict(node.custom)
-    bounds += [there.get(name, 0) // milli for name, milli in demand.custom if milli]
+    custom = dict(node.custom)
+    bounds += [custom.get(name, 0) // milli for name, milli in demand.custom if milli]
     return min(bounds)
 
 
 def _parts(memory_bytes: int, demand: Demand) -> int:
-    """Return how many parts such as a demand's there are of a GPU with so much memory."""
+    """Return the number of parts of a demand that fit one GPU of this memory."""
     part_bytes = demand.part_bytes(memory_bytes)
     bounds = [WHOLE // demand.gpu_milli] if demand.gpu_milli else []
     return min([*bounds, memory_bytes // part_bytes] if part_bytes else bounds, default=UNLIMITED)
 
 
-def misfit(demand: Demand, nodes: Iterable[Node]) -> str:
-    """Return why no idle node can hold a run of a demand, or nothing if one can."""
-    if any(room(node, demand) for node in nodes):
+def infeasible_demand(demand: Demand, nodes: Iterable[Node]) -> str:
+    """Return why no idle node fits a run of a demand, or "" if one does."""
+    if any(runs_that_fit(node, demand) for node in nodes):
         return ""
-    return f"needs {described(demand)} on one node, and no node has that"
+    return f"needs {demand_text(demand)} on one node, and no node has that"
 
 
-def gang_misfit(tasks: Sequence[Task], nodes: Sequence[Node]) -> str:
-    """Return why the idle cluster cannot hold all tasks at once, or nothing if it may.
+def infeasible_gang(tasks: Sequence[Task], nodes: Sequence[Node]) -> str:
+    """Return why the idle cluster cannot hold all tasks together, or "" if it may.
 
-    Exact for tasks that are alike. For others every demand is set against all tasks that need at
-    least as much, which finds most gangs that cannot fit and never accuses one that can.
+    Exact for tasks of equal demand. Otherwise each demand is compared with all tasks that demand at
+    least as much: a necessary condition, so a gang that fits is never rejected.
     """
     demands = Counter(task.demand for task in tasks)
     for demand in demands:
         as_big = sum(times for other, times in demands.items() if _at_least(other, demand))
-        places = sum(room(node, demand) for node in nodes)
+        places = sum(runs_that_fit(node, demand) for node in nodes)
         if as_big > places:
             return (
-                f"the gang can never start: {as_big} of its tasks need {described(demand)} each, "
-                f"and the whole cluster holds {places} such tasks at once"
+                f"the gang can never start: {as_big} of its tasks need {demand_text(demand)} each, "
+                f"and the whole cluster holds {places} such tasks at most"
             )
     gpus_milli = sum(demand.gpus_milli * times for demand, times in demands.items())
     total = sum(len(node.gpus) for node in nodes)
     if gpus_milli > WHOLE * total:
         gpus = amount_of(gpus_milli)
-        return f"the gang can never start: it needs {gpus} GPUs at once, the cluster has {total}"
+        return f"the gang can never start: it needs {gpus} GPUs, the cluster has {total}"
     return ""
 
 
 def _at_least(demand: Demand, other: Demand) -> bool:
-    """Return whether wherever a demand fits, another one would fit, too, in its place."""
+    """Return whether a demand is at least another one in every resource."""
     custom = dict(demand.custom)
     return (
         bool(demand.gpus) == bool(other.gpus)
@@ -106,7 +106,7 @@ def _at_least(demand: Demand, other: Demand) -> bool:
 
 
 def gang_fits(tasks: Sequence[Task], nodes: Sequence[Node]) -> bool:
-    """Return whether first fit, as `fifo` does it, places all tasks on idle nodes at once."""
+    """Return whether first fit, as in `fifo`, places all tasks on idle nodes; O(tasks x nodes)."""
     state = State()
     rows = [state.add_node(node) for node in nodes]
     ledger = state.ledger
@@ -121,7 +121,7 @@ def gang_fits(tasks: Sequence[Task], nodes: Sequence[Node]) -> bool:
 
 
 def no_room(scratch: Scratch, task: int) -> Reason:
-    """Return why a task that needs no GPU, or finds GPUs enough, fits no node on paper now."""
+    """Return why a task fits no node of a scratch, though its GPUs, if any, would fit."""
     view, ledger = scratch.snapshot, scratch.ledger
     nodes = view.live_nodes()
     for kind, amount in view.names.needs[view.tasks.demand[task]]:
@@ -132,4 +132,4 @@ def no_room(scratch: Scratch, task: int) -> Reason:
                 return NoFreeCpu(needed_cpus=amount_of(amount), most_free_cpus=amount_of(most))
             name = view.names.resources[kind]
             return NoFreeResource(resource=name, needed=amount, most_free=most)
-    return NoFittingNode(need=described(view.demand(task)))
+    return NoFittingNode(need=demand_text(view.demand(task)))

@@ -1,4 +1,4 @@
-"""Where things stand, as arrays: what each job holds and waits for, and which GPUs are free."""
+"""A snapshot as arrays for policies: what each job holds and waits for, and the free GPUs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ import numpy as np
 from headgate.base.column import FrozenColumn
 from headgate.base.order import in_order
 from headgate.model import Job
-from headgate.planning.census import Bools, Census, Waits, index_of, moved_in, moved_since, nobody
+from headgate.planning.census import (
+    Bools,
+    Census,
+    WaitingChange,
+    empty_census,
+    index_of,
+    new_tasks,
+    task_changes,
+)
 from headgate.planning.shares import NO_CEILING, Hierarchy, Ints
 from headgate.state import Changes, JobState, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
 
-def unplaceable(job: Job) -> str | None:
-    """Return what it is about a job that single whole GPUs cannot serve, or None."""
+def unsupported_feature(job: Job) -> str | None:
+    """Return what a policy of single whole GPUs does not support about a job, or None."""
     if _is_gang(job):
         return "gangs"
     if any(t.gpus > 1 for t in job.tasks):
@@ -30,31 +38,31 @@ def _is_gang(job: Job) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Hardware:
-    """What GPUs there are; it stays as it is while no node comes or goes. int64 arrays.
+    """The GPUs of the cluster, unchanged while no node joins or is lost; int64 arrays.
 
     Memory classes are the distinct GPU memories of nodes that are up, ascending.
     """
 
-    class_bytes: Ints  # [classes]
+    class_bytes: Ints  # [classes] memory of a GPU
     gpus: Ints  # [classes] GPUs, held or free
-    kind: Ints  # [GPU rows] class, -1 when its node is gone
-    row: Ints  # rows of GPUs that are there, by node, class, row
-    cell: Ints  # [GPUs that are there] node x classes + class, ascending
+    memory_class: Ints  # [GPU rows] -1 if its node is lost
+    row: Ints  # [GPUs up] rows, by node, class, row
+    cell: Ints  # [GPUs up] node x classes + class, ascending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Standing:
     """A snapshot in int64 arrays; `jobs` are those in flight with unfinished tasks on one GPU.
 
-    A task that needs more memory than any GPU has is of the class beyond the last one, which
-    `unfinished` and `waiting` leave out.
+    A task that needs more memory than any GPU has is of the class after the last one, which
+    `unfinished` and `waiting` exclude.
     """
 
     snapshot: Snapshot
     hardware: Hardware
     census: Census
     jobs: Ints  # [jobs] rows, in order of arrival
-    strangers: Ints  # rows of jobs in flight with gangs or tasks of several GPUs
+    unsupported: Ints  # rows of jobs in flight that are gangs or have tasks on several GPUs
     held: Ints  # [jobs] GPUs
     unfinished: Ints  # [jobs, classes] tasks
     waiting: Ints  # [jobs, classes] tasks
@@ -64,7 +72,7 @@ class Standing:
     free: Ints  # [nodes, classes] free GPUs
     free_gpu: Ints  # rows of free GPUs, by node, class, row
     queue: Ints  # [jobs] rows
-    ceiling: Ints  # [queues] GPUs that these jobs may hold
+    ceiling: Ints  # [queues] GPUs that these jobs may hold together
     hierarchy: Hierarchy
 
     @property
@@ -77,45 +85,53 @@ class Standing:
         """The GPUs of each class, held or free."""
         return self.hardware.gpus
 
-    def bytes_of(self, tasks: Ints) -> Ints:
-        """Return the GPU memory that some tasks need: indices, or which of all."""
+    def memory_bytes_of(self, tasks: Ints) -> Ints:
+        """Return the bytes of GPU memory that tasks need: indices into `task`, or a mask of it."""
         return self.snapshot.tasks.memory_bytes.take(self.task[tasks])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Waiting:
-    """Tasks of one GPU that wait, by row; the index of their job, and their class."""
+    """Waiting tasks on one GPU: their rows, the index of their job, and their class; `[tasks]`."""
 
     task: Ints
     job: Ints
-    kind: Ints
+    memory_class: Ints
 
     def only(self, chosen: Ints) -> _Waiting:
-        """Return some of them, in this order."""
-        return _Waiting(task=self.task[chosen], job=self.job[chosen], kind=self.kind[chosen])
+        """Return the tasks at the indices `chosen`, in that order."""
+        return _Waiting(
+            task=self.task[chosen],
+            job=self.job[chosen],
+            memory_class=self.memory_class[chosen],
+        )
 
 
 def standing(snapshot: Snapshot) -> Standing:
-    """Return where a snapshot stands; O(GPUs + tasks since the first job in flight)."""
+    """Return the standing of a snapshot; O(GPUs + tasks since the first job in flight)."""
     active, hardware = _active(snapshot), _hardware(snapshot)
-    moved = moved_in(snapshot, _since(snapshot, active))
-    counted = nobody(len(hardware.class_bytes) + 1).after(moved, hardware.class_bytes, active)
-    return _stands(snapshot, hardware, *counted, active, _strange(snapshot, counted[0]), None)
+    new = new_tasks(snapshot, _task_range(snapshot, active))
+    empty = empty_census(len(hardware.class_bytes) + 1)
+    census, waiting = empty.after(new, hardware.class_bytes, active)
+    unsupported = _unsupported(snapshot, census)
+    return _build(snapshot, hardware, census, waiting, active, unsupported, None)
 
 
 def standing_after(before: Standing, snapshot: Snapshot, changes: Changes) -> Standing:
-    """Return where a snapshot stands that differs by `changes` from the one of `before`.
+    """Return the standing of a snapshot that differs by `changes` from that of `before`.
 
-    No node has come or gone in between. O(GPUs + tasks that wait + changes x log), all but the
-    changes in plain copies.
+    No node has joined or was lost in between. O(GPUs + waiting tasks + changes x log), of which
+    only the changes cost more than copying arrays.
     """
     active, hardware = _active(snapshot), before.hardware
-    moved = moved_since(before.snapshot, snapshot, changes.tasks)
-    census, waits = before.census.after(moved, hardware.class_bytes, active)
-    strange = _strange(snapshot, census)
-    if _turned(before, active, strange):
-        return standing(snapshot)  # all its tasks come in, or leave, and have not moved
-    return _stands(snapshot, hardware, census, waits, active, strange, before)
+    changed = task_changes(before.snapshot, snapshot, changes.tasks)
+    census, waiting = before.census.after(changed, hardware.class_bytes, active)
+    unsupported = _unsupported(snapshot, census)
+    if _support_changed(before, active, unsupported):
+        return standing(
+            snapshot
+        )  # all tasks of the job count now, or none, without a change of theirs
+    return _build(snapshot, hardware, census, waiting, active, unsupported, before)
 
 
 def _active(snapshot: Snapshot) -> Ints:
@@ -123,49 +139,55 @@ def _active(snapshot: Snapshot) -> Ints:
     return np.flatnonzero(snapshot.jobs.state.array() == JobState.ACTIVE)
 
 
-def _strange(snapshot: Snapshot, census: Census) -> Bools:
-    """Return which of the jobs in flight have gangs or tasks of several GPUs."""
-    strange: Bools = (snapshot.jobs.gang.take(census.job) > 0) | (census.several > 0)
-    return strange
+def _unsupported(snapshot: Snapshot, census: Census) -> Bools:
+    """Return which of the jobs in flight are gangs or have tasks on several GPUs, `[jobs]`."""
+    unsupported: Bools = (snapshot.jobs.gang.take(census.job) > 0) | (census.several > 0)
+    return unsupported
 
 
-def _since(snapshot: Snapshot, active: Ints) -> range:
-    """Return the rows of all tasks since the first of some jobs."""
+def _task_range(snapshot: Snapshot, active: Ints) -> range:
+    """Return the rows of all tasks from the first one of the jobs in flight."""
     end = len(snapshot.tasks.state)
     return range(snapshot.jobs.first_task[int(active[0])] if len(active) else end, end)
 
 
-def _turned(before: Standing, active: Ints, strange: Bools) -> bool:
-    """Say whether a job that was in flight already has become a stranger, or is none any more."""
-    if not len(before.strangers) and not strange.any():
+def _support_changed(before: Standing, active: Ints, unsupported: Bools) -> bool:
+    """Return whether a job that was in flight before became unsupported, or supported."""
+    if not len(before.unsupported) and not unsupported.any():
         return False
     known = np.isin(active, before.census.job)
-    return bool((known & (np.isin(active, before.strangers) != strange)).any())
+    return bool((known & (np.isin(active, before.unsupported) != unsupported)).any())
 
 
 def _hardware(snapshot: Snapshot) -> Hardware:
     memory_bytes = snapshot.gpus.memory_bytes.array()
-    there = snapshot.gpus.task.array() != GPU_GONE
-    class_bytes, gpus = np.unique(memory_bytes[there], return_counts=True)
-    kind = np.where(there, np.searchsorted(class_bytes, memory_bytes), -1)
-    row = np.flatnonzero(there)
-    cell = _ints(snapshot.gpus.node)[row] * len(class_bytes) + kind[row]
+    is_up = snapshot.gpus.task.array() != GPU_GONE
+    class_bytes, gpus = np.unique(memory_bytes[is_up], return_counts=True)
+    memory_class = np.where(is_up, np.searchsorted(class_bytes, memory_bytes), -1)
+    row = np.flatnonzero(is_up)
+    cell = _ints(snapshot.gpus.node)[row] * len(class_bytes) + memory_class[row]
     order = in_order(cell)
-    return Hardware(class_bytes=class_bytes, gpus=gpus, kind=kind, row=row[order], cell=cell[order])
+    return Hardware(
+        class_bytes=class_bytes,
+        gpus=gpus,
+        memory_class=memory_class,
+        row=row[order],
+        cell=cell[order],
+    )
 
 
-def _stands(
+def _build(
     snapshot: Snapshot,
     hardware: Hardware,
     census: Census,
-    waits: Waits,
+    changed: WaitingChange,
     active: Ints,
-    strange: Bools,
+    unsupported: Bools,
     before: Standing | None,
 ) -> Standing:
-    jobs = active[~strange & census.unfinished.any(axis=1)]
-    waiting = _waiting(jobs, len(snapshot.jobs.state), waits, before)
-    classes, at = len(hardware.class_bytes), np.searchsorted(census.job, jobs)
+    jobs = active[~unsupported & census.unfinished.any(axis=1)]
+    waiting = _waiting(jobs, len(snapshot.jobs.state), changed, before)
+    classes, index = len(hardware.class_bytes), np.searchsorted(census.job, jobs)
     free = np.flatnonzero(snapshot.gpus.task.array()[hardware.row] == GPU_FREE)
     nodes = len(snapshot.nodes.alive)
     held, queue = snapshot.gpus_of_jobs().astype(np.int64)[jobs], _ints(snapshot.jobs.queue)[jobs]
@@ -175,13 +197,13 @@ def _stands(
         hardware=hardware,
         census=census,
         jobs=jobs,
-        strangers=active[strange],
+        unsupported=active[unsupported],
         held=held,
-        unfinished=census.unfinished[at, :classes],
-        waiting=census.waiting[at, :classes],
+        unfinished=census.unfinished[index, :classes],
+        waiting=census.waiting[index, :classes],
         task=waiting.task,
         task_job=waiting.job,
-        task_class=waiting.kind,
+        task_class=waiting.memory_class,
         free=np.bincount(hardware.cell[free], minlength=nodes * classes).reshape(nodes, classes),
         free_gpu=hardware.row[free],
         queue=queue,
@@ -190,41 +212,44 @@ def _stands(
     )
 
 
-def _waiting(jobs: Ints, count: int, waits: Waits, before: Standing | None) -> _Waiting:
-    """Return who waits: of those who waited `before`, and have not moved, and those who came."""
+def _waiting(jobs: Ints, count: int, changed: WaitingChange, before: Standing | None) -> _Waiting:
+    """Return the waiting tasks: those of `before` that are unchanged, and those that wait now.
+
+    `count` is the number of rows of jobs.
+    """
     index = index_of(jobs, count)
-    new = _Waiting(task=waits.row, job=index[waits.job], kind=waits.kind)
-    if len(new.job) and new.job.min() < 0:  # strangers
+    new = _Waiting(task=changed.row, job=index[changed.job], memory_class=changed.memory_class)
+    if len(new.job) and new.job.min() < 0:  # of jobs that are not supported
         new = new.only(np.flatnonzero(new.job >= 0))
     if before is None or not len(before.task):
         return new
-    gone = waits.waited
-    place = np.searchsorted(before.task, gone)
-    stays = np.ones(len(before.task), bool)
-    stays[place[before.task.take(place, mode="clip") == gone]] = False
-    old = np.flatnonzero(stays)
+    waited = changed.waited
+    place = np.searchsorted(before.task, waited)
+    is_kept = np.ones(len(before.task), bool)
+    is_kept[place[before.task.take(place, mode="clip") == waited]] = False
+    kept = np.flatnonzero(is_kept)
     job = before.task_job
     if not np.array_equal(jobs[: len(before.jobs)], before.jobs):
-        job = index[before.jobs][job]  # who waited in jobs that are gone has moved
+        job = index[before.jobs][job]  # tasks of jobs that left have changed: none of them is kept
 
-    def joined(then: Ints, more: Ints) -> Ints:
-        values = np.empty(len(old) + len(more), np.int64)
-        np.take(then, old, out=values[: len(old)], mode="clip")  # "raise" would copy once more
-        values[len(old) :] = more
+    def joined(old: Ints, more: Ints) -> Ints:
+        values = np.empty(len(kept) + len(more), np.int64)
+        np.take(old, kept, out=values[: len(kept)], mode="clip")  # "raise" would copy once more
+        values[len(kept) :] = more
         return values
 
     both = _Waiting(
         task=joined(before.task, new.task),
         job=joined(job, new.job),
-        kind=joined(before.task_class, new.kind),
+        memory_class=joined(before.task_class, new.memory_class),
     )
-    if len(old) and len(new.task) and both.task[len(old) - 1] > new.task[0]:
+    if len(kept) and len(new.task) and both.task[len(kept) - 1] > new.task[0]:
         return both.only(in_order(both.task))
     return both
 
 
 def _hierarchy(snapshot: Snapshot, jobs: Ints, queue: Ints, ceiling: Ints) -> Hierarchy:
-    """Return who shares with whom."""
+    """Return the hierarchy of queues, users and jobs."""
     return Hierarchy(
         queue=queue,
         user=_ints(snapshot.jobs.user)[jobs],
@@ -235,7 +260,10 @@ def _hierarchy(snapshot: Snapshot, jobs: Ints, queue: Ints, ceiling: Ints) -> Hi
 
 
 def _ceilings(snapshot: Snapshot, held: Ints, queue: Ints) -> Ints:
-    """Return what each queue leaves to jobs that hold so much, its other jobs' GPUs taken off."""
+    """Return the GPUs that these jobs of each queue may hold, `[queues]`.
+
+    That is its `max_gpus` less the GPUs of its other jobs.
+    """
     specs = snapshot.queues.spec.array()
     limits = np.array([NO_CEILING if q.max_gpus is None else q.max_gpus for q in specs], np.int64)
     others = snapshot.gpus_of_queues().astype(np.int64)

@@ -1,7 +1,6 @@
-"""The work in flight: what each GPU is held by, and which tasks are left; kept up round by round.
+"""The work in flight: the run on each GPU, and the idle tasks; updated from round to round.
 
-Both are written to as they follow from one snapshot to the next, so whoever keeps one shows it to
-nobody else.
+Both classes are updated in place from one snapshot to the next, so each instance has one owner.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from headgate.planning.shares import Ints
 from headgate.state import Changes, JobState, Snapshot, TaskState
 from headgate.state.tables import GPU_GONE
 
-_OF_HOLDERS = ("job", "runtime_class", "launched_at", "read_s", "progress_s")
+_COLUMNS = ("job", "runtime_class", "launched_at", "read_s", "progress_s")
 
 
-class Holders:
-    """GPUs by row, and of the task that holds each one what its columns say.
+class RunsByGpu:
+    """For each GPU, by row, the task that holds it and columns of that task, `[GPU rows]`.
 
-    `task` is its row, negative where a GPU is free or gone; everything else means something only
-    where it is not. `job` and `runtime_class` are rows, the rest is as in `TaskTable`.
+    `task` is its row, negative if the GPU is free or removed; the other columns are valid only if
+    it is not. `job` and `runtime_class` are rows, the others have the units of `TaskTable`.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -35,16 +34,16 @@ class Holders:
         self.launched_at, self.read_s, self.progress_s = np.zeros((3, gpus))
         self._write(snapshot, np.arange(gpus))
 
-    def follow(self, snapshot: Snapshot, changes: Changes) -> None:
-        """Say what a snapshot says that differs by `changes` from the last one.
+    def update(self, snapshot: Snapshot, changes: Changes) -> None:
+        """Update to a snapshot that differs by `changes` from the last one.
 
-        No node has come or gone in between. O(GPUs + changes x log).
+        No node has joined or was lost in between. O(GPUs + changes x log).
         """
-        moved = np.zeros(len(snapshot.tasks.state) + 1, bool)  # the last one: of no task
-        moved[changes.tasks] = True
-        touched = moved[np.maximum(self.task, -1)]
-        touched[changes.gpus] = True
-        self._write(snapshot, np.flatnonzero(touched))
+        task_changed = np.zeros(len(snapshot.tasks.state) + 1, bool)  # the last one: of no task
+        task_changed[changes.tasks] = True
+        changed = task_changed[np.maximum(self.task, -1)]
+        changed[changes.gpus] = True
+        self._write(snapshot, np.flatnonzero(changed))
 
     def _write(self, snapshot: Snapshot, gpus: Array) -> None:
         task = snapshot.gpus.task.take(gpus).astype(np.int64)
@@ -53,22 +52,22 @@ class Holders:
         held = held[in_order(task[held])]  # columns are read fastest in order
         gpus, rows = gpus[held], task[held]
         self.stopping[gpus] = snapshot.tasks.state.take(rows) == TaskState.STOPPING
-        for name in _OF_HOLDERS:
+        for name in _COLUMNS:
             getattr(self, name)[gpus] = getattr(snapshot.tasks, name).take(rows)
 
 
 _IDLE = np.isin(
     np.arange(len(TaskState)), (TaskState.BLOCKED, TaskState.WAITING, TaskState.STOPPING)
 )
-_CLASSES = 1 << 32  # more than there are
+_CLASSES = 1 << 32  # above the number of runtime classes
 
 
-class Backlog:
-    """Unfinished tasks on GPUs that do not run, or are being stopped: so they will start anew.
+class IdleTasks:
+    """Unfinished tasks on GPUs without a run, or with one that is being stopped.
 
-    Those that start from nothing are counted by job and runtime class: `count[i]` of the job in row
-    `job[i]` and of the class in row `runtime_class[i]`. The others, that have saved some work, are
-    rows: `begun`. Jobs no longer in flight may be among them.
+    Those without a checkpoint are counted by job and runtime class: `count[i]` tasks of the job in
+    row `job[i]` and of the class in row `runtime_class[i]`. `begun` are the rows of the others.
+    Tasks of ended jobs may be among them.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -90,8 +89,8 @@ class Backlog:
         """Rows of runtime classes."""
         return self._key % _CLASSES
 
-    def follow(self, snapshot: Snapshot, changes: Changes) -> None:
-        """Say what a snapshot says that differs by `changes` from the last one.
+    def update(self, snapshot: Snapshot, changes: Changes) -> None:
+        """Update to a snapshot that differs by `changes` from the last one.
 
         O(jobs x classes + changes x log).
         """
@@ -103,12 +102,12 @@ class Backlog:
         self._write(snapshot, rows, fresh)
 
     def _write(self, snapshot: Snapshot, rows: range | Ints, was_fresh: Bools) -> None:
-        """Take note of tasks that have changed: which of them were idle with nothing saved."""
-        tasks, those = snapshot.tasks, numbers_of(rows)
+        """Update for changed tasks; `was_fresh`: those that were idle without a checkpoint."""
+        tasks, changed = snapshot.tasks, numbers_of(rows)
         self._key, self.count, begun = recount_idle(
             self._key,
             self.count,
-            those,
+            changed,
             tasks.state.take(rows),
             tasks.gpus.take(rows),
             tasks.job.take(rows),
@@ -116,7 +115,7 @@ class Backlog:
             tasks.progress_s.take(rows),
             was_fresh=was_fresh,
             idle=_IDLE,
-            kinds=_CLASSES,
+            classes=_CLASSES,
         )
         if len(self.begun) or len(begun):
-            self.begun = np.union1d(np.setdiff1d(self.begun, those), begun)
+            self.begun = np.union1d(np.setdiff1d(self.begun, changed), begun)

@@ -45,8 +45,8 @@ class NodeJoined(Event):
     """A node has joined, all its GPUs free; a lost node may return, even with other GPUs.
 
     With `kept` it still has the shards that it had when it was lost, except those in `without`
-    (ids); otherwise none of them. `holds` are further shards that it has; the state ignores those that it
-    does not know.
+    (ids); otherwise none of them. `holds` are further shards that it has;
+    unknown ones are ignored.
     """
 
     node: Node

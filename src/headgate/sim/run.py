@@ -15,7 +15,7 @@ from headgate.metrics.busy import BusyGpus
 from headgate.metrics.records import JobRecorder, JobRecords
 from headgate.metrics.summary import fairness, mean_active_jobs, summary
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard
-from headgate.planning.door import refuse
+from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,
@@ -107,7 +107,8 @@ def from_scenario(
         submissions, rejected = jobs, jobs.rejected
     else:
         refused = [
-            (job, refuse(job, queues[job.queue], scenario.nodes, policy)) for _, job in submissions
+            (job, check_submission(job, queues[job.queue], scenario.nodes, policy))
+            for _, job in submissions
         ]
         problems = [Problem(path=f"jobs.{job.id}", problem=str(r)) for job, r in refused if r]
         if problems:

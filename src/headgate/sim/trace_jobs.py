@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 
 from headgate.model import Job, Node, Queue, Task
-from headgate.planning.door import refuse
+from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
 from headgate.traces import JobHistory
 
@@ -33,7 +33,9 @@ class TraceJobs:
             if gpus > total:
                 code: str | None = "NothingFits"
             else:
-                reason = refuse(self._gang(job_id, gpus, duration_s), queue, nodes, policy)
+                reason = check_submission(
+                    self._gang(job_id, gpus, duration_s), queue, nodes, policy
+                )
                 code = None if reason is None else reason.code
             self._accepted.append(code is None)
             if code is not None:

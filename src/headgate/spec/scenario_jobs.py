@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from headgate.base.errors import nearest
 from headgate.base.rng import stream
 from headgate.model import Demand, Job, Node, Queue, Shard, Task, amount_of, result_id
-from headgate.planning.fit import gang_misfit, misfit
+from headgate.planning.fit import infeasible_demand, infeasible_gang
 from headgate.spec.document import Document, Place
 from headgate.spec.scenario_forms import FORMS, NeedShape, parse_form, shards_of, tasks_of
 from headgate.spec.shape import Count, Name, Priority, Seconds, Shape, Size, parse, shown
@@ -168,7 +168,7 @@ class JobsBuilder:
         shape.check(self.document, place)
         need = task.demand
         if need not in self._misfits:
-            self._misfits[need] = misfit(need, self.nodes)
+            self._misfits[need] = infeasible_demand(need, self.nodes)
         if self._misfits[need] and self.document.is_clean(("cluster",)):
             self.document.add(place, self._misfits[need])
         return task
@@ -209,7 +209,7 @@ class JobsBuilder:
         gpus = amount_of(sum(task.demand.gpus_milli for task in tasks))
         if not self.document.is_clean(place) or not self.document.is_clean(("cluster",)):
             return
-        if problem := gang_misfit(tasks, self.nodes):
+        if problem := infeasible_gang(tasks, self.nodes):
             self.document.add(at, problem)
         elif most is not None and gpus > most:
             problem = f"the gang can never start: it needs {gpus} GPUs, queue {shape.queue} may"

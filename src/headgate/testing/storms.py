@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headgate.base.rng import Random, stream
 from headgate.model import Bandwidth, Job, Node, Queue
-from headgate.planning.door import too_large, unfit
+from headgate.planning.submission_check import exceeds_queue, fits_no_node
 from headgate.protocol import (
     BandwidthMeasured,
     Event,
@@ -77,7 +77,7 @@ def storm(
 def fits(job: Job, nodes: list[Node], queues: tuple[Queue, ...]) -> bool:
     """Return whether a job fits idle nodes and the ceiling of its queue."""
     (queue,) = [q for q in queues if q.name == job.queue]
-    return too_large(job, queue) is None and unfit(job, nodes) is None
+    return exceeds_queue(job, queue) is None and fits_no_node(job, nodes) is None
 
 
 def _estimates() -> Bandwidth:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.door import unfit
+from headgate.planning.submission_check import fits_no_node
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import Plan, Reason
 from headgate.protocol.reasons import (
@@ -183,4 +183,4 @@ def test_a_gang_that_the_door_lets_in_starts_on_idle_nodes(
         tasks=tuple(Task(gpus=g, gpu_memory_bytes=m * bool(g), cpus=c) for g, m, c in tasks),
     )  # fmt: skip
     placed, _ = decide(world(up, [gang]))
-    assert len(placed) == (0 if unfit(gang, up) else len(tasks))
+    assert len(placed) == (0 if fits_no_node(gang, up) else len(tasks))

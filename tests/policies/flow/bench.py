@@ -1,4 +1,4 @@
-"""A small stage for flow policies: an engine, and a world that does what a test says."""
+"""An engine with a flow policy, and a world that the test controls."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from headgate.engine import Engine
 from headgate.model import Bandwidth, Gpu, Job, Locality, Node, Queue, Shard, Task
 from headgate.policies.flow import FlowSharing
 from headgate.policies.flow.policy import FlowPolicy
-from headgate.policies.flow.problem import Offered, offered_problem, whole
+from headgate.policies.flow.problem import OfferedTasks, full_problem, offered_problem
 from headgate.policies.flow.solve import Flow
-from headgate.policies.flow.warm import Warm
+from headgate.policies.flow.warm import WarmRound
 from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,
@@ -39,7 +39,7 @@ DISK, RACK, CLUSTER = 1e9, 1e8, 2e7
 
 
 class Bench:
-    """An engine with a flow policy, and a world that does nothing but what a test says."""
+    """An engine with a flow policy; the test reports all events of its world."""
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.engine = Engine()
@@ -47,56 +47,56 @@ class Bench:
         self.at = 0.0
         self.plans: list[Plan] = []
         self.runs: dict[tuple[str, int], LaunchTask] = {}
-        self.stops: list[StopTask] = []  # not answered yet
+        self.stops: list[StopTask] = []  # not executed yet
         bandwidth = Bandwidth(
             disk_bytes_per_s=DISK, rack_bytes_per_s=RACK, cluster_bytes_per_s=CLUSTER
         )
-        self.tell(BandwidthMeasured(at=0.0, bandwidth=bandwidth))
+        self.apply(BandwidthMeasured(at=0.0, bandwidth=bandwidth))
         self.queue("default")
 
-    def tell(self, *events: Event) -> None:
-        """Hand over facts and answer every Decide until the engine is quiet."""
+    def apply(self, *events: Event) -> None:
+        """Apply events, and decide for every Decide until the engine issues none."""
         commands = self.engine.handle(*events)
         check(self.engine.state)
         self.runs.update({c.run[:2]: c for c in commands if isinstance(c, LaunchTask)})
         self.stops += [c for c in commands if isinstance(c, StopTask)]
         for decide in [c for c in commands if isinstance(c, Decide)]:
-            self.answer(decide)
+            self.decide(decide)
 
-    def answer(self, decide: Command) -> None:
+    def decide(self, decide: Command) -> None:
         assert isinstance(decide, Decide)
         plan = self.policy.decide(self.engine.decision_snapshot(), Random(1))
         if isinstance(self.policy, FlowPolicy):
             check_optimum(self.policy)
         self.plans.append(plan)
-        self.tell(PlanReady(at=self.at, seen=decide.seen, plan=plan))
+        self.apply(PlanReady(at=self.at, seen=decide.seen, plan=plan))
         assert self.engine.stale == 0
 
     def queue(self, name: str, weight: float = 1.0, max_gpus: int | None = None) -> None:
         queue = Queue(name=name, weight=weight, max_gpus=max_gpus)
-        self.tell(QueueChanged(at=self.at, queue=queue))
+        self.apply(QueueChanged(at=self.at, queue=queue))
 
     def node(self, name: str, rack: str, *memory_gb: int) -> None:
         gpus = tuple(Gpu(memory_bytes=m * GB) for m in memory_gb)
-        self.tell(NodeJoined(at=self.at, node=Node(id=name, rack=rack, gpus=gpus)))
+        self.apply(NodeJoined(at=self.at, node=Node(id=name, rack=rack, gpus=gpus)))
 
     def data(self, shard: str, size_bytes: int, *nodes: str) -> None:
         value = Shard(id=shard, size_bytes=size_bytes)
-        self.tell(*[ReplicaAdded(at=self.at, shard=value, node=n) for n in nodes])
+        self.apply(*[ReplicaAdded(at=self.at, shard=value, node=n) for n in nodes])
 
     def finish(self, job: str, ordinal: int) -> None:
         self.at += 1.0
         run = self.runs.pop((job, ordinal))
-        self.tell(TaskFinished(at=self.at, run=run.run))
+        self.apply(TaskFinished(at=self.at, run=run.run))
 
     def stop(self, count: int | None = None) -> list[str]:
-        """Carry out stops that were asked for, all or some; return whose runs these were."""
-        asked, self.stops = self.stops[:count], self.stops[len(self.stops[:count]) :]
+        """Execute outstanding stops, all or the first `count`; return their tasks."""
+        requested, self.stops = self.stops[:count], self.stops[len(self.stops[:count]) :]
         runs = {run.run: key for key, run in self.runs.items()}
-        stopped = [runs[c.run] for c in asked]
+        stopped = [runs[c.run] for c in requested]
         for key in stopped:
             del self.runs[key]
-        self.tell(*[TaskStopped(at=self.at, run=c.run) for c in asked])
+        self.apply(*[TaskStopped(at=self.at, run=c.run) for c in requested])
         return [f"{job}/{ordinal}" for job, ordinal in stopped]
 
     def running(self, job: str) -> list[int]:
@@ -111,37 +111,37 @@ class Bench:
         return next((r.reason for r in refusals if row in r.jobs), None)
 
 
-def kept(policy: FlowPolicy) -> Warm:
-    """What a policy keeps of the round that it decided last."""
-    [warm] = policy._kept._warm
+def kept(policy: FlowPolicy) -> WarmRound:
+    """The warm round of a policy."""
+    [warm] = policy._cache._warm
     return warm
 
 
 def flow_of(policy: FlowPolicy) -> Flow:
-    """The flow of the round that a policy decided last."""
+    """The flow of the last round of a policy."""
     flow = kept(policy).flow
     assert flow is not None
     return flow
 
 
 def check_optimum(policy: FlowPolicy) -> None:
-    """The round that a policy decided last is proven, and worth as much as when solved cold."""
+    """Check that the last round of a policy is certified, and costs as much as solved cold."""
     warm = kept(policy)
     assert warm.now is not None
     round_ = policy._round(warm.now, warm.work)
     certificate = flow_of(policy).certificate(offered_problem(round_, warm.offered))
     assert certificate.clean, str(certificate)
-    assert worth(flow_of(policy)) == worth(Flow(whole(round_, Offered())))
+    assert worth(flow_of(policy)) == worth(Flow(full_problem(round_, OfferedTasks())))
 
 
 def worth(flow: Flow) -> tuple[int, int]:
-    """How many tasks of a problem are nowhere, and what all cost that it asks for.
+    """The number of unplaced tasks of a problem, and the cost of the others.
 
-    Those beyond cost -1 each, which is the solver's business.
+    The cost -1 of each excess task, internal to the solver, is left out.
     """
     pools = flow._pools
-    beyond = flow._capacity[pools.beyond(np.arange(len(pools.offered)))].sum()
-    return flow._outcome.unplaced, flow._outcome.cost + int(beyond)
+    excess = flow._capacity[pools.excess(np.arange(len(pools.offered)))].sum()
+    return flow._outcome.unplaced, flow._outcome.cost + int(excess)
 
 
 def submitted(
@@ -153,7 +153,7 @@ def submitted(
     priority: int = 0,
     gang: bool = False,
 ) -> JobSubmitted:
-    """A job of a user of its own unless one is named."""
+    """The submission of a job; by default its user has no other job."""
     many = tuple(tasks) if isinstance(tasks, list) else (Task(),) * tasks
     job = Job(
         id=name, name=name, user=user or name, queue=queue, tasks=many, priority=priority, gang=gang
@@ -182,7 +182,7 @@ def workloads(draw: st.DrawFn, policy: Policy) -> Bench:
         gpu_memory_bytes=st.sampled_from([0, 0, 20 * GB, 60 * GB]),
     )
     jobs = draw(st.lists(st.lists(task, min_size=1, max_size=5), min_size=1, max_size=5))
-    bench.tell(
+    bench.apply(
         *[
             submitted(
                 f"j{i}",
@@ -198,7 +198,7 @@ def workloads(draw: st.DrawFn, policy: Policy) -> Bench:
 
 
 def priced(snapshot: Snapshot, plan: Plan) -> tuple[int, float]:
-    """How many tasks on GPUs a plan places, and what their reading costs by the default alphas."""
+    """The tasks on GPUs that a plan places, and the price of their reads by the default alphas."""
     b = snapshot.bandwidth
     price = {
         Locality.NODE: 1 / b.disk_bytes_per_s,

@@ -1,4 +1,4 @@
-"""The policy `fs` on an engine: what it places, what it holds back, and what it says about it."""
+"""The policy `fs` on an engine: placements, waiting by price, and reasons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headgate.protocol.reasons import (
     WaitsForLocality,
 )
 
-IMPATIENT = FlowSharing(alpha1=1.5, alpha2=2.0, alpha3=2.0)  # a task of average size never waits
+NEVER_WAITS = FlowSharing(alpha1=1.5, alpha2=2.0, alpha3=2.0)  # a task of average size never waits
 
 
 def test_three_tasks_of_two_jobs_run_where_their_data_is() -> None:
@@ -36,19 +36,19 @@ def test_three_tasks_of_two_jobs_run_where_their_data_is() -> None:
     bench.data("d11", GB, "one", "two")
     bench.data("d12", GB, "two")
     bench.data("d21", GB, "two")
-    bench.tell(
+    bench.apply(
         submitted("first", [Task(reads=("d11",)), Task(reads=("d12",))]),
         submitted("second", [Task(reads=("d21",))]),
     )
     assert bench.where() == {"first/0": "one", "second/0": "two"}
 
 
-def test_gpus_that_come_free_go_to_who_is_below_its_share() -> None:
+def test_freed_gpus_go_to_the_job_below_its_share() -> None:
     bench = Bench()
     bench.node("n", "r", 10, 10, 10, 10)
-    bench.tell(submitted("early", 20))
+    bench.apply(submitted("early", 20))
     assert bench.running("early") == [0, 1, 2, 3]
-    bench.tell(submitted("late", 20))
+    bench.apply(submitted("late", 20))
     assert bench.running("late") == []  # nothing is taken away
     for ordinal in range(4):
         bench.finish("early", ordinal)
@@ -58,7 +58,7 @@ def test_gpus_that_come_free_go_to_who_is_below_its_share() -> None:
 def test_many_jobs_of_one_user_share_one_users_share_by_priority() -> None:
     bench = Bench()
     bench.node("n", "r", *[10] * 6)
-    bench.tell(
+    bench.apply(
         submitted("low", 9, user="ann"),
         submitted("high", 9, user="ann", priority=1),
         submitted("other", 9, user="bob"),
@@ -67,16 +67,16 @@ def test_many_jobs_of_one_user_share_one_users_share_by_priority() -> None:
     assert bench.reason("low") == ShareLimit(running_gpus=0, share_gpus=0, ahead="high")
 
 
-def test_large_gpus_are_kept_for_who_needs_them() -> None:
+def test_large_gpus_are_kept_for_tasks_that_need_them() -> None:
     bench = Bench()
     bench.node("large", "r", 80)
     bench.node("small", "r", 10)
-    bench.tell(submitted("job", 1), submitted("needy", [Task(gpu_memory_bytes=40 * GB)]))
+    bench.apply(submitted("job", 1), submitted("needy", [Task(gpu_memory_bytes=40 * GB)]))
     assert bench.where() == {"job/0": "small", "needy/0": "large"}
     alone = Bench()
     alone.node("large", "r", 80)
     alone.node("small", "r", 10)
-    alone.tell(submitted("job", 1))
+    alone.apply(submitted("job", 1))
     assert alone.where() == {"job/0": "small"}
 
 
@@ -84,18 +84,18 @@ def test_gpus_beyond_the_shares_are_used_where_others_cannot() -> None:
     bench = Bench()
     bench.node("n", "r", 80, 10, 10, 10)
     need = Task(gpu_memory_bytes=40 * GB)
-    bench.tell(submitted("needy", [need] * 4), submitted("any", 9))
+    bench.apply(submitted("needy", [need] * 4), submitted("any", 9))
     assert (len(bench.running("needy")), len(bench.running("any"))) == (1, 3)
     assert bench.reason("needy") == ShareLimit(running_gpus=1, share_gpus=1, ahead="any")
 
 
 def test_a_large_task_waits_for_its_data_and_the_last_one_does_not() -> None:
-    bench = Bench(IMPATIENT)
+    bench = Bench(NEVER_WAITS)
     bench.node("near", "r")
     bench.node("far", "s", 10, 10, 10, 10)
     bench.data("huge", 10 * GB, "near")
     bench.data("tiny", GB // 100, "near")
-    bench.tell(submitted("job", [Task(reads=("huge",))] + [Task(reads=("tiny",))] * 3))
+    bench.apply(submitted("job", [Task(reads=("huge",))] + [Task(reads=("tiny",))] * 3))
     # Across racks huge costs 2 x 500 s, waiting 2 x 2 x (10.03 GB / 4 tasks / 20 MB/s) = 501.5 s.
     assert bench.running("job") == [1, 2, 3]
     assert bench.reason("job") == WaitsForLocality(move_s=1000.0, wait_s=501.5)
@@ -105,14 +105,14 @@ def test_a_large_task_waits_for_its_data_and_the_last_one_does_not() -> None:
 
 
 def test_the_average_counts_tasks_that_could_not_all_be_placed_now() -> None:
-    bench = Bench(IMPATIENT)
+    bench = Bench(NEVER_WAITS)
     bench.node("near", "r")
     bench.node("far", "s", 10, 10)
     bench.node("big", "s", 80)
     bench.data("huge", 10 * GB, "near")
     need = Task(gpu_memory_bytes=40 * GB)
-    bench.tell(submitted("other", [need]))
-    bench.tell(submitted("job", [Task(reads=("huge",))] * 10 + [need] * 20))
+    bench.apply(submitted("other", [need]))
+    bench.apply(submitted("job", [Task(reads=("huge",))] * 10 + [need] * 20))
     assert bench.running("job") == [0]  # one, since it had nothing running
     # 2 x 2 x (10 x 10 GB / 30 tasks / 20 MB/s), in whole microseconds on each of two arcs.
     assert bench.reason("job") == WaitsForLocality(move_s=1000.0, wait_s=666.666666)
@@ -123,10 +123,10 @@ def test_waiting_for_locality_is_explained_with_both_prices() -> None:
     bench.node("near", "r", 10)
     bench.node("far", "s", 10)
     bench.data("d", GB, "near")
-    bench.tell(submitted("job", [Task(reads=("d",))] * 2))
+    bench.apply(submitted("job", [Task(reads=("d",))] * 2))
     assert bench.where() == {"job/0": "near"}
     assert bench.reason("job") == WaitsForLocality(move_s=8 * 50.0, wait_s=2 * 1.5 * 50.0)
-    bench.tell(submitted("idle-free", 5))
+    bench.apply(submitted("idle-free", 5))
     assert bench.where()["idle-free/0"] == "far"
 
 
@@ -135,16 +135,16 @@ def test_a_job_with_nothing_running_is_never_held_back_by_price() -> None:
     bench.node("full", "r")
     bench.node("far", "s", 10)
     bench.data("d", 10 * GB, "full")
-    bench.tell(submitted("job", [Task(reads=("d",))] * 2))
+    bench.apply(submitted("job", [Task(reads=("d",))] * 2))
     assert bench.where() == {"job/0": "far"}
 
 
-def test_who_is_below_its_share_is_told_who_is_above() -> None:
-    bench = Bench(IMPATIENT)
+def test_the_reason_of_a_job_below_its_share_names_the_job_above() -> None:
+    bench = Bench(NEVER_WAITS)
     bench.node("n", "r", 10, 10, 10, 10)
-    bench.tell(submitted("early", 9))
+    bench.apply(submitted("early", 9))
     assert bench.reason("early") == NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=4)
-    bench.tell(submitted("late", 9))
+    bench.apply(submitted("late", 9))
     assert bench.reason("late") == BelowShare(
         running_gpus=0, share_gpus=2, ahead="early", ahead_over_gpus=2
     )
@@ -155,34 +155,34 @@ def test_every_wait_has_its_reason() -> None:
     bench.queue("small", max_gpus=1)
     bench.node("n", "r", 10, 10, 10)
     bench.node("big", "r", 80)
-    bench.tell(submitted("capped", 3, queue="small"))
+    bench.apply(submitted("capped", 3, queue="small"))
     assert bench.reason("capped") == QueueLimit(queue="small", used_gpus=1, max_gpus=1)
-    bench.tell(submitted("large", [Task(gpu_memory_bytes=40 * GB)] * 2))
+    bench.apply(submitted("large", [Task(gpu_memory_bytes=40 * GB)] * 2))
     assert bench.reason("large") == GpuMemory(needed_bytes=40 * GB, largest_free_bytes=10 * GB)
-    bench.tell(submitted("rest", 9))
+    bench.apply(submitted("rest", 9))
     assert bench.reason("rest") == ShareLimit(running_gpus=2, share_gpus=2, ahead="capped")
-    bench.tell(NodeLost(at=bench.at, node="big"))
+    bench.apply(NodeLost(at=bench.at, node="big"))
     assert bench.reason("large") == NothingFits(need="a GPU of 37.3 GiB")
-    bench.tell(NodeLost(at=bench.at, node="n"))
+    bench.apply(NodeLost(at=bench.at, node="n"))
     assert bench.reason("rest") == NothingFits(need="a GPU")
 
 
-def test_a_job_alone_waits_for_gpus_not_for_its_share() -> None:
+def test_a_single_job_waits_for_gpus_not_for_its_share() -> None:
     bench = Bench()
     bench.node("n", "r", 10, 10)
-    bench.tell(submitted("alone", 5))
+    bench.apply(submitted("alone", 5))
     assert bench.reason("alone") == NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=2)
 
 
-def test_jobs_that_wait_alike_are_one_refusal() -> None:
+def test_jobs_with_equal_reasons_are_one_refusal() -> None:
     bench = Bench()
     bench.node("n", "r", 10)
-    bench.tell(*[submitted(f"job-{i}", 2) for i in range(50)])
+    bench.apply(*[submitted(f"job-{i}", 2) for i in range(50)])
     waiting = [len(r.jobs) for r in bench.engine.state.refusals]
     assert sorted(waiting) == [1, 49]
 
 
-def test_gangs_and_tasks_of_several_gpus_are_refused_at_the_door() -> None:
+def test_gangs_and_tasks_of_several_gpus_are_refused_at_submission() -> None:
     refuses = FlowSharing().refuses
     assert refuses(submitted("g", 2, gang=True).job) == PolicyRefuses(policy="fs", what="gangs")
     assert refuses(submitted("w", [Task(gpus=2)]).job) == PolicyRefuses(
@@ -192,10 +192,10 @@ def test_gangs_and_tasks_of_several_gpus_are_refused_at_the_door() -> None:
     assert refuses(submitted("plain", [Task(), Task(gpus=0)]).job) is None
 
 
-def test_jobs_of_another_policys_time_are_left_waiting_and_explained() -> None:
+def test_unsupported_jobs_of_an_earlier_policy_wait_with_a_reason() -> None:
     bench = Bench()
     bench.node("n", "r", 10, 10)
-    bench.tell(
+    bench.apply(
         submitted("gang", 2, gang=True), submitted("wide", [Task(gpus=2)]), submitted("plain", 1)
     )
     assert bench.where() == {"plain/0": "n"}
@@ -218,22 +218,22 @@ def test_the_parameters_are_those_of_the_constructor() -> None:
 def test_average_tasks_never_wait_by_price_where_moving_is_priced_below_waiting(
     speeds: list[float], tasks: int, size_mb: int
 ) -> None:
-    bench = Bench(IMPATIENT)
+    bench = Bench(NEVER_WAITS)
     disk, rack, cluster = speeds  # whichever of them is slowest
     bandwidth = Bandwidth(disk_bytes_per_s=disk, rack_bytes_per_s=rack, cluster_bytes_per_s=cluster)
-    bench.tell(BandwidthMeasured(at=0.0, bandwidth=bandwidth))
+    bench.apply(BandwidthMeasured(at=0.0, bandwidth=bandwidth))
     bench.node("near", "r", 10)
     bench.node("beside", "r", 10, 10)
     bench.node("far", "s", 10)
     bench.data("d", size_mb * 10**6, "near")
-    bench.tell(submitted("job", [Task(reads=("d",))] * tasks))
+    bench.apply(submitted("job", [Task(reads=("d",))] * tasks))
     assert len(bench.where()) == min(tasks, 4)
 
 
 @settings(max_examples=60)
 @given(workloads(FlowSharing()), st.randoms(use_true_random=False))
 def test_every_workload_ends_under_its_ceilings(bench: Bench, order: Random) -> None:
-    """Plans are always admissible (the bench asserts it), and nothing waits without a reason."""
+    """Plans are always feasible (the bench asserts it), and no task waits without a reason."""
     state = bench.engine.state
     while bench.runs:
         for row, queue in enumerate(state.queues.spec.array()):

@@ -1,4 +1,4 @@
-"""The law suite of policies, for fs: as it is, and with a price at which nobody waits for data."""
+"""The law suite of policies, for fs: by default, and priced so that no task waits for data."""
 
 from __future__ import annotations
 

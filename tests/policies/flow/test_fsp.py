@@ -1,4 +1,4 @@
-"""The policy `fsp` on an engine: whose runs it cuts short, for whom, and when it does not."""
+"""The policy `fsp` on an engine: which runs it preempts, for which jobs, and when it does not."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def bench(slack: float = 0.25) -> Bench:
 def test_a_second_job_has_its_share_after_one_round_trip() -> None:
     stage = bench()
     stage.node("n", "r", 10, 10, 10, 10)
-    stage.tell(submitted("early", 20))
+    stage.apply(submitted("early", 20))
     stage.finish("early", 0)  # at 1 s, so its successor is the youngest run
     stage.at = 5.0
-    stage.tell(submitted("late", 20))
+    stage.apply(submitted("late", 20))
     assert stage.reason("late") == BelowShare(
         running_gpus=0, share_gpus=2, ahead="early", ahead_over_gpus=2
     )
@@ -47,14 +47,14 @@ def one_above(slack: float) -> Bench:
     stage = bench(slack)
     stage.node("n", "r", *[10] * 8)
     narrow = [Task()] * 3 + [Task(after=(0,))] * 5
-    stage.tell(submitted("narrow", narrow), submitted("wide", 20))
+    stage.apply(submitted("narrow", narrow), submitted("wide", 20))
     assert (len(stage.running("narrow")), len(stage.running("wide"))) == (3, 5)
     stage.finish("narrow", 0)
     assert stage.running("narrow") == [1, 2, 3]
     return stage
 
 
-def test_a_job_within_the_slack_is_left_alone() -> None:
+def test_a_job_within_the_slack_is_not_preempted() -> None:
     assert one_above(slack=0.25).stops == []  # 5 is not more than 1.25 x 4
     stage = one_above(slack=0.24)
     assert stage.stop() == ["wide/4"]
@@ -64,11 +64,11 @@ def test_a_job_within_the_slack_is_left_alone() -> None:
     assert stage.stops == []
 
 
-def test_gpus_on_their_way_are_not_asked_for_twice() -> None:
+def test_gpus_being_freed_are_not_preempted_for_twice() -> None:
     stage = bench()
     stage.node("n", "r", 10, 10, 10, 10)
-    stage.tell(submitted("early", 20))
-    stage.tell(submitted("late", 20))
+    stage.apply(submitted("early", 20))
+    stage.apply(submitted("late", 20))
     assert len(stage.stops) == 2
     stage.finish("early", 0)  # which late takes
     assert (stage.running("late"), len(stage.stops)) == ([0], 2)
@@ -78,52 +78,52 @@ def test_gpus_on_their_way_are_not_asked_for_twice() -> None:
     assert (stage.running("early"), stage.running("late"), stage.stops) == ([1, 2], [0, 1], [])
 
 
-def test_no_more_runs_are_cut_short_than_there_is_use_for() -> None:
+def test_no_more_runs_are_preempted_than_tasks_can_use() -> None:
     stage = bench()
     stage.node("n", "r", *[10] * 10)
-    stage.tell(submitted("early", 20))
-    stage.tell(submitted("late", [Task()] * 2 + [Task(after=(0, 1))] * 9))
+    stage.apply(submitted("early", 20))
+    stage.apply(submitted("late", [Task()] * 2 + [Task(after=(0, 1))] * 9))
     stage.queue("default")  # another round, while they are being stopped
     assert len(stage.stops) == 2
     assert stage.stop() == ["early/9", "early/8"]
     assert (stage.running("late"), stage.stops) == ([0, 1], [])
 
 
-def test_what_is_free_is_used_before_any_run_is_cut_short() -> None:
+def test_free_gpus_are_used_before_any_run_is_preempted() -> None:
     stage = bench()
     stage.node("n", "r", *[10] * 6)
-    stage.tell(submitted("early", 4))
-    stage.tell(submitted("late", 2))
+    stage.apply(submitted("early", 4))
+    stage.apply(submitted("late", 2))
     assert (stage.running("late"), stage.stops) == ([0, 1], [])
 
 
-def test_what_a_job_wins_in_the_round_counts_before_runs_are_cut_short_for_it() -> None:
+def test_gpus_won_in_the_round_count_before_runs_are_preempted() -> None:
     stage = bench()
     stage.node("n", "r", *[10] * 9)
     narrow = [Task()] + [Task(after=(0,))] * 8
-    stage.tell(submitted("narrow", narrow), submitted("early", 6))
-    stage.tell(submitted("late", 9))  # shares are 3; two GPUs are free, narrow can use no more
+    stage.apply(submitted("narrow", narrow), submitted("early", 6))
+    stage.apply(submitted("late", 9))  # shares are 3; two GPUs are free, narrow can use no more
     assert (stage.running("late"), len(stage.stops)) == ([0, 1], 1)
 
 
 def test_a_job_within_the_slack_loses_nothing_beside_one_that_does() -> None:
     stage = bench()
     stage.node("n", "r", *[10] * 12)
-    stage.tell(submitted("large", 20), submitted("five", 5))
+    stage.apply(submitted("large", 20), submitted("five", 5))
     assert (len(stage.running("large")), len(stage.running("five"))) == (7, 5)
-    stage.tell(submitted("late", 20))  # shares are 4; 7 is more than 1.25 x 4, and 5 is not
+    stage.apply(submitted("late", 20))  # shares are 4; 7 is more than 1.25 x 4, and 5 is not
     assert stage.stop() == ["large/6", "large/5", "large/4"]
     assert [len(stage.running(j)) for j in ("large", "five", "late")] == [4, 5, 3]
     assert stage.stops == []
 
 
-def test_runs_that_are_being_stopped_count_as_gone() -> None:
+def test_runs_being_stopped_do_not_count_as_held() -> None:
     stage = bench()
     stage.node("n", "r", *[10] * 10)
-    stage.tell(submitted("early", 20))
-    stage.tell(submitted("second", 20))
+    stage.apply(submitted("early", 20))
+    stage.apply(submitted("second", 20))
     assert len(stage.stops) == 5
-    stage.tell(submitted("third", 20))  # shares are 4, 3, 3; early will hold 5 in any case
+    stage.apply(submitted("third", 20))  # shares are 4, 3, 3; early will hold 5 in any case
     assert len(stage.stops) == 5
     stage.stop()
     assert [len(stage.running(j)) for j in ("early", "second", "third")] == [5, 3, 2]
@@ -132,8 +132,8 @@ def test_runs_that_are_being_stopped_count_as_gone() -> None:
 def test_a_job_keeps_its_last_run_whatever_its_share() -> None:
     stage = bench()
     stage.node("n", "r", 10, 10)
-    stage.tell(submitted("low", 9, user="ann"))
-    stage.tell(submitted("high", 9, user="ann", priority=1))
+    stage.apply(submitted("low", 9, user="ann"))
+    stage.apply(submitted("high", 9, user="ann", priority=1))
     assert stage.stop() == ["low/1"]
     assert (stage.running("low"), stage.running("high"), stage.stops) == ([0], [0], [])
     assert stage.reason("high") == BelowShare(
@@ -145,8 +145,8 @@ def test_only_gpus_that_are_large_enough_are_taken() -> None:
     stage = bench()
     stage.node("big", "r", 80)
     stage.node("small", "r", 10, 10, 10)
-    stage.tell(submitted("early", 20))
-    stage.tell(submitted("needy", [Task(gpu_memory_bytes=40 * GB)] * 4))
+    stage.apply(submitted("early", 20))
+    stage.apply(submitted("needy", [Task(gpu_memory_bytes=40 * GB)] * 4))
     (stopped,) = stage.stop()
     assert stopped.startswith("early/")
     assert stage.where()["needy/0"] == "big"
@@ -158,20 +158,20 @@ def test_a_queue_at_its_ceiling_makes_room_among_its_own_jobs() -> None:
     stage = bench()
     stage.queue("small", max_gpus=2)
     stage.node("n", "r", 10, 10, 10, 10)
-    stage.tell(submitted("other", 9), submitted("first", 9, queue="small"))
+    stage.apply(submitted("other", 9), submitted("first", 9, queue="small"))
     assert (len(stage.running("other")), len(stage.running("first"))) == (2, 2)
-    stage.tell(submitted("second", 9, queue="small"))
+    stage.apply(submitted("second", 9, queue="small"))
     assert stage.stop() == ["first/1"]
     assert [len(stage.running(j)) for j in ("other", "first", "second")] == [2, 1, 1]
     assert stage.stops == []
 
 
-def test_shares_decide_who_wins_not_the_distance() -> None:
-    """Where `fs` lets prices choose among those below their share, `fsp` deals by shares."""
+def test_shares_decide_not_the_distance() -> None:
+    """Where `fs` lets prices choose among those below their share, `fsp` allocates by shares."""
     stage = bench()
     stage.node("near", "r", 10)
     stage.data("d", GB, "near")
-    stage.tell(submitted("far", 1), submitted("local", [Task(reads=("d",))]))
+    stage.apply(submitted("far", 1), submitted("local", [Task(reads=("d",))]))
     assert stage.where() == {"far/0": "near"}
 
 
@@ -181,27 +181,27 @@ def test_no_task_waits_for_its_data() -> None:
     stage.node("away", "s", 10, 10, 10, 10)
     stage.data("huge", 10 * GB, "near")
     stage.data("tiny", GB // 100, "near")
-    stage.tell(submitted("job", [Task(reads=("huge",))] + [Task(reads=("tiny",))] * 3))
+    stage.apply(submitted("job", [Task(reads=("huge",))] + [Task(reads=("tiny",))] * 3))
     assert stage.running("job") == [0, 1, 2, 3]  # fs holds the first one back
 
 
-def test_what_runs_where_is_for_the_flow_to_say() -> None:
+def test_the_flow_decides_which_tasks_run_where() -> None:
     stage = bench()
     stage.node("one", "r", 10)
     stage.node("two", "r", 10)
     for name, nodes in (("d11", ("one", "two")), ("d12", ("two",)), ("d21", ("two",))):
         stage.data(name, GB, *nodes)
-    stage.tell(
+    stage.apply(
         submitted("first", [Task(reads=("d11",)), Task(reads=("d12",))]),
         submitted("second", [Task(reads=("d21",))]),
     )
     assert stage.where() == {"first/0": "one", "second/0": "two"}
 
 
-def test_waits_and_refusals_are_explained_in_its_own_name() -> None:
+def test_reasons_and_refusals_name_the_policy() -> None:
     stage = bench()
     stage.node("n", "r", 10)
-    stage.tell(submitted("alone", 3))
+    stage.apply(submitted("alone", 3))
     assert stage.reason("alone") == NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=1)
     gang = submitted("g", 2, gang=True).job
     assert stage.policy.refuses(gang) == PolicyRefuses(policy="fsp", what="gangs")
@@ -220,7 +220,7 @@ def test_parameters() -> None:
 
 
 @given(st.data())
-def test_a_job_alone_gets_the_same_from_an_fs_that_never_waits(data: st.DataObject) -> None:
+def test_a_single_job_gets_the_same_from_an_fs_that_never_waits(data: st.DataObject) -> None:
     stage = Bench(Compared())
     nodes = [f"n{i}" for i in range(data.draw(st.integers(1, 5)))]
     for name in nodes:
@@ -234,7 +234,7 @@ def test_a_job_alone_gets_the_same_from_an_fs_that_never_waits(data: st.DataObje
         st.sampled_from([f"d{i}" for i in range(5)]),
         st.sampled_from([0, 0, 20]),
     )
-    stage.tell(submitted("alone", data.draw(st.lists(task, min_size=1, max_size=12))))
+    stage.apply(submitted("alone", data.draw(st.lists(task, min_size=1, max_size=12))))
     while stage.runs:
         stage.finish(*sorted(stage.runs)[data.draw(st.integers(0, len(stage.runs) - 1))])
 
@@ -281,7 +281,7 @@ def could_help(stage: Bench) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("slack", [0.0, 0.25])
-def test_in_any_order_of_ends_and_stops_shares_are_reached_and_all_jobs_end(slack: float) -> None:
+def test_shares_are_reached_and_jobs_end_in_any_order_of_ends_and_stops(slack: float) -> None:
     """Jobs come one by one; without slack, after all stops no run could help another job."""
     stopped = 0
     for seed in range(40):
@@ -293,13 +293,13 @@ def test_in_any_order_of_ends_and_stops_shares_are_reached_and_all_jobs_end(slac
             while stage.stops and rng.random() < 0.7:
                 stage.stop(1)
                 stops += 1
-                assert stops < 300, f"runs are cut short for ever: {seed}"
+                assert stops < 300, f"preemption does not terminate: {seed}"
             stage.queue("default")  # nothing has changed, and yet another round
             if not stage.stops and not slack:
                 assert could_help(stage) == [], seed
             going = [run for run in sorted(stage.runs) if not stopping(stage, *run)]
             if arrivals and (not going or rng.random() < 0.4):
-                stage.tell(arrivals.pop(0))
+                stage.apply(arrivals.pop(0))
             elif going:
                 stage.finish(*rng.choice(going))
         assert stage.engine.state.waiting_tasks == 0, seed

@@ -18,7 +18,7 @@ class TestPreemptiveFlowSharingWithoutSlack(PolicyLaws):
     def make(self) -> Policy:
         return PreemptiveFlowSharing(slack=0.0)
 
-    def test_the_states_are_such_that_runs_are_cut_short(self) -> None:
+    def test_the_states_lead_to_preemptions(self) -> None:
         assert sum(len(plan.stops) for _, _, plan in self.rounds()) > 4
 
 

@@ -1,4 +1,4 @@
-"""fsp and fsu through whole simulations and storms: all ends, and lost work is counted."""
+"""fsp and fsu in simulations and storms: all jobs end, and lost work is counted."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def finished(outcome: Outcome) -> bool:
 
 @pytest.mark.parametrize("latency_s", [0.0, 0.5])
 @pytest.mark.parametrize("slack", [0.0, 0.25])
-def test_runs_are_cut_short_now_and_then_and_what_they_did_is_counted(
+def test_some_runs_are_preempted_and_their_lost_work_is_counted(
     slack: float, latency_s: float
 ) -> None:
     for seed in range(4):
@@ -115,7 +115,7 @@ def test_without_preemption_no_work_is_lost(policy: Policy) -> None:
     [PreemptiveFlowSharing(slack=0.0), PreemptiveFlowSharing(), UnfairFlow()],
     ids=["fsp without slack", "fsp", "fsu"],
 )
-def test_storms_end_and_nobody_waits_for_another_who_waits_in_vain(policy: Policy) -> None:
+def test_storms_end_without_a_job_that_waits_forever(policy: Policy) -> None:
     for seed in range(50):
         with named(f"storm({seed}) under {policy.name}"):
             engine = ride(seed, policy).engine

@@ -1,4 +1,4 @@
-"""The policy `fsu`: most tasks at least cost, whoever's they are, under every ceiling."""
+"""The policy `fsu`: most tasks at least cost, of any job, under every ceiling."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_nearest_tasks_run_though_all_are_of_one_job() -> None:
     stage.node("away", "s")
     stage.data("here", GB, "near")
     stage.data("there", GB, "away")
-    stage.tell(
+    stage.apply(
         submitted("first", [Task(reads=("there",))] * 3),
         submitted("second", [Task(reads=("here",))] * 3),
     )
@@ -42,7 +42,7 @@ def test_most_tasks_go_before_least_cost() -> None:
     stage.node("big", "r", 80)
     stage.node("small", "s", 10)
     stage.data("d", GB, "big")
-    stage.tell(
+    stage.apply(
         submitted("any", [Task(reads=("d",))]),
         submitted("needy", [Task(gpu_memory_bytes=40 * GB)]),
     )
@@ -56,7 +56,7 @@ def test_jobs_of_a_queue_share_its_ceiling_by_cost_alone() -> None:
     stage.node("away", "s")
     stage.data("here", GB, "near")
     stage.data("there", GB, "away")
-    stage.tell(
+    stage.apply(
         submitted("one", [Task(reads=("there",))] * 2, queue="small"),
         submitted("two", [Task(reads=("here",))], queue="small"),
         submitted("free", 1),
@@ -73,16 +73,16 @@ def test_no_task_waits_for_its_data() -> None:
     stage.node("away", "s", 10, 10, 10, 10)
     stage.data("huge", 10 * GB, "near")
     stage.data("tiny", GB // 100, "near")
-    stage.tell(submitted("job", [Task(reads=("huge",))] + [Task(reads=("tiny",))] * 3))
+    stage.apply(submitted("job", [Task(reads=("huge",))] + [Task(reads=("tiny",))] * 3))
     assert stage.running("job") == [0, 1, 2, 3]
 
 
-def test_waits_and_refusals_are_explained_in_its_own_name() -> None:
+def test_reasons_and_refusals_name_the_policy() -> None:
     stage = bench()
     stage.node("n", "r", 10, 10)
     stage.node("big", "r", 80)
     need = Task(gpu_memory_bytes=40 * GB)
-    stage.tell(submitted("large", [need] * 2), submitted("huge", [Task(gpu_memory_bytes=90 * GB)]))
+    stage.apply(submitted("large", [need] * 2), submitted("huge", [Task(gpu_memory_bytes=90 * GB)]))
     assert stage.reason("large") == GpuMemory(needed_bytes=40 * GB, largest_free_bytes=10 * GB)
     assert stage.reason("huge") == NothingFits(need="a GPU of 83.8 GiB")
     gang = submitted("g", 2, gang=True).job

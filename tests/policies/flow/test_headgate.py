@@ -1,4 +1,4 @@
-"""The policy `headgate` on an engine: where tasks go, whose turn it is, whose run is cut short."""
+"""The policy `headgate` on an engine: placement, order of jobs, and preemption."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.policies.flow.bench import GB, Bench, submitted
 
 from headgate.base.errors import SpecError
 from headgate.model import Task
-from headgate.planning.debts import missed_gpu_s
+from headgate.planning.debts import debts_gpu_s
 from headgate.planning.standing import standing
 from headgate.policies.flow import HEADGATE, TimelyFlow
 from headgate.ports import make_policy
@@ -33,36 +33,38 @@ class Stage(Bench):
         self.memory_s = memory_s
         super().__init__(TimelyFlow(memory_s=memory_s, slack=slack))
 
-    def tell(self, *events: Event) -> None:
-        """Hand over facts; jobs come now."""
+    def apply(self, *events: Event) -> None:
+        """Apply events; submissions have the current time."""
         now = [replace(e, at=self.at) if isinstance(e, JobSubmitted) else e for e in events]
-        super().tell(*now)
+        super().apply(*now)
 
     def wait(self, until: float, done: Callable[[], bool] = lambda: False) -> list[float]:
-        """Let time pass, and nothing happen but the rounds that plans ask for; return when."""
+        """Advance the time, with only the rounds that plans request; return their times."""
         rounds = []
         while not done():
-            due = [c for c in self.engine.outstanding() if isinstance(c, WakeAt) and c.at <= until]
-            if not due:
+            timers = [
+                c for c in self.engine.outstanding() if isinstance(c, WakeAt) and c.at <= until
+            ]
+            if not timers:
                 self.at = until
                 break
-            (wake,) = due
+            (wake,) = timers
             self.at = max(self.at, wake.at)
-            self.tell(TimerFired(at=self.at, timer=wake.timer))
+            self.apply(TimerFired(at=self.at, timer=wake.timer))
             rounds.append(self.at)
             assert len(rounds) < 1000
         return rounds
 
     def ends(self, job: str, ordinal: int, *, after_s: float) -> None:
-        """End a run so long after now."""
-        self.tell(TaskStarted(at=self.at, run=self.runs[job, ordinal].run))
+        """Start a run now and end it `after_s` later."""
+        self.apply(TaskStarted(at=self.at, run=self.runs[job, ordinal].run))
         self.at += after_s - 1.0
         self.finish(job, ordinal)
 
     def learn(self, kind: str, compute_s: float, node: str, *tasks: Task) -> None:
         """Have a job of a kind run, one task after another, each on a node, and end."""
         job = f"first {kind}"
-        self.tell(of_kind(kind, job, list(tasks)))
+        self.apply(of_kind(kind, job, list(tasks)))
         for ordinal, task in enumerate(tasks):
             assert self.where() == {f"{job}/{ordinal}": node}
             read_s = self.engine.state.tasks.read_s[self.row(job, ordinal)]
@@ -76,7 +78,7 @@ class Stage(Bench):
     def owed(self, job: str) -> float:
         snapshot = self.engine.snapshot()
         now = standing(snapshot)
-        owed = missed_gpu_s(now, memory_s=self.memory_s)
+        owed = debts_gpu_s(now, memory_s=self.memory_s)
         return float(owed[now.jobs.tolist().index(snapshot.names.job_rows[job])])
 
     def count(self, *jobs: str) -> list[int]:
@@ -100,7 +102,7 @@ def busy_near_the_data() -> Stage:
     stage.node("near", "r", 10)
     stage.data("d", GB, "near")
     stage.learn("long", 100.0, "near", Task(reads=("d",)))
-    stage.tell(of_kind("long", "early", [Task(reads=("d",))]))
+    stage.apply(of_kind("long", "early", [Task(reads=("d",))]))
     stage.node("far", "s", 10)
     return stage
 
@@ -108,64 +110,64 @@ def busy_near_the_data() -> Stage:
 def test_a_task_waits_exactly_when_waiting_is_cheaper_than_moving() -> None:
     stage = busy_near_the_data()
     stage.at += 53.0
-    stage.tell(submitted("new", [Task(reads=("d",))]))
+    stage.apply(submitted("new", [Task(reads=("d",))]))
     assert stage.running("new") == []  # 48 s until the GPU is free, and 1 s to read
     assert stage.reason("new") == WaitsForLocality(move_s=50.0, wait_s=pytest.approx(49.0))
 
     stage = busy_near_the_data()
     stage.at += 51.0
-    stage.tell(submitted("new", [Task(reads=("d",))]))
+    stage.apply(submitted("new", [Task(reads=("d",))]))
     assert stage.where()["new/0"] == "far"  # 50 s, and 1 s to read
 
 
-def test_who_waits_has_the_gpu_that_it_waited_for() -> None:
+def test_a_waiting_task_gets_the_gpu_that_it_waited_for() -> None:
     stage = busy_near_the_data()
     stage.at += 60.0
-    stage.tell(submitted("new", [Task(reads=("d",))]))
+    stage.apply(submitted("new", [Task(reads=("d",))]))
     stage.finish("early", 0)
     assert stage.where() == {"new/0": "near"}
 
 
-def test_a_run_of_a_kind_that_never_ended_is_expected_to_compute_as_long_as_it_reads() -> None:
+def test_a_run_of_an_unknown_runtime_class_is_expected_to_compute_as_long_as_it_reads() -> None:
     stage = Stage()
     stage.node("near", "r", 10)
     stage.data("d", 40 * GB, "near")
-    stage.tell(submitted("early", [Task(reads=("d",))]))  # 40 s of reading, and 40 s
+    stage.apply(submitted("early", [Task(reads=("d",))]))  # 40 s of reading, and 40 s
     stage.node("far", "s", 10)
     stage.data("e", GB, "near")
     stage.at = 30.0
-    stage.tell(submitted("new", [Task(reads=("e",))]))
+    stage.apply(submitted("new", [Task(reads=("e",))]))
     assert stage.where()["new/0"] == "far"  # 50 s + 1 s against 50 s
     stage.at = 32.0
-    stage.tell(submitted("next", [Task(reads=("e",))]))
+    stage.apply(submitted("next", [Task(reads=("e",))]))
     stage.finish("new", 0)
     assert stage.reason("next") == WaitsForLocality(move_s=50.0, wait_s=pytest.approx(48.0))
 
 
-def test_a_run_that_is_overdue_is_not_waited_for_for_ever() -> None:
+def test_no_task_waits_for_an_overdue_run_without_limit() -> None:
     stage = busy_near_the_data()
     began = stage.at
     stage.at += 60.0
-    stage.tell(submitted("new", [Task(reads=("d",))]))
+    stage.apply(submitted("new", [Task(reads=("d",))]))
     rounds = stage.wait(began + 1000.0, lambda: bool(stage.running("new")))
     assert stage.where()["new/0"] == "far"
     # From the expected end on it is asked again after as long as the run is overdue.
     assert [round(at - began) for at in rounds] == [101, 102, 103, 105, 109, 117, 133, 165]
 
 
-def test_nobody_is_asked_again_where_no_gpu_is_free_and_nobody_is_short() -> None:
+def test_no_round_is_requested_when_no_gpu_is_free_and_no_job_is_short() -> None:
     stage = Stage()
     stage.node("n", "r", 10)
-    stage.tell(submitted("alone", 3))
+    stage.apply(submitted("alone", 3))
     assert stage.plans[-1].again_at is None
 
 
 def test_a_gpu_that_is_free_is_as_near_as_one_that_is_about_to_be_free() -> None:
     stage = Stage()
     stage.node("one", "r", 10)
-    stage.tell(submitted("first", 1))  # of its kind nothing is known: it might end now
+    stage.apply(submitted("first", 1))  # of its kind nothing is known: it might end now
     stage.node("two", "r", 80)
-    stage.tell(submitted("second", 1))
+    stage.apply(submitted("second", 1))
     assert stage.where() == {"first/0": "one", "second/0": "two"}
 
 
@@ -175,7 +177,7 @@ def test_three_tasks_of_two_jobs_run_where_their_data_is() -> None:
     stage.node("two", "r", 10)
     for name, nodes in (("d11", ("one", "two")), ("d12", ("two",)), ("d21", ("two",))):
         stage.data(name, GB, *nodes)
-    stage.tell(
+    stage.apply(
         submitted("first", [Task(reads=("d11",)), Task(reads=("d12",))]),
         submitted("second", [Task(reads=("d21",))]),
     )
@@ -189,7 +191,7 @@ def test_a_large_task_moves_when_no_run_near_its_data_is_to_be_waited_for() -> N
     stage.node("far", "s", 10, 10, 10, 10)
     stage.data("huge", 10 * GB, "near")
     stage.data("tiny", GB // 100, "near")
-    stage.tell(submitted("job", [Task(reads=("huge",))] + [Task(reads=("tiny",))] * 3))
+    stage.apply(submitted("job", [Task(reads=("huge",))] + [Task(reads=("tiny",))] * 3))
     assert stage.running("job") == [0, 1, 2, 3]
 
 
@@ -200,8 +202,8 @@ def test_the_job_that_fair_sharing_would_end_first_goes_first() -> None:
     stage = Stage()
     stage.node("n", "r", 10, 10)
     stage.learn("k", 10.0, "n", Task())
-    stage.tell(of_kind("k", "busy", 2))
-    stage.tell(of_kind("k", "large", 9), of_kind("k", "small", 2))
+    stage.apply(of_kind("k", "busy", 2))
+    stage.apply(of_kind("k", "large", 9), of_kind("k", "small", 2))
     stage.ends("busy", 0, after_s=10.0)
     assert stage.count("large", "small") == [0, 1]
     stage.ends("busy", 1, after_s=1.0)
@@ -215,8 +217,8 @@ def test_long_tasks_count_for_more_than_many() -> None:
     stage.node("n", "r", 10, 10)
     stage.learn("long", 100.0, "n", Task())
     stage.learn("short", 10.0, "n", Task())
-    stage.tell(of_kind("short", "busy", 2))
-    stage.tell(of_kind("long", "few", 2), of_kind("short", "many", 9))
+    stage.apply(of_kind("short", "busy", 2))
+    stage.apply(of_kind("long", "few", 2), of_kind("short", "many", 9))
     stage.ends("busy", 0, after_s=10.0)
     assert stage.count("few", "many") == [0, 1]
 
@@ -225,23 +227,23 @@ def waited_s(stage: Stage, tasks: int) -> float:
     """How long a job of so many tasks of 10 s waits on two GPUs while small ones keep coming."""
     stage.node("n", "r", 10, 10)
     stage.learn("k", 10.0, "n", Task())
-    stage.tell(of_kind("k", "small 0", 1), of_kind("k", "small 1", 1))
-    stage.tell(of_kind("k", "large", tasks))
+    stage.apply(of_kind("k", "small 0", 1), of_kind("k", "small 1", 1))
+    stage.apply(of_kind("k", "large", tasks))
     began, came = stage.at, 2
     while not stage.running("large"):
-        assert came < 40, "it is passed over for ever"
-        stage.tell(of_kind("k", f"small {came}", 1))
+        assert came < 40, "it is passed over without limit"
+        stage.apply(of_kind("k", f"small {came}", 1))
         stage.ends(*next(iter(stage.runs)), after_s=5.0)  # the one that was launched first
         came += 1
     return stage.at - began
 
 
-def test_a_large_job_has_its_turn_though_small_ones_keep_coming() -> None:
+def test_a_large_job_runs_beside_a_stream_of_small_jobs() -> None:
     # 40 s of work against 10 s: it goes first once it has missed the difference, here 1 GPU.
     assert 30.0 <= waited_s(Stage(), tasks=4) <= 40.0
 
 
-def test_who_holds_nothing_goes_first_before_what_it_missed_is_forgotten() -> None:
+def test_a_job_without_gpus_goes_first_before_its_debt_decays() -> None:
     # 1000 s of work against 10 s, and never more than 60 s are owed: half of them after 42 s.
     assert 42.0 <= waited_s(Stage(memory_s=60.0), tasks=100) <= 50.0
 
@@ -250,10 +252,10 @@ def test_a_large_job_keeps_about_its_share_beside_a_stream_of_small_ones() -> No
     stage = Stage(memory_s=20.0)
     stage.node("n", "r", *[10] * 8)
     stage.learn("k", 10.0, "n", Task())
-    stage.tell(of_kind("k", "large", 200, user="ann"))
+    stage.apply(of_kind("k", "large", 200, user="ann"))
     held = []
     for number in range(120):
-        stage.tell(of_kind("k", f"small {number}", 2, user="bob"))
+        stage.apply(of_kind("k", f"small {number}", 2, user="bob"))
         stage.stop()
         stage.ends(*next(iter(stage.runs)), after_s=1.25)  # the one that was launched first
         held += stage.count("large")
@@ -264,46 +266,46 @@ def test_a_large_job_keeps_about_its_share_beside_a_stream_of_small_ones() -> No
 # --------------------------------------------------------------------------- shares, kept over time
 
 
-def test_debts_grow_with_what_is_missed_fade_and_turn_round_with_a_surplus() -> None:
+def test_debts_grow_with_missed_gpus_decay_and_change_sign_with_a_surplus() -> None:
     stage = Stage(memory_s=100.0, slack=9.0)
     stage.node("n", "r", *[10] * 4)
     stage.learn("k", 1000.0, "n", Task())
     began = stage.at
-    stage.tell(of_kind("k", "early", 9))
-    stage.tell(of_kind("k", "late", 9))
+    stage.apply(of_kind("k", "early", 9))
+    stage.apply(of_kind("k", "late", 9))
     assert (stage.owed("early"), stage.owed("late")) == (0.0, 0.0)
     assert stage.engine.state.memo("missing_gpus").tolist()[1:] == [-2, 2]
     stage.at = began + 50.0
-    stage.tell(of_kind("k", "later", 9))
+    stage.apply(of_kind("k", "later", 9))
     # 2 GPUs missed for 50 s, of which the first seconds have begun to fade: 200 (1 - e^-1/2).
     assert stage.owed("late") == pytest.approx(200 * (1 - 0.6065307))
     assert stage.owed("early") == pytest.approx(-200 * (1 - 0.6065307))
 
 
-def test_a_job_misses_nothing_that_it_has_no_use_for() -> None:
+def test_a_job_misses_no_gpu_that_it_cannot_use() -> None:
     stage = Stage()
     stage.node("n", "r", *[10] * 4)
-    stage.tell(submitted("chain", [Task(), *[Task(after=(0,))] * 5]), submitted("other", 9))
+    stage.apply(submitted("chain", [Task(), *[Task(after=(0,))] * 5]), submitted("other", 9))
     assert stage.count("chain", "other") == [1, 3]
     assert stage.engine.state.memo("missing_gpus").tolist() == [0, -1]
 
 
-def test_a_job_alone_has_every_gpu() -> None:
+def test_a_single_job_gets_every_gpu() -> None:
     stage = Stage()
     stage.node("a", "r", 10, 10)
     stage.node("b", "s", 40, 10)
-    stage.tell(submitted("alone", 9))
+    stage.apply(submitted("alone", 9))
     assert stage.count("alone") == [4]
     assert stage.reason("alone") == NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=4)
     stage.finish("alone", 0)
     assert stage.count("alone") == [4]
 
 
-def test_queues_share_by_weight_and_users_alike() -> None:
+def test_queues_share_by_weight_and_users_equally() -> None:
     stage = Stage()
     stage.queue("heavy", 2.0)
     stage.node("n", "r", *[10] * 6)
-    stage.tell(
+    stage.apply(
         submitted("heavy", 9, queue="heavy"),
         submitted("ann one", 9, user="ann"),
         submitted("bob", 9, user="bob"),
@@ -311,7 +313,7 @@ def test_queues_share_by_weight_and_users_alike() -> None:
     assert stage.count("heavy", "ann one", "bob") == [4, 1, 1]
     other = Stage()
     other.node("n", "r", *[10] * 6)
-    other.tell(
+    other.apply(
         submitted("one", 9, user="ann"),
         submitted("two", 9, user="ann", priority=1),
         submitted("bob", 9, user="bob"),
@@ -320,11 +322,11 @@ def test_queues_share_by_weight_and_users_alike() -> None:
     assert other.reason("one") == ShareLimit(running_gpus=0, share_gpus=0, ahead="two")
 
 
-def test_large_gpus_are_kept_for_who_needs_them() -> None:
+def test_large_gpus_are_kept_for_tasks_that_need_them() -> None:
     stage = Stage()
     stage.node("large", "r", 80)
     stage.node("small", "r", 10)
-    stage.tell(submitted("job", 1), submitted("needy", [Task(gpu_memory_bytes=40 * GB)]))
+    stage.apply(submitted("job", 1), submitted("needy", [Task(gpu_memory_bytes=40 * GB)]))
     assert stage.where() == {"job/0": "small", "needy/0": "large"}
 
 
@@ -334,10 +336,10 @@ def test_a_queue_at_its_ceiling_waits_for_its_own_runs_and_keeps_no_gpu_from_oth
     stage.node("n", "r", 10, 10)
     stage.node("m", "r")
     stage.data("d", GB, "n", "m")
-    stage.tell(submitted("inside", [Task(reads=("d",))] * 9, queue="capped"))
+    stage.apply(submitted("inside", [Task(reads=("d",))] * 9, queue="capped"))
     stage.at = 1000.0
     stage.node("m", "r", 10, 10)  # it has come back, and lies nearer to who may not have it
-    stage.tell(submitted("outside", 9))
+    stage.apply(submitted("outside", 9))
     assert stage.count("inside", "outside") == [2, 2]
     assert stage.reason("inside") == QueueLimit(queue="capped", used_gpus=2, max_gpus=2)
     stage.finish("inside", 0)
@@ -354,15 +356,15 @@ def taken(
     stage = stage or Stage()
     stage.node("n", "r", *[10] * gpus)
     stage.learn("long", compute_s, "n", Task())
-    stage.tell(of_kind("long", "early", 20))
+    stage.apply(of_kind("long", "early", 20))
     stage.at += ran_s
     return stage
 
 
-def test_a_run_is_cut_short_once_its_price_is_owed() -> None:
+def test_a_run_is_preempted_once_the_debt_covers_its_price() -> None:
     stage = taken()
     came = stage.at
-    stage.tell(submitted("late", 5))  # short of 2 GPUs: it is owed 2 GPU seconds more each second
+    stage.apply(submitted("late", 5))  # short of 2 GPUs: it is owed 2 GPU seconds more each second
     assert stage.stops == []
     rounds = stage.wait(came + 200.0, lambda: bool(stage.stops))
     # A run's price is the 10 s that it had run, and grows by 1 each second; and 1 s to start again.
@@ -374,9 +376,9 @@ def test_a_run_is_cut_short_once_its_price_is_owed() -> None:
     assert stage.owed("late") == pytest.approx(0.0, abs=2.0)  # it has paid
 
 
-def test_a_run_is_left_alone_when_gpus_come_free_sooner_than_it_is_worth() -> None:
+def test_a_run_is_not_preempted_when_gpus_become_free_sooner() -> None:
     stage = taken(compute_s=25.0)
-    stage.tell(submitted("late", 5))
+    stage.apply(submitted("late", 5))
     stage.wait(stage.at + 14.0)
     assert stage.owed("late") >= 0
     assert stage.stops == []
@@ -385,7 +387,7 @@ def test_a_run_is_left_alone_when_gpus_come_free_sooner_than_it_is_worth() -> No
 def test_a_job_within_the_slack_keeps_its_runs() -> None:
     def stage(slack: float) -> Stage:
         found = taken(Stage(slack=slack))
-        found.tell(submitted("late", 5))
+        found.apply(submitted("late", 5))
         found.wait(found.at + 500.0, lambda: bool(found.stops))
         return found
 
@@ -395,7 +397,7 @@ def test_a_job_within_the_slack_keeps_its_runs() -> None:
 
 def test_a_job_keeps_its_share_and_its_last_run() -> None:
     stage = taken()
-    stage.tell(submitted("late", 5))
+    stage.apply(submitted("late", 5))
     for _ in range(9):
         stage.wait(stage.at + 300.0)
         stage.stop()
@@ -404,17 +406,17 @@ def test_a_job_keeps_its_share_and_its_last_run() -> None:
     stage = Stage()
     stage.node("n", "r", 10, 10)
     stage.learn("long", 1000.0, "n", Task())
-    stage.tell(of_kind("long", "low", 9, user="ann"))
-    stage.tell(of_kind("long", "high", 9, user="ann", priority=1))  # whose share is both
+    stage.apply(of_kind("long", "low", 9, user="ann"))
+    stage.apply(of_kind("long", "high", 9, user="ann", priority=1))  # whose share is both
     for _ in range(9):
         stage.wait(stage.at + 300.0)
         stage.stop()
     assert stage.count("low", "high") == [1, 1]
 
 
-def test_gpus_on_their_way_are_not_asked_for_twice() -> None:
+def test_gpus_being_freed_are_not_preempted_for_twice() -> None:
     stage = taken()
-    stage.tell(submitted("late", 5))
+    stage.apply(submitted("late", 5))
     stage.wait(stage.at + 200.0, lambda: bool(stage.stops))
     asked = len(stage.stops)
     for _ in range(5):
@@ -422,16 +424,16 @@ def test_gpus_on_their_way_are_not_asked_for_twice() -> None:
     assert len(stage.stops) == asked
 
 
-def test_nothing_is_cut_short_for_a_job_that_would_not_have_the_gpu_then() -> None:
+def test_no_run_is_preempted_for_a_job_that_would_not_get_the_gpu() -> None:
     stage = taken()
-    stage.tell(submitted("larger", 50))  # fair sharing would end it after the other
+    stage.apply(submitted("larger", 50))  # fair sharing would end it after the other
     stage.wait(stage.at + 300.0)
     assert stage.stops == []
 
 
-def test_who_is_owed_nothing_cuts_nothing_short() -> None:
+def test_a_job_without_a_debt_preempts_no_run() -> None:
     stage = taken(ran_s=300.0)
-    stage.tell(submitted("late", 5))
+    stage.apply(submitted("late", 5))
     stage.wait(stage.at + 200.0)  # owed less than 400, of a run that has run for 500
     assert stage.stops == []
 
@@ -441,24 +443,24 @@ def test_needs_of_several_sizes_are_counted_among_gpus_of_their_size() -> None:
     stage.node("small", "r", 10, 10, 10, 10)
     stage.learn("long", 1000.0, "small", Task())
     stage.node("big", "r", 80)
-    stage.tell(of_kind("long", "early", 20))
+    stage.apply(of_kind("long", "early", 20))
     need = Task(gpu_memory_bytes=40 * GB)
-    stage.tell(*[submitted(name, 3) for name in "abc"], submitted("needy", [need] * 3))
+    stage.apply(*[submitted(name, 3) for name in "abc"], submitted("needy", [need] * 3))
     for _ in range(9):
         stage.wait(stage.at + 100.0)
         stage.stop()
     assert stage.engine.state.jobs.running.array()[1] >= 1
 
 
-def test_nothing_is_cut_short_for_a_queue_that_is_at_its_ceiling() -> None:
+def test_no_run_is_preempted_for_a_queue_at_its_ceiling() -> None:
     stage = Stage()
     stage.queue("capped", max_gpus=2)
     stage.node("n", "r", *[10] * 6)
     stage.learn("long", 1000.0, "n", Task())
-    stage.tell(of_kind("long", "inside", 9, queue="capped"), of_kind("long", "outside", 9))
+    stage.apply(of_kind("long", "inside", 9, queue="capped"), of_kind("long", "outside", 9))
     assert stage.count("inside", "outside") == [2, 4]
-    stage.tell(of_kind("long", "late", 9, queue="capped"))
-    stage.tell(of_kind("long", "more", 9), of_kind("long", "yet more", 9))
+    stage.apply(of_kind("long", "late", 9, queue="capped"))
+    stage.apply(of_kind("long", "more", 9), of_kind("long", "yet more", 9))
     for _ in range(20):
         stage.wait(stage.at + 50.0)
         stage.stop()
@@ -474,14 +476,14 @@ def test_every_wait_has_its_reason() -> None:
     stage.node("n", "r", 10, 10, 10)
     stage.node("big", "r", 80)
     need = Task(gpu_memory_bytes=40 * GB)
-    stage.tell(submitted("large", [need] * 2), submitted("huge", [Task(gpu_memory_bytes=90 * GB)]))
+    stage.apply(submitted("large", [need] * 2), submitted("huge", [Task(gpu_memory_bytes=90 * GB)]))
     assert stage.reason("large") == GpuMemory(needed_bytes=40 * GB, largest_free_bytes=10 * GB)
     assert stage.reason("huge") == NothingFits(need="a GPU of 83.8 GiB")
-    stage.tell(submitted("one", 9), submitted("two", 9))
+    stage.apply(submitted("one", 9), submitted("two", 9))
     assert stage.reason("one") == ShareLimit(running_gpus=2, share_gpus=2, ahead="large")
 
 
-def test_gangs_and_tasks_of_several_gpus_are_refused_at_the_door() -> None:
+def test_gangs_and_tasks_of_several_gpus_are_refused_at_submission() -> None:
     refuses = TimelyFlow().refuses
     gang, wide = submitted("g", 2, gang=True).job, submitted("w", [Task(gpus=2)]).job
     assert refuses(gang) == PolicyRefuses(policy="headgate", what="gangs")

@@ -1,4 +1,4 @@
-"""headgate's parts against others that are written plainly: loops, and waits counted by hand."""
+"""The parts of `headgate` against plain loops, and against waits computed by hand."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headgate.planning.debts import COUNTED_AT, MISSED_GPU_S, MISSING_GPUS
 from headgate.planning.standing import Standing, standing
 from headgate.policies.flow import TimelyFlow
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
-from headgate.policies.flow.preempt_by_price import RESTART_S, Claims, worth_preempting
+from headgate.policies.flow.node_order import AssignedWaits, assign_waiting, starts_by_rank
+from headgate.policies.flow.preempt_by_price import RESTART_S, JobClaims, worth_preempting
 from headgate.policies.flow.solve import Placed
-from headgate.policies.flow.turns import Waiting, in_turn, waiting_for
 from headgate.protocol import Plan
 from headgate.protocol.reasons import WaitsForLocality
 from headgate.state import JobState, Snapshot, State, TaskState, check
 
-# ------------------------------------------------------------------------ turns, waits and cuts
+# ------------------------------------------------------------ order, waits and preemptions
 
 
 def cluster(rng: Random) -> tuple[State, tuple[Shard, ...]]:
@@ -79,7 +79,7 @@ def mid_life(seed: int) -> tuple[Snapshot, Random]:
 
 
 def launched(state: State, task: int, rng: Random) -> None:
-    """Launch a task where there is room for it, if there is; stop a few of them at once."""
+    """Launch a task on a node that it fits, if any; a few of the runs are being stopped."""
     queue = state.jobs.queue[state.tasks.job[task]]
     limit = state.queue(queue).max_gpus
     if limit is not None and state.gpus_of_queues()[queue] >= limit:
@@ -113,10 +113,10 @@ def routes(now: Standing, ahead: InFlight, rng: Random) -> Placed:
     return Placed(task=task, node=node, memory_class=kind, price=price)
 
 
-def naive_turns(
+def naive_order(
     now: Standing, ahead: InFlight, routed: Placed, turn: list[int]
 ) -> tuple[list[int], list[tuple[int, int, int]]]:
-    """Who is placed, and who waits for which held GPU, at which price, in turn."""
+    """The placed tasks, and those that wait, by rank: held GPU and price."""
     free = now.free.tolist()
     held = sorted(range(len(ahead.wait_s)), key=lambda run: (ahead.wait_s[run], run))
     placed, waits = [], []
@@ -139,7 +139,7 @@ def naive_turns(
 
 
 def naive_cuts(
-    now: Standing, ahead: InFlight, waiting: Waiting, claims: Claims, slack: float
+    now: Standing, ahead: InFlight, waiting: AssignedWaits, claims: JobClaims, slack: float
 ) -> tuple[list[int], list[float]]:
     """The rule of `worth_preempting`, waiter by waiter."""
     runs, jobs = ahead.runs, range(len(claims.target))
@@ -177,7 +177,7 @@ def naive_cuts(
     return cut, [float(before - after) for before, after in zip(claims.owed, owed, strict=True)]
 
 
-def test_turns_waits_and_cuts_are_those_of_plain_loops() -> None:
+def test_order_waits_and_preemptions_equal_plain_loops() -> None:
     placed_some = waited_some = cut_some = 0
     for seed in range(400):
         snapshot, rng = mid_life(seed)
@@ -190,15 +190,15 @@ def test_turns_waits_and_cuts_are_those_of_plain_loops() -> None:
         target = np.array([rng.randint(0, 3) for _ in range(jobs)], np.int64)
         turn = np.array(rng.sample(range(jobs), jobs), np.int64)
 
-        placed, left = in_turn(now, routed, turn)
-        waiting = waiting_for(now, ahead, left)
-        expected, waits = naive_turns(now, ahead, routed, turn.tolist())
+        placed, left = starts_by_rank(now, routed, turn)
+        waiting = assign_waiting(now, ahead, left)
+        expected, waits = naive_order(now, ahead, routed, turn.tolist())
         assert placed.task.tolist() == expected, seed
         found = zip(waiting.task, waiting.run, waiting.price, strict=True)
         assert [tuple(map(int, row)) for row in found] == waits, seed
 
         held = now.held + np.bincount(now.task_job[placed.task], minlength=jobs)
-        claims = Claims(target=target, held=held, left_s=left_s, owed=owed)
+        claims = JobClaims(target=target, held=held, left_s=left_s, owed=owed)
         slack = rng.choice((0.0, 0.25))
         cuts = worth_preempting(now, ahead, waiting, claims, slack=slack, memory_s=600.0)
         cut, paid = naive_cuts(now, ahead, waiting, claims, slack)
@@ -214,7 +214,7 @@ def test_turns_waits_and_cuts_are_those_of_plain_loops() -> None:
 
 
 def naive_wait_s(snapshot: Snapshot, gpu_task: int) -> float:
-    """How long a GPU's run is expected to go on."""
+    """Seconds until a GPU's run is expected to end."""
     tasks = snapshot.tasks
     if tasks.state[gpu_task] == TaskState.STOPPING:
         return 0.0
@@ -257,7 +257,7 @@ def idle_for(snapshot: Snapshot, plan: Plan) -> list[int]:
 
 
 def test_a_gpu_stays_free_only_for_those_for_whom_moving_takes_longer_than_waiting() -> None:
-    told = 0
+    waiting_jobs = 0
     for seed in range(400):
         snapshot, _ = mid_life(seed)
         plan = TimelyFlow().decide(snapshot, Random(1))
@@ -268,5 +268,5 @@ def test_a_gpu_stays_free_only_for_those_for_whom_moving_takes_longer_than_waiti
                 assert plan.again_at is not None, seed
                 waits += refusal.jobs
         assert set(idle_for(snapshot, plan)) == set(waits), seed
-        told += len(waits)
-    assert told > 5
+        waiting_jobs += len(waits)
+    assert waiting_jobs > 5

@@ -1,4 +1,4 @@
-"""headgate through storms: who can run ends, whatever fails and however wrong the expectations.
+"""`headgate` in storms: every job that can run ends, despite failures and wrong estimates.
 
 Tasks of one job compute for 0 to 60 s here, in no order: what is learnt of one is wrong of another.
 """
@@ -31,7 +31,7 @@ EACH = pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
 
 
 @EACH
-def test_every_job_ends_in_a_storm_or_needs_what_never_came_back(
+def test_every_job_ends_in_a_storm_unless_it_needs_a_lost_node(
     make: Callable[[], Policy],
 ) -> None:
     policy = make()
@@ -48,7 +48,7 @@ def test_every_job_finishes_in_a_throng(make: Callable[[], Policy]) -> None:
         watch = ride(throng(seed), make())
         assert set(watch.engine.state.jobs.state.array().tolist()) == {JobState.FINISHED}, seed
         tasks = len(watch.engine.state.tasks.state)
-        assert watch.launches == tasks + watch.stops, "what was cut short ran once more, no more"
+        assert watch.launches == tasks + watch.stops, "each preempted task ran once more"
         assert watch.batches < 20 * tasks, "it asks to be asked again and again"
 
 
@@ -76,7 +76,7 @@ class Ledger(Watch):
 
 
 def audited(weather: Storm, policy: Policy) -> Ledger:
-    """Ride a storm in which plans are carried out as they are made."""
+    """Run a storm in which plans are executed without delay."""
     ledger = Ledger()
     network = FluidNetwork({}, **weather.links)  # type: ignore[arg-type]
     world = SimulatedWorld(weather.facts, network=network, policy=policy, seed=weather.seed)
@@ -85,15 +85,15 @@ def audited(weather: Storm, policy: Policy) -> Ledger:
 
 
 @pytest.mark.parametrize("memory_s", [60.0, 1e6])
-def test_no_more_work_is_thrown_away_than_jobs_have_missed(memory_s: float) -> None:
+def test_no_more_work_is_lost_than_jobs_have_missed(memory_s: float) -> None:
     stops = 0
     for seed in range(20):
         ledger = audited(throng(seed), TimelyFlow(slack=0.0, memory_s=memory_s))
         stops += ledger.stops
-    assert stops > 5, "nothing was cut short at all"
+    assert stops > 5, "no run was preempted"
 
 
-def test_the_same_storm_ends_the_same_way() -> None:
+def test_a_storm_is_deterministic() -> None:
     for seed in range(3):
         first, second = (ride(throng(seed), TimelyFlow(slack=0.0)) for _ in range(2))
         assert digest(first.engine.state) == digest(second.engine.state)

@@ -1,4 +1,4 @@
-"""Why tasks wait is told when somebody asks, however late, and by what was then."""
+"""Refusals are computed on access, at any later time, from the state of their round."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ EACH = pytest.mark.parametrize("make", [FlowSharing, TimelyFlow])
 
 
 @EACH
-def test_who_asks_late_is_told_what_who_asked_at_once_was(make: Callable[[], FlowPolicy]) -> None:
-    told = 0
+def test_refusals_read_late_equal_those_read_immediately(make: Callable[[], FlowPolicy]) -> None:
+    compared = 0
     for seed in range(20):
-        at_once, late = make(), make()
+        immediate, late = make(), make()
         pairs = []
         for snapshot in random_walk(seed, 12):
-            now = [*at_once.decide(snapshot, Random(1)).refusals]
+            now = [*immediate.decide(snapshot, Random(1)).refusals]
             assert not [one for one in now if isinstance(one.reason, PolicyBroke)]
             pairs.append((now, late.decide(snapshot, Random(1)).refusals))
-            told += len(now)
+            compared += len(now)
         for now, refusals in reversed(pairs):
             assert [*refusals] == now
-    assert told > 100
+    assert compared > 100
 
 
 @EACH
-def test_no_round_keeps_what_those_before_it_could_tell(make: Callable[[], FlowPolicy]) -> None:
+def test_no_round_keeps_the_refusals_of_earlier_rounds(make: Callable[[], FlowPolicy]) -> None:
     bench = Bench(make())
     bench.node("n0", "a", 10, 10)
     bench.data("s", GB, "n0")
-    bench.tell(submitted("one", [Task(reads=("s",))] * 12))
+    bench.apply(submitted("one", [Task(reads=("s",))] * 12))
     for _ in range(8):
         bench.finish("one", bench.running("one")[0])
     bench.plans.clear()
@@ -50,31 +50,31 @@ def test_no_round_keeps_what_those_before_it_could_tell(make: Callable[[], FlowP
     assert kept == [bench.engine.state.refusals]
 
 
-def test_they_are_worked_out_once_and_cross_as_a_plain_tuple() -> None:
-    told = (Refusal(reason=Undecided()), Refusal(reason=NoFreeGpu(
+def test_refusals_are_computed_once_and_pickled_as_a_tuple() -> None:
+    expected = (Refusal(reason=Undecided()), Refusal(reason=NoFreeGpu(
         free_gpus=0, needed_gpus=1, total_gpus=4
     )))  # fmt: skip
-    asked = 0
+    refusals = 0
 
-    def tell() -> Iterator[Refusal]:
-        nonlocal asked
-        asked += 1
-        yield from told
+    def compute() -> Iterator[Refusal]:
+        nonlocal refusals
+        refusals += 1
+        yield from expected
 
-    refusals = OnDemand(tell)
-    assert asked == 0
+    refusals = OnDemand(compute)
+    assert refusals == 0
     assert (len(refusals), refusals[0], refusals[1:], repr(refusals)) == (
-        2, told[0], told[1:], repr(told),
+        2, expected[0], expected[1:], repr(expected),
     )  # fmt: skip
-    assert pickle.loads(pickle.dumps(refusals)) == told
-    assert asked == 1
+    assert pickle.loads(pickle.dumps(refusals)) == expected
+    assert refusals == 1
 
 
-def test_where_a_policy_breaks_when_asked_that_is_what_is_told() -> None:
-    def tell() -> Iterator[Refusal]:
+def test_an_error_of_the_policy_is_the_refusal() -> None:
+    def compute() -> Iterator[Refusal]:
         yield Refusal(reason=Undecided())
         raise KeyError("shares")
 
     message = "it cannot give its reasons: KeyError: 'shares'"
-    for asked in (OnDemand(tell), pickle.loads(pickle.dumps(OnDemand(tell)))):
-        assert [*asked] == [Refusal(reason=PolicyBroke(message=message))]
+    for refusals in (OnDemand(compute), pickle.loads(pickle.dumps(OnDemand(compute)))):
+        assert [*refusals] == [Refusal(reason=PolicyBroke(message=message))]

@@ -1,4 +1,4 @@
-"""What `plan` says would happen is what happens when it is done, in the engine itself."""
+"""The outlook of `plan` equals the outcome when the engine carries the change out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def done(bench: Bench, policy: str, nodes: tuple[Node, ...]) -> Bench:
     """What becomes of a world under another policy, once nodes have joined and stops are over."""
     then = copy.deepcopy(bench)
     then.policy = make_policy(POLICIES, policy, {"slack": 0.0} if policy in ("fsp", "gsp") else {})
-    then.tell(*[NodeJoined(at=then.at, node=node) for node in nodes])
+    then.apply(*[NodeJoined(at=then.at, node=node) for node in nodes])
     then.queue("default")  # as good a reason as any to decide again
     while then.stops:
         then.stop()
@@ -51,20 +51,20 @@ def test_it_happens_as_planned(data: st.DataObject) -> None:
     policy = data.draw(st.sampled_from(NAMES))
     nodes = more_nodes(snapshot, data.draw(st.integers(1, 2)), None)
     nodes = nodes if data.draw(st.booleans()) else ()
-    told = foreseen(bench, policy, nodes)
+    report = foreseen(bench, policy, nodes)
     assert (digest(snapshot), digest(bench.engine.state)) == (before, seen)
 
     then = done(bench, policy, nodes)
     old = {key: launch.run for key, launch in bench.runs.items()}
     new = {key: launch for key, launch in then.runs.items() if old.get(key) != launch.run}
-    assert {(s.job, s.ordinal): (s.node, s.gpus) for s in told.starts} == {
+    assert {(s.job, s.ordinal): (s.node, s.gpus) for s in report.starts} == {
         key: (launch.node, launch.gpus) for key, launch in new.items()
     }
-    gone = {key for key in old if key not in then.runs or key in new}
-    assert {(c.job, c.ordinal) for c in told.cuts} == gone
+    preempted = {key for key in old if key not in then.runs or key in new}
+    assert {(c.job, c.ordinal) for c in report.cuts} == preempted
     state = then.engine.state
-    assert told.free_gpus == sum(state.nodes.free_gpus[n] for n in state.live_nodes())
-    for job in told.jobs:
+    assert report.free_gpus == sum(state.nodes.free_gpus[n] for n in state.live_nodes())
+    for job in report.jobs:
         row = state.names.job_rows[job.job]
         assert job.held_gpus == snapshot.gpus_of_jobs()[row]
         assert job.holds_gpus == state.gpus_of_jobs()[row]
@@ -74,7 +74,7 @@ def test_it_happens_as_planned(data: st.DataObject) -> None:
             assert size_bytes == sum(r.shard.size_bytes for r in reads if r.locality == where)
         assert job.lost_gpu_s == sum(
             bench.at - snapshot.tasks.launched_at[snapshot.tasks_of(row)[c.ordinal]]
-            for c in told.cuts
+            for c in report.cuts
             if c.job == job.job and c.gpus
         )
         if (state.tasks.state.array()[list(state.tasks_of(row))] == TaskState.WAITING).any():
@@ -87,7 +87,7 @@ def bench() -> Bench:
     made.node("big", "a", 80, 80)
     made.node("s1", "a", 10)
     made.node("s2", "b", 10)
-    made.tell(submitted("j", 9))
+    made.apply(submitted("j", 9))
     return made
 
 
@@ -112,9 +112,9 @@ def test_without_a_node_there_is_nothing_to_be_like() -> None:
 
 
 def test_more_nodes_take_what_waits(bench: Bench) -> None:
-    told = foreseen(bench, "fs", more_nodes(bench.engine.snapshot(), 2, "big"))
-    assert [(s.ordinal, s.node) for s in told.starts] == [
+    report = foreseen(bench, "fs", more_nodes(bench.engine.snapshot(), 2, "big"))
+    assert [(s.ordinal, s.node) for s in report.starts] == [
         (4, "new-1"), (5, "new-1"), (6, "new-2"), (7, "new-2"),
     ]  # fmt: skip
-    (job,) = told.jobs
+    (job,) = report.jobs
     assert (job.held_gpus, job.holds_gpus, job.waiting_tasks) == (4, 8, 1)

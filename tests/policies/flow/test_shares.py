@@ -1,4 +1,4 @@
-"""Fair shares: against a deal done one GPU at a time, with an independent notion of what fits."""
+"""Fair shares against an allocation one GPU at a time, with an independent check of what fits."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def cases(draw: st.DrawFn, *, classes: int = 3, ceilings: bool = True) -> Case:
 
 
 def fits(tasks: Ints, gpus: Ints, jobs: Ints) -> bool:
-    """Say whether so many tasks of each job can hold GPUs at once: a maximum flow."""
+    """Return whether these numbers of tasks fit the GPUs together, by maximum flow."""
     count, kinds = tasks.shape
     cell = count + np.arange(count * kinds).reshape(count, kinds)
     gpu = count + count * kinds
@@ -88,7 +88,7 @@ def fits(tasks: Ints, gpus: Ints, jobs: Ints) -> bool:
     return OrToolsSolver().solve(network).sent == jobs.sum()
 
 
-def deal_slowly(case: Case, held: Ints, won: Ints, room: Ints, gpus: Ints) -> Ints:
+def allocate_one_by_one(case: Case, held: Ints, won: Ints, room: Ints, gpus: Ints) -> Ints:
     """One GPU at a time, straight from the rule; `won` is where to start, `room` where to stop."""
     won = won.copy()
     rows = range(len(held))
@@ -118,12 +118,12 @@ def deal_slowly(case: Case, held: Ints, won: Ints, room: Ints, gpus: Ints) -> In
         def first(column: Ints, value: int, within: list[int]) -> int:
             return next(j for j in within if column[j] == value)
 
-        everyone = list(rows)
+        all_jobs = list(rows)
         queue = min(
             {int(case.queue[j]) for j in able},
-            key=lambda q: (in_queue[q] / case.weight[q], first(case.queue, q, everyone)),
+            key=lambda q: (in_queue[q] / case.weight[q], first(case.queue, q, all_jobs)),
         )
-        members = [j for j in everyone if case.queue[j] == queue]
+        members = [j for j in all_jobs if case.queue[j] == queue]
         able = [j for j in able if j in members]
         user = min(
             {int(case.user[j]) for j in able},
@@ -135,15 +135,15 @@ def deal_slowly(case: Case, held: Ints, won: Ints, room: Ints, gpus: Ints) -> In
 
 
 @given(cases())
-def test_shares_equal_the_deal_done_one_gpu_at_a_time(case: Case) -> None:
+def test_shares_equal_an_allocation_one_gpu_at_a_time(case: Case) -> None:
     nothing = np.zeros(len(case.queue), np.int64)
-    slow = deal_slowly(case, nothing, nothing, case.tasks.sum(axis=1), case.gpus)
+    slow = allocate_one_by_one(case, nothing, nothing, case.tasks.sum(axis=1), case.gpus)
     fast = fair_shares(case.hierarchy, unfinished=case.tasks, gpus=case.gpus)
     assert fast.tolist() == slow.tolist()
 
 
 @given(cases(), st.data())
-def test_entitlements_equal_the_deal_continued_from_what_is_held(
+def test_entitlements_equal_the_allocation_continued_from_held_gpus(
     case: Case, data: st.DataObject
 ) -> None:
     jobs = len(case.queue)
@@ -155,10 +155,10 @@ def test_entitlements_equal_the_deal_continued_from_what_is_held(
     nothing, waiting = np.zeros(jobs, np.int64), case.tasks.sum(axis=1)
     room = np.clip(target - held, 0, waiting)
     plenty = np.full_like(case.gpus, 1000)
-    share = deal_slowly(case, held, nothing, room, plenty)
+    share = allocate_one_by_one(case, held, nothing, room, plenty)
     # What of it can be placed, then whatever else can be.
-    placeable = deal_slowly(case, held, nothing, share, case.gpus)
-    everything = deal_slowly(case, held, placeable, waiting, case.gpus)
+    placeable = allocate_one_by_one(case, held, nothing, share, case.gpus)
+    everything = allocate_one_by_one(case, held, placeable, waiting, case.gpus)
     assert won.extra.tolist() == (everything - placeable).tolist()
     in_queue = np.bincount(case.queue, held + share + won.extra, len(case.weight))
     crowded = (in_queue > case.max_gpus)[case.queue]
@@ -187,32 +187,32 @@ def test_no_queue_wins_beyond_its_ceiling_and_no_fitting_gpu_is_left(
 
 
 @given(cases(), st.data())
-def test_what_is_dealt_to_all_together_is_counted_as_it_is_dealt(
+def test_the_count_of_allocated_gpus_is_the_sum_of_the_allocation(
     case: Case, data: st.DataObject
 ) -> None:
     jobs = len(case.queue)
     held = ints(*data.draw(st.lists(st.integers(0, 6), min_size=jobs, max_size=jobs)))
-    dealt = case.hierarchy.deal_classes(held=held, tasks=case.tasks, gpus=case.gpus)
-    counted = case.hierarchy.count_dealt(held=held, tasks=case.tasks, gpus=case.gpus)
-    assert counted == dealt.sum()
+    allocated = case.hierarchy.allocate_by_class(held=held, tasks=case.tasks, gpus=case.gpus)
+    counted = case.hierarchy.count_allocated(held=held, tasks=case.tasks, gpus=case.gpus)
+    assert counted == allocated.sum()
 
 
 def _most_placed(case: Case, most: Ints) -> int:
-    """The most tasks that can hold the GPUs at once when each job may win so many."""
+    """The most tasks that can hold the GPUs together, with a bound for each job."""
     bound = np.minimum(most, case.tasks.sum(axis=1))
-    dealt = np.zeros_like(bound)
+    allocated = np.zeros_like(bound)
     for job in range(len(bound)):
         step = np.arange(len(bound)) == job
-        while dealt[job] < bound[job] and fits(case.tasks, case.gpus, dealt + step):
-            dealt = dealt + step
-    return int(dealt.sum())
+        while allocated[job] < bound[job] and fits(case.tasks, case.gpus, allocated + step):
+            allocated = allocated + step
+    return int(allocated.sum())
 
 
 @given(
     st.lists(st.integers(0, 12), min_size=1, max_size=9),
     st.integers(0, 60),
 )
-def test_one_user_is_shared_as_the_flow_paper_says(tasks: list[int], gpus: int) -> None:
+def test_shares_of_one_user_are_those_of_the_flow_paper(tasks: list[int], gpus: int) -> None:
     jobs = [n for n in tasks if n > 0]
     if not jobs:
         return
@@ -233,7 +233,7 @@ def test_one_user_is_shared_as_the_flow_paper_says(tasks: list[int], gpus: int) 
 
 @given(cases())
 def test_no_job_could_gain_but_from_one_that_holds_no_more(case: Case) -> None:
-    """Max-min fairness itself, among jobs that are alike but for their tasks."""
+    """The definition of max-min fairness, among jobs that differ in their tasks only."""
     alike = np.zeros(len(case.queue), np.int64)
     hierarchy = Hierarchy(
         queue=alike, user=alike, priority=alike, weight=np.ones(1), max_gpus=ints(NO_CEILING)
@@ -250,7 +250,7 @@ def test_no_job_could_gain_but_from_one_that_holds_no_more(case: Case) -> None:
 
 
 @given(cases(ceilings=False), st.integers(0, 2))
-def test_more_gpus_take_from_nobody(case: Case, kind: int) -> None:
+def test_more_gpus_reduce_no_share(case: Case, kind: int) -> None:
     more = case.gpus.copy()
     more[kind % len(more)] += 1
     before = fair_shares(case.hierarchy, unfinished=case.tasks[:, :1], gpus=case.gpus[:1])
@@ -305,7 +305,7 @@ def test_queues_share_by_weight_under_their_ceilings(
     assert share.tolist() == expected
 
 
-def test_nobody_asks_and_nothing_is_there() -> None:
+def test_no_tasks_or_no_gpus_give_no_share() -> None:
     none = np.zeros(0, np.int64)
     empty = Hierarchy(queue=none, user=none, priority=none, weight=np.ones(1), max_gpus=ints(5))
     assert fair_shares(empty, unfinished=np.zeros((0, 2), np.int64), gpus=ints(3, 4)).tolist() == []
@@ -316,7 +316,7 @@ def test_nobody_asks_and_nothing_is_there() -> None:
     assert won.most.tolist() == [0]
 
 
-def test_columns_that_do_not_match_are_refused() -> None:
+def test_columns_that_do_not_match_are_rejected() -> None:
     one, two, weight = ints(0), ints(0, 0), np.ones(1)
     with pytest.raises(ValueError, match="one value per job"):
         Hierarchy(queue=one, user=two, priority=one, weight=weight, max_gpus=one)
@@ -324,13 +324,13 @@ def test_columns_that_do_not_match_are_refused() -> None:
         Hierarchy(queue=ints(1), user=one, priority=one, weight=weight, max_gpus=ints(5))
     hierarchy = Hierarchy(queue=one, user=one, priority=one, weight=weight, max_gpus=ints(5))
     with pytest.raises(ValueError, match="1 jobs with 1 values each, but 2 values"):
-        hierarchy.deal(held=two, room=one, gpus=1)
+        hierarchy.allocate(held=two, room=one, gpus=1)
     with pytest.raises(ValueError, match="1 jobs with 2 values each, but 3 values"):
-        hierarchy.deal_classes(held=one, tasks=ints(1, 2, 3).reshape(1, 3), gpus=two)
+        hierarchy.allocate_by_class(held=one, tasks=ints(1, 2, 3).reshape(1, 3), gpus=two)
 
 
-def test_many_queues_get_what_their_weights_say() -> None:
-    """So many that the deal is mostly done in bulk."""
+def test_many_queues_share_by_weight() -> None:
+    """Enough GPUs that most of the allocation is done in bulk."""
     rng = np.random.default_rng(5)
     weight, held = rng.uniform(0.1, 9.0, 60), rng.integers(0, 400, 60)
     one_each, room = np.arange(60), rng.integers(0, 500, 60)
@@ -341,7 +341,7 @@ def test_many_queues_get_what_their_weights_say() -> None:
         weight=weight,
         max_gpus=np.full(60, NO_CEILING),
     )
-    won = hierarchy.deal(held=held, room=room, gpus=5000)
+    won = hierarchy.allocate(held=held, room=room, gpus=5000)
     assert won.sum() == 5000
     last = (held + won - 1) / weight  # what each held for its weight before its last GPU
     next_ = (held + won) / weight

@@ -1,4 +1,4 @@
-"""The optimal flow of a problem, against the paper's dense network and trying everything."""
+"""The optimal flow of a problem, against the paper's dense network and exhaustive search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.flow import Ints, Network
 from headgate.model import Bandwidth
 from headgate.planning.costs import PRICE_LIMIT, prices_per_byte, shard_prices
 from headgate.policies.flow.prices import wait_prices
-from headgate.policies.flow.problem import Problem, Whole
+from headgate.policies.flow.problem import FlowProblem, FullProblem
 from headgate.policies.flow.solve import CLASS_PRICE, Flow, Placed
 
 
@@ -24,7 +24,7 @@ def ints(values: list[int]) -> Ints:
 
 @st.composite
 def reads_of(draw: st.DrawFn, tasks: int, nodes: int, shards: int) -> dict[str, Ints]:
-    """What each task reads, what that costs, and where it lies."""
+    """The reads of each task, their prices, and the nodes of replicas."""
     reads = [
         draw(st.lists(st.integers(0, shards - 1), max_size=3)) if shards else []
         for _ in range(tasks)
@@ -57,7 +57,7 @@ def reads_of(draw: st.DrawFn, tasks: int, nodes: int, shards: int) -> dict[str, 
 
 
 @st.composite
-def problems(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, held: int = 6) -> Problem:
+def problems(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, held: int = 6) -> FlowProblem:
     """GPUs of several sizes, some held; tasks of several shards, with and without replicas.
 
     Some groups may place none of their tasks, or fewer than wait, some more than are offered; some
@@ -77,7 +77,7 @@ def problems(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, held: int = 6) 
     least = [draw(st.sampled_from([0, min(1, n), n // 2, n])) for n in most]
     held_count = draw(st.integers(0, held))
     held_prices = st.sampled_from([0, 1, 1000, 3 * 10**6, 2 * 10**7])
-    return Problem(
+    return FlowProblem(
         node_rack=ints(numbers(0, 2, node_count)),
         free=ints(numbers(0, 2, node_count * kinds)).reshape(node_count, kinds),
         task=np.arange(task_count),
@@ -100,7 +100,7 @@ def prices() -> st.SearchStrategy[int]:
     return st.sampled_from([3, 2 * 10**6, 4 * 10**6, 10**7, 10**8])
 
 
-def price_on(problem: Problem, task: int, node: int, kind: int) -> int:
+def price_on(problem: FlowProblem, task: int, node: int, kind: int) -> int:
     """The price of a task on a GPU, straight from the paper's section 3."""
     total, price = 0, shard_prices(problem.read_bytes, problem.per_byte)
     for read in range(*problem.read_first[task : task + 2].tolist()):
@@ -115,7 +115,7 @@ def price_on(problem: Problem, task: int, node: int, kind: int) -> int:
     return min(total, PRICE_LIMIT) + CLASS_PRICE * (kind - int(problem.task_class[task]))
 
 
-def slots(problem: Problem) -> list[tuple[int, int, int]]:
+def slots(problem: FlowProblem) -> list[tuple[int, int, int]]:
     """(node, class, price of the wait) of every GPU, free or held."""
     later = zip(problem.held_node, problem.held_class, problem.held_price, strict=True)
     free = [
@@ -126,7 +126,7 @@ def slots(problem: Problem) -> list[tuple[int, int, int]]:
     return free + [(int(node), int(kind), int(price)) for node, kind, price in later]
 
 
-def dense(problem: Problem) -> Network:
+def dense(problem: FlowProblem) -> Network:
     """The paper's network, section 4: an arc from every task to every GPU that it fits."""
     jobs, tasks, gpus = len(problem.most), len(problem.task_job), slots(problem)
     source, job, wait = 0, 1, 1 + jobs
@@ -150,17 +150,17 @@ def dense(problem: Problem) -> Network:
     return Network(tail=tail, head=head, capacity=capacity, cost=cost, supply=supply)
 
 
-def solved(problem: Problem) -> Flow:
-    return Flow(Whole(problem=problem, up=problem.slots))
+def solved(problem: FlowProblem) -> Flow:
+    return Flow(FullProblem(problem=problem, up=problem.slots))
 
 
-def optimum(problem: Problem) -> tuple[int, int]:
+def optimum(problem: FlowProblem) -> tuple[int, int]:
     """What the paper's network sends (places, or lets wait), and for how much."""
     solution = OrToolsSolver().solve(dense(problem))
     return solution.sent, solution.cost
 
 
-def worth(problem: Problem, placed: Placed) -> tuple[int, int]:
+def worth(problem: FlowProblem, placed: Placed) -> tuple[int, int]:
     """How many are placed or wait, and for how much; the soonest GPUs of a node are taken."""
     won = np.bincount(problem.task_job[placed.task], minlength=len(problem.most))
     assert (won <= problem.most).all()
@@ -183,7 +183,7 @@ def worth(problem: Problem, placed: Placed) -> tuple[int, int]:
 
 @settings(max_examples=400)
 @given(problems())
-def test_the_laminar_optimum_is_the_dense_one(problem: Problem) -> None:
+def test_the_laminar_optimum_is_the_dense_one(problem: FlowProblem) -> None:
     placed = solved(problem).placed(problem.task)
     assert placed.task.tolist() == sorted(set(placed.task.tolist()))
     assert worth(problem, placed) == optimum(problem)
@@ -191,7 +191,7 @@ def test_the_laminar_optimum_is_the_dense_one(problem: Problem) -> None:
 
 @settings(max_examples=200)
 @given(problems())
-def test_prices_prove_the_plan_and_add_up(problem: Problem) -> None:
+def test_prices_certify_the_flow_and_add_up(problem: FlowProblem) -> None:
     found = solved(problem)
     certificate = found.certificate(problem)
     assert certificate.clean, str(certificate)
@@ -204,7 +204,7 @@ def test_prices_prove_the_plan_and_add_up(problem: Problem) -> None:
 
 @settings(max_examples=150)
 @given(problems(tasks=4, nodes=3, held=2))
-def test_tiny_problems_equal_the_best_of_all_ways(problem: Problem) -> None:
+def test_tiny_problems_equal_the_best_of_all_assignments(problem: FlowProblem) -> None:
     gpus, tasks = slots(problem)[:6], range(len(problem.task_job))
     if len(slots(problem)) > len(gpus):
         return
@@ -231,7 +231,7 @@ def test_tiny_problems_equal_the_best_of_all_ways(problem: Problem) -> None:
 
 @settings(max_examples=200)
 @given(problems())
-def test_the_price_of_a_slot_is_what_is_lost_without_it(problem: Problem) -> None:
+def test_the_price_of_a_slot_is_the_cost_of_one_less(problem: FlowProblem) -> None:
     """And the flow is as it was before the question."""
     found = solved(problem)
     sent, cost = optimum(problem)
@@ -245,7 +245,7 @@ def test_the_price_of_a_slot_is_what_is_lost_without_it(problem: Problem) -> Non
 
 
 @given(problems())
-def test_a_job_that_must_place_a_task_does_where_anything_fits(problem: Problem) -> None:
+def test_a_job_that_must_place_a_task_does_where_anything_fits(problem: FlowProblem) -> None:
     """Liveness: no price of waiting holds back the last job that has nothing running."""
     placed = solved(problem).placed(problem.task)
     won = np.bincount(problem.task_job[placed.task], minlength=len(problem.most))
@@ -260,7 +260,7 @@ def test_a_job_that_must_place_a_task_does_where_anything_fits(problem: Problem)
 def test_prices_follow_the_papers_worked_example() -> None:
     """Shard a (1 GB) on A, shard c (2 GB) on C; D is in C's rack, A in the other one."""
     bandwidth = Bandwidth(disk_bytes_per_s=1e15, rack_bytes_per_s=1e8, cluster_bytes_per_s=2e7)
-    problem = Problem(
+    problem = FlowProblem(
         node_rack=ints([0, 1, 1]),
         free=ints([1, 0, 1])[:, None],
         task=ints([0]),

@@ -1,4 +1,4 @@
-"""Rounds that follow each other: each is worth what it is worth solved anew, and proven."""
+"""Warm rounds: each has the cost of the same round solved cold, and a certificate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.flow import Certificate
 from headgate.foresight.whatif import thaw
 from headgate.machine import machine
 from headgate.model import Bandwidth, Job, Task
-from headgate.planning.certified import Certified, Certifying
+from headgate.planning.certificates import CertificateStats, HasCertificates
 from headgate.policies.flow import (
     FlowSharing,
     PreemptiveFlowSharing,
@@ -54,7 +54,7 @@ def test_every_round_of_a_walk_is_an_optimum_and_fits(make: Callable[[], FlowPol
             assert [paper.take(p) for p in plan.starts if p.gpus].count(None) == sum(
                 bool(p.gpus) for p in plan.starts
             )
-            followed += flow_of(policy).changed > 0
+            followed += flow_of(policy).changes > 0
     assert followed > 20 * MOST
 
 
@@ -63,13 +63,13 @@ def busy() -> Bench:
     for n in range(4):
         bench.node(f"n{n}", "ab"[n % 2], 10, 40)
     bench.data("s", GB, "n0", "n3")
-    bench.tell(submitted("one", [Task(reads=("s",))] * 9), submitted("two", 9))
+    bench.apply(submitted("one", [Task(reads=("s",))] * 9), submitted("two", 9))
     for _ in range(2):
         bench.finish("one", bench.running("one")[0])
     return bench
 
 
-def test_states_on_paper_and_copies_leave_what_is_warm_alone() -> None:
+def test_hypothetical_snapshots_and_copies_do_not_change_the_warm_round() -> None:
     bench = busy()
     policy = bench.policy
     assert isinstance(policy, FlowPolicy)
@@ -85,27 +85,27 @@ def test_states_on_paper_and_copies_leave_what_is_warm_alone() -> None:
     assert (kept(policy), flow_of(policy)) == (warm, flow)
 
 
-def test_another_line_of_states_and_other_nodes_start_cold_and_what_follows_does_not() -> None:
+def test_another_history_and_changed_nodes_start_cold_and_later_rounds_do_not() -> None:
     bench, other = busy(), busy()
     policy = bench.policy
     assert isinstance(policy, FlowPolicy)
-    assert flow_of(policy).changed > 0
+    assert flow_of(policy).changes > 0
     policy.decide(other.engine.snapshot(), Random(1))
-    assert flow_of(policy).changed == 0
+    assert flow_of(policy).changes == 0
     bench.node("more", "c", 10)
-    assert flow_of(policy).changed == 0, "places have joined"
+    assert flow_of(policy).changes == 0, "places have joined"
     bench.finish("two", bench.running("two")[0])
-    assert flow_of(policy).changed > 0
+    assert flow_of(policy).changes > 0
     measured = Bandwidth(disk_bytes_per_s=DISK, rack_bytes_per_s=RACK, cluster_bytes_per_s=RACK)
-    bench.tell(BandwidthMeasured(at=bench.at, bandwidth=measured))
-    assert flow_of(policy).changed == 0, "prices are others"
+    bench.apply(BandwidthMeasured(at=bench.at, bandwidth=measured))
+    assert flow_of(policy).changes == 0, "prices are others"
 
 
 @EACH
-def test_rounds_of_another_line_are_those_of_a_policy_that_was_never_warm(
+def test_rounds_of_another_history_are_those_of_a_policy_that_was_never_warm(
     make: Callable[[], FlowPolicy],
 ) -> None:
-    """As after compaction: rows mean something else, so nothing that was kept may be used."""
+    """As after compaction: rows have another meaning, so the warm round must not be used."""
     for seed in range(20):
         warm, cold = make(), make()
         for before in random_walk(seed, 12):
@@ -114,7 +114,7 @@ def test_rounds_of_another_line_are_those_of_a_policy_that_was_never_warm(
             plans = [policy.decide(after, Random(1)) for policy in (warm, cold)]
             assert plans[0] == plans[1]
             assert [*plans[0].refusals] == [*plans[1].refusals]
-            assert flow_of(warm).changed == flow_of(cold).changed
+            assert flow_of(warm).changes == flow_of(cold).changes
             check_optimum(warm)
 
 
@@ -126,14 +126,14 @@ def test_the_round_after_compaction_starts_cold_and_the_next_ones_follow_it(
     for n in range(4):
         bench.node(f"n{n}", "ab"[n % 2], 10, 40)
     bench.data("s", GB, "n0", "n3")
-    bench.tell(submitted("ended", 30))
+    bench.apply(submitted("ended", 30))
     for _ in range(30):
         bench.finish("ended", bench.running("ended")[0])
-    bench.tell(submitted("one", [Task(reads=("s",))] * 16), submitted("two", 9))
+    bench.apply(submitted("one", [Task(reads=("s",))] * 16), submitted("two", 9))
     for _ in range(3):
         bench.finish("one", bench.running("one")[0])
     names, rows = bench.engine.state.names, len(bench.engine.state.tasks.state)
-    bench.tell(JobsArchived(at=bench.at, jobs=("ended",)))
+    bench.apply(JobsArchived(at=bench.at, jobs=("ended",)))
     before, rounds = flow_of(policy), []
     for _ in range(8):
         bench.finish("one", bench.running("one")[0])  # proven, and worth as much as when cold
@@ -144,10 +144,10 @@ def test_the_round_after_compaction_starts_cold_and_the_next_ones_follow_it(
     assert len(bench.engine.state.tasks.state) == rows - 30
     assert (False, True) not in rounds
     assert rounds[0] == (True, True)
-    assert flow_of(policy).changed > 0
+    assert flow_of(policy).changes > 0
 
 
-def test_a_round_that_breaks_leaves_nothing_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_that_raises_leaves_no_warm_round(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = busy()
     policy = bench.policy
     assert isinstance(policy, FlowPolicy)
@@ -160,23 +160,23 @@ def test_a_round_that_breaks_leaves_nothing_warm(monkeypatch: pytest.MonkeyPatch
             policy.decide(snapshot, Random(1))
     plan, cold = policy.decide(snapshot, Random(1)), TimelyFlow().decide(snapshot, Random(1))
     assert (plan, [*plan.refusals]) == (cold, [*cold.refusals])
-    assert flow_of(policy).changed == 0
+    assert flow_of(policy).changes == 0
 
 
-def test_some_rounds_are_proven_and_one_that_is_not_optimal_is_solved_again(
+def test_some_rounds_are_certified_and_one_that_is_not_optimal_is_solved_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = busy()
     policy = bench.policy
     assert isinstance(policy, FlowPolicy)
-    assert isinstance(policy, Certifying)
+    assert isinstance(policy, HasCertificates)
     assert (policy.certified.rounds, policy.certified.violations) == (1, 0)
     flow = flow_of(policy)
-    flow.changed = 64
+    flow.changes = 64
     ended = bench.runs["two", bench.running("two")[0]]
     bench.engine.handle(TaskFinished(at=bench.at, run=ended.run))
     monkeypatch.setattr(Flow, "certificate", lambda flow, problem: Certificate(gap=7))
     policy.decide(bench.engine.snapshot(), Random(1))
-    assert policy.certified == Certified(rounds=2, violations=1, last_gap=7)
+    assert policy.certified == CertificateStats(rounds=2, violations=1, last_gap=7)
     assert flow_of(policy) is not flow
-    assert flow_of(policy).changed == 0
+    assert flow_of(policy).changes == 0

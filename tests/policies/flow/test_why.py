@@ -1,4 +1,4 @@
-"""What `why` says is true: every claim against counting by hand, or against what then happens."""
+"""`why` is correct: every field against counting by hand, or against the next rounds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def price_s(snapshot: Snapshot, task: int, node: int) -> float:
 
 
 def fitting(snapshot: Snapshot, task: int, *, free: bool) -> list[int]:
-    """Nodes with a large enough GPU (with `free`: one that nobody holds)."""
+    """Nodes with a large enough GPU (with `free`: one that no run holds)."""
     need = snapshot.tasks.memory_bytes[task]
     found = []
     for node in snapshot.live_nodes():
@@ -67,7 +67,7 @@ def drawn(data: st.DataObject, policies: tuple[Policy, ...] = POLICIES) -> tuple
     return bench, bench.engine.snapshot()
 
 
-def asked(bench: Bench, snapshot: Snapshot, task: int) -> Why:
+def explain(bench: Bench, snapshot: Snapshot, task: int) -> Why:
     return why(snapshot, bench.policy, snapshot.tasks.job[task], task, bench.at)
 
 
@@ -81,8 +81,8 @@ def test_the_cheapest_places_are_those_found_by_trying_all(data: st.DataObject) 
     bench, snapshot = drawn(data)
     before = digest(snapshot)
     for task in waiting(snapshot):
-        told = asked(bench, snapshot, task)
-        for place, free in ((told.cheapest_now, True), (told.cheapest, False)):
+        result = explain(bench, snapshot, task)
+        for place, free in ((result.cheapest_now, True), (result.cheapest, False)):
             nodes = fitting(snapshot, task, free=free)
             if place is None:
                 assert nodes == []
@@ -101,12 +101,12 @@ def test_the_cheapest_places_are_those_found_by_trying_all(data: st.DataObject) 
 
 @settings(max_examples=60)
 @given(st.data())
-def test_a_gpu_that_is_freed_goes_where_was_said(data: st.DataObject) -> None:
-    """Against the engine itself: the run ends, the policy decides, and we look who runs where."""
+def test_a_freed_gpu_goes_to_the_predicted_task(data: st.DataObject) -> None:
+    """Against the engine: the run ends, the policy decides, and the new run is compared."""
     bench, snapshot = drawn(data)
     for task in waiting(snapshot)[:4]:
-        told = asked(bench, snapshot, task)
-        freed, place = told.if_freed, told.cheapest
+        result = explain(bench, snapshot, task)
+        freed, place = result.if_freed, result.cheapest
         if freed is None or snapshot.tasks.state[row_of(snapshot, freed.ends)] not in (3, 4):
             continue
         assert place is not None
@@ -128,7 +128,7 @@ def test_a_gpu_that_is_freed_goes_where_was_said(data: st.DataObject) -> None:
 
 @settings(max_examples=150)
 @given(st.data())
-def test_the_price_of_a_gpu_is_what_is_lost_without_it(data: st.DataObject) -> None:
+def test_the_price_of_a_gpu_is_the_cost_of_one_less(data: st.DataObject) -> None:
     """Against a second solution of the same round with one such GPU less, for every free one."""
     bench, snapshot = drawn(data, (FlowSharing(), FlowSharing(alpha3=2.0), *POLICIES[1:]))
     policy = bench.policy
@@ -137,7 +137,7 @@ def test_the_price_of_a_gpu_is_what_is_lost_without_it(data: st.DataObject) -> N
     for job, ordinal in data.draw(st.permutations(sorted(bench.runs)))[:4]:
         paper.end_run(row_of(snapshot, f"{job}/{ordinal}"), bench.at)
     then = paper.state.freeze()
-    round_, posed = policy._posed_apart(then)
+    round_, posed = policy._cold_problem(then)
     now, problem = round_.now, posed.problem
     sent, cost = optimum(problem)
     for node, kind in np.argwhere(now.free).tolist():
@@ -153,12 +153,12 @@ def test_the_price_of_a_gpu_is_what_is_lost_without_it(data: st.DataObject) -> N
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.integers(1, 8), st.data())
-def test_the_share_is_what_dealing_one_by_one_gives(
+def test_the_share_equals_allocation_one_by_one(
     sizes: list[int], gpus: int, data: st.DataObject
 ) -> None:
     bench = Bench(data.draw(st.sampled_from(POLICIES[:2])))
     bench.node("n", "a", *[10] * gpus)
-    bench.tell(*[submitted(f"j{i}", size) for i, size in enumerate(sizes)])
+    bench.apply(*[submitted(f"j{i}", size) for i, size in enumerate(sizes)])
     snapshot = bench.engine.snapshot()
     share = [0] * len(sizes)
     for _ in range(gpus):
@@ -166,14 +166,14 @@ def test_the_share_is_what_dealing_one_by_one_gives(
         if least:
             share[min(least, key=lambda i: (share[i], i))] += 1
     for job, target in enumerate(share):
-        told = why(snapshot, bench.policy, job, None, bench.at)
-        assert told.share is not None
-        assert told.share.share_gpus == target
-        assert told.share.held_gpus == snapshot.gpus_of_jobs()[job]
-        assert told.share.waiting_tasks == sizes[job] - snapshot.gpus_of_jobs()[job]
-        over = [h.held_gpus - (h.share_gpus or 0) for h in told.holders]
+        result = why(snapshot, bench.policy, job, None, bench.at)
+        assert result.share is not None
+        assert result.share.share_gpus == target
+        assert result.share.held_gpus == snapshot.gpus_of_jobs()[job]
+        assert result.share.waiting_tasks == sizes[job] - snapshot.gpus_of_jobs()[job]
+        over = [h.held_gpus - (h.share_gpus or 0) for h in result.holders]
         assert over == sorted(over, reverse=True)
-        assert f"j{job}" not in [h.job for h in told.holders]
+        assert f"j{job}" not in [h.job for h in result.holders]
 
 
 @pytest.fixture
@@ -183,30 +183,35 @@ def rivals() -> Bench:
     bench.node("n0", "a", 10)
     bench.node("n1", "b", 10)
     bench.data("d", GB, "n0")
-    bench.tell(submitted("old", 4))
-    bench.tell(submitted("near", [Task(reads=("d",)), Task(reads=("d",))]))
-    bench.tell(submitted("far", 1))
+    bench.apply(submitted("old", 4))
+    bench.apply(submitted("near", [Task(reads=("d",)), Task(reads=("d",))]))
+    bench.apply(submitted("far", 1))
     return bench
 
 
 def test_a_waiting_task_in_full(rivals: Bench) -> None:
     snapshot = rivals.engine.snapshot()
-    told = why(snapshot, rivals.policy, 1, None, 0.0)
-    assert (told.task, told.task_state, told.run, told.unfinished) == (0, "waiting", None, ())
-    assert told.share is not None
-    assert (told.share.held_gpus, told.share.share_gpus, told.share.may_win_gpus) == (0, 1, 1)
-    assert [(h.job, h.held_gpus, h.share_gpus) for h in told.holders] == [("old", 2, 1)]
-    assert told.cheapest_now is None
-    assert told.cheapest == CandidateNode(
+    result = why(snapshot, rivals.policy, 1, None, 0.0)
+    assert (result.task, result.task_state, result.run, result.unfinished) == (
+        0,
+        "waiting",
+        None,
+        (),
+    )
+    assert result.share is not None
+    assert (result.share.held_gpus, result.share.share_gpus, result.share.may_win_gpus) == (0, 1, 1)
+    assert [(h.job, h.held_gpus, h.share_gpus) for h in result.holders] == [("old", 2, 1)]
+    assert result.cheapest_now is None
+    assert result.cheapest == CandidateNode(
         node="n0", gpu_model="", gpu_memory_bytes=10 * GB, cost_s=1.0, read_s=1.0,
         read_bytes=(GB, 0, 0), held_by="old/0", held_until=None,
     )  # fmt: skip
     # Without it `near` could not run at all in that round: as it holds nothing, it must.
-    assert told.if_freed == IfFreed(
+    assert result.if_freed == IfFreed(
         ends="old/0", node="n0", starts_on="n0", taken_by="near/0", price_s=None
     )
-    assert told.start is not None
-    assert (told.start.at, told.start.unknown_runs) == (None, 2)
+    assert result.start is not None
+    assert (result.start.at, result.start.unknown_runs) == (None, 2)
 
 
 def test_a_task_that_runs_or_has_run_or_is_blocked() -> None:
@@ -214,27 +219,34 @@ def test_a_task_that_runs_or_has_run_or_is_blocked() -> None:
     bench.node("n0", "a", 10, 10)
     bench.data("d", GB, "n0")
     tasks = [Task(reads=("d",)), Task(), Task(after=(0, 1)), Task(after=(2,), gpus=0)]
-    bench.tell(submitted("j", tasks))
+    bench.apply(submitted("j", tasks))
     bench.finish("j", 1)
     snapshot = bench.engine.snapshot()
-    told = [why(snapshot, bench.policy, 0, task, bench.at) for task in range(4)]
-    assert told[0].run is not None
-    assert (told[0].run.node, told[0].run.since, told[0].run.read_bytes) == ("n0", 0.0, (GB, 0, 0))
-    assert (told[0].explanation.reason, told[0].start, told[0].cheapest) == (None, None, None)
-    assert (told[1].task_state, told[1].explanation.reason) == ("finished", None)
-    assert (told[2].explanation.reason, told[2].unfinished) == (WaitsForTasks(unfinished=1), (0,))
-    assert told[3].explanation.reason == WaitsForTasks(unfinished=1)
+    result = [why(snapshot, bench.policy, 0, task, bench.at) for task in range(4)]
+    assert result[0].run is not None
+    assert (result[0].run.node, result[0].run.since, result[0].run.read_bytes) == (
+        "n0",
+        0.0,
+        (GB, 0, 0),
+    )
+    assert (result[0].explanation.reason, result[0].start, result[0].cheapest) == (None, None, None)
+    assert (result[1].task_state, result[1].explanation.reason) == ("finished", None)
+    assert (result[2].explanation.reason, result[2].unfinished) == (
+        WaitsForTasks(unfinished=1),
+        (0,),
+    )
+    assert result[3].explanation.reason == WaitsForTasks(unfinished=1)
 
 
-def test_a_task_without_a_gpu_is_told_of_slots(rivals: Bench) -> None:
-    rivals.tell(submitted("cpu", [Task(gpus=0, cpus=4, reads=("d",)) for _ in range(3)]))
+def test_a_task_without_a_gpu_is_explained_by_cpu_slots(rivals: Bench) -> None:
+    rivals.apply(submitted("cpu", [Task(gpus=0, cpus=4, reads=("d",)) for _ in range(3)]))
     snapshot = rivals.engine.snapshot()
     last = snapshot.tasks_of(3)[2]
-    told = why(snapshot, rivals.policy, 3, last, 0.0)
-    assert told.explanation.reason == NoFreeCpu(needed_cpus=4, most_free_cpus=0)
-    assert told.cheapest_now is None
-    assert told.cheapest is not None
-    assert (told.cheapest.node, told.cheapest.gpu_memory_bytes) == ("n0", None)
+    result = why(snapshot, rivals.policy, 3, last, 0.0)
+    assert result.explanation.reason == NoFreeCpu(needed_cpus=4, most_free_cpus=0)
+    assert result.cheapest_now is None
+    assert result.cheapest is not None
+    assert (result.cheapest.node, result.cheapest.gpu_memory_bytes) == ("n0", None)
 
 
 def test_what_a_gpu_is_worth_is_what_waiting_for_it_costs() -> None:
@@ -243,34 +255,34 @@ def test_what_a_gpu_is_worth_is_what_waiting_for_it_costs() -> None:
     bench.node("n0", "a", 10)
     bench.node("n1", "b", 10, 10)
     bench.data("d", GB, "n0")
-    bench.tell(submitted("old", 3))
-    bench.tell(submitted("a", [Task(reads=("d",))] * 3))
+    bench.apply(submitted("old", 3))
+    bench.apply(submitted("a", [Task(reads=("d",))] * 3))
     bench.finish("old", next(o for o in range(3) if bench.where()[f"old/{o}"] == "n1"))
     assert bench.running("a") == [0]
     snapshot = bench.engine.snapshot()
-    told = why(snapshot, bench.policy, 1, None, bench.at)
-    assert told.share is not None
-    assert (told.share.held_gpus, told.share.share_gpus) == (1, 1)
-    assert told.if_freed is not None
-    assert (told.if_freed.starts_on, told.if_freed.taken_by) == ("n0", "a/1")
-    assert told.if_freed.price_s == pytest.approx(199.0)
+    result = why(snapshot, bench.policy, 1, None, bench.at)
+    assert result.share is not None
+    assert (result.share.held_gpus, result.share.share_gpus) == (1, 1)
+    assert result.if_freed is not None
+    assert (result.if_freed.starts_on, result.if_freed.taken_by) == ("n0", "a/1")
+    assert result.if_freed.price_s == pytest.approx(199.0)
 
 
-def test_a_free_gpu_that_is_too_far_away_is_told_with_both_prices() -> None:
+def test_a_free_gpu_that_is_too_far_away_is_explained_with_both_prices() -> None:
     """Across racks 150 s, waiting 110 s: it waits for n0, though n1 is free."""
     bench = Bench(FlowSharing(alpha2=3.0, alpha3=1.1))
     bench.node("n0", "a", 10)
     bench.node("n1", "b", 10)
     bench.data("d", GB, "n0")
-    bench.tell(submitted("j", [Task(reads=("d",))] * 2))
-    told = why(bench.engine.snapshot(), bench.policy, 0, None, 0.0)
-    assert told.explanation.reason == WaitsForLocality(move_s=150.0, wait_s=110.0)
-    assert told.share is not None
-    assert (told.share.may_win_gpus, told.share.wait_s) == (1, 110.0)
-    assert told.cheapest_now is not None
-    assert (told.cheapest_now.node, told.cheapest_now.cost_s) == ("n1", 150.0)
-    assert (told.cheapest_now.read_s, told.cheapest_now.read_bytes) == (50.0, (0, 0, GB))
+    bench.apply(submitted("j", [Task(reads=("d",))] * 2))
+    result = why(bench.engine.snapshot(), bench.policy, 0, None, 0.0)
+    assert result.explanation.reason == WaitsForLocality(move_s=150.0, wait_s=110.0)
+    assert result.share is not None
+    assert (result.share.may_win_gpus, result.share.wait_s) == (1, 110.0)
+    assert result.cheapest_now is not None
+    assert (result.cheapest_now.node, result.cheapest_now.cost_s) == ("n1", 150.0)
+    assert (result.cheapest_now.read_s, result.cheapest_now.read_bytes) == (50.0, (0, 0, GB))
     # Were n0 free, the job would hold nothing and have to run one: on n1, if not on n0.
-    assert told.if_freed == IfFreed(
+    assert result.if_freed == IfFreed(
         ends="j/0", node="n0", starts_on="n0", taken_by="j/1", price_s=149.0
     )

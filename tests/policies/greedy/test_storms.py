@@ -13,7 +13,7 @@ import pytest
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.model import Bandwidth, Gpu, Job, Node, Shard, Task
-from headgate.planning.door import unfit
+from headgate.planning.submission_check import fits_no_node
 from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
 from headgate.ports import Policy
 from headgate.protocol import (
@@ -89,7 +89,7 @@ def waits_in_vain(engine: Engine, row: int) -> bool:
     job: Job = state.job(row)
     left = [t for t in state.tasks_of(row) if state.tasks.state[t] != TaskState.FINISHED]
     job = replace(job, tasks=tuple(state.task(t) for t in left))
-    return unfit(job, [state.node(n) for n in state.live_nodes()]) is not None
+    return fits_no_node(job, [state.node(n) for n in state.live_nodes()]) is not None
 
 
 @EACH

@@ -31,7 +31,7 @@ from headgate.base.errors import InvariantBroken, Problem, SpecError, nearest
 from headgate.experiments.flow import jobs as flow_jobs
 from headgate.experiments.flow.jobs import QUEUE, UPLINK_BYTES_PER_S, Speeds, by_users, in_parallel
 from headgate.model import Queue, RunId
-from headgate.planning.door import refuse
+from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy, PolicyInfo, make_policy
 from headgate.protocol import (
     Command,
@@ -139,7 +139,7 @@ def choose(known: Policies, names: Sequence[str] | None) -> tuple[str, ...]:
     for name in names:
         policy = make_policy(known, name)
         for job in flow_jobs.jobs(Speeds()):
-            if reason := refuse(job, queue, cluster, policy):
+            if reason := check_submission(job, queue, cluster, policy):
                 text = f"{name} cannot run {job.name}: {reason}"
                 raise SpecError([Problem(path="--policies", problem=text)], code="rejected")
     return tuple(dict.fromkeys(names))

@@ -31,16 +31,16 @@ struct Counted {
     std::int64_t key, count;
 };
 
-// Counts tasks by key. They come job by job: what a kind was counted as last is mostly its key now.
+// Counts tasks by key. Tasks are ordered by job: a class mostly has the same key as the last time.
 class Tally {
 public:
-    explicit Tally(std::int64_t kinds) : kinds_(kinds) {}
+    explicit Tally(std::int64_t classes) : classes_(classes) {}
 
-    void add(std::int64_t job, std::int32_t kind, std::int64_t step) {
-        const std::size_t index = at_index(kind);
+    void add(std::int64_t job, std::int32_t runtime_class, std::int64_t step) {
+        const std::size_t index = at_index(runtime_class);
         if (index >= last_.size()) last_.resize(index + 1, 0);
         std::size_t& last = last_[index];
-        const std::int64_t key = job * kinds_ + kind;
+        const std::int64_t key = job * classes_ + runtime_class;
         if (last >= counted_.size() || counted_[last].key != key) {
             last = counted_.size();
             counted_.push_back({key, 0});
@@ -50,7 +50,7 @@ public:
 
     void add(std::int64_t key, std::int64_t count) { counted_.push_back({key, count}); }
 
-    // Writes down the counts above 0, keys ascending.
+    // Appends the counts above 0, keys ascending.
     void write(Counts& key, Counts& count) {
         std::sort(counted_.begin(), counted_.end(),
                   [](const Counted& a, const Counted& b) { return a.key < b.key; });
@@ -65,56 +65,63 @@ public:
     }
 
 private:
-    std::int64_t kinds_;
+    std::int64_t classes_;
     std::vector<Counted> counted_;
-    std::vector<std::size_t> last_;  // by kind
+    std::vector<std::size_t> last_;  // by runtime class
 };
 
 }  // namespace
 
-Waits recount(const Tasks& tasks, std::span<const std::uint8_t> then, Numbers memory_bytes,
-              std::span<const std::uint8_t> meaning, Numbers class_bytes, Numbers at,
-              std::span<std::int64_t> table) {
-    check(tasks, meaning.size(), at.size(), then, memory_bytes);
-    for (const std::uint8_t state : then) require(state < meaning.size(), "no such state");
+WaitingChange recount(const Tasks& tasks, std::span<const std::uint8_t> before,
+                      Numbers memory_bytes, std::span<const std::uint8_t> flags,
+                      Numbers class_bytes, Numbers index, std::span<std::int64_t> table) {
+    check(tasks, flags.size(), index.size(), before, memory_bytes);
+    for (const std::uint8_t state : before) require(state < flags.size(), "no such state");
     const std::size_t classes = class_bytes.size() + 1, width = 2 * classes + 1;
     const auto rows = static_cast<std::int64_t>(table.size() / width);
-    for (const std::int64_t row : at) require(row < rows, "a job is not in the table");
-    Waits waits{Counts(tasks.row.size()), Counts(tasks.row.size()), Counts(tasks.row.size()), {}};
+    for (const std::int64_t row : index) require(row < rows, "a job is not in the table");
+    const Counts blank(tasks.row.size());
+    WaitingChange changed{blank, blank, blank, {}};
     std::size_t waiting = 0;
-    // Who waits and who runs is mixed: what hangs on that is added up, without branches.
+    // Waiting and running tasks are mixed, so branches on the state would be mispredicted: sums
+    // instead.
     for (std::size_t i = 0; i < tasks.row.size(); ++i) {
-        const std::uint8_t is = meaning[tasks.state[i]], was = meaning[then[i]];
+        const std::uint8_t is = flags[tasks.state[i]], was = flags[before[i]];
         if (tasks.gpus[i] == 0) continue;
         const auto fitting =
             std::lower_bound(class_bytes.begin(), class_bytes.end(), memory_bytes[i]);
-        const auto kind = static_cast<std::size_t>(fitting - class_bytes.begin());
+        const auto memory_class = static_cast<std::size_t>(fitting - class_bytes.begin());
         const bool single = tasks.gpus[i] == 1;
-        if (single && (was & kWaiting) != 0) waits.waited.push_back(tasks.row[i]);
-        const std::int64_t row = at[at_index(tasks.job[i])];
+        if (single && (was & kWaiting) != 0) changed.waited.push_back(tasks.row[i]);
+        const std::int64_t row = index[at_index(tasks.job[i])];
         if (row < 0) continue;
         std::int64_t* counts = &table[at_index(row) * width];
         const bool waits_now = (is & kWaiting) != 0, waited = (was & kWaiting) != 0;
-        counts[single ? kind : 2 * classes] += (is & kUnfinished) - (was & kUnfinished);
+        counts[single ? memory_class : 2 * classes] += (is & kUnfinished) - (was & kUnfinished);
         if (!single) continue;
-        counts[classes + kind] += waits_now - waited;
-        waits.row[waiting] = tasks.row[i];
-        waits.job[waiting] = tasks.job[i];
-        waits.kind[waiting] = static_cast<std::int64_t>(kind);
+        counts[classes + memory_class] += waits_now - waited;
+        changed.row[waiting] = tasks.row[i];
+        changed.job[waiting] = tasks.job[i];
+        changed.memory_class[waiting] = static_cast<std::int64_t>(memory_class);
         waiting += waits_now;
     }
-    for (Counts* column : {&waits.row, &waits.job, &waits.kind}) column->resize(waiting);
-    return waits;
+    for (Counts* column : {&changed.row, &changed.job, &changed.memory_class}) {
+        column->resize(waiting);
+    }
+    return changed;
 }
 
 Idle recount_idle(Numbers key, Numbers count, const Tasks& tasks,
-                  std::span<const std::int32_t> kind, std::span<const double> progress_s,
-                  std::span<const bool> was_fresh, std::span<const bool> idle, std::int64_t kinds) {
+                  std::span<const std::int32_t> runtime_class, std::span<const double> progress_s,
+                  std::span<const bool> was_fresh, std::span<const bool> idle,
+                  std::int64_t classes) {
     constexpr std::size_t kAnyJob = std::size_t{1} << 31;
-    check(tasks, idle.size(), kAnyJob, kind, progress_s, was_fresh);
+    check(tasks, idle.size(), kAnyJob, runtime_class, progress_s, was_fresh);
     require(key.size() == count.size(), "not one count for each key");
-    for (const std::int32_t each : kind) require(each >= 0 && each < kinds, "no such kind");
-    Tally tally(kinds);
+    for (const std::int32_t each : runtime_class) {
+        require(each >= 0 && each < classes, "no such runtime class");
+    }
+    Tally tally(classes);
     for (std::size_t i = 0; i < key.size(); ++i) tally.add(key[i], count[i]);
     Idle found;
     for (std::size_t i = 0; i < tasks.row.size(); ++i) {
@@ -122,7 +129,7 @@ Idle recount_idle(Numbers key, Numbers count, const Tasks& tasks,
         const bool is_idle = idle[tasks.state[i]], has_begun = progress_s[i] > 0;
         if (is_idle && has_begun) found.begun.push_back(tasks.row[i]);
         const int step = (is_idle && !has_begun) - was_fresh[i];
-        if (step != 0) tally.add(tasks.job[i], kind[i], step);
+        if (step != 0) tally.add(tasks.job[i], runtime_class[i], step);
     }
     tally.write(found.key, found.count);
     return found;

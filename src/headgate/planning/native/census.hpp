@@ -1,46 +1,47 @@
-// Tasks that have moved, counted: by job and class, and those that are idle by job and kind.
+// Counts of changed tasks by job and memory class, and of idle tasks by job and runtime class.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "deal.hpp"
+#include "max_min.hpp"
 
 namespace headgate::planning {
 
-// What columns say of some tasks, one value each; rows ascend.
+// Columns of tasks, one value for each; rows ascend.
 struct Tasks {
     Numbers row;
     std::span<const std::uint8_t> state;
     std::span<const std::int32_t> gpus, job;
 };
 
-// Tasks on one GPU: the row, the job and the class of those who wait now, and the rows of those who
-// waited before.
-struct Waits {
-    Counts row, job, kind, waited;
+// Tasks on one GPU: row, job and memory class of those that wait now, rows of those that waited
+// before.
+struct WaitingChange {
+    Counts row, job, memory_class, waited;
 };
 
 constexpr std::uint8_t kUnfinished = 1, kWaiting = 2;
 
-// Counts tasks that were in the states `then` in a table, a row per job: unfinished tasks on one GPU
-// by class, those of them that wait, and unfinished tasks on several GPUs. `meaning` tells of each
-// state what it means, `at` of each job where its row is, if it has one. Throws
-// std::invalid_argument.
-Waits recount(const Tasks& tasks, std::span<const std::uint8_t> then, Numbers memory_bytes,
-              std::span<const std::uint8_t> meaning, Numbers class_bytes, Numbers at,
-              std::span<std::int64_t> table);
+// Updates a table, a row per job, for tasks whose states were `before`: unfinished tasks on one GPU
+// by class, those of them that wait, and unfinished tasks on several GPUs. `flags` are those of
+// each state, `index` is the row of each job in the table, negative if it has none. Throws
+// std::invalid_argument if columns do not match or an index is out of range.
+WaitingChange recount(const Tasks& tasks, std::span<const std::uint8_t> before,
+                      Numbers memory_bytes, std::span<const std::uint8_t> flags,
+                      Numbers class_bytes, Numbers index, std::span<std::int64_t> table);
 
-// Idle tasks on GPUs: those with nothing saved counted by key, ascending; the others by row.
+// Idle tasks on GPUs: those without a checkpoint counted by key, ascending; the others by row.
 struct Idle {
     Counts key, count, begun;
 };
 
-// Counts tasks once more, of which some were idle with nothing saved, and counted. The key of a task
-// is job * kinds + kind. Throws std::invalid_argument.
+// Updates these counts for changed tasks; those that `was_fresh` are counted already. The key of a
+// task is job * classes + runtime class. Throws std::invalid_argument.
 Idle recount_idle(Numbers key, Numbers count, const Tasks& tasks,
-                  std::span<const std::int32_t> kind, std::span<const double> progress_s,
-                  std::span<const bool> was_fresh, std::span<const bool> idle, std::int64_t kinds);
+                  std::span<const std::int32_t> runtime_class, std::span<const double> progress_s,
+                  std::span<const bool> was_fresh, std::span<const bool> idle,
+                  std::int64_t classes);
 
 }  // namespace headgate::planning

@@ -1,9 +1,9 @@
-// The Python module headgate.planning._native: the deal of GPUs to jobs, and counts of tasks.
+// The Python module headgate.planning._native: max-min fair allocation of GPUs, counts of tasks.
 #include <nanobind/nanobind.h>
 
 #include "arrays.hpp"
 #include "census.hpp"
-#include "deal.hpp"
+#include "max_min.hpp"
 
 namespace nb = nanobind;
 
@@ -16,23 +16,25 @@ using Floats = Array<double>;
 using Bools = Array<bool>;
 using Table = nb::ndarray<std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-nb::tuple counted(const Ints& row, const Bytes& state, const Bytes& then, const Int32s& gpus,
-                  const Ints& memory_bytes, const Int32s& job, const Bytes& meaning,
-                  const Ints& class_bytes, const Ints& at, const Table& table) {
+nb::tuple counted(const Ints& row, const Bytes& state, const Bytes& before, const Int32s& gpus,
+                  const Ints& memory_bytes, const Int32s& job, const Bytes& flags,
+                  const Ints& class_bytes, const Ints& index, const Table& table) {
     if (table.shape(1) != 2 * class_bytes.size() + 3) throw nb::value_error("no such table");
-    Waits waits = recount({view(row), view(state), view(gpus), view(job)}, view(then),
-                          view(memory_bytes), view(meaning), view(class_bytes), view(at),
-                          {table.data(), table.size()});
-    return nb::make_tuple(numpy(std::move(waits.row)), numpy(std::move(waits.job)),
-                          numpy(std::move(waits.kind)), numpy(std::move(waits.waited)));
+    WaitingChange changed = recount({view(row), view(state), view(gpus), view(job)}, view(before),
+                                    view(memory_bytes), view(flags), view(class_bytes),
+                                    view(index), {table.data(), table.size()});
+    return nb::make_tuple(numpy(std::move(changed.row)), numpy(std::move(changed.job)),
+                          numpy(std::move(changed.memory_class)), numpy(std::move(changed.waited)));
 }
 
 nb::tuple idle_counted(const Ints& key, const Ints& count, const Ints& row, const Bytes& state,
-                       const Int32s& gpus, const Int32s& job, const Int32s& kind,
+                       const Int32s& gpus, const Int32s& job, const Int32s& runtime_class,
                        const Floats& progress_s, const Bools& was_fresh, const Bools& idle,
-                       std::int64_t kinds) {
-    Idle found = recount_idle(view(key), view(count), {view(row), view(state), view(gpus), view(job)},
-                              view(kind), view(progress_s), view(was_fresh), view(idle), kinds);
+                       std::int64_t classes) {
+    Idle found = recount_idle(view(key), view(count),
+                              {view(row), view(state), view(gpus), view(job)},
+                              view(runtime_class), view(progress_s), view(was_fresh), view(idle),
+                              classes);
     return nb::make_tuple(numpy(std::move(found.key)), numpy(std::move(found.count)),
                           numpy(std::move(found.begun)));
 }
@@ -42,34 +44,35 @@ nb::tuple idle_counted(const Ints& key, const Ints& count, const Ints& row, cons
 
 NB_MODULE(_native, m) {
     using namespace headgate;
-    using planning::Deal;
+    using planning::MaxMin;
     using planning::Floats;
 
-    nb::class_<Deal>(m, "Deal")
+    nb::class_<MaxMin>(m, "MaxMin")
         .def("__init__",
-             [](Deal* self, const Ints& queue, const Ints& user, const Ints& priority,
+             [](MaxMin* self, const Ints& queue, const Ints& user, const Ints& priority,
                 const Floats& weight, const Ints& max_gpus) {
-                 new (self) Deal(view(queue), view(user), view(priority),
+                 new (self) MaxMin(view(queue), view(user), view(priority),
                                  view(weight), view(max_gpus));
              },
              nb::arg("queue"), nb::arg("user"), nb::arg("priority"), nb::arg("weight"),
              nb::arg("max_gpus"))
-        .def("alike",
-             [](const Deal& self, const Ints& held, const Ints& room, std::int64_t gpus) {
-                 return numpy(self.alike(view(held), view(room), gpus));
+        .def("allocate",
+             [](const MaxMin& self, const Ints& held, const Ints& room, std::int64_t gpus) {
+                 return numpy(self.allocate(view(held), view(room), gpus));
              },
              nb::arg("held"), nb::arg("room"), nb::arg("gpus"))
-        .def("by_class",
-             [](const Deal& self, const Ints& held, const IntTable& tasks, const Ints& gpus,
+        .def("allocate_by_class",
+             [](const MaxMin& self, const Ints& held, const IntTable& tasks, const Ints& gpus,
                 const Ints& won) {
-                 return numpy(self.by_class(view(held), view(tasks), view(gpus), view(won)));
+                 return numpy(
+                     self.allocate_by_class(view(held), view(tasks), view(gpus), view(won)));
              },
              nb::arg("held"), nb::arg("tasks"), nb::arg("gpus"), nb::arg("won"));
-    m.def("recount", &planning::counted, nb::arg("row"), nb::arg("state"), nb::arg("then"),
+    m.def("recount", &planning::counted, nb::arg("row"), nb::arg("state"), nb::arg("before"),
           nb::arg("gpus"), nb::arg("memory_bytes"), nb::arg("job"), nb::kw_only(),
-          nb::arg("meaning"), nb::arg("class_bytes"), nb::arg("at"), nb::arg("table"));
+          nb::arg("flags"), nb::arg("class_bytes"), nb::arg("index"), nb::arg("table"));
     m.def("recount_idle", &planning::idle_counted, nb::arg("key"), nb::arg("count"), nb::arg("row"),
-          nb::arg("state"), nb::arg("gpus"), nb::arg("job"), nb::arg("kind"),
+          nb::arg("state"), nb::arg("gpus"), nb::arg("job"), nb::arg("runtime_class"),
           nb::arg("progress_s"), nb::kw_only(), nb::arg("was_fresh"), nb::arg("idle"),
-          nb::arg("kinds"));
+          nb::arg("classes"));
 }

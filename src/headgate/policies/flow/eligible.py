@@ -16,60 +16,60 @@ from headgate.state import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entitled:
-    """How many tasks may and must be placed in a round; int64 arrays.
+    """The number of tasks that may and must be placed in a round; int64 arrays.
 
-    Jobs are limited in groups: each job alone, or several together. Of a group at most `most` tasks
-    are placed, and at least `least` where GPUs allow. `target` are the jobs' fair shares.
+    Jobs are limited in groups: each job alone, or several together. At most `most` tasks of a group
+    are placed, and at least `least` if enough GPUs fit. `target` are the jobs' fair shares.
     """
 
-    target: Ints  # [jobs]
-    group: Ints  # [jobs]
+    target: Ints  # [jobs] GPUs
+    group: Ints  # [jobs] index of the group
     row: Ints  # [groups] row of the job, or of the queue
     most: Ints  # [groups]
     least: Ints  # [groups]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tasks:
-    """The waiting tasks of a `Standing`, one value each.
+class WaitingTasks:
+    """The waiting tasks of a `Standing`, `[tasks]`.
 
-    Tasks that are alike have the same demand and inputs: to the flow, any of them is as good.
+    Tasks of one task group have equal demand and input: the flow may place any of them.
     """
 
     row: Ints
     job: Ints  # index into `Standing.jobs`
-    alike: Ints  # row of the first task like it
-    eligible: Bools  # some GPU of the round fits, and its group is entitled to one
+    task_group: Ints  # row of the first task of the group
+    eligible: Bools  # some GPU fits it, and its group of jobs is entitled to one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Round:
-    """A snapshot, and all that the problem of its round is made of; nothing in it ever changes."""
+    """The immutable inputs of the flow problem of one snapshot."""
 
     now: Standing
-    in_flight: InFlight | None  # of policies that give out GPUs that are held now, too
+    in_flight: InFlight | None  # of policies that also assign GPUs held now
     entitled: Entitled
-    tasks: Tasks
+    tasks: WaitingTasks
     prices: Prices
 
     @property
     def snapshot(self) -> Snapshot:
-        """The snapshot that is decided on."""
+        """The snapshot of the round."""
         return self.now.snapshot
 
 
 def round_of(
     now: Standing, in_flight: InFlight | None, entitled: Entitled, prices: Prices
 ) -> Round:
-    """Return a round; O(tasks that wait)."""
+    """Return the inputs of a round; O(waiting tasks)."""
     most = entitled.most[entitled.group]
     eligible = (now.task_class < len(now.class_bytes)) & (most > 0)[now.task_job]
     if in_flight is None and not now.free.any():
         eligible[:] = False
-    tasks = Tasks(
+    tasks = WaitingTasks(
         row=now.task,
         job=now.task_job,
-        alike=now.snapshot.tasks.task_group.take(now.task).astype(np.int64),
+        task_group=now.snapshot.tasks.task_group.take(now.task).astype(np.int64),
         eligible=eligible,
     )
     return Round(now=now, in_flight=in_flight, entitled=entitled, tasks=tasks, prices=prices)

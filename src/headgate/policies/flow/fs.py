@@ -1,5 +1,5 @@
-"""Flow sharing: every job its fair share, every task as near to its data as all of them together
-allow, in one min-cost flow per round; what runs is left alone."""
+"""Flow sharing: fair shares with the least total reading time, by one min-cost flow per round;
+without preemption."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ PARAMETERS = (
 class FlowSharing(FlowPolicy):
     """The policy `fs`: flow paper, sections 3 to 6, without preemption.
 
-    Each round a job may win up to `a_j = clip(share - held, 0, waiting)` of the free GPUs, and more
-    where GPUs would be left over; a job above its share wins nothing until then. Whether it takes
-    them is a matter of price: a task waits when its cheapest way to run costs more than
+    Each round a job may get up to `a_j = clip(share - held, 0, waiting)` of the free GPUs, and more
+    if GPUs would be left over; a job above its share gets only those. Prices decide whether it uses
+    them: a task waits when its cheapest option costs more than
     2 x alpha3 x (the time that the job's average waiting task needs to read across racks). So by
     default a task of more than 0.55 of the average waits rather than read across racks, and one of
     average size waits rather than read in its rack unless that is 1.4 times as fast. With `alpha1`
     and `alpha2` below `2 * alpha3` none of average size would ever wait by price. A job that holds
-    nothing must place one task if any GPU that may be its own fits (`A_min = 1`), so price can hold
-    back no job for ever.
+    no GPU must place one task if any GPU within its share fits (`A_min = 1`), so no job waits by
+    price without limit.
     """
 
     name = "fs"
@@ -50,7 +50,7 @@ class FlowSharing(FlowPolicy):
         super().__init__(alpha1=alpha1, alpha2=alpha2, alpha3=alpha3)
 
     def entitle(self, now: Standing) -> Entitled:
-        """Let each job place what it is entitled to; a job that holds nothing must place a task."""
+        """Return each job's entitlement; a job that holds no GPU must place a task."""
         target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
         won = entitle(
             now.hierarchy,
@@ -74,7 +74,7 @@ def _make(**parameters: float) -> Policy:
 
 INFO = PolicyInfo(
     name="fs",
-    idea="fair shares, as near to the data as all tasks together allow; what runs is left alone",
+    idea="fair shares with the least total reading time; no preemption",
     source=FLOW_PAPER,
     parameters=PARAMETERS,
     make=_make,

@@ -35,14 +35,14 @@ PARAMETERS = (
 class PreemptiveFlowSharing(FlowPolicy):
     """The policy `fsp`: flow paper, sections 3 to 6.
 
-    Each round deals the free GPUs out by shares and places exactly so many tasks of each job
-    (`A_min = A_max = a_j`): no task ever waits for locality, so there is no `alpha3`; the flow
-    decides which tasks run, and where. A job alone gets the same under an `fs` whose prices let no
-    task wait.
+    Each round allocates the free GPUs by shares and places exactly that number of tasks of each job
+    (`A_min = A_max = a_j`): no task waits for locality, so there is no `alpha3`; the flow decides
+    which tasks run, and where. A single job gets the same under an `fs` whose prices let no task
+    wait.
 
-    When a job is still below its share, jobs above `1 + slack` of theirs lose runs, least time run
-    first, down to their share and never the last one; what that frees is dealt out in the next
-    round. Runs that go on are not moved.
+    When a job is still below its share, runs of jobs above `1 + slack` of theirs are preempted, the
+    latest started first, down to the share and never the last one. The next round allocates the
+    freed GPUs. Other runs are not moved.
     """
 
     name = "fsp"
@@ -52,22 +52,24 @@ class PreemptiveFlowSharing(FlowPolicy):
         self._slack = slack
 
     def entitle(self, now: Standing) -> Entitled:
-        """Deal what is free up to the shares, and what is left over after that beyond them."""
+        """Allocate the free GPUs up to the shares, then those left over beyond them."""
         target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
         free = now.free.sum(axis=0)
         short = short_tasks(target, now.held, now.waiting)
-        share = now.hierarchy.deal_classes(held=now.held, tasks=short, gpus=free)
-        most = now.hierarchy.deal_classes(held=now.held, tasks=now.waiting, gpus=free, won=share)
+        share = now.hierarchy.allocate_by_class(held=now.held, tasks=short, gpus=free)
+        most = now.hierarchy.allocate_by_class(
+            held=now.held, tasks=now.waiting, gpus=free, won=share
+        )
         return Entitled(
             target=target, group=np.arange(len(now.jobs)), row=now.jobs, most=most, least=most
         )
 
     def choose(self, round_: Round, placed: Placed, wait_price: Ints) -> Choice:
-        """Preempt runs of jobs far above their share that jobs below theirs have use for."""
+        """Preempt runs of jobs far above their share whose GPUs jobs below theirs can use."""
         preempted = victims(
             round_.now, target=round_.entitled.target, slack=self._slack, starts=placed
         )
-        reason = PreemptedFor(job="")  # a count of jobs decides, no single one
+        reason = PreemptedFor(job="")  # not for a single job: the number of tasks served decides
         stops = Steps.of(Group((Stop(task),), reason) for task in preempted)
         return replace(super().choose(round_, placed, wait_price), stops=stops)
 
@@ -78,7 +80,7 @@ def _make(**parameters: float) -> Policy:
 
 INFO = PolicyInfo(
     name="fsp",
-    idea="fair shares at once, near to the data; runs of jobs far above their share are preempted",
+    idea="fair shares immediately, near the data; runs of jobs far above their share are preempted",
     source=FLOW_PAPER,
     parameters=PARAMETERS,
     make=_make,

@@ -17,8 +17,8 @@ PARAMETERS = DISTANCE
 class UnfairFlow(FlowPolicy):
     """The policy `fsu`: flow paper, section 6.
 
-    Most tasks, then least cost, over all waiting tasks of all jobs. Nothing limits a job; only the
-    `max_gpus` of queues hold. No task waits for locality, so there is no `alpha3`.
+    Most tasks, then least cost, over all waiting tasks of all jobs. Only the `max_gpus` of queues
+    limit them. No task waits for locality, so there is no `alpha3`.
     """
 
     name = "fsu"
@@ -27,7 +27,7 @@ class UnfairFlow(FlowPolicy):
         super().__init__(alpha1=alpha1, alpha2=alpha2)
 
     def entitle(self, now: Standing) -> Entitled:
-        """Let all jobs of a queue together place what waits, up to the queue's ceiling."""
+        """Entitle the jobs of a queue together to all waiting tasks, up to the queue's ceiling."""
         queues = len(now.ceiling)
         held = np.bincount(now.queue, now.held, minlength=queues)
         waiting = np.bincount(now.queue, now.waiting.sum(axis=1), minlength=queues)

@@ -1,4 +1,4 @@
-"""The default policy: each task to the GPU where it would be done reading first, free now or soon,
+"""The default policy: each task on the GPU where its reading would end first, free now or soon,
 jobs in the order in which fair sharing would finish them."""
 
 from __future__ import annotations
@@ -7,15 +7,15 @@ import numpy as np
 
 from headgate.planning.census import Bools
 from headgate.planning.costs import FLOW_PAPER
-from headgate.planning.debts import changed_debts, missed_gpu_s
+from headgate.planning.debts import debts_gpu_s, updated_debts
 from headgate.planning.shares import Floats, Ints, fair_shares
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled, Round
+from headgate.policies.flow.node_order import assign_waiting, next_round_at, starts_by_rank
 from headgate.policies.flow.policy import FlowPolicy
-from headgate.policies.flow.preempt_by_price import Claims, worth_preempting
+from headgate.policies.flow.preempt_by_price import JobClaims, worth_preempting
 from headgate.policies.flow.readback import Choice
 from headgate.policies.flow.solve import Placed
-from headgate.policies.flow.turns import in_turn, next_round_at, waiting_for
 from headgate.ports import Parameter, Policy, PolicyInfo
 
 PARAMETERS = (
@@ -23,8 +23,7 @@ PARAMETERS = (
         name="memory_s",
         default=600.0,
         unit="s",
-        meaning="how long a job is owed the GPU seconds that it missed: a debt fades to 37 % in "
-        "this time",
+        meaning="time in which the debt to a job, the GPU seconds that it missed, decays to 37 %",
         above=0.0,
     ),
     Parameter(
@@ -41,27 +40,28 @@ PARAMETERS = (
 class TimelyFlow(FlowPolicy):
     """The policy `headgate`.
 
-    **Where.** Every GPU that is up has one next slot: now, or when its run is expected to end. One
-    min-cost flow gives these slots to as many tasks of each job as its fair share of all GPUs is;
-    a task costs, in seconds, the wait for its slot plus the time to read its shards there. A task
-    whose slot is not free yet waits: so a task waits exactly when waiting is cheaper than moving
-    its data. Runs are expected to read as long as was expected when they were launched and to
-    compute as long as others of their runtime class; one that is overdue, as long again as it is
-    overdue, so no task waits for a run for ever.
+    **Placement.** Every GPU that is up has one next slot: now, or when its run is expected to end.
+    One min-cost flow assigns these slots to as many tasks of each job as its fair share of all GPUs
+    is; a task costs, in seconds, the wait for its slot plus the time to read its shards there. A
+    task whose slot is not free yet waits: so a task waits exactly when waiting is cheaper than
+    moving its data. Runs are expected to read for the time estimated at their launch and to compute
+    as long as others of their runtime class; an overdue run is expected to take its delay once
+    more, so no task waits for a run without limit.
 
-    **Who first.** Of the tasks sent to a node, those of the job go first that fair sharing would
-    finish first: by (GPU seconds to go - GPU seconds missed) / share. Missed are those that a job
-    has had less than its share while it had use for them; they fade with `memory_s`. Before all
-    others go jobs that have been short of their share for about 0.7 x `memory_s`.
+    **Order of jobs.** Of the tasks sent to a node, those of the job start first that fair sharing
+    would finish first: by (remaining GPU seconds - debt) / share. The debt to a job is the GPU
+    seconds that it held less than its share while it had tasks for them; it decays with `memory_s`.
+    Jobs that have been short of their share for about 0.7 x `memory_s` precede all others.
 
-    **Preemption.** A job below its share preempts a run of a job above `1 + slack` of its own when
-    that is worth its price, the work that is lost: when waiting for GPUs that come free by
-    themselves would take longer, and when the job has missed as many GPU seconds. It pays with
-    these, so no more work is ever lost than jobs have missed; and its turn still comes first then.
+    **Preemption.** A job below its share preempts a run of a job above `1 + slack` of its own if
+    that is worth its price, the lost work: if waiting for the next GPU to become free would take
+    longer, and if the debt to the job covers the price. The debt is reduced by the price, so the
+    total work lost never exceeds what jobs have missed; and the job must still precede the other
+    one after paying.
 
     Deviates from the flow paper, which solves for the free GPUs of one instant. The order of jobs
     is that of Friedman and Henderson, Fairness and efficiency in web server protocols, SIGMETRICS
-    2003 (Fair Sojourn Protocol): none ends later than under fair sharing if times are known.
+    2003 (Fair Sojourn Protocol): no job ends later than under fair sharing if times are known.
     """
 
     name = "headgate"
@@ -72,14 +72,14 @@ class TimelyFlow(FlowPolicy):
         self._memory_s, self._slack = memory_s, slack
 
     def entitle(self, now: Standing) -> Entitled:
-        """Give out the next slots of all GPUs by fair shares.
+        """Allocate the next slots of all GPUs by fair shares.
 
-        Where a queue's ceiling may bind, what its jobs hold counts: they get no more slots than it
-        leaves, since the next slots of GPUs that others hold now are of no use to them.
+        If a queue's ceiling may bind, GPUs that its jobs hold count against it: they get no more
+        slots than the ceiling leaves, since they cannot use the next slots of others' GPUs.
         """
         target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
         bound = (now.ceiling < now.gpus.sum())[now.queue]
-        most = now.hierarchy.deal_classes(
+        most = now.hierarchy.allocate_by_class(
             held=np.where(bound, now.held, 0), tasks=now.waiting, gpus=now.gpus
         )
         return Entitled(
@@ -87,20 +87,20 @@ class TimelyFlow(FlowPolicy):
         )
 
     def choose(self, round_: Round, placed: Placed, wait_price: Ints) -> Choice:
-        """Start tasks in the order of their jobs, and preempt runs where that is worth its price.
+        """Start tasks in the order of their jobs, and preempt runs if that is worth its price.
 
-        What waiting costs follows from the GPUs that tasks wait for, not from `wait_price`.
+        Prices of waiting follow from the GPUs that tasks wait for, not from `wait_price`.
         """
         del wait_price
         now, ahead, target = round_.now, round_.in_flight, round_.entitled.target
         assert ahead is not None
-        owed = missed_gpu_s(now, memory_s=self._memory_s)
+        owed = debts_gpu_s(now, memory_s=self._memory_s)
         order = _order(now, target, ahead.left_s, owed, self._memory_s)
-        starts, left = in_turn(now, placed, np.argsort(order))
+        starts, left = starts_by_rank(now, placed, np.argsort(order))
         won = np.bincount(now.task_job[starts.task], minlength=len(now.jobs))
         held = now.held + won
-        waiting = waiting_for(now, ahead, left)
-        claims = Claims(target=target, held=held, left_s=ahead.left_s, owed=owed)
+        waiting = assign_waiting(now, ahead, left)
+        claims = JobClaims(target=target, held=held, left_s=ahead.left_s, owed=owed)
         preempted = worth_preempting(
             now, ahead, waiting, claims, slack=self._slack, memory_s=self._memory_s
         )
@@ -110,25 +110,25 @@ class TimelyFlow(FlowPolicy):
             starts=starts,
             wait_price=waiting.price_by_job(len(now.jobs)),
             stops=preempted.stops,
-            memo=changed_debts(now, owed, preempted.paid, useful - held),
+            memo=updated_debts(now, owed, preempted.paid, useful - held),
             again_at=next_round_at(now, ahead, waiting, free, held < target, preempted.next_s),
         )
 
 
 def _order(now: Standing, target: Ints, left_s: Floats, owed: Floats, memory_s: float) -> Ints:
-    """Return the jobs in the order in which fair sharing would finish them; overlooked ones first.
+    """Return the jobs in the order in which fair sharing would finish them, `[jobs]` indices.
 
-    By (GPU seconds to go - GPU seconds missed) / share.
+    By (remaining GPU seconds - debt) / share; jobs short of their share for long come first.
     """
-    first = _overlooked(now, target, owed, memory_s)
+    first = _short_for_long(now, target, owed, memory_s)
     return np.lexsort(((left_s - owed) / np.maximum(target, 1), ~first))
 
 
-def _overlooked(now: Standing, target: Ints, owed: Floats, memory_s: float) -> Bools:
+def _short_for_long(now: Standing, target: Ints, owed: Floats, memory_s: float) -> Bools:
     """Return which jobs have been short for long, `[jobs]`.
 
-    They are owed half of the most that a job which misses so many GPUs is ever owed: as after 0.7 x
-    `memory_s`. Later their debts would hardly grow, and no longer move them forward.
+    They are owed more than half of the limit to which the debt of a job that misses as many GPUs
+    grows: as after 0.7 x `memory_s`. Later the debt hardly grows and no longer changes their rank.
     """
     missing = np.minimum(target - now.held, now.waiting.sum(axis=1))
     first: Bools = (missing > 0) & (2 * owed > missing * memory_s)
@@ -141,7 +141,7 @@ def _make(**parameters: float) -> Policy:
 
 INFO = PolicyInfo(
     name="headgate",
-    idea="each task where it would be done reading first, on a GPU free now or soon; jobs in the "
+    idea="each task where its reading would end first, on a GPU free now or soon; jobs in the "
     "order in which fair sharing would finish them",
     source="Headgate; built on " + FLOW_PAPER,
     parameters=PARAMETERS,

@@ -1,4 +1,4 @@
-"""The work in flight: which GPUs are held, by which runs, and when each is expected to be free."""
+"""The work in flight: the runs on GPUs, and when each GPU is expected to be free."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from headgate.planning.costs import PRICE_LIMIT
 from headgate.planning.debts import remaining_gpu_s
 from headgate.planning.shares import Floats
 from headgate.planning.standing import Standing
-from headgate.planning.work import Backlog, Holders
+from headgate.planning.work import IdleTasks, RunsByGpu
 from headgate.state import Changes, Snapshot, TaskState, saved_s
 
-_SOONEST_S = 0.001  # a GPU that is free now is nearer than any that is held
+_SOONEST_S = 0.001  # least wait for a held GPU: above that for a free one
 
 
 class Work:
-    """The work in flight, followed from round to round."""
+    """The work in flight, updated from round to round."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Begin with what a snapshot says; O(GPUs x log + tasks since the first job in flight)."""
-        self.holders, self.backlog = Holders(snapshot), Backlog(snapshot)
+        """Read a snapshot; O(GPUs x log + tasks since the first job in flight)."""
+        self.runs, self.idle = RunsByGpu(snapshot), IdleTasks(snapshot)
 
-    def follow(self, snapshot: Snapshot, changes: Changes) -> None:
-        """Say what a snapshot says that differs by `changes` from the last one.
+    def update(self, snapshot: Snapshot, changes: Changes) -> None:
+        """Update to a snapshot that differs by `changes` from the last one.
 
-        No node has come or gone in between. O(GPUs + jobs x classes + changes x log).
+        No node has joined or was lost in between. O(GPUs + jobs x classes + changes x log).
         """
-        self.holders.follow(snapshot, changes)
-        self.backlog.follow(snapshot, changes)
+        self.runs.update(snapshot, changes)
+        self.idle.update(snapshot, changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Runs:
-    """The runs that hold GPUs; one value per GPU."""
+    """The held GPUs and their runs, `[GPUs]`."""
 
     gpu: Ints  # rows, ascending
     task: Ints  # rows
-    job: Ints  # indices into `Standing.jobs`, -1 for jobs that are not there
+    job: Ints  # indices into `Standing.jobs`, -1 for other jobs
     node: Ints  # rows
     memory_class: Ints
     stopping: Bools
@@ -48,7 +48,7 @@ class Runs:
 
 
 def runs_now(now: Standing) -> Runs:
-    """Return the GPUs that are held, in the order of their rows."""
+    """Return the held GPUs, by row."""
     snapshot = now.snapshot
     holder = snapshot.gpus.task.array().astype(np.int64)
     gpu = np.flatnonzero(holder >= 0)
@@ -68,15 +68,15 @@ def runs_now(now: Standing) -> Runs:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InFlight:
-    """GPUs that are held, one value per GPU, and what each job has still to do."""
+    """The held GPUs, when each is expected to be free, and the remaining work of each job."""
 
     runs: Runs
-    wait_s: Floats  # [GPUs] until the run is expected to end
+    wait_s: Floats  # [GPUs] seconds until the run is expected to end
     price: Ints  # [GPUs] the wait in whole microseconds
     left_s: Floats  # [jobs] GPU seconds that the job will still take
 
     def lost_s(self, snapshot: Snapshot, some: Ints) -> Floats:
-        """Return what is lost if some runs end now: reading, and work since the last checkpoint."""
+        """Return the seconds lost if some runs end now: reading, and work since the checkpoint."""
         task, tasks = self.runs.task[some], snapshot.tasks
         computed_s = snapshot.now - tasks.started_at.take(task) - tasks.read_s.take(task)
         kept_s = saved_s(computed_s, tasks.checkpoint_s.take(task))
@@ -87,10 +87,10 @@ class InFlight:
 def in_flight(now: Standing, work: Work) -> InFlight:
     """Return the work in flight; `View.expected_end` defines when a GPU is expected to be free.
 
-    A run of a runtime class of which none has ended yet is expected to compute as long as it reads.
-    What a checkpoint holds already is not computed again.
+    A run of a runtime class without an ended run is expected to compute as long as it reads. Work
+    in a checkpoint is not computed again.
     """
-    snapshot, held = now.snapshot, work.holders
+    snapshot, held = now.snapshot, work.runs
     gpu = np.flatnonzero(held.task >= 0)
     read_s, launched_at, stopping = held.read_s[gpu], held.launched_at[gpu], held.stopping[gpu]
     compute_s = snapshot.runtime_classes.compute_s.array()[held.runtime_class[gpu]]
@@ -103,7 +103,7 @@ def in_flight(now: Standing, work: Work) -> InFlight:
         task=held.task[gpu],
         job=index_of(now.jobs, len(snapshot.jobs.state))[held.job[gpu]],
         node=snapshot.gpus.node.array()[gpu].astype(np.int64),
-        memory_class=now.hardware.kind[gpu],
+        memory_class=now.hardware.memory_class[gpu],
         stopping=stopping,
         launched_at=launched_at,
     )
@@ -111,5 +111,5 @@ def in_flight(now: Standing, work: Work) -> InFlight:
         runs=runs,
         wait_s=wait_s,
         price=np.rint(np.minimum(wait_s * 1e6, PRICE_LIMIT)).astype(np.int64),
-        left_s=remaining_gpu_s(now, held, work.backlog),
+        left_s=remaining_gpu_s(now, held, work.idle),
     )

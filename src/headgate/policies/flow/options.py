@@ -1,7 +1,7 @@
 """The options of tasks: nodes, racks and the whole cluster, not every free GPU.
 
-A task has a node, or a rack, as an option only where that is nearer to its data than the place
-around it; its price on a node is that of its cheapest path there, since prices grow with distance.
+A task has a node, or a rack, as an option only if that is nearer to its data than the place around
+it; its price on a node is that of its cheapest path there, since prices grow with distance.
 So the optimum is that of the network with one arc from each task to each free GPU that it fits
 (flow paper, section 4), with some options per shard in place of one arc per GPU.
 """
@@ -13,21 +13,21 @@ import numpy as np
 from headgate.base.order import least_of_each
 from headgate.flow import Ints, fetch_options
 from headgate.planning.costs import PRICE_LIMIT
-from headgate.policies.flow.problem import Problem
+from headgate.policies.flow.problem import FlowProblem
 
 Options = tuple[Ints, Ints, Ints]
-"""Offsets `[units + 1]`, places and costs: where some units may go."""
+"""Offsets, `[units + 1]`, places and costs of the options of units."""
 
 
 def task_options(
-    problem: Problem, at: Ints, dearer: int, own_place: Ints, own_cost: Ints
+    problem: FlowProblem, at: Ints, dearer: int, own_place: Ints, own_cost: Ints
 ) -> Options:
     """Return the options of each task.
 
     `at` numbers the places of nodes, racks and the whole cluster, in this order, by class, negative
-    where there is none. Each class above the smallest that a task fits costs `dearer` more. Nodes
-    and racks are offered only where they are cheaper than the place around them. Besides, a task
-    has the options `own_place` for `own_cost`, `[tasks, so many]`.
+    if there is none. Each class above the smallest that a task fits costs `dearer` more. Nodes and
+    racks are options only if they are cheaper than the place around them. A task also has the
+    options `own_place` for `own_cost`, `[tasks, own options]`.
     O(replicas read x log(replicas that a task reads) + options).
     """
     return fetch_options(
@@ -47,16 +47,16 @@ def task_options(
 
 
 def around(by_node: Ints, node_rack: Ints) -> Ints:
-    """Return what nodes, racks and the whole cluster have of each class, in this order."""
+    """Return the sums of nodes, racks and the whole cluster, in this order, by class."""
     in_rack = np.zeros((int(node_rack.max(initial=-1)) + 1, by_node.shape[1]), np.int64)
     np.add.at(in_rack, node_rack, by_node)
     return np.concatenate([by_node, in_rack, in_rack.sum(axis=0, keepdims=True)])
 
 
-def cheapest_free(problem: Problem, free: Ints) -> Ints:
-    """Return each group's cheapest price of a task of the problem on a GPU that is free.
+def cheapest_free(problem: FlowProblem, free: Ints) -> Ints:
+    """Return each group's cheapest price of a task on a free GPU, `[groups]`, in microseconds.
 
-    `free` is by node and class; the largest number there is stands for none. O(options).
+    `free` is `[nodes, classes]`; the largest int64 stands for no such GPU. O(options).
     """
     at = np.where(around(free, problem.node_rack) > 0, 0, -1)
     nothing = np.zeros((len(problem.task_job), 0), np.int64)

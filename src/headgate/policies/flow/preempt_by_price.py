@@ -1,4 +1,4 @@
-"""Preemption by price (`headgate`): which runs are stopped, where that is worth the work lost."""
+"""Preemption by price (`headgate`): the runs whose GPUs are worth more than the work lost."""
 
 from __future__ import annotations
 
@@ -12,55 +12,55 @@ from headgate.flow import Ints
 from headgate.planning.shares import Floats
 from headgate.planning.standing import Standing
 from headgate.policies.flow.in_flight import InFlight
-from headgate.policies.flow.turns import Waiting
+from headgate.policies.flow.node_order import AssignedWaits
 from headgate.protocol import NO_STEPS, Group, Steps, Stop
 from headgate.protocol.reasons import PreemptedFor
 
 RESTART_S = 1.0
-"""What it costs to start a run again, besides its work: assumed."""
+"""Assumed seconds to start a run again, besides its lost work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Claims:
-    """What each job may claim, once what is free has been given out."""
+class JobClaims:
+    """The claims of each job after the starts of a round, `[jobs]`."""
 
-    target: Ints  # GPUs
-    held: Ints
+    target: Ints  # GPUs of its fair share
+    held: Ints  # GPUs
     left_s: Floats  # GPU seconds that it will still take
-    owed: Floats  # GPU seconds
+    owed: Floats  # GPU seconds of its debt
 
     @property
     def share(self) -> Ints:
-        """The GPUs that a job's time is divided by."""
+        """The GPUs by which a job's remaining work is divided, at least 1."""
         return np.maximum(self.target, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Preemptions:
-    """Runs that are preempted, and the jobs that pay for it."""
+    """The preempted runs, and what the jobs that get their GPUs pay."""
 
     stops: Steps  # each for the job that gets its GPU
-    paid: Floats  # by each job, GPU seconds
-    next_s: float  # until more may be worth their price, debts growing as they do now
+    paid: Floats  # [jobs] GPU seconds
+    next_s: float  # seconds until more may be worth their price, if debts grow as now
 
 
 def worth_preempting(
     now: Standing,
     ahead: InFlight,
-    waiting: Waiting,
-    claims: Claims,
+    waiting: AssignedWaits,
+    claims: JobClaims,
     *,
     slack: float,
     memory_s: float,
 ) -> Preemptions:
-    """Return which runs are preempted for tasks that wait for their GPUs.
+    """Return the runs to preempt for tasks that wait for their GPUs; O(waiting x log(GPUs)).
 
-    For the n-th GPU that jobs are short of, a run is preempted if the n-th GPU to come free by
-    itself is further away than the price, and if the job that waits is owed that price (`owed`,
-    GPU seconds), which it then pays. The price is the work that is lost, reading included, and
-    `RESTART_S`. The run's job holds more than `1 + slack` of its target, and keeps its target and
-    one run; and its turn is after the other's, though that one has paid. So no more work is ever
-    lost than jobs have missed, and nothing goes back and forth.
+    For the n-th GPU that jobs are short of, a run is preempted if the n-th GPU to become free
+    otherwise is further away, in seconds, than the price, and if the debt to the waiting job covers
+    the price, which it then pays. The price is the lost work, reading included, plus `RESTART_S`.
+    The run's job holds more than `1 + slack` of its target, and keeps its target and one run; and
+    the waiting job precedes it even after paying. So the total work lost never exceeds what jobs
+    have missed, and a GPU is not preempted back.
     """
     runs, target, share = ahead.runs, claims.target, claims.share
     short, owed = target - claims.held, claims.owed.copy()
@@ -70,13 +70,13 @@ def worth_preempting(
     nothing = Preemptions(stops=NO_STEPS, paid=np.zeros(len(owed)), next_s=math.inf)
     if not (spare > 0).any():
         return nothing
-    # Conditions only get harder as runs are preempted: what fails them now, fails them later.
+    # Conditions only get harder as runs are preempted: a run that fails them now also fails later.
     sought = np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job])
     job, run = waiting.job[sought], waiting.run[sought]
     loser, price_s = runs.job[run], ahead.lost_s(now.snapshot, run) + RESTART_S
     worse = (claims.left_s - owed) / share
-    turn = (claims.left_s[job] - np.maximum(0.0, owed[job] - price_s)) / share[job]
-    may = ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0) & (turn < worse[loser])
+    rank = (claims.left_s[job] - np.maximum(0.0, owed[job] - price_s)) / share[job]
+    may = ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0) & (rank < worse[loser])
     if not may.any():
         return nothing
     gained = _gained_s(now, ahead, waiting, sought)
@@ -85,16 +85,16 @@ def worth_preempting(
         winner, from_job, price, soonest = int(job[i]), int(loser[i]), price_s[i], gained[i]
         if spare[from_job] <= 0:
             continue
-        its_turn = (claims.left_s[winner] - max(0.0, owed[winner] - price)) / share[winner]
-        if its_turn >= worse[from_job]:
-            continue  # it would take its GPU back
+        its_rank = (claims.left_s[winner] - max(0.0, owed[winner] - price)) / share[winner]
+        if its_rank >= worse[from_job]:
+            continue  # the other job would preempt the GPU back
         if price < min(soonest, owed[winner]):
             spare[from_job] -= 1
             owed[winner] -= price
             reason = PreemptedFor(job=now.snapshot.job(int(now.jobs[winner])).id)
             preempted.append(Group((Stop(int(runs.task[run[i]])),), reason))
             continue
-        # From now on the price grows by a second each second, and what is gained shrinks.
+        # From now on the price grows by a second per second, and the time gained shrinks.
         grows = short[winner] - owed[winner] / memory_s - 1
         soon_s = max(0.0, price - owed[winner]) / grows if grows > 0 else math.inf
         if price + soon_s < soonest - soon_s:
@@ -102,22 +102,22 @@ def worth_preempting(
     return Preemptions(stops=Steps.of(preempted), paid=claims.owed - owed, next_s=next_s)
 
 
-def _gained_s(now: Standing, ahead: InFlight, waiting: Waiting, sought: Ints) -> Floats:
-    """Return after how long each task that seeks a GPU would get one that comes free by itself.
+def _gained_s(now: Standing, ahead: InFlight, waiting: AssignedWaits, sought: Ints) -> Floats:
+    """Return the seconds after which each seeking task would get a GPU without preemption.
 
-    Each takes the soonest that is left and fits; its own, where there is none.
+    Each gets the soonest remaining one that fits, or the one that it waits for.
     """
     own_s, classes = ahead.wait_s[waiting.run[sought]], now.free.shape[1]
     if classes == 1:
         gained, many = own_s, min(len(sought), len(ahead.wait_s))
         gained[:many] = np.sort(np.partition(ahead.wait_s, many - 1)[:many])
         return gained
-    # When GPUs of each class come free by themselves, the soonest last.
+    # By class, when its GPUs become free, the soonest last.
     of_class = [ahead.wait_s[ahead.runs.memory_class == k] for k in range(classes)]
     free_s = [np.sort(wait_s)[::-1].tolist() for wait_s in of_class]
     gained = np.empty(len(sought))
     for n, i in enumerate(sought.tolist()):
-        # Some have been taken by those before, perhaps all that are large enough but its own.
+        # Earlier tasks may have taken all GPUs that fit, except the one that it waits for.
         fitting = [each for each in free_s[int(now.task_class[waiting.task[i]]) :] if each]
         own = [float(own_s[n])]
         gained[n] = min(fitting, key=lambda each: each[-1], default=own).pop()

@@ -1,4 +1,4 @@
-"""Preemption by shares (`fsp`): which runs are stopped for jobs below their fair share."""
+"""Preemption by shares (`fsp`): the runs that are stopped for jobs below their fair share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.policies.flow.solve import Placed
 
 
 def short_tasks(target: Ints, held: Ints, waiting: Ints) -> Ints:
-    """Return the tasks that jobs are short of their shares, `[jobs, classes]`, smallest first."""
+    """Return the tasks that jobs lack to their shares, `[jobs, classes]`, small classes first."""
     short = np.clip(target - held, 0, waiting.sum(axis=1))
     counted = np.minimum(np.cumsum(waiting, axis=1), short[:, None])
     tasks: Ints = np.diff(counted, axis=1, prepend=0)
@@ -22,9 +22,9 @@ def victims(now: Standing, *, target: Ints, slack: float, starts: Placed) -> tup
     """Return the tasks to stop once the tasks `starts` have started.
 
     A job that holds more than `(1 + slack)` of its target loses runs, down to its target but never
-    its last one, least time run first. Each victim lets one more task run of a job that is below
-    its own target, on top of all that is free or already being stopped, when what is freed is dealt
-    out by shares. O(victims x deal).
+    its last one, the latest started first. Each victim allows one more task of a job below its own
+    target to run, beyond the GPUs that are free or being freed, when these are allocated by shares.
+    O(victims x allocation).
     """
     cells = np.zeros_like(now.waiting)
     np.add.at(cells, (now.task_job[starts.task], now.task_class[starts.task]), 1)
@@ -42,10 +42,10 @@ def victims(now: Standing, *, target: Ints, slack: float, starts: Placed) -> tup
     np.add.at(supply, runs.memory_class[runs.stopping], 1)
 
     def served() -> int:
-        return now.hierarchy.count_dealt(held=held, tasks=short, gpus=supply)
+        return now.hierarchy.count_allocated(held=held, tasks=short, gpus=supply)
 
     chosen: list[int] = []
-    useless: set[tuple[int, int]] = set()  # queue, class: what one more of them does not help
+    useless: set[tuple[int, int]] = set()  # queue, class: another victim of these helps no task
     helped, wanted = served(), int(short.sum())
     for run in _youngest_first(runs, spare):
         job, size = int(runs.job[run]), int(runs.memory_class[run])
@@ -66,7 +66,7 @@ def victims(now: Standing, *, target: Ints, slack: float, starts: Placed) -> tup
 
 
 def _youngest_first(runs: Runs, spare: Ints) -> list[int]:
-    """Return the runs of jobs that have some to spare, least time run first, then highest row."""
+    """Return the runs of jobs with some to spare, latest launch first, then highest row."""
     found = np.flatnonzero((runs.job >= 0) & ~runs.stopping)
     found = found[spare[runs.job[found]] > 0]
     order: list[int] = found[np.lexsort((-runs.task[found], -runs.launched_at[found]))].tolist()

@@ -1,4 +1,4 @@
-"""What a flow policy's costs follow from: reading, by distance, and waiting; whole microseconds."""
+"""Prices of a flow policy: of reading, by distance, and of waiting; in whole microseconds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from headgate.planning.shares import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """The coefficients of a policy; without `alpha3`, no wait has a price.
+    """The coefficients of a policy; without `alpha3`, waiting has no price.
 
-    Unless tasks `may_wait`, all tasks are placed that a group is entitled to, as far as GPUs go.
+    Unless tasks `may_wait`, a group places all tasks of its entitlement that GPUs fit.
     """
 
     alpha1: float
@@ -25,16 +25,16 @@ class Prices:
     may_wait: bool
 
     def per_byte(self, bandwidth: Bandwidth) -> Floats:
-        """Return microseconds per byte read, by `Locality`."""
+        """Return microseconds per byte read, by `Locality`, `[3]`."""
         return prices_per_byte(bandwidth, alpha1=self.alpha1, alpha2=self.alpha2)
 
 
 def wait_prices(read_bytes: Floats, bandwidth: Bandwidth, *, alpha3: float, least: int) -> Ints:
-    """Return what one waiting task of each job costs on each of the two arcs it takes to wait.
+    """Return the price of waiting of each job, once for each of the two arcs of a waiting task.
 
-    `read_bytes` is the mean over the job's waiting tasks; their time is that of reading across
-    racks, or from disk where that is slower still: a wait must not be cheaper than any way to run.
-    No price is below `least`, so that a task without data is placed rather than left waiting.
+    `read_bytes` is the mean over the job's waiting tasks, read across racks, or from disk if that
+    is slower: waiting must not be cheaper than every option. No price is below `least`, so that a
+    task without data is placed rather than left waiting.
     """
     bytes_per_s = min(
         bandwidth.disk_bytes_per_s, bandwidth.rack_bytes_per_s, bandwidth.cluster_bytes_per_s

@@ -9,10 +9,10 @@ import numpy as np
 
 from headgate.base.order import in_order, nth_of_equals
 from headgate.flow import Ints
-from headgate.planning.amounts import with_room
+from headgate.planning.feasible_starts import feasible_starts
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Round
-from headgate.policies.flow.refusals import refusals, strangers
+from headgate.policies.flow.refusals import refusals, unsupported_refusals
 from headgate.policies.flow.solve import Flow, Placed
 from headgate.protocol import NO_STEPS, Memo, OnDemand, Plan, Refusal, Steps
 from headgate.state import Scratch
@@ -20,9 +20,9 @@ from headgate.state import Scratch
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Choice:
-    """What a policy makes of an optimal flow: which tasks start now, and what else its plan says.
+    """A policy's choice from an optimal flow: the tasks that start now, and the rest of its plan.
 
-    `wait_price` is what waiting costs each job, `[jobs]`, in microseconds: it explains refusals.
+    `wait_price` is the price of waiting of each job, `[jobs]`, in microseconds, for refusals.
     """
 
     starts: Placed
@@ -32,27 +32,27 @@ class Choice:
     again_at: float | None = None
 
 
-def routed(round_: Round, flow: Flow) -> Placed:
-    """Return which tasks of a round the flow sends where, as indices into `Standing.task`.
+def flow_placements(round_: Round, flow: Flow) -> Placed:
+    """Return the tasks that the flow places, as indices into `Standing.task`, and their nodes.
 
-    Of tasks that are alike, the first ones are sent: which of them is the same to the flow.
+    Of a task group, the first tasks are placed: they are equal to the flow.
     """
-    placed, alike = flow.placed(round_.tasks.row), round_.tasks.alike
+    placed, group = flow.placed(round_.tasks.row), round_.tasks.task_group
     if not len(placed.task):
         return placed
-    alike = alike - alike.min()
-    count = np.bincount(alike)
-    several = np.flatnonzero(count[alike[placed.task]] > 1)
+    group = group - group.min()
+    count = np.bincount(group)
+    several = np.flatnonzero(count[group[placed.task]] > 1)
     if not len(several):
         return placed
     wanted = np.zeros(len(count), bool)
-    wanted[alike[placed.task[several]]] = True
-    members = np.flatnonzero(wanted[alike])
-    members = members[in_order(alike[members])]
-    several = several[in_order(alike[placed.task[several]])]
-    sought = alike[placed.task[several]]
+    wanted[group[placed.task[several]]] = True
+    members = np.flatnonzero(wanted[group])
+    members = members[in_order(group[members])]
+    several = several[in_order(group[placed.task[several]])]
+    sought = group[placed.task[several]]
     task = placed.task.copy()
-    task[several] = members[np.searchsorted(alike[members], sought) + nth_of_equals(sought)]
+    task[several] = members[np.searchsorted(group[members], sought) + nth_of_equals(sought)]
     order = np.argsort(task)
     return replace(placed, task=task).only(order)
 
@@ -64,16 +64,16 @@ def plan(
     scratch: Scratch,
     waiting_for_cpus: Iterable[Refusal],
 ) -> Plan:
-    """Return the plan of a round: what is placed on paper already, and what the policy chose.
+    """Return the plan of a round: tentative placements of `scratch`, and the policy's choice.
 
-    What is chosen stands where the node has room for the rest of a task's demand, too.
+    A chosen start is kept if the rest of the task's demand also fits the node.
     """
-    starts, no_room = with_room(scratch, _steps(round_.now, choice.starts))
+    starts, no_room = feasible_starts(scratch, _steps(round_.now, choice.starts))
 
     def why() -> Iterator[Refusal]:
         yield from waiting_for_cpus
         yield from no_room
-        yield from strangers(policy, round_.now)
+        yield from unsupported_refusals(policy, round_.now)
         yield from refusals(round_, choice.starts, choice.wait_price)
 
     return Plan(
@@ -85,7 +85,7 @@ def plan(
 
 
 def _steps(now: Standing, placed: Placed) -> Steps:
-    """Give each placed task a GPU of its node and class, lower indices to earlier tasks."""
+    """Assign each placed task a GPU of its node and class, lower indices to earlier tasks."""
     classes = now.free.shape[1]
     cell = placed.node * classes + placed.memory_class
     first = np.cumsum(now.free.ravel()) - now.free.ravel()  # `free_gpu` is by node and class

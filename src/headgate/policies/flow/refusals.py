@@ -9,10 +9,10 @@ import numpy as np
 
 from headgate.base.units import format_size
 from headgate.flow import Ints
-from headgate.planning.standing import Standing, unplaceable
+from headgate.planning.standing import Standing, unsupported_feature
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.options import cheapest_free
-from headgate.policies.flow.problem import Offered, problem_of
+from headgate.policies.flow.problem import OfferedTasks, problem_with
 from headgate.policies.flow.solve import Placed
 from headgate.protocol import Reason, Refusal
 from headgate.protocol.reasons import (
@@ -26,28 +26,28 @@ from headgate.protocol.reasons import (
     WaitsForLocality,
 )
 
-# What binds a job, the first of these that holds.
+# The limit of a job: the first of these that applies.
 _NO_SUCH_GPU, _CEILING, _LOCALITY, _MEMORY, _SHARE, _BELOW, _BUSY = range(7)
 
 
-def strangers(policy: str, now: Standing) -> Iterator[Refusal]:
-    """Yield why jobs wait that came in under another policy and that this one cannot place."""
+def unsupported_refusals(policy: str, now: Standing) -> Iterator[Refusal]:
+    """Yield refusals of jobs submitted under another policy that this one does not support."""
     snapshot = now.snapshot
-    for job in now.strangers.tolist():
+    for job in now.unsupported.tolist():
         if snapshot.jobs.waiting[job]:
-            what = unplaceable(snapshot.job(job)) or ""
+            what = unsupported_feature(snapshot.job(job)) or ""
             yield Refusal(reason=PolicyRefuses(policy=policy, what=what), jobs=(job,))
 
 
 def refusals(round_: Round, starts: Placed, wait_price: Ints) -> Iterator[Refusal]:
-    """Yield why what is left waits, jobs with the same reason together.
+    """Yield the refusals of the tasks that still wait, one per reason.
 
-    `starts` are the tasks that start now, as indices into `Standing.task`; `wait_price` is what
-    waiting costs each job.
+    `starts` are the tasks that start now, as indices into `Standing.task`; `wait_price` is the
+    price of waiting, `[jobs]`, in microseconds.
     """
     after = _After(round_, starts, wait_price)
     groups: dict[Reason, list[int]] = {}
-    for jobs in after.alike():
+    for jobs in after.by_reason():
         groups.setdefault(after.reason(jobs[0]), []).extend(jobs)
     rows = round_.now.jobs.tolist()
     for reason, jobs in groups.items():
@@ -55,18 +55,18 @@ def refusals(round_: Round, starts: Placed, wait_price: Ints) -> Iterator[Refusa
 
 
 def _cheapest(round_: Round, tasks: Ints, free: Ints) -> Ints:
-    """Return each job's cheapest price of one of some tasks on a GPU that is free.
+    """Return each job's cheapest price of one of `tasks` on a free GPU, `[jobs]`, microseconds.
 
-    Tasks are indices into `Standing.task`; `free` is by node and class; the largest number there
-    is stands for none.
+    `tasks` are indices into `Standing.task`; `free` is `[nodes, classes]`; the largest int64 stands
+    for no such GPU.
     """
     able = tasks[round_.tasks.eligible[tasks]]
-    by_group = cheapest_free(problem_of(round_, able, Offered()), free)
+    by_group = cheapest_free(problem_with(round_, able, OfferedTasks()), free)
     return by_group[round_.entitled.group]
 
 
 class _After:
-    """Where things stand once the tasks have started; jobs are indices into `Standing.jobs`."""
+    """The state after the starts of a round; jobs are indices into `Standing.jobs`."""
 
     def __init__(self, round_: Round, starts: Placed, wait_price: Ints) -> None:
         now, entitled = round_.now, round_.entitled
@@ -75,10 +75,10 @@ class _After:
         self._placed, self._wait = starts.task, wait_price
         jobs, classes = len(now.jobs), len(now.class_bytes)
         cell = now.task_job[starts.task] * (classes + 1) + now.task_class[starts.task]
-        gone = np.bincount(cell, minlength=jobs * (classes + 1)).reshape(jobs, classes + 1)
-        left = now.census.waiting[np.searchsorted(now.census.job, now.jobs)] - gone
+        started = np.bincount(cell, minlength=jobs * (classes + 1)).reshape(jobs, classes + 1)
+        left = now.census.waiting[np.searchsorted(now.census.job, now.jobs)] - started
         self._left, self._class = left.any(axis=1), (left > 0).argmax(axis=1)
-        won, queues = gone.sum(axis=1), len(now.ceiling)
+        won, queues = started.sum(axis=1), len(now.ceiling)
         self._holds = now.held + won
         self._queue_holds = np.bincount(now.queue, self._holds, queues).astype(np.int64)
         self._queue_won = np.bincount(now.queue, won, queues).astype(np.int64)
@@ -98,14 +98,14 @@ class _After:
         self._cases = self._bound_by()
 
     def _furthest_ahead(self) -> list[int]:
-        """Return the two jobs that hold most above, or at, their share, furthest first."""
+        """Return the two jobs that hold most above their share, or exactly it, furthest first."""
         over = self._holds - self._target
         rows = np.flatnonzero((self._holds > 0) & (over >= 0))
         furthest: list[int] = rows[np.lexsort((-self._holds[rows], -over[rows]))][:2].tolist()
         return furthest
 
     def _bound_by(self) -> Ints:
-        """Return what binds each job."""
+        """Return the limit of each job, `[jobs]`."""
         now, fits, some = self._now, self._fitting[self._class] > 0, bool(self._fitting[0])
         led, over = np.full(len(now.jobs), False), np.full(len(now.jobs), False)
         for job in self._ahead[::-1]:
@@ -123,11 +123,11 @@ class _After:
         bound[self._class == len(now.class_bytes)] = _NO_SUCH_GPU
         return bound
 
-    def alike(self) -> list[list[int]]:
-        """Return the jobs that have tasks left waiting, those with the same reason together."""
+    def by_reason(self) -> list[list[int]]:
+        """Return the jobs that have tasks left waiting, grouped by equal reasons."""
         jobs = np.flatnonzero(self._left)
         case = self._cases[jobs]
-        first, second = np.zeros((2, len(jobs)), np.int64)  # the numbers in its reason
+        first, second = np.zeros((2, len(jobs)), np.int64)  # the numbers in a job's reason
         of_others = (case == _SHARE) | (case == _BELOW)
         for which, of_first, of_second in (
             (of_others, self._holds, self._target),
@@ -149,14 +149,14 @@ class _After:
         return sorted(members[begin:end] for begin, end in pairwise(begins))
 
     def _need_bytes(self, job: int) -> int:
-        """Return the least GPU memory that a task of a job needs that is left waiting."""
+        """Return the least GPU memory, in bytes, that a waiting task of a job needs."""
         now = self._now
         first, end = np.searchsorted(now.task_job, (job, job + 1)).tolist()
         left = np.setdiff1d(np.arange(first, end), self._placed)
-        return int(now.bytes_of(left).min())
+        return int(now.memory_bytes_of(left).min())
 
     def reason(self, job: int) -> Reason:
-        """Return what binds a job that has tasks left waiting."""
+        """Return the reason why tasks of a job are left waiting."""
         now, case = self._now, int(self._cases[job])
         if case == _NO_SUCH_GPU:
             need_bytes = self._need_bytes(job)

@@ -1,17 +1,17 @@
-"""Stage 3 of a round: the optimal flow of its problem, kept optimal from round to round.
+"""Stage 3 of a round: the optimal flow of its problem, re-optimized from round to round.
 
     (cluster, class) ──► (rack, class) ──► (node, class)    class: GPUs of one memory size
 
-    pools, per group of jobs: not asked for, waiting; for all: GPUs that give way
+    pools, per group of jobs: excess tasks, waiting tasks; for all: displaced held GPUs
 
-The problem is a laminar one, every task in one place: GPUs or a pool of those that have none. A
-task may go to the cluster, to racks and to nodes (`options`) of each class that it fits; the larger
-the class, the dearer. It may also stay without a GPU, in a pool of its group; the solver leaves as
-few as possible without any place. A GPU that is held now is a unit as well: it sits on its node,
-and gives way for the price of the wait until it is free.
+The problem is a laminar one: every task takes one place, a GPU or a pool of tasks without a GPU.
+The options of a task are the cluster, racks and nodes (`options`) of each class that it fits; a
+larger class costs more. It may also stay without a GPU, in a pool of its group; the solver leaves
+as few units as possible without any place. A GPU that is held now is a unit as well: it occupies
+its node and is displaced at the price of the wait until it is free.
 
-The places are those of all GPUs that are up, so that the next round differs in what has changed:
-tasks that went or came, GPUs that were taken or freed, capacities, prices of waits.
+The places are those of all GPUs that are up, so that the next round differs only in its changes:
+tasks added and removed, GPUs taken and freed, capacities, prices of waiting.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ from headgate.flow import (
     verify_laminar,
 )
 from headgate.policies.flow.options import Options, around, task_options
-from headgate.policies.flow.problem import Change, Problem, Whole
+from headgate.policies.flow.problem import FlowProblem, FullProblem, ProblemChange
 
 CLASS_PRICE = 1
 """Microseconds per class that a GPU is larger than needed: breaks ties, keeps large ones free."""
 
-_NOT_ASKED = -1
-"""The price of a task beyond the `most` of its group: below that of any GPU, so no GPU gets it."""
+_EXCESS_PRICE = -1
+"""The price of a task above the `most` of its group: below that of any GPU, so it gets none."""
 
-_ENDLESS = 1 << 40  # room for all GPUs that give way
+_UNLIMITED = 1 << 40  # capacity for all displaced GPUs
 
-_SPARE = 16
-"""Pools for so many groups are there before they are needed: places join at a price."""
+_SPARE_GROUPS = 16
+"""Groups whose pools exist before they are needed: adding places is expensive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placed:
-    """Tasks (ascending), the node and class of the GPU that each one is sent to, and its price.
+    """Placed tasks, ascending, the node and class of each one's GPU, and its price; `[tasks]`.
 
-    `price` is that of reading, and of a GPU larger than needed; not of the wait for a held GPU.
+    `price` is that of reading, and of a GPU larger than needed, in microseconds, without the wait
+    for a held GPU.
     """
 
     task: Ints
@@ -57,7 +58,7 @@ class Placed:
     price: Ints
 
     def only(self, chosen: Ints) -> Placed:
-        """Return those at these places, ascending."""
+        """Return those at the indices `chosen`."""
         return Placed(
             task=self.task[chosen],
             node=self.node[chosen],
@@ -66,46 +67,46 @@ class Placed:
         )
 
 
-def solve(posed: Whole | Change, last: Flow | None) -> Flow:
-    """Return the optimal flow of a problem: the last one, changed, or one of its own."""
-    if isinstance(posed, Whole):
+def solve(posed: FullProblem | ProblemChange, last: Flow | None) -> Flow:
+    """Return the optimal flow of a problem: the last one, re-optimized, or a new one."""
+    if isinstance(posed, FullProblem):
         return Flow(posed)
     assert last is not None
-    last.change(posed.problem, posed.gone)
+    last.change(posed.problem, posed.removed)
     return last
 
 
 class Flow:
-    """An optimal flow of a problem, then of the next one, and so on, while the same GPUs are up.
+    """The optimal flow of a problem, then of the next one, and so on, while the same GPUs are up.
 
     Units are tasks and held GPUs; places are those of the tree, leaves first, then the pools.
     """
 
-    def __init__(self, whole: Whole) -> None:
-        """Solve a problem that is whole."""
-        problem = whole.problem
-        self._tree = _Tree(problem.node_rack, whole.up)
-        self._pools = _Pools(len(self._tree.parent), len(problem.job) + _SPARE)
+    def __init__(self, full: FullProblem) -> None:
+        """Solve a problem from nothing."""
+        problem = full.problem
+        self._tree = _Tree(problem.node_rack, full.up)
+        self._pools = _Pools(len(self._tree.parent), len(problem.job) + _SPARE_GROUPS)
         parent = np.concatenate([self._tree.parent, np.full(self._pools.places, -1)])
         self._capacity = np.zeros(len(parent), np.int64)
-        self._capacity[self._pools.freed] = _ENDLESS
+        self._capacity[self._pools.freed] = _UNLIMITED
         self.solver = LaminarSolver(parent, self._capacity)
         self._parent = parent
         self._unit, self._place, self._leaf = RowMap(), RowMap(), RowMap()  # of a task
         self._task = RowMap()  # of a unit; -1 for a held GPU
-        self._held = np.zeros(0, bool)  # by GPU, and its unit, and the wait that it costs
+        self._held = np.zeros(0, bool)  # by GPU; below, its unit, and the price of its wait
         self._held_unit, self._held_price = RowMap(), RowMap()
-        self.changed = -1  # times
+        self.changes = -1  # of the problem, since it was solved from nothing
         self.change(problem, np.zeros(0, np.int64))
 
-    def change(self, problem: Problem, gone: Ints) -> None:
-        """Solve the problem that follows: without the tasks `gone`, with those of `problem`.
+    def change(self, problem: FlowProblem, removed: Ints) -> None:
+        """Re-optimize for the next problem: without the tasks `removed`, with those of `problem`.
 
-        A task that is a unit already gets the options that it has in `problem`.
+        A task that is a unit already gets its options in `problem`.
         """
-        self.changed += 1
-        self._remove(problem, gone)
-        self._pools.seat(problem.job, self._add_pools)
+        self.changes += 1
+        self._remove(problem, removed)
+        self._pools.assign(problem.job, self._add_pools)
         known = self._unit[problem.task] >= 0
         fresh = np.flatnonzero(~known)
         self._pools.count(problem.job[problem.task_job[fresh]], 1)
@@ -114,43 +115,43 @@ class Flow:
         self._set_capacities(capacity)
         self._add(problem, fresh, np.flatnonzero(known), new_gpus)
         self._outcome = self.solver.solve()
-        self._follow()
+        self._record_moves()
 
-    def _remove(self, problem: Problem, gone: Ints) -> None:
-        """Take tasks away that went, and GPUs that are held no longer."""
+    def _remove(self, problem: FlowProblem, removed: Ints) -> None:
+        """Remove tasks, and GPUs that are no longer held."""
         held = np.zeros(max(len(self._held), int(problem.held_gpu.max(initial=-1)) + 1), bool)
         held[problem.held_gpu] = True
         freed = np.flatnonzero(self._held & ~held[: len(self._held)])
-        units = self._unit[gone]
+        units = self._unit[removed]
         self.solver.remove(np.concatenate([units, self._held_unit[freed]]))
-        self._unit[gone] = -1
-        self._leaf[gone] = -1
+        self._unit[removed] = -1
+        self._leaf[removed] = -1
         self._held_unit[freed] = -1
         self._held = held
-        self._pools.count(self._pools.group_of(gone), -1)
+        self._pools.count(self._pools.group_of(removed), -1)
 
     def _set_capacities(self, capacity: Ints) -> None:
         changed = np.flatnonzero(capacity != self._capacity)
         self.solver.set_capacity(changed, capacity[changed])
         self._capacity = capacity
 
-    def _capacities(self, problem: Problem) -> Ints:
-        """Return what places have room for."""
+    def _capacities(self, problem: FlowProblem) -> Ints:
+        """Return the capacities of all places."""
         slots = problem.slots[self._tree.node, self._tree.memory_class]
         capacity = np.zeros(len(self._parent), np.int64)
         capacity[: len(slots)] = slots
-        capacity[self._pools.freed] = _ENDLESS
+        capacity[self._pools.freed] = _UNLIMITED
         offered = self._pools.offered
         slot = self._pools.slot_of(problem.job)
-        asked = np.zeros_like(offered)
-        asked[slot] = np.minimum(np.minimum(problem.most, offered[slot]), slots.sum())
-        capacity[self._pools.beyond(np.arange(len(offered)))] = offered - asked
+        placeable = np.zeros_like(offered)
+        placeable[slot] = np.minimum(np.minimum(problem.most, offered[slot]), slots.sum())
+        capacity[self._pools.excess(np.arange(len(offered)))] = offered - placeable
         if problem.may_wait:
-            capacity[self._pools.waits(slot)] = np.maximum(asked[slot] - problem.least, 0)
+            capacity[self._pools.waits(slot)] = np.maximum(placeable[slot] - problem.least, 0)
         return capacity
 
-    def _reprice(self, problem: Problem, capacity: Ints) -> Ints:
-        """Give the solver what waiting costs now; return which held GPUs are new, as indices."""
+    def _reprice(self, problem: FlowProblem, capacity: Ints) -> Ints:
+        """Set the prices of waiting in the solver; return the indices of held GPUs that are new."""
         gpu, price = problem.held_gpu, problem.held_price
         unit = self._held_unit[gpu]
         known = unit >= 0
@@ -165,11 +166,11 @@ class Flow:
             self._pools.price[slot[stale]] = problem.wait_price[stale]
         return np.flatnonzero(~known)
 
-    def _add(self, problem: Problem, fresh: Ints, known: Ints, new_gpus: Ints) -> None:
-        """Add held GPUs and tasks that are new; give tasks that are known their new options.
+    def _add(self, problem: FlowProblem, fresh: Ints, known: Ints, new_gpus: Ints) -> None:
+        """Add held GPUs and tasks that are new; replace the options of known tasks.
 
-        GPUs first: so they find their nodes empty, and tasks find them there, which is several
-        times less to search.
+        GPUs first: they then take their nodes without a search, and tasks displace them, which is
+        several times faster than the reverse.
         """
         held = self.solver.add(*self._options_of_gpus(problem, new_gpus))
         self._task[held] = -1
@@ -183,24 +184,24 @@ class Flow:
         self._unit[task] = units
         self._leaf[task] = -1
         self._task[units] = task
-        self._pools.note(task, problem.job[problem.task_job[fresh]])
+        self._pools.record(task, problem.job[problem.task_job[fresh]])
 
-    def _options_of_gpus(self, problem: Problem, held: Ints) -> Options:
-        """Return the options of some held GPUs: to stay, or to give way."""
+    def _options_of_gpus(self, problem: FlowProblem, held: Ints) -> Options:
+        """Return the options of some held GPUs: to stay on the node, or to be displaced."""
         own = self._tree.at[problem.held_node[held], problem.held_class[held]]
         place, cost = np.full((len(held), 2), self._pools.freed), np.zeros((len(held), 2), np.int64)
         place[:, 0], cost[:, 1] = own, problem.held_price[held]
         return 2 * np.arange(len(held) + 1), place.ravel(), cost.ravel()
 
-    def _options(self, problem: Problem, wait_price: Ints) -> Options:
+    def _options(self, problem: FlowProblem, wait_price: Ints) -> Options:
         """Return the options of all tasks of a problem.
 
-        `wait_price` is by group; a pool that is closed keeps the price that it had last.
+        `wait_price` is by group; a pool without capacity keeps its last price.
         """
         pools, wide = self._pools, 1 + problem.may_wait
         slot = pools.slot_of(problem.job)[problem.task_job]
         place, cost = np.empty((2, len(slot), wide), np.int64)
-        place[:, 0], cost[:, 0] = pools.beyond(slot), _NOT_ASKED
+        place[:, 0], cost[:, 0] = pools.excess(slot), _EXCESS_PRICE
         if problem.may_wait:
             place[:, 1], cost[:, 1] = pools.waits(slot), 2 * wait_price[problem.task_job]
         return task_options(problem, self._tree.at, CLASS_PRICE, place, cost)
@@ -211,8 +212,8 @@ class Flow:
         self._parent = np.concatenate([self._parent, added])
         self._capacity = np.concatenate([self._capacity, np.zeros(count, np.int64)])
 
-    def _follow(self) -> None:
-        """Note where tasks are that have moved."""
+    def _record_moves(self) -> None:
+        """Record the places of tasks that the solver has moved."""
         moved = self.solver.moved()
         task = self._task[moved]
         moved, task = moved[task >= 0], task[task >= 0]
@@ -221,7 +222,7 @@ class Flow:
         self._place[task] = self.solver.place_of(moved)
 
     def placed(self, tasks: Ints) -> Placed:
-        """Return which of some tasks (rows) are sent where; `Placed.task` are indices into them."""
+        """Return which of `tasks` (rows) are placed; `Placed.task` are indices into `tasks`."""
         leaf = self._leaf[tasks]
         index = np.flatnonzero(leaf >= 0)
         leaf = self._by_age(self._place[tasks[index]], leaf[index])
@@ -233,10 +234,10 @@ class Flow:
         )
 
     def _by_age(self, place: Ints, leaf: Ints) -> Ints:
-        """Return the leaves of tasks; tasks sent by way of one rack or hub take its nodes in order.
+        """Return the leaves of tasks; tasks placed in one rack or cluster take its nodes in order.
 
-        As in a problem that follows no other: else a task would wait for the same node as long as
-        it waits.
+        This is as in a problem solved from nothing: otherwise a task would be sent to the same node
+        in each round while it waits.
         """
         leaves = len(self._tree.node)
         guest = np.flatnonzero(place >= leaves)
@@ -246,18 +247,18 @@ class Flow:
             leaf[guest[order]] = np.sort(around * leaves + leaf[guest]) % leaves
         return leaf
 
-    def certificate(self, whole: Problem) -> Certificate:
-        """Check the flow against its problem built from scratch: `whole` has all its tasks."""
+    def certificate(self, full: FlowProblem) -> Certificate:
+        """Check the flow against its problem built from nothing: `full` has all tasks."""
         held, pools, capacity = (
-            np.arange(len(whole.held_gpu)),
+            np.arange(len(full.held_gpu)),
             self._pools,
-            self._capacities(whole),
+            self._capacities(full),
         )
-        slot = pools.slot_of(whole.job)
+        slot = pools.slot_of(full.job)
         is_open = capacity[pools.waits(slot)] > 0
-        wait_price = np.where(is_open, whole.wait_price, pools.price[slot])
-        units = np.concatenate([self._held_unit[whole.held_gpu], self._unit[whole.task]])
-        gpus, tasks = self._options_of_gpus(whole, held), self._options(whole, wait_price)
+        wait_price = np.where(is_open, full.wait_price, pools.price[slot])
+        units = np.concatenate([self._held_unit[full.held_gpu], self._unit[full.task]])
+        gpus, tasks = self._options_of_gpus(full, held), self._options(full, wait_price)
         offsets = np.concatenate([gpus[0], gpus[0][-1] + tasks[0][1:]])
         return verify_laminar(
             self._parent,
@@ -271,9 +272,9 @@ class Flow:
         )
 
     def price_of_slot(self, node: int, memory_class: int) -> int | None:
-        """Return what is lost with one GPU of a node and class less; None for a task's run.
+        """Return the cost of one GPU of a node and class less; None if one task less would start.
 
-        The price of the leaf need not be it: where the optimum is degenerate, several are true.
+        The dual price of the leaf may differ: at a degenerate optimum, several prices are optimal.
         """
         leaf = self._tree.at[node, memory_class, None]
         room = self._capacity[leaf]
@@ -281,7 +282,7 @@ class Flow:
         without = self.solver.solve()
         self.solver.set_capacity(leaf, room)
         self.solver.solve()
-        self._follow()
+        self._record_moves()
         if without.unplaced > self._outcome.unplaced:
             return None
         return without.cost - self._outcome.cost
@@ -290,16 +291,16 @@ class Flow:
 class _Tree:
     """The places that have GPUs: nodes, then racks, then the whole cluster.
 
-    `at` numbers them, `[nodes + racks + 1, classes]`, -1 where there is no GPU of the class; `node`
-    and `memory_class` are those of each leaf.
+    `at` numbers them, `[nodes + racks + 1, classes]`, -1 without a GPU of the class; `node` and
+    `memory_class` are those of each leaf.
     """
 
     def __init__(self, node_rack: Ints, up: Ints) -> None:
-        nodes, there = len(up), around(up, node_rack) > 0
-        row, of_class = np.nonzero(there)
-        self.at = np.full(there.shape, -1)
+        nodes, has_gpus = len(up), around(up, node_rack) > 0
+        row, of_class = np.nonzero(has_gpus)
+        self.at = np.full(has_gpus.shape, -1)
         self.at[row, of_class] = np.arange(len(row))
-        leaves, roots = np.searchsorted(row, (nodes, len(there) - 1))
+        leaves, roots = np.searchsorted(row, (nodes, len(has_gpus) - 1))
         self.node, self.memory_class = row[:leaves], of_class[:leaves]
         inner = self.at[-1, of_class[leaves:roots]]
         self.parent = np.concatenate([
@@ -310,12 +311,12 @@ class _Tree:
 
 
 class _Pools:
-    """Where units are that have no GPU: `freed` for GPUs that give way, two for each group.
+    """The pools of units without a GPU: `freed` for displaced GPUs, two for each group of jobs.
 
-    Of the tasks of a group, those beyond its `most`, or beyond the GPUs there are, are not asked
-    for; of the others, all but `least` may wait. A group has its pools while it has units; then
-    another one may have them. `offered` counts the units of each pair of pools, `price` is what
-    waiting cost there when the solver last got it.
+    The tasks of a group above its `most`, or above the number of GPUs, are excess; of the others,
+    all but `least` may wait. A group has its pools while it has units; then they are reassigned.
+    `offered` counts the units of each pair of pools, `price` is the price of waiting last set in
+    the solver.
     """
 
     def __init__(self, first: int, groups: int) -> None:
@@ -327,42 +328,42 @@ class _Pools:
 
     @property
     def places(self) -> int:
-        """How many places these are."""
+        """The number of places."""
         return 1 + 2 * len(self._owner)
 
-    def beyond(self, slot: Ints) -> Ints:
-        """Return the pools of those not asked for."""
+    def excess(self, slot: Ints) -> Ints:
+        """Return the pools of excess tasks."""
         return self.freed + 1 + 2 * slot
 
     def waits(self, slot: Ints) -> Ints:
-        """Return the pools of those that wait."""
+        """Return the pools of waiting tasks."""
         return self.freed + 2 + 2 * slot
 
     def slot_of(self, groups: Ints) -> Ints:
-        """Return which pair of pools groups have."""
+        """Return the pairs of pools of groups."""
         return self._slot[groups]
 
     def group_of(self, tasks: Ints) -> Ints:
         """Return the groups of tasks that are, or were, units."""
         return self._group[tasks]
 
-    def note(self, tasks: Ints, groups: Ints) -> None:
-        """Remember whose tasks these are."""
+    def record(self, tasks: Ints, groups: Ints) -> None:
+        """Record the groups of tasks."""
         self._group[tasks] = groups
 
     def count(self, groups: Ints, step: int) -> None:
-        """Count units that came or went."""
+        """Add `step` to the counts of units, for each entry of `groups`."""
         slot = self._slot[groups]
         self.offered += step * np.bincount(slot, minlength=len(self.offered))
 
-    def seat(self, groups: Ints, add_places: Callable[[int], None]) -> None:
-        """Give pools to groups that have none: those of groups that are gone, or new ones."""
+    def assign(self, groups: Ints, add_places: Callable[[int], None]) -> None:
+        """Assign pools to groups without any: those of groups that have ended, or new ones."""
         new = groups[self._slot[groups] < 0]
         if not len(new):
             return
-        here = np.zeros(len(self._owner), bool)
-        here[self._slot[groups[self._slot[groups] >= 0]]] = True
-        left = np.flatnonzero(~here & (self.offered == 0))
+        in_use = np.zeros(len(self._owner), bool)
+        in_use[self._slot[groups[self._slot[groups] >= 0]]] = True
+        left = np.flatnonzero(~in_use & (self.offered == 0))
         if len(left) < len(new):
             more = len(new) - len(left) + len(self._owner) // 4
             left = np.concatenate([left, len(self._owner) + np.arange(more)])

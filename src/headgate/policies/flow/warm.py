@@ -1,4 +1,4 @@
-"""What lives from round to round: one object, and one rule that tells when it is of no use."""
+"""The state that a flow policy keeps from round to round, and the rule that invalidates it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import dataclass, field
 
 from headgate.planning.standing import Standing, standing, standing_after
 from headgate.policies.flow.in_flight import Work
-from headgate.policies.flow.problem import Offered
+from headgate.policies.flow.problem import OfferedTasks
 from headgate.policies.flow.solve import Flow
 from headgate.state import Changes, Snapshot
 
 
 @dataclass(slots=True, eq=False)
-class Warm:
-    """The last round of a line of states, as the next one needs it; cold while `now` is None."""
+class WarmRound:
+    """The last round of a history of states, for the next one; cold while `now` is None."""
 
-    now: Standing | None = None  # and in it, the last snapshot
+    now: Standing | None = None  # contains the last snapshot
     work: Work | None = None
-    offered: Offered = field(default_factory=Offered)
+    offered: OfferedTasks = field(default_factory=OfferedTasks)
     flow: Flow | None = None
 
     def changes(self, snapshot: Snapshot) -> Changes | None:
-        """Return what has changed since the last round; None where the next one is to start cold.
+        """Return the changes since the last round, or None if the next one starts cold.
 
-        It is where the states are of another line (those of a controller that was started again, or
-        whose tables were compacted), where a node came, went or came back, and where the bandwidth
-        was measured, since all places or all prices follow from these.
+        It starts cold if the snapshot belongs to another history of states (after a restart, or a
+        compaction of tables), if a node joined or was lost, and if the bandwidth changed, since all
+        places or all prices follow from these.
         """
         if self.now is None:
             return None
@@ -38,9 +38,9 @@ class Warm:
         return changes
 
     def advance(self, snapshot: Snapshot, *, ahead: bool) -> tuple[Standing, Changes | None]:
-        """Go on to a snapshot; return where it stands, and the changes, None after a cold start.
+        """Update to a snapshot; return its standing, and the changes, None after a cold start.
 
-        The work in flight is followed where a policy plans `ahead`.
+        The work in flight is kept if the policy plans `ahead`.
         """
         changes = self.changes(snapshot)
         if changes is None or self.now is None:
@@ -49,44 +49,44 @@ class Warm:
             return self.now, None
         self.now = standing_after(self.now, snapshot, changes)
         if self.work is not None:
-            self.work.follow(snapshot, changes)
+            self.work.update(snapshot, changes)
         return self.now, changes
 
     def is_past(self, snapshot: Snapshot) -> bool:
-        """Return whether a snapshot of the line is as old as the last round, or older."""
+        """Return whether a snapshot of the same history is not newer than the last round."""
         return self.now is not None and self.now.snapshot.changes(snapshot) is not None
 
 
-class Kept:
-    """The warm object of a policy, lent to one round at a time."""
+class WarmCache:
+    """The warm round of a policy, lent to one decision at a time."""
 
     def __init__(self) -> None:
-        """Begin cold."""
-        self._warm: list[Warm] = []  # none while it is lent; a list's `pop` is atomic
+        """Start cold."""
+        self._warm: list[WarmRound] = []  # none while it is lent; a list's `pop` is atomic
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
-        """Leave what is warm out of copies."""
+        """Copy without the warm round."""
         return type(self), ()
 
     @contextmanager
-    def lend(self, snapshot: Snapshot) -> Iterator[Warm]:
-        """Lend what is warm to the round of a snapshot; where that breaks, the next starts cold.
+    def lend(self, snapshot: Snapshot) -> Iterator[WarmRound]:
+        """Lend the warm round for the round of a snapshot; if that raises, the next starts cold.
 
-        States on paper, and those that were decided on before, get a cold one of their own.
+        Hypothetical and older snapshots get a cold one of their own.
         """
         if snapshot.hypothetical:
-            yield Warm()
+            yield WarmRound()
             return
         warm = self._take()
         if warm.is_past(snapshot):
             self._warm[:] = [warm]
-            yield Warm()
+            yield WarmRound()
             return
         yield warm
         self._warm[:] = [warm]
 
-    def _take(self) -> Warm:
+    def _take(self) -> WarmRound:
         try:
             return self._warm.pop()
         except IndexError:
-            return Warm()
+            return WarmRound()

@@ -10,7 +10,7 @@ from headgate.model import Job
 from headgate.planning.costs import DISTANCE, FLOW_PAPER
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.shares import fair_shares
-from headgate.planning.standing import Standing, standing, unplaceable
+from headgate.planning.standing import Standing, standing, unsupported_feature
 from headgate.policies.greedy.bids import Market
 from headgate.policies.greedy.deal import Deal
 from headgate.policies.greedy.patience import Patience
@@ -38,7 +38,7 @@ class GreedySharing:
 
     def refuses(self, job: Job) -> Reason | None:
         """Refuse gangs and tasks of several GPUs: GPUs are dealt singly."""
-        what = unplaceable(job)
+        what = unsupported_feature(job)
         return None if what is None else PolicyRefuses(policy=self.name, what=what)
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:

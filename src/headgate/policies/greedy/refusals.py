@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from headgate.base.units import format_size
-from headgate.planning.standing import Standing, unplaceable
+from headgate.planning.standing import Standing, unsupported_feature
 from headgate.policies.greedy.bids import ANY, Bid
 from headgate.policies.greedy.deal import Deal
 from headgate.policies.greedy.patience import Patience
@@ -27,9 +27,9 @@ from headgate.state import Snapshot
 
 def strangers(policy: str, snapshot: Snapshot, now: Standing) -> Iterator[Refusal]:
     """Yield why jobs wait that came in under another policy and that this one cannot place."""
-    for job in now.strangers.tolist():
+    for job in now.unsupported.tolist():
         if snapshot.jobs.waiting[job]:
-            what = unplaceable(snapshot.job(job)) or ""
+            what = unsupported_feature(snapshot.job(job)) or ""
             yield Refusal(reason=PolicyRefuses(policy=policy, what=what), jobs=(job,))
 
 
@@ -87,7 +87,7 @@ class _After:
     def _nothing_fits(self, job: int) -> Reason:
         now = self._deal.now
         beyond = (now.task_job == job) & (now.task_class == len(now.class_bytes))
-        need_bytes = int(now.bytes_of(beyond).min())
+        need_bytes = int(now.memory_bytes_of(beyond).min())
         return NothingFits(need=f"a GPU of {format_size(need_bytes)}" if need_bytes else "a GPU")
 
     def _queue_limit(self, queue: int) -> Reason:
@@ -112,5 +112,5 @@ class _After:
         of_size = (now.task_job == job) & (now.task_class == size)
         largest = now.class_bytes[np.flatnonzero(self._free)[-1]]
         return GpuMemory(
-            needed_bytes=int(now.bytes_of(of_size).min()), largest_free_bytes=int(largest)
+            needed_bytes=int(now.memory_bytes_of(of_size).min()), largest_free_bytes=int(largest)
         )

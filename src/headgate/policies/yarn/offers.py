@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 from headgate.base.rng import Random
 from headgate.model import Job
-from headgate.planning.amounts import with_room
 from headgate.planning.cpu_tasks import place_cpu_tasks
-from headgate.planning.standing import unplaceable
+from headgate.planning.feasible_starts import feasible_starts
+from headgate.planning.standing import unsupported_feature
 from headgate.policies.yarn.places import Gpus, places_of
 from headgate.policies.yarn.refusals import Line, refusals
 from headgate.ports import Policy, PolicyInfo
@@ -37,7 +37,7 @@ class _Offers:
 
     def refuses(self, job: Job) -> Reason | None:
         """Refuse gangs and tasks of several GPUs, since GPUs are offered one at a time."""
-        what = unplaceable(job)
+        what = unsupported_feature(job)
         return None if what is None else PolicyRefuses(policy=self.name, what=what)
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
@@ -82,7 +82,7 @@ class _Round:
         self._places: dict[int, Iterator[tuple[int, int]]] = {}  # by job: (task, GPU), best first
         self._strangers: list[int] = []
         for row in snapshot.waiting_jobs():
-            if unplaceable(snapshot.job(row)) is not None:
+            if unsupported_feature(snapshot.job(row)) is not None:
                 self._strangers.append(row)
             elif jobs.waiting[row]:
                 queue = jobs.queue[row]
@@ -109,7 +109,7 @@ class _Round:
             strangers=self._strangers,
             placed=self._starts,
         )
-        placed, short = with_room(scratch, Steps.of(self._starts))
+        placed, short = feasible_starts(scratch, Steps.of(self._starts))
         return Plan(
             steps=scratch.steps() + placed,
             refusals=(*waiting_for_cpus, *short, *explained),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from headgate.base.units import format_size
-from headgate.planning.standing import unplaceable
+from headgate.planning.standing import unsupported_feature
 from headgate.protocol import Reason, Refusal, Start
 from headgate.protocol.reasons import (
     BehindHead,
@@ -40,7 +40,7 @@ def refusals(
     wait behind its first; `strangers` came in under another policy and cannot be placed.
     """
     for job in strangers:
-        what = unplaceable(snapshot.job(job)) or ""
+        what = unsupported_feature(snapshot.job(job)) or ""
         yield Refusal(reason=PolicyRefuses(policy=name, what=what), jobs=(job,))
     after = _After(snapshot, placed)
     groups: dict[Reason, list[int]] = {}

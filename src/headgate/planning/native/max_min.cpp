@@ -1,4 +1,4 @@
-#include "deal.hpp"
+#include "max_min.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kHalvings = 64;  // more than the fraction of a double has bits
 
-// What somebody holds, and may take besides; then what is won.
+// The GPUs that a member of a level holds, may get besides, and then gets (`won`).
 struct Share {
     std::int64_t held = 0, room = 0, won = 0;
 
@@ -24,7 +24,7 @@ struct Share {
 };
 using Shares = std::span<Share>;
 
-// Gives everyone all that they may take, if there is so much; returns whether there is.
+// Gives each share all of its room if there are enough units; returns whether there are.
 bool all_fit(Shares shares, std::int64_t units) {
     for (const Share& share : shares) units -= share.room;
     if (units < 0) return false;
@@ -32,11 +32,11 @@ bool all_fit(Shares shares, std::int64_t units) {
     return true;
 }
 
-// Deals units one at a time, each to who holds least, of equals to the first: all up to a level, and
-// one more to the first ones. O(shares x log(what they hold)).
+// Allocates units as if one at a time, each to the share that holds least, of equals to the first:
+// all are raised to one level, and the first ones get one more. O(shares x log(units held)).
 void fill(Shares shares, std::int64_t units) {
     if (all_fit(shares, units)) return;
-    auto dealt = [&](std::int64_t level) {
+    auto units_up_to = [&](std::int64_t level) {
         std::int64_t sum = 0;
         for (const Share& share : shares) sum += share.up_to(level);
         return sum;
@@ -48,9 +48,9 @@ void fill(Shares shares, std::int64_t units) {
     }
     while (beyond - level > 1) {
         const std::int64_t middle = std::midpoint(level, beyond);
-        (dealt(middle) <= units ? level : beyond) = middle;
+        (units_up_to(middle) <= units ? level : beyond) = middle;
     }
-    std::int64_t left = units - dealt(level);
+    std::int64_t left = units - units_up_to(level);
     for (Share& share : shares) {
         share.won = share.up_to(level);
         if (left > 0 && share.held <= level && level < share.top()) {
@@ -60,12 +60,13 @@ void fill(Shares shares, std::int64_t units) {
     }
 }
 
-// The same, each to who holds least for its weight. So everyone gets a first one before anyone gets
-// a second one, if they hold nothing yet.
+// The same, each unit to the share that holds least for its weight. So each share that holds none
+// gets a first unit before any gets a second one.
 void fill(Shares shares, std::span<const double> weight, std::int64_t units) {
     if (all_fit(shares, units)) return;
-    // At level t somebody has got whatever goes to who holds h of h / weight < t: ceil(t x weight) in
-    // all. In bulk up to a level where that is too few even with errors of rounding, then one by one.
+    // At level t a share has every unit that was allocated while it held h with h / weight < t:
+    // ceil(t x weight) in all. In bulk up to a level that is too low even with rounding errors,
+    // then one by one.
     auto holds = [&](std::size_t i, double bound) {
         const auto held = static_cast<double>(shares[i].held);
         return std::clamp(bound, held, static_cast<double>(shares[i].top())) - held;
@@ -88,7 +89,7 @@ void fill(Shares shares, std::span<const double> weight, std::int64_t units) {
         shares[i].won = static_cast<std::int64_t>(holds(i, std::ceil(low * weight[i]) - 1));
         left -= shares[i].won;
     }
-    using Next = std::pair<double, std::size_t>;  // what it holds for its weight, and who
+    using Next = std::pair<double, std::size_t>;  // of a share: units held by weight, its index
     std::priority_queue<Next, std::vector<Next>, std::greater<>> next;
     auto queue = [&](std::size_t i) {
         if (shares[i].won == shares[i].room) return;
@@ -105,8 +106,8 @@ void fill(Shares shares, std::span<const double> weight, std::int64_t units) {
 
 }  // namespace
 
-Deal::Deal(Numbers queue, Numbers user, Numbers priority, std::span<const double> weight,
-           Numbers max_gpus) {
+MaxMin::MaxMin(Numbers queue, Numbers user, Numbers priority, std::span<const double> weight,
+               Numbers max_gpus) {
     const auto jobs = static_cast<std::int64_t>(queue.size());
     if (user.size() != queue.size() || priority.size() != queue.size() ||
         weight.size() != max_gpus.size()) {
@@ -120,8 +121,9 @@ Deal::Deal(Numbers queue, Numbers user, Numbers priority, std::span<const double
     }
     job_.resize(jobs);
     std::iota(job_.begin(), job_.end(), 0);
-    Counts queue_came(weight.size(), jobs), user_came(jobs);  // with which job
-    for (std::int64_t j = jobs; j-- > 0;) queue_came[queue[j]] = j;
+    // The first job of each queue, and of the user of each job.
+    Counts queue_first(weight.size(), jobs), user_first(jobs);
+    for (std::int64_t j = jobs; j-- > 0;) queue_first[queue[j]] = j;
     auto same_user = [&](std::int64_t a, std::int64_t b) {
         return queue[a] == queue[b] && user[a] == user[b];
     };
@@ -130,11 +132,11 @@ Deal::Deal(Numbers queue, Numbers user, Numbers priority, std::span<const double
     });
     for (std::int64_t i = 0; i < jobs; ++i) {
         const bool first = i == 0 || !same_user(job_[i - 1], job_[i]);
-        user_came[job_[i]] = first ? job_[i] : user_came[job_[i - 1]];
+        user_first[job_[i]] = first ? job_[i] : user_first[job_[i - 1]];
     }
     std::sort(job_.begin(), job_.end(), [&](std::int64_t a, std::int64_t b) {
-        return std::tie(queue_came[queue[a]], user_came[a], priority[b], a) <
-               std::tie(queue_came[queue[b]], user_came[b], priority[a], b);
+        return std::tie(queue_first[queue[a]], user_first[a], priority[b], a) <
+               std::tie(queue_first[queue[b]], user_first[b], priority[a], b);
     });
     for (std::int64_t i = 0; i < jobs; ++i) {
         const auto job = job_[i], before = i > 0 ? job_[i - 1] : -1;
@@ -156,7 +158,7 @@ Deal::Deal(Numbers queue, Numbers user, Numbers priority, std::span<const double
     }
 }
 
-Counts Deal::alike(Numbers held, Numbers room, std::int64_t gpus) const {
+Counts MaxMin::allocate(Numbers held, Numbers room, std::int64_t gpus) const {
     check(held);
     check(room);
     std::vector<Share> jobs(job_.size()), tiers(tiers_.size()), users(users_.size()),
@@ -183,7 +185,7 @@ Counts Deal::alike(Numbers held, Numbers room, std::int64_t gpus) const {
     for (std::size_t q = 0; q < queues.size(); ++q) fill(part(users, queues_[q]), queues[q].won);
     for (std::size_t u = 0; u < users.size(); ++u) {
         auto left = users[u].won;
-        for (auto t = users_[u].first; t < users_[u].end; ++t) {  // first come, first served
+        for (auto t = users_[u].first; t < users_[u].end; ++t) {  // by falling priority
             const auto won = std::min(left, tiers[t].room);
             fill(part(jobs, tiers_[t]), won);
             left -= won;
@@ -194,7 +196,8 @@ Counts Deal::alike(Numbers held, Numbers room, std::int64_t gpus) const {
     return won;
 }
 
-Counts Deal::by_class(Numbers held, Numbers tasks, Numbers gpus, Numbers won_before) const {
+Counts MaxMin::allocate_by_class(Numbers held, Numbers tasks, Numbers gpus,
+                                 Numbers won_before) const {
     const std::size_t jobs = job_.size(), classes = gpus.size();
     check(held);
     check(won_before);
@@ -225,31 +228,32 @@ Counts Deal::by_class(Numbers held, Numbers tasks, Numbers gpus, Numbers won_bef
         }
         return classes;
     };
-    for (std::int64_t dealt = 0;;) {
+    for (std::int64_t units = 0;;) {
         const auto all = std::accumulate(room.begin(), room.end(), std::int64_t{0});
         const std::int64_t most = std::min(total, all);
         if (most <= 0) return won;
-        const Counts more = alike(holds, room, most);
+        const Counts more = allocate(holds, room, most);
         if (exhausted(more) == classes) {
             for (std::size_t j = 0; j < jobs; ++j) won[j] += more[j];
             return won;
         }
-        // The longest part of this deal that fits; then nobody takes of what is exhausted. That
-        // changes no step of this part: those limited now were passed over there already.
+        // The longest prefix of this allocation that fits; then the room of each job is limited by
+        // the exhausted class. That changes no step of the prefix: a job limited now was skipped
+        // there.
         std::int64_t beyond = most;
-        while (beyond - dealt > 1) {
-            const std::int64_t middle = std::midpoint(dealt, beyond);
-            (exhausted(alike(holds, room, middle)) < classes ? beyond : dealt) = middle;
+        while (beyond - units > 1) {
+            const std::int64_t middle = std::midpoint(units, beyond);
+            (exhausted(allocate(holds, room, middle)) < classes ? beyond : units) = middle;
         }
-        const std::size_t kind = exhausted(alike(holds, room, beyond));
-        const Counts part = alike(holds, room, dealt);
+        const std::size_t limit = exhausted(allocate(holds, room, beyond));
+        const Counts part = allocate(holds, room, units);
         for (std::size_t j = 0; j < jobs; ++j) {
-            room[j] = std::min(room[j], std::max(part[j], below[j * classes + kind] - won[j]));
+            room[j] = std::min(room[j], std::max(part[j], below[j * classes + limit] - won[j]));
         }
     }
 }
 
-void Deal::check(Numbers values, std::size_t each) const {
+void MaxMin::check(Numbers values, std::size_t each) const {
     if (values.size() == job_.size() * each) return;
     throw std::invalid_argument("there are " + std::to_string(job_.size()) + " jobs with " +
                                 std::to_string(each) + " values each, but " +

@@ -1,28 +1,28 @@
-"""Shares and prices of a flow round, job by job and GPU by GPU, for those who ask why."""
+"""Shares and prices of a flow round, by job and by GPU, for explanations."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from headgate.planning.account import Account
 from headgate.planning.costs import PRICE_LIMIT, shard_prices
+from headgate.planning.job_prices import JobPrices
 from headgate.planning.shares import NO_CEILING
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.prices import Prices
-from headgate.policies.flow.problem import Problem
+from headgate.policies.flow.problem import FlowProblem
 from headgate.policies.flow.solve import Flow
 from headgate.state import Snapshot
 
 
-def job_accounts(round_: Round, problem: Problem) -> dict[int, Account]:
-    """Return how each job stands, by its row."""
+def prices_by_job(round_: Round, problem: FlowProblem) -> dict[int, JobPrices]:
+    """Return the share and prices of each job, by its row."""
     target, group = round_.entitled.target, round_.entitled.group
     wait = 2 * problem.wait_price[group]
-    # Where no task of a job is offered, there is nothing yet to say what waiting is worth.
+    # A job without an offered task has no price of waiting.
     may_wait = (problem.most > problem.least)[group] & np.isin(group, problem.task_job)
     return {
-        int(job): Account(
+        int(job): JobPrices(
             share_gpus=None if target[i] >= NO_CEILING else int(target[i]),
             may_win_gpus=int(problem.most[group[i]]),
             wait_s=int(wait[i]) / 1e6 if may_wait[i] else None,
@@ -32,7 +32,7 @@ def job_accounts(round_: Round, problem: Problem) -> dict[int, Account]:
 
 
 def run_price_s(snapshot: Snapshot, task: int, node: int, prices: Prices) -> float:
-    """Return the price of running a task on a node: flow paper, section 3, with its penalties."""
+    """Return the price, in seconds, of running a task on a node: flow paper, section 3."""
     per_byte = prices.per_byte(snapshot.bandwidth)
     reads = snapshot.planned_reads(task, node)
     sizes = np.array([r.shard.size_bytes for r in reads], np.int64)
@@ -42,7 +42,7 @@ def run_price_s(snapshot: Snapshot, task: int, node: int, prices: Prices) -> flo
 
 
 def free_gpu_price_s(now: Standing, flow: Flow, node: int, memory_bytes: int) -> float | None:
-    """Return the price of a free GPU: what is lost with one less; None for a task's run."""
+    """Return the shadow price, in seconds, of a free GPU; None if one task less would start."""
     memory_class = int(np.searchsorted(now.class_bytes, memory_bytes))
     price = flow.price_of_slot(node, memory_class)
     return None if price is None else price / 1e6

@@ -1,4 +1,4 @@
-"""Turns at a node: which of the tasks sent there start, and which wait for which held GPU."""
+"""The order of tasks at a node: which of them start, and which wait for which held GPU."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headgate.planning.standing import Standing
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.solve import Placed
 
-_PAUSE_S = 1.0  # no round asks for the next one sooner than this
+_PAUSE_S = 1.0  # least seconds until a requested round
 
 
-def in_turn(now: Standing, placed: Placed, turn: Ints) -> tuple[Placed, Placed]:
-    """Return which of the tasks sent to a node get its free GPUs, and, in turn, those that do not.
+def starts_by_rank(now: Standing, placed: Placed, rank: Ints) -> tuple[Placed, Placed]:
+    """Return the placed tasks that get free GPUs of their nodes, and, by rank, the others.
 
-    `turn` is each job's place in the order of jobs.
+    `rank` is each job's position in the order of jobs, `[jobs]`.
     """
-    order = in_order(turn[now.task_job[placed.task]])
+    order = in_order(rank[now.task_job[placed.task]])
     cell = (placed.node * now.free.shape[1] + placed.memory_class)[order]
     free = now.free.ravel()[cell]
     some = np.flatnonzero(free)
@@ -33,8 +33,8 @@ def in_turn(now: Standing, placed: Placed, turn: Ints) -> tuple[Placed, Placed]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Waiting:
-    """Tasks that wait for a GPU held now, those first whose turn comes first."""
+class AssignedWaits:
+    """Tasks that wait for a GPU held now, in the order of their jobs; `[tasks]`."""
 
     task: Ints  # indices into `Standing.task`
     job: Ints  # indices into `Standing.jobs`
@@ -42,14 +42,14 @@ class Waiting:
     price: Ints  # of the wait and of reading there, microseconds
 
     def price_by_job(self, jobs: int) -> Ints:
-        """Return what waiting costs each job's task that waits least."""
+        """Return the least price of waiting among each job's tasks, `[jobs]`, in microseconds."""
         return least_of_each(self.job, self.price, jobs, PRICE_LIMIT)
 
 
-def waiting_for(now: Standing, ahead: InFlight, left: Placed) -> Waiting:
-    """Return for which GPUs of their nodes tasks wait, in their turn, those free soonest first.
+def assign_waiting(now: Standing, ahead: InFlight, left: Placed) -> AssignedWaits:
+    """Return the held GPU of its node that each task waits for: the soonest free, in task order.
 
-    No more tasks are `left` at a node than GPUs of the class are held there.
+    There are at most as many tasks `left` at a node as held GPUs of the class.
     """
     classes = now.free.shape[1]
     cell = ahead.runs.node * classes + ahead.runs.memory_class
@@ -59,7 +59,7 @@ def waiting_for(now: Standing, ahead: InFlight, left: Placed) -> Waiting:
     held = np.bincount(cell, minlength=now.free.size)
     first = np.cumsum(held) - held
     run = soonest[first[sought] + nth_of_equals(sought)]
-    return Waiting(
+    return AssignedWaits(
         task=left.task,
         job=now.task_job[left.task],
         run=run,
@@ -70,17 +70,17 @@ def waiting_for(now: Standing, ahead: InFlight, left: Placed) -> Waiting:
 def next_round_at(
     now: Standing,
     ahead: InFlight,
-    waiting: Waiting,
+    waiting: AssignedWaits,
     free: Ints,
     short: Bools,
     next_s: float,
 ) -> float | None:
-    """Return when to decide again, though nothing may happen until then, or None.
+    """Return the time of the next round if no event occurs until then, or None.
 
-    When the first GPU is expected to be free that a task waits for which might run now elsewhere
-    (`free`, by class), or whose job is below its share (`short`), or after `next_s`.
+    It is when the first GPU is expected to be free that is awaited by a task that fits a free GPU
+    (`free`, `[classes]`), or whose job is below its share (`short`, `[jobs]`), or after `next_s`.
     """
     fitting = np.append(np.cumsum(free[::-1])[::-1], 0)
-    might = (fitting[now.task_class[waiting.task]] > 0) | short[waiting.job]
-    soon_s = float(ahead.wait_s[waiting.run[might]].min(initial=next_s))
+    relevant = (fitting[now.task_class[waiting.task]] > 0) | short[waiting.job]
+    soon_s = float(ahead.wait_s[waiting.run[relevant]].min(initial=next_s))
     return None if math.isinf(soon_s) else now.snapshot.now + max(_PAUSE_S, soon_s)

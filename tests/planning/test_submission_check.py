@@ -1,4 +1,4 @@
-"""The door: what can never run is refused at once, with numbers; what can run is let in."""
+"""The submission check: jobs that can never run are rejected with numbers, others pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.base.errors import SpecError
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.door import refuse, too_large, unfit
+from headgate.planning.submission_check import check_submission, exceeds_queue, fits_no_node
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.policies.flow import FlowSharing
 from headgate.ports import Parameter, PolicyInfo, make_policy
@@ -39,30 +39,32 @@ def job(*tasks: Task, gang: bool = False) -> Job:
         ([Task(), Task(gpus=4)], False, "4 GPUs on one node"),
         ([Task()] * 9, False, None),  # one after the other
         ([Task()] * 3, True, None),
-        ([Task()] * 4, True, "4 tasks with 4 GPUs at once (a gang)"),
-        ([Task(gpu_memory_bytes=5 * GIB)] * 2, True, "2 tasks with 2 GPUs at once (a gang)"),
+        ([Task()] * 4, True, "4 tasks with 4 GPUs together (a gang)"),
+        ([Task(gpu_memory_bytes=5 * GIB)] * 2, True, "2 tasks with 2 GPUs together (a gang)"),
     ],
 )
-def test_what_no_node_could_hold_is_refused(
+def test_a_job_that_no_node_could_hold_is_rejected(
     tasks: list[Task], gang: bool, need: str | None
 ) -> None:
-    reason = unfit(job(*tasks, gang=gang), NODES)
+    reason = fits_no_node(job(*tasks, gang=gang), NODES)
     assert reason == (None if need is None else NothingFits(need=need))
 
 
-def test_what_must_run_at_once_fits_under_the_ceiling_of_its_queue() -> None:
+def test_tasks_that_run_together_must_fit_the_ceiling_of_the_queue() -> None:
     poor = Queue(name="poor", max_gpus=2)
-    assert too_large(job(Task(gpus=2), Task(gpus=2)), poor) is None
+    assert exceeds_queue(job(Task(gpus=2), Task(gpus=2)), poor) is None
     wide = job(Task(gpus=1), Task(gpus=2), gang=True)
-    assert too_large(wide, poor) == QueueTooSmall(queue="poor", needed_gpus=3, max_gpus=2)
-    assert too_large(wide, OPEN) is None
+    assert exceeds_queue(wide, poor) == QueueTooSmall(queue="poor", needed_gpus=3, max_gpus=2)
+    assert exceeds_queue(wide, OPEN) is None
 
 
-def test_the_policy_is_asked_first_and_nodes_only_where_there_are_any() -> None:
+def test_the_policy_is_checked_first_and_nodes_only_if_any_is_up() -> None:
     gang = job(Task(gpus=9), Task(), gang=True)
-    assert refuse(gang, OPEN, NODES, FlowSharing()) == PolicyRefuses(policy="fs", what="gangs")
-    assert isinstance(refuse(gang, OPEN, NODES, FirstInFirstOut()), NothingFits)
-    assert refuse(gang, OPEN, (), FirstInFirstOut()) is None
+    assert check_submission(gang, OPEN, NODES, FlowSharing()) == PolicyRefuses(
+        policy="fs", what="gangs"
+    )
+    assert isinstance(check_submission(gang, OPEN, NODES, FirstInFirstOut()), NothingFits)
+    assert check_submission(gang, OPEN, (), FirstInFirstOut()) is None
 
 
 @given(
@@ -70,7 +72,7 @@ def test_the_policy_is_asked_first_and_nodes_only_where_there_are_any() -> None:
     memory=st.integers(0, 9),
     cpus=st.none() | st.sampled_from((0.5, 1.0, 2.0, 2.5, 4.0, 5.0)),
 )
-def test_a_single_task_is_let_in_exactly_when_some_idle_node_holds_it(
+def test_a_single_task_passes_exactly_when_some_idle_node_fits_it(
     gpus: int, memory: int, cpus: float | None
 ) -> None:
     task = Task(gpus=gpus, gpu_memory_bytes=memory * GIB, cpus=cpus)
@@ -79,7 +81,7 @@ def test_a_single_task_is_let_in_exactly_when_some_idle_node_holds_it(
         sum(g.memory_bytes >= memory * GIB for g in n.gpus) >= gpus and n.cpus >= slots
         for n in NODES
     )
-    assert (unfit(job(task), NODES) is None) == holds
+    assert (fits_no_node(job(task), NODES) is None) == holds
 
 
 # --------------------------------------------------------------------------------- policies by name
@@ -111,7 +113,7 @@ def test_a_policy_is_made_with_the_parameters_given() -> None:
         ("one", {"alpha": float("nan")}, "policy.alpha: nan is not a finite number"),
     ],
 )
-def test_a_wrong_name_or_parameter_is_told_with_its_place(
+def test_a_wrong_name_or_parameter_is_reported_with_its_place(
     name: str, parameters: dict[str, object], problem: str
 ) -> None:
     with pytest.raises(SpecError) as wrong:

@@ -1,0 +1,48 @@
+"""The submission check: rejects jobs that can never run, in every world equally."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.model import WHOLE, Job, Node, Queue, amount_of
+from headgate.planning.fit import demand_text, gang_fits, infeasible_demand
+from headgate.ports import Policy
+from headgate.protocol import Reason
+from headgate.protocol.reasons import NothingFits, QueueTooSmall
+
+
+def check_submission(
+    job: Job, queue: Queue, nodes: Sequence[Node], policy: Policy
+) -> Reason | None:
+    """Return why a job can never run in its queue, on these nodes, under this policy, or None.
+
+    With no node up yet, every demand passes.
+    """
+    return (
+        policy.refuses(job)
+        or exceeds_queue(job, queue)
+        or (fits_no_node(job, nodes) if nodes else None)
+    )
+
+
+def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:
+    """Return a reason if tasks that must run together need more GPUs than the queue may hold."""
+    needs = [task.demand.gpus_milli for task in job.tasks]
+    needed_gpus = -(-(sum(needs) if job.gang else max(needs, default=0)) // WHOLE)
+    if queue.max_gpus is None or needed_gpus <= queue.max_gpus:
+        return None
+    return QueueTooSmall(queue=queue.name, needed_gpus=needed_gpus, max_gpus=queue.max_gpus)
+
+
+def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
+    """Return the demand of a job that no idle node could hold, or None.
+
+    O(distinct demands x GPUs), and O(tasks x nodes) for a gang.
+    """
+    for demand in dict.fromkeys(task.demand for task in job.tasks):
+        if infeasible_demand(demand, nodes):
+            return NothingFits(need=f"{demand_text(demand)} on one node")
+    if job.gang and len(job.tasks) > 1 and not gang_fits(job.tasks, nodes):
+        total = amount_of(sum(t.demand.gpus_milli for t in job.tasks))
+        return NothingFits(need=f"{len(job.tasks)} tasks with {total} GPUs together (a gang)")
+    return None
