@@ -1,7 +1,8 @@
 """Delay scheduling: for how many rounds a job below its share declines GPUs far from its data.
 
 A job's skip counter starts at the number of GPUs that the job lacks to its share and grows by one
-in each round in which the job declines. It is reset to 0 when a task of the job is placed.
+in each round in which the job declines. When a task of the job is placed, the counter is reset to
+0, and starts again when the job next declines.
 """
 
 from __future__ import annotations
