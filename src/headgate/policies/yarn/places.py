@@ -37,7 +37,7 @@ class FreeGpus:
                 self._free.setdefault(place, {}).setdefault(memory, deque()).append(gpu)
 
     def smallest(self, places: tuple[Place, ...], memory_bytes: int) -> int | None:
-        """Return the row of the smallest sufficient GPU of some places, or None; ties: the first."""
+        """Return the row of the smallest sufficient GPU of some places (ties: the first)."""
         found = [gpu for p in places if (gpu := self._smallest(p, memory_bytes)) is not None]
         return min(found, key=self._by_size, default=None)
 
