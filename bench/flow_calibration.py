@@ -22,7 +22,7 @@ def total_s(gpu_bytes_per_s: float) -> float:
     """Return the mean makespan of the jobs in turn over the seeds."""
     speeds = Speeds(gpu_bytes_per_s=gpu_bytes_per_s)
     policy = make_policy(POLICIES, "gs")
-    runs = [run(in_parallel("constrained", seed, speeds, at_once=1), policy) for seed in SEEDS]
+    runs = [run(in_parallel("constrained", seed, speeds, parallel=1), policy) for seed in SEEDS]
     return sum(outcome.figures["makespan_s"] for outcome in runs) / len(runs)
 
 

@@ -15,9 +15,9 @@ from headgate.experiments.flow import runs as flow_runs
 def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """One small job of each kind, three users; and few GPUs where rounds with many are timed."""
     small = tuple(
-        replace(kind, counts=(6 + number % 3,)) for number, kind in enumerate(flow_jobs.KINDS)
+        replace(kind, counts=(6 + number % 3,)) for number, kind in enumerate(flow_jobs.JOB_KINDS)
     )
-    monkeypatch.setattr(flow_jobs, "KINDS", small)
+    monkeypatch.setattr(flow_jobs, "JOB_KINDS", small)
     monkeypatch.setattr(flow_runs, "USERS", 3)
     monkeypatch.setattr(flow_runs, "JOBS_PER_USER", 2)
     monkeypatch.setattr(flow_overhead, "LARGE_NODES", 20)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from headgate.experiments.claims import as_json, in_words, judge
+from headgate.experiments.claims import as_json, judge, numbers_text
 from headgate.experiments.flow.claims import CLAIMS
-from headgate.experiments.flow.tables import Figures, Results, Rounds, Times, jobs_of_kinds
+from headgate.experiments.flow.tables import Figures, Results, Rounds, Times, job_kinds
 
 World = dict[tuple[str, str], dict[str, Any]]  # table, policy -> figures
 
-KINDS = jobs_of_kinds()
+JOB_KINDS = job_kinds()
 
 
 def papers() -> World:
@@ -61,7 +61,7 @@ def figures(
 ) -> Figures:
     """Return figures: `mean_s` is the time of every job, `small` and `large` times the ideal."""
     times = {}
-    for job, (_, shards) in KINDS.items():
+    for job, (_, shards) in JOB_KINDS.items():
         run_s = others_s if others_s is not None and job != "J37" else mean_s
         stretch = small if shards <= 10 else large
         times[job] = Times(run_s=run_s, ideal_s={"alone": run_s / stretch})
@@ -87,7 +87,7 @@ def results(world: World, rounds: dict[str, tuple[float, float]] | None = None) 
         Rounds(policy="fs", where=where, gpus=1, jobs=1, count=1, mean_s=mean_s, max_s=max_s)
         for where, (mean_s, max_s) in measured.items()
     )
-    return Results(runs={}, seeds=(1,), at_once=6, figures=made, overhead=overhead)
+    return Results(runs={}, seeds=(1,), parallel=6, figures=made, overhead=overhead)
 
 
 def verdicts(world: World, **more: Any) -> dict[str, bool | None]:
@@ -207,7 +207,7 @@ def test_goals_say_what_they_are_short_of() -> None:
 
     assert found["goal-makespan-constrained"].ours == {"headgate": 330.0, "best of six": 300.0}
     assert found["goal-all"].ours["makespan, constrained"] == pytest.approx(-0.10)
-    assert in_words({"a": 0.123, "b": 1.0}, "part") == "a 12.3%, b 100.0%"
+    assert numbers_text({"a": 0.123, "b": 1.0}, "part") == "a 12.3%, b 100.0%"
 
 
 def test_as_json() -> None:

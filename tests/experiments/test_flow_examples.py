@@ -40,7 +40,7 @@ def same_cluster(file: Scenario, made: Simulation) -> bool:
 @pytest.mark.parametrize("network", ["constrained", "unconstrained"])
 def test_jobs_in_parallel(network: str, seed: int | None) -> None:
     file = example(network, seed)
-    made = in_parallel(network, seed or 1, Speeds(), at_once=6)
+    made = in_parallel(network, seed or 1, Speeds(), parallel=6)
 
     assert file.seed == made.seed
     assert same_cluster(file, made)

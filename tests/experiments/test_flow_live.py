@@ -139,10 +139,10 @@ def test_every_task_of_every_job_has_a_stated_duration(tmp_path: Path) -> None:
             )
             for name, (path, size_bytes) in made.data.items()
         }
-        job = expanded(made.text(made.kind), datasets)
+        job = expanded(made.text(made.job_kind), datasets)
         stated = stated_times_s(job)
-        assert [s > 1.5 for s in stated] == [task.gpus > 0 for task in job.tasks], made.kind
-        assert min(stated) == 1.0, made.kind
+        assert [s > 1.5 for s in stated] == [task.gpus > 0 for task in job.tasks], made.job_kind
+        assert min(stated) == 1.0, made.job_kind
         for stage in job.program.stages:
             assert stage.program_type is ProgramType.FUNCTION
             assert resolve(stage.run)

@@ -15,11 +15,11 @@ from headgate.experiments.flow.runs import (
     Run,
     Setup,
     Span,
-    carry_out,
     choose,
     measure,
     plan,
     policy_of,
+    run_all,
     simulation_of,
 )
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
@@ -28,9 +28,9 @@ from headgate.sim.run import Simulation
 from headgate.spec import Links
 
 
-def run_of(setup: Setup, policy: str, *, at_once: int = 6, drawn: bool = False) -> Run:
+def run_of(setup: Setup, policy: str, *, parallel: int = 6, drawn: bool = False) -> Run:
     return Run(
-        setup=setup, network="constrained", policy=policy, seed=1, at_once=at_once, drawn=drawn
+        setup=setup, network="constrained", policy=policy, seed=1, parallel=parallel, drawn=drawn
     )
 
 
@@ -99,8 +99,8 @@ def test_what_is_drawn_is_what_happened() -> None:
 
 
 def test_the_share_is_that_of_one_of_k_jobs() -> None:
-    def most(setup: Setup, at_once: int) -> int | None:
-        (queue,) = simulation_of(run_of(setup, "gs", at_once=at_once), Speeds()).queues
+    def most(setup: Setup, parallel: int) -> int | None:
+        (queue,) = simulation_of(run_of(setup, "gs", parallel=parallel), Speeds()).queues
         assert queue.max_jobs_in_flight == 1
         return queue.max_gpus
 
@@ -152,17 +152,17 @@ def test_processes_change_nothing() -> None:
     )
     heard: list[Run] = []
 
-    here = carry_out(runs, POLICIES, workers=1)
-    there = carry_out(runs, POLICIES, workers=2, step=heard.append)
+    here = run_all(runs, POLICIES, workers=1)
+    there = run_all(runs, POLICIES, workers=2, step=heard.append)
 
     assert list(there.items()) == list(here.items())
     assert sorted(heard, key=runs.index) == list(runs)
 
 
 def test_an_error_in_a_process_is_raised_here_and_ends_the_others() -> None:
-    wrong = Run(setup=Setup.TURN, network="nowhere", policy="gs", seed=1, at_once=6)
+    wrong = Run(setup=Setup.TURN, network="nowhere", policy="gs", seed=1, parallel=6)
 
     with pytest.raises(KeyError, match="nowhere"):
-        carry_out((wrong, run_of(Setup.PARALLEL, "fs")), POLICIES, workers=2)
+        run_all((wrong, run_of(Setup.PARALLEL, "fs")), POLICIES, workers=2)
 
     assert multiprocessing.active_children() == []

@@ -11,7 +11,7 @@ from headgate.experiments.flow.tables import as_json, gather, job_rows, run_rows
 
 
 def run_of(setup: Setup, seed: int, policy: str = "fs") -> Run:
-    return Run(setup=setup, network="constrained", policy=policy, seed=seed, at_once=2)
+    return Run(setup=setup, network="constrained", policy=policy, seed=seed, parallel=2)
 
 
 def measured(*times_s: float, job: str = "J{}", moved: tuple[float, ...] = (6, 3, 1)) -> Measured:

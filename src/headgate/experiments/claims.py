@@ -40,7 +40,7 @@ class Claim(Generic[R]):
     unit: str
     check: Callable[[R], tuple[bool, Numbers]]
     published: Numbers = field(default_factory=dict)
-    ours_alone: bool = False  # a goal of ours, of which the paper says nothing
+    is_goal: bool = False  # a goal of ours, of which the paper says nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def _judged(claim: Claim[R], results: R) -> Verdict[R]:
     return Verdict(claim=claim, ours=ours, holds=holds)
 
 
-def in_words(numbers: Numbers, unit: str) -> str:
+def numbers_text(numbers: Numbers, unit: str) -> str:
     """Return the numbers of a claim in words."""
     return ", ".join(f"{name} {UNITS[unit].format(value)}" for name, value in numbers.items())
 
@@ -77,7 +77,7 @@ def as_json(verdicts: Sequence[Verdict[Any]]) -> list[dict[str, Any]]:
             "id": v.claim.id,
             "claim": v.claim.text,
             "reading": v.claim.reading,
-            "goal": v.claim.ours_alone,
+            "goal": v.claim.is_goal,
             "unit": v.claim.unit,
             "published": dict(v.claim.published),
             "ours": dict(v.ours),

@@ -20,22 +20,22 @@ def svg(height: float, parts: Sequence[str], title: str) -> str:
     )
 
 
-def text(x: float, y: float, words: str, kind: str = "") -> str:
-    """Return words at a place; `kind` is their class."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(words)}</text>'
+def text(x: float, y: float, words: str, css_class: str = "") -> str:
+    """Return words at a place; `css_class` is their class."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{css_class}">{escape(words)}</text>'
 
 
-def bar(x: float, y: float, width: float, height: float, kind: str, title: str) -> str:
+def bar(x: float, y: float, width: float, height: float, css_class: str, title: str) -> str:
     """Return a rectangle that shows its title when it is pointed at."""
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(0.0, width):.1f}" height="{height:g}" '
-        f'class="{kind}"><title>{escape(title)}</title></rect>'
+        f'class="{css_class}"><title>{escape(title)}</title></rect>'
     )
 
 
-def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+def line(x1: float, y1: float, x2: float, y2: float, css_class: str) -> str:
     """Return a straight line."""
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{css_class}"/>'
 
 
 def ticks(most: float) -> list[float]:
@@ -67,9 +67,9 @@ def bars(
         parts.append(text(LEFT - 6, y + len(shown) * height / 2 + 4, label, "end"))
         for name in shown:
             value = values[name]
-            kind = f"s{series.index(name)}"
+            css_class = f"s{series.index(name)}"
             parts.append(
-                bar(LEFT, y, value * scale, height - 2, kind, f"{label}, {name}: {value:.3f}")
+                bar(LEFT, y, value * scale, height - 2, css_class, f"{label}, {name}: {value:.3f}")
             )
             parts.append(text(LEFT + value * scale + 5, y + 9.5, form.format(value), "small"))
             y += height
@@ -91,8 +91,8 @@ def stacked(rows: Mapping[str, Sequence[float]], names: Sequence[str], *, most: 
             title = f"{label}, {name}: {value / 1e9:.1f} GB, {share:.1%}"
             parts.append(bar(x, y, width, height, f"l{number}", title))
             if width > 44:
-                kind = f"middle small inside l{number}t"
-                parts.append(text(x + width / 2, y + 13, f"{share:.1%}", kind))
+                css_class = f"middle small inside l{number}t"
+                parts.append(text(x + width / 2, y + 13, f"{share:.1%}", css_class))
             x += width
         parts.append(text(x + 5, y + 13, f"{total / 1e9:.0f} GB", "small"))
         y += height + gap

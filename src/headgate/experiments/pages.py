@@ -45,9 +45,11 @@ def _anchor(title: str) -> str:
     return title.lower().replace(" ", "-").replace(",", "")
 
 
-def grid(head: Sequence[str], rows: Iterable[Sequence[str]], kinds: Sequence[str] = ()) -> str:
-    """Return a table of cells that are HTML already; `kinds` are the classes of its columns."""
-    of = dict(enumerate(kinds))
+def grid(
+    head: Sequence[str], rows: Iterable[Sequence[str]], css_classes: Sequence[str] = ()
+) -> str:
+    """Return a table of cells in HTML; `css_classes` are those of its columns."""
+    of = dict(enumerate(css_classes))
 
     def row(cells: Sequence[str], tag: str) -> str:
         return "".join(
@@ -64,7 +66,9 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[str]], kinds: Sequence[str
 
 def legend(items: Iterable[tuple[str, str]]) -> str:
     """Return a legend of (class, words) pairs."""
-    entries = "".join(f'<li><i class="{kind}"></i>{escape(name)}</li>' for kind, name in items)
+    entries = "".join(
+        f'<li><i class="{css_class}"></i>{escape(name)}</li>' for css_class, name in items
+    )
     return f'<ul class="legend">{entries}</ul>'
 
 
@@ -73,8 +77,8 @@ _MARKS = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("none",
 
 def mark(holds: bool | None) -> str:
     """Return whether a claim holds, as a mark; None is for one of which nothing was run."""
-    kind, words = _MARKS[holds]
-    return f'<span class="mark {kind}">{words}</span>'
+    css_class, words = _MARKS[holds]
+    return f'<span class="mark {css_class}">{words}</span>'
 
 
 _LIGHT = """

@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from headgate.experiments.claims import NotRunError
-from headgate.experiments.flow.tables import PUBLISHED, Figures, Results, Times, jobs_of_kinds
+from headgate.experiments.flow.tables import PUBLISHED, Figures, Results, Times, job_kinds
 
 TOTAL = 0.10  # a time is as published when it is within this part of it
 POINTS = 0.05  # a share, a fairness or a deviation: within so much of what was published
@@ -192,7 +192,7 @@ def _against(
 
 def _stretches(results: Results) -> tuple[list[float], list[float]]:
     """Return how many times its ideal small and large jobs took, under `fs` and `fsp`."""
-    kinds = jobs_of_kinds()
+    kinds = job_kinds()
     small: list[float] = []
     large: list[float] = []
     for policy in FLOW:
@@ -277,7 +277,7 @@ def overhead(where: str, mean_ms: float, most_ms: float) -> Check:
 def supplement(results: Results) -> Found:
     """With J37, nothing changes much."""
     ours = {}
-    *_, last = jobs_of_kinds()
+    *_, last = job_kinds()
     for policy in ("fs", "fsp", "fsu"):
         for name, metric in (("makespan", makespan), ("time", mean_time), ("bytes", network_gb)):
             without = metric(results, "constrained", policy)
@@ -324,7 +324,7 @@ def _gains(results: Results) -> dict[str, float]:
     return {f"{goal}, {t}": _gain(results, t, goal)[2] for t in BOTH for goal in GOALS}
 
 
-def all_at_once(results: Results) -> Found:
+def as_good_everywhere(results: Results) -> Found:
     """It is so for every metric on both networks."""
     ours = _gains(results)
     return all(gain >= 0 for gain in ours.values()), ours

@@ -43,7 +43,7 @@ QUEUE = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class JobKind:
     """Jobs that do the same to other amounts of data: `counts` are their shards, job by job.
 
     A task reads one shard of each of `sizes_bytes`, computes for `weight` times their bytes at the
@@ -57,19 +57,21 @@ class Kind:
     result_bytes: int = RESULT_BYTES
 
 
-KINDS = (
-    Kind(name="matmul", sizes_bytes=(GB, GB), counts=(6, 10, 15, 20), result_bytes=100 * MB),
-    Kind(
+JOB_KINDS = (
+    JobKind(name="matmul", sizes_bytes=(GB, GB), counts=(6, 10, 15, 20), result_bytes=100 * MB),
+    JobKind(
         name="matmul-thin", sizes_bytes=(GB, 60 * MB), counts=(8, 10, 20, 30), result_bytes=60 * MB
     ),
-    Kind(name="occurrence", sizes_bytes=(3 * GB,), counts=(5, 6, 8, 10, 15, 20, 30, 60)),
-    Kind(name="primes", sizes_bytes=(2 * GB,), counts=(4, 8, 10, 15, 20, 30, 40, 60), weight=4.0),
-    Kind(name="sort", sizes_bytes=(2 * GB,), counts=(5, 6, 8, 10, 30, 60)),
-    Kind(name="kmeans", sizes_bytes=(500 * MB,), counts=(5, 8, 10)),
-    Kind(name="detection-2000", sizes_bytes=(200 * MB,), counts=(5,), weight=10.0),
-    Kind(name="detection-1000", sizes_bytes=(100 * MB,), counts=(10,), weight=10.0),
-    Kind(name="detection-500", sizes_bytes=(50 * MB,), counts=(20,), weight=10.0),
-    Kind(name="sparse", sizes_bytes=(28 * MB,), counts=(3,)),
+    JobKind(name="occurrence", sizes_bytes=(3 * GB,), counts=(5, 6, 8, 10, 15, 20, 30, 60)),
+    JobKind(
+        name="primes", sizes_bytes=(2 * GB,), counts=(4, 8, 10, 15, 20, 30, 40, 60), weight=4.0
+    ),
+    JobKind(name="sort", sizes_bytes=(2 * GB,), counts=(5, 6, 8, 10, 30, 60)),
+    JobKind(name="kmeans", sizes_bytes=(500 * MB,), counts=(5, 8, 10)),
+    JobKind(name="detection-2000", sizes_bytes=(200 * MB,), counts=(5,), weight=10.0),
+    JobKind(name="detection-1000", sizes_bytes=(100 * MB,), counts=(10,), weight=10.0),
+    JobKind(name="detection-500", sizes_bytes=(50 * MB,), counts=(20,), weight=10.0),
+    JobKind(name="sparse", sizes_bytes=(28 * MB,), counts=(3,)),
 )
 """J1 to J37, in their order; the last one is the supplement."""
 
@@ -104,13 +106,13 @@ def links(network: str, speeds: Speeds) -> Links:
 def jobs(speeds: Speeds) -> tuple[Job, ...]:
     """Return J1 to J37."""
     found: list[Job] = []
-    for kind in KINDS:
+    for kind in JOB_KINDS:
         for count in kind.counts:
             found.append(_job(f"J{len(found) + 1}", kind, count, speeds))
     return tuple(found)
 
 
-def _job(name: str, kind: Kind, count: int, speeds: Speeds) -> Job:
+def _job(name: str, kind: JobKind, count: int, speeds: Speeds) -> Job:
     columns = len(kind.sizes_bytes)
     reads = [tuple(f"{name}/{i}/{c}" for c in range(columns)) for i in range(count)]
     shards = tuple(
@@ -158,9 +160,9 @@ def replicas(of: Sequence[Job], seed: int) -> tuple[tuple[Shard, str], ...]:
     return tuple(
         (shard, node)
         for owner, own in shards.items()
-        for dice in [stream(seed, "replicas", owner)]
+        for rng in [stream(seed, "replicas", owner)]
         for shard in own
-        for node in dice.sample(names, REPLICAS)
+        for node in rng.sample(names, REPLICAS)
     )
 
 
@@ -169,13 +171,13 @@ def in_parallel(
     seed: int,
     speeds: Speeds,
     *,
-    at_once: int,
+    parallel: int,
     supplement: bool = False,
     max_gpus: int | None = None,
 ) -> Simulation:
-    """Return J1 to J36 (and J37) in their order, `at_once` in flight, all submitted at once."""
+    """Return J1 to J36 (and J37) in their order, `parallel` in flight, all submitted at once."""
     stream_of = jobs(speeds) if supplement else jobs(speeds)[:-1]
-    queue = Queue(name=QUEUE, max_jobs_in_flight=at_once, max_gpus=max_gpus)
+    queue = Queue(name=QUEUE, max_jobs_in_flight=parallel, max_gpus=max_gpus)
     return _simulation(network, seed, speeds, stream_of, (queue,))
 
 

@@ -69,7 +69,7 @@ class LiveJob:
     make up what `verify` checks against `inputs`.
     """
 
-    kind: str
+    job_kind: str
     inputs: Inputs
     data: Mapping[str, tuple[Path, int]]
     body: Mapping[str, Any]
@@ -193,7 +193,7 @@ def _counting(workload: str, stage: str, folder: Path, size_mb: int, shards: int
         "tasks": _stage(stage, _GPU_S[workload], inputs.params, for_each="ints"),
         "reduce": _stage("merge", _CPU_S, {}),
     }
-    return LiveJob(kind=workload, inputs=inputs, data=_dataset(inputs, shards), body=body)
+    return LiveJob(job_kind=workload, inputs=inputs, data=_dataset(inputs, shards), body=body)
 
 
 def _sort(folder: Path, size_mb: int, shards: int) -> LiveJob:
@@ -204,7 +204,7 @@ def _sort(folder: Path, size_mb: int, shards: int) -> LiveJob:
         "reduce": _stage("merge_range", _CPU_S, {}, tasks=parts, partitioned=True),
     }
     data = _dataset(inputs, shards)
-    return LiveJob(kind="sort", inputs=inputs, data=data, body=body, results=parts)
+    return LiveJob(job_kind="sort", inputs=inputs, data=data, body=body, results=parts)
 
 
 def _product(folder: Path, size_mb: int, shards: int) -> LiveJob:
@@ -215,7 +215,7 @@ def _product(folder: Path, size_mb: int, shards: int) -> LiveJob:
         "reduce": _stage("add_strips", _CPU_S, inputs.params, tasks=strips, partitioned=True),
     }
     data = _dataset(inputs, shards)
-    return LiveJob(kind="matmul", inputs=inputs, data=data, body=body, results=strips)
+    return LiveJob(job_kind="matmul", inputs=inputs, data=data, body=body, results=strips)
 
 
 def _kmeans(folder: Path, size_mb: int, shards: int) -> LiveJob:
@@ -229,7 +229,7 @@ def _kmeans(folder: Path, size_mb: int, shards: int) -> LiveJob:
         ),
         "update": _stage("update", _CPU_S, params),
     }
-    return LiveJob(kind="kmeans", inputs=inputs, data=_dataset(inputs, shards), body=body)
+    return LiveJob(job_kind="kmeans", inputs=inputs, data=_dataset(inputs, shards), body=body)
 
 
 def _sparse(folder: Path, size_mb: int, shards: int) -> LiveJob:
@@ -239,17 +239,17 @@ def _sparse(folder: Path, size_mb: int, shards: int) -> LiveJob:
         "tasks": _stage("multiply_sparse", _GPU_S["sparse"], inputs.params, for_each="entries"),
         "reduce": _stage("add", _CPU_S, {}),
     }
-    return LiveJob(kind="sparse", inputs=inputs, data=_dataset(inputs, shards), body=body)
+    return LiveJob(job_kind="sparse", inputs=inputs, data=_dataset(inputs, shards), body=body)
 
 
 def places(shards: Mapping[str, int], racks: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return for each dataset the node of each of its shards, most of them in the first rack."""
-    dice = Random(SEED)
+    rng = Random(SEED)
     near, *far = racks.values()
     others = [node for nodes in far for node in nodes]
 
     def draw() -> str:
-        return dice.choice(near if not others or dice.random() < _NEAR_DATA else others)
+        return rng.choice(near if not others or rng.random() < _NEAR_DATA else others)
 
     return {name: [draw() for _ in range(count)] for name, count in shards.items()}
 
@@ -318,9 +318,9 @@ def simulated(
     stated = [stated_times_s(view.job(row)) for row in range(len(replay.submissions))]
     sides = []
     for draw in range(_DRAWS):
-        dice = Random(draw)
+        rng = Random(draw)
         submissions = tuple(
-            (at, _timed(job, times_s, overhead, dice))
+            (at, _timed(job, times_s, overhead, rng))
             for (at, job), times_s in zip(replay.submissions, stated, strict=True)
         )
         figures = run(replace(replay, submissions=submissions), policy).figures
@@ -330,10 +330,10 @@ def simulated(
     return tuple(sides)
 
 
-def _timed(job: Job, stated_s: Sequence[float], overhead: Overhead, dice: Random) -> Job:
+def _timed(job: Job, stated_s: Sequence[float], overhead: Overhead, rng: Random) -> Job:
     """Return a job whose tasks take what is stated and a drawn overhead."""
     tasks = (
-        replace(task, compute_s=s + dice.choice(overhead.gpu if task.gpus else overhead.cpu))
+        replace(task, compute_s=s + rng.choice(overhead.gpu if task.gpus else overhead.cpu))
         for task, s in zip(job.tasks, stated_s, strict=True)
     )
     return replace(job, tasks=tuple(tasks))

@@ -16,7 +16,7 @@ TIED_WITHIN = 0.05  # makespans nearer than that are in either order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Agreement:
     """A claim on the simulation, whether it holds, and the number that it was judged by."""
 
     id: str
@@ -65,18 +65,18 @@ def by_uplink(pairs: Sequence[Pair]) -> dict[float, list[Pair]]:
     return found
 
 
-def judge(comparison: Comparison) -> list[Shape]:
+def judge(comparison: Comparison) -> list[Agreement]:
     """Return all shapes, network by network."""
     return [
-        shape
+        agreement
         for uplink, pairs in by_uplink(comparison.pairs).items()
-        for shape in _shapes(f"{uplink:g}", pairs)
+        for agreement in _agreements(f"{uplink:g}", pairs)
     ]
 
 
-def _shapes(uplink: str, pairs: Sequence[Pair]) -> Iterator[Shape]:
+def _agreements(uplink: str, pairs: Sequence[Pair]) -> Iterator[Agreement]:
     wrong = [f"{pair.policy}: {text}" for pair in pairs for text in pair.wrong.values()]
-    yield Shape(
+    yield Agreement(
         id=f"results-{uplink}",
         claim=f"{uplink} Mbit/s: all results are right",
         holds=not wrong,
@@ -84,7 +84,7 @@ def _shapes(uplink: str, pairs: Sequence[Pair]) -> Iterator[Shape]:
     )
     if len(pairs) > 1:
         orders = (" < ".join(order(pairs, side)) for side in ("simulated", "measured"))
-        yield Shape(
+        yield Agreement(
             id=f"order-{uplink}",
             claim=f"{uplink} Mbit/s: the same order of policies by makespan, ties within "
             f"{TIED_WITHIN:.0%} aside",
@@ -93,7 +93,7 @@ def _shapes(uplink: str, pairs: Sequence[Pair]) -> Iterator[Shape]:
         )
     for pair in pairs:
         errors = bytes_errors(pair)
-        yield Shape(
+        yield Agreement(
             id=f"bytes-{uplink}-{pair.policy}",
             claim=f"{uplink} Mbit/s, {pair.policy}: bytes of each locality within "
             f"{BYTES_WITHIN:.0%} of all",
@@ -101,7 +101,7 @@ def _shapes(uplink: str, pairs: Sequence[Pair]) -> Iterator[Shape]:
             ours=", ".join(f"{n} {e:+.1%}" for n, e in zip(LOCALITIES, errors, strict=True)),
         )
         error = makespan_error(pair)
-        yield Shape(
+        yield Agreement(
             id=f"makespan-{uplink}-{pair.policy}",
             claim=f"{uplink} Mbit/s, {pair.policy}: makespan within {MAKESPAN_WITHIN:.0%}",
             holds=abs(error) <= MAKESPAN_WITHIN,
@@ -133,7 +133,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "launch_overhead_s": _overhead(comparison.overhead),
         "tables": tables,
-        "shapes": [asdict(shape) for shape in judge(comparison)],
+        "shapes": [asdict(agreement) for agreement in judge(comparison)],
     }
 
 

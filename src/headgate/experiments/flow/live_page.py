@@ -30,8 +30,8 @@ def page(comparison: Comparison) -> str:
     shapes = pages.grid(
         ("", "claim", "ours"),
         (
-            (pages.mark(shape.holds), escape(shape.claim), escape(shape.ours))
-            for shape in judge(comparison)
+            (pages.mark(agreement.holds), escape(agreement.claim), escape(agreement.ours))
+            for agreement in judge(comparison)
         ),
         ("long",) * 3,
     )

@@ -74,16 +74,16 @@ class Timed:
 
 
 def overhead(
-    policies: Sequence[str], known: Policies, clock: Clock, *, at_once: int
+    policies: Sequence[str], known: Policies, clock: Clock, *, parallel: int
 ) -> tuple[Rounds, ...]:
     """Return how long rounds took: all of one run on the test bed, and one large round again."""
     found = []
     for name in (p for p in MEASURED if p in policies):
-        decide(policy_of(name, known), 1, *large_round(15, at_once))  # loads what it will need
+        decide(policy_of(name, known), 1, *large_round(15, parallel))  # loads what it will need
         small = Timed(policy_of(name, known), clock)
-        simulation = in_parallel(CONSTRAINED, 1, Speeds(), at_once=at_once)
+        simulation = in_parallel(CONSTRAINED, 1, Speeds(), parallel=parallel)
         run(simulation, small)
-        found.append(_rounds(small, "test bed", gpus=simulation.gpus, jobs=at_once))
+        found.append(_rounds(small, "test bed", gpus=simulation.gpus, jobs=parallel))
         large = Timed(policy_of(name, known), clock)
         command, snapshot = large_round(LARGE_NODES, LARGE_JOBS)
         for _ in range(_TIMES):
@@ -126,12 +126,12 @@ def large_round(nodes: int, jobs: int) -> tuple[Decide, Snapshot]:
     facts += [NodeJoined(at=0.0, node=node) for node in cluster]
     each = 2 * GPUS_PER_NODE * nodes // jobs
     for number in range(jobs):
-        dice = stream(1, "large", number)
+        rng = stream(1, "large", number)
         shards = tuple(Shard(id=f"d{number}/{i}", size_bytes=2 * GB) for i in range(each))
         facts += [
             ReplicaAdded(at=0.0, shard=shard, node=node.id)
             for shard in shards
-            for node in dice.sample(cluster, REPLICAS)
+            for node in rng.sample(cluster, REPLICAS)
         ]
         facts.append(JobSubmitted(at=0.0, job=_large_job(f"j{number}", shards)))
     engine = Engine()

@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from headgate.experiments import pages
-from headgate.experiments.claims import Verdict, in_words
+from headgate.experiments.claims import Verdict, numbers_text
 from headgate.experiments.drawing import bars, stacked
 from headgate.experiments.flow import COMMAND, charts
 from headgate.experiments.flow import jobs as flow_jobs
@@ -30,8 +30,8 @@ from headgate.experiments.flow.tables import (
     Results,
     Rounds,
     Table,
+    job_kinds,
     job_rows,
-    jobs_of_kinds,
     run_rows,
 )
 from headgate.experiments.pages import grid, legend, mark
@@ -69,7 +69,7 @@ def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
         "<p>Published figures and claims of Tang, Zhu, Mao, Fu and Li, <cite>Algorithm of "
         "scheduling for data-intensive computing operations onto GPU cluster</cite> (Journal of "
         "Software 33(12), 2022), beside those of Headgate's simulator. "
-        f"Jobs in parallel: {results.at_once}. Seeds: {seeds}; figures are means over them, with "
+        f"Jobs in parallel: {results.parallel}. Seeds: {seeds}; figures are means over them, with "
         f"the range of the makespan.</p>{nav}{body}",
         command=COMMAND,
     )
@@ -79,8 +79,8 @@ def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
 
 
 def _claims(verdicts: Sequence[Verdict[Results]]) -> str:
-    papers = [v for v in verdicts if not v.claim.ours_alone]
-    goals = [v for v in verdicts if v.claim.ours_alone]
+    papers = [v for v in verdicts if not v.claim.is_goal]
+    goals = [v for v in verdicts if v.claim.is_goal]
     return (
         f"<p>{summary(papers)}</p>{_verdicts(papers)}"
         f"<h3>Our goal for the policy <code>headgate</code></h3>"
@@ -103,8 +103,8 @@ def _verdicts(verdicts: Sequence[Verdict[Results]]) -> str:
             (
                 mark(v.holds),
                 f"{escape(v.claim.text)}<br>{reading}",
-                escape(in_words(v.claim.published, v.claim.unit)) or "-",
-                escape(in_words(v.ours, v.claim.unit)) or "-",
+                escape(numbers_text(v.claim.published, v.claim.unit)) or "-",
+                escape(numbers_text(v.ours, v.claim.unit)) or "-",
             )
         )
     kinds = ("", "long", "numbers theirs", "numbers mine")
@@ -187,13 +187,15 @@ def _overhead(results: Results) -> str:
 # --- charts --------------------------------------------------------------------------------------
 
 
-def _kind_of() -> dict[str, int]:
-    numbers = {kind.name: number for number, kind in enumerate(flow_jobs.KINDS)}
-    return {job: numbers[kind] for job, (kind, _) in jobs_of_kinds().items()}
+def _kind_numbers() -> dict[str, int]:
+    numbers = {kind.name: number for number, kind in enumerate(flow_jobs.JOB_KINDS)}
+    return {job: numbers[kind] for job, (kind, _) in job_kinds().items()}
 
 
 def _kinds_legend(*more: tuple[str, str]) -> str:
-    return legend([*((f"b{n}", kind.name) for n, kind in enumerate(flow_jobs.KINDS[:-1])), *more])
+    return legend(
+        [*((f"b{n}", kind.name) for n, kind in enumerate(flow_jobs.JOB_KINDS[:-1])), *more]
+    )
 
 
 def _gantts(results: Results) -> str:
@@ -216,7 +218,7 @@ def _gantts(results: Results) -> str:
         span_s = max((m.makespan_s for m in made.values()), default=0.0)
         drawn = "".join(
             f"<h4>{escape(policy)}: {m.makespan_s:.1f} s</h4>"
-            f"{charts.gantt(m.held, rows, _kind_of(), span_s)}"
+            f"{charts.gantt(m.held, rows, _kind_numbers(), span_s)}"
             for policy, m in made.items()
         )
         opened = " open" if network == NETWORKS[0] else ""
@@ -246,7 +248,7 @@ def _completion(results: Results) -> str:
         figures = results.figures[table.name]
         most_s = max((_longest_s(own) for own in figures.values()), default=0.0)
         drawn = "".join(
-            f"<h4>{escape(policy)}</h4>{charts.completion(own.times, _kind_of(), most_s)}"
+            f"<h4>{escape(policy)}</h4>{charts.completion(own.times, _kind_numbers(), most_s)}"
             for policy, own in figures.items()
         )
         opened = " open" if table.network == NETWORKS[0] else ""

@@ -75,7 +75,7 @@ class Run:
     network: str
     policy: str
     seed: int
-    at_once: int
+    parallel: int
     drawn: bool = False
 
 
@@ -145,7 +145,7 @@ def choose(known: Policies, names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def plan(policies: Sequence[str], seeds: Sequence[int], at_once: int) -> tuple[Run, ...]:
+def plan(policies: Sequence[str], seeds: Sequence[int], parallel: int) -> tuple[Run, ...]:
     """Return the runs of the experiments; only the first seed's are drawn."""
 
     def runs(setup: Setup, networks: Sequence[str], names: Sequence[str]) -> Iterator[Run]:
@@ -158,7 +158,7 @@ def plan(policies: Sequence[str], seeds: Sequence[int], at_once: int) -> tuple[R
                         network=network,
                         policy=policy,
                         seed=seed,
-                        at_once=at_once,
+                        parallel=parallel,
                         drawn=drawn,
                     )
 
@@ -181,13 +181,13 @@ def simulation_of(what: Run, speeds: Speeds) -> Simulation:
     """Return what a run simulates."""
 
     def stream(
-        at_once: int, *, max_gpus: int | None = None, supplement: bool = False
+        parallel: int, *, max_gpus: int | None = None, supplement: bool = False
     ) -> Simulation:
         return in_parallel(
             what.network,
             what.seed,
             speeds,
-            at_once=at_once,
+            parallel=parallel,
             max_gpus=max_gpus,
             supplement=supplement,
         )
@@ -195,13 +195,13 @@ def simulation_of(what: Run, speeds: Speeds) -> Simulation:
     gpus = sum(len(node.gpus) for node in flow_jobs.nodes())
     match what.setup:
         case Setup.PARALLEL:
-            return stream(what.at_once)
+            return stream(what.parallel)
         case Setup.SUPPLEMENT:
-            return stream(what.at_once, supplement=True)
+            return stream(what.parallel, supplement=True)
         case Setup.TURN:
             return stream(1)
         case Setup.TURN_SHARE:
-            return stream(1, max_gpus=max(1, gpus // what.at_once))
+            return stream(1, max_gpus=max(1, gpus // what.parallel))
         case Setup.USERS_SHARE:
             return stream(1, max_gpus=max(1, gpus // USERS))
         case Setup.USERS:
@@ -270,7 +270,7 @@ class _Chart:
 _known: dict[str, PolicyInfo] = {}  # in a process of the pool: what it was started with
 
 
-def carry_out(
+def run_all(
     runs: Sequence[Run],
     known: Policies,
     *,

@@ -149,7 +149,7 @@ class Results:
 
     runs: Mapping[Run, Measured]
     seeds: tuple[int, ...]
-    at_once: int
+    parallel: int
     figures: Mapping[str, Mapping[str, Figures]]
     overhead: tuple[Rounds, ...] = ()
 
@@ -164,9 +164,9 @@ class Single:
     fairness: Mapping[str, tuple[float, float]]
 
 
-def jobs_of_kinds() -> dict[str, tuple[str, int]]:
+def job_kinds() -> dict[str, tuple[str, int]]:
     """Return per job of J1 to J37 its kind and the number of its shards."""
-    each = [(kind.name, count) for kind in flow_jobs.KINDS for count in kind.counts]
+    each = [(kind.name, count) for kind in flow_jobs.JOB_KINDS for count in kind.counts]
     return {f"J{number}": found for number, found in enumerate(each, 1)}
 
 
@@ -178,7 +178,7 @@ def base(job: str) -> str:
 def gather(
     runs: Mapping[Run, Measured],
     seeds: Sequence[int],
-    at_once: int,
+    parallel: int,
     overhead: Sequence[Rounds] = (),
 ) -> Results:
     """Return the figures of all runs that belong to a table."""
@@ -193,7 +193,7 @@ def gather(
     return Results(
         runs=runs,
         seeds=tuple(seeds),
-        at_once=at_once,
+        parallel=parallel,
         figures=figures,
         overhead=tuple(overhead),
     )
@@ -275,7 +275,7 @@ def _times(of: Sequence[Single]) -> dict[str, Times]:
             run_s=fmean(spent[job]),
             ideal_s={name: fmean(times) for name, times in ideal.get(job, {}).items()},
         )
-        for job in jobs_of_kinds()
+        for job in job_kinds()
         if job in spent
     }
 
@@ -360,7 +360,7 @@ def run_rows(results: Results) -> dict[str, list[Any]]:
 
 def job_rows(results: Results) -> dict[str, list[Any]]:
     """Return the columns of one row per job of a run."""
-    kinds = jobs_of_kinds()
+    kinds = job_kinds()
     of = [(one, span) for one in singles(results.runs) for span in one.measured.spans]
 
     def ideal(name: str) -> list[float | None]:
