@@ -1,4 +1,4 @@
-"""Pages of reports: each one file that needs nothing but itself, light or dark."""
+"""Pages of reports: self-contained HTML files, light or dark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def generator(command: str) -> str:
-    """Return the mark of a page that `headgate <command>` wrote."""
+    """Return the `meta` element that marks a page of `headgate <command>`."""
     return f'<meta name="generator" content="headgate {command}">'
 
 
@@ -32,7 +32,7 @@ def document(title: str, body: str, *, command: str) -> str:
 
 
 def sections(of: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """Return links to sections, and the sections; `of` has their titles, and their HTML."""
+    """Return the navigation and the sections as HTML; `of` are (title, HTML) pairs."""
     links = "".join(f'<li><a href="#{_anchor(title)}">{escape(title)}</a></li>' for title, _ in of)
     body = "".join(
         f'<section id="{_anchor(title)}"><h2>{escape(title)}</h2>{content}</section>'
@@ -65,7 +65,7 @@ def grid(
 
 
 def legend(items: Iterable[tuple[str, str]]) -> str:
-    """Return a legend of (class, words) pairs."""
+    """Return a legend of (CSS class, text) pairs."""
     entries = "".join(
         f'<li><i class="{css_class}"></i>{escape(name)}</li>' for css_class, name in items
     )
@@ -76,7 +76,7 @@ _MARKS = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("none",
 
 
 def mark(holds: bool | None) -> str:
-    """Return whether a claim holds, as a mark; None is for one of which nothing was run."""
+    """Return whether a claim holds, as HTML; None: its runs were not made."""
     css_class, words = _MARKS[holds]
     return f'<span class="mark {css_class}">{words}</span>'
 

@@ -1,4 +1,4 @@
-"""Charts of the flow paper's report that speak of its runs and jobs."""
+"""Charts of the flow paper's report: GPUs over time, and completion times of jobs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def gantt(
     kind_number: Mapping[str, int],
     span_s: float,
 ) -> str:
-    """Return who held which GPU when: nodes with their numbers of GPUs from top to bottom.
+    """Return a chart of the job on each GPU over time; `nodes` are (id, GPUs), top to bottom.
 
-    A job has the colour of its kind; all charts with one `span_s` have one scale.
+    A job has the colour of its kind (`kind_number`); charts with equal `span_s` have equal scales.
     """
     row, gap, top = 7.0, 3.0, 6.0
     at: dict[tuple[str, int], float] = {}
@@ -45,11 +45,11 @@ def gantt(
             f'<path d="{"".join(paths)}" class="{kind}"><title>{escape(title)}</title></path>'
         )
     parts += time_axis(span_s, top, y, scale)
-    return svg(y + 20, parts, "who held which GPU when")
+    return svg(y + 20, parts, "jobs on GPUs over time")
 
 
 def completion(times: Mapping[str, Times], kind_number: Mapping[str, int], most_s: float) -> str:
-    """Return each job's time as a bar, with its two ideals as marks across it."""
+    """Return a chart with a bar for each job's time, and marks for its two ideals."""
     height, bottom, top = 120.0, 134.0, 8.0
     step = (WIDTH - LEFT - RIGHT) / max(1, len(times))
     scale = height / most_s

@@ -1,4 +1,4 @@
-"""Is what was simulated what was measured? The shapes of the live comparison, and their figures."""
+"""Checks that simulated and measured figures of the live comparison agree."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from headgate.experiments.flow.live import Comparison, Overhead, Pair, Side
 
 LOCALITIES = ("node", "rack", "cluster")
-MAKESPAN_WITHIN = 0.20  # of what was measured
-BYTES_WITHIN = 0.05  # of all bytes read live
-TIED_WITHIN = 0.05  # makespans nearer than that are in either order
+MAKESPAN_WITHIN = 0.20  # relative to the measured makespan
+BYTES_WITHIN = 0.05  # relative to all bytes read live
+TIED_WITHIN = 0.05  # makespans this close count as equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """A claim on the simulation, whether it holds, and the number that it was judged by."""
+    """A check of the simulation, whether it holds, and the figures compared."""
 
     id: str
     claim: str
@@ -26,12 +26,12 @@ class Agreement:
 
 
 def makespan_error(pair: Pair) -> float:
-    """Return how much longer the simulation took than the live run, as a part of the latter."""
+    """Return the relative error of the simulated makespan."""
     return pair.simulated.makespan_s / pair.measured.makespan_s - 1
 
 
 def bytes_errors(pair: Pair) -> tuple[float, ...]:
-    """Return simulated less measured bytes per locality, as parts of all bytes read live."""
+    """Return simulated minus measured bytes per locality, relative to all bytes read live."""
     both = zip(pair.simulated.read_bytes, pair.measured.read_bytes, strict=True)
     return tuple((s - m) / max(1, pair.measured.total_bytes) for s, m in both)
 
@@ -43,7 +43,7 @@ def order(pairs: Sequence[Pair], side: str) -> list[str]:
 
 
 def swapped(pairs: Sequence[Pair]) -> list[tuple[str, str]]:
-    """Return the policies in opposite orders on both sides, ties on either side left out."""
+    """Return the pairs of policies in opposite orders on both sides, without ties."""
 
     def gap(side: str, a: Pair, b: Pair) -> float:
         first, second = getattr(a, side).makespan_s, getattr(b, side).makespan_s
@@ -66,7 +66,7 @@ def by_uplink(pairs: Sequence[Pair]) -> dict[float, list[Pair]]:
 
 
 def judge(comparison: Comparison) -> list[Agreement]:
-    """Return all shapes, network by network."""
+    """Return all agreements, network by network."""
     return [
         agreement
         for uplink, pairs in by_uplink(comparison.pairs).items()
@@ -78,9 +78,9 @@ def _agreements(uplink: str, pairs: Sequence[Pair]) -> Iterator[Agreement]:
     wrong = [f"{pair.policy}: {text}" for pair in pairs for text in pair.wrong.values()]
     yield Agreement(
         id=f"results-{uplink}",
-        claim=f"{uplink} Mbit/s: all results are right",
+        claim=f"{uplink} Mbit/s: all results are correct",
         holds=not wrong,
-        ours="; ".join(wrong) or "all are",
+        ours="; ".join(wrong) or "all are correct",
     )
     if len(pairs) > 1:
         orders = (" < ".join(order(pairs, side)) for side in ("simulated", "measured"))
@@ -110,7 +110,7 @@ def _agreements(uplink: str, pairs: Sequence[Pair]) -> Iterator[Agreement]:
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """Return tables and shapes for programs."""
+    """Return tables and agreements (`shapes`) as JSON values."""
     tables = [
         {
             "name": f"live-{uplink:g}",

@@ -1,6 +1,6 @@
-"""The report of the flow paper's experiments: one page that needs nothing but itself, and tables.
+"""The report of the flow paper's experiments: a self-contained page, and tables.
 
-The page is built as plain text: it has no logic that a template language would make simpler.
+The page is built as plain text: it has no logic that a template language would simplify.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def write(directory: Path, results: Results, verdicts: Sequence[Verdict[Results]
 def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
     """Return the whole page."""
     parts = (
-        ("Which claims hold", _claims(verdicts)),
+        ("Claims", _claims(verdicts)),
         ("Tables", "".join(_table(table, results) for table in TABLES) + _overhead(results)),
-        ("Who held which GPU when", _gantts(results)),
+        ("Jobs on GPUs over time", _gantts(results)),
         ("Time per job against its ideals", _completion(results)),
         ("Fairness", _fairness(results)),
         ("Bytes by locality", _bytes(results)),
-        ("What is assumed, and the calibration", _assumed()),
+        ("Assumptions and calibration", _assumed()),
     )
     seeds = ", ".join(map(str, results.seeds))
     nav, body = pages.sections(parts)
@@ -83,7 +83,7 @@ def _claims(verdicts: Sequence[Verdict[Results]]) -> str:
     goals = [v for v in verdicts if v.claim.is_goal]
     return (
         f"<p>{summary(papers)}</p>{_verdicts(papers)}"
-        f"<h3>Our goal for the policy <code>headgate</code></h3>"
+        f"<h3>Headgate's own goals for the policy <code>headgate</code></h3>"
         f"<p>{summary(goals)}</p>{_verdicts(goals)}"
     )
 
@@ -91,7 +91,7 @@ def _claims(verdicts: Sequence[Verdict[Results]]) -> str:
 def summary(verdicts: Sequence[Verdict[Results]]) -> str:
     """Return how many claims hold, in one sentence."""
     count = {holds: sum(v.holds is holds for v in verdicts) for holds in (True, False, None)}
-    not_run = f"; {count[None]} need what was not run" if count[None] else ""
+    not_run = f"; {count[None]} need runs that were not made" if count[None] else ""
     return f"{count[True]} of {len(verdicts)} hold, {count[False]} do not{not_run}."
 
 
@@ -149,7 +149,7 @@ def _row(policy: str, own: Figures, published: Published) -> tuple[str, ...]:
 
 
 def _beside(published: float | None, ours: str, form: str) -> str:
-    """Return our figure, and the published one beside it where there is one."""
+    """Return our figure, with the published one beside it if there is one."""
     if published is None:
         return ours
     return f'{ours} <span class="published">{form.format(published)}</span>'
@@ -179,8 +179,8 @@ def _overhead(results: Results) -> str:
     ]
     head = ("policy", "where", "rounds", "mean", "max", "published")
     return (
-        "<h3>How long rounds take</h3><p>Measured on the machine that made this page, not "
-        f"simulated. The large round finds all GPUs free.</p>{grid(head, rows)}"
+        "<h3>Times of rounds</h3><p>Measured on the machine that wrote this page, not "
+        f"simulated. In the large round all GPUs are free.</p{grid(head, rows)}"
     )
 
 
@@ -201,12 +201,12 @@ def _kinds_legend(*more: tuple[str, str]) -> str:
 def _gantts(results: Results) -> str:
     seed = results.seeds[0]
     words = (
-        f"<p>Jobs in parallel, seed {seed}; a row per GPU, a colour per kind of job. All charts of "
+        f"<p>Jobs in parallel, seed {seed}; a row per GPU, a colour per job kind. All charts of "
         "a network have one scale.</p>"
     )
     parts = [
         words,
-        _kinds_legend(("blost", "gave no result")),
+        _kinds_legend(("blost", "ended without a result")),
     ]
     rows = [(node.id, len(node.gpus)) for node in nodes()]
     for network in NETWORKS:
@@ -237,8 +237,8 @@ def _per_network(results: Results, draw: Callable[[Table, Mapping[str, Figures]]
 
 def _completion(results: Results) -> str:
     words = (
-        "<p>Mean over the seeds, jobs by their numbers; the marks are the job's time alone on its "
-        "share of the cluster, and alone on all of it.</p>"
+        "<p>Means over the seeds, jobs by their numbers; the marks are the job's time alone on its "
+        "share of the cluster, and alone on the whole cluster.</p>"
     )
     parts = [
         words,
@@ -303,9 +303,9 @@ def _bytes(results: Results) -> str:
 def _assumed() -> str:
     speeds = Speeds()
     fitted = (
-        f"The one fitted constant is the speed at which GPUs compute: "
+        f"The only fitted constant is the speed at which GPUs compute: "
         f"{speeds.gpu_bytes_per_s / MB:,.0f} MB/s, chosen once so that the jobs in turn take "
-        "825.6 s under GS in the mean of seeds 1 to 5. Nothing else is fitted; disks are taken to "
-        f"read {speeds.disk_bytes_per_s / MB:,.0f} MB/s."
+        "825.6 s under GS in the mean of seeds 1 to 5. Nothing else is fitted; disks are assumed "
+        f"to read {speeds.disk_bytes_per_s / MB:,.0f} MB/s."
     )
     return "".join(f"<p>{escape(text)}</p>" for text in (*ASSUMPTIONS.split("\n\n"), fitted))
