@@ -1,4 +1,4 @@
-"""A small world in the place of the paper's: jobs of every form, but few and with little data."""
+"""A small version of the paper's experiments: jobs of every form, but few and with little data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.experiments.flow import runs as flow_runs
 
 @pytest.fixture
 def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One small job of each kind, three users; and few GPUs where rounds with many are timed."""
+    """Set one small job of each kind, three users, and few GPUs for the large round."""
     small = tuple(
         replace(kind, counts=(6 + number % 3,)) for number, kind in enumerate(flow_jobs.JOB_KINDS)
     )
