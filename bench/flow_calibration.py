@@ -2,7 +2,7 @@
 
     python bench/flow_calibration.py
 
-The simulator's one fitted constant; `headgate.experiments.flow.jobs` tells what it stands for.
+The simulator's only fitted constant; see `headgate.experiments.flow.jobs`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def total_s(gpu_bytes_per_s: float) -> float:
 
 
 def main() -> None:
-    """Halve the interval, in ratios, until its ends are within 1 MB/s."""
+    """Bisect the interval, in ratios, until its ends are within 1 MB/s."""
     slow, fast = 100.0 * MB, 10_000.0 * MB
     while fast - slow > MB:
         middle = sqrt(slow * fast)
