@@ -1,4 +1,4 @@
-"""Find the GPU speed with which the flow paper's jobs in turn take the policy gs 825.6 s.
+"""Find the GPU speed with which the flow paper's jobs, one after the other, take 825.6 s under gs.
 
     python bench/flow_calibration.py
 

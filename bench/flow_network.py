@@ -1,9 +1,8 @@
 """The laminar form of problems against the paper's dense network: equal optima, and the speedup.
 
-Random problems (seeded) of 2-GPU nodes in racks of 16, as many
-waiting tasks as GPUs, one shard of 1 GB with 3 replicas each, a third of the GPUs free. Both come
-from the same arrays and are solved by the compiled solvers, one after the other; times are medians,
-build included.
+Random problems (seeded) of 2-GPU nodes in racks of 16, one waiting task per GPU, one shard of about
+1 GB with 3 replicas each, a third of the GPUs free. Both forms are built from the same arrays and
+solved by the compiled solvers, one after the other; times are medians, build included.
 """
 
 from __future__ import annotations

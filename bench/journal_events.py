@@ -3,12 +3,12 @@
     python bench/journal_events.py [--events 20000] [--rounds 3] [--seed 1] [--directory DIR]
 
 A busy simulated cluster is run once, without measurement: jobs of one to eight tasks arrive and are
-started by `fifo`, some are cancelled, some runs fail, nodes are lost and return.
-Its events are then made durable and applied, as by the controller: `Journal.append` with one fsync
-per batch, then the machine. Batches of 1 are typical of a quiet cluster, of 16 and 256 of storms.
-`machine` is the same without a journal, `replay` a restart without a snapshot: every event is
-read, checked and applied. Wall time, since most of a small batch is waiting for the disk;
-`cpu` is the processor's share of it. The journal lies in a temporary folder below `--directory`.
+started by `fifo`, some are cancelled, some runs fail, nodes are lost and return. Its events are
+then made durable and applied, as by the controller: `Journal.append` with one fsync per batch, then
+the machine. Batches of 1 are typical of a quiet cluster, of 16 and 256 of storms. `machine` is the
+same without a journal, `replay` a restart without a snapshot: every event is read, checked and
+applied. Times are wall times, since a small batch mostly waits for the disk;
+`cpu` is the processor's share of it. The journal is in a temporary folder below `--directory`.
 """
 
 from __future__ import annotations

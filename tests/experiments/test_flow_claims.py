@@ -18,7 +18,7 @@ JOB_KINDS = job_kinds()
 
 
 def papers() -> World:
-    """Return figures with which all claims hold."""
+    """Return figures that satisfy all claims."""
     world: World = {
         ("in-turn", "gs"): {"makespan_s": 825.6, "shares": (0.60, 0.25, 0.15)},
         ("in-turn", "fs"): {"makespan_s": 808.2, "shares": (0.65, 0.23, 0.12)},

@@ -155,16 +155,16 @@ class Oracle:
         ]
         preemptible = {j for j, n in self.held.items() if n > (1 + slack) * self.target[j]}
         found: list[int] = []
-        hopeless: set[int] = set()
+        without_victim: set[int] = set()
         while True:
-            needy = [
+            beneficiaries = [
                 j for j in sorted(self.target)
-                if j not in hopeless and self.held[j] < self.target[j] and any(
+                if j not in without_victim and self.held[j] < self.target[j] and any(
                     tasks.memory_bytes[t] <= max(m for m in self.sizes()) for t in self.waiting[j])
             ]  # fmt: skip
-            if not needy:
+            if not beneficiaries:
                 return found
-            job = min(needy, key=lambda j: self.held[j])
+            job = min(beneficiaries, key=lambda j: self.held[j])
             task = min(self.waiting[job], key=lambda t: tasks.memory_bytes[t])
             large_enough = sorted(m for m in freed if m >= tasks.memory_bytes[task])
             if large_enough and self.under_ceiling(job):
@@ -182,7 +182,7 @@ class Oracle:
                     if run[1] in preemptible and above and len(mine) > 1 and open_ and large:
                         choices.append(run)
                 if not choices:
-                    hopeless.add(job)
+                    without_victim.add(job)
                     continue
                 chosen = max(choices, key=lambda r: (tasks.launched_at[r[0]], r[0]))
                 runs.remove(chosen)
@@ -210,7 +210,7 @@ def crowded_state(seed: int) -> State:
     shards = random_shards(rng)
     for shard in shards:
         state.add_replica(state.shard(shard), rng.choice(nodes))
-    gone = 0.1 * rng.randint(0, 2)
+    stopping = 0.1 * rng.randint(0, 2)
     for number in range(rng.randint(2, 6)):
         tasks = tuple(
             Task(
@@ -236,7 +236,7 @@ def crowded_state(seed: int) -> State:
                 state.launch(task, node, (gpu,), attempt=1)
                 if rng.random() < 0.8:
                     state.move_task(task, TaskState.RUNNING)
-                if rng.random() < gone:
+                if rng.random() < stopping:
                     state.move_task(task, TaskState.STOPPING)
     ended = 0.1 * rng.randint(0, 3)
     for task in range(len(state.tasks.state)):

@@ -79,14 +79,14 @@ class _Preemption:
     def run(self) -> list[Group]:
         """Return one group per victim, with the job that benefits as the reason."""
         victims: list[Group] = []
-        needy = [j for j in range(len(self._held)) if self._needs(j)]
-        while needy:
-            job = min(needy, key=lambda j: (self._held[j], j))
+        beneficiaries = [j for j in range(len(self._held)) if self._needs(j)]
+        while beneficiaries:
+            job = min(beneficiaries, key=lambda j: (self._held[j], j))
             memory_class = int(np.flatnonzero(self._waiting[job])[0])
             if not self._take_freed(job, memory_class):
                 run = self._latest(job, memory_class)
                 if run is None:
-                    needy.remove(job)
+                    beneficiaries.remove(job)
                     continue
                 self._runs.remove(run)
                 self._preemptible[run.job] -= 1
@@ -98,7 +98,7 @@ class _Preemption:
             self._missing[job] -= 1
             self._waiting[job, memory_class] -= 1
             if not self._needs(job):
-                needy.remove(job)
+                beneficiaries.remove(job)
         return victims
 
     def _needs(self, job: int) -> bool:
