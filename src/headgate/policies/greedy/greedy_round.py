@@ -87,7 +87,7 @@ class GreedyRound:
 
     def _take(self, job: int, candidates: Candidates, candidate: Candidate) -> None:
         candidates.take(candidate)
-        if not self._scratch.place(candidate.task, candidate.node):  # lacks more than a GPU
+        if not self._scratch.place(candidate.task, candidate.node):  # short of CPUs or memory
             reason = no_room(self._scratch, candidate.task)
             jobs = (int(self.now.jobs[job]),)
             self.lacking.append(Refusal(reason=reason, jobs=jobs))
