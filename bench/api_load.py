@@ -1,7 +1,7 @@
-"""How fast does the API answer when many ask together: p50 and p99 of listing and of submitting.
+"""Latency of the API under concurrent clients: p50 and p99 of listing and of submitting.
 
-A Headgate of one virtual node with one GPU is brought up; the first job takes the GPU, all others
-wait. Each client keeps one connection and sends its next request once the last was answered.
+A Headgate of one virtual node with one GPU is started; the first job holds the GPU, all others
+wait. Each client keeps one connection and sends its next request after the last response.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import psutil
 from headgate.api.address import socket_path
 from headgate.api.client import Client
 
-MOST_S = 120.0  # of one measurement: clients stop then
+MOST_S = 120.0  # limit of one measurement
 JOB = json.dumps({"name": "load", "run": "sleep 600", "resources": {"gpus": 1}})
 Request = Callable[[HTTPConnection], None]
 
@@ -43,27 +43,29 @@ class Connection(HTTPConnection):
         self.sock.connect(self._path)
 
 
-def asked(connection: HTTPConnection, method: str, route: str, body: str | None = None) -> None:
-    """Send a request and read its answer, which must be a good one."""
+def request_api(
+    connection: HTTPConnection, method: str, route: str, body: str | None = None
+) -> None:
+    """Send a request and read its response; exit on an error."""
     connection.request(method, f"/api/v1{route}", body)
-    answer = connection.getresponse()
-    told = answer.read()
-    if answer.status >= 300:
-        raise SystemExit(f"{method} {route}: HTTP {answer.status}\n{told.decode()}")
+    response = connection.getresponse()
+    content = response.read()
+    if response.status >= 300:
+        raise SystemExit(f"{method} {route}: HTTP {response.status}\n{content.decode()}")
 
 
 def list_jobs(connection: HTTPConnection) -> None:
-    """Ask for the newest 100 jobs."""
-    asked(connection, "GET", "/jobs")
+    """List the newest 100 jobs."""
+    request_api(connection, "GET", "/jobs")
 
 
 def submit_job(connection: HTTPConnection) -> None:
     """Submit a job of one task."""
-    asked(connection, "POST", "/jobs", JOB)
+    request_api(connection, "POST", "/jobs", JOB)
 
 
 def measured_ms(path: Path, request: Request, clients: int, each: int) -> list[float]:
-    """Return how long each request took, in milliseconds, ascending."""
+    """Return the times of all requests, in milliseconds, ascending."""
     took_ms: list[float] = []
     begin = threading.Barrier(clients)
 
@@ -88,11 +90,13 @@ def measured_ms(path: Path, request: Request, clients: int, each: int) -> list[f
 
 
 def main() -> None:
-    """Bring a Headgate up and measure it, or one that is up."""
+    """Start a Headgate and measure it, or measure one that is up."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--each", type=int, default=10, help="requests of each client")
-    parser.add_argument("--state", type=Path, help="measure the one that is up there instead")
+    parser.add_argument(
+        "--state", type=Path, help="measure the one that is up with this state directory"
+    )
     arguments = parser.parse_args()
     if arguments.state is not None:
         measure(arguments.state, arguments.clients, arguments.each)

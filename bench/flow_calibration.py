@@ -1,8 +1,8 @@
-"""Find the GPU speed with which the flow paper's jobs in turn take the policy gs 825.6 s.
+"""Find the GPU speed with which the flow paper's jobs, one after the other, take 825.6 s under gs.
 
     python bench/flow_calibration.py
 
-The simulator's one fitted constant; `headgate.experiments.flow.jobs` tells what it stands for.
+The simulator's only fitted constant; see `headgate.experiments.flow.jobs`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def total_s(gpu_bytes_per_s: float) -> float:
     """Return the mean makespan of the jobs in turn over the seeds."""
     speeds = Speeds(gpu_bytes_per_s=gpu_bytes_per_s)
     policy = make_policy(POLICIES, "gs")
-    runs = [run(in_parallel("constrained", seed, speeds, at_once=1), policy) for seed in SEEDS]
+    runs = [run(in_parallel("constrained", seed, speeds, parallel=1), policy) for seed in SEEDS]
     return sum(outcome.figures["makespan_s"] for outcome in runs) / len(runs)
 
 
 def main() -> None:
-    """Halve the interval, in ratios, until its ends are within 1 MB/s."""
+    """Bisect the interval, in ratios, until its ends are within 1 MB/s."""
     slow, fast = 100.0 * MB, 10_000.0 * MB
     while fast - slow > MB:
         middle = sqrt(slow * fast)

@@ -47,7 +47,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One instance to measure; LEMON gets so many seconds for each algorithm, 0 leaves it out."""
+    """One instance to measure; `lemon_limit_s` for each of LEMON's algorithms, 0: without LEMON."""
 
     size: str
     load: str
@@ -57,7 +57,7 @@ class Case:
 
 
 def short_cases() -> list[Case]:
-    """Return what a minute is enough for."""
+    """Return the cases of the short form, under a minute in all."""
     few = [("S", load, 1, 5) for load in LOADS]
     few += [("M", load, 1, 5) for load in LOADS]
     few += [("M", "base", 4, 5), ("L", "base", 1, 0), ("XL", "base", 1, 0)]
@@ -68,7 +68,7 @@ def short_cases() -> list[Case]:
 
 
 def all_cases() -> list[Case]:
-    """Return everything; LEMON is left out where it needs most of a minute."""
+    """Return all cases; without LEMON where it needs most of a minute."""
     return [
         Case(
             size=size,
@@ -85,7 +85,7 @@ def all_cases() -> list[Case]:
 
 
 def run(cases: Sequence[Case], out: Path) -> list[Row]:
-    """Measure the cases one after the other; write what is there after each."""
+    """Measure the cases one after the other; write all results after each."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
         path = Path(folder) / "instance.npz"
@@ -106,7 +106,7 @@ def run(cases: Sequence[Case], out: Path) -> list[Row]:
 
 
 def line(row: Row) -> str:
-    """Return a row in short."""
+    """Return a row as one line of text."""
     name = f"{row['size']:>2} {row['load']:<5} {row['classes']} class(es), seed {row['seed']}:"
     return (
         f"{name} cold {ms(row['cold_ms'])} warm {ms(row['warm_ms'])} "
@@ -116,7 +116,7 @@ def line(row: Row) -> str:
 
 
 def machine() -> str:
-    """Return the machine and what ran on it, in words."""
+    """Return the machine and the versions of the software, as text."""
     model = platform.processor() or platform.machine()
     cpus = Path("/proc/cpuinfo")
     if cpus.exists() and (found := re.search(r"model name\s*: (.*)", cpus.read_text())):
@@ -134,7 +134,7 @@ def machine() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """At most so many milliseconds, or at most OR-tools' cold time over `times`."""
+    """At most `most_ms` milliseconds, or at most OR-tools' cold time divided by `times`."""
 
     title: str
     sizes: tuple[str, ...]
@@ -144,19 +144,19 @@ class Goal:
     times: float | None = None
 
     def taken(self, row: Row) -> float:
-        """Return what of the goal was used up: 1 is just met."""
+        """Return the time relative to the goal: at most 1 if it is met."""
         allowed = row["ortools_cold_ms"] / self.times if self.times else self.most_ms
         return float(row[self.what] / allowed)
 
-    def told(self, row: Row) -> str:
-        """Return what a row achieved, in the goal's own measure."""
+    def result(self, row: Row) -> str:
+        """Return the result of a row, in the goal's unit."""
         if self.times:
             return f"1/{row['ortools_cold_ms'] / row[self.what]:,.0f}"
         return f"{ms(row[self.what])} ms"
 
 
 def goals() -> list[Goal]:
-    """Return the goals, each for cold, warm, and warm with all capacities set anew."""
+    """Return the goals, each for cold, warm, and warm with all capacities reset."""
     wanted: list[tuple[str, tuple[str, ...], int, Sequence[float], Sequence[float | None]]] = [
         # title, sizes, classes; at most ms; at most 1/x of OR-tools cold
         ("S, 30 GPUs", ("S",), 1, (0, 0.01, 0.05), (4, None, None)),
@@ -184,7 +184,7 @@ _WHAT = {"cold_ms": "cold", "warm_ms": "warm", "warm_recomputed_ms": "warm, all 
 
 
 def goals_table(rows: Sequence[Row]) -> str:
-    """Return the goals, what was measured under the load `base`, and the worst case of all."""
+    """Return a table of the goals, the results under the load `base`, and the worst of all."""
     cells = []
     for goal in goals():
         mine = [
@@ -202,8 +202,8 @@ def goals_table(rows: Sequence[Row]) -> str:
                 goal.title,
                 _WHAT[goal.what],
                 f"1/{goal.times:g}" if goal.times else f"{goal.most_ms:g} ms",
-                goal.told(base[len(base) // 2]) if base else "-",
-                f"{goal.told(worst)} ({worst['size']} {worst['load']}, seed {worst['seed']})",
+                goal.result(base[len(base) // 2]) if base else "-",
+                f"{goal.result(worst)} ({worst['size']} {worst['load']}, seed {worst['seed']})",
                 "all" if met == len(mine) else f"{met} of {len(mine)}",
             ]
         )
@@ -215,7 +215,7 @@ def goals_table(rows: Sequence[Row]) -> str:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return medians over seeds, a line per size, load and number of classes."""
+    """Return a table of medians over seeds, a row per size, load and number of classes."""
     groups: dict[tuple[str, str, int], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["size"], row["load"], row["classes"]), []).append(row)
@@ -249,7 +249,7 @@ _NUMBERS = (*_TIMES, "ratio_cold", "ratio_warm")
 
 
 def median(values: Iterable[float | None]) -> float | None:
-    """Return the median of what was measured."""
+    """Return the median of the values that were measured, None without any."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 
@@ -278,7 +278,7 @@ def markdown(heading: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
 
 
 def chart(rows: Sequence[Row], path: Path) -> None:
-    """Draw how long a decision takes against the size of the cluster, load `base`, one class."""
+    """Draw the time of a decision over the size of the cluster, load `base`, one class."""
     mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "headgate"}
     figure = Figure(figsize=(7.5, 5), layout="constrained")
     axes = figure.subplots()
@@ -320,7 +320,7 @@ def _base(rows: Sequence[Row], size: str, key: str) -> list[float | None]:
 
 
 def render(results: dict[str, Any], blocks: Callable[[str, str], None], drawn: Path) -> None:
-    """Hand over what the page has between its markers, and draw the chart."""
+    """Pass each block of the page, by name and text, to `blocks`, and draw the chart."""
     rows = results["rows"]
     seeds = ", ".join(str(seed) for seed in sorted({row["seed"] for row in rows}))
     blocks("machine", f"{results['machine']}. Seeds {seeds}.")
@@ -330,7 +330,7 @@ def render(results: dict[str, Any], blocks: Callable[[str, str], None], drawn: P
 
 
 def into_page(name: str, text: str) -> None:
-    """Replace what stands between the markers of a block in the page."""
+    """Replace the text between the markers of a block in the page."""
     begin, end = f"<!-- {name}: written by bench/flow_core.py -->", f"<!-- end of {name} -->"
     page = PAGE.read_text()
     before, after = page.index(begin) + len(begin), page.index(end)
@@ -343,13 +343,13 @@ def main() -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--full", action="store_true", help="everything, and into the docs")
     form.add_argument("--render", type=Path, metavar="FILE", help="an earlier run, into the docs")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
-    kept = asked.render or OUT / f"flow_core{'_full' if asked.full else ''}.json"
-    if not asked.render:
-        run(all_cases() if asked.full else short_cases(), kept)
+    kept = arguments.render or OUT / f"flow_core{'_full' if arguments.full else ''}.json"
+    if not arguments.render:
+        run(all_cases() if arguments.full else short_cases(), kept)
     results = json.loads(kept.read_text())
-    if asked.full or asked.render:
+    if arguments.full or arguments.render:
         render(results, into_page, CHART)
     texts: list[str] = []
     render(results, lambda _, text: texts.append(text), kept.with_suffix(".svg"))

@@ -1,20 +1,21 @@
-"""How long the flow policies take from a snapshot to the plan, and how much of it the solver takes.
+"""Time of the flow policies from a snapshot to the plan, and the solver's part of it.
 
     python bench/flow_decision.py [--size M L XL] [--policy fs headgate] [--seed 1] [--rounds 9]
 
-A cluster of nodes of 8 GPUs in racks of 16, and jobs that keep as many tasks waiting as it has
-GPUs, or more. Every task reads one to three shards of 100 MB to 3 GB with three replicas each, two
-of them in one rack. The first decision is cold, all GPUs free (`empty_ms`, the median of three;
-`first_ms`, the first, pays for the memory that it touches as well). Then the cluster is full, and
-in each round 1 % of the runs end and as many tasks arrive, in a new job; of these rounds the
-medians are told, warm, and with the line of rounds forgotten, cold. One JSON object on stdout.
+The cluster has nodes of 8 GPUs in racks of 16, and jobs with at least as many waiting tasks as it
+has GPUs. Every task reads one to three shards of 100 MB to 3 GB with three replicas each, two of
+them in one rack. The first decision is cold, with all GPUs free (`empty_ms`, the median of three;
+`first_ms`, the first, includes the first access to its memory). Then all GPUs are held, and in each
+round 1 % of the runs end and the same number of tasks arrive, in a new job. The output has medians
+over these rounds, warm, and cold, without earlier rounds. It is one JSON object on stdout.
 
 The goal is the solver's own time + 1 ms + 2 us per change, warm, and twice the solver's time, cold.
-Changes are counted in two ways: tasks and GPUs that have changed (`changes`), and what the solver
-is told (`told`): units gone, come, or of another cost, and capacities. These are more: to
-`headgate`, a GPU that is held costs less with every second. Cold, the solver's time is counted in
-two ways, too: what its methods take (`solver_ms`), and from the arrays of a round to its solution,
-building places and options included, as `cold_ms` of `headgate.flow.bench` counts (`round_ms`).
+Changes are counted in two ways: tasks and GPUs that have changed (`changes`), and updates of the
+solver (`updates`): units added, removed or with another cost, and capacities. Updates are more
+numerous: under `headgate`, the cost of a held GPU falls with every second. Cold, the solver's time
+is also measured in two ways: the time of its methods (`solver_ms`), and the time from the arrays of
+a round to its solution, with building places and options, like `cold_ms` of `headgate.flow.bench`
+(`round_ms`).
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ SIZES = {"S": (15, 6, 40), "M": (250, 100, 40), "L": (1562, 500, 50), "XL": (12_
 """Nodes, jobs, and tasks of each job."""
 GPUS_PER_NODE, NODES_IN_RACK = 8, 16
 GB = 10**9
-TELLING = {"add": 0, "remove": 0, "replace": 0, "reprice": 1, "reprice_all": 0, "set_capacity": 0}
-"""Methods of a solver that tell it of changes, and which argument has something for each one."""
+UPDATES = {"add": 0, "remove": 0, "replace": 0, "reprice": 1, "reprice_all": 0, "set_capacity": 0}
+"""Methods that update a solver, and the index of the argument with one element per update."""
 EMPTY_ROUNDS = 3
 ENDS, RUN_S = 0.01, 600.0
 BANDWIDTH = Bandwidth(disk_bytes_per_s=2e9, rack_bytes_per_s=1.25e9, cluster_bytes_per_s=2.5e8)
 
 
 class Meter:
-    """A solver that adds up what its methods take, and how many changes they are told."""
+    """A solver that sums the seconds that its methods take, and the number of updates."""
 
     total_s = 0.0
-    told = 0
+    updates = 0
 
     def __init__(self, *args: Any) -> None:
         self._inner = self._timed(LaminarSolver, *args)
@@ -61,8 +62,8 @@ class Meter:
         method = getattr(self._inner, name)
 
         def metered(*args: Any) -> Any:
-            if name in TELLING:
-                Meter.told += len(args[TELLING[name]]) - (name == "add")
+            if name in UPDATES:
+                Meter.updates += len(args[UPDATES[name]]) - (name == "add")
             return self._timed(method, *args)
 
         return metered
@@ -77,7 +78,7 @@ class Meter:
 
 
 class MeteredFlow(solve.Flow):
-    """A first flow that adds up what it takes from the arrays of a problem to its solution."""
+    """A first flow that sums the seconds from the arrays of a problem to its solution."""
 
     total_s = 0.0
 
@@ -88,7 +89,7 @@ class MeteredFlow(solve.Flow):
 
 
 class Cluster:
-    """A state that goes on from round to round."""
+    """A state that advances from round to round."""
 
     def __init__(self, size: str, seed: int) -> None:
         self.nodes, jobs, self._tasks = SIZES[size]
@@ -103,7 +104,7 @@ class Cluster:
             self.submit(self._tasks)
 
     def submit(self, tasks: int) -> None:
-        """Let a job arrive, with data of its own."""
+        """Add a job of waiting tasks, with data of its own."""
         state, name, rng = self.state, f"j{self._jobs}", self._rng
         self._jobs += 1
         made = []
@@ -132,8 +133,8 @@ class Cluster:
         for task in state.tasks_of(job):
             state.move_task(task, TaskState.WAITING)
 
-    def carry_out(self, plan: Plan) -> None:
-        """Launch what a plan places; what it cuts short waits again."""
+    def apply(self, plan: Plan) -> None:
+        """Launch the placements of a plan; preempted tasks wait again."""
         state = self.state
         state.version += 1
         for task in plan.stops.task.tolist():
@@ -150,7 +151,7 @@ class Cluster:
         )
 
     def spread_ages(self) -> None:
-        """Let runs look as if they had begun one after the other; each is to take RUN_S."""
+        """Set the starts of all runs at random in the last RUN_S seconds, their expected time."""
         state = self.state
         for task in np.flatnonzero(state.tasks.state.array() == TaskState.RUNNING).tolist():
             state.tasks.launched_at[task] = state.tasks.started_at[task] = -self._rng.uniform(
@@ -159,8 +160,8 @@ class Cluster:
         for row in range(len(state.runtime_classes.compute_s)):
             state.runtime_classes.compute_s[row] = RUN_S
 
-    def go_on(self) -> None:
-        """Let some runs end and as many tasks arrive."""
+    def advance(self) -> None:
+        """End some runs, and add the same number of tasks."""
         state = self.state
         state.version += 1
         state.now += ENDS * RUN_S
@@ -177,7 +178,7 @@ class Cluster:
 
 def decision(policy: Policy, snapshot: Snapshot) -> tuple[Plan, tuple[float, float, float]]:
     """Return a plan, and the milliseconds that it, its solver and, if cold, its round took."""
-    Meter.total_s, Meter.told, MeteredFlow.total_s = 0.0, 0, 0.0
+    Meter.total_s, Meter.updates, MeteredFlow.total_s = 0.0, 0, 0.0
     rng = stream(1)
     started = time.perf_counter()
     plan = policy.decide(snapshot, rng)
@@ -195,27 +196,29 @@ def measure(size: str, name: str, seed: int, rounds: int) -> dict[str, Any]:
         plan, took = decision(policy, before)
         empty.append(took)
     first_ms, (empty_ms, *of_empty_ms) = empty[0][0], sorted(empty)[len(empty) // 2]
-    cluster.carry_out(plan)
+    cluster.apply(plan)
     cluster.spread_ages()
     warm, cold = [], []
     for _ in range(rounds):
-        cluster.go_on()
+        cluster.advance()
         snapshot = cluster.state.freeze()
         changes = snapshot.changes(before)
         changed = 0 if changes is None else len(changes.tasks) + len(changes.gpus)
         plan, (took_ms, solver_ms, _) = decision(policy, snapshot)
-        by_changes, by_told = (took_ms / (solver_ms + 1 + 2e-3 * n) for n in (changed, Meter.told))
-        warm.append((took_ms, solver_ms, changed, Meter.told, by_changes, by_told))
+        by_changes, by_updates = (
+            took_ms / (solver_ms + 1 + 2e-3 * n) for n in (changed, Meter.updates)
+        )
+        warm.append((took_ms, solver_ms, changed, Meter.updates, by_changes, by_updates))
         cold.append(decision(make_policy(POLICIES, name), snapshot)[1])
         before = snapshot
-        cluster.carry_out(plan)
+        cluster.apply(plan)
     names = (
         "warm_ms",
         "warm_solver_ms",
         "changes",
-        "told",
+        "updates",
         "warm_over_goal",
-        "warm_over_goal_told",
+        "warm_over_goal_updates",
     )
     medians = dict(zip(names, map(statistics.median, zip(*warm, strict=True)), strict=True))
     cold_ms, *of_cold_ms = map(statistics.median, zip(*cold, strict=True))
@@ -234,7 +237,7 @@ def measure(size: str, name: str, seed: int, rounds: int) -> dict[str, Any]:
 def against_solver(
     when: str, took_ms: float, solver_ms: float, round_ms: float
 ) -> dict[str, float]:
-    """Return what is told of a decision from nothing, when all GPUs are free, or of a later one."""
+    """Return the figures of a cold decision; `when` is `empty` (all GPUs free) or `cold`."""
     return {
         f"{when}_ms": round(took_ms, 3),
         f"{when}_solver_ms": round(solver_ms, 3),

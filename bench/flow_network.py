@@ -1,9 +1,8 @@
-"""The laminar form of problems against the paper's dense network.
+"""The laminar form of problems against the paper's dense network: equal optima, and the speedup.
 
-Same optimum, how much faster? Random problems (seeded) of 2-GPU nodes in racks of 16, as many
-waiting tasks as GPUs, one shard of 1 GB with 3 replicas each, a third of the GPUs free. Both come
-from the same arrays and are solved by the compiled solvers, one after the other; times are medians,
-build included.
+Random problems (seeded) of 2-GPU nodes in racks of 16, one waiting task per GPU, one shard of about
+1 GB with 3 replicas each, a third of the GPUs free. Both forms are built from the same arrays and
+solved by the compiled solvers, one after the other; times are medians, build included.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ BANDWIDTH = Bandwidth(disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_byt
 
 
 def random_problem(gpus: int, seed: int) -> FlowProblem:
-    """Return a problem on a cluster of so many GPUs."""
+    """Return a random problem on a cluster of this many GPUs."""
     rng = np.random.default_rng(seed)
     nodes, tasks, jobs = gpus // 2, gpus, max(2, gpus // 20)
     free = (rng.random((nodes, 2)) < 1 / 3).sum(axis=1, keepdims=True).astype(np.int64)
@@ -110,7 +109,7 @@ def timed(call: Callable[[], Result], times: int) -> tuple[float, Result]:
 
 
 def worth(problem: FlowProblem, placed: Placed) -> tuple[int, int]:
-    """Return how many tasks are placed or wait, and for how much."""
+    """Return the number of tasks placed or waiting, and the total cost."""
     won = np.bincount(problem.task_job[placed.task], minlength=len(problem.most))
     waits = np.minimum(problem.most - won, problem.most - problem.least)
     cost = int(placed.price.sum()) + 2 * int((waits * problem.wait_price).sum())

@@ -1,14 +1,14 @@
-"""How many events per second go through the journal and the machine?
+"""Throughput of the journal and the machine, in events per second.
 
     python bench/journal_events.py [--events 20000] [--rounds 3] [--seed 1] [--directory DIR]
 
-A busy simulated cluster is run once, without being measured: jobs of one to eight tasks
-arrive and are started by `fifo`, some are cancelled, some runs fail, nodes are lost and come back.
-Its events are then made durable and applied, as the controller does it: `Journal.append` with one
-fsync per batch, then the machine. Batches of 1 are what a quiet cluster has; of 16 and 256, storms.
-`machine` is the same without a journal, `replay` what a restart does without a snapshot: every
-event read, checked and applied. Wall time, since most of a small batch is waiting for the disk;
-`cpu` is the processor's share of it. The journal lies in a temporary folder below `--directory`.
+A busy simulated cluster is run once, without measurement: jobs of one to eight tasks arrive and are
+started by `fifo`, some are cancelled, some runs fail, nodes are lost and return. Its events are
+then made durable and applied, as by the controller: `Journal.append` with one fsync per batch, then
+the machine. Batches of 1 are typical of a quiet cluster, of 16 and 256 of storms. `machine` is the
+same without a journal, `replay` a restart without a snapshot: every event is read, checked and
+applied. Times are wall times, since a small batch mostly waits for the disk;
+`cpu` is the processor's share of it. The journal is in a temporary folder below `--directory`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from headgate.sim.world import SimulatedWorld
 
 NODES, GPUS_PER_NODE, GPU_BYTES = 64, 8, 80 * 10**9
 EVENTS_PER_JOB = 11
-"""About as many follow from each job here; so many jobs are submitted that enough events do."""
+"""Events that follow from each job, about: determines the number of submitted jobs."""
 MEAN_TASKS, MEAN_RUN_S, LOAD = 4.5, 3600.0, 0.9
 CANCELLED, FAILED, LOSSES_PER_JOB, AWAY_S = 0.03, 0.02, 0.01, 600.0
 LINKS = {
@@ -52,7 +52,7 @@ LINKS = {
 }
 BATCHES = (1, 16, 256)
 MOST_BATCHES = 2000
-"""So many batches are measured at most: the rest of the events is left out."""
+"""Batches measured at most; further events are left out."""
 
 
 def storm(events: int, seed: int) -> list[Event]:
@@ -122,7 +122,7 @@ def durable(folder: Path, events: Sequence[Event], size: int, number: int) -> No
 
 
 def machine(events: Sequence[Event]) -> None:
-    """Apply every event to a state that no journal keeps."""
+    """Apply every event to a state without a journal."""
     Engine().replay(events)
 
 
@@ -137,7 +137,7 @@ def replay(path: Path) -> None:
 
 
 def row(name: str, count: int, rounds: int, work: Callable[[int], None]) -> None:
-    """Measure some work on `count` events, given the number of the round, and print the medians."""
+    """Measure `work(round)` on `count` events, and print the medians over rounds."""
     wall, cpu = [], []
     for number in range(rounds):
         started, used = time.perf_counter(), time.process_time()
@@ -149,7 +149,7 @@ def row(name: str, count: int, rounds: int, work: Callable[[int], None]) -> None
 
 
 def main() -> None:
-    """Print the mix of events and one row per way."""
+    """Print the mix of events and one row per measurement."""
     parser = argparse.ArgumentParser(description="events per second through journal and machine")
     parser.add_argument("--events", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)

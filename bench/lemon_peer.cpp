@@ -1,4 +1,4 @@
-// Solves a min-cost flow network with LEMON and says how long that took.
+// Solves a min-cost flow network with LEMON and prints the time.
 //
 //   lemon_peer FILE simplex|scaling RUNS
 //

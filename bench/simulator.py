@@ -1,7 +1,7 @@
-"""How much does the real engine cost in simulation, against the barest loop that gives the same?
+"""CPU cost of the real engine in simulation, against a minimal event loop with equal results.
 
 Strict first in, first out on a seeded synthetic history (Poisson arrivals, lognormal durations,
-mostly one GPU) where thousands wait. The bare loop is a heap of ends and nothing else; both must
+mostly one GPU) in which thousands of jobs wait. The minimal loop is only a heap of ends; both must
 agree on every start.
 """
 
@@ -20,7 +20,7 @@ GPUS, SEED = 600, 1
 
 
 def history(jobs: int) -> Trace:
-    """Return a history that keeps more waiting than running."""
+    """Return a history in which more jobs wait than run."""
     rng = np.random.default_rng(SEED)
     gpus = rng.choice([1, 2, 4, 8, 16], jobs, p=[0.9, 0.04, 0.03, 0.02, 0.01])
     duration_s = np.ceil(rng.lognormal(8, 1.5, jobs))
@@ -35,7 +35,7 @@ def history(jobs: int) -> Trace:
 
 
 def bare_starts_s(trace: Trace) -> list[float]:
-    """Return when each job starts, by the barest loop."""
+    """Return the start of each job, by a minimal event loop."""
     free, now, ends, starts = GPUS, 0.0, [], []
     rows = zip(trace.submit_s.tolist(), trace.duration_s.tolist(), trace.gpus.tolist(), strict=True)
     for submit_s, duration_s, gpus in rows:
@@ -61,7 +61,7 @@ def main() -> None:
         expected = bare_starts_s(trace)
         bare_s = time.perf_counter() - started
         starts = outcome.jobs.started_at
-        assert starts.tolist() == expected, "the engine and the bare loop disagree"
+        assert starts.tolist() == expected, "the engine and the minimal loop disagree"
         order = np.argsort(np.concatenate([trace.submit_s, starts]), kind="stable")
         waiting = np.cumsum(np.where(order < jobs, 1, -1)).max()
         print(

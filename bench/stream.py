@@ -1,10 +1,10 @@
-"""Does a long simulation run in constant memory and time per job? A stream of one-task jobs.
+"""Memory and time per job of a long simulation, which should be constant: a stream of small jobs.
 
-Jobs of one GPU come at random (Poisson arrivals, lognormal durations) to 64 GPUs at a load of .9,
-from a Parquet trace that is written first. After every tenth of the jobs: CPU time per job,
-resident memory, and apart from it the records that the simulator keeps of each job for its figures.
-The goals: at the end at most 1.1 times the resident memory at the first tenth, and CPU time per job
-within 20 %.
+Jobs of one task and one GPU arrive at 64 GPUs with a load of 0.9 (Poisson arrivals, lognormal
+durations), from a Parquet trace that is written first. Printed after every tenth of the jobs: CPU
+time per job, resident memory, and separately the records of ended jobs that the simulator keeps for
+its figures. Goals: at the end at most 1.1 times the resident memory of the first tenth, and CPU
+time per job within 20 %.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MEMORY_GOAL, TIME_GOAL = 1.1, 1.2
 
 
 def write_trace(path: Path, jobs: int) -> None:
-    """Write a trace of so many jobs, batch by batch."""
+    """Write a trace of `jobs` jobs, batch by batch."""
     rng, at, number = np.random.default_rng(SEED), 0.0, 0
     every_s = MEDIAN_S * np.exp(SIGMA**2 / 2) / (GPUS * LOAD)
     schema = pa.schema(
@@ -57,7 +57,7 @@ def write_trace(path: Path, jobs: int) -> None:
 
 
 class Tenths:
-    """An observer that prints a row whenever another tenth of the jobs has come."""
+    """An observer that prints a row whenever another tenth of the jobs has arrived."""
 
     def __init__(self, jobs: int) -> None:
         self._jobs, self._seen, self._process = jobs, 0, psutil.Process()
@@ -104,7 +104,7 @@ def _verdict(value: float, goal: float) -> str:
 
 
 def main() -> None:
-    """Measure each policy in a process of its own."""
+    """Measure each policy in a separate process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--policies", nargs="+", default=["fifo", "headgate"])

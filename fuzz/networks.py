@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from dice import Dice
+from random_numbers import RandomNumbers
 from tests.flow.ortools_oracle import OrToolsSolver
 
 from headgate.flow import (
@@ -27,7 +27,7 @@ class Case:
     supply: list[int]
 
     def network(self) -> Network:
-        """Return the arrays."""
+        """Return the case as arrays."""
         tail, head, capacity, cost = np.array(self.arcs, np.int64).reshape(-1, 4).T
         return Network(
             tail=tail,
@@ -38,50 +38,50 @@ class Case:
         )
 
 
-def draw(dice: Dice) -> Case:
-    """Return a network: an assignment, layers or any arcs; supplies that mostly fit."""
-    vertices = dice.number(2, dice.one_of([9] * 95 + [30] * 4 + [200]))
-    most_room = dice.one_of([1, 1, 3, 20, 10**9])
-    low, high = dice.one_of(
+def draw(rng: RandomNumbers) -> Case:
+    """Return a network: an assignment, layers or any arcs; supplies that are mostly feasible."""
+    vertices = rng.number(2, rng.one_of([9] * 95 + [30] * 4 + [200]))
+    most_room = rng.one_of([1, 1, 3, 20, 10**9])
+    low, high = rng.one_of(
         [(0, 0), (0, 1), (-1, 1), (0, 20), (-5, 20), (-(10**6), 10**6), (0, 2**50), (2**50, 2**50)]
     )
-    shape = dice.number(0, 3)
+    shape = rng.number(0, 3)
     arcs, supply = [], [0] * vertices
-    fits = dice.chance(75)
-    for _ in range(dice.number(0, vertices * dice.number(1, 4))):
-        tail, head = _ends(dice, shape, vertices)
-        capacity = dice.number(0, most_room)
-        arcs.append((tail, head, capacity, dice.number(low, high)))
+    fits = rng.chance(75)
+    for _ in range(rng.number(0, vertices * rng.number(1, 4))):
+        tail, head = _ends(rng, shape, vertices)
+        capacity = rng.number(0, most_room)
+        arcs.append((tail, head, capacity, rng.number(low, high)))
         if fits:
-            sent = dice.number(0, capacity)
+            sent = rng.number(0, capacity)
             supply[tail] += sent
             supply[head] -= sent
     if not fits:
-        balanced = dice.chance(60)
-        for _ in range(dice.number(1, 3)):
-            sent = dice.number(1, most_room)
-            supply[dice.number(0, vertices - 1)] += sent
-            if balanced or dice.chance(50):
-                supply[dice.number(0, vertices - 1)] -= sent
+        balanced = rng.chance(60)
+        for _ in range(rng.number(1, 3)):
+            sent = rng.number(1, most_room)
+            supply[rng.number(0, vertices - 1)] += sent
+            if balanced or rng.chance(50):
+                supply[rng.number(0, vertices - 1)] -= sent
     return Case(arcs=arcs, supply=supply)
 
 
-def _ends(dice: Dice, shape: int, vertices: int) -> tuple[int, int]:
+def _ends(rng: RandomNumbers, shape: int, vertices: int) -> tuple[int, int]:
     half = vertices // 2
     if shape == 0:  # an assignment
-        return dice.number(0, half - 1), dice.number(half, vertices - 1)
-    tail = dice.number(0, vertices - 1)
+        return rng.number(0, half - 1), rng.number(half, vertices - 1)
+    tail = rng.number(0, vertices - 1)
     if shape == 1:  # ahead by one or two
-        return tail, min(tail + dice.number(1, 2), vertices - 1)
-    return tail, dice.number(0, vertices - 1)
+        return tail, min(tail + rng.number(1, 2), vertices - 1)
+    return tail, rng.number(0, vertices - 1)
 
 
 def check(case: Case) -> None:
-    """Raise when the solver finds another optimum, proves it badly or solves the insoluble."""
+    """Raise AssertionError for a wrong optimum, certificate or error of the solver."""
     network = case.network()
     best, found = OrToolsSolver().solve(network), NativeSolver().solve(network)
     assert found.sent == best.sent, f"{found.sent} units sent, possible {best.sent}"
-    # In Python's numbers: OR-tools' own sum stops at the end of 64 bits.
+    # In Python's integers: OR-tools' own sum overflows at 64 bits.
     cost = sum(f * c for f, c in zip(best.flow.tolist(), network.cost.tolist(), strict=True))
     assert found.cost == cost, f"cost {found.cost}, optimum {cost}"
 
@@ -97,16 +97,16 @@ def check(case: Case) -> None:
     entering, balance = int(network.supply[network.supply > 0].sum()), int(network.supply.sum())
     try:
         solution = solve(*arcs, network.supply)
-        told = None
-    except BadNetwork as refused:
-        solution, told = None, refused
+        error = None
+    except BadNetwork as raised:
+        solution, error = None, raised
     if balance:
-        assert "unbalanced" in str(told)
+        assert "unbalanced" in str(error)
     elif best.sent < entering:
-        assert isinstance(told, Infeasible)
-        assert told.unsent == entering - best.sent
+        assert isinstance(error, Infeasible)
+        assert error.unsent == entering - best.sent
     else:
-        assert solution is not None, f"solvable, but refused: {told}"
+        assert solution is not None, f"feasible, but rejected: {error}"
         assert solution.flow.tolist() == found.flow.tolist()
 
 

@@ -1,10 +1,10 @@
-"""Random small problems against OR-tools, on all cores, until one fails or all have passed.
+"""Check random small problems against OR-tools, on all cores, until one fails or all pass.
 
     python fuzz/run.py [networks|laminar ...] [--seed 1] [--cases 100000] [--first 0]
 
-Case n of a seed is always the same. A failure (a wrong answer, a crash, a case that never ends) is
-made as small as dropping its parts can make it, and printed with the line that repeats it. The
-certificate of every solution is checked, too.
+Case n of a seed is always the same. A failure (a wrong solution, a crash, a case that does not end)
+is shrunk by dropping parts, and printed with the command that repeats it. The certificate of every
+solution is checked as well.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the oracles are the tests' own
 
-from dice import Dice
+from random_numbers import RandomNumbers
 
 KINDS = ("networks", "laminar")
-PATIENCE_S = 60.0
+STALL_S = 60.0
 SHRINKING_S = 120.0
 
 PROCESSES = multiprocessing.get_context("fork")
 
 
 def work(kind: Any, number: int, seed: int, cases: range, at: Any) -> None:
-    """Check cases; what number each worker is at stands in `at`."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # the report tells it, once
+    """Check cases in a worker; `at[number]` is the case that the worker is checking."""
+    os.dup2(
+        os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno()
+    )  # the report prints the error once
     for case in cases:
         at[number] = case
-        kind.check(kind.draw(Dice(seed, case)))
+        kind.check(kind.draw(RandomNumbers(seed, case)))
     at[number] = cases.stop
 
 
 def run(name: str, seed: int, cases: range) -> int | None:
-    """Check all cases, on all cores; return the one that failed, if any."""
+    """Check all cases, on all cores; return the number of the one that failed, if any."""
     kind, cores = importlib.import_module(name), os.cpu_count() or 1
     at = PROCESSES.Array("q", [cases.start + n for n in range(cores)], lock=False)
     started = time.monotonic()
@@ -63,7 +65,7 @@ def run(name: str, seed: int, cases: range) -> int | None:
                 done = sum(seen) // cores - cases.start
                 rate = done / (moved - started)
                 print(f"\r{name}: {done:,} of {len(cases):,}, {rate:,.0f}/s ", end="", flush=True)
-            elif time.monotonic() - moved > PATIENCE_S:
+            elif time.monotonic() - moved > STALL_S:
                 return min(seen)
         return next((int(at[n]) for n, worker in enumerate(workers) if worker.exitcode), None)
     finally:
@@ -73,13 +75,13 @@ def run(name: str, seed: int, cases: range) -> int | None:
 
 
 def end(worker: BaseProcess) -> None:
-    """End a process of ours, whatever it is doing."""
+    """Kill a worker and wait for its end."""
     worker.kill()
     worker.join()
 
 
 def outcome(check: Callable[[Any], None], case: Any, *, loud: bool = False) -> int | None:
-    """Check a case in a process of its own; return how it exits, None when it does not end."""
+    """Check a case in a separate process; return its exit code, None if it does not end in 5 s."""
     child = PROCESSES.Process(target=alone, args=(check, case, loud))
     child.start()
     child.join(5.0)
@@ -89,14 +91,14 @@ def outcome(check: Callable[[Any], None], case: Any, *, loud: bool = False) -> i
 
 
 def alone(check: Callable[[Any], None], case: Any, loud: bool) -> None:
-    """Check a case; what fails is told by an exit code and, if loud, a traceback."""
+    """Check a case; a failure sets the exit code and, if loud, prints a traceback."""
     if not loud:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     check(case)
 
 
 def shrunk(kind: Any, case: Any) -> Any:
-    """Return a case that still fails, and that dropping any one part would mend."""
+    """Return a smaller case that fails, from which no part can be dropped (within SHRINKING_S)."""
     until = time.monotonic() + SHRINKING_S
     while time.monotonic() < until:
         less = next((c for c in kind.smaller(case) if outcome(kind.check, c) != 0), None)
@@ -107,29 +109,31 @@ def shrunk(kind: Any, case: Any) -> Any:
 
 
 def report(name: str, seed: int, number: int) -> None:
-    """Print what failed, how to repeat it, and the least that fails."""
+    """Print the case that failed, the command that repeats it, and the shrunk case."""
     kind = importlib.import_module(name)
     print(f"{name}: case {number} of seed {seed} fails; repeat it by")
     print(f"  python fuzz/run.py {name} --seed {seed} --first {number} --cases 1")
-    case = shrunk(kind, kind.draw(Dice(seed, number)))
-    print(f"The least that fails:\n  {case}", flush=True)
+    case = shrunk(kind, kind.draw(RandomNumbers(seed, number)))
+    print(f"The smallest case that fails:\n  {case}", flush=True)
     code = outcome(kind.check, case, loud=True)
     if code != 1:
         print("It does not end." if code is None else f"It crashes: exit code {code}.")
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("kinds", nargs="*", choices=[*KINDS, []], help="both, unless said")
+    parser.add_argument("kinds", nargs="*", choices=[*KINDS, []], help="default: both")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cases", type=int, default=100_000, help="of each kind")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
-    asked = parser.parse_args()
-    for name in asked.kinds or KINDS:
-        failed = run(name, asked.seed, range(asked.first, asked.first + asked.cases))
+    arguments = parser.parse_args()
+    for name in arguments.kinds or KINDS:
+        failed = run(
+            name, arguments.seed, range(arguments.first, arguments.first + arguments.cases)
+        )
         if failed is not None:
-            report(name, asked.seed, failed)
+            report(name, arguments.seed, failed)
             return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""A small world in the place of the paper's: jobs of every form, but few and with little data."""
+"""A small version of the paper's experiments: jobs of every form, but few and with little data."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headgate.experiments.flow import runs as flow_runs
 
 @pytest.fixture
 def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One small job of each kind, three users; and few GPUs where rounds with many are timed."""
+    """Set one small job of each kind, three users, and few GPUs for the large round."""
     small = tuple(
-        replace(kind, counts=(6 + number % 3,)) for number, kind in enumerate(flow_jobs.KINDS)
+        replace(kind, counts=(6 + number % 3,)) for number, kind in enumerate(flow_jobs.JOB_KINDS)
     )
-    monkeypatch.setattr(flow_jobs, "KINDS", small)
+    monkeypatch.setattr(flow_jobs, "JOB_KINDS", small)
     monkeypatch.setattr(flow_runs, "USERS", 3)
     monkeypatch.setattr(flow_runs, "JOBS_PER_USER", 2)
     monkeypatch.setattr(flow_overhead, "LARGE_NODES", 20)

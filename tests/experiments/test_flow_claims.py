@@ -1,4 +1,4 @@
-"""The claims of the flow paper on made-up figures: all true in one world, each false in another."""
+"""The claims of the flow paper on synthetic figures that satisfy all, or violate one."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from headgate.experiments.claims import as_json, in_words, judge
+from headgate.experiments.claims import as_json, judge, numbers_text
 from headgate.experiments.flow.claims import CLAIMS
-from headgate.experiments.flow.tables import Figures, Results, Rounds, Times, jobs_of_kinds
+from headgate.experiments.flow.tables import Figures, Results, Rounds, Times, job_kinds
 
 World = dict[tuple[str, str], dict[str, Any]]  # table, policy -> figures
 
-KINDS = jobs_of_kinds()
+JOB_KINDS = job_kinds()
 
 
 def papers() -> World:
-    """Return figures with which all claims hold."""
+    """Return figures that satisfy all claims."""
     world: World = {
         ("in-turn", "gs"): {"makespan_s": 825.6, "shares": (0.60, 0.25, 0.15)},
         ("in-turn", "fs"): {"makespan_s": 808.2, "shares": (0.65, 0.23, 0.12)},
@@ -61,7 +61,7 @@ def figures(
 ) -> Figures:
     """Return figures: `mean_s` is the time of every job, `small` and `large` times the ideal."""
     times = {}
-    for job, (_, shards) in KINDS.items():
+    for job, (_, shards) in JOB_KINDS.items():
         run_s = others_s if others_s is not None and job != "J37" else mean_s
         stretch = small if shards <= 10 else large
         times[job] = Times(run_s=run_s, ideal_s={"alone": run_s / stretch})
@@ -87,7 +87,7 @@ def results(world: World, rounds: dict[str, tuple[float, float]] | None = None) 
         Rounds(policy="fs", where=where, gpus=1, jobs=1, count=1, mean_s=mean_s, max_s=max_s)
         for where, (mean_s, max_s) in measured.items()
     )
-    return Results(runs={}, seeds=(1,), at_once=6, figures=made, overhead=overhead)
+    return Results(runs={}, seeds=(1,), parallel=6, figures=made, overhead=overhead)
 
 
 def verdicts(world: World, **more: Any) -> dict[str, bool | None]:
@@ -157,12 +157,12 @@ BY_ROUNDS = {
 }
 
 
-def test_all_hold_in_the_papers_world() -> None:
+def test_all_claims_hold_on_figures_that_satisfy_them() -> None:
     assert {k: v for k, v in verdicts(papers()).items() if v is not True} == {}
 
 
 @pytest.mark.parametrize("claim", BREAKS)
-def test_each_can_be_false(claim: str) -> None:
+def test_claim_fails_on_figures_that_violate_it(claim: str) -> None:
     world = copy.deepcopy(papers())
     BREAKS[claim](world)
 
@@ -170,29 +170,29 @@ def test_each_can_be_false(claim: str) -> None:
 
 
 @pytest.mark.parametrize("claim", BY_ROUNDS)
-def test_overhead_can_be_too_large(claim: str) -> None:
+def test_overhead_claim_fails_on_slow_rounds(claim: str) -> None:
     assert verdicts(papers(), rounds=BY_ROUNDS[claim])[claim] is False
 
 
-def test_every_claim_is_tried_both_ways() -> None:
+def test_every_claim_has_figures_that_violate_it() -> None:
     ids = [claim.id for claim in CLAIMS]
     assert len(set(ids)) == len(ids)
     assert set(ids) == {*BREAKS, *BY_ROUNDS}
 
 
-def test_what_was_not_run_is_neither_true_nor_false() -> None:
+def test_claim_without_its_runs_has_no_verdict() -> None:
     world = {key: own for key, own in papers().items() if key[1] in ("fs", "gs")}
     found = verdicts(world)
 
     assert found["fsu-fastest"] is None
     assert found["goal-all"] is None
     assert found["gsd-faster"] is None
-    assert set(verdicts({}).values()) == {None, True}  # rounds alone were measured
+    assert set(verdicts({}).values()) == {None, True}  # only rounds were measured
     (empty,) = [v for v in judge(CLAIMS, results({})) if v.claim.id == "fsu-fastest"]
     assert empty.ours == {}
 
 
-def test_the_supplement_is_judged_by_the_times_of_the_other_jobs() -> None:
+def test_supplement_is_judged_by_the_times_of_the_other_jobs() -> None:
     world = papers()
     # With J37 counted the mean time would fall; the others' time rises by a fifth.
     change("supplement", "fs", others_s=1.2 * 52.0, mean_s=1.0)(world)
@@ -200,20 +200,20 @@ def test_the_supplement_is_judged_by_the_times_of_the_other_jobs() -> None:
     assert verdicts(world)["supplement"] is False
 
 
-def test_goals_say_what_they_are_short_of() -> None:
+def test_failed_goal_has_the_relative_loss() -> None:
     world = papers()
     change("constrained", "headgate", makespan_s=330.0)(world)
     found = {v.claim.id: v for v in judge(CLAIMS, results(world))}
 
     assert found["goal-makespan-constrained"].ours == {"headgate": 330.0, "best of six": 300.0}
     assert found["goal-all"].ours["makespan, constrained"] == pytest.approx(-0.10)
-    assert in_words({"a": 0.123, "b": 1.0}, "part") == "a 12.3%, b 100.0%"
+    assert numbers_text({"a": 0.123, "b": 1.0}, "part") == "a 12.3%, b 100.0%"
 
 
-def test_as_json() -> None:
-    shapes = as_json(judge(CLAIMS, results(papers())))
+def test_verdicts_as_json_have_text_numbers_and_verdict() -> None:
+    values = as_json(judge(CLAIMS, results(papers())))
 
-    assert [s["claim"] for s in shapes] == [claim.text for claim in CLAIMS]
-    assert shapes[0]["published"] == {"gs": 825.6, "fs": 808.2, "fsp": 782.3}
-    assert shapes[0]["ours"] == shapes[0]["published"]
-    assert shapes[0]["holds"] is True
+    assert [v["claim"] for v in values] == [claim.text for claim in CLAIMS]
+    assert values[0]["published"] == {"gs": 825.6, "fs": 808.2, "fsp": 782.3}
+    assert values[0]["ours"] == values[0]["published"]
+    assert values[0]["holds"] is True

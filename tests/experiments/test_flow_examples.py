@@ -1,4 +1,4 @@
-"""The example scenarios of the flow paper are its experiments, to the last task and replica."""
+"""The example scenarios of the flow paper equal its experiments in all tasks and replicas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def example(name: str, seed: int | None = None) -> Scenario:
 
 
 def own(job: Job) -> Job:
-    """Return a user's job with data of its own: every shard and result is called after the job."""
+    """Return a user's job with data of its own: every shard and result has the job's name."""
 
     def named(read: str) -> str:
         return job.id + "/" + read.partition("/")[2]
@@ -38,9 +38,9 @@ def same_cluster(file: Scenario, made: Simulation) -> bool:
 
 @pytest.mark.parametrize("seed", [None, 5])
 @pytest.mark.parametrize("network", ["constrained", "unconstrained"])
-def test_jobs_in_parallel(network: str, seed: int | None) -> None:
+def test_scenario_of_jobs_in_parallel_equals_the_experiment(network: str, seed: int | None) -> None:
     file = example(network, seed)
-    made = in_parallel(network, seed or 1, Speeds(), at_once=6)
+    made = in_parallel(network, seed or 1, Speeds(), parallel=6)
 
     assert file.seed == made.seed
     assert same_cluster(file, made)
@@ -54,7 +54,7 @@ def test_jobs_in_parallel(network: str, seed: int | None) -> None:
     )
 
 
-def test_users() -> None:
+def test_scenario_of_users_equals_the_experiment() -> None:
     file, made = example("users"), by_users("constrained", 1, Speeds())
 
     assert same_cluster(file, made)

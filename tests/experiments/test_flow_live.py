@@ -1,4 +1,4 @@
-"""The live comparison's arithmetic: jobs, stated durations, both sides and their shapes."""
+"""The live comparison's jobs, stated durations, figures of both sides and agreements."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ def pair(policy: str, simulated_s: float, measured_s: float, **more: object) -> 
 
 def holds(*pairs: Pair) -> dict[str, bool]:
     comparison = Comparison(pairs=pairs, overhead=OVERHEAD)
-    return {shape.id: shape.holds for shape in judge(comparison)}
+    return {agreement.id: agreement.holds for agreement in judge(comparison)}
 
 
-# --- what is said of both sides ------------------------------------------------------------------
+# --- agreements ----------------------------------------------------------------------------------
 
 
-def test_makespans_are_compared_with_what_was_measured() -> None:
+def test_simulated_makespan_within_tolerance_of_the_measured_one_agrees() -> None:
     assert makespan_error(pair("fs", 12.0, 10.0)) == pytest.approx(0.2)
     assert holds(pair("fs", 11.9, 10.0))["makespan-100-fs"]
     assert not holds(pair("fs", 12.1, 10.0))["makespan-100-fs"]
     assert not holds(pair("fs", 7.9, 10.0))["makespan-100-fs"]
 
 
-def test_bytes_are_compared_as_parts_of_all_bytes_read_live() -> None:
+def test_bytes_errors_are_relative_to_all_bytes_read_live() -> None:
     far = pair("fs", 1, 1, simulated=Side(makespan_s=1, read_bytes=(54, 30, 18)))
     assert bytes_errors(far) == pytest.approx((-0.06, 0.0, 0.08))
     assert not holds(far)["bytes-100-fs"]
@@ -72,31 +72,31 @@ def test_bytes_are_compared_as_parts_of_all_bytes_read_live() -> None:
     assert holds(near)["bytes-100-fs"]
 
 
-def test_the_order_of_policies_may_differ_only_between_ties() -> None:
+def test_order_of_policies_may_differ_only_between_ties() -> None:
     assert holds(pair("a", 10, 10), pair("b", 12, 20))["order-100"]
     assert not holds(pair("a", 10, 20), pair("b", 12, 10))["order-100"]
     assert holds(pair("a", 10.0, 20), pair("b", 10.4, 10))["order-100"], "a tie when simulated"
     assert holds(pair("a", 10, 20.4), pair("b", 12, 20.0))["order-100"], "a tie when measured"
-    assert "order-100" not in holds(pair("a", 1, 1)), "one has no order"
+    assert "order-100" not in holds(pair("a", 1, 1)), "one policy has no order"
 
 
-def test_the_mean_of_simulations_is_compared() -> None:
+def test_mean_of_simulations_is_compared() -> None:
     sides = [Side(makespan_s=s, read_bytes=(n, 10, 100 - n)) for s, n in ((8, 30), (12, 50))]
     assert mean_side(sides) == Side(makespan_s=10, read_bytes=(40, 10, 60))
 
 
-def test_each_network_is_judged_by_itself() -> None:
+def test_each_network_is_judged_separately() -> None:
     slow, fast = pair("a", 10, 10), pair("a", 10, 20, uplink_mbit_per_s=1000)
     found = holds(slow, fast)
     assert (found["makespan-100-a"], found["makespan-1000-a"]) == (True, False)
 
 
-def test_wrong_results_are_told() -> None:
+def test_wrong_results_are_reported() -> None:
     assert not holds(pair("a", 1, 1, wrong={"sort": "record 7 is out of place"}))["results-100"]
     assert holds(pair("a", 1, 1))["results-100"]
 
 
-def test_the_page_and_the_table_have_both_sides(tmp_path: Path) -> None:
+def test_page_and_table_have_both_sides(tmp_path: Path) -> None:
     comparison = Comparison(pairs=(pair("fs", 12.0, 10.0), pair("gs", 9.0, 9.0)), overhead=OVERHEAD)
     assert not is_ours(tmp_path / flow_live_page.PAGE, COMMAND)
     flow_live_page.write(tmp_path, comparison)
@@ -109,14 +109,14 @@ def test_the_page_and_the_table_have_both_sides(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [row["policy"] for row in rows] == ["fs", "gs"]
     assert (rows[0]["simulated_makespan_s"], rows[0]["measured_cluster_bytes"]) == ("12", "10")
-    told = as_json(comparison)
-    assert told["launch_overhead_s"] == {
+    values = as_json(comparison)
+    assert values["launch_overhead_s"] == {
         "decision": 0.0,
         "start": 0.25,
         "gpu": 0.75,
         "cpu": 0.5,
     }
-    assert told["tables"][0]["policies"]["fs"]["measured"]["bytes"] == {
+    assert values["tables"][0]["policies"]["fs"]["measured"]["bytes"] == {
         "node": 60,
         "rack": 30,
         "cluster": 10,
@@ -139,10 +139,10 @@ def test_every_task_of_every_job_has_a_stated_duration(tmp_path: Path) -> None:
             )
             for name, (path, size_bytes) in made.data.items()
         }
-        job = expanded(made.text(made.kind), datasets)
+        job = expanded(made.text(made.job_kind), datasets)
         stated = stated_times_s(job)
-        assert [s > 1.5 for s in stated] == [task.gpus > 0 for task in job.tasks], made.kind
-        assert min(stated) == 1.0, made.kind
+        assert [s > 1.5 for s in stated] == [task.gpus > 0 for task in job.tasks], made.job_kind
+        assert min(stated) == 1.0, made.job_kind
         for stage in job.program.stages:
             assert stage.program_type is ProgramType.FUNCTION
             assert resolve(stage.run)
@@ -157,7 +157,7 @@ def test_calibration_has_tasks_with_and_without_gpus() -> None:
         assert len(stated_times_s(job)) == len(job.tasks)
 
 
-def test_most_shards_lie_in_the_first_rack() -> None:
+def test_most_shards_are_placed_in_the_first_rack() -> None:
     racks = {"r0": ["n0", "n1"], "r1": ["n2", "n3"]}
     found = places({"a": 200, "b": 3}, racks)
     assert [len(nodes) for nodes in found.values()] == [200, 3]
@@ -169,7 +169,7 @@ def test_most_shards_lie_in_the_first_rack() -> None:
 # --- padding -------------------------------------------------------------------------------------
 
 
-def test_a_padded_kernel_computes_and_lasts_as_stated(
+def test_padded_kernel_computes_and_sleeps_until_its_stated_duration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
@@ -187,7 +187,7 @@ def test_a_padded_kernel_computes_and_lasts_as_stated(
     assert verify(made.inputs, [merged]) == ""
 
 
-def test_tasks_of_a_stage_differ_in_duration() -> None:
+def test_tasks_of_a_stage_have_different_durations() -> None:
     durations = [duration_s({STATED: 4.0}, index) for index in range(20)]
     assert durations[0] == 4.0
     assert min(abs(a - b) for n, a in enumerate(durations) for b in durations[:n]) > 0.05
@@ -196,16 +196,18 @@ def test_tasks_of_a_stage_differ_in_duration() -> None:
 
 
 @pytest.mark.parametrize("stated", [{}, {STATED: -1}, {STATED: "long"}])
-def test_a_duration_must_be_stated(tmp_path: Path, stated: dict[str, object]) -> None:
+def test_task_without_a_valid_stated_duration_is_rejected(
+    tmp_path: Path, stated: dict[str, object]
+) -> None:
     nothing = resolve("headgate.workloads.padded:nothing")
     with pytest.raises(Exception, match="must be seconds"):
         nothing(TaskContext(index=0, count=1, shards=(), output=tmp_path / "o", params=stated))
 
 
-# --- what it refuses -----------------------------------------------------------------------------
+# --- rejected input ------------------------------------------------------------------------------
 
 
-def test_without_root_it_says_what_it_needs(
+def test_live_comparison_without_root_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bed, "HAS_NETWORK", False)
@@ -216,7 +218,9 @@ def test_without_root_it_says_what_it_needs(
     assert not out.exists()
 
 
-def test_an_unknown_policy_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_policy_of_a_live_comparison_is_rejected(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code = main.run(["reproduce", "flow", "--live", "--policies", "fss", "-o", "json"])
     assert code == 2
     assert json.loads(capsys.readouterr().err)["problems"][0]["path"] == "--policies"

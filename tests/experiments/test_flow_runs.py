@@ -1,4 +1,4 @@
-"""Runs of the flow paper's experiments: the figures of each, and many of them in processes."""
+"""Runs of the flow paper's experiments: the figures of each, and several in processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headgate.experiments.flow.runs import (
     Run,
     Setup,
     Span,
-    carry_out,
     choose,
     measure,
     plan,
     policy_of,
+    run_all,
     simulation_of,
 )
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
@@ -28,9 +28,9 @@ from headgate.sim.run import Simulation
 from headgate.spec import Links
 
 
-def run_of(setup: Setup, policy: str, *, at_once: int = 6, drawn: bool = False) -> Run:
+def run_of(setup: Setup, policy: str, *, parallel: int = 6, drawn: bool = False) -> Run:
     return Run(
-        setup=setup, network="constrained", policy=policy, seed=1, at_once=at_once, drawn=drawn
+        setup=setup, network="constrained", policy=policy, seed=1, parallel=parallel, drawn=drawn
     )
 
 
@@ -53,7 +53,7 @@ def reader(name: str, count: int) -> Job:
     return Job(id=name, name=name, user="u", queue="default", tasks=tasks, shards=shards)
 
 
-def test_the_figures_of_a_run_worked_out_by_hand() -> None:
+def test_figures_of_a_run_equal_those_computed_by_hand() -> None:
     simulation = one_gpu(reader("a", 2), submit_s=3.0)
 
     made = measure(simulation, policy_of("gs", POLICIES), drawn=True)
@@ -68,7 +68,7 @@ def test_the_figures_of_a_run_worked_out_by_hand() -> None:
     )
 
 
-def test_a_job_that_cannot_finish_gives_no_figures() -> None:
+def test_run_with_a_job_that_cannot_finish_raises() -> None:
     huge = Job(id="a", name="a", user="u", queue="default", tasks=(Task(gpu_memory_bytes=2 * GB),))
 
     with pytest.raises(InvariantBroken, match="0 of 1 jobs finished"):
@@ -76,7 +76,7 @@ def test_a_job_that_cannot_finish_gives_no_figures() -> None:
 
 
 @pytest.mark.usefixtures("few_jobs")
-def test_what_is_drawn_is_what_happened() -> None:
+def test_recorded_intervals_agree_with_the_figures() -> None:
     made = measure(
         simulation_of(run_of(Setup.PARALLEL, "fsp"), Speeds()),
         policy_of("fsp", POLICIES),
@@ -98,9 +98,9 @@ def test_what_is_drawn_is_what_happened() -> None:
         assert min(starts) == span.start_s
 
 
-def test_the_share_is_that_of_one_of_k_jobs() -> None:
-    def most(setup: Setup, at_once: int) -> int | None:
-        (queue,) = simulation_of(run_of(setup, "gs", at_once=at_once), Speeds()).queues
+def test_share_is_the_cluster_divided_by_the_parallel_jobs() -> None:
+    def most(setup: Setup, parallel: int) -> int | None:
+        (queue,) = simulation_of(run_of(setup, "gs", parallel=parallel), Speeds()).queues
         assert queue.max_jobs_in_flight == 1
         return queue.max_gpus
 
@@ -128,12 +128,12 @@ def test_every_run_has_its_ideals_among_the_runs() -> None:
 
 
 @pytest.mark.parametrize("policy", ["gsp", "fsp"])
-def test_no_hysteresis_where_the_paper_has_none(policy: str) -> None:
+def test_policies_of_the_paper_have_no_hysteresis(policy: str) -> None:
     assert policy_of(policy, POLICIES)._slack == 0.0  # type: ignore[attr-defined]
     assert make_policy(POLICIES, policy)._slack > 0.0  # type: ignore[attr-defined]
 
 
-def test_choosing_policies() -> None:
+def test_choose_rejects_all_unknown_policies_with_hints() -> None:
     assert choose(POLICIES, ["fsp", "gs", "fsp"]) == ("fsp", "gs")
     assert set(choose(POLICIES, None)) >= {"gs", "gsp", "gsd", "fs", "fsp", "fsu", "fair"}
     with pytest.raises(SpecError) as caught:
@@ -145,24 +145,24 @@ def test_choosing_policies() -> None:
 # --- in processes --------------------------------------------------------------------------------
 
 
-def test_processes_change_nothing() -> None:
+def test_runs_in_processes_equal_runs_in_this_process() -> None:
     runs = (
         run_of(Setup.PARALLEL, "fsu", drawn=True),
         run_of(Setup.TURN, "gs"),
     )
-    heard: list[Run] = []
+    ended: list[Run] = []
 
-    here = carry_out(runs, POLICIES, workers=1)
-    there = carry_out(runs, POLICIES, workers=2, step=heard.append)
+    here = run_all(runs, POLICIES, workers=1)
+    there = run_all(runs, POLICIES, workers=2, step=ended.append)
 
     assert list(there.items()) == list(here.items())
-    assert sorted(heard, key=runs.index) == list(runs)
+    assert sorted(ended, key=runs.index) == list(runs)
 
 
-def test_an_error_in_a_process_is_raised_here_and_ends_the_others() -> None:
-    wrong = Run(setup=Setup.TURN, network="nowhere", policy="gs", seed=1, at_once=6)
+def test_error_in_a_worker_process_is_raised_and_ends_the_other_processes() -> None:
+    wrong = Run(setup=Setup.TURN, network="nowhere", policy="gs", seed=1, parallel=6)
 
     with pytest.raises(KeyError, match="nowhere"):
-        carry_out((wrong, run_of(Setup.PARALLEL, "fs")), POLICIES, workers=2)
+        run_all((wrong, run_of(Setup.PARALLEL, "fs")), POLICIES, workers=2)
 
     assert multiprocessing.active_children() == []

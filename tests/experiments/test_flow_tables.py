@@ -1,4 +1,4 @@
-"""Figures of the flow paper's tables against ones worked out by hand."""
+"""Figures of the flow paper's tables against ones computed by hand."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headgate.experiments.flow.tables import as_json, gather, job_rows, run_rows
 
 
 def run_of(setup: Setup, seed: int, policy: str = "fs") -> Run:
-    return Run(setup=setup, network="constrained", policy=policy, seed=seed, at_once=2)
+    return Run(setup=setup, network="constrained", policy=policy, seed=seed, parallel=2)
 
 
 def measured(*times_s: float, job: str = "J{}", moved: tuple[float, ...] = (6, 3, 1)) -> Measured:
-    """Return a run whose jobs start one second after the other."""
+    """Return figures of a run whose jobs start one second after the other."""
     node, rack, cluster = moved
     spans = tuple(
         Span(job=job.format(n), start_s=float(n), end_s=n + time_s)
@@ -60,7 +60,7 @@ def test_figures_are_means_over_seeds_of_each_runs_own_fairness() -> None:
     assert results.figures["unconstrained"] == {}
 
 
-def test_a_users_job_is_compared_with_the_job_that_it_copies() -> None:
+def test_users_job_has_the_ideals_of_the_job_that_it_copies() -> None:
     runs = {
         run_of(Setup.USERS, 1): measured(10.0, 20.0, job="J{}-u7"),
         run_of(Setup.TURN, 1): measured(5.0, 10.0, 1.0),
@@ -75,7 +75,7 @@ def test_a_users_job_is_compared_with_the_job_that_it_copies() -> None:
     assert own.times["J1"].run_s == 10.0
 
 
-def test_a_job_without_an_ideal_does_not_count() -> None:
+def test_job_without_an_ideal_does_not_count_for_fairness() -> None:
     """J37 is not among the jobs that run in turn."""
     runs = {
         run_of(Setup.SUPPLEMENT, 1): measured(10.0, 20.0, 30.0),
@@ -89,7 +89,7 @@ def test_a_job_without_an_ideal_does_not_count() -> None:
     assert own.mean_run_s == 20.0
 
 
-def test_published_values_stand_beside_ours() -> None:
+def test_tables_as_json_have_published_and_own_values() -> None:
     runs = {run_of(Setup.TURN, 1, "gs"): measured(5.0)}
 
     table = next(t for t in as_json(gather(runs, (1,), 2)) if t["name"] == "in-turn")
@@ -105,7 +105,7 @@ def test_published_values_stand_beside_ours() -> None:
     assert ours["share_of_bytes"] == {"node": 0.6, "rack": 0.3, "cluster": 0.1}
 
 
-def test_rows() -> None:
+def test_rows_of_runs_and_jobs_have_ideals_and_fairness() -> None:
     runs = {
         run_of(Setup.PARALLEL, 1): measured(10.0, 40.0),
         run_of(Setup.TURN, 1): measured(5.0, 10.0),

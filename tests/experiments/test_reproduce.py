@@ -1,4 +1,4 @@
-"""`headgate reproduce flow` as a program: what it prints and writes, and what it refuses."""
+"""`headgate reproduce flow` as a program: its output, its files and the input that it rejects."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def told(*arguments: str | Path) -> dict[str, Any]:
+def reproduce(*arguments: str | Path) -> dict[str, Any]:
     code, out, err = run(*arguments, "-o", "json")
     assert (code, err) == (0, "")
     found: dict[str, Any] = json.loads(out)
     return found
 
 
-# --- what it says and writes ---------------------------------------------------------------------
+# --- output and files ----------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("few_jobs")
-def test_the_whole_of_it(tmp_path: Path) -> None:
-    found = told(*SMALL, "-k", "3")
+def test_report_has_all_tables_claims_and_files(tmp_path: Path) -> None:
+    found = reproduce(*SMALL, "-k", "3")
 
     assert set(found) == {"seeds", "parallel", "tables", "shapes", "report"}
     assert (found["seeds"], found["parallel"]) == ([1], 3)
@@ -83,9 +83,9 @@ def test_the_whole_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("few_jobs")
-def test_only_what_is_measured_differs_from_call_to_call() -> None:
+def test_two_calls_differ_only_in_measured_times() -> None:
     some = (*SMALL[:-1], "2", "--policies", "gsd, fair")
-    first, second = told(*some, "--out", "a"), told(*some, "--out", "b")
+    first, second = reproduce(*some, "--out", "a"), reproduce(*some, "--out", "b")
 
     for found in (first, second):
         del found["report"]
@@ -103,8 +103,8 @@ def test_only_what_is_measured_differs_from_call_to_call() -> None:
 
 
 @pytest.mark.usefixtures("few_jobs")
-def test_for_people_and_strictly() -> None:
-    """The deviation under FSU is one claim that is false of so few jobs."""
+def test_text_output_marks_failed_claims_and_strict_exits_with_1() -> None:
+    """With few jobs, the claim on the deviation under FSU fails."""
     some = (*SMALL, "--policies", "gsd, fsu", "--out", "mine/report")
 
     code, out, err = run(*some)
@@ -113,7 +113,7 @@ def test_for_people_and_strictly() -> None:
     assert "Jobs in parallel, constrained network" in out
     assert "mine/report/report.html" in out
     assert re.search(r"^NO ", out, re.MULTILINE)
-    assert run(*some, "--strict")[0] == 1  # and its own earlier report is in nobody's way
+    assert run(*some, "--strict")[0] == 1  # and replaces its own earlier report
 
 
 # --- the page ------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ _VOID = {"meta", "br", "line", "rect", "path"}
 
 
 class _Page(HTMLParser):
-    """Checks that tags close in order, and keeps what could lead out of the page."""
+    """Checks that tags close in order, and collects ids and links."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ def test_ticks_are_few_and_round() -> None:
         assert found[0] == 0
 
 
-# --- what it refuses -----------------------------------------------------------------------------
+# --- rejected input ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,9 @@ def test_ticks_are_few_and_round() -> None:
         (("--out", "full"), "--out"),
     ],
 )
-def test_bad_input(arguments: tuple[str, ...], path: str) -> None:
+def test_invalid_option_is_rejected_and_no_file_is_overwritten(
+    arguments: tuple[str, ...], path: str
+) -> None:
     Path("notes.txt").write_text("mine")
     Path("full").mkdir()
     Path("full", "report.html").write_text("<p>mine, too</p>")
@@ -206,7 +208,7 @@ def test_bad_input(arguments: tuple[str, ...], path: str) -> None:
     assert not Path("flow-report").exists()
 
 
-def test_a_place_that_cannot_be_written_is_found_before_the_runs() -> None:
+def test_directory_that_cannot_be_written_is_rejected_before_the_runs() -> None:
     Path("notes.txt").write_text("mine")
 
     code, _, err = run("reproduce", "flow", "--out", "notes.txt/report", "-o", "json")
@@ -216,8 +218,8 @@ def test_a_place_that_cannot_be_written_is_found_before_the_runs() -> None:
 
 
 @pytest.mark.parametrize("what", [signal.SIGINT, signal.SIGKILL])
-def test_interrupted_it_leaves_no_process_behind(what: signal.Signals) -> None:
-    """SIGINT goes to all its processes, as from a terminal; SIGKILL to the first one alone."""
+def test_interrupted_reproduction_leaves_no_process(what: signal.Signals) -> None:
+    """SIGINT is sent to all processes, as by a terminal; SIGKILL only to the parent."""
     program = subprocess.Popen(
         [HEADGATE, "reproduce", "flow", "--seeds", "1", "--policies", "gs", "--workers", "2"],
         stdout=subprocess.PIPE,
@@ -232,12 +234,12 @@ def test_interrupted_it_leaves_no_process_behind(what: signal.Signals) -> None:
 
     _wait_until(lambda: _session_of(program) == [])
     assert program.returncode == (130 if what is signal.SIGINT else -what)
-    if what is signal.SIGINT:  # a worker that is being born complains when its parent is killed
+    if what is signal.SIGINT:  # a starting worker prints an error when its parent is killed
         assert "Traceback" not in err
 
 
 def _session_of(program: subprocess.Popen[str]) -> list[int]:
-    """Return the processes that come of a program, those included whose parent is gone."""
+    """Return the processes of a program's session, orphans included."""
     found = []
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError):
@@ -249,5 +251,5 @@ def _session_of(program: subprocess.Popen[str]) -> list[int]:
 def _wait_until(holds: Callable[[], bool]) -> None:
     until = time.monotonic() + 60
     while not holds():
-        assert time.monotonic() < until, "it never came to that"
+        assert time.monotonic() < until, "timed out"
         time.sleep(0.05)

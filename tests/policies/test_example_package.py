@@ -1,4 +1,4 @@
-"""The example of a policy package: found by its entry point, held to the laws, run and listed."""
+"""The example of a policy package: its entry point, the law suite, `policies` and `simulate`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENTRIES = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]["en
 
 
 def install(to: Path, package: str, entries: dict[str, str]) -> Path:
-    """Lay down what an installer would: the metadata that names entry points."""
+    """Write the metadata of an installed package, with its entry points."""
     about = to / f"{package.replace('-', '_')}-0.1.0.dist-info"
     about.mkdir(parents=True)
     about.joinpath("METADATA").write_text(
@@ -64,5 +64,5 @@ def test_example_is_listed_and_simulates_from_the_command_line(tmp_path: Path) -
     (found,) = [policy for policy in listed if policy["name"] == "shortest"]
     assert found["source"].endswith("(package headgate-shortest)")
     scenario = str(EXAMPLES / "three-tasks.yaml")
-    told = headgate("simulate", scenario, "--policy", "shortest", "-o", "json", site=site)
-    assert json.loads(told)["policy"] == "shortest"
+    output = headgate("simulate", scenario, "--policy", "shortest", "-o", "json", site=site)
+    assert json.loads(output)["policy"] == "shortest"

@@ -1,4 +1,4 @@
-"""The policy keeps every law that Headgate has for policies."""
+"""The law suite of Headgate's policies, for `shortest`."""
 
 from headgate_shortest import ShortestFirst
 
@@ -6,7 +6,7 @@ from headgate.testing.policy_laws import PolicyLaws
 
 
 class TestShortestFirst(PolicyLaws):
-    """Hundreds of random clusters and jobs; a failure names the one that broke a law."""
+    """Hundreds of random clusters and jobs; a failure has the seed of the one that broke a law."""
 
     def make(self) -> ShortestFirst:
         return ShortestFirst()

@@ -128,10 +128,10 @@ def _cpus() -> int:
 def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
     """Raise SpecError for what cannot be run, or written without harm."""
     from headgate.experiments.flow import COMMAND, live_page, report
-    from headgate.experiments.flow.jobs import KINDS
+    from headgate.experiments.flow.jobs import JOB_KINDS
     from headgate.experiments.pages import is_ours
 
-    jobs = sum(len(kind.counts) for kind in KINDS) - 1
+    jobs = sum(len(kind.counts) for kind in JOB_KINDS) - 1
     wrong = []
     if not 1 <= seeds <= _MOST_SEEDS:
         wrong.append(("--seeds", f"must be from 1 to {_MOST_SEEDS}, not {seeds}", ""))
@@ -168,15 +168,15 @@ def _make(out: Path) -> None:
 
 
 def _run(
-    chosen: Sequence[str], seeds: Sequence[int], at_once: int, workers: int, *, as_json: bool
+    chosen: Sequence[str], seeds: Sequence[int], parallel: int, workers: int, *, as_json: bool
 ) -> Results:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from headgate.experiments.flow.overhead import overhead
-    from headgate.experiments.flow.runs import Run, carry_out, plan
+    from headgate.experiments.flow.runs import Run, plan, run_all
     from headgate.experiments.flow.tables import gather
 
-    runs = plan(chosen, seeds, at_once)
+    runs = plan(chosen, seeds, parallel)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -185,21 +185,21 @@ def _run(
     )
     with output.progress(*columns, as_json=as_json) as bar:
         task = bar.add_task("Measuring how long rounds take", total=len(runs))
-        measured = overhead(chosen, POLICIES, time.perf_counter, at_once=at_once)
+        measured = overhead(chosen, POLICIES, time.perf_counter, parallel=parallel)
 
         def step(run: Run) -> None:
             told = f"Simulated {run.setup}, {run.network}, {run.policy}, seed {run.seed}"
             bar.update(task, advance=1, description=told)
 
-        made = carry_out(runs, POLICIES, workers=workers, step=step)
-    return gather(made, seeds, at_once, measured)
+        made = run_all(runs, POLICIES, workers=workers, step=step)
+    return gather(made, seeds, parallel, measured)
 
 
 # --- for people ----------------------------------------------------------------------------------
 
 
 def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
-    from headgate.experiments.claims import in_words
+    from headgate.experiments.claims import numbers_text
     from headgate.experiments.flow.report import summary
     from headgate.experiments.flow.tables import TABLES
 
@@ -227,8 +227,8 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
             (
                 words[v.holds],
                 v.claim.text,
-                in_words(v.claim.published, v.claim.unit) or None,
-                in_words(v.ours, v.claim.unit) or None,
+                numbers_text(v.claim.published, v.claim.unit) or None,
+                numbers_text(v.ours, v.claim.unit) or None,
             )
             for v in verdicts
         ),

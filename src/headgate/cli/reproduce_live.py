@@ -176,13 +176,13 @@ class _Live:
         wrong: dict[str, str] = {}
         with self._controller(policy) as client:
             say(f"{policy} at {uplink:g} Mbit/s")
-            texts = [job.text(f"{job.kind}-{policy}-{uplink:g}") for job in self.jobs]
+            texts = [job.text(f"{job.job_kind}-{policy}-{uplink:g}") for job in self.jobs]
             before = _served(client)
             ids = dict(zip(self._submit(client, texts), self.jobs, strict=True))
             self._ended(client, list(ids))
             for job_id, job in ids.items():
                 if verdict := self._wrong(client, job_id, job):
-                    wrong[job.kind] = verdict
+                    wrong[job.job_kind] = verdict
             served = self._served_since(client, before, list(ids))
         view = self._view()
         measured = flow_live.measured(view)

@@ -1,1 +1,1 @@
-"""Published experiments, run again: their workloads, their figures beside ours, their claims."""
+"""Reproductions of published experiments: workloads, figures beside the published ones, claims."""

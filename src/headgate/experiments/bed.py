@@ -1,15 +1,15 @@
-"""A bed for experiments: a real Ray cluster on one machine, in racks whose uplinks are shaped.
+"""A test bed for experiments: a Ray cluster on one machine, in racks with shaped uplinks.
 
-As root with iproute2 every node has a network namespace of its own. Nodes hang on a bridge per
-rack, racks on a core bridge; the uplink of a rack carries what is asked for, and can be changed
-live. Otherwise all nodes live on loopback addresses and the network cannot be shaped.
+As root with iproute2, every node has a network namespace of its own. Nodes are connected to a
+bridge per rack, racks to a core bridge; the rate of a rack's uplink can be changed at any time.
+Otherwise all nodes use loopback addresses and the network cannot be shaped.
 
     with Bed({"r0": 2, "r1": 2}) as bed:
         bed.shape("r1", mbit_per_s=100)
         subprocess.run([*bed.enter, sys.executable, "-m", ...])  # a driver, on the head
 
-Leaves nothing behind: not after a failure, nor when its process is killed (the next bed removes
-what a dead one left).
+It removes its processes, namespaces and files at the end and after a failure. If its process is
+killed, the next test bed removes them.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _PREFIX = "hgbed"
 
 
 class Bed:
-    """Nodes n0, n1, ... through the racks in order, with two virtual GPUs of 2 GiB each."""
+    """Nodes n0, n1, ... through the racks in order, by default with two virtual GPUs of 2 GiB."""
 
     def __init__(
         self, racks: Mapping[str, int], *, gpus: int = 2, network: bool = HAS_NETWORK
     ) -> None:
-        """Remember what to start; `network` = False keeps to loopback."""
+        """Set the nodes by rack; nothing starts yet. `network` = False uses loopback addresses."""
         places = [rack for rack, count in racks.items() for _ in range(count)]
         self.nodes = tuple(
             Node(id=f"n{number}", rack=rack, gpus=(Gpu(memory_bytes=2 << 30),) * gpus)
@@ -79,27 +79,27 @@ class Bed:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take everything down."""
+        """Stop the nodes and remove the network and all files."""
         self.close()
 
     def close(self) -> None:
-        """Take everything down; once is enough."""
+        """Stop the nodes and remove the network and all files; idempotent."""
         atexit.unregister(self.close)
         _remove(self._name)
 
     @property
     def enter(self) -> tuple[str, ...]:
-        """The command that puts a driver onto the head's network; empty without namespaces."""
+        """The command prefix that runs a driver on the head's network; empty without namespaces."""
         return self.cluster.seats[HEAD].enter
 
     def shape(self, rack: str, *, mbit_per_s: float) -> None:
-        """Limit a rack's uplink, both ways, from now on; its nodes share it alike."""
+        """Limit a rack's uplink in both directions from now on; its nodes share it equally."""
         nodes = [number for number, node in enumerate(self.nodes) if node.rack == rack]
         whole = ("htb", "rate", f"{mbit_per_s}mbit")
         share = ("htb", "rate", f"{mbit_per_s / (len(nodes) + 1)}mbit", "ceil", whole[2])
         for device in (f"up-{rack}", f"dn-{rack}"):
             self._class(device, "1:", "1:1", whole)
-            self._class(device, "1:1", "1:2", share)  # what is nobody's
+            self._class(device, "1:1", "1:2", share)  # traffic of no node
             for number in nodes:
                 self._class(device, "1:1", f"1:{number + 10:x}", share)
 
@@ -155,7 +155,7 @@ class Bed:
 
 
 def remove_leftovers() -> None:
-    """Remove the beds of processes that have died."""
+    """Remove the test beds of processes that have died."""
     names = {path.name for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")}
     names |= {space.rpartition("-")[0] for space in _spaces()}
     for name in sorted(names):
@@ -165,7 +165,7 @@ def remove_leftovers() -> None:
 
 
 def _remove(name: str) -> None:
-    """End a bed's drivers and nodes, then its network, then its files."""
+    """Kill the drivers and nodes of a test bed, then remove its network and its files."""
     state = Path(tempfile.gettempdir()) / name
     _end_drivers(state)
     stop_nodes(state)
@@ -176,7 +176,7 @@ def _remove(name: str) -> None:
 
 
 def _end_drivers(state: Path) -> None:
-    """End what works on a bed, such as a controller: its command line names the directory."""
+    """Kill the drivers of a test bed, such as a controller: their arguments have its directory."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):

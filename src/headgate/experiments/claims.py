@@ -1,7 +1,7 @@
-"""Claims of published experiments, put to our figures.
+"""Claims of published experiments, and their verdicts on our figures.
 
-A claim says what was published, how we read it, and which check puts it to our figures. It is
-neither true nor false where the runs that it speaks of were not made.
+A claim has its published text, its interpretation here, and a check of our figures. Its verdict is
+None if the runs that the check needs were not made.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ UNITS = {
     "ratio": "{:.2f}x",
     "number": "{:.3f}",
 }
-"""How a number of a claim is shown, by its unit."""
+"""The format of a claim's numbers, by unit."""
 
 
 class NotRunError(Exception):
-    """A claim asked for what was not run."""
+    """The runs that a claim needs were not made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim(Generic[R]):
-    """One claim; `unit` is that of its numbers, one of UNITS."""
+    """One claim; `unit` of its numbers is one of UNITS, `reading` its interpretation here."""
 
     id: str
     text: str
@@ -40,12 +40,12 @@ class Claim(Generic[R]):
     unit: str
     check: Callable[[R], tuple[bool, Numbers]]
     published: Numbers = field(default_factory=dict)
-    ours_alone: bool = False  # a goal of ours, of which the paper says nothing
+    is_goal: bool = False  # Headgate's own goal, not a claim of the paper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Generic[R]):
-    """A claim, what we found, and whether it holds; None when what it needs was not run."""
+    """A claim, our numbers, and whether it holds; None if the runs that it needs were not made."""
 
     claim: Claim[R]
     ours: Numbers
@@ -53,7 +53,7 @@ class Verdict(Generic[R]):
 
 
 def judge(claims: Iterable[Claim[R]], results: R) -> tuple[Verdict[R], ...]:
-    """Return every claim with its verdict."""
+    """Return the verdicts of all claims, in order."""
     return tuple(_judged(claim, results) for claim in claims)
 
 
@@ -65,19 +65,19 @@ def _judged(claim: Claim[R], results: R) -> Verdict[R]:
     return Verdict(claim=claim, ours=ours, holds=holds)
 
 
-def in_words(numbers: Numbers, unit: str) -> str:
-    """Return the numbers of a claim in words."""
+def numbers_text(numbers: Numbers, unit: str) -> str:
+    """Return the numbers of a claim as text, with their unit."""
     return ", ".join(f"{name} {UNITS[unit].format(value)}" for name, value in numbers.items())
 
 
 def as_json(verdicts: Sequence[Verdict[Any]]) -> list[dict[str, Any]]:
-    """Return the verdicts for programs."""
+    """Return the verdicts as JSON values."""
     return [
         {
             "id": v.claim.id,
             "claim": v.claim.text,
             "reading": v.claim.reading,
-            "goal": v.claim.ours_alone,
+            "goal": v.claim.is_goal,
             "unit": v.claim.unit,
             "published": dict(v.claim.published),
             "ours": dict(v.ours),

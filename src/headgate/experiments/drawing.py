@@ -1,4 +1,4 @@
-"""Charts of reports: SVG as text, coloured by the classes of the pages' style."""
+"""Charts of reports: SVG as text, coloured by the CSS classes of the pages."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 WIDTH = 900
-"""Of every chart, in its own units."""
+"""The width of every chart, in SVG units."""
 
 LEFT, RIGHT = 78, 12
-"""Room for labels, at its sides."""
+"""The margins for labels, in SVG units."""
 
 
 def svg(height: float, parts: Sequence[str], title: str) -> str:
-    """Return a chart made of these parts, as HTML; `title` is for readers who do not see it."""
+    """Return a chart of these SVG elements, as HTML; `title` is its label for screen readers."""
     return (
         f'<div class="chart"><svg viewBox="0 0 {WIDTH} {height:g}" role="img" '
         f'aria-label="{escape(title)}">{"".join(parts)}</svg></div>'
     )
 
 
-def text(x: float, y: float, words: str, kind: str = "") -> str:
-    """Return words at a place; `kind` is their class."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(words)}</text>'
+def text(x: float, y: float, words: str, css_class: str = "") -> str:
+    """Return a text element; `words` are escaped."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{css_class}">{escape(words)}</text>'
 
 
-def bar(x: float, y: float, width: float, height: float, kind: str, title: str) -> str:
-    """Return a rectangle that shows its title when it is pointed at."""
+def bar(x: float, y: float, width: float, height: float, css_class: str, title: str) -> str:
+    """Return a rectangle with a tooltip."""
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(0.0, width):.1f}" height="{height:g}" '
-        f'class="{kind}"><title>{escape(title)}</title></rect>'
+        f'class="{css_class}"><title>{escape(title)}</title></rect>'
     )
 
 
-def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+def line(x1: float, y1: float, x2: float, y2: float, css_class: str) -> str:
     """Return a straight line."""
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{css_class}"/>'
 
 
 def ticks(most: float) -> list[float]:
@@ -46,7 +46,7 @@ def ticks(most: float) -> list[float]:
 
 
 def time_axis(span_s: float, top: float, bottom: float, scale: float) -> list[str]:
-    """Return a grid of round times, with their seconds below it."""
+    """Return grid lines at round times, with labels in seconds below."""
     parts = []
     for at_s in ticks(span_s):
         x = LEFT + at_s * scale
@@ -58,7 +58,7 @@ def time_axis(span_s: float, top: float, bottom: float, scale: float) -> list[st
 def bars(
     rows: Mapping[str, Mapping[str, float]], series: Sequence[str], *, most: float, form: str
 ) -> str:
-    """Return horizontal bars: per row one of each series, with its number at its end."""
+    """Return horizontal bars: per row one of each series, labelled with its number."""
     height, gap, top = 13.0, 8.0, 4.0
     scale = (WIDTH - LEFT - 70) / most
     parts, y = [], top
@@ -67,9 +67,9 @@ def bars(
         parts.append(text(LEFT - 6, y + len(shown) * height / 2 + 4, label, "end"))
         for name in shown:
             value = values[name]
-            kind = f"s{series.index(name)}"
+            css_class = f"s{series.index(name)}"
             parts.append(
-                bar(LEFT, y, value * scale, height - 2, kind, f"{label}, {name}: {value:.3f}")
+                bar(LEFT, y, value * scale, height - 2, css_class, f"{label}, {name}: {value:.3f}")
             )
             parts.append(text(LEFT + value * scale + 5, y + 9.5, form.format(value), "small"))
             y += height
@@ -79,7 +79,7 @@ def bars(
 
 
 def stacked(rows: Mapping[str, Sequence[float]], names: Sequence[str], *, most: float) -> str:
-    """Return stacked horizontal bars of bytes, with the share of each part where it has room."""
+    """Return stacked horizontal bars of bytes, with the share of each part if it fits."""
     height, gap, top = 18.0, 8.0, 4.0
     scale = (WIDTH - LEFT - 80) / most
     parts, y = [], top
@@ -91,8 +91,8 @@ def stacked(rows: Mapping[str, Sequence[float]], names: Sequence[str], *, most: 
             title = f"{label}, {name}: {value / 1e9:.1f} GB, {share:.1%}"
             parts.append(bar(x, y, width, height, f"l{number}", title))
             if width > 44:
-                kind = f"middle small inside l{number}t"
-                parts.append(text(x + width / 2, y + 13, f"{share:.1%}", kind))
+                css_class = f"middle small inside l{number}t"
+                parts.append(text(x + width / 2, y + 13, f"{share:.1%}", css_class))
             x += width
         parts.append(text(x + 5, y + 13, f"{total / 1e9:.0f} GB", "small"))
         y += height + gap

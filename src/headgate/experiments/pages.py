@@ -1,4 +1,4 @@
-"""Pages of reports: each one file that needs nothing but itself, light or dark."""
+"""Pages of reports: self-contained HTML files, light or dark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def generator(command: str) -> str:
-    """Return the mark of a page that `headgate <command>` wrote."""
+    """Return the `meta` element that marks a page of `headgate <command>`."""
     return f'<meta name="generator" content="headgate {command}">'
 
 
@@ -32,7 +32,7 @@ def document(title: str, body: str, *, command: str) -> str:
 
 
 def sections(of: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """Return links to sections, and the sections; `of` has their titles, and their HTML."""
+    """Return the navigation and the sections as HTML; `of` are (title, HTML) pairs."""
     links = "".join(f'<li><a href="#{_anchor(title)}">{escape(title)}</a></li>' for title, _ in of)
     body = "".join(
         f'<section id="{_anchor(title)}"><h2>{escape(title)}</h2>{content}</section>'
@@ -45,9 +45,11 @@ def _anchor(title: str) -> str:
     return title.lower().replace(" ", "-").replace(",", "")
 
 
-def grid(head: Sequence[str], rows: Iterable[Sequence[str]], kinds: Sequence[str] = ()) -> str:
-    """Return a table of cells that are HTML already; `kinds` are the classes of its columns."""
-    of = dict(enumerate(kinds))
+def grid(
+    head: Sequence[str], rows: Iterable[Sequence[str]], css_classes: Sequence[str] = ()
+) -> str:
+    """Return a table of cells in HTML; `css_classes` are those of its columns."""
+    of = dict(enumerate(css_classes))
 
     def row(cells: Sequence[str], tag: str) -> str:
         return "".join(
@@ -63,8 +65,10 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[str]], kinds: Sequence[str
 
 
 def legend(items: Iterable[tuple[str, str]]) -> str:
-    """Return a legend of (class, words) pairs."""
-    entries = "".join(f'<li><i class="{kind}"></i>{escape(name)}</li>' for kind, name in items)
+    """Return a legend of (CSS class, text) pairs."""
+    entries = "".join(
+        f'<li><i class="{css_class}"></i>{escape(name)}</li>' for css_class, name in items
+    )
     return f'<ul class="legend">{entries}</ul>'
 
 
@@ -72,9 +76,9 @@ _MARKS = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("none",
 
 
 def mark(holds: bool | None) -> str:
-    """Return whether a claim holds, as a mark; None is for one of which nothing was run."""
-    kind, words = _MARKS[holds]
-    return f'<span class="mark {kind}">{words}</span>'
+    """Return whether a claim holds, as HTML; None: its runs were not made."""
+    css_class, words = _MARKS[holds]
+    return f'<span class="mark {css_class}">{words}</span>'
 
 
 _LIGHT = """

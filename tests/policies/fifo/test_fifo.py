@@ -1,4 +1,4 @@
-"""Strict order of arrival, by hand: who starts, who holds back whom, and what each is told."""
+"""Strict order of arrival, by hand: which jobs start, which are blocked, and their reasons."""
 
 from __future__ import annotations
 
@@ -55,111 +55,111 @@ def world(nodes: list[Node], jobs: list[Job], **max_gpus: int) -> State:
 
 
 def decide(state: State) -> tuple[list[str], dict[str, Reason]]:
-    """Return the placements as `task@node:GPUs`, and the reason that each waiting job is told."""
+    """Return the placements as `task@node:GPUs`, and the reason of each waiting job."""
     snapshot = state.freeze()
     plan: Plan = FirstInFirstOut().decide(snapshot, Random(0))
     placed = []
     for p in plan.starts:
         name = f"{state.job(state.tasks.job[p.task]).id}/{state.ordinal(p.task)}"
         placed.append(f"{name}@{state.node(p.node).id}:{','.join(map(str, p.gpus))}")
-    told: dict[str, Reason] = {}
+    reasons: dict[str, Reason] = {}
     rows = [state.tasks.job[p.task] for p in plan.starts]
     for row in snapshot.waiting_jobs():
         if rows.count(row) < len(snapshot.waiting_of(row)):
             named = [r.reason for r in plan.refusals if row in r.jobs]
             others = [r.reason for r in plan.refusals if not r.jobs]
-            told[state.job(row).id] = (named + others)[0]
-    return placed, told
+            reasons[state.job(row).id] = (named + others)[0]
+    return placed, reasons
 
 
-def test_nodes_are_filled_one_after_the_other_in_order_of_arrival() -> None:
+def test_nodes_are_filled_one_after_the_other_in_the_order_in_which_they_joined() -> None:
     state = world([node("a", 1), node("b", 1, 1)], [job("j", 1), job("k", 1), job("l", 1)])
     assert decide(state) == (["j/0@a:0", "k/0@b:0", "l/0@b:1"], {})
 
 
-def test_the_head_holds_back_everybody_behind_it_though_they_would_fit() -> None:
+def test_first_job_that_does_not_fit_blocks_later_jobs_that_would() -> None:
     state = world([node("a", 1, 1)], [job("first", 1), job("wide", 2), job("small", 1)])
-    placed, told = decide(state)
+    placed, reasons = decide(state)
     assert placed == ["first/0@a:0"]
-    assert told == {
+    assert reasons == {
         "wide": NoFreeGpu(free_gpus=1, needed_gpus=2, total_gpus=2),
         "small": BehindHead(head="wide"),
     }
 
 
-def test_a_job_that_is_not_a_gang_starts_as_far_as_it_fits() -> None:
+def test_job_without_a_gang_starts_the_tasks_that_fit() -> None:
     state = world([node("a", 1, 1)], [job("many", 1, 1, 1), job("next", 1)])
-    placed, told = decide(state)
+    placed, reasons = decide(state)
     assert placed == ["many/0@a:0", "many/1@a:1"]
-    assert told["next"] == BehindHead(head="many")
+    assert reasons["next"] == BehindHead(head="many")
 
 
-def test_a_gang_starts_whole_or_holds_the_line() -> None:
+def test_gang_that_does_not_fit_starts_no_task_and_blocks_later_jobs() -> None:
     state = world([node("a", 1, 1)], [job("gang", 1, 1, 1, gang=True), job("next", 1)])
-    placed, told = decide(state)
+    placed, reasons = decide(state)
     assert placed == []
     short = GangShort(placeable_tasks=2, tasks=3, free_gpus=2, needed_gpus=3)
-    assert told == {"gang": short, "next": BehindHead(head="gang")}
+    assert reasons == {"gang": short, "next": BehindHead(head="gang")}
 
 
-def test_a_gang_whose_last_members_are_still_stopping_waits_for_them() -> None:
+def test_gang_waits_until_its_stopping_members_have_ended() -> None:
     state = world([node("a", 1, 1, 1)], [job("gang", 1, 1, gang=True), job("next", 1)])
     state.launch(0, 0, (0,), attempt=1)
     state.move_task(0, TaskState.RUNNING)
     state.move_task(0, TaskState.STOPPING)
-    placed, told = decide(state)
+    placed, reasons = decide(state)
     assert placed == []
     short = GangShort(placeable_tasks=1, tasks=2, free_gpus=2, needed_gpus=2)
-    assert told == {"gang": short, "next": BehindHead(head="gang")}
+    assert reasons == {"gang": short, "next": BehindHead(head="gang")}
 
 
-def test_a_gang_is_told_of_the_gpus_that_those_before_it_leave() -> None:
+def test_reason_of_a_gang_counts_gpus_that_earlier_jobs_leave_free() -> None:
     state = world([node("a", 1, 1, 1)], [job("first", 1, 1), job("gang", 1, 1, gang=True)])
     short = GangShort(placeable_tasks=1, tasks=2, free_gpus=1, needed_gpus=2)
     assert decide(state)[1] == {"gang": short}
 
 
-def test_large_gpus_are_kept_for_who_needs_them() -> None:
+def test_smallest_sufficient_gpu_is_taken() -> None:
     state = world([node("a", 3, 1)], [job("small", 1, memory=1), job("large", 1, memory=3)])
     assert decide(state)[0] == ["small/0@a:1", "large/0@a:0"]
 
 
-def test_who_needs_a_larger_gpu_than_is_free_is_told_so() -> None:
+def test_job_that_needs_a_larger_gpu_than_is_free_waits_with_that_reason() -> None:
     state = world([node("a", 1)], [job("large", 1, memory=3)])
     assert decide(state)[1] == {"large": GpuMemory(needed_bytes=3, largest_free_bytes=1)}
 
 
-def test_jobs_of_a_queue_at_its_ceiling_step_aside_in_their_order() -> None:
+def test_jobs_of_a_queue_at_its_ceiling_do_not_block_other_queues() -> None:
     jobs = [job("p", 1, 1, queue="poor"), job("q", 1, queue="poor"), job("r", 1)]
-    placed, told = decide(world([node("a", 1, 1, 1)], jobs, poor=1))
+    placed, reasons = decide(world([node("a", 1, 1, 1)], jobs, poor=1))
     assert placed == ["p/0@a:0", "r/0@a:1"]
-    assert told == {
+    assert reasons == {
         "p": QueueLimit(queue="poor", used_gpus=1, max_gpus=1),
         "q": BehindHead(head="p"),
     }
 
 
-def test_a_gang_above_the_ceiling_of_its_queue_takes_no_room_from_those_behind_it() -> None:
+def test_gang_above_the_ceiling_of_its_queue_takes_no_gpus_from_later_jobs() -> None:
     jobs = [job("gang", 1, 1, 1, gang=True, queue="poor"), job("next", 1, 1)]
-    placed, told = decide(world([node("a", 1), node("b", 1), node("c", 1)], jobs, poor=2))
+    placed, reasons = decide(world([node("a", 1), node("b", 1), node("c", 1)], jobs, poor=2))
     assert placed == ["next/0@a:0", "next/1@b:0"]
-    assert told == {"gang": QueueLimit(queue="poor", used_gpus=0, max_gpus=2)}
+    assert reasons == {"gang": QueueLimit(queue="poor", used_gpus=0, max_gpus=2)}
 
 
-def test_tasks_without_a_gpu_stand_in_the_line_like_all_others() -> None:
+def test_tasks_without_a_gpu_are_blocked_like_all_others() -> None:
     state = world([node("a", 1)], [job("merge", cpus=(1,)), job("wide", 2), job("late", cpus=(1,))])
-    placed, told = decide(state)
+    placed, reasons = decide(state)
     assert placed == ["merge/0@a:"]
-    assert told["late"] == BehindHead(head="wide")
+    assert reasons["late"] == BehindHead(head="wide")
 
 
-def test_who_finds_no_cpu_slot_is_told_so() -> None:
-    placed, told = decide(world([node("a", cpus=2)], [job("merge", cpus=(2, 1))]))
+def test_task_without_a_free_cpu_waits_with_that_reason() -> None:
+    placed, reasons = decide(world([node("a", cpus=2)], [job("merge", cpus=(2, 1))]))
     assert placed == ["merge/0@a:"]
-    assert told == {"merge": NoFreeCpu(needed_cpus=1, most_free_cpus=0)}
+    assert reasons == {"merge": NoFreeCpu(needed_cpus=1, most_free_cpus=0)}
 
 
-def test_the_cpu_tasks_of_a_gang_go_to_the_first_node_with_room_each() -> None:
+def test_each_cpu_task_of_a_gang_goes_to_the_first_node_where_it_fits() -> None:
     state = world([node("a", cpus=1), node("b", cpus=3)], [job("gang", cpus=(3, 1), gang=True)])
     assert decide(state)[0] == ["gang/0@b:", "gang/1@a:"]
 
@@ -174,7 +174,7 @@ NODES = st.lists(
 
 @settings(max_examples=300)
 @given(tasks=GANG, nodes=NODES)
-def test_a_gang_that_the_door_lets_in_starts_on_idle_nodes(
+def test_gang_that_passes_the_submission_check_starts_on_idle_nodes(
     tasks: list[tuple[int, int, int]], nodes: list[tuple[list[int], int]]
 ) -> None:
     up = [node(f"n{i}", *memory, cpus=cpus) for i, (memory, cpus) in enumerate(nodes)]

@@ -8,7 +8,7 @@ from headgate.testing.policy_laws import PolicyLaws
 
 
 class TestFifo(PolicyLaws):
-    idles_by_choice = True  # the head of the line holds back what would fit
+    idles_by_choice = True  # the first job blocks later ones that would fit
 
     def make(self) -> Policy:
         return FirstInFirstOut()

@@ -1,4 +1,4 @@
-"""Whole simulations under fifo against an event loop that knows no engine, plan or snapshot."""
+"""Whole simulations under fifo against an event loop without engine, plans or snapshots."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PHILLY = Path(__file__).parents[3] / "examples" / "philly-500.parquet"
 
 @dataclass(frozen=True)
 class Work:
-    """A job as the oracle knows it: (GPUs, seconds) of each task."""
+    """A job of the oracle: (GPUs, seconds) of each task."""
 
     submit_s: float
     tasks: tuple[tuple[int, float], ...]
@@ -35,7 +35,7 @@ class Work:
 
 
 class Oracle:
-    """Strict order of arrival, first fit; who is above its queue's ceiling steps aside."""
+    """Strict order of arrival, first fit; jobs of a queue at its ceiling are skipped."""
 
     def __init__(self, nodes: list[int], ceilings: list[int | None], jobs: list[Work]) -> None:
         self.free = list(nodes)
@@ -47,7 +47,7 @@ class Oracle:
 
     def run(self) -> dict[tuple[int, int], tuple[float, int]]:
         arrivals = sorted(range(len(self.jobs)), key=lambda j: (self.jobs[j].submit_s, j))
-        line: list[int] = []
+        arrived: list[int] = []
         while arrivals or self.ends:
             now = min(
                 [self.jobs[j].submit_s for j in arrivals[:1]] + [end for end, _, _ in self.ends[:1]]
@@ -58,21 +58,21 @@ class Oracle:
                 self.free[self.starts[job, task][1]] += gpus
                 self.room[self.jobs[job].queue] += gpus
             while arrivals and self.jobs[arrivals[0]].submit_s == now:
-                line.append(arrivals.pop(0))
-            self.serve(line, now)
-            line = [job for job in line if self.left[job]]
+                arrived.append(arrivals.pop(0))
+            self.serve(arrived, now)
+            arrived = [job for job in arrived if self.left[job]]
         return self.starts
 
-    def serve(self, line: list[int], now: float) -> None:
-        aside: list[int] = []
-        for job in line:
+    def serve(self, arrived: list[int], now: float) -> None:
+        full_queues: list[int] = []
+        for job in arrived:
             work = self.jobs[job]
-            if work.queue in aside:
+            if work.queue in full_queues:
                 continue
-            at_once = [self.left[job][:]] if work.gang else [[t] for t in self.left[job]]
-            for tasks in at_once:
+            together = [self.left[job][:]] if work.gang else [[t] for t in self.left[job]]
+            for tasks in together:
                 if sum(work.tasks[t][0] for t in tasks) > self.room[work.queue]:
-                    aside.append(work.queue)
+                    full_queues.append(work.queue)
                     break
                 places = self.places([work.tasks[t][0] for t in tasks])
                 if places is None:
@@ -127,7 +127,7 @@ def simulated(
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[list[int], list[int | None], list[Work]]:
-    """Few times and sizes, so that ties, full nodes and ceilings are common."""
+    """Draw from few times and sizes, so that ties, full nodes and ceilings are common."""
     nodes = draw(st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any))
     ceilings = draw(st.lists(st.sampled_from([None, 4, 5]), min_size=1, max_size=3))
     task = st.tuples(st.integers(1, max(nodes)), st.sampled_from([0.0, 1.0, 1.5, 4.0]))
@@ -141,14 +141,14 @@ def clusters(draw: st.DrawFn) -> tuple[list[int], list[int | None], list[Work]]:
         )
         fits = Oracle(nodes, ceilings, [work])
         fits.run()
-        if not fits.left[0]:  # what can never start alone is not let in
+        if not fits.left[0]:  # a job that could never start fails the submission check
             jobs.append(work)
     return nodes, ceilings, jobs
 
 
 @settings(max_examples=400)
 @given(clusters())
-def test_every_task_starts_when_and_where_the_oracle_says(
+def test_every_task_starts_at_the_oracles_time_and_node(
     cluster: tuple[list[int], list[int | None], list[Work]],
 ) -> None:
     assert simulated(*cluster) == Oracle(*cluster).run()
@@ -200,14 +200,12 @@ ROW = st.tuples(
 
 @settings(max_examples=200)
 @given(rows=st.lists(ROW, min_size=1, max_size=25), gpus=st.integers(1, 6))
-def test_random_traces_run_as_the_oracle_says(
-    rows: list[tuple[float, float, int]], gpus: int
-) -> None:
+def test_random_traces_run_like_the_oracle(rows: list[tuple[float, float, int]], gpus: int) -> None:
     submit_s, duration_s, wanted = (np.array(column) for column in zip(*rows, strict=True))
     ids = np.arange(len(rows))
     check_trace(Trace(job_id=ids, submit_s=submit_s, duration_s=duration_s, gpus=wanted), gpus)
 
 
 @pytest.mark.parametrize("gpus", [4, 16, 64, 600])
-def test_a_recorded_trace_runs_as_the_oracle_says(gpus: int) -> None:
+def test_recorded_trace_runs_like_the_oracle(gpus: int) -> None:
     check_trace(read_trace(PHILLY), gpus)

@@ -1,4 +1,4 @@
-"""The law suite of policies, for the greedy ones; and gsd where nobody has patience."""
+"""The law suite of policies, for the greedy ones; and gsd with thresholds that never decline."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class TestGreedyPreemption(PolicyLaws):
 
 
 class TestGreedyDelay(PolicyLaws):
-    idles_by_choice = True  # a job may decline what is free
+    idles_by_choice = True  # a job may decline free GPUs
 
     def make(self) -> Policy:
         return GreedyDelay()
 
 
-class TestGreedyDelayWithoutPatience(PolicyLaws):
+class TestGreedyDelayThatNeverDeclines(PolicyLaws):
     def make(self) -> Policy:
         return GreedyDelay(threshold1=-2.0, threshold2=-1.0)

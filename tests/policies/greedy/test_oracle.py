@@ -1,6 +1,6 @@
-"""Each greedy policy against a plain oracle: loops over jobs, tasks and GPUs, nothing clever.
+"""Each greedy policy against a brute-force oracle: loops over jobs, tasks and GPUs.
 
-Only fair shares are taken as they are; they have an oracle of their own.
+Only fair shares come from the code under test; they have an oracle of their own.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class Oracle:
         per_s = (speed.disk_bytes_per_s, speed.rack_bytes_per_s, speed.cluster_bytes_per_s)
         total = 0
         for read in self.snapshot.planned_reads(task, node):
-            nearer = range(read.locality + 1)  # where disks are slow nobody gains by distance
+            nearer = range(read.locality + 1)  # with slow disks, a farther replica is not cheaper
             total += round(read.shard.size_bytes * max(ALPHA[k] / per_s[k] * 1e6 for k in nearer))
         return total
 
-    def room(self, job: int) -> bool:
+    def under_ceiling(self, job: int) -> bool:
         queue = self.snapshot.jobs.queue[job]
         limit = self.snapshot.queue(queue).max_gpus
         return limit is None or self.queue_held[queue] < limit
@@ -87,9 +87,9 @@ class Oracle:
     def able(self, job: int) -> bool:
         """Whether a task of a job fits a free GPU, its queue's ceiling allowing."""
         pairs = ((t, g) for t in self.waiting[job] for g in self.free)
-        return self.room(job) and any(self.fits(t, g) for t, g in pairs)
+        return self.under_ceiling(job) and any(self.fits(t, g) for t, g in pairs)
 
-    def content(self, job: int, task: int, price: int) -> bool:
+    def accepts(self, job: int, task: int, price: int) -> bool:
         """Whether a job takes a GPU at this price."""
         gap = self.target[job] - self.held[job]
         if self.thresholds is None or gap <= 0:
@@ -102,10 +102,10 @@ class Oracle:
             for g in range(self.snapshot.nodes.gpu_count[n])
         ]  # fmt: skip
         steps = sorted({self.price(task, g[0]) for g in every if self.fits(task, g)})
-        good = steps[:2] if count > self.thresholds[0] else steps[:1]
-        return price in good
+        accepted = steps[:2] if count > self.thresholds[0] else steps[:1]
+        return price in accepted
 
-    def deal(self) -> None:
+    def run(self) -> None:
         declined: list[int] = []
         while True:
             able = [j for j in sorted(self.target) if j not in declined and self.able(j)]
@@ -117,7 +117,7 @@ class Oracle:
             for task in self.waiting[job]:
                 for gpu in self.free:
                     price = self.price(task, gpu[0])
-                    if self.fits(task, gpu) and self.content(job, task, price):
+                    if self.fits(task, gpu) and self.accepts(job, task, price):
                         offers.append((price, task, self.memory(gpu), *gpu))
             if not offers:
                 gap = self.target[job] - self.held[job]
@@ -144,45 +144,45 @@ class Oracle:
 
     def victims(self, slack: float) -> list[int]:
         seen, tasks = self.snapshot, self.snapshot.tasks
-        coming = []
+        freed = []
         for _, job, queue, memory in self.holding(TaskState.STOPPING):
-            coming.append(memory)
+            freed.append(memory)
             self.queue_held[queue] -= 1
             if job in self.held:
                 self.held[job] -= 1
         runs = [
             r for r in self.holding(TaskState.STARTING, TaskState.RUNNING) if r[1] in self.target
         ]
-        may_be_cut = {j for j, n in self.held.items() if n > (1 + slack) * self.target[j]}
+        preemptible = {j for j, n in self.held.items() if n > (1 + slack) * self.target[j]}
         found: list[int] = []
-        hopeless: set[int] = set()
+        without_victim: set[int] = set()
         while True:
-            needy = [
+            beneficiaries = [
                 j for j in sorted(self.target)
-                if j not in hopeless and self.held[j] < self.target[j] and any(
+                if j not in without_victim and self.held[j] < self.target[j] and any(
                     tasks.memory_bytes[t] <= max(m for m in self.sizes()) for t in self.waiting[j])
             ]  # fmt: skip
-            if not needy:
+            if not beneficiaries:
                 return found
-            job = min(needy, key=lambda j: self.held[j])
+            job = min(beneficiaries, key=lambda j: self.held[j])
             task = min(self.waiting[job], key=lambda t: tasks.memory_bytes[t])
-            on_its_way = sorted(m for m in coming if m >= tasks.memory_bytes[task])
-            if on_its_way and self.room(job):
-                coming.remove(on_its_way[0])
+            large_enough = sorted(m for m in freed if m >= tasks.memory_bytes[task])
+            if large_enough and self.under_ceiling(job):
+                freed.remove(large_enough[0])
             else:
                 queue = seen.jobs.queue[job]
                 choices = []
                 for run in runs:
                     mine = [r for r in runs if r[1] == run[1]]
                     self.queue_held[run[2]] -= 1
-                    open_ = self.room(job)
+                    open_ = self.under_ceiling(job)
                     self.queue_held[run[2]] += 1
                     above = self.held[run[1]] > self.target[run[1]]
                     large = run[3] >= tasks.memory_bytes[task]
-                    if run[1] in may_be_cut and above and len(mine) > 1 and open_ and large:
+                    if run[1] in preemptible and above and len(mine) > 1 and open_ and large:
                         choices.append(run)
                 if not choices:
-                    hopeless.add(job)
+                    without_victim.add(job)
                     continue
                 chosen = max(choices, key=lambda r: (tasks.launched_at[r[0]], r[0]))
                 runs.remove(chosen)
@@ -199,7 +199,7 @@ class Oracle:
 
 
 def crowded_state(seed: int) -> State:
-    """Return a state in which the jobs that came first have taken nearly everything."""
+    """Return a state in which the earliest jobs hold nearly all GPUs."""
     rng = stream(seed, "crowded")
     state = State()
     speed = Bandwidth(disk_bytes_per_s=100, rack_bytes_per_s=60, cluster_bytes_per_s=30)
@@ -210,7 +210,7 @@ def crowded_state(seed: int) -> State:
     shards = random_shards(rng)
     for shard in shards:
         state.add_replica(state.shard(shard), rng.choice(nodes))
-    gone = 0.1 * rng.randint(0, 2)
+    stopping = 0.1 * rng.randint(0, 2)
     for number in range(rng.randint(2, 6)):
         tasks = tuple(
             Task(
@@ -236,7 +236,7 @@ def crowded_state(seed: int) -> State:
                 state.launch(task, node, (gpu,), attempt=1)
                 if rng.random() < 0.8:
                     state.move_task(task, TaskState.RUNNING)
-                if rng.random() < gone:
+                if rng.random() < stopping:
                     state.move_task(task, TaskState.STOPPING)
     ended = 0.1 * rng.randint(0, 3)
     for task in range(len(state.tasks.state)):
@@ -246,7 +246,7 @@ def crowded_state(seed: int) -> State:
 
 
 def worlds(policy: GreedySharing) -> Iterator[tuple[str, Snapshot, Plan]]:
-    """Yield random worlds, some counters of skips among them, and what a policy plans there."""
+    """Yield random worlds, some with skip counters in the memo, and the policy's plan."""
     for seed in range(WORLDS):
         rng = stream(seed, "skips")
         state = crowded_state(seed)
@@ -254,7 +254,7 @@ def worlds(policy: GreedySharing) -> Iterator[tuple[str, Snapshot, Plan]]:
             state = random_state(seed, lambda job: policy.refuses(job) is None)
         for job in range(len(state.jobs.state)):
             if state.jobs.state[job] == JobState.ACTIVE:
-                count = rng.choice((None, 0, 1, 2, 3))  # None: nothing is remembered
+                count = rng.choice((None, 0, 1, 2, 3))  # None: not in the memo
                 if count is not None:
                     state.write_memo({"skips": {state.job(job).id: count}})
         snapshot = state.freeze()
@@ -262,7 +262,7 @@ def worlds(policy: GreedySharing) -> Iterator[tuple[str, Snapshot, Plan]]:
 
 
 def skips(snapshot: Snapshot) -> list[int]:
-    """Return how often in a row each job has declined, 0 where nothing is remembered."""
+    """Return the skip counter of each job, 0 where the memo has none."""
     return [0 if math.isnan(n) else int(n) for n in snapshot.memo("skips").tolist()]
 
 
@@ -270,36 +270,36 @@ def on_gpus(plan: Plan) -> list[Start]:
     return [p for p in plan.starts if p.gpus]
 
 
-def test_gs_deals_as_the_oracle() -> None:
+def test_gs_places_tasks_like_the_oracle() -> None:
     for name, snapshot, plan in worlds(GreedySharing()):
         oracle = Oracle(snapshot=snapshot)
-        oracle.deal()
+        oracle.run()
         assert on_gpus(plan) == oracle.starts, name
         assert (len(plan.stops), plan.memo) == (0, {}), name
 
 
 @pytest.mark.parametrize("slack", [0.0, 0.25])
-def test_gsp_deals_and_cuts_as_the_oracle(slack: float) -> None:
-    cut = 0
+def test_gsp_places_and_preempts_like_the_oracle(slack: float) -> None:
+    preempting = 0
     for name, snapshot, plan in worlds(GreedyPreemption(slack=slack)):
         oracle = Oracle(snapshot=snapshot)
-        oracle.deal()
+        oracle.run()
         assert on_gpus(plan) == oracle.starts, name
         assert plan.stops.task.tolist() == oracle.victims(slack), name
-        cut += bool(plan.stops)
-    assert cut > 50, "some runs are cut short at all"
+        preempting += bool(plan.stops)
+    assert preempting > 50, "many worlds must have preemptions"
 
 
 @pytest.mark.parametrize("thresholds", [(2.0, 3.0), (3.0, 6.0)])
-def test_gsd_deals_and_skips_as_the_oracle(thresholds: tuple[float, float]) -> None:
+def test_gsd_places_and_declines_like_the_oracle(thresholds: tuple[float, float]) -> None:
     declined = 0
     policy = GreedyDelay(threshold1=thresholds[0], threshold2=thresholds[1])
     for name, snapshot, plan in worlds(policy):
         oracle = Oracle(snapshot=snapshot, thresholds=thresholds)
-        oracle.deal()
+        oracle.run()
         assert on_gpus(plan) == oracle.starts, name
         before = skips(snapshot)
         changed = {j: n for j, n in oracle.skips.items() if n != before[j]}
         assert plan.memo == {"skips": changed}, name
         declined += any(changed.values())
-    assert declined > 25, "some offers are declined at all"
+    assert declined > 25, "many worlds must have declined offers"

@@ -1,4 +1,4 @@
-"""Single greedy rounds by hand: who is offered GPUs, what it takes, declines and loses."""
+"""Single greedy rounds by hand: which job gets offers, and what it takes, declines and loses."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Stage:
         return row
 
     def run(self, job: int, ordinal: int, node: int, gpu: int = 0) -> None:
-        """Let a task run from now on; a second passes."""
+        """Start a task now, and advance the clock by one second."""
         task = self.state.tasks_of(job)[ordinal]
         gpus = (gpu,) if self.state.tasks.gpus[task] else ()
         self.state.launch(task, node, gpus, attempt=1)
@@ -75,7 +75,7 @@ class Stage:
         return policy.decide(self.state.freeze(), stream(1))
 
     def where(self, plan: Plan) -> list[str]:
-        """Return what is placed, in order, as `job/ordinal node.gpu`."""
+        """Return the placements in order, as `job/ordinal node.gpu`."""
         return [
             f"{self.name(p.task)} {self.state.node(p.node).id}" + "".join(f".{g}" for g in p.gpus)
             for p in plan.starts
@@ -103,14 +103,14 @@ def stage() -> Stage:
 # --- gs ----------------------------------------------------------------------------------------
 
 
-def test_gpus_go_in_turn_to_the_job_that_uses_fewest(stage: Stage) -> None:
+def test_each_gpu_goes_to_the_job_that_holds_fewest(stage: Stage) -> None:
     stage.node("n", 1, 1, 1, 1)
     a, _ = stage.job("a", 9), stage.job("b", 9)
     stage.run(a, 0, 0)
     assert stage.where(stage.plan(GreedySharing())) == ["b/0 n.1", "a/1 n.2", "b/1 n.3"]
 
 
-def test_a_job_takes_its_cheapest_task_first_wherever_that_is(stage: Stage) -> None:
+def test_job_takes_its_cheapest_pair_of_task_and_gpu_first(stage: Stage) -> None:
     left, right = stage.node("left", 1), stage.node("right", 1, rack="q")
     far, near = stage.data("far"), stage.data("near", right)
     stage.job("a", [reading(far), reading(near)])
@@ -118,29 +118,29 @@ def test_a_job_takes_its_cheapest_task_first_wherever_that_is(stage: Stage) -> N
     assert left != right
 
 
-def test_one_job_at_a_time_is_short_sighted(stage: Stage) -> None:
-    """The example of the flow paper's introduction, with nodes the other way round."""
+def test_job_takes_a_gpu_that_another_job_needs_more(stage: Stage) -> None:
+    """The example of the flow paper's introduction, with the nodes exchanged."""
     two, one = stage.node("two", 1), stage.node("one", 1)
     stage.job("1", [reading(stage.data("d11", one, two)), reading(stage.data("d12", two))])
     stage.job("2", [reading(stage.data("d21", two))])
     assert stage.where(stage.plan(GreedySharing())) == ["1/0 two.0", "2/0 one.0"]
 
 
-def test_who_is_at_its_share_waits_for_who_is_below_and_can_use_the_gpu(stage: Stage) -> None:
+def test_job_at_its_share_waits_while_a_job_below_its_share_can_use_the_gpu(stage: Stage) -> None:
     small = stage.node("small", 1, 1, 1)
     stage.node("large", 2)
     a = stage.job("a", 9)
     b = stage.job("b", [Task(gpu_memory_bytes=2), *[Task()] * 3])
     for ordinal in range(2):
         stage.run(b, 1 + ordinal, small, ordinal)
-    # b is at its share of 2, a below: GPUs go to a until it is not, then nothing is left.
+    # b is at its share of 2; a gets both free GPUs, up to its own share.
     plan = stage.plan(GreedySharing())
     assert stage.where(plan) == ["a/0 small.2", "a/1 large.0"]
     assert reason(plan, b) == ShareLimit(running_gpus=2, share_gpus=2, ahead="a")
     assert reason(plan, a) == ShareLimit(running_gpus=2, share_gpus=2, ahead="b")
 
 
-def test_leftovers_are_dealt_evenly_beyond_shares(stage: Stage) -> None:
+def test_gpus_beyond_all_shares_are_divided_evenly(stage: Stage) -> None:
     n = stage.node("n", *[1] * 6)
     stage.job("a", 9)
     stage.job("b", 9)
@@ -152,7 +152,7 @@ def test_leftovers_are_dealt_evenly_beyond_shares(stage: Stage) -> None:
     assert isinstance(reason(plan, large), NothingFits)
 
 
-def test_the_smallest_gpu_that_fits_unless_a_larger_one_is_nearer(stage: Stage) -> None:
+def test_smallest_gpu_that_fits_is_taken_unless_a_larger_one_is_nearer(stage: Stage) -> None:
     here = stage.node("here", 3, 2, 1)
     stage.node("there", 2)
     d = stage.data("d", here)
@@ -161,7 +161,7 @@ def test_the_smallest_gpu_that_fits_unless_a_larger_one_is_nearer(stage: Stage) 
     assert stage.where(plan) == ["a/0 here.1", "a/1 here.0", "a/2 there.0"]
 
 
-def test_a_ceiling_is_hard_and_others_take_what_it_leaves(stage: Stage) -> None:
+def test_queue_at_its_ceiling_leaves_free_gpus_to_other_queues(stage: Stage) -> None:
     stage.state.set_queue(Queue(name="capped", max_gpus=1))
     stage.node("n", 1, 1, 1)
     a, b = stage.job("a", 5, queue="capped"), stage.job("b", 1)
@@ -171,7 +171,9 @@ def test_a_ceiling_is_hard_and_others_take_what_it_leaves(stage: Stage) -> None:
     assert b > a
 
 
-def test_who_needs_more_memory_than_is_free_is_told_so(stage: Stage) -> None:
+def test_job_that_needs_more_memory_than_free_gpus_have_waits_with_that_reason(
+    stage: Stage,
+) -> None:
     n = stage.node("n", 1, 2)
     a, b = stage.job("a", 1), stage.job("b", [Task(gpu_memory_bytes=2)])
     stage.run(a, 0, n, gpu=1)
@@ -189,7 +191,7 @@ def test_tasks_without_a_gpu_are_placed_on_cpu_slots(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("policy", [GreedySharing(), GreedyPreemption(), GreedyDelay()])
-def test_gangs_and_tasks_of_several_gpus_are_refused(policy: Policy) -> None:
+def test_gangs_and_tasks_of_several_gpus_are_unsupported(policy: Policy) -> None:
     gang = Job(id="g", name="g", user="u", queue="default", tasks=(Task(), Task()), gang=True)
     wide = Job(id="w", name="w", user="u", queue="default", tasks=(Task(gpus=2),))
     plain = Job(id="p", name="p", user="u", queue="default", tasks=(Task(), Task(gpus=0)))
@@ -201,50 +203,50 @@ def test_gangs_and_tasks_of_several_gpus_are_refused(policy: Policy) -> None:
 # --- gsp ---------------------------------------------------------------------------------------
 
 
-def taken(stage: Stage, mine: int, *, newcomer: int | list[Task]) -> tuple[int, int]:
-    """Job `a` holds that many GPUs of the only node, and has as many tasks waiting; `b` comes."""
-    a = stage.job("a", 2 * mine)
-    for ordinal in range(mine):
+def occupied(stage: Stage, held: int, *, newcomer: int | list[Task]) -> tuple[int, int]:
+    """Add job `a`, with `held` GPUs of node 0 and as many waiting tasks, then job `b`."""
+    a = stage.job("a", 2 * held)
+    for ordinal in range(held):
         stage.run(a, ordinal, 0, ordinal)
     return a, stage.job("b", newcomer)
 
 
-def test_the_latest_runs_make_room_down_to_the_share(stage: Stage) -> None:
+def test_latest_runs_are_preempted_down_to_the_share(stage: Stage) -> None:
     stage.node("n", *[1] * 8)
-    _, b = taken(stage, 8, newcomer=9)
+    _, b = occupied(stage, 8, newcomer=9)
     plan = stage.plan(GreedyPreemption())
     assert [stage.name(t) for t in plan.stops.task.tolist()] == ["a/7", "a/6", "a/5", "a/4"]
     assert reason(plan, b) == BelowShare(running_gpus=0, share_gpus=4, ahead="a", ahead_over_gpus=4)
 
 
-def test_no_more_are_cut_than_the_needy_can_use(stage: Stage) -> None:
+def test_no_more_runs_are_preempted_than_jobs_below_their_share_can_use(stage: Stage) -> None:
     stage.node("n", *[1] * 8)
-    taken(stage, 8, newcomer=2)
+    occupied(stage, 8, newcomer=2)
     plan = stage.plan(GreedyPreemption())
     assert [stage.name(t) for t in plan.stops.task.tolist()] == ["a/7", "a/6"]
 
 
-def test_nobody_is_cut_for_a_job_that_cannot_use_the_gpu(stage: Stage) -> None:
+def test_no_run_is_preempted_for_a_job_that_cannot_use_its_gpu(stage: Stage) -> None:
     stage.node("n", *[1] * 4)
     large = stage.node("large", 2)
-    _, b = taken(stage, 4, newcomer=[Task(gpu_memory_bytes=2), Task(gpu_memory_bytes=2)])
+    _, b = occupied(stage, 4, newcomer=[Task(gpu_memory_bytes=2), Task(gpu_memory_bytes=2)])
     stage.run(b, 0, large)
     assert stage.plan(GreedyPreemption(slack=0.0)).stops.task.tolist() == []
 
 
 @pytest.mark.parametrize(("slack", "victims"), [(0.25, []), (0.24, ["a/4"]), (0.0, ["a/4"])])
-def test_slack_leaves_a_job_somewhat_above_its_share_alone(
+def test_job_above_its_share_within_slack_loses_no_run(
     stage: Stage, slack: float, victims: list[str]
 ) -> None:
     stage.node("n", *[1] * 8)
-    _, b = taken(stage, 5, newcomer=9)
+    _, b = occupied(stage, 5, newcomer=9)
     for ordinal in range(3):
         stage.run(b, ordinal, 0, 5 + ordinal)
     plan = stage.plan(GreedyPreemption(slack=slack))
     assert [stage.name(t) for t in plan.stops.task.tolist()] == victims
 
 
-def test_no_job_is_cut_to_zero(stage: Stage) -> None:
+def test_job_does_not_lose_its_last_run(stage: Stage) -> None:
     stage.node("n", 1)
     a = stage.job("a", 2)
     stage.run(a, 0, 0)
@@ -253,9 +255,9 @@ def test_no_job_is_cut_to_zero(stage: Stage) -> None:
     assert stage.plan(GreedyPreemption(slack=0.0)).stops.task.tolist() == []
 
 
-def test_runs_that_are_stopping_make_room_already(stage: Stage) -> None:
+def test_stopping_runs_count_as_freed_gpus(stage: Stage) -> None:
     stage.node("n", *[1] * 8)
-    taken(stage, 8, newcomer=9)
+    occupied(stage, 8, newcomer=9)
     policy = GreedyPreemption()
     for (task,) in stage.plan(policy).stops:
         stage.state.move_task(task, TaskState.STOPPING)
@@ -267,13 +269,13 @@ def test_runs_that_are_stopping_make_room_already(stage: Stage) -> None:
     assert plan.stops.task.tolist() == []
 
 
-def test_a_full_queue_gets_room_from_its_own_jobs_only(stage: Stage) -> None:
+def test_job_of_a_queue_at_its_ceiling_preempts_runs_of_that_queue_only(stage: Stage) -> None:
     stage.state.set_queue(Queue(name="capped", max_gpus=2))
     n = stage.node("n", *[1] * 6)
     over, other = stage.job("over", 4, queue="capped"), stage.job("other", 4)
     stage.run(over, 0, n, 0)
     stage.run(over, 1, n, 1)
-    for ordinal in range(4):  # the latest runs, but their end would not let the needy in
+    for ordinal in range(4):  # the latest runs, but their end gives `capped` no GPU
         stage.run(other, ordinal, n, 2 + ordinal)
     stage.job("needy", 1, queue="capped")
     plan = stage.plan(GreedyPreemption(slack=0.0))
@@ -284,7 +286,7 @@ def test_a_full_queue_gets_room_from_its_own_jobs_only(stage: Stage) -> None:
 
 
 def far_from_data(stage: Stage) -> int:
-    """Job `a` misses two GPUs to its share; its data is on a node that another holds."""
+    """Add job `a`, two GPUs below its share, with data on a node that another job holds."""
     best = stage.node("best", 1)
     stage.node("same-rack", 1, cpus=0)
     stage.node("elsewhere", 1, rack="q")
@@ -294,7 +296,9 @@ def far_from_data(stage: Stage) -> int:
     return stage.job("a", [reading(d), reading(d), reading(d)])
 
 
-def test_patience_runs_out_in_two_steps_and_starts_anew_with_a_placement(stage: Stage) -> None:
+def test_job_accepts_farther_gpus_beyond_each_threshold_and_placement_resets_the_counter(
+    stage: Stage,
+) -> None:
     a = far_from_data(stage)
     policy = GreedyDelay(threshold1=3.0, threshold2=5.0)
     counters = []
@@ -305,36 +309,36 @@ def test_patience_runs_out_in_two_steps_and_starts_anew_with_a_placement(stage: 
         counters.append(count)
         assert job == a
         stage.state.write_memo({"skips": {"a": count}})
-    assert counters == [3, 4], "it starts at the two GPUs that are missing"
-    plan = stage.plan(policy)  # past threshold 1: the rack will do, and the counter starts anew
+    assert counters == [3, 4], "the counter starts at the two GPUs that the job lacks"
+    plan = stage.plan(policy)  # beyond threshold 1: the rack is accepted, and the counter reset
     assert stage.where(plan) == ["a/0 same-rack.0"]
-    assert plan.memo == {"skips": {a: 2}}, "it then misses one GPU, and skips what is elsewhere"
+    assert plan.memo == {"skips": {a: 2}}, "it then lacks one GPU, and declines the one elsewhere"
     stage.state.write_memo({"skips": {"a": 6}})
-    plan = stage.plan(policy)  # past threshold 2: anything will do
+    plan = stage.plan(policy)  # beyond threshold 2: any GPU is accepted
     assert stage.where(plan)[0] == "a/0 same-rack.0"
     stage.run(a, 0, 1)
     assert stage.where(stage.plan(policy)) == ["a/1 elsewhere.0"]
     assert stage.plan(policy).memo == {"skips": {a: 0}}
 
 
-def test_who_declines_is_told_what_it_waits_for(stage: Stage) -> None:
+def test_declining_job_waits_with_its_counter_and_prices_as_the_reason(stage: Stage) -> None:
     a = far_from_data(stage)
     plan = stage.plan(GreedyDelay(threshold1=3.0, threshold2=5.0))
-    said = reason(plan, a)
-    assert said == Declines(move_s=3e-3, best_s=1e-3, skips=3, patience=3.0)
-    assert str(said).startswith("Declines(")
+    declines = reason(plan, a)
+    assert declines == Declines(move_s=3e-3, best_s=1e-3, skips=3, patience=3.0)
+    assert str(declines).startswith("Declines(")
 
 
-def test_a_job_takes_what_is_best_for_one_task_while_others_wait(stage: Stage) -> None:
+def test_gpu_at_a_tasks_least_price_is_not_declined_even_if_it_is_expensive(stage: Stage) -> None:
     a = far_from_data(stage)
     here = stage.node("here", 1, rack="q")
     stage.job("b", [reading(stage.data("big", here, size_bytes=10**6))])
     plan = stage.plan(GreedyDelay())
-    assert stage.where(plan) == ["b/0 here.0"], "dear, but nowhere cheaper"
+    assert stage.where(plan) == ["b/0 here.0"], "expensive, but nowhere cheaper"
     assert plan.memo == {"skips": {a: 3}}
 
 
-def test_what_is_declined_goes_to_whoever_takes_it(stage: Stage) -> None:
+def test_declined_gpus_go_to_jobs_that_accept_them(stage: Stage) -> None:
     a = far_from_data(stage)
     stage.job("b", 9)
     plan = stage.plan(GreedyDelay())
@@ -342,7 +346,7 @@ def test_what_is_declined_goes_to_whoever_takes_it(stage: Stage) -> None:
     assert [*plan.memo["skips"]] == [a]
 
 
-def test_a_job_at_its_share_declines_nothing(stage: Stage) -> None:
+def test_job_at_its_share_declines_no_gpu(stage: Stage) -> None:
     best = stage.node("best", 1)
     stage.node("elsewhere", 1, rack="q")
     a = stage.job("a", [reading(stage.data("d", best)), reading("d")])
@@ -357,7 +361,7 @@ def test_a_job_at_its_share_declines_nothing(stage: Stage) -> None:
 # --- parameters --------------------------------------------------------------------------------
 
 
-def test_thresholds_out_of_order_are_refused() -> None:
+def test_thresholds_out_of_order_are_rejected() -> None:
     for given in ({"threshold1": 10.0}, {"threshold2": 5}, {"threshold1": 3, "threshold2": 2}):
         with pytest.raises(SpecError, match=r"threshold1 \(\d+\) is not below threshold2"):
             make_policy(KNOWN, "gsd", given)
@@ -368,12 +372,12 @@ def test_thresholds_out_of_order_are_refused() -> None:
     ("name", "given"),
     [("gs", {"alpha1": 1}), ("gs", {"slack": 0}), ("gsp", {"slack": -0.1}), ("gsd", {"alpha2": 0})],
 )
-def test_bad_parameters_are_refused(name: str, given: dict[str, float]) -> None:
+def test_parameters_out_of_range_are_rejected(name: str, given: dict[str, float]) -> None:
     with pytest.raises(SpecError):
         make_policy(KNOWN, name, given)
 
 
-def test_every_default_makes_the_policy_that_it_describes() -> None:
+def test_policy_is_made_from_its_default_parameters() -> None:
     for name, info in KNOWN.items():
         defaults = {p.name: p.default for p in info.parameters}
         assert make_policy(KNOWN, name, defaults).name == name

@@ -1,6 +1,6 @@
-"""Greedy policies through storms: who can run ends, though runs are cut and GPUs declined.
+"""Greedy policies in storms: every job that fits ends, despite preemptions and declined GPUs.
 
-A policy that made rounds for ever, or a job that declined with no round to come, would show here.
+A policy with endless rounds, or a job that declines although no round follows, fails here.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ MAKERS: dict[str, Callable[[], Policy]] = {
     "gsp": GreedyPreemption,
     "gsp, no slack": lambda: GreedyPreemption(slack=0.0),
     "gsd": GreedyDelay,
-    "gsd, no end of patience": lambda: GreedyDelay(threshold1=1e6, threshold2=1e9),
+    "gsd, thresholds never reached": lambda: GreedyDelay(threshold1=1e6, threshold2=1e9),
 }
 EACH = pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
 
 
 @dataclass
 class Watch:
-    """Counts what was asked for, and checks the state after every batch."""
+    """Counts batches, launches, stops and skips, and checks the state after every batch."""
 
     engine: Engine = field(default_factory=Engine)
     batches: int = 0
@@ -61,30 +61,30 @@ class Watch:
         reasons = [refusal.reason for refusal in self.engine.state.refusals]
         assert not [r for r in reasons if isinstance(r, PolicyBroke)]
         self.batches += 1
-        assert self.batches < MOST_BATCHES, "it goes on for ever"
+        assert self.batches < MOST_BATCHES, "it does not end"
         self.launches += sum(isinstance(c, LaunchTask) for c in commands)
         self.stops += sum(isinstance(c, StopTask) for c in commands)
         admitted = [e for e in batch if isinstance(e, PlanAdmitted)]
         self.skips += sum(len(e.memo.get("skips", {})) for e in admitted)
 
 
-def ride(weather: Storm, policy: Policy) -> Watch:
+def run_storm(faults: Storm, policy: Policy) -> Watch:
     watch = Watch()
     world = SimulatedWorld(
-        weather.facts,
-        network=FluidNetwork({}, **weather.links),  # type: ignore[arg-type]
+        faults.facts,
+        network=FluidNetwork({}, **faults.links),  # type: ignore[arg-type]
         policy=policy,
-        seed=weather.seed,
-        decision_latency_s=weather.decision_latency_s,
-        fails_after_s=weather.fails_after_s,
+        seed=faults.seed,
+        decision_latency_s=faults.decision_latency_s,
+        fails_after_s=faults.fails_after_s,
     )
     drive(watch.engine, world, observe=(watch,))
     assert watch.engine.outstanding() == []
     return watch
 
 
-def waits_in_vain(engine: Engine, row: int) -> bool:
-    """Whether what is left of a job fits no node that is up."""
+def can_never_end(engine: Engine, row: int) -> bool:
+    """Whether a task left of a job fits no node that is up."""
     state = engine.state
     job: Job = state.job(row)
     left = [t for t in state.tasks_of(row) if state.tasks.state[t] != TaskState.FINISHED]
@@ -93,19 +93,21 @@ def waits_in_vain(engine: Engine, row: int) -> bool:
 
 
 @EACH
-def test_every_job_ends_in_a_storm_or_needs_what_never_came_back(
+def test_every_job_ends_in_a_storm_or_needs_a_node_that_never_returned(
     make: Callable[[], Policy],
 ) -> None:
     policy = make()
     for seed in range(60):
-        engine = ride(storm(seed, accepts=lambda job: policy.refuses(job) is None), policy).engine
+        engine = run_storm(
+            storm(seed, accepts=lambda job: policy.refuses(job) is None), policy
+        ).engine
         for row, at in enumerate(engine.state.jobs.state.array().tolist()):
             assert at != JobState.STOPPING, seed
-            assert at != JobState.ACTIVE or waits_in_vain(engine, row), seed
+            assert at != JobState.ACTIVE or can_never_end(engine, row), seed
 
 
-def throng(seed: int) -> Storm:
-    """Return calm weather in which jobs of many tasks come to a cluster that is taken already."""
+def contention(seed: int) -> Storm:
+    """Return jobs of many tasks that arrive at a busy cluster, without faults."""
     rng = stream(seed, "throng")
     queues = random_queues(rng)
     nodes = [
@@ -144,15 +146,15 @@ def throng(seed: int) -> Storm:
 
 
 @EACH
-def test_every_job_finishes_in_a_throng(make: Callable[[], Policy]) -> None:
+def test_every_job_finishes_under_contention(make: Callable[[], Policy]) -> None:
     stops = skips = 0
     for seed in range(40):
-        watch = ride(throng(seed), make())
+        watch = run_storm(contention(seed), make())
         states = watch.engine.state.jobs.state.array().tolist()
         assert set(states) == {JobState.FINISHED}, seed
         tasks = len(watch.engine.state.tasks.state)
-        assert watch.launches == tasks + watch.stops, "what was cut short ran once more, no more"
-        assert watch.stops <= tasks, "few runs are cut short"
+        assert watch.launches == tasks + watch.stops, "each preempted task runs exactly once more"
+        assert watch.stops <= tasks, "few runs are preempted"
         stops, skips = stops + watch.stops, skips + watch.skips
     name = make().name
     assert bool(stops) == (name == "gsp")

@@ -1,4 +1,4 @@
-"""The law suite of policies, for capacity and fair: neither lets a GPU idle by choice."""
+"""The law suite of policies, for capacity and fair: neither declines a GPU."""
 
 from __future__ import annotations
 

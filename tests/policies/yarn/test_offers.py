@@ -1,4 +1,4 @@
-"""Capacity and fair by hand: who is offered the next GPU, which place it takes, what it is told."""
+"""Capacity and fair by hand: the order of offers, the GPU that a job takes, reasons for waiting."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class World:
     """A state to place tasks in."""
 
     def __init__(self, **nodes: tuple[int, ...]) -> None:
-        """Make nodes of GPUs of so many GB each, all of one rack."""
+        """Add nodes in one rack, by name the memory of each GPU in bytes."""
         self.state = State()
         self.state.set_queue(Queue(name="default"))
         for name, memory in nodes.items():
@@ -79,7 +79,7 @@ class World:
             self.state.move_task(each, TaskState.WAITING)
 
     def round(self, policy: Policy) -> list[str]:
-        """Decide, launch what is placed, and return it as `job/task@node`, in the plan's order."""
+        """Decide, launch the placements, and return them in order as `job/task@node`."""
         plan = policy.decide(self.state.freeze(), Random(0))
         placed = []
         for p in plan.starts:
@@ -87,10 +87,10 @@ class World:
             name = f"{self.state.job(self.state.tasks.job[p.task]).id}/{self.state.ordinal(p.task)}"
             placed.append(f"{name}@{self.state.node(p.node).id}")
         check(self.state)
-        self.told: dict[str, Reason] = {}
+        self.reasons: dict[str, Reason] = {}
         for refusal in plan.refusals:
             for job in refusal.jobs:
-                self.told.setdefault(self.state.job(job).id, refusal.reason)
+                self.reasons.setdefault(self.state.job(job).id, refusal.reason)
         return placed
 
     def counts(self, policy: Policy) -> dict[str, int]:
@@ -99,11 +99,11 @@ class World:
         return {name: names.count(name) for name in dict.fromkeys(names)}
 
 
-# ------------------------------------------------------------------------------- whose turn it is
+# -------------------------------------------------------------------------------- order of offers
 
 
 @BOTH
-def test_users_share_evenly_however_many_jobs_they_have(policy: Policy) -> None:
+def test_users_share_evenly_whatever_their_number_of_jobs(policy: Policy) -> None:
     world = World(n=(1,) * 7)
     for number in range(4):
         world.job(f"ada-{number}", 5)
@@ -114,7 +114,7 @@ def test_users_share_evenly_however_many_jobs_they_have(policy: Policy) -> None:
     assert sum(n for job, n in got.items() if job.startswith("ada")) == 3
 
 
-def test_inside_a_user_s_line_capacity_goes_by_arrival_and_fair_shares() -> None:
+def test_capacity_serves_a_users_jobs_by_arrival_and_fair_evenly() -> None:
     got = {}
     for policy in (Capacity(), Fair()):
         world = World(n=(1,) * 6)
@@ -127,7 +127,7 @@ def test_inside_a_user_s_line_capacity_goes_by_arrival_and_fair_shares() -> None
     }
 
 
-def test_fair_counts_what_a_job_holds_already() -> None:
+def test_fair_counts_gpus_that_a_job_holds_already() -> None:
     world = World(n=(1,) * 3)
     world.job("early", 9)
     assert world.counts(Fair()) == {"early": 3}
@@ -137,7 +137,7 @@ def test_fair_counts_what_a_job_holds_already() -> None:
 
 
 @BOTH
-def test_the_user_who_holds_less_is_offered_what_is_free(policy: Policy) -> None:
+def test_user_who_holds_fewer_gpus_is_offered_the_free_ones(policy: Policy) -> None:
     world = World(n=(1,) * 4)
     world.job("ada", 9)
     assert world.counts(policy) == {"ada": 4}
@@ -147,7 +147,7 @@ def test_the_user_who_holds_less_is_offered_what_is_free(policy: Policy) -> None
 
 
 @BOTH
-def test_higher_priority_goes_first_within_a_user_s_line_only(policy: Policy) -> None:
+def test_priority_orders_jobs_of_one_user_only(policy: Policy) -> None:
     world = World(n=(1,) * 4)
     world.job("low", 4)
     world.job("high", 4, priority=5)
@@ -156,7 +156,7 @@ def test_higher_priority_goes_first_within_a_user_s_line_only(policy: Policy) ->
 
 
 @BOTH
-def test_queues_share_by_weight_and_end_at_their_ceilings(policy: Policy) -> None:
+def test_queues_share_by_weight_up_to_their_ceilings(policy: Policy) -> None:
     world = World(n=(1,) * 9)
     world.queue("heavy", weight=2.0)
     world.queue("small", max_gpus=1)
@@ -164,11 +164,11 @@ def test_queues_share_by_weight_and_end_at_their_ceilings(policy: Policy) -> Non
     world.job("light", 9)
     world.job("capped", 9, queue="small")
     assert world.counts(policy) == {"heavy": 5, "light": 3, "capped": 1}
-    assert world.told["capped"] == QueueLimit(queue="small", used_gpus=1, max_gpus=1)
+    assert world.reasons["capped"] == QueueLimit(queue="small", used_gpus=1, max_gpus=1)
 
 
 @BOTH
-def test_a_job_that_cannot_use_what_is_free_holds_nobody_up(policy: Policy) -> None:
+def test_job_that_no_free_gpu_fits_does_not_block_later_jobs(policy: Policy) -> None:
     world = World(n=(GB, GB), full=(2 * GB,))
     world.job("taker", [task(memory=2 * GB)], user="bob")
     assert world.round(policy) == ["taker/0@full"]
@@ -177,11 +177,11 @@ def test_a_job_that_cannot_use_what_is_free_holds_nobody_up(policy: Policy) -> N
     assert world.counts(policy) == {"next": 2}
 
 
-# -------------------------------------------------------------------------- which place it takes
+# ----------------------------------------------------------------------- the GPU that a job takes
 
 
 @BOTH
-def test_fair_and_local_come_together_in_the_plain_example(policy: Policy) -> None:
+def test_two_jobs_of_two_users_both_read_locally(policy: Policy) -> None:
     world = World(one=(GB,), two=(GB,))
     world.data("d11", GB, "one", "two")
     world.data("d12", GB, "two")
@@ -191,7 +191,9 @@ def test_fair_and_local_come_together_in_the_plain_example(policy: Policy) -> No
 
 
 @BOTH
-def test_node_before_rack_before_anywhere_among_all_tasks_of_the_job(policy: Policy) -> None:
+def test_job_takes_node_local_then_rack_local_then_any_gpu_over_all_its_tasks(
+    policy: Policy,
+) -> None:
     world = World()
     world.node("far", "s", GB)
     world.node("beside", "r", GB)
@@ -204,7 +206,7 @@ def test_node_before_rack_before_anywhere_among_all_tasks_of_the_job(policy: Pol
 
 
 @BOTH
-def test_nobody_waits_for_a_better_place(policy: Policy) -> None:
+def test_task_takes_a_remote_gpu_rather_than_wait(policy: Policy) -> None:
     world = World(busy=(GB,))
     world.node("far", "s", GB)
     world.data("d", 1000 * GB, "busy")
@@ -213,7 +215,7 @@ def test_nobody_waits_for_a_better_place(policy: Policy) -> None:
 
 
 @BOTH
-def test_the_node_with_most_of_the_bytes_is_the_one_preferred(policy: Policy) -> None:
+def test_node_with_most_of_the_bytes_is_preferred(policy: Policy) -> None:
     world = World(little=(GB,), much=(GB,))
     world.data("small", GB, "little")
     world.data("large", 2 * GB, "much")
@@ -222,7 +224,7 @@ def test_the_node_with_most_of_the_bytes_is_the_one_preferred(policy: Policy) ->
 
 
 @BOTH
-def test_the_smallest_sufficient_gpu_of_the_preferred_nodes(policy: Policy) -> None:
+def test_smallest_sufficient_gpu_of_the_preferred_nodes_is_taken(policy: Policy) -> None:
     world = World(large=(8 * GB,), small=(2 * GB, GB), other=(GB,))
     world.data("d", GB, "large", "small")
     world.job("job", [task("d", memory=2 * GB)])
@@ -232,39 +234,39 @@ def test_the_smallest_sufficient_gpu_of_the_preferred_nodes(policy: Policy) -> N
 
 
 @BOTH
-def test_tasks_without_a_gpu_run_beside_their_data(policy: Policy) -> None:
+def test_tasks_without_a_gpu_run_on_the_node_of_their_data(policy: Policy) -> None:
     world = World(one=(GB,), two=())
     world.data("d", GB, "two")
     world.job("job", [task("d", gpus=0), task()])
     assert world.round(policy) == ["job/0@two", "job/1@one"]
 
 
-# ------------------------------------------------------------------------------- what it is told
+# ---------------------------------------------------------------------------- reasons for waiting
 
 
-def test_capacity_says_who_is_first_in_the_line() -> None:
+def test_capacity_reports_the_users_first_job_as_the_blocking_one() -> None:
     world = World(n=(GB,))
     for name in ("first", "second", "third"):
         world.job(name, 2)
     world.job("bob", 1, user="bob")
     world.round(Capacity())
-    none = NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=1)
+    no_gpu = NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=1)
     behind = BehindHead(head="first")
-    assert world.told == {"first": none, "second": behind, "third": behind, "bob": none}
+    assert world.reasons == {"first": no_gpu, "second": behind, "third": behind, "bob": no_gpu}
     world.job("urgent", 1, priority=1)
     world.round(Capacity())
-    assert world.told["urgent"] == none
-    assert world.told["second"] == none  # `urgent` goes first, but did not arrive first
+    assert world.reasons["urgent"] == no_gpu
+    assert world.reasons["second"] == no_gpu  # `urgent` goes first, but did not arrive first
 
 
 @BOTH
-def test_every_wait_has_its_reason(policy: Policy) -> None:
+def test_each_waiting_job_has_its_reason(policy: Policy) -> None:
     world = World(n=(GB,), big=(8 * GB,))
     world.job("large", [task(memory=8 * GB)] * 2)
     world.job("huge", [task(memory=9 * GB)], user="bob")
     world.job("cpus", [Task(gpus=0, cpus=3)], user="cyd")
     world.round(policy)
-    assert world.told == {
+    assert world.reasons == {
         "large": GpuMemory(needed_bytes=8 * GB, largest_free_bytes=GB),
         "huge": NothingFits(need="a GPU of 8.4 GiB"),
         "cpus": NoFreeCpu(needed_cpus=3, most_free_cpus=2),
@@ -272,11 +274,11 @@ def test_every_wait_has_its_reason(policy: Policy) -> None:
     empty = World()
     empty.job("any", 1)
     empty.round(policy)
-    assert empty.told == {"any": NothingFits(need="a GPU")}
+    assert empty.reasons == {"any": NothingFits(need="a GPU")}
 
 
 @BOTH
-def test_gangs_and_tasks_of_several_gpus_are_refused(policy: Policy) -> None:
+def test_gangs_and_tasks_of_several_gpus_are_unsupported(policy: Policy) -> None:
     world = World(n=(GB,) * 4)
     world.job("gang", 2, gang=True)
     world.job("wide", [task(gpus=2)])
@@ -286,11 +288,11 @@ def test_gangs_and_tasks_of_several_gpus_are_refused(policy: Policy) -> None:
     assert gang == PolicyRefuses(policy=policy.name, what="gangs")
     assert wide == PolicyRefuses(policy=policy.name, what="tasks of several GPUs")
     assert (plain, alone) == (None, None)
-    # they may have come in under another policy
+    # they may have been submitted under another policy
     assert sorted(world.round(policy)) == ["alone/0@n", "plain/0@n", "plain/1@n"]
-    assert world.told == {"gang": gang, "wide": wide}
+    assert world.reasons == {"gang": gang, "wide": wide}
 
 
-def test_both_are_made_by_name() -> None:
+def test_both_policies_are_made_by_name() -> None:
     made = [make_policy(POLICIES, name) for name in ("capacity", "fair")]
     assert [type(policy) for policy in made] == [Capacity, Fair]

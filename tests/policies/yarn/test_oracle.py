@@ -17,7 +17,7 @@ Placed = tuple[int, int, int]  # task, node, GPU
 
 
 class Oracle:
-    """Looks at every task and every free GPU before each offer, and takes the first of them all."""
+    """Compares all tasks and all free GPUs before each placement, and takes the first pair."""
 
     def __init__(self, snapshot: Snapshot, *, evenly: bool) -> None:
         self.snapshot, self.evenly = snapshot, evenly
@@ -43,8 +43,8 @@ class Oracle:
                 self.hold(t)
         self.first: dict[object, int] = {}
         for t in self.waiting:
-            for who in self.owners(t):
-                self.first.setdefault(who, tasks.job[t])
+            for owner in self.owners(t):
+                self.first.setdefault(owner, tasks.job[t])
         self.levels: Counter[int] = Counter()
 
     def owners(self, task: int) -> tuple[object, ...]:
@@ -96,19 +96,19 @@ class Oracle:
         return placed
 
 
-def a_state(seed: int, policy: Capacity | Fair) -> State:
-    """A random state, in every third one of them with jobs that the policy would not let in."""
+def random_world(seed: int, policy: Capacity | Fair) -> State:
+    """Return a random state; every third one has jobs that the policy does not support."""
     return random_state(seed, lambda job: seed % 3 == 0 or policy.refuses(job) is None)
 
 
 @pytest.mark.parametrize("policy", [Capacity(), Fair()], ids=lambda p: p.name)
-def test_every_gpu_goes_where_the_oracle_says(policy: Capacity | Fair) -> None:
+def test_plan_equals_the_oracles(policy: Capacity | Fair) -> None:
     levels: Counter[int] = Counter()
     for seed in range(400):
-        snapshot = a_state(seed, policy).freeze()
+        snapshot = random_world(seed, policy).freeze()
         plan = policy.decide(snapshot, Random(0))
         oracle = Oracle(snapshot, evenly=isinstance(policy, Fair))
         expected = oracle.run()
         assert [(p.task, p.node, *p.gpus) for p in plan.starts if p.gpus] == expected, seed
         levels += oracle.levels
-    assert min(levels[n] for n in range(3)) > 10  # the states were worth asking
+    assert min(levels[n] for n in range(3)) > 10  # the states have placements at all levels

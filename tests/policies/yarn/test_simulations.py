@@ -1,4 +1,4 @@
-"""Whole simulations under capacity and fair against an event loop that knows no engine or plan."""
+"""Whole simulations under capacity and fair against an event loop without engine or plans."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUEUES = ((1.0, None), (2.0, 3), (0.5, None))  # weight, max_gpus
 
 @dataclass(frozen=True)
 class Work:
-    """A job as the oracle knows it: the seconds that each of its tasks computes on one GPU."""
+    """A job of the oracle: the seconds that each of its tasks computes on one GPU."""
 
     submit_s: float
     tasks: tuple[float, ...]
@@ -40,7 +40,7 @@ Starts = dict[tuple[int, int], tuple[float, int]]  # (job, task): (s, node)
 
 
 class Oracle:
-    """Deals free GPUs one at a time; tasks have no data, so the first free GPU is the best."""
+    """Allocates free GPUs one at a time; tasks read no data, so the first free GPU is the best."""
 
     def __init__(self, nodes: list[int], jobs: list[Work], *, evenly: bool) -> None:
         self.free = [node for node, gpus in enumerate(nodes) for _ in range(gpus)]
@@ -52,7 +52,7 @@ class Oracle:
 
     def run(self) -> Starts:
         arrivals = sorted(range(len(self.jobs)), key=lambda j: (self.jobs[j].submit_s, j))
-        line: list[int] = []
+        arrived: list[int] = []
         while arrivals or self.ends:
             now = min([self.jobs[j].submit_s for j in arrivals[:1]] + [e[0] for e in self.ends[:1]])
             while self.ends and self.ends[0][0] == now:
@@ -60,19 +60,19 @@ class Oracle:
                 self.running[job] -= 1
                 self.free.append(self.starts[job, task][1])
             while arrivals and self.jobs[arrivals[0]].submit_s == now:
-                line.append(arrivals.pop(0))
-            self.serve(line, now)
+                arrived.append(arrivals.pop(0))
+            self.serve(arrived, now)
         return self.starts
 
-    def serve(self, line: list[int], now: float) -> None:
-        waiting = [job for job in line if self.left[job]]
+    def serve(self, arrived: list[int], now: float) -> None:
+        waiting = [job for job in arrived if self.left[job]]
         queue_first = {self.jobs[j].queue: n for n, j in reversed(list(enumerate(waiting)))}
         user_first = {
             (self.jobs[j].queue, self.jobs[j].user): n
             for n, j in reversed(list(enumerate(waiting)))
         }
 
-        def turn(place: int) -> tuple[float, ...]:
+        def rank(place: int) -> tuple[float, ...]:
             job = self.jobs[waiting[place]]
             user = (job.queue, job.user)
             mine = self.running[waiting[place]] if self.evenly else 0
@@ -82,10 +82,12 @@ class Oracle:
             )
 
         while self.free:
-            able = [n for n, job in enumerate(waiting) if self.left[job] and self.open(job)]
-            if not able:
+            eligible = [
+                n for n, job in enumerate(waiting) if self.left[job] and self.below_ceiling(job)
+            ]
+            if not eligible:
                 return
-            job = waiting[min(able, key=turn)]
+            job = waiting[min(eligible, key=rank)]
             task, node = self.left[job].pop(0), min(self.free)
             self.free.remove(node)
             self.running[job] += 1
@@ -99,7 +101,7 @@ class Oracle:
             if job.queue == queue and user in (None, job.user)
         )
 
-    def open(self, job: int) -> bool:
+    def below_ceiling(self, job: int) -> bool:
         limit = QUEUES[self.jobs[job].queue][1]
         return limit is None or self.held(self.jobs[job].queue) < limit
 
@@ -142,7 +144,7 @@ JOBS = st.lists(
 @BOTH
 @settings(max_examples=150)
 @given(nodes=st.lists(st.integers(0, 3), min_size=1, max_size=4).filter(any), jobs=JOBS)
-def test_every_task_starts_when_and_where_the_oracle_says(
+def test_every_task_starts_at_the_oracles_time_and_node(
     policy: Capacity | Fair, nodes: list[int], jobs: list[Work]
 ) -> None:
     expected = Oracle(nodes, jobs, evenly=isinstance(policy, Fair)).run()
@@ -150,7 +152,7 @@ def test_every_task_starts_when_and_where_the_oracle_says(
     assert len(expected) == sum(len(job.tasks) for job in jobs)
 
 
-def test_two_jobs_of_one_user_end_one_after_the_other_or_side_by_side() -> None:
+def test_two_jobs_of_one_user_run_in_sequence_under_capacity_and_together_under_fair() -> None:
     jobs = [Work(0.0, (1.0,) * 4), Work(0.0, (1.0,) * 4)]
     last = {}
     for policy in (Capacity(), Fair()):
@@ -160,18 +162,20 @@ def test_two_jobs_of_one_user_end_one_after_the_other_or_side_by_side() -> None:
 
 
 @BOTH
-def test_a_user_with_many_jobs_gets_no_more_than_one_with_few(policy: Capacity | Fair) -> None:
-    """Eight GPUs, 10 s of work for 80 of them by ada, 10 s for 20 by bob: he has 4 till he ends."""
+def test_user_with_many_jobs_gets_no_more_gpus_than_one_with_few(policy: Capacity | Fair) -> None:
+    """Eight GPUs, 80 tasks of 10 s by ada and 20 by bob: bob holds 4 GPUs until he ends."""
     jobs = [Work(0.0, (10.0,) * 20) for _ in range(4)] + [Work(0.0, (10.0,) * 20, user="bob")]
     starts = simulated([4, 4], jobs, policy)
     for second in (0.0, 10.0, 20.0, 30.0, 40.0):
-        at_work = [job for (job, _), (s, _) in starts.items() if s == second]
-        assert (len(at_work), at_work.count(4)) == (8, 4)
+        running = [job for (job, _), (s, _) in starts.items() if s == second]
+        assert (len(running), running.count(4)) == (8, 4)
     assert max(s for s, _ in starts.values()) == 120.0  # 100 tasks on 8 GPUs, none of them idle
 
 
 @BOTH
-def test_the_three_tasks_of_the_example_run_where_their_data_is(policy: Capacity | Fair) -> None:
+def test_tasks_of_the_example_scenario_run_on_the_nodes_of_their_data(
+    policy: Capacity | Fair,
+) -> None:
     scenario = load_scenario(
         ROOT / "examples" / "three-tasks.yaml", {"fs": [], policy.name: []}, policy=policy.name
     )

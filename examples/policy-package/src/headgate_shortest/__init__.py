@@ -12,7 +12,7 @@ from headgate.state import Scratch, Snapshot
 
 
 class ShortestFirst:
-    """The policy `shortest`; it keeps nothing between rounds."""
+    """The policy `shortest`; it has no state between rounds."""
 
     name = "shortest"
 
@@ -23,7 +23,7 @@ class ShortestFirst:
         return None
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
-        """Place tasks on paper, the shortest job's first; say why the others wait."""
+        """Place tasks in a scratch, the shortest job's first; explain why the others wait."""
         del rng
         scratch, refusals = Scratch(snapshot), []
         left = snapshot.jobs.unfinished
@@ -35,7 +35,7 @@ class ShortestFirst:
         return Plan(steps=scratch.steps(), refusals=tuple(refusals))
 
     def _place(self, scratch: Scratch, task: int) -> Reason | None:
-        """Place a task where it fits first, or return why it waits."""
+        """Place a task on the first node where it fits, or return why it waits."""
         snapshot = scratch.snapshot
         row = snapshot.jobs.queue[snapshot.tasks.job[task]]
         if not scratch.has_room(row, snapshot.demand(task).gpus_milli):
@@ -49,7 +49,7 @@ class ShortestFirst:
 INFO = PolicyInfo(
     name="shortest",
     idea="the job with the fewest tasks left goes first",
-    source="shortest remaining work first, as old as queues",
+    source="shortest remaining work first",
     parameters=(),
     make=ShortestFirst,
 )

@@ -1,4 +1,4 @@
 """The flow paper's experiments, simulated and live."""
 
 COMMAND = "reproduce flow"
-"""What writes their pages."""
+"""The command that writes their pages."""

@@ -1,4 +1,4 @@
-"""What the flow paper leaves open, and is assumed here, in words."""
+"""The assumptions of the simulation where the flow paper leaves details open, as text."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ objects in images, 1 for all others.
 
 Left open by the paper and fixed here: a block of a square matrix product leaves 100 MB, one of
 thin blocks 60 MB, any other task 10 MB; an image has 100 kB; reduces, merges and updates run on
-CPU slots and take the time of their reading; every shard has three replicas, on nodes drawn anew
-for each seed.
+CPU slots and take the time of their reading; every shard has three replicas, on random nodes,
+drawn for each seed.
 
 The paper publishes no values of its penalties and delay thresholds: those used here are the
 policies' defaults. As in the paper there is no hysteresis: gsp and fsp run with slack 0.

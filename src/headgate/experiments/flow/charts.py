@@ -1,4 +1,4 @@
-"""Charts of the flow paper's report that speak of its runs and jobs."""
+"""Charts of the flow paper's report: GPUs over time, and completion times of jobs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headgate.experiments.flow.tables import Times
 def gantt(
     held: Sequence[Held],
     nodes: Sequence[tuple[str, int]],
-    kind_of: Mapping[str, int],
+    kind_number: Mapping[str, int],
     span_s: float,
 ) -> str:
-    """Return who held which GPU when: nodes with their numbers of GPUs from top to bottom.
+    """Return a chart of the job on each GPU over time; `nodes` are (id, GPUs), top to bottom.
 
-    A job has the colour of its kind; all charts with one `span_s` have one scale.
+    A job has the colour of its kind (`kind_number`); charts with equal `span_s` have equal scales.
     """
     row, gap, top = 7.0, 3.0, 6.0
     at: dict[tuple[str, int], float] = {}
@@ -40,16 +40,16 @@ def gantt(
         )
     for (job, lost), paths in drawn.items():
         title = f"{job}, lost" if lost else job
-        kind = f"k{kind_of[job]} {'lost' if lost else ''}".strip()
+        kind = f"k{kind_number[job]} {'lost' if lost else ''}".strip()
         parts.append(
             f'<path d="{"".join(paths)}" class="{kind}"><title>{escape(title)}</title></path>'
         )
     parts += time_axis(span_s, top, y, scale)
-    return svg(y + 20, parts, "who held which GPU when")
+    return svg(y + 20, parts, "jobs on GPUs over time")
 
 
-def completion(times: Mapping[str, Times], kind_of: Mapping[str, int], most_s: float) -> str:
-    """Return each job's time as a bar, with its two ideals as marks across it."""
+def completion(times: Mapping[str, Times], kind_number: Mapping[str, int], most_s: float) -> str:
+    """Return a chart with a bar for each job's time, and marks for its two ideals."""
     height, bottom, top = 120.0, 134.0, 8.0
     step = (WIDTH - LEFT - RIGHT) / max(1, len(times))
     scale = height / most_s
@@ -63,7 +63,7 @@ def completion(times: Mapping[str, Times], kind_of: Mapping[str, int], most_s: f
         ideals = ", ".join(f"{name} {ideal:.1f} s" for name, ideal in own.ideal_s.items())
         title = f"{job}: {own.run_s:.1f} s; ideal: {ideals}"
         y = top + height - own.run_s * scale
-        parts.append(bar(x, y, width, own.run_s * scale, f"k{kind_of[job]}", title))
+        parts.append(bar(x, y, width, own.run_s * scale, f"k{kind_number[job]}", title))
         for name, ideal in own.ideal_s.items():
             y = top + height - ideal * scale
             parts.append(line(x - 1.5, y, x + width + 1.5, y, f"ideal-{name}"))

@@ -1,7 +1,7 @@
-"""Checks of the flow paper's claims on our figures; what counts as "near" or "about" stands here.
+"""Checks of the flow paper's claims on our figures, with the tolerances for "near" and "about".
 
-A check returns whether its claim holds on the means over the seeds, and the numbers that say so; it
-raises NotRunError where the runs that it asks for were not made.
+A check returns whether its claim holds for the means over the seeds, and the numbers compared; it
+raises NotRunError if the runs that it needs were not made.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ from itertools import pairwise
 from statistics import fmean
 
 from headgate.experiments.claims import NotRunError
-from headgate.experiments.flow.tables import PUBLISHED, Figures, Results, Times, jobs_of_kinds
+from headgate.experiments.flow.tables import PUBLISHED, Figures, Results, Times, job_kinds
 
-TOTAL = 0.10  # a time is as published when it is within this part of it
-POINTS = 0.05  # a share, a fairness or a deviation: within so much of what was published
-ABOUT = 0.10  # "about 25 %": within ten per cent more or less
-UNCHANGED = 0.10  # "nothing much", "about the same": within this part
-SAME_DEVIATION = 0.05  # "nearly unchanged" deviations differ by at most so much
-NEAR_IDEAL = 1.25  # "near its ideal": at most so many times as long
-SMALL_SHARDS, LARGE_SHARDS = 10, 30  # "small" jobs have at most, "large" ones at least so many
+TOTAL = 0.10  # relative tolerance of a published time
+POINTS = 0.05  # absolute tolerance of a published share, fairness or deviation
+ABOUT = 0.10  # "about 25 %": absolute tolerance
+UNCHANGED = 0.10  # "nothing much", "about the same": relative tolerance
+SAME_DEVIATION = 0.05  # "nearly unchanged" deviations: absolute tolerance
+NEAR_IDEAL = 1.25  # "near its ideal": at most this multiple of it
+SMALL_SHARDS, LARGE_SHARDS = (
+    10,
+    30,
+)  # shards: "small" jobs have at most, "large" ones at least this number
 SAVED = 0.5  # "takes 9.52 % less": at least this part of the published saving
-OVERHEAD = 2.0  # a duration measured on another machine: at most so many times the published one
-CLEARLY = 0.05  # "clearly better": by at least this part
+OVERHEAD = 2.0  # a duration on another machine: at most this multiple of the published one
+CLEARLY = 0.05  # "clearly better": relative, at least
 
 SIX = ("gs", "gsp", "gsd", "fs", "fsp", "fsu")
 FLOW, COUNT, YARN = ("fs", "fsp"), ("gs", "gsp", "gsd"), ("capacity", "fair")
@@ -44,7 +47,7 @@ TURN_SHARES = {
 FSU_DEVIATION = PUBLISHED["constrained", "fsu"].deviation or 0.0
 
 
-# --- what claims ask of the figures --------------------------------------------------------------
+# --- metrics of claims ----------------------------------------------------------------------------
 
 
 def _of(results: Results, table: str, policy: str) -> Figures:
@@ -65,7 +68,7 @@ Metric = Callable[[Results, str, str], float]
 
 
 def makespan(results: Results, table: str, policy: str) -> float:
-    """Return the makespan of a policy in a table, in seconds."""
+    """Return the makespan of a policy in a table, in seconds; raise NotRunError without runs."""
     return _of(results, table, policy).makespan_s
 
 
@@ -85,7 +88,7 @@ def mean_time(results: Results, table: str, policy: str) -> float:
 
 
 def network_gb(results: Results, table: str, policy: str) -> float:
-    """Return what was not read locally, in GB."""
+    """Return the bytes read over the network, in GB."""
     return _of(results, table, policy).network_bytes / 1e9
 
 
@@ -124,17 +127,17 @@ def first(metric: Metric, table: str, policy: str, *, least: bool) -> Check:
     return check
 
 
-# --- the checks that are of one claim alone ------------------------------------------------------
+# --- checks of single claims ----------------------------------------------------------------------
 
 
 def totals(results: Results) -> Found:
-    """The jobs in turn take the published times."""
+    """Check that the jobs in turn take the published times."""
     ours = _each(results, makespan, "in-turn", TURN)
     return all(abs(ours[p] / s - 1) <= TOTAL for p, s in TURN_S.items()), ours
 
 
 def turn_shares(results: Results) -> Found:
-    """The jobs in turn read the published shares of bytes in rack and across racks."""
+    """Check that the jobs in turn read the published shares of bytes in rack and across racks."""
     ours: dict[str, float] = {}
     for policy in TURN:
         ours[f"{policy} rack"] = RACK(results, "in-turn", policy)
@@ -143,7 +146,7 @@ def turn_shares(results: Results) -> Found:
 
 
 def turn_shares_fall(results: Results) -> Found:
-    """Both shares fall from GS to FS to FSP."""
+    """Check that both shares fall from GS to FS to FSP."""
     ours = turn_shares(results)[1]
     rack, cross = ([ours[f"{p} {where}"] for p in TURN] for where in ("rack", "cross"))
     falls = rack[0] > rack[1] > rack[2] and cross[0] > cross[1] > cross[2]
@@ -151,19 +154,19 @@ def turn_shares_fall(results: Results) -> Found:
 
 
 def unfair_deviation(results: Results) -> Found:
-    """The deviation under FSU is the published one."""
+    """Check that the deviation under FSU is the published one."""
     ours = deviation(results, "constrained", "fsu")
     return abs(ours - FSU_DEVIATION) <= POINTS, {"fsu": ours}
 
 
 def apart(results: Results) -> Found:
-    """FSP is fairer than FSU by about the published part."""
+    """Check that FSP is fairer than FSU by about the published part."""
     fsp, fsu = (fairness(results, "constrained", p) for p in ("fsp", "fsu"))
     return abs(fsp / fsu - 1 - 0.25) <= ABOUT, {"fsp": fsp, "fsu": fsu, "apart": fsp / fsu - 1}
 
 
 def level(results: Results) -> Found:
-    """The fairness of FS and of FSP is about the published one."""
+    """Check that the fairness of FS and of FSP is about the published one."""
     ours = _each(results, fairness, "constrained", FLOW)
     return all(0.90 - POINTS <= mean <= 0.92 + POINTS for mean in ours.values()), ours
 
@@ -191,8 +194,8 @@ def _against(
 
 
 def _stretches(results: Results) -> tuple[list[float], list[float]]:
-    """Return how many times its ideal small and large jobs took, under `fs` and `fsp`."""
-    kinds = jobs_of_kinds()
+    """Return the times of small and of large jobs over their ideals, under `fs` and `fsp`."""
+    kinds = job_kinds()
     small: list[float] = []
     large: list[float] = []
     for policy in FLOW:
@@ -213,19 +216,19 @@ def _stretch(times: Times) -> float:
 
 
 def small_near(results: Results) -> Found:
-    """Small jobs take about their ideal time."""
+    """Check that small jobs take about their ideal time."""
     small = fmean(_stretches(results)[0])
     return small <= NEAR_IDEAL, {"small": small}
 
 
 def large_stretch(results: Results) -> Found:
-    """Large jobs take longer than their ideal time, and more so than small ones."""
+    """Check that large jobs exceed their ideal time, and by a larger ratio than small ones."""
     small, large = map(fmean, _stretches(results))
     return large > max(small, NEAR_IDEAL), {"small": small, "large": large}
 
 
 def all_faster(results: Results) -> Found:
-    """Each of the six has a smaller makespan on the unconstrained network."""
+    """Check that each of the six has a smaller makespan on the unconstrained network."""
     ours = {
         p: makespan(results, "unconstrained", p) / makespan(results, "constrained", p) for p in SIX
     }
@@ -233,7 +236,7 @@ def all_faster(results: Results) -> Found:
 
 
 def same_deviations(results: Results) -> Found:
-    """The deviation of each of the six is nearly the same on both networks."""
+    """Check that the deviation of each of the six is nearly the same on both networks."""
     ours = {
         p: deviation(results, "unconstrained", p) - deviation(results, "constrained", p)
         for p in SIX
@@ -275,9 +278,9 @@ def overhead(where: str, mean_ms: float, most_ms: float) -> Check:
 
 
 def supplement(results: Results) -> Found:
-    """With J37, nothing changes much."""
+    """Check that J37 changes the figures of the other jobs little."""
     ours = {}
-    *_, last = jobs_of_kinds()
+    *_, last = job_kinds()
     for policy in ("fs", "fsp", "fsu"):
         for name, metric in (("makespan", makespan), ("time", mean_time), ("bytes", network_gb)):
             without = metric(results, "constrained", policy)
@@ -290,9 +293,9 @@ def supplement(results: Results) -> Found:
     return all(abs(change) <= UNCHANGED for change in ours.values()), ours
 
 
-# --- our own goal --------------------------------------------------------------------------------
+# --- Headgate's own goals ------------------------------------------------------------------------
 
-GOALS: dict[str, tuple[Metric, bool, str, str]] = {  # metric, is less better, unit, in words
+GOALS: dict[str, tuple[Metric, bool, str, str]] = {  # metric, less is better, unit, name
     "makespan": (makespan, True, "s", "makespan"),
     "fairness": (fairness, False, "number", "mean fairness"),
     "network bytes": (network_gb, True, "GB", "bytes over the network"),
@@ -300,7 +303,7 @@ GOALS: dict[str, tuple[Metric, bool, str, str]] = {  # metric, is less better, u
 
 
 def _gain(results: Results, table: str, goal: str) -> tuple[float, float, float]:
-    """Return our policy's figure, the best of the six, and by what part ours is better."""
+    """Return the figure of `headgate`, the best of the six, and the relative gain."""
     metric, less, *_ = GOALS[goal]
     mine = metric(results, table, "headgate")
     every = [metric(results, table, p) for p in SIX]
@@ -324,13 +327,13 @@ def _gains(results: Results) -> dict[str, float]:
     return {f"{goal}, {t}": _gain(results, t, goal)[2] for t in BOTH for goal in GOALS}
 
 
-def all_at_once(results: Results) -> Found:
-    """It is so for every metric on both networks."""
+def as_good_everywhere(results: Results) -> Found:
+    """Check that `headgate` is at least as good in every metric on both networks."""
     ours = _gains(results)
     return all(gain >= 0 for gain in ours.values()), ours
 
 
 def clearly_better(results: Results) -> Found:
-    """In some metric it is clearly better on both networks."""
+    """Check that `headgate` is clearly better in one metric on both networks."""
     ours = _gains(results)
     return any(min(ours[f"{g}, {t}"] for t in BOTH) >= CLEARLY for g in GOALS), ours

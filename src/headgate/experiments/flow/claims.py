@@ -1,6 +1,6 @@
-"""What the flow paper claims (spec: section 8), and our goal for the policy `headgate`, as data.
+"""Claims of the flow paper as data, and Headgate's own goals for the policy `headgate`.
 
-Fairness is that of the paper's section 5.2 (ideal `share`), unless a claim says otherwise.
+Fairness is that of the paper's section 5.2 (ideal `share`), except where a claim names another.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ _CONSTRAINED = (
 
 
 def _against_counting() -> tuple[Claim[Results], ...]:
-    """Which policies the paper calls those "of the GPU count" is open: both readings are put."""
+    """Return the claims against policies "of the GPU count", a term that has two readings."""
     readings = (
         ("greedy", "GS, GSP and GSD, constrained", "constrained", COUNT),
         ("queues", "Fair and Capacity, in the comparison of users", "users", YARN),
@@ -145,12 +145,12 @@ def _against_counting() -> tuple[Claim[Results], ...]:
     faster = "Flow policies are at least 10 % faster than policies of the GPU count"
     return tuple(
         claim
-        for name, told, table, others in readings
+        for name, compared, table, others in readings
         for claim in (
             Claim(
                 id=f"flow-fairer-{name}",
                 text=fairer,
-                reading=f"mean fairness of FS and FSP against that of {told}",
+                reading=f"mean fairness of FS and FSP against that of {compared}",
                 unit="ratio",
                 published={"flow / others": 1.5},
                 check=checks.fairer(table, others),
@@ -158,7 +158,7 @@ def _against_counting() -> tuple[Claim[Results], ...]:
             Claim(
                 id=f"flow-faster-{name}",
                 text=faster,
-                reading=f"mean makespan of FS and FSP against that of {told}",
+                reading=f"mean makespan of FS and FSP against that of {compared}",
                 unit="ratio",
                 published={"flow / others": 0.9},
                 check=checks.faster(table, others),
@@ -235,7 +235,7 @@ _OTHERS = (
     Claim(
         id="overhead-large",
         text="A round takes 1 to 2 s with 2,000 GPUs and 100 jobs",
-        reading="FS, all GPUs free at once, measured here; at most 2 s",
+        reading="FS, with all GPUs free, measured here; at most 2 s",
         unit="ms",
         published={"from": 1000.0, "to": 2000.0},
         check=checks.overhead("large", 2000.0, 2000.0),
@@ -255,32 +255,32 @@ def _goals() -> tuple[Claim[Results], ...]:
     each = tuple(
         Claim(
             id=f"goal-{goal.replace(' ', '-')}-{table}",
-            text=f"headgate is at least as good as the best of the six in {told}, {table} network",
+            text=f"headgate is at least as good as the best of the six in {name}, {table} network",
             reading="means over the seeds, without tolerance",
             unit=unit,
             check=checks.as_good(table, goal),
-            ours_alone=True,
+            is_goal=True,
         )
         for table in BOTH
-        for goal, (_, _, unit, told) in checks.GOALS.items()
+        for goal, (_, _, unit, name) in checks.GOALS.items()
     )
     return (
         *each,
         Claim(
             id="goal-all",
-            text="It is so in makespan, fairness and network bytes at once, on both networks",
-            reading="by what part it is better (or, below 0, worse) than the best",
+            text="headgate is so in makespan, fairness and network bytes, on both networks",
+            reading="relative gain over the best (below 0: loss)",
             unit="part",
-            check=checks.all_at_once,
-            ours_alone=True,
+            check=checks.as_good_everywhere,
+            is_goal=True,
         ),
         Claim(
             id="goal-clear",
-            text="It is clearly better in one of them",
+            text="headgate is clearly better in one of them",
             reading=f"by {checks.CLEARLY:.0%} or more on both networks",
             unit="part",
             check=checks.clearly_better,
-            ours_alone=True,
+            is_goal=True,
         ),
     )
 

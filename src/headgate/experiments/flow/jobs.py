@@ -1,7 +1,7 @@
-"""The flow paper's test bed and its 37 jobs (spec: sections 7 and 8), for the simulator.
+"""The flow paper's test bed and its 37 jobs, for the simulator.
 
-What the paper says is taken as it is: shards and their sizes, forms, counts, nodes, racks, links.
-What it leaves open is fixed here and nowhere else:
+The paper's shards and their sizes, forms, counts, nodes, racks and links are used unchanged. The
+details that it leaves open are fixed here and nowhere else:
 
 - computing time: proportional to the bytes of a task's own shards, at `Speeds.gpu_bytes_per_s`
   divided by a weight per kind of work. The weights are assumed (a prime test is "GPU heavy"). The
@@ -12,9 +12,9 @@ What it leaves open is fixed here and nowhere else:
   here it leaves 100 MB, one of thin blocks 60 MB (its smaller operand), and any other task 10 MB
   for its reduce. Sorted runs too: moving all 238 GB of them to range-partitioned merges takes
   1,610 s with GPUs of infinite speed, twice the published total, so that cannot contain it;
-- images of 100 kB (their sizes are not part of the 1,259.6 GB that the other inputs add up to);
-- reduces, merges and updates run on CPU slots, hold no GPU and take no time but that of reading;
-- three replicas of every shard, on nodes drawn anew for each seed.
+- images of 100 kB (they are not part of the 1,259.6 GB of the other inputs);
+- reduces, merges and updates run on CPU slots, hold no GPU and take only the time of reading;
+- three replicas of every shard, on random nodes drawn for each seed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ QUEUE = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """Jobs that do the same to other amounts of data: `counts` are their shards, job by job.
+class JobKind:
+    """Jobs that run the same program on different amounts of data: `counts` of shards, by job.
 
     A task reads one shard of each of `sizes_bytes`, computes for `weight` times their bytes at the
-    speed of the GPUs, and leaves `result_bytes` for the tasks after it.
+    speed of the GPUs, and has a result of `result_bytes`.
     """
 
     name: str
@@ -57,19 +57,21 @@ class Kind:
     result_bytes: int = RESULT_BYTES
 
 
-KINDS = (
-    Kind(name="matmul", sizes_bytes=(GB, GB), counts=(6, 10, 15, 20), result_bytes=100 * MB),
-    Kind(
+JOB_KINDS = (
+    JobKind(name="matmul", sizes_bytes=(GB, GB), counts=(6, 10, 15, 20), result_bytes=100 * MB),
+    JobKind(
         name="matmul-thin", sizes_bytes=(GB, 60 * MB), counts=(8, 10, 20, 30), result_bytes=60 * MB
     ),
-    Kind(name="occurrence", sizes_bytes=(3 * GB,), counts=(5, 6, 8, 10, 15, 20, 30, 60)),
-    Kind(name="primes", sizes_bytes=(2 * GB,), counts=(4, 8, 10, 15, 20, 30, 40, 60), weight=4.0),
-    Kind(name="sort", sizes_bytes=(2 * GB,), counts=(5, 6, 8, 10, 30, 60)),
-    Kind(name="kmeans", sizes_bytes=(500 * MB,), counts=(5, 8, 10)),
-    Kind(name="detection-2000", sizes_bytes=(200 * MB,), counts=(5,), weight=10.0),
-    Kind(name="detection-1000", sizes_bytes=(100 * MB,), counts=(10,), weight=10.0),
-    Kind(name="detection-500", sizes_bytes=(50 * MB,), counts=(20,), weight=10.0),
-    Kind(name="sparse", sizes_bytes=(28 * MB,), counts=(3,)),
+    JobKind(name="occurrence", sizes_bytes=(3 * GB,), counts=(5, 6, 8, 10, 15, 20, 30, 60)),
+    JobKind(
+        name="primes", sizes_bytes=(2 * GB,), counts=(4, 8, 10, 15, 20, 30, 40, 60), weight=4.0
+    ),
+    JobKind(name="sort", sizes_bytes=(2 * GB,), counts=(5, 6, 8, 10, 30, 60)),
+    JobKind(name="kmeans", sizes_bytes=(500 * MB,), counts=(5, 8, 10)),
+    JobKind(name="detection-2000", sizes_bytes=(200 * MB,), counts=(5,), weight=10.0),
+    JobKind(name="detection-1000", sizes_bytes=(100 * MB,), counts=(10,), weight=10.0),
+    JobKind(name="detection-500", sizes_bytes=(50 * MB,), counts=(20,), weight=10.0),
+    JobKind(name="sparse", sizes_bytes=(28 * MB,), counts=(3,)),
 )
 """J1 to J37, in their order; the last one is the supplement."""
 
@@ -93,7 +95,7 @@ def nodes() -> tuple[Node, ...]:
 
 
 def links(network: str, speeds: Speeds) -> Links:
-    """Return what the `constrained` or the `unconstrained` network carries."""
+    """Return the bandwidths of the `constrained` or the `unconstrained` network."""
     return Links(
         disk_bytes_per_s=speeds.disk_bytes_per_s,
         node_link_bytes_per_s=NODE_LINK_BYTES_PER_S,
@@ -104,13 +106,13 @@ def links(network: str, speeds: Speeds) -> Links:
 def jobs(speeds: Speeds) -> tuple[Job, ...]:
     """Return J1 to J37."""
     found: list[Job] = []
-    for kind in KINDS:
+    for kind in JOB_KINDS:
         for count in kind.counts:
             found.append(_job(f"J{len(found) + 1}", kind, count, speeds))
     return tuple(found)
 
 
-def _job(name: str, kind: Kind, count: int, speeds: Speeds) -> Job:
+def _job(name: str, kind: JobKind, count: int, speeds: Speeds) -> Job:
     columns = len(kind.sizes_bytes)
     reads = [tuple(f"{name}/{i}/{c}" for c in range(columns)) for i in range(count)]
     shards = tuple(
@@ -150,7 +152,7 @@ def _job(name: str, kind: Kind, count: int, speeds: Speeds) -> Job:
 
 
 def replicas(of: Sequence[Job], seed: int) -> tuple[tuple[Shard, str], ...]:
-    """Return where the shards lie: each on three nodes, drawn job by job under the seed."""
+    """Return the replicas: each shard on three random nodes, drawn by job and seed."""
     names = [node.id for node in nodes()]
     shards: dict[str, dict[Shard, None]] = {}
     for shard in (shard for job in of for shard in job.shards):
@@ -158,9 +160,9 @@ def replicas(of: Sequence[Job], seed: int) -> tuple[tuple[Shard, str], ...]:
     return tuple(
         (shard, node)
         for owner, own in shards.items()
-        for dice in [stream(seed, "replicas", owner)]
+        for rng in [stream(seed, "replicas", owner)]
         for shard in own
-        for node in dice.sample(names, REPLICAS)
+        for node in rng.sample(names, REPLICAS)
     )
 
 
@@ -169,22 +171,22 @@ def in_parallel(
     seed: int,
     speeds: Speeds,
     *,
-    at_once: int,
+    parallel: int,
     supplement: bool = False,
     max_gpus: int | None = None,
 ) -> Simulation:
-    """Return J1 to J36 (and J37) in their order, `at_once` in flight, all submitted at once."""
+    """Return J1 to J36 (and J37) in order, all submitted at time 0, `parallel` in flight."""
     stream_of = jobs(speeds) if supplement else jobs(speeds)[:-1]
-    queue = Queue(name=QUEUE, max_jobs_in_flight=at_once, max_gpus=max_gpus)
+    queue = Queue(name=QUEUE, max_jobs_in_flight=parallel, max_gpus=max_gpus)
     return _simulation(network, seed, speeds, stream_of, (queue,))
 
 
 def by_users(
     network: str, seed: int, speeds: Speeds, *, users: int = 10, each: int = 6
 ) -> Simulation:
-    """Return each of ten users' six jobs, drawn from the 36, in a queue of their own.
+    """Return `each` jobs of each user, drawn from the 36, in a queue per user.
 
-    Two users may draw the same job; its data are then the same shards.
+    Two users may draw the same job; both then read the same shards.
     """
     choice = jobs(speeds)[:-1]
     submitted = [

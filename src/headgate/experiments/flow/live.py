@@ -1,18 +1,17 @@
-"""The comparison of the flow policies live: its jobs, their simulation, and both side by side.
+"""The live comparison of the flow policies: its jobs, their simulation, and the figures of both.
 
-Real workloads at a small scale run on a bed of eight virtual nodes in two racks whose uplinks are
-shaped. Reading is real, over the shaped links; computing is real too, then padded by sleep to a
-stated duration, as 16 virtual GPUs share the cores of one machine. Every shard lies on one node,
-most of them in the first rack, as after a put from there: half of the GPUs are far from the data.
+Real workloads at a small scale run on a test bed of eight virtual nodes in two racks with shaped
+uplinks. Tasks read over the shaped links and compute, then sleep until a stated duration is over,
+as 16 virtual GPUs share the cores of one machine. Every shard has one replica, most of them in the
+first rack, as after a `put` from there: half of the GPUs are far from the data.
 
-The simulation has the same jobs, submitted at the same times, the same places of shards, the same
-sizes of results and the bandwidths that the live controller measured before the jobs. A task takes
-its stated duration and a launch overhead, which runs of jobs without data, as many at once, have
-shown before: a decision takes as long as their first one, the n-th launch starts after as long as
-the n-th did there, and holds its GPU (or slots) beyond what is stated for a time of theirs, drawn
-for each task. Who comes a moment before whom decides what is read where, so a schedule is one of
-many: the simulation is made with several draws, and the mean is compared. Nothing comes from the
-run compared but its sizes of results.
+The simulation has the same jobs, submission times, replicas and sizes of results, and the
+bandwidths that the live controller measured before the jobs. A task takes its stated duration and a
+launch overhead, calibrated beforehand by the same number of jobs without data: a decision takes as
+long as their first one, the n-th launch is delayed like their n-th, and a run holds its GPU (or
+slots) longer than stated by an overhead of one of their runs, drawn for each task. The order of
+nearly simultaneous events determines the reads, so a schedule is one of many: the simulation is
+repeated with several draws, and the mean is compared. It uses nothing else of the live run.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ UPLINKS_MBIT_PER_S = (100, 1000)
 RACKS = {"r0": 4, "r1": 4}
 SEED = 1
 
-# Of a frame with 1448 bytes of data, 1514 are counted by the shaper.
+# Data per byte that the shaper counts: 1448 of the 1514 bytes of a frame.
 _PAYLOAD = 1448 / 1514
-_NEAR_DATA = 0.75  # part of the shards that lie in the first rack
+_NEAR_DATA = 0.75  # fraction of the shards in the first rack
 _MB = 10**6
 _MODULE = "headgate.workloads.padded"
 _CPU_S = 1.0
-# Of tasks with GPUs, by kind of job; the kernels take less than a second.
+# Stated durations of tasks with GPUs, by job kind; the kernels take less than a second.
 _GPU_S = {
     "occurrence": 4.0,
     "primes": 5.0,
@@ -65,11 +64,11 @@ _DRAWS = 10
 class LiveJob:
     """A job of the comparison.
 
-    `data` are the files of its datasets with the size of their shards; `results` of its last tasks
-    make up what `verify` checks against `inputs`.
+    `data` are the files of its datasets, with the size of their shards in bytes; `verify` checks
+    the results of its last `results` tasks against `inputs`.
     """
 
-    kind: str
+    job_kind: str
     inputs: Inputs
     data: Mapping[str, tuple[Path, int]]
     body: Mapping[str, Any]
@@ -82,11 +81,11 @@ class LiveJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """Seconds for which finished runs held their places beyond reading and their stated duration.
+    """Seconds for which finished runs held resources beyond reading and their stated duration.
 
-    One number for each run: from its launch to its start (`start`, in the order of launches), and
-    what is left, of tasks with GPUs (`gpu`) and of others (`cpu`). `decision_s` went by between the
-    first submission and the first launch.
+    One number per run: from its launch to its start (`start`, in order of launches), and the rest,
+    of tasks with GPUs (`gpu`) and of others (`cpu`). `decision_s` is the time from the first
+    submission to the first launch.
     """
 
     start: tuple[float, ...]
@@ -112,7 +111,7 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What a run gave; `read_bytes` are those on the reader's node, in its rack, across racks."""
+    """Figures of a run; `read_bytes`: on the reader's node, in its rack, across racks."""
 
     makespan_s: float
     read_bytes: tuple[int, int, int]
@@ -128,8 +127,8 @@ class Pair:
     """A policy on a shaped network, simulated and measured.
 
     `simulated` is the mean over draws, `simulated_range_s` are the least and the greatest makespan.
-    `overhead` is that of the live run itself, which the simulation does not know; `wrong` says
-    which results were not right.
+    `overhead` is that of the live run itself, which the simulation does not use; `wrong` has the
+    wrong results, by job kind.
     """
 
     policy: str
@@ -143,7 +142,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All pairs, and the launch overhead that the simulations were given."""
+    """All pairs, and the calibrated launch overhead of the simulations."""
 
     pairs: tuple[Pair, ...]
     overhead: Overhead
@@ -155,7 +154,7 @@ class Comparison:
 def make_jobs(
     folder: Path, *, kinds: Sequence[str] | None = None, shards: int = 10
 ) -> list[LiveJob]:
-    """Write the inputs, some 160 MB, into a folder and return the jobs that read them."""
+    """Write the inputs, about 160 MB, into a folder and return the jobs that read them."""
     makers = {
         "occurrence": lambda: _counting("occurrence", "count", folder, 3 * shards, shards),
         "primes": lambda: _counting("primes", "find", folder, 2 * shards, shards),
@@ -168,7 +167,7 @@ def make_jobs(
 
 
 def calibration_jobs(count: int) -> list[dict[str, Any]]:
-    """Return as many jobs without data, whose runs show the launch overhead."""
+    """Return `count` jobs without data, to measure the launch overhead."""
     run = f"{_MODULE}:nothing"
     tasks = {"count": _CALIBRATION_TASKS, "run": run, "params": {STATED: _GPU_S["calibrate"]}}
     reduce = {"run": run, "params": {STATED: _CPU_S}}
@@ -193,7 +192,7 @@ def _counting(workload: str, stage: str, folder: Path, size_mb: int, shards: int
         "tasks": _stage(stage, _GPU_S[workload], inputs.params, for_each="ints"),
         "reduce": _stage("merge", _CPU_S, {}),
     }
-    return LiveJob(kind=workload, inputs=inputs, data=_dataset(inputs, shards), body=body)
+    return LiveJob(job_kind=workload, inputs=inputs, data=_dataset(inputs, shards), body=body)
 
 
 def _sort(folder: Path, size_mb: int, shards: int) -> LiveJob:
@@ -204,7 +203,7 @@ def _sort(folder: Path, size_mb: int, shards: int) -> LiveJob:
         "reduce": _stage("merge_range", _CPU_S, {}, tasks=parts, partitioned=True),
     }
     data = _dataset(inputs, shards)
-    return LiveJob(kind="sort", inputs=inputs, data=data, body=body, results=parts)
+    return LiveJob(job_kind="sort", inputs=inputs, data=data, body=body, results=parts)
 
 
 def _product(folder: Path, size_mb: int, shards: int) -> LiveJob:
@@ -215,7 +214,7 @@ def _product(folder: Path, size_mb: int, shards: int) -> LiveJob:
         "reduce": _stage("add_strips", _CPU_S, inputs.params, tasks=strips, partitioned=True),
     }
     data = _dataset(inputs, shards)
-    return LiveJob(kind="matmul", inputs=inputs, data=data, body=body, results=strips)
+    return LiveJob(job_kind="matmul", inputs=inputs, data=data, body=body, results=strips)
 
 
 def _kmeans(folder: Path, size_mb: int, shards: int) -> LiveJob:
@@ -229,7 +228,7 @@ def _kmeans(folder: Path, size_mb: int, shards: int) -> LiveJob:
         ),
         "update": _stage("update", _CPU_S, params),
     }
-    return LiveJob(kind="kmeans", inputs=inputs, data=_dataset(inputs, shards), body=body)
+    return LiveJob(job_kind="kmeans", inputs=inputs, data=_dataset(inputs, shards), body=body)
 
 
 def _sparse(folder: Path, size_mb: int, shards: int) -> LiveJob:
@@ -239,26 +238,26 @@ def _sparse(folder: Path, size_mb: int, shards: int) -> LiveJob:
         "tasks": _stage("multiply_sparse", _GPU_S["sparse"], inputs.params, for_each="entries"),
         "reduce": _stage("add", _CPU_S, {}),
     }
-    return LiveJob(kind="sparse", inputs=inputs, data=_dataset(inputs, shards), body=body)
+    return LiveJob(job_kind="sparse", inputs=inputs, data=_dataset(inputs, shards), body=body)
 
 
 def places(shards: Mapping[str, int], racks: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return for each dataset the node of each of its shards, most of them in the first rack."""
-    dice = Random(SEED)
+    rng = Random(SEED)
     near, *far = racks.values()
     others = [node for nodes in far for node in nodes]
 
     def draw() -> str:
-        return dice.choice(near if not others or dice.random() < _NEAR_DATA else others)
+        return rng.choice(near if not others or rng.random() < _NEAR_DATA else others)
 
     return {name: [draw() for _ in range(count)] for name, count in shards.items()}
 
 
-# --- what a live run tells, and its simulation ---------------------------------------------------
+# --- figures of a live run, and its simulation ---------------------------------------------------
 
 
 def measured_overhead(view: View) -> Overhead:
-    """Return for which times finished runs held their places beyond reading and stated time."""
+    """Return how long finished runs held resources beyond reading and their stated duration."""
     start: list[tuple[float, float]] = []
     beyond: dict[bool, list[float]] = {True: [], False: []}
     for row in range(len(view.jobs.state)):
@@ -291,7 +290,7 @@ def stated_times_s(job: Job) -> list[float]:
 
 
 def measured(view: View) -> Side:
-    """Return what a live run gave."""
+    """Return the figures of a live run."""
     jobs = view.jobs
     node, rack, cluster = (
         int(column.array().sum())
@@ -304,7 +303,7 @@ def measured(view: View) -> Side:
 def simulated(
     view: View, policy: Policy, *, uplink_mbit_per_s: float, overhead: Overhead
 ) -> tuple[Side, ...]:
-    """Simulate the jobs that a live run had, once for each draw; see the module."""
+    """Simulate the jobs of a live run, once for each draw; see the module."""
     replay = replace(
         recorded(view, seed=SEED),
         decision_latency_s=overhead.decision_s,
@@ -318,9 +317,9 @@ def simulated(
     stated = [stated_times_s(view.job(row)) for row in range(len(replay.submissions))]
     sides = []
     for draw in range(_DRAWS):
-        dice = Random(draw)
+        rng = Random(draw)
         submissions = tuple(
-            (at, _timed(job, times_s, overhead, dice))
+            (at, _timed(job, times_s, overhead, rng))
             for (at, job), times_s in zip(replay.submissions, stated, strict=True)
         )
         figures = run(replace(replay, submissions=submissions), policy).figures
@@ -330,10 +329,10 @@ def simulated(
     return tuple(sides)
 
 
-def _timed(job: Job, stated_s: Sequence[float], overhead: Overhead, dice: Random) -> Job:
-    """Return a job whose tasks take what is stated and a drawn overhead."""
+def _timed(job: Job, stated_s: Sequence[float], overhead: Overhead, rng: Random) -> Job:
+    """Return a job whose tasks take their stated duration and a drawn overhead."""
     tasks = (
-        replace(task, compute_s=s + dice.choice(overhead.gpu if task.gpus else overhead.cpu))
+        replace(task, compute_s=s + rng.choice(overhead.gpu if task.gpus else overhead.cpu))
         for task, s in zip(job.tasks, stated_s, strict=True)
     )
     return replace(job, tasks=tuple(tasks))

@@ -1,4 +1,4 @@
-"""Is what was simulated what was measured? The shapes of the live comparison, and their figures."""
+"""Checks that simulated and measured figures of the live comparison agree."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from headgate.experiments.flow.live import Comparison, Overhead, Pair, Side
 
 LOCALITIES = ("node", "rack", "cluster")
-MAKESPAN_WITHIN = 0.20  # of what was measured
-BYTES_WITHIN = 0.05  # of all bytes read live
-TIED_WITHIN = 0.05  # makespans nearer than that are in either order
+MAKESPAN_WITHIN = 0.20  # relative to the measured makespan
+BYTES_WITHIN = 0.05  # relative to all bytes read live
+TIED_WITHIN = 0.05  # makespans this close count as equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """A claim on the simulation, whether it holds, and the number that it was judged by."""
+class Agreement:
+    """A check of the simulation, whether it holds, and the figures compared."""
 
     id: str
     claim: str
@@ -26,12 +26,12 @@ class Shape:
 
 
 def makespan_error(pair: Pair) -> float:
-    """Return how much longer the simulation took than the live run, as a part of the latter."""
+    """Return the relative error of the simulated makespan."""
     return pair.simulated.makespan_s / pair.measured.makespan_s - 1
 
 
 def bytes_errors(pair: Pair) -> tuple[float, ...]:
-    """Return simulated less measured bytes per locality, as parts of all bytes read live."""
+    """Return simulated minus measured bytes per locality, relative to all bytes read live."""
     both = zip(pair.simulated.read_bytes, pair.measured.read_bytes, strict=True)
     return tuple((s - m) / max(1, pair.measured.total_bytes) for s, m in both)
 
@@ -43,7 +43,7 @@ def order(pairs: Sequence[Pair], side: str) -> list[str]:
 
 
 def swapped(pairs: Sequence[Pair]) -> list[tuple[str, str]]:
-    """Return the policies in opposite orders on both sides, ties on either side left out."""
+    """Return the pairs of policies in opposite orders on both sides, without ties."""
 
     def gap(side: str, a: Pair, b: Pair) -> float:
         first, second = getattr(a, side).makespan_s, getattr(b, side).makespan_s
@@ -65,26 +65,26 @@ def by_uplink(pairs: Sequence[Pair]) -> dict[float, list[Pair]]:
     return found
 
 
-def judge(comparison: Comparison) -> list[Shape]:
-    """Return all shapes, network by network."""
+def judge(comparison: Comparison) -> list[Agreement]:
+    """Return all agreements, network by network."""
     return [
-        shape
+        agreement
         for uplink, pairs in by_uplink(comparison.pairs).items()
-        for shape in _shapes(f"{uplink:g}", pairs)
+        for agreement in _agreements(f"{uplink:g}", pairs)
     ]
 
 
-def _shapes(uplink: str, pairs: Sequence[Pair]) -> Iterator[Shape]:
+def _agreements(uplink: str, pairs: Sequence[Pair]) -> Iterator[Agreement]:
     wrong = [f"{pair.policy}: {text}" for pair in pairs for text in pair.wrong.values()]
-    yield Shape(
+    yield Agreement(
         id=f"results-{uplink}",
-        claim=f"{uplink} Mbit/s: all results are right",
+        claim=f"{uplink} Mbit/s: all results are correct",
         holds=not wrong,
-        ours="; ".join(wrong) or "all are",
+        ours="; ".join(wrong) or "all are correct",
     )
     if len(pairs) > 1:
         orders = (" < ".join(order(pairs, side)) for side in ("simulated", "measured"))
-        yield Shape(
+        yield Agreement(
             id=f"order-{uplink}",
             claim=f"{uplink} Mbit/s: the same order of policies by makespan, ties within "
             f"{TIED_WITHIN:.0%} aside",
@@ -93,7 +93,7 @@ def _shapes(uplink: str, pairs: Sequence[Pair]) -> Iterator[Shape]:
         )
     for pair in pairs:
         errors = bytes_errors(pair)
-        yield Shape(
+        yield Agreement(
             id=f"bytes-{uplink}-{pair.policy}",
             claim=f"{uplink} Mbit/s, {pair.policy}: bytes of each locality within "
             f"{BYTES_WITHIN:.0%} of all",
@@ -101,7 +101,7 @@ def _shapes(uplink: str, pairs: Sequence[Pair]) -> Iterator[Shape]:
             ours=", ".join(f"{n} {e:+.1%}" for n, e in zip(LOCALITIES, errors, strict=True)),
         )
         error = makespan_error(pair)
-        yield Shape(
+        yield Agreement(
             id=f"makespan-{uplink}-{pair.policy}",
             claim=f"{uplink} Mbit/s, {pair.policy}: makespan within {MAKESPAN_WITHIN:.0%}",
             holds=abs(error) <= MAKESPAN_WITHIN,
@@ -110,7 +110,7 @@ def _shapes(uplink: str, pairs: Sequence[Pair]) -> Iterator[Shape]:
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """Return tables and shapes for programs."""
+    """Return tables and agreements (`shapes`) as JSON values."""
     tables = [
         {
             "name": f"live-{uplink:g}",
@@ -133,7 +133,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "launch_overhead_s": _overhead(comparison.overhead),
         "tables": tables,
-        "shapes": [asdict(shape) for shape in judge(comparison)],
+        "shapes": [asdict(agreement) for agreement in judge(comparison)],
     }
 
 

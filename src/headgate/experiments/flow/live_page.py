@@ -1,4 +1,4 @@
-"""The live comparison as one page that needs nothing but itself, and as a table in CSV."""
+"""The live comparison as a self-contained page, and as a table in CSV."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def page(comparison: Comparison) -> str:
     shapes = pages.grid(
         ("", "claim", "ours"),
         (
-            (pages.mark(shape.holds), escape(shape.claim), escape(shape.ours))
-            for shape in judge(comparison)
+            (pages.mark(agreement.holds), escape(agreement.claim), escape(agreement.ours))
+            for agreement in judge(comparison)
         ),
         ("long",) * 3,
     )
@@ -43,10 +43,10 @@ def page(comparison: Comparison) -> str:
         "Flow, live",
         "<h1>The flow policies live, beside the simulator</h1>"
         "<p>Bytes in MB, simulated | measured. A task computes for a stated duration; the "
-        f"simulator is given a launch overhead of {given.gpu_s:.2f} s for tasks with GPUs and "
+        f"simulator adds a launch overhead of {given.gpu_s:.2f} s for tasks with GPUs and "
         f"{given.cpu_s:.2f} s for others, in the mean, measured beforehand by jobs without data. "
-        "Its figures are means over draws of that overhead for each task; in brackets the least "
-        "and the greatest.</p>"
+        "Its figures are means over draws of that overhead for each task; in brackets the minimum "
+        "and the maximum.</p>"
         f"<h2>Tables</h2>{networks}<h2>Shapes</h2>{shapes}",
         command=COMMAND,
     )

@@ -1,7 +1,7 @@
-"""How long rounds take: on the flow paper's test bed, and with 2,000 GPUs and 100 jobs.
+"""Measured times of rounds: on the flow paper's test bed, and with 2,000 GPUs and 100 jobs.
 
-Measured with a clock that is handed in, so these figures differ from call to call and from machine
-to machine: nothing that must be the same twice may be made of them.
+These figures are measured with a clock that the caller passes, so they differ from call to call and
+from machine to machine: reproducible results must not depend on them.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from headgate.state import Snapshot
 MEASURED = ("fs", "headgate")
 LARGE_NODES, LARGE_JOBS = 1000, 100
 _RACK = 40
-_TIMES = 5  # the large round is decided so often
+_TIMES = 5  # decisions of the large round
 
 Clock = Callable[[], float]
 
 
 class Timed:
-    """A policy that notes how long its rounds took."""
+    """A policy that records the seconds that its rounds take."""
 
     def __init__(self, policy: Policy, clock: Clock) -> None:
         self.seconds: list[float] = []
@@ -62,7 +62,7 @@ class Timed:
         return self._policy.name
 
     def refuses(self, job: Job) -> Reason | None:
-        """Return what the policy says."""
+        """Return the policy's reason."""
         return self._policy.refuses(job)
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
@@ -74,16 +74,16 @@ class Timed:
 
 
 def overhead(
-    policies: Sequence[str], known: Policies, clock: Clock, *, at_once: int
+    policies: Sequence[str], known: Policies, clock: Clock, *, parallel: int
 ) -> tuple[Rounds, ...]:
-    """Return how long rounds took: all of one run on the test bed, and one large round again."""
+    """Measure rounds: all of one run on the test bed, and one large round several times."""
     found = []
     for name in (p for p in MEASURED if p in policies):
-        decide(policy_of(name, known), 1, *large_round(15, at_once))  # loads what it will need
+        decide(policy_of(name, known), 1, *large_round(15, parallel))  # warm-up: loads libraries
         small = Timed(policy_of(name, known), clock)
-        simulation = in_parallel(CONSTRAINED, 1, Speeds(), at_once=at_once)
+        simulation = in_parallel(CONSTRAINED, 1, Speeds(), parallel=parallel)
         run(simulation, small)
-        found.append(_rounds(small, "test bed", gpus=simulation.gpus, jobs=at_once))
+        found.append(_rounds(small, "test bed", gpus=simulation.gpus, jobs=parallel))
         large = Timed(policy_of(name, known), clock)
         command, snapshot = large_round(LARGE_NODES, LARGE_JOBS)
         for _ in range(_TIMES):
@@ -106,10 +106,10 @@ def _rounds(timed: Timed, where: str, *, gpus: int, jobs: int) -> Rounds:
 
 
 def large_round(nodes: int, jobs: int) -> tuple[Decide, Snapshot]:
-    """Return a round in which all of a large cluster is free and twice as many tasks wait for it.
+    """Return a round with all GPUs of a large cluster free and twice as many waiting tasks.
 
     Nodes and their links are those of the test bed, in racks of 40; every task reads a shard of
-    2 GB that lies on three nodes.
+    2 GB with three replicas.
     """
     cluster = [
         Node(
@@ -126,12 +126,12 @@ def large_round(nodes: int, jobs: int) -> tuple[Decide, Snapshot]:
     facts += [NodeJoined(at=0.0, node=node) for node in cluster]
     each = 2 * GPUS_PER_NODE * nodes // jobs
     for number in range(jobs):
-        dice = stream(1, "large", number)
+        rng = stream(1, "large", number)
         shards = tuple(Shard(id=f"d{number}/{i}", size_bytes=2 * GB) for i in range(each))
         facts += [
             ReplicaAdded(at=0.0, shard=shard, node=node.id)
             for shard in shards
-            for node in dice.sample(cluster, REPLICAS)
+            for node in rng.sample(cluster, REPLICAS)
         ]
         facts.append(JobSubmitted(at=0.0, job=_large_job(f"j{number}", shards)))
     engine = Engine()

@@ -1,6 +1,6 @@
-"""The report of the flow paper's experiments: one page that needs nothing but itself, and tables.
+"""The report of the flow paper's experiments: a self-contained page, and tables.
 
-The page is built as plain text: it has no logic that a template language would make simpler.
+The page is built as plain text: it has no logic that a template language would simplify.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from headgate.experiments import pages
-from headgate.experiments.claims import Verdict, in_words
+from headgate.experiments.claims import Verdict, numbers_text
 from headgate.experiments.drawing import bars, stacked
 from headgate.experiments.flow import COMMAND, charts
 from headgate.experiments.flow import jobs as flow_jobs
@@ -30,8 +30,8 @@ from headgate.experiments.flow.tables import (
     Results,
     Rounds,
     Table,
+    job_kinds,
     job_rows,
-    jobs_of_kinds,
     run_rows,
 )
 from headgate.experiments.pages import grid, legend, mark
@@ -53,13 +53,13 @@ def write(directory: Path, results: Results, verdicts: Sequence[Verdict[Results]
 def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
     """Return the whole page."""
     parts = (
-        ("Which claims hold", _claims(verdicts)),
+        ("Claims", _claims(verdicts)),
         ("Tables", "".join(_table(table, results) for table in TABLES) + _overhead(results)),
-        ("Who held which GPU when", _gantts(results)),
+        ("Jobs on GPUs over time", _gantts(results)),
         ("Time per job against its ideals", _completion(results)),
         ("Fairness", _fairness(results)),
         ("Bytes by locality", _bytes(results)),
-        ("What is assumed, and the calibration", _assumed()),
+        ("Assumptions and calibration", _assumed()),
     )
     seeds = ", ".join(map(str, results.seeds))
     nav, body = pages.sections(parts)
@@ -69,7 +69,7 @@ def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
         "<p>Published figures and claims of Tang, Zhu, Mao, Fu and Li, <cite>Algorithm of "
         "scheduling for data-intensive computing operations onto GPU cluster</cite> (Journal of "
         "Software 33(12), 2022), beside those of Headgate's simulator. "
-        f"Jobs in parallel: {results.at_once}. Seeds: {seeds}; figures are means over them, with "
+        f"Jobs in parallel: {results.parallel}. Seeds: {seeds}; figures are means over them, with "
         f"the range of the makespan.</p>{nav}{body}",
         command=COMMAND,
     )
@@ -79,11 +79,11 @@ def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
 
 
 def _claims(verdicts: Sequence[Verdict[Results]]) -> str:
-    papers = [v for v in verdicts if not v.claim.ours_alone]
-    goals = [v for v in verdicts if v.claim.ours_alone]
+    papers = [v for v in verdicts if not v.claim.is_goal]
+    goals = [v for v in verdicts if v.claim.is_goal]
     return (
         f"<p>{summary(papers)}</p>{_verdicts(papers)}"
-        f"<h3>Our goal for the policy <code>headgate</code></h3>"
+        f"<h3>Headgate's own goals for the policy <code>headgate</code></h3>"
         f"<p>{summary(goals)}</p>{_verdicts(goals)}"
     )
 
@@ -91,7 +91,7 @@ def _claims(verdicts: Sequence[Verdict[Results]]) -> str:
 def summary(verdicts: Sequence[Verdict[Results]]) -> str:
     """Return how many claims hold, in one sentence."""
     count = {holds: sum(v.holds is holds for v in verdicts) for holds in (True, False, None)}
-    not_run = f"; {count[None]} need what was not run" if count[None] else ""
+    not_run = f"; {count[None]} need runs that were not made" if count[None] else ""
     return f"{count[True]} of {len(verdicts)} hold, {count[False]} do not{not_run}."
 
 
@@ -103,8 +103,8 @@ def _verdicts(verdicts: Sequence[Verdict[Results]]) -> str:
             (
                 mark(v.holds),
                 f"{escape(v.claim.text)}<br>{reading}",
-                escape(in_words(v.claim.published, v.claim.unit)) or "-",
-                escape(in_words(v.ours, v.claim.unit)) or "-",
+                escape(numbers_text(v.claim.published, v.claim.unit)) or "-",
+                escape(numbers_text(v.ours, v.claim.unit)) or "-",
             )
         )
     kinds = ("", "long", "numbers theirs", "numbers mine")
@@ -149,7 +149,7 @@ def _row(policy: str, own: Figures, published: Published) -> tuple[str, ...]:
 
 
 def _beside(published: float | None, ours: str, form: str) -> str:
-    """Return our figure, and the published one beside it where there is one."""
+    """Return our figure, with the published one beside it if there is one."""
     if published is None:
         return ours
     return f'{ours} <span class="published">{form.format(published)}</span>'
@@ -179,32 +179,34 @@ def _overhead(results: Results) -> str:
     ]
     head = ("policy", "where", "rounds", "mean", "max", "published")
     return (
-        "<h3>How long rounds take</h3><p>Measured on the machine that made this page, not "
-        f"simulated. The large round finds all GPUs free.</p>{grid(head, rows)}"
+        "<h3>Times of rounds</h3><p>Measured on the machine that wrote this page, not "
+        f"simulated. In the large round all GPUs are free.</p{grid(head, rows)}"
     )
 
 
 # --- charts --------------------------------------------------------------------------------------
 
 
-def _kind_of() -> dict[str, int]:
-    numbers = {kind.name: number for number, kind in enumerate(flow_jobs.KINDS)}
-    return {job: numbers[kind] for job, (kind, _) in jobs_of_kinds().items()}
+def _kind_numbers() -> dict[str, int]:
+    numbers = {kind.name: number for number, kind in enumerate(flow_jobs.JOB_KINDS)}
+    return {job: numbers[kind] for job, (kind, _) in job_kinds().items()}
 
 
 def _kinds_legend(*more: tuple[str, str]) -> str:
-    return legend([*((f"b{n}", kind.name) for n, kind in enumerate(flow_jobs.KINDS[:-1])), *more])
+    return legend(
+        [*((f"b{n}", kind.name) for n, kind in enumerate(flow_jobs.JOB_KINDS[:-1])), *more]
+    )
 
 
 def _gantts(results: Results) -> str:
     seed = results.seeds[0]
     words = (
-        f"<p>Jobs in parallel, seed {seed}; a row per GPU, a colour per kind of job. All charts of "
+        f"<p>Jobs in parallel, seed {seed}; a row per GPU, a colour per job kind. All charts of "
         "a network have one scale.</p>"
     )
     parts = [
         words,
-        _kinds_legend(("blost", "gave no result")),
+        _kinds_legend(("blost", "ended without a result")),
     ]
     rows = [(node.id, len(node.gpus)) for node in nodes()]
     for network in NETWORKS:
@@ -216,7 +218,7 @@ def _gantts(results: Results) -> str:
         span_s = max((m.makespan_s for m in made.values()), default=0.0)
         drawn = "".join(
             f"<h4>{escape(policy)}: {m.makespan_s:.1f} s</h4>"
-            f"{charts.gantt(m.held, rows, _kind_of(), span_s)}"
+            f"{charts.gantt(m.held, rows, _kind_numbers(), span_s)}"
             for policy, m in made.items()
         )
         opened = " open" if network == NETWORKS[0] else ""
@@ -235,8 +237,8 @@ def _per_network(results: Results, draw: Callable[[Table, Mapping[str, Figures]]
 
 def _completion(results: Results) -> str:
     words = (
-        "<p>Mean over the seeds, jobs by their numbers; the marks are the job's time alone on its "
-        "share of the cluster, and alone on all of it.</p>"
+        "<p>Means over the seeds, jobs by their numbers; the marks are the job's time alone on its "
+        "share of the cluster, and alone on the whole cluster.</p>"
     )
     parts = [
         words,
@@ -246,7 +248,7 @@ def _completion(results: Results) -> str:
         figures = results.figures[table.name]
         most_s = max((_longest_s(own) for own in figures.values()), default=0.0)
         drawn = "".join(
-            f"<h4>{escape(policy)}</h4>{charts.completion(own.times, _kind_of(), most_s)}"
+            f"<h4>{escape(policy)}</h4>{charts.completion(own.times, _kind_numbers(), most_s)}"
             for policy, own in figures.items()
         )
         opened = " open" if table.network == NETWORKS[0] else ""
@@ -301,9 +303,9 @@ def _bytes(results: Results) -> str:
 def _assumed() -> str:
     speeds = Speeds()
     fitted = (
-        f"The one fitted constant is the speed at which GPUs compute: "
+        f"The only fitted constant is the speed at which GPUs compute: "
         f"{speeds.gpu_bytes_per_s / MB:,.0f} MB/s, chosen once so that the jobs in turn take "
-        "825.6 s under GS in the mean of seeds 1 to 5. Nothing else is fitted; disks are taken to "
-        f"read {speeds.disk_bytes_per_s / MB:,.0f} MB/s."
+        "825.6 s under GS in the mean of seeds 1 to 5. Nothing else is fitted; disks are assumed "
+        f"to read {speeds.disk_bytes_per_s / MB:,.0f} MB/s."
     )
     return "".join(f"<p>{escape(text)}</p>" for text in (*ASSUMPTIONS.split("\n\n"), fitted))

@@ -1,4 +1,4 @@
-"""The flow paper's experiments as simulations: which there are, and what each of them gave.
+"""The flow paper's experiments as simulations, and the figures of each run.
 
 Six setups, each on a network, under a policy and a seed:
 
@@ -10,8 +10,8 @@ Six setups, each on a network, under a policy and a seed:
 - `users-share`: in turn on at most Q/10 GPUs: the ideal `share` of the users' jobs;
 - `supplement`: `parallel` with the small J37 as well.
 
-Runs know nothing of each other, so they may be made in any number of processes: what they give is
-the same, and in the same order. The paper's runs know no hysteresis, so here `slack` is 0.
+Runs are independent, so any number of processes may execute them with equal results in equal order.
+The paper's policies have no hysteresis, so `slack` is 0 here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Policies = Mapping[str, PolicyInfo]
 
 
 class Setup(StrEnum):
-    """What is run; see the module."""
+    """A kind of experiment; see the module."""
 
     PARALLEL = "parallel"
     TURN = "turn"
@@ -69,19 +69,19 @@ class Setup(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One simulation; `drawn` asks for what every GPU did, too."""
+    """One simulation; `drawn`: the intervals of every GPU are also recorded, for a chart."""
 
     setup: Setup
     network: str
     policy: str
     seed: int
-    at_once: int
+    parallel: int
     drawn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """When the first task of a job started and its last one ended."""
+    """The time from the start of a job's first task to the end of its last one."""
 
     job: str
     start_s: float
@@ -95,7 +95,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A GPU in the hands of one run of a task, which was `lost` when it gave no result."""
+    """An interval in which a run of a task held a GPU; `lost` if it ended without a result."""
 
     job: str
     node: str
@@ -107,7 +107,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a run gave; `makespan_s` is from the first job scheduled to the last end.
+    """The figures of a run; `makespan_s` is from the start of the first job to the last end.
 
     `read_bytes` are those read on the reader's node, in its rack and across racks, killed runs
     included; `rounds` are the policy's decisions.
@@ -122,9 +122,10 @@ class Measured:
 
 
 def choose(known: Policies, names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the policies to compare: those named, else all of the paper's and ours that there are.
+    """Return the policies to compare: those named, else the paper's and Headgate's that exist.
 
-    Raises SpecError for a name that is unknown, or of a policy that cannot place the jobs.
+    Raises SpecError `unknown_policy` for an unknown name, `rejected` for a policy that does not
+    support the jobs.
     """
     if names is None:
         return tuple(p for p in dict.fromkeys((*IN_PARALLEL, *BY_USERS)) if p in known)
@@ -145,7 +146,7 @@ def choose(known: Policies, names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def plan(policies: Sequence[str], seeds: Sequence[int], at_once: int) -> tuple[Run, ...]:
+def plan(policies: Sequence[str], seeds: Sequence[int], parallel: int) -> tuple[Run, ...]:
     """Return the runs of the experiments; only the first seed's are drawn."""
 
     def runs(setup: Setup, networks: Sequence[str], names: Sequence[str]) -> Iterator[Run]:
@@ -158,7 +159,7 @@ def plan(policies: Sequence[str], seeds: Sequence[int], at_once: int) -> tuple[R
                         network=network,
                         policy=policy,
                         seed=seed,
-                        at_once=at_once,
+                        parallel=parallel,
                         drawn=drawn,
                     )
 
@@ -178,16 +179,16 @@ def plan(policies: Sequence[str], seeds: Sequence[int], at_once: int) -> tuple[R
 
 
 def simulation_of(what: Run, speeds: Speeds) -> Simulation:
-    """Return what a run simulates."""
+    """Return the simulation of a run."""
 
     def stream(
-        at_once: int, *, max_gpus: int | None = None, supplement: bool = False
+        parallel: int, *, max_gpus: int | None = None, supplement: bool = False
     ) -> Simulation:
         return in_parallel(
             what.network,
             what.seed,
             speeds,
-            at_once=at_once,
+            parallel=parallel,
             max_gpus=max_gpus,
             supplement=supplement,
         )
@@ -195,13 +196,13 @@ def simulation_of(what: Run, speeds: Speeds) -> Simulation:
     gpus = sum(len(node.gpus) for node in flow_jobs.nodes())
     match what.setup:
         case Setup.PARALLEL:
-            return stream(what.at_once)
+            return stream(what.parallel)
         case Setup.SUPPLEMENT:
-            return stream(what.at_once, supplement=True)
+            return stream(what.parallel, supplement=True)
         case Setup.TURN:
             return stream(1)
         case Setup.TURN_SHARE:
-            return stream(1, max_gpus=max(1, gpus // what.at_once))
+            return stream(1, max_gpus=max(1, gpus // what.parallel))
         case Setup.USERS_SHARE:
             return stream(1, max_gpus=max(1, gpus // USERS))
         case Setup.USERS:
@@ -209,7 +210,7 @@ def simulation_of(what: Run, speeds: Speeds) -> Simulation:
 
 
 def policy_of(name: str, known: Policies) -> Policy:
-    """Return a policy as the paper runs it."""
+    """Return a policy with the paper's parameters."""
     return make_policy(known, name, PAPERS_OWN.get(name))
 
 
@@ -238,7 +239,7 @@ def measure(simulation: Simulation, policy: Policy, *, drawn: bool = False) -> M
 
 
 class _Chart:
-    """An observer that notes who held which GPU from when to when."""
+    """An observer that records the intervals in which runs held GPUs."""
 
     def __init__(self) -> None:
         self.held: list[Held] = []
@@ -267,19 +268,20 @@ class _Chart:
 
 # --- many runs, in several processes -------------------------------------------------------------
 
-_known: dict[str, PolicyInfo] = {}  # in a process of the pool: what it was started with
+_known: dict[str, PolicyInfo] = {}  # in a process of the pool: the policies of its parent
 
 
-def carry_out(
+def run_all(
     runs: Sequence[Run],
     known: Policies,
     *,
     workers: int,
     step: Callable[[Run], None] = lambda run: None,
 ) -> dict[Run, Measured]:
-    """Return what the runs gave, in their order; `step` hears of each as it ends.
+    """Execute the runs and return their figures, in order; `step` is called after each.
 
-    With one worker they are made here, else in processes that end with this one, however it ends.
+    With one worker they are executed in this process, else in processes that end with this one,
+    even if it is killed. An error of a run is raised here and ends the other processes.
     """
     if workers == 1:
         found: dict[Run, Measured] = {}
@@ -288,10 +290,10 @@ def carry_out(
             step(what)
         return found
     with _pool(known, workers) as pool:
-        with _no_interrupts():  # nor in the processes that come of this
+        with _no_interrupts():  # inherited by the processes of the pool
             futures = {pool.submit(_in_pool, what): what for what in runs}
         for future in as_completed(futures):
-            future.result()  # raises here what was raised there
+            future.result()  # raises the error of the worker process
             step(futures[future])
         return {what: future.result() for future, what in futures.items()}
 
@@ -307,7 +309,7 @@ def _in_pool(what: Run) -> Measured:
 
 @contextmanager
 def _pool(known: Policies, workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Hand out a pool; when something is raised, its processes do not finish what they do."""
+    """Yield a pool of processes; an error kills them before their runs have ended."""
     earlier = {child.pid for child in multiprocessing.active_children()}
     pool = ProcessPoolExecutor(
         workers,
@@ -328,9 +330,9 @@ def _pool(known: Policies, workers: int) -> Iterator[ProcessPoolExecutor]:
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Hold SIGINT back: a terminal sends it to all processes, and the first one acts for all."""
+    """Defer SIGINT: a terminal sends it to all processes, and only the parent handles it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    # Any other thread may be given it, and would have it handled here all the same.
+    # The mask is of this thread only: another thread may receive the signal.
     held: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
     try:
@@ -343,7 +345,7 @@ def _no_interrupts() -> Iterator[None]:
 
 
 def _start_worker(known: Policies) -> None:
-    """Prepare a process of the pool: it ends with the one that started it, and only then."""
+    """Prepare a process of the pool: it ends if its parent ends."""
     _known.update(known)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

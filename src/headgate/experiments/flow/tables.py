@@ -1,4 +1,4 @@
-"""The figures of the flow paper's experiments: mean over seeds, beside what was published."""
+"""The figures of the flow paper's experiments: means over seeds, beside the published ones."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from headgate.experiments.flow.runs import (
 from headgate.metrics.summary import fairness
 
 IDEALS = ("share", "alone")
-"""What a job's time is compared with: alone on its share of the cluster (paper, 5.2), or alone on
-all of it (5.3.1)."""
+"""The ideals of a job's time: alone on its share of the cluster (paper, 5.2), or alone on the whole
+cluster (5.3.1)."""
 
 LOCALITIES = ("node", "rack", "cluster")
 
@@ -77,7 +77,7 @@ TABLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What the paper prints of a policy; None where it prints nothing."""
+    """The published figures of a policy; None where there are none."""
 
     makespan_s: float | None = None
     deviation: float | None = None
@@ -103,9 +103,9 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a policy reached in a table: means over the seeds, and the range of the makespan.
+    """The figures of a policy in a table: means over the seeds, and the range of the makespan.
 
-    `fairness` gives mean and deviation per ideal; it is empty where jobs run one by one.
+    `fairness` has mean and deviation per ideal; it is empty where jobs run one by one.
     """
 
     makespan_s: float
@@ -126,13 +126,13 @@ class Figures:
 
     @property
     def network_bytes(self) -> float:
-        """What was not read locally."""
+        """The bytes read in the rack and across racks."""
         return sum(self.read_bytes[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """How long rounds took on this machine: measured, so never the same twice."""
+    """The times of rounds, measured on this machine, so not reproducible."""
 
     policy: str
     where: str
@@ -145,11 +145,11 @@ class Rounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """All that was run, and its figures by table and policy."""
+    """All runs, and their figures by table and policy."""
 
     runs: Mapping[Run, Measured]
     seeds: tuple[int, ...]
-    at_once: int
+    parallel: int
     figures: Mapping[str, Mapping[str, Figures]]
     overhead: tuple[Rounds, ...] = ()
 
@@ -164,24 +164,24 @@ class Single:
     fairness: Mapping[str, tuple[float, float]]
 
 
-def jobs_of_kinds() -> dict[str, tuple[str, int]]:
+def job_kinds() -> dict[str, tuple[str, int]]:
     """Return per job of J1 to J37 its kind and the number of its shards."""
-    each = [(kind.name, count) for kind in flow_jobs.KINDS for count in kind.counts]
+    each = [(kind.name, count) for kind in flow_jobs.JOB_KINDS for count in kind.counts]
     return {f"J{number}": found for number, found in enumerate(each, 1)}
 
 
 def base(job: str) -> str:
-    """Return which of J1 to J37 a user's job is a copy of."""
+    """Return the one of J1 to J37 of which a user's job is a copy."""
     return job.partition("-")[0]
 
 
 def gather(
     runs: Mapping[Run, Measured],
     seeds: Sequence[int],
-    at_once: int,
+    parallel: int,
     overhead: Sequence[Rounds] = (),
 ) -> Results:
-    """Return the figures of all runs that belong to a table."""
+    """Return the figures of all tables."""
     of = singles(runs)
     figures: dict[str, dict[str, Figures]] = {}
     for table in TABLES:
@@ -193,17 +193,17 @@ def gather(
     return Results(
         runs=runs,
         seeds=tuple(seeds),
-        at_once=at_once,
+        parallel=parallel,
         figures=figures,
         overhead=tuple(overhead),
     )
 
 
 def singles(runs: Mapping[Run, Measured]) -> tuple[Single, ...]:
-    """Return every run with its ideals: the least times of the same jobs, placed alike, alone.
+    """Return every run with its ideals: the least times of its jobs alone, with equal replicas.
 
-    A job has one ideal, not one per policy: what it takes alone under the policy that is best for
-    it, of all that were run. Else a policy that is slow with a job alone would look fair to it.
+    A job has one ideal, not one per policy: its time alone under the policy that is fastest for it,
+    of all that were run. Otherwise a policy that is slow with a job alone would appear fair to it.
     """
     ideal: dict[tuple[Setup, str, int], dict[str, float]] = {}
     for run, made in runs.items():
@@ -260,7 +260,7 @@ def _mean(of: Sequence[Single]) -> Figures:
 
 
 def _times(of: Sequence[Single]) -> dict[str, Times]:
-    """Return the mean times of every job; users' copies of one job are taken together."""
+    """Return the mean times of every job; users' copies of one job count as the same job."""
     spent: dict[str, list[float]] = {}
     ideal: dict[str, dict[str, list[float]]] = {}
     for one in of:
@@ -275,7 +275,7 @@ def _times(of: Sequence[Single]) -> dict[str, Times]:
             run_s=fmean(spent[job]),
             ideal_s={name: fmean(times) for name, times in ideal.get(job, {}).items()},
         )
-        for job in jobs_of_kinds()
+        for job in job_kinds()
         if job in spent
     }
 
@@ -284,7 +284,7 @@ def _times(of: Sequence[Single]) -> dict[str, Times]:
 
 
 def as_json(results: Results) -> list[dict[str, Any]]:
-    """Return every table with what was published and ours, per policy; None where there is none."""
+    """Return every table with published and our figures per policy; None where there is none."""
     tables: list[dict[str, Any]] = [
         {
             "name": table.name,
@@ -360,7 +360,7 @@ def run_rows(results: Results) -> dict[str, list[Any]]:
 
 def job_rows(results: Results) -> dict[str, list[Any]]:
     """Return the columns of one row per job of a run."""
-    kinds = jobs_of_kinds()
+    kinds = job_kinds()
     of = [(one, span) for one in singles(results.runs) for span in one.measured.spans]
 
     def ideal(name: str) -> list[float | None]:

@@ -1,4 +1,4 @@
-"""The plainest baseline: strict order of arrival."""
+"""The simplest baseline: strict order of arrival."""
 
 from headgate.policies.fifo.fifo import INFO, FirstInFirstOut
 

@@ -1,8 +1,8 @@
 """First in, first out: strict order of arrival, gangs whole, no locality.
 
-The head of the line holds back everyone behind it until all of it has started. One exception keeps
-a ceiling from stopping the cluster: jobs of a queue that is at its `max_gpus` step aside. Nodes are
-filled in order of arrival (first fit), smallest sufficient GPUs first.
+The first waiting job blocks all later ones until all its tasks have started. Exception: jobs of a
+queue that is at its `max_gpus` are skipped, so that a ceiling does not block other queues. Nodes
+are filled in the order in which they joined (first fit), smallest sufficient GPUs first.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ class FirstInFirstOut:
     name = "fifo"
 
     def refuses(self, job: Job) -> Reason | None:
-        """Return None: fifo places every kind of job."""
+        """Return None: all jobs are supported."""
         del job
         return None
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
-        """Start jobs from the head of the line until one does not fit; O(what is placed)."""
+        """Start jobs in order of arrival until one does not fit; O(tasks placed + nodes)."""
         del rng
         return _Round(snapshot).run()
 
 
 class _Round:
-    """One round: the line, walked once."""
+    """One round: one pass over the waiting jobs in order of arrival."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.scratch = Scratch(snapshot)
         self.refusals: list[Refusal] = []
         self.full_queues: dict[int, list[int]] = {}
-        # Free GPUs only shrink during a round, so a node found too full once stays so:
-        # per demand, the nodes still to be tried. Only a trial gives GPUs back, and the round is
-        # over when one fails.
+        # By row of a demand: nodes still to be tried, and the current one. GPUs are only taken
+        # during a round, so a node that lacks room is not tried again. Only a failed trial returns
+        # GPUs, and it ends the round.
         self.candidates: dict[int, tuple[Iterator[int], list[int]]] = {}
 
     def run(self) -> Plan:
@@ -75,12 +75,12 @@ class _Round:
         return Plan(steps=self.scratch.steps(), refusals=tuple(self.refusals))
 
     def _start(self, job: int) -> Reason | None:
-        """Place a job's waiting tasks in order; return why the first one left did not fit."""
+        """Place a job's waiting tasks in order; return why the first one left waits, or None."""
         tasks: list[int] = self.snapshot.waiting_of(job).tolist()
         if not self.snapshot.jobs.gang[job]:
             return next((r for t in tasks if (r := self._place(t)) is not None), None)
         if len(tasks) < self.snapshot.jobs.task_count[job]:
-            return self._short(job, len(tasks))  # its other tasks are still being stopped
+            return self._gang_short(job, len(tasks))  # its other tasks are STOPPING
         limit = self._queue_limit(job, sum(self.snapshot.demand(t).gpus_milli for t in tasks))
         if limit is not None:
             return limit
@@ -89,7 +89,7 @@ class _Round:
             if placed == len(tasks):
                 trial.keep()
                 return None
-        return self._short(job, placed)
+        return self._gang_short(job, placed)
 
     def _place(self, task: int) -> Reason | None:
         tasks = self.snapshot.tasks
@@ -138,7 +138,7 @@ class _Round:
             return no_room(self.scratch, task)
         return NoFreeGpu(free_gpus=free, needed_gpus=need, total_gpus=total)
 
-    def _short(self, job: int, placed: int) -> Reason:
+    def _gang_short(self, job: int, placed: int) -> Reason:
         tasks = list(self.snapshot.tasks_of(job))
         need = sum(self.snapshot.tasks.gpus[t] for t in tasks)
         if len(tasks) == 1:
@@ -153,8 +153,8 @@ def _make() -> Policy:
 
 INFO = PolicyInfo(
     name="fifo",
-    idea="strict order of arrival; the head of the line holds back all behind it",
-    source="the plainest baseline of every batch system",
+    idea="strict order of arrival; the first job that does not fit blocks all later ones",
+    source="the simplest baseline of every batch system",
     parameters=(),
     make=_make,
 )

@@ -1,4 +1,4 @@
-"""The policies `gs`, `gsp` and `gsd`: offers to one job at a time, as the flow paper's rivals."""
+"""The policies `gs`, `gsp` and `gsd`, with which the flow paper compares its own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headgate.planning.costs import DISTANCE, FLOW_PAPER
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import Standing, standing, unsupported_feature
-from headgate.policies.greedy.bids import Market
-from headgate.policies.greedy.deal import Deal
-from headgate.policies.greedy.patience import Patience
+from headgate.policies.greedy.candidates import FreeGpus
+from headgate.policies.greedy.delay import SkipCounters
+from headgate.policies.greedy.greedy_round import GreedyRound
 from headgate.policies.greedy.preemption import victims
-from headgate.policies.greedy.refusals import refusals, strangers
+from headgate.policies.greedy.refusals import refusals, unsupported
 from headgate.ports import Parameter, Policy, PolicyInfo
 from headgate.protocol import NO_STEPS, Plan, Reason, Steps
 from headgate.protocol.reasons import PolicyRefuses
@@ -25,10 +25,10 @@ from headgate.state import Scratch, Snapshot
 class GreedySharing:
     """The policy `gs`: flow paper, section 6.
 
-    Free GPUs are offered one at a time to the job that uses fewest (ties: who came first), to jobs
+    Free GPUs are offered one at a time to the job that holds fewest (ties: the earliest), to jobs
     below their share before all others; it takes its cheapest (task, GPU) by the time of reading.
-    Equally cheap ones: the first task, on the smallest GPU that fits, on the first node. No GPU
-    idles that a waiting task fits, unless a queue's ceiling is in the way.
+    Ties: the first task, on the smallest GPU that fits, on the first node. No GPU that a waiting
+    task fits stays idle, except where a queue is at its ceiling.
     """
 
     name = "gs"
@@ -37,47 +37,48 @@ class GreedySharing:
         self._alpha1, self._alpha2 = alpha1, alpha2
 
     def refuses(self, job: Job) -> Reason | None:
-        """Refuse gangs and tasks of several GPUs: GPUs are dealt singly."""
+        """Refuse gangs and tasks of several GPUs, since GPUs are offered one at a time."""
         what = unsupported_feature(job)
         return None if what is None else PolicyRefuses(policy=self.name, what=what)
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
-        """Deal out the free GPUs; O(GPUs dealt x (jobs + nodes) + bids of jobs offered any)."""
+        """Allocate the free GPUs; O(GPUs placed x (jobs + nodes) + candidates of their jobs)."""
         del rng
         scratch = Scratch(snapshot)
         waiting_for_cpus = place_cpu_tasks(scratch)
         now = standing(snapshot)
         target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
-        market = Market(snapshot, now, alpha1=self._alpha1, alpha2=self._alpha2)
-        patience = self._patience(snapshot, now)
-        deal = Deal(scratch, now, target, market, patience)
-        deal.run()
+        free_gpus = FreeGpus(snapshot, now, alpha1=self._alpha1, alpha2=self._alpha2)
+        counters = self._skip_counters(snapshot, now)
+        greedy = GreedyRound(scratch, now, target, free_gpus, counters)
+        greedy.run()
         return Plan(
-            steps=scratch.steps() + self._stops(snapshot, deal),
-            memo=patience.memo() if patience is not None else {},
+            steps=scratch.steps() + self._preemptions(snapshot, greedy),
+            memo=counters.memo() if counters is not None else {},
             refusals=(
                 *waiting_for_cpus,
-                *deal.short,
-                *strangers(self.name, snapshot, now),
-                *refusals(snapshot, deal, patience),
+                *greedy.lacking,
+                *unsupported(self.name, snapshot, now),
+                *refusals(snapshot, greedy, counters),
             ),
         )
 
-    def _patience(self, snapshot: Snapshot, now: Standing) -> Patience | None:
-        """Return how long jobs wait for a nearer GPU, None for not at all."""
+    def _skip_counters(self, snapshot: Snapshot, now: Standing) -> SkipCounters | None:
+        """Return the skip counters of delay scheduling, None if jobs do not decline GPUs."""
         del snapshot, now
         return None
 
-    def _stops(self, snapshot: Snapshot, deal: Deal) -> Steps:
-        """Return the runs to be cut short."""
-        del snapshot, deal
+    def _preemptions(self, snapshot: Snapshot, greedy: GreedyRound) -> Steps:
+        """Return the preemptions that follow the placements."""
+        del snapshot, greedy
         return NO_STEPS
 
 
 class GreedyPreemption(GreedySharing):
-    """The policy `gsp`: `gs`, and runs of jobs far above their share are cut short for others.
+    """The policy `gsp`: `gs`, and preemption of runs of jobs far above their share.
 
-    Only while a job below its share has a task that could use the GPU; see `preemption`.
+    A run is preempted only for a task of a job below its share that can use the GPU; see
+    `preemption`.
     """
 
     name = "gsp"
@@ -86,19 +87,20 @@ class GreedyPreemption(GreedySharing):
         super().__init__(alpha1=alpha1, alpha2=alpha2)
         self._slack = slack
 
-    def _stops(self, snapshot: Snapshot, deal: Deal) -> Steps:
-        return victims(snapshot, deal, self._slack)
+    def _preemptions(self, snapshot: Snapshot, greedy: GreedyRound) -> Steps:
+        return victims(snapshot, greedy, self._slack)
 
 
 class GreedyDelay(GreedySharing):
     """The policy `gsd`: `gs`, but a job below its share declines GPUs that are far from its data.
 
-    Its skip counter starts at the GPUs that it misses to its share and grows by one with each round
-    in which it declines. Up to `threshold1` it takes only GPUs at their task's least cost, up to
-    `threshold2` at the second-best too, then any. What it declines is offered to others.
+    Its skip counter starts at the number of GPUs that it lacks to its share and grows by one in
+    each round in which it declines. Up to `threshold1` it takes only GPUs at their task's least
+    cost, up to `threshold2` also at the second-best, then any. GPUs that it declines are offered to
+    other jobs.
 
-    Nobody waits for ever: a job declines only while every GPU that is best for one of its tasks is
-    held, and the end of that run makes another round; each counts one skip.
+    No job waits without limit: a job declines only while every GPU that is best for one of its
+    tasks is held, and the end of a run on it triggers another round; each one counts a skip.
     """
 
     name = "gsd"
@@ -114,8 +116,8 @@ class GreedyDelay(GreedySharing):
         super().__init__(alpha1=alpha1, alpha2=alpha2)
         self._threshold1, self._threshold2 = threshold1, threshold2
 
-    def _patience(self, snapshot: Snapshot, now: Standing) -> Patience | None:
-        return Patience(snapshot, now, threshold1=self._threshold1, threshold2=self._threshold2)
+    def _skip_counters(self, snapshot: Snapshot, now: Standing) -> SkipCounters | None:
+        return SkipCounters(snapshot, now, threshold1=self._threshold1, threshold2=self._threshold2)
 
 
 def _thresholds_in_order(values: Mapping[str, float]) -> list[Problem]:
@@ -123,7 +125,7 @@ def _thresholds_in_order(values: Mapping[str, float]) -> list[Problem]:
     if low < high:
         return []
     text = f"threshold1 ({low:g}) is not below threshold2 ({high:g})"
-    hint = "second-best places are accepted before any place is"
+    hint = "GPUs at the second-best cost are accepted earlier than all others"
     return [Problem(path="policy.threshold1", problem=text, hint=hint)]
 
 
@@ -141,7 +143,7 @@ def _make_delay(**parameters: float) -> Policy:
 
 GS = PolicyInfo(
     name="gs",
-    idea="each free GPU to the job that uses fewest, for its cheapest task",
+    idea="each free GPU to the job that holds fewest, for its cheapest task",
     source=FLOW_PAPER,
     parameters=DISTANCE,
     make=_make_sharing,
@@ -149,7 +151,7 @@ GS = PolicyInfo(
 
 GSP = PolicyInfo(
     name="gsp",
-    idea="gs, and runs of jobs far above their share are cut short for jobs below theirs",
+    idea="gs, with preemption of runs of jobs far above their share for jobs below theirs",
     source=FLOW_PAPER,
     parameters=(
         *DISTANCE,
@@ -157,7 +159,7 @@ GSP = PolicyInfo(
             name="slack",
             default=0.25,
             unit="1",
-            meaning="how far above its share, as a part of it, a job may be before it is cut back",
+            meaning="excess over its share, relative to it, beyond which a job loses runs",
             least=0.0,
         ),
     ),
@@ -166,7 +168,7 @@ GSP = PolicyInfo(
 
 GSD = PolicyInfo(
     name="gsd",
-    idea="gs, but a job below its share waits some rounds for GPUs nearer to its data",
+    idea="gs, but a job below its share declines GPUs far from its data for some rounds",
     source=FLOW_PAPER,
     parameters=(
         *DISTANCE,

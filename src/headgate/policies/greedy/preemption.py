@@ -1,8 +1,8 @@
-"""Whose runs are cut short: those of jobs far above their share, for jobs below theirs.
+"""Preemption of runs of jobs far above their share, for jobs below theirs.
 
-A job that holds more than `(1 + slack)` times its share may be cut back to it, never to zero
-running tasks. Runs that are being stopped already count as gone, and the GPUs that they are about
-to free as given to jobs below their share: no run is stopped for a GPU that is on its way.
+A job that holds more than `(1 + slack)` times its share may lose runs down to its share, but never
+all of them. Runs in state STOPPING count as ended, and their GPUs as allocated to jobs below their
+share: no further run is preempted for a GPU that is being freed.
 """
 
 from __future__ import annotations
@@ -12,118 +12,120 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.planning.shares import NO_CEILING, Ints
-from headgate.policies.greedy.deal import Deal
+from headgate.policies.greedy.greedy_round import GreedyRound
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import PreemptedFor
 from headgate.state import Snapshot, TaskState
 
 
-def victims(snapshot: Snapshot, deal: Deal, slack: float) -> Steps:
-    """Return the runs to be stopped once a deal stands, in the order in which they are chosen.
+def victims(snapshot: Snapshot, greedy: GreedyRound, slack: float) -> Steps:
+    """Return the preemptions after a completed round, in the order in which they are chosen.
 
-    GPUs go on paper one at a time to the job below its share that holds least; for each, the run
-    that is stopped is the one that has lasted least of those whose GPU the job can use.
+    GPUs are tentatively allocated one at a time to the job below its share that holds fewest; for
+    each, the victim is the latest run of those whose GPU the job can use.
     O((jobs below their share + victims) x GPUs).
     """
-    return Steps.of(_Cut(snapshot, deal, slack).run())
+    return Steps.of(_Preemption(snapshot, greedy, slack).run())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
     task: int  # row
     job: int
-    size: int  # class of its GPU
+    memory_class: int  # of its GPU
 
 
-class _Cut:
-    """GPUs on their way to jobs below their share; jobs as indices into `Standing.jobs`."""
+class _Preemption:
+    """The choice of victims; jobs are indices into `Standing.jobs`."""
 
-    def __init__(self, snapshot: Snapshot, deal: Deal, slack: float) -> None:
-        self._names = [snapshot.job(row).id for row in deal.now.jobs.tolist()]
-        self._queue = deal.now.queue
-        self._waiting = deal.waiting.copy()
-        self._keeps = deal.held.copy()  # GPUs, once all that stops has stopped
-        self._room = _room(snapshot, deal)  # GPUs by queue
-        self._coming: list[int] = []  # classes of GPUs about to be free, ascending
-        self._runs: list[_Run] = []  # shortest first
-        running = deal.now.held.copy()
-        self._sort_out(snapshot, deal, running)
-        over = self._keeps > (1 + slack) * deal.target
-        most = np.minimum(self._keeps - deal.target, running - 1)
-        self._cut = np.where(over, np.maximum(most, 0), 0)
-        self._missing = deal.target - self._keeps
+    def __init__(self, snapshot: Snapshot, greedy: GreedyRound, slack: float) -> None:
+        self._names = [snapshot.job(row).id for row in greedy.now.jobs.tolist()]
+        self._queue = greedy.now.queue
+        self._waiting = greedy.waiting.copy()
+        self._held = greedy.held.copy()  # GPUs, less those of STOPPING runs
+        self._room = _room(snapshot, greedy)  # GPUs by queue
+        self._freed: list[int] = []  # memory classes of GPUs of STOPPING runs, ascending
+        self._runs: list[_Run] = []  # that may be victims, latest first
+        running = greedy.now.held.copy()
+        self._split_runs(snapshot, greedy, running)
+        over = self._held > (1 + slack) * greedy.target
+        most = np.minimum(self._held - greedy.target, running - 1)
+        self._preemptible = np.where(over, np.maximum(most, 0), 0)
+        self._missing = greedy.target - self._held
 
-    def _sort_out(self, snapshot: Snapshot, deal: Deal, running: Ints) -> None:
-        """Tell what is being stopped from what may be; take the former off what is kept."""
-        tasks, index = snapshot.tasks, {row: j for j, row in enumerate(deal.now.jobs.tolist())}
+    def _split_runs(self, snapshot: Snapshot, greedy: GreedyRound, running: Ints) -> None:
+        """Collect the GPUs of STOPPING runs, and the runs that may be victims."""
+        tasks, index = snapshot.tasks, {row: j for j, row in enumerate(greedy.now.jobs.tolist())}
         holder = snapshot.gpus.task.array()
         for gpu in np.flatnonzero(holder >= 0).tolist():
             task = int(holder[gpu])
             row = tasks.job[task]
             job = index.get(row)
-            size = int(np.searchsorted(deal.now.class_bytes, snapshot.gpus.memory_bytes[gpu]))
+            memory_class = int(
+                np.searchsorted(greedy.now.class_bytes, snapshot.gpus.memory_bytes[gpu])
+            )
             if tasks.state[task] == TaskState.STOPPING:
-                self._coming.append(size)
+                self._freed.append(memory_class)
                 self._room[snapshot.jobs.queue[row]] += 1
                 if job is not None:
-                    self._keeps[job] -= 1
+                    self._held[job] -= 1
                     running[job] -= 1
             elif job is not None:
-                self._runs.append(_Run(task=task, job=job, size=size))
-        self._coming.sort()
-        # Time run counts from when the GPU was taken, as lost GPU seconds do.
+                self._runs.append(_Run(task=task, job=job, memory_class=memory_class))
+        self._freed.sort()
+        # The time of a run counts from its launch, as `lost_gpu_s` does.
         self._runs.sort(key=lambda r: (snapshot.now - tasks.launched_at[r.task], -r.task))
 
     def run(self) -> list[Group]:
-        """Return the runs to be stopped, each for the job that is to have its GPU."""
+        """Return one group per victim, with the job that benefits as the reason."""
         victims: list[Group] = []
-        needy = [j for j in range(len(self._keeps)) if self._needs(j)]
-        while needy:
-            job = min(needy, key=lambda j: (self._keeps[j], j))
-            size = int(np.flatnonzero(self._waiting[job])[0])
-            if not self._take_coming(job, size):
-                run = self._shortest(job, size)
+        beneficiaries = [j for j in range(len(self._held)) if self._needs(j)]
+        while beneficiaries:
+            job = min(beneficiaries, key=lambda j: (self._held[j], j))
+            memory_class = int(np.flatnonzero(self._waiting[job])[0])
+            if not self._take_freed(job, memory_class):
+                run = self._latest(job, memory_class)
                 if run is None:
-                    needy.remove(job)
+                    beneficiaries.remove(job)
                     continue
                 self._runs.remove(run)
-                self._cut[run.job] -= 1
+                self._preemptible[run.job] -= 1
                 self._room[self._queue[run.job]] += 1
                 reason = PreemptedFor(job=self._names[job])
                 victims.append(Group((Stop(run.task),), reason))
             self._room[self._queue[job]] -= 1
-            self._keeps[job] += 1
+            self._held[job] += 1
             self._missing[job] -= 1
-            self._waiting[job, size] -= 1
+            self._waiting[job, memory_class] -= 1
             if not self._needs(job):
-                needy.remove(job)
+                beneficiaries.remove(job)
         return victims
 
     def _needs(self, job: int) -> bool:
         return bool(self._missing[job] > 0 and self._waiting[job].any())
 
-    def _take_coming(self, job: int, size: int) -> bool:
-        """Give a job the smallest GPU on its way that fits; say whether there is one."""
-        fitting = next((s for s in self._coming if s >= size), None)
+    def _take_freed(self, job: int, memory_class: int) -> bool:
+        """Allocate the smallest GPU being freed that fits; return whether there was one."""
+        fitting = next((s for s in self._freed if s >= memory_class), None)
         if fitting is None or self._room[self._queue[job]] <= 0:
             return False
-        self._coming.remove(fitting)
+        self._freed.remove(fitting)
         return True
 
-    def _shortest(self, job: int, size: int) -> _Run | None:
-        """Return the run to be stopped for a job: one of its own queue, if that is full."""
+    def _latest(self, job: int, memory_class: int) -> _Run | None:
+        """Return the victim for a job, of its own queue if that is at its ceiling, or None."""
         queue = self._queue[job]
         for run in self._runs:
             room = self._room[queue] + (self._queue[run.job] == queue)
-            if self._cut[run.job] > 0 and run.size >= size and room > 0:
+            if self._preemptible[run.job] > 0 and run.memory_class >= memory_class and room > 0:
                 return run
         return None
 
 
-def _room(snapshot: Snapshot, deal: Deal) -> Ints:
-    """Return how many more GPUs each queue may hold once a deal stands."""
+def _room(snapshot: Snapshot, greedy: GreedyRound) -> Ints:
+    """Return how many more GPUs each queue may hold after the round's placements."""
     limits = [q.max_gpus for q in snapshot.queues.spec.array()]
     room = np.array([NO_CEILING if m is None else m for m in limits], np.int64)
-    won = np.bincount(deal.now.queue, deal.held - deal.now.held, len(limits)).astype(np.int64)
+    won = np.bincount(greedy.now.queue, greedy.held - greedy.now.held, len(limits)).astype(np.int64)
     left: Ints = room - snapshot.gpus_of_queues() - won
     return left

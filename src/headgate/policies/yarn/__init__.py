@@ -1,4 +1,4 @@
-"""The sharing of YARN's schedulers: whose turn it is first, then a place near the data."""
+"""The sharing of YARN's schedulers: first the queue, user and job, then a GPU near the data."""
 
 from headgate.policies.yarn.offers import CAPACITY, FAIR, Capacity, Fair
 

@@ -1,10 +1,10 @@
-"""`capacity` and `fair`: free GPUs are offered one at a time, to whoever uses least of its share.
+"""`capacity` and `fair`: free GPUs are offered one at a time, by queue, user and job.
 
-Each free GPU goes to the queue that holds least for its weight, in it to the user who holds least,
-of that user to the job whose turn it is: under `capacity` the first to arrive, under `fair` the one
-that holds least; under both, higher priority goes first. Ties go to whoever came first. The job
-then takes the best place that any of its tasks can have: on a node with the task's data, else in
-such a node's rack, else anywhere. Nobody waits for a better place.
+Each free GPU goes to the queue that holds fewest relative to its weight, in it to the user who
+holds fewest, of that user to one job: under `capacity` the first to arrive, under `fair` the one
+that holds fewest; under both, higher priority goes first. Ties go to the earliest job. The job then
+takes the best GPU for any of its tasks: on a node with the task's data, else in such a node's rack,
+else anywhere. No job declines a GPU to wait for a nearer one.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from headgate.model import Job
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.feasible_starts import feasible_starts
 from headgate.planning.standing import unsupported_feature
-from headgate.policies.yarn.places import Gpus, places_of
-from headgate.policies.yarn.refusals import Line, refusals
+from headgate.policies.yarn.places import FreeGpus, places_of
+from headgate.policies.yarn.refusals import UserQueue, refusals
 from headgate.ports import Policy, PolicyInfo
 from headgate.protocol import Plan, Reason, Start, Steps
 from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
 
 _Rank = tuple[int, int, int]
-"""Whose turn it is among a user's jobs, the lowest first; last comes the job's row."""
+"""The order of a user's jobs, the lowest first: -priority, GPUs held under `fair`, row."""
 
 
 class _Offers:
-    """What both policies have in common."""
+    """The common part of both policies."""
 
     name: str
     evenly: bool
@@ -61,52 +61,52 @@ class Fair(_Offers):
 
 
 class _Round:
-    """One round: what everyone holds, on paper too, and the lines that still take offers."""
+    """One round: the GPUs held, tentative ones included, and the users with waiting jobs."""
 
     def __init__(self, snapshot: Snapshot, name: str, *, evenly: bool) -> None:
         self._snapshot, self._name, self._evenly = snapshot, name, evenly
-        self._gpus = Gpus(snapshot)
+        self._gpus = FreeGpus(snapshot)
         self._starts: list[Start] = []
         jobs = snapshot.jobs
         self._queue_held = dict(enumerate(snapshot.gpus_of_queues().tolist()))
-        self._user_held: dict[Line, int] = {}
+        self._user_held: dict[UserQueue, int] = {}
         self._job_held: dict[int, int] = {}
         held = snapshot.gpus_of_jobs()
         for row in held.nonzero()[0].tolist():
             self._job_held[row] = int(held[row])
-            line = jobs.queue[row], jobs.user[row]
-            self._user_held[line] = self._user_held.get(line, 0) + int(held[row])
+            user_queue = jobs.queue[row], jobs.user[row]
+            self._user_held[user_queue] = self._user_held.get(user_queue, 0) + int(held[row])
 
-        self._lines: dict[Line, list[_Rank]] = {}  # heaps
+        self._user_queues: dict[UserQueue, list[_Rank]] = {}  # heaps of waiting jobs
         self._first: dict[int, int] = {}  # by queue: its first waiting job
         self._places: dict[int, Iterator[tuple[int, int]]] = {}  # by job: (task, GPU), best first
-        self._strangers: list[int] = []
+        self._unsupported: list[int] = []
         for row in snapshot.waiting_jobs():
             if unsupported_feature(snapshot.job(row)) is not None:
-                self._strangers.append(row)
+                self._unsupported.append(row)
             elif jobs.waiting[row]:
                 queue = jobs.queue[row]
                 self._first.setdefault(queue, row)
-                self._lines.setdefault((queue, jobs.user[row]), []).append(self._rank(row))
-        for waiting in self._lines.values():
+                self._user_queues.setdefault((queue, jobs.user[row]), []).append(self._rank(row))
+        for waiting in self._user_queues.values():
             heapq.heapify(waiting)
 
     def run(self) -> Plan:
-        """Make every offer, and tell the rest why it waits."""
+        """Offer all free GPUs and return the plan, with the refusals of the tasks left."""
         scratch = Scratch(self._snapshot)
         waiting_for_cpus = place_cpu_tasks(scratch)
-        everybody = {line: [rank[-1] for rank in sorted(r)] for line, r in self._lines.items()}
-        open_lines = {line: min(rows) for line, rows in everybody.items()}
-        while self._gpus.left and open_lines:
-            line = min(open_lines, key=lambda each: self._standing(each, open_lines[each]))
-            if self._full(line[0]) or not self._offer(line):
-                del open_lines[line]
+        jobs_of = {user: [rank[-1] for rank in sorted(r)] for user, r in self._user_queues.items()}
+        open_users = {user: min(rows) for user, rows in jobs_of.items()}
+        while self._gpus.left and open_users:
+            user_queue = min(open_users, key=lambda each: self._user_rank(each, open_users[each]))
+            if self._at_ceiling(user_queue[0]) or not self._offer(user_queue):
+                del open_users[user_queue]
         explained = refusals(
             self._name,
             self._snapshot,
-            lines=everybody,
-            in_line=not self._evenly,
-            strangers=self._strangers,
+            user_queues=jobs_of,
+            fifo_within_user=not self._evenly,
+            unsupported=self._unsupported,
             placed=self._starts,
         )
         placed, short = feasible_starts(scratch, Steps.of(self._starts))
@@ -115,13 +115,13 @@ class _Round:
             refusals=(*waiting_for_cpus, *short, *explained),
         )
 
-    def _standing(self, line: Line, first: int) -> tuple[float, int, int, int]:
-        """Rank a user: by what its queue holds for its weight, then by what it holds itself."""
-        queue, _ = line
-        for_weight = self._queue_held[queue] / self._snapshot.queue(queue).weight
-        return for_weight, self._first[queue], self._user_held.get(line, 0), first
+    def _user_rank(self, user_queue: UserQueue, first: int) -> tuple[float, int, int, int]:
+        """Return a user's place in the order: GPUs that its queue holds by weight, then its own."""
+        queue, _ = user_queue
+        by_weight = self._queue_held[queue] / self._snapshot.queue(queue).weight
+        return by_weight, self._first[queue], self._user_held.get(user_queue, 0), first
 
-    def _full(self, queue: int) -> bool:
+    def _at_ceiling(self, queue: int) -> bool:
         limit = self._snapshot.queue(queue).max_gpus
         return limit is not None and self._queue_held[queue] >= limit
 
@@ -129,20 +129,20 @@ class _Round:
         held = self._job_held.get(job, 0) if self._evenly else 0
         return -self._snapshot.jobs.priority[job], held, job
 
-    def _offer(self, line: Line) -> bool:
-        """Offer a GPU to a user's jobs in turn; say whether one of them took it."""
-        waiting = self._lines[line]
+    def _offer(self, user_queue: UserQueue) -> bool:
+        """Offer a GPU to a user's jobs in order; return whether one of them took it."""
+        waiting = self._user_queues[user_queue]
         while waiting:
             job = waiting[0][-1]
             if job not in self._places:
                 self._places[job] = places_of(self._snapshot, job, self._gpus)
             place = next(self._places[job], None)
-            if place is None:  # what is free only shrinks: nothing will fit in this round
+            if place is None:  # free GPUs are only taken: none will fit in this round
                 heapq.heappop(waiting)
                 continue
             self._starts.append(self._gpus.take(*place))
-            self._queue_held[line[0]] += 1
-            self._user_held[line] = self._user_held.get(line, 0) + 1
+            self._queue_held[user_queue[0]] += 1
+            self._user_held[user_queue] = self._user_held.get(user_queue, 0) + 1
             self._job_held[job] = self._job_held.get(job, 0) + 1
             heapq.heapreplace(waiting, self._rank(job))
             return True

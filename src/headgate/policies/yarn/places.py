@@ -1,4 +1,4 @@
-"""Free GPUs near a task's data: on a node that has it, in such a node's rack, anywhere."""
+"""Free GPUs near a task's data: on a node with a replica, in such a node's rack, anywhere."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Place = tuple[Locality, int]
 _CLUSTER: Place = (Locality.CLUSTER, 0)
 
 
-class Gpus:
-    """The free GPUs of a round by place and memory; they only get fewer."""
+class FreeGpus:
+    """The free GPUs of a round by place and memory; GPUs are only taken."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Sort the free GPUs; O(GPUs x log)."""
+        """Sort the free GPUs; O(GPUs x log GPUs)."""
         self._snapshot = snapshot
         gpus = snapshot.gpus
         free = np.flatnonzero(gpus.task.array() == GPU_FREE)
@@ -37,12 +37,12 @@ class Gpus:
                 self._free.setdefault(place, {}).setdefault(memory, deque()).append(gpu)
 
     def smallest(self, places: tuple[Place, ...], memory_bytes: int) -> int | None:
-        """Return the row of the smallest sufficient GPU of some places, the first of equals."""
+        """Return the row of the smallest sufficient GPU of some places (ties: the first)."""
         found = [gpu for p in places if (gpu := self._smallest(p, memory_bytes)) is not None]
         return min(found, key=self._by_size, default=None)
 
     def take(self, task: int, gpu: int) -> Start:
-        """Take a free GPU for a task."""
+        """Take a free GPU and return the start of the task on it."""
         self._taken.add(gpu)
         self.left -= 1
         node = int(self._node[gpu])
@@ -50,23 +50,22 @@ class Gpus:
         return Start(task, node, (index,))
 
     def _smallest(self, place: Place, memory_bytes: int) -> int | None:
-        for memory, line in self._free.get(place, {}).items():
-            while line and line[0] in self._taken:
-                line.popleft()
-            if memory >= memory_bytes and line:
-                return line[0]
+        for memory, free in self._free.get(place, {}).items():
+            while free and free[0] in self._taken:
+                free.popleft()
+            if memory >= memory_bytes and free:
+                return free[0]
         return None
 
     def _by_size(self, gpu: int) -> tuple[int, int, int]:
         return int(self._memory[gpu]), int(self._node[gpu]), gpu
 
 
-def places_of(snapshot: Snapshot, job: int, gpus: Gpus) -> Iterator[tuple[int, int]]:
-    """Yield (task, GPU) for a job's waiting tasks: best level first, then in the tasks' order.
+def places_of(snapshot: Snapshot, job: int, gpus: FreeGpus) -> Iterator[tuple[int, int]]:
+    """Yield (task, GPU) as rows for a job's waiting tasks: best level first, then in task order.
 
-    To be asked for one at a time; each GPU must be taken before the next one is asked for, and
-    others may take GPUs in between: a task that has found nothing at a level finds nothing there
-    later in the round, either.
+    The caller must take each GPU before it requests the next one. Other jobs may take GPUs in
+    between: a task that has found no GPU at a level finds none there later in the round.
     """
     tasks = snapshot.tasks
     waiting = [t for t in snapshot.waiting_of(job).tolist() if tasks.gpus[t]]
@@ -86,9 +85,9 @@ def places_of(snapshot: Snapshot, job: int, gpus: Gpus) -> Iterator[tuple[int, i
 
 
 def _levels(snapshot: Snapshot, reads: tuple[int, ...]) -> tuple[tuple[Place, ...], ...]:
-    """Return the places that one who reads these shards prefers: nodes, their racks, anywhere.
+    """Return the places by level for a task that reads these shards: nodes, their racks, anywhere.
 
-    The nodes are those that hold most of its bytes; who has none is as well off anywhere.
+    The nodes are those with most of its bytes. Without replicas, all GPUs are at the first level.
     """
     held_bytes: dict[int, int] = {}
     for shard in dict.fromkeys(reads):

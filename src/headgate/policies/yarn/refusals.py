@@ -1,4 +1,4 @@
-"""Why tasks still wait after all offers of a round, one reason per group of jobs."""
+"""The reasons why tasks wait after all offers of a round, one per group of jobs."""
 
 from __future__ import annotations
 
@@ -21,34 +21,35 @@ from headgate.protocol.reasons import (
 from headgate.state import Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
-Line = tuple[int, int]
+UserQueue = tuple[int, int]
 """The rows of a queue and of a user in it."""
 
 
 def refusals(
-    name: str,
+    policy: str,
     snapshot: Snapshot,
     *,
-    lines: Mapping[Line, Sequence[int]],
-    in_line: bool,
-    strangers: Sequence[int],
+    user_queues: Mapping[UserQueue, Sequence[int]],
+    fifo_within_user: bool,
+    unsupported: Sequence[int],
     placed: Sequence[Start],
 ) -> Iterator[Refusal]:
-    """Yield why what is left waits, jobs with the same reason together.
+    """Yield one refusal per reason, with all jobs that wait for it.
 
-    `lines` are the rows of the jobs that waited, in turn; `in_line` says that those of one line
-    wait behind its first; `strangers` came in under another policy and cannot be placed.
+    `user_queues` are the rows of the jobs that waited, in order; with `fifo_within_user`, a user's
+    jobs wait behind the first one; `unsupported` are the rows of jobs that only another policy, in
+    force earlier, could place.
     """
-    for job in strangers:
+    for job in unsupported:
         what = unsupported_feature(snapshot.job(job)) or ""
-        yield Refusal(reason=PolicyRefuses(policy=name, what=what), jobs=(job,))
+        yield Refusal(reason=PolicyRefuses(policy=policy, what=what), jobs=(job,))
     after = _After(snapshot, placed)
     groups: dict[Reason, list[int]] = {}
-    for line in lines.values():
+    for user_queue in user_queues.values():
         head: int | None = None
-        for job in line:
+        for job in user_queue:
             reason = after.reason(job)
-            if in_line and isinstance(reason, NoFreeGpu):
+            if fifo_within_user and isinstance(reason, NoFreeGpu):
                 if head is not None and head < job:
                     reason = BehindHead(head=snapshot.job(head).id)
                 head = job if head is None else head
@@ -59,7 +60,7 @@ def refusals(
 
 
 class _After:
-    """Where things stand once the tasks have started."""
+    """The state after the round's placements."""
 
     def __init__(self, snapshot: Snapshot, placed: Sequence[Start]) -> None:
         self._snapshot = snapshot
@@ -76,7 +77,7 @@ class _After:
         self._largest_free = int(np.where(free, memory, 0).max(initial=0))
 
     def reason(self, job: int) -> Reason | None:
-        """Return what binds a job, or None when none of its tasks that need a GPU is left."""
+        """Return the reason why a job waits, or None if none of its tasks with a GPU is left."""
         snapshot = self._snapshot
         left = [
             t

@@ -1,4 +1,4 @@
-"""Random small numbers, cheap: a generator of NumPy's, asked for many at a time."""
+"""Random small integers from a generator of NumPy, drawn in blocks for speed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import numpy as np
 
-Thing = TypeVar("Thing")
+Item = TypeVar("Item")
 
 
-class Dice:
-    """Numbers from a seed; the same seed gives the same numbers."""
+class RandomNumbers:
+    """Numbers from a seed; equal seeds give equal numbers."""
 
     def __init__(self, *seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -24,13 +24,13 @@ class Dice:
         return low + self._drawn.pop() % (high - low + 1)
 
     def chance(self, percent: int) -> bool:
-        """Return whether a thing of so many percent happens."""
+        """Return True with this probability, in percent."""
         return self.number(0, 99) < percent
 
-    def one_of(self, things: Sequence[Thing]) -> Thing:
-        """Return one of them."""
-        return things[self.number(0, len(things) - 1)]
+    def one_of(self, items: Sequence[Item]) -> Item:
+        """Return a random item."""
+        return items[self.number(0, len(items) - 1)]
 
     def numbers(self, count: int, low: int, high: int) -> list[int]:
-        """Return so many numbers."""
+        """Return `count` numbers from low to high, both included."""
         return [self.number(low, high) for _ in range(count)]

@@ -1,0 +1,113 @@
+"""The greedy round: free GPUs are offered one at a time to the job that holds fewest.
+
+Jobs below their share come first. When none of them has a task that fits a free GPU, or all of
+them have declined, the other jobs share the remaining GPUs evenly. Jobs whose queue is at its
+ceiling get no offer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.planning.fit import no_room
+from headgate.planning.shares import Ints
+from headgate.planning.standing import Standing
+from headgate.policies.greedy.candidates import ANY, Candidate, Candidates, FreeGpus
+from headgate.policies.greedy.delay import SkipCounters
+from headgate.protocol import Refusal
+from headgate.state import Scratch
+
+Bools = NDArray[np.bool_]
+
+
+class GreedyRound:
+    """One round; jobs are indices into `Standing.jobs`. O(placements x (jobs + nodes))."""
+
+    def __init__(
+        self,
+        scratch: Scratch,
+        now: Standing,
+        target: Ints,
+        free_gpus: FreeGpus,
+        counters: SkipCounters | None = None,
+    ) -> None:
+        """Start from the GPUs held now; without `counters` no job declines."""
+        self.now, self.target = now, target
+        self.held = now.held.copy()
+        self.waiting = now.waiting.copy()  # [jobs, classes] tasks
+        self.queue_held = np.bincount(now.queue, now.held, len(now.ceiling)).astype(np.int64)
+        self.free_gpus = free_gpus
+        self.declined: list[int] = []
+        self._scratch, self._counters = scratch, counters
+        self._candidates: dict[int, Candidates] = {}
+        # Of tasks that got a free GPU, but whose node lacks CPUs or another resource.
+        self.lacking: list[Refusal] = []
+        self._bounds = np.searchsorted(now.task_job, np.arange(len(now.jobs) + 1))
+
+    def run(self) -> None:
+        """Offer GPUs until no job takes one; the placements are in the scratch."""
+        while (job := self._next()) is not None:
+            self._offer(job)
+
+    def fitting(self) -> Bools:
+        """Return which jobs [jobs] have a waiting task that fits a free GPU."""
+        most = np.flatnonzero(self.free_gpus.count.any(axis=0))
+        if not len(most):
+            return np.zeros(len(self.held), bool)
+        fits: Bools = self.waiting[:, : most[-1] + 1].sum(axis=1) > 0
+        return fits
+
+    def under_ceiling(self) -> Bools:
+        """Return which jobs [jobs] are in a queue that may hold one more GPU."""
+        room: Bools = (self.queue_held < self.now.ceiling)[self.now.queue]
+        return room
+
+    def _next(self) -> int | None:
+        """Return the job that is next offered the free GPUs, None if there is none."""
+        able = self.fitting() & self.under_ceiling()
+        able[self.declined] = False
+        below = able & (self.held < self.target)
+        among = np.flatnonzero(below if below.any() else able)
+        return int(among[self.held[among].argmin()]) if len(among) else None
+
+    def _offer(self, job: int) -> None:
+        candidates = self.candidates(job)
+        gap = int(self.target[job] - self.held[job])
+        accepted = ANY
+        if self._counters is not None and gap > 0:
+            accepted = self._counters.accepted(job, gap)
+        candidate = candidates.best(accepted)
+        if candidate is not None:
+            self._take(job, candidates, candidate)
+            return
+        self.declined.append(job)
+        if self._counters is not None:
+            self._counters.skip(job, gap)
+
+    def _take(self, job: int, candidates: Candidates, candidate: Candidate) -> None:
+        candidates.take(candidate)
+        if not self._scratch.place(candidate.task, candidate.node):  # short of CPUs or memory
+            reason = no_room(self._scratch, candidate.task)
+            jobs = (int(self.now.jobs[job]),)
+            self.lacking.append(Refusal(reason=reason, jobs=jobs))
+        memory_class = int(self.now.task_class[np.searchsorted(self.now.task, candidate.task)])
+        self.waiting[job, memory_class] -= 1
+        self.held[job] += 1
+        self.queue_held[self.now.queue[job]] += 1
+        if self._counters is not None:
+            self._counters.reset(job)
+
+    def candidates(self, job: int) -> Candidates:
+        """Return the candidates of a job, built on first use."""
+        if job not in self._candidates:
+            groups: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+            here = slice(*self._bounds[job : job + 2])
+            for task, memory_class in zip(
+                self.now.task[here].tolist(), self.now.task_class[here].tolist(), strict=True
+            ):
+                if memory_class < len(self.now.class_bytes):
+                    reads = self._scratch.snapshot.reads(task)
+                    groups.setdefault((memory_class, reads), []).append(task)
+            self._candidates[job] = Candidates(self.free_gpus, groups)
+        return self._candidates[job]
