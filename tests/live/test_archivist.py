@@ -14,7 +14,7 @@ import pytest
 from tests.live.test_results import Bench
 
 from headgate.live import archivist
-from headgate.live.link import Places
+from headgate.live.link import ReachableNodes
 from headgate.live.membership import Membership
 from headgate.live.outputs import Outputs
 from headgate.live.sweep import leftovers, unknown_jobs
@@ -56,7 +56,7 @@ def hot(bench: Bench) -> list[str]:
 def outputs(bench: Bench) -> Outputs:
     return Outputs(
         snapshot=bench.engine.snapshot, archive=bench.archive, agents=bench.agents,
-        places=bench.places, token="bench",
+        reachable=bench.reachable, token="bench",
     )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def test_a_crash_between_archive_and_event_repeats_the_addition(bench: Bench) ->
     bench.run_job("j", [b"a"])
     bench.at += 500.0
     view = bench.engine.snapshot()
-    assert [job.id for job in bench.archivist._keep(view)] == ["j"]
+    assert [job.id for job in bench.archivist._archive_jobs(view)] == ["j"]
     assert known_row(bench.engine.snapshot(), "j") is not None, "the event was not posted"
     assert archive(bench) == ["j"]
     assert len(bench.archive.page(limit=9)) == 1
@@ -215,7 +215,7 @@ def test_sweeps_remove_what_archived_jobs_left_only_once_it_has_expired(bench: B
 
 def _membership(bench: Bench) -> Membership:
     membership = Membership(
-        root=bench.root, places=Places(), post=bench.post, now=lambda: bench.at,
+        root=bench.root, reachable=ReachableNodes(), post=bench.post, now=lambda: bench.at,
         snapshot=bench.engine.snapshot, token="bench", archive=bench.archive,
     )  # fmt: skip
     membership.agents.update(bench.agents)
@@ -256,7 +256,7 @@ def test_returning_node_makes_no_rows_for_results_of_archived_jobs(bench: Bench)
     shards = len(bench.engine.state.names.shards)
     report = bench.agents["n0"].agent.report()
     assert [shard.id for shard in report.shards] == ["j/0"]
-    found = _membership(bench)._found(report, {})
+    found = _membership(bench)._found_replicas(report)
     assert not any(isinstance(event, ReplicaAdded) for event in found)
     assert len(bench.engine.state.names.shards) == shards
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.engine import Engine
-from headgate.live.link import Places
+from headgate.live.link import ReachableNodes
 from headgate.live.prober import Prober, one_node, pair_across, pair_in_rack
 from headgate.live.ray_nodes import Member
 from headgate.model import Bandwidth
@@ -56,20 +56,20 @@ class _World:
         self.asked: list[tuple[str, ...]] = []
         self.told: list[Bandwidth] = []
         self.engine, self.at = Engine(), 0.0
-        self.places, self.agents = Places(), {}
+        self.reachable, self.agents = ReachableNodes(), {}
         numbers = itertools.count()
         for rack, nodes in enumerate(racks):
             for _ in range(nodes):
                 name = f"n{next(numbers)}"
                 self.agents[name] = _Agent(name, self)
-                self.places.addresses[name] = (name, 1)
-                self.places.members[name] = Member(
+                self.reachable.addresses[name] = (name, 1)
+                self.reachable.members[name] = Member(
                     name=name, ray_id=name, rack=f"r{rack}", address=name, gpus=1, cpus=1,
                     gpu_memory_bytes=None,
                 )  # fmt: skip
         self.prober = Prober(
             agents=self.agents,
-            places=self.places,
+            reachable=self.reachable,
             post=self._post,
             now=lambda: self.at,
             snapshot=self.engine.snapshot,
@@ -77,7 +77,7 @@ class _World:
         )
 
     def rack_of(self, name: str) -> str:
-        return self.places.members[name].rack
+        return self.reachable.members[name].rack
 
     def _post(self, events: Sequence[Event]) -> Future[None]:
         self.engine.handle(*events)
@@ -200,7 +200,7 @@ def test_rounds_are_made_on_demand_and_end_when_cancelled() -> None:
         prober._period_s = 0
         running = asyncio.create_task(prober.run())
         for count in (1, 2):
-            prober.want_round()
+            prober.request_round()
             await world.asks(6 * count)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -45,7 +45,7 @@ def run(
                     return await steps(executor)
             finally:
                 await executor.close()
-                assert (executor._idle, executor._retiring) == ([], {})
+                assert (executor._idle, executor._ending) == ([], {})
 
         return asyncio.run(whole())
 
@@ -83,7 +83,7 @@ def test_run_starts_only_after_the_workers_that_held_its_gpus_have_ended(run: An
         (worker,) = executor._idle
         executor._end_idle(worker, worker.runs)
         await _outcomes(executor, _record(1, (0,), {}))
-        return [worker.alive, worker in executor._retiring]
+        return [worker.alive, worker in executor._ending]
 
     assert run(steps) == [False, False]
 

@@ -298,7 +298,7 @@ def test_pauses_grow_until_patience_ends(tmp_path: Path, monkeypatch: pytest.Mon
             {"n1": (HOST, closed_port())},
             None,
             tmp_path / "copy",
-            patience_s=12,
+            timeout_s=12,
         )
     assert len(pauses) > 3
     assert pauses == sorted(pauses)
@@ -312,7 +312,7 @@ def test_when_no_source_is_left_the_error_tells_of_each(
     addresses = {"n1": (HOST, server.port), "n2": (HOST, closed_port())}
     with pytest.raises(WorldError) as caught:
         fetch_best(
-            reading("ints:a/7", "n1", "n2", "n3"), addresses, None, tmp_path / "copy", patience_s=0
+            reading("ints:a/7", "n1", "n2", "n3"), addresses, None, tmp_path / "copy", timeout_s=0
         )
     told = str(caught.value)
     assert caught.value.code == "shard_unreadable"
@@ -395,6 +395,6 @@ def test_a_full_disk_here_is_not_tried_again(
     monkeypatch.setattr(shards, "write_whole", full)
     addresses = {"n1": (HOST, server.port)}
     with pytest.raises(WorldError) as caught:
-        fetch_best(reading("a", "n1"), addresses, None, tmp_path / "copy", patience_s=600)
+        fetch_best(reading("a", "n1"), addresses, None, tmp_path / "copy", timeout_s=600)
     assert caught.value.code == "disk_full"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["store"]

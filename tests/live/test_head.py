@@ -115,7 +115,7 @@ def test_loss_of_the_head_is_reported_after_it_refused_several_times(bed: _Bed) 
     losses: list[int] = []
     head.watch_head(refused[0], lambda: losses.append(len(bed.pauses)))
     assert losses == [3]
-    assert not head.is_gone(refused[1])
+    assert not head.is_down(refused[1])
 
 
 def test_no_cluster_of_our_own_is_none(tmp_path: Path) -> None:

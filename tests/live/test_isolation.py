@@ -229,7 +229,7 @@ async def _guards_during(node: Node, envs: dict[str, str]) -> list[dict[str, Any
 def test_run_cannot_reach(node: Node, attack: str) -> None:
     others = node.root / "n0" / "runs" / "first-run"
     others.mkdir(mode=0o700)
-    node.store.share("held", others / "shard-0")
+    node.store.link_or_copy_to("held", others / "shard-0")
     os.chown(others, OTHER_UID, OTHER_UID)
     attack = attack.format(root=node.root, held=node.store.path("held"))
     finished(node.run(f"! {attack} > out 2>&1 || cp out {{output}}; cat out"))

@@ -149,7 +149,7 @@ def _run(scenario: Coroutine[Any, Any, Any]) -> Any:
     [pickle.PicklingError("no"), RayTaskError("begin", "a scenario", KeyError("odd"))],
     ids=["unforeseen", "of the executor"],
 )
-def test_run_whose_following_fails_is_stopped_and_reported_as_failed(
+def test_run_whose_tracking_fails_is_stopped_and_reported_as_failed(
     bed: _Bed, method: str, error: Exception
 ) -> None:
     async def scenario() -> OutcomeRecord:
@@ -159,7 +159,7 @@ def test_run_whose_following_fails_is_stopped_and_reported_as_failed(
 
     outcome = _run(scenario())
     assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.ERROR)
-    assert "could not be followed" in outcome.message
+    assert "could not be tracked" in outcome.message
     if method == "outcome":
         assert bed.executors[0].stops == [[1]], "its GPUs are free when it is reported"
 
@@ -210,7 +210,7 @@ def test_executor_that_hangs_is_killed_when_a_run_of_it_is_to_end(
     import ray
 
     monkeypatch.setattr(master_module, "_STOP_S", 0.01)
-    monkeypatch.setattr(master_module, "_ANSWER_S", 0.01)
+    monkeypatch.setattr(master_module, "_RESPONSE_S", 0.01)
     executor = bed.executors[0]
     killed = asyncio.Event()
 

@@ -15,7 +15,7 @@ from headgate.engine import Engine
 from headgate.journal import Archive
 from headgate.live import membership as membership_module
 from headgate.live.agent import AgentReport
-from headgate.live.link import Places
+from headgate.live.link import ReachableNodes
 from headgate.live.membership import Membership
 from headgate.live.ray_nodes import Member
 from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded
@@ -48,7 +48,7 @@ class _Bed:
         monkeypatch.setattr(membership_module, "members", lambda: self.there)
         monkeypatch.setattr(membership_module, "start_agent", self._start)
         self.membership = Membership(
-            root=Path("/nowhere"), places=Places(), post=self._post, now=lambda: 9.0,
+            root=Path("/nowhere"), reachable=ReachableNodes(), post=self._post, now=lambda: 9.0,
             snapshot=self.engine.snapshot, token="secret",
             archive=Archive.open(files / "archive.db"),
         )  # fmt: skip

@@ -194,7 +194,7 @@ def test_runs_that_are_not_to_be_kept_are_ended_also_where_only_an_executor_know
     job.launch(stays, goes)
     (first,) = until(lambda: _pids(kept), "one run goes on")
     (second,) = until(lambda: _pids(lost), "and the other")
-    lab.ask(job.master.keep, (stays.run,))
+    lab.ask(job.master.keep_only, (stays.run,))
     (outcome,) = job.ends(goes)
     assert outcome.kind is OutcomeKind.STOPPED
     until(lambda: not psutil.pid_exists(second), "its processes are gone")
@@ -202,7 +202,7 @@ def test_runs_that_are_not_to_be_kept_are_ended_also_where_only_an_executor_know
 
     os.kill(lab.pid(job.master), signal.SIGKILL)
     job.meet_new_master()
-    incarnation = lab.ask(job.master.keep, ())
+    incarnation = lab.ask(job.master.keep_only, ())
     until(lambda: not psutil.pid_exists(first), "the executor has ended what it alone knew")
     until(
         lambda: (

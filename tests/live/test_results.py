@@ -22,11 +22,11 @@ from headgate.journal import Archive
 from headgate.live.agent import NodeAgent
 from headgate.live.archivist import Archivist
 from headgate.live.expiry import Expiry
-from headgate.live.link import Places
+from headgate.live.link import ReachableNodes
 from headgate.live.ray_nodes import Member
 from headgate.live.replication import Replicator
 from headgate.live.shared import find_shared, keep_shared, remove_shared
-from headgate.live.split import Place, choose_further
+from headgate.live.split import NodeSpace, choose_further
 from headgate.live.sweep import leftovers
 from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task, result_ids, task_of_result
 from headgate.protocol import (
@@ -81,7 +81,7 @@ class Bench:
         self.at = 100.0
         self.engine = Engine()
         self.events: list[Event] = []
-        self.places = Places()
+        self.reachable = ReachableNodes()
         self.agents: dict[str, Any] = {}
         self.reports: dict[str, dict[str, Any]] = {}
         self.give(QueueChanged(at=self.at, queue=Queue(name="default")))
@@ -89,7 +89,7 @@ class Bench:
             self.bring_up(name)
         common = {"post": self.post, "now": lambda: self.at, "snapshot": self.engine.snapshot}
         self.replicator = Replicator(
-            agents=self.agents, reports=self.reports, places=self.places, **common
+            agents=self.agents, reports=self.reports, reachable=self.reachable, **common
         )
         self.archive = Archive.open(root.with_name("archive.db"))
         self.expiry = Expiry(default_s=1000.0, archive=self.archive, **common)
@@ -107,8 +107,8 @@ class Bench:
         report = agent.report()
         self.agents[name] = Remote(agent)
         self.reports[name] = {"disk_free_bytes": report.machine.disk_free_bytes}
-        self.places.addresses[name] = (report.host, report.port)
-        self.places.members[name] = Member(
+        self.reachable.addresses[name] = (report.host, report.port)
+        self.reachable.members[name] = Member(
             name=name, ray_id=name, address=report.host, rack=RACKS[name], gpus=1, cpus=1,
             gpu_memory_bytes=1,
         )  # fmt: skip
@@ -117,7 +117,7 @@ class Bench:
 
     def lose(self, name: str) -> None:
         self.agents.pop(name).agent._server.close()
-        del self.reports[name], self.places.addresses[name], self.places.members[name]
+        del self.reports[name], self.reachable.addresses[name], self.reachable.members[name]
         self.give(NodeLost(at=self.at, node=name))
 
     def give(self, *events: Event) -> list[Any]:
@@ -375,8 +375,8 @@ def test_result_that_was_removed_from_the_shared_path_is_computed_again_when_its
     ],
 )
 def test_further_copies_spread_over_racks(held: list[str], count: int, expected: set[str]) -> None:
-    places = [Place(name, name[0], 10) for name in ("a0", "a1", "b0", "b1", "c0")]
-    places.append(Place("d0", "d", 9))  # without room
+    places = [NodeSpace(name, name[0], 10) for name in ("a0", "a1", "b0", "b1", "c0")]
+    places.append(NodeSpace("d0", "d", 9))  # without room
     chosen = [choose_further(turn, places, held, count, size_bytes=10) for turn in range(12)]
     assert {node for nodes in chosen for node in nodes} == expected
     assert {len(nodes) for nodes in chosen} == {min(count, len(expected))}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.base.errors import SpecError, WorldError
 from headgate.live import split
-from headgate.live.split import Place, choose_nodes, split_files
+from headgate.live.split import NodeSpace, choose_nodes, split_files
 
 # -------------------------------------------------------------------------------- cutting
 
@@ -115,9 +115,9 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------- replicas
 
 
-def cluster(*nodes_of_racks: int) -> list[Place]:
+def cluster(*nodes_of_racks: int) -> list[NodeSpace]:
     return [
-        Place(f"n{rack}{node}", f"r{rack}", 100)
+        NodeSpace(f"n{rack}{node}", f"r{rack}", 100)
         for rack, nodes in enumerate(nodes_of_racks)
         for node in range(nodes)
     ]
@@ -128,7 +128,7 @@ clusters = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(lambda racks:
 
 @given(places=clusters, data=st.data(), index=st.integers(0, 200))
 def test_replicas_lie_on_distinct_nodes_and_in_two_racks(
-    places: list[Place], data: st.DataObject, index: int
+    places: list[NodeSpace], data: st.DataObject, index: int
 ) -> None:
     replicas = data.draw(st.integers(1, len(places)))
     chosen = choose_nodes(index, places, replicas)
@@ -144,7 +144,7 @@ def test_replicas_lie_on_distinct_nodes_and_in_two_racks(
 
 
 @given(places=clusters, replicas=st.integers(1, 3))
-def test_first_replicas_are_dealt_evenly(places: list[Place], replicas: int) -> None:
+def test_first_replicas_are_dealt_evenly(places: list[NodeSpace], replicas: int) -> None:
     replicas = min(replicas, len(places))
     firsts = Counter(choose_nodes(i, places, replicas)[0] for i in range(3 * len(places)))
     assert set(firsts.values()) == {3}
@@ -161,7 +161,7 @@ def test_all_replicas_are_dealt_evenly_over_equal_racks(replicas: int) -> None:
 
 
 def test_a_full_node_is_passed_over() -> None:
-    places = [Place("n0", "r0", 5), Place("n1", "r0", 50), Place("n2", "r1", 50)]
+    places = [NodeSpace("n0", "r0", 5), NodeSpace("n1", "r0", 50), NodeSpace("n2", "r1", 50)]
     for index in range(9):
         assert set(choose_nodes(index, places, 2, size_bytes=10)) == {"n1", "n2"}
     with pytest.raises(WorldError) as caught:

@@ -30,7 +30,7 @@ from headgate.api.server import Server, listen
 from headgate.app import POLICIES
 from headgate.base.errors import HeadgateError, SpecError, WorldError
 from headgate.foresight.outlook import choose
-from headgate.live.claims import Claims
+from headgate.live.claims import DatasetClaims
 from headgate.live.controller import Controller
 from headgate.live.reader import JobReader
 from headgate.live.store import StoredShard
@@ -50,7 +50,7 @@ def running(state: Path) -> Iterator[Controller]:
         state=state, policies=partial(choose, POLICIES, "fifo", {}), seed=0, queues=(), facts={},
         record_of=record_of,
     )  # fmt: skip
-    controller.world.job_over = lambda job: None  # type: ignore[method-assign]  # it asks Ray
+    controller.world.job_ended = lambda job: None  # type: ignore[method-assign]  # it asks Ray
     controller._thread.start()
     controller._set_queues(controller.snapshot())
     try:
@@ -230,7 +230,7 @@ def test_submissions_that_are_posted_together_are_made_durable_together(
         calls = [threads.submit(controller.submit, JOB, user=ME, key=None) for _ in range(20)]
         gate.wait()
         inbox, end = controller.world.inbox, time.monotonic() + 50
-        while len(inbox.batch) + inbox._letters.qsize() < 20:
+        while len(inbox.batch) + inbox._posted.qsize() < 20:
             assert time.monotonic() < end
             time.sleep(0.01)
         gate.open()
@@ -336,7 +336,7 @@ def test_cancelling_a_job_that_ends_meanwhile_says_so(
 
 def place(controller: Controller, name: str, index: int = 0, *, user: str = ME) -> None:
     """Let a shard be placed, on no node."""
-    with controller._puts._moving(name, index, user, controller.snapshot) as put:
+    with controller._uploads._moving(name, index, user, controller.snapshot) as put:
         put.shards[index] = (StoredShard(id=f"{name}:{index:05d}", size_bytes=3, checksum=""), ())
 
 
@@ -366,14 +366,14 @@ def test_a_put_with_a_shard_on_its_way_is_neither_committed_nor_followed_by_anot
     controller: Controller,
 ) -> None:
     place(controller, "ints")
-    with controller._puts._moving("ints", 0, ME, controller.snapshot):
+    with controller._uploads._moving("ints", 0, ME, controller.snapshot):
         commit = partial(controller.commit_dataset, "ints", shards=1, user=ME)
         assert code_of(commit) == "bad_spec"
         assert code_of(lambda: place(controller, "ints")) == "exists", "this shard"
         controller.abandon_dataset("ints", user=ME)
         assert code_of(lambda: place(controller, "ints", 1)) == "exists", "it is being abandoned"
     place(controller, "ints", 1, user=OTHER)
-    assert controller.membership.being_put() == ("ints",)
+    assert controller.membership.uploading() == ("ints",)
 
 
 def fail_within(claim: AbstractContextManager[None]) -> None:
@@ -382,7 +382,7 @@ def fail_within(claim: AbstractContextManager[None]) -> None:
 
 
 def test_claims_are_let_go_when_what_follows_fails() -> None:
-    claims = Claims()
+    claims = DatasetClaims()
     for claim in (claims.using(["a", "b"]), claims.removing("a"), claims.using(["a"])):
         with pytest.raises(ZeroDivisionError):
             fail_within(claim)
@@ -437,10 +437,10 @@ def test_dry_runs_change_nothing_and_refuse_what_would_be_refused(controller: Co
 
 
 def test_put_that_is_abandoned_twice_is_abandoned_once(controller: Controller) -> None:
-    with controller._puts._moving("ints", 0, ME, controller.snapshot):
+    with controller._uploads._moving("ints", 0, ME, controller.snapshot):
         controller.abandon_dataset("ints", user=ME)
         controller.abandon_dataset("ints", user=ME)
-    assert controller.membership.being_put() == ()
+    assert controller.membership.uploading() == ()
 
 
 # --- archived jobs --------------------------------------------------------------------------------

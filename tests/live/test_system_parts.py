@@ -22,11 +22,11 @@ from headgate.journal import Archive, decode_snapshot
 from headgate.journal.codec import encode
 from headgate.live import datasets, durable
 from headgate.live.agent import AgentReport, Leftovers
-from headgate.live.datasets import Puts
+from headgate.live.datasets import DatasetUploads
 from headgate.live.durable import DurableEngine
 from headgate.live.inbox import Inbox
-from headgate.live.link import Places
-from headgate.live.membership import Membership, _kept
+from headgate.live.link import ReachableNodes
+from headgate.live.membership import Membership, _replicas_by_node
 from headgate.live.probe import NodeReport
 from headgate.live.ray_nodes import Member
 from headgate.live.store import StoredShard
@@ -94,7 +94,7 @@ def _membership(
 ) -> Membership:
     return Membership(
         root=Path("/nowhere"),
-        places=Places(),
+        reachable=ReachableNodes(),
         post=post,
         now=lambda: 9.0,
         snapshot=engine.snapshot,
@@ -149,19 +149,19 @@ def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
     member = Member(
         name="n1", ray_id="r", rack="r0", address="a", gpus=1, cpus=1, gpu_memory_bytes=1
     )
-    assert asyncio.run(membership._meet(member)) is not separate_users
+    assert asyncio.run(membership._add_member(member)) is not separate_users
     assert any(isinstance(event, NodeJoined) for event in posted) is not separate_users
     assert ("--shared-account" in caplog.text) is separate_users
 
 
 def test_what_came_after_the_question_is_not_missed_from_the_answer(tmp_path: Path) -> None:
     engine = _engine()
-    before = _kept(engine.snapshot())
+    before = _replicas_by_node(engine.snapshot())
     report = _report(("j/0", 7), ("j/1", 7), ("d:00000", 4))
     engine.handle(ReplicaAdded(at=5, shard=Shard(id="d:00001", size_bytes=1), node="n0"))
     membership = _membership(engine, tmp_path)
-    assert membership._missed(report, before["n0"]) == []
-    (lost,) = membership._missed(report, _kept(engine.snapshot())["n0"])
+    assert membership._missing_replicas(report, before["n0"]) == []
+    (lost,) = membership._missing_replicas(report, _replicas_by_node(engine.snapshot())["n0"])
     assert lost == ReplicaLost(at=9.0, shard="d:00001", node="n0")
 
 
@@ -188,9 +188,9 @@ def test_a_node_that_returns_brings_its_shards_and_results_but_nothing_stale(
     joined = _membership(engine, tmp_path)._joined(_MEMBER, report)
     assert (joined.without, [s.id for s in joined.holds]) == (("j/1",), ["j/0"])
     engine.handle(joined)
-    held = _kept(engine.snapshot())["n0"]
+    held = _replicas_by_node(engine.snapshot())["n0"]
     assert sorted(held) == ["d:00000", "j/0"]
-    assert _membership(engine, tmp_path)._found(report) == []
+    assert _membership(engine, tmp_path)._found_replicas(report) == []
 
 
 def test_shard_of_a_removed_dataset_is_not_taken_for_one_of_the_next_of_its_name(
@@ -206,7 +206,7 @@ def test_shard_of_a_removed_dataset_is_not_taken_for_one_of_the_next_of_its_name
     joined = _membership(engine, tmp_path)._joined(_MEMBER, _report(("d:00000", 4)))
     engine.handle(joined)
     assert joined.holds == ()
-    assert _kept(engine.snapshot())["n0"] == []
+    assert _replicas_by_node(engine.snapshot())["n0"] == []
 
 
 def test_returning_node_is_one_event_however_much_it_holds(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_returning_node_is_one_event_however_much_it_holds(tmp_path: Path) -> No
     joined = _membership(engine, tmp_path)._joined(_MEMBER, report)
     assert len(encode(joined)) < 1000, "its size does not grow with what it kept"
     engine.handle(joined)
-    assert len(_kept(engine.snapshot())["n0"]) == 10_002
+    assert len(_replicas_by_node(engine.snapshot())["n0"]) == 10_002
 
 
 class _Agent:
@@ -239,7 +239,7 @@ class _Agent:
 
 def test_a_sweep_spares_what_is_known_and_what_is_on_its_way(tmp_path: Path) -> None:
     membership = _membership(_engine(), tmp_path)
-    membership.being_put = lambda: ("coming",)
+    membership.uploading = lambda: ("coming",)
     agent = membership.agents["n0"] = _Agent()
     held = ("d:00000", "coming:00003", "gone:00000", "d:00009", "j/0", ".probe")
 
@@ -256,17 +256,17 @@ def test_put_whose_client_died_is_given_up_but_not_one_that_is_at_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine()
-    puts = Puts(membership := _membership(engine, tmp_path), token="")
-    with puts._moving("d", 0, "ada", engine.snapshot):
-        assert membership.being_put() == ("d",)
+    uploads = DatasetUploads(membership := _membership(engine, tmp_path), token="")
+    with uploads._moving("d", 0, "ada", engine.snapshot):
+        assert membership.uploading() == ("d",)
         monkeypatch.setattr(datasets, "_IDLE_S", 0.0)
-        assert membership.being_put() == ("d",), "its shard is just coming in"
+        assert membership.uploading() == ("d",), "its shard is just coming in"
         with pytest.raises(SpecError, match="is being put by ada"):
-            puts._claim("d", "grace", engine.snapshot())
-    assert membership.being_put() == ()
+            uploads._claim("d", "grace", engine.snapshot())
+    assert membership.uploading() == ()
 
 
-def test_a_letter_taken_back_in_time_is_never_handled() -> None:
+def test_posted_events_cancelled_in_time_is_never_handled() -> None:
     inbox = Inbox()
     facts = [NodeLost(at=float(number), node="n") for number in range(3)]
     inbox.post([facts[0]])
@@ -336,7 +336,7 @@ def test_a_snapshot_only_saves_replaying(
     kept = DurableEngine(path)
     for event in _submissions(24):
         kept.engine.handle(*kept.record(inbox, (event,)))
-        kept.keep()
+        kept.save_periodically()
         assert kept._saving is None or kept._saving.result(10) is None
     right = digest(kept.engine.state)
     kept.close()
@@ -374,7 +374,7 @@ def test_state_without_archived_jobs_comes_back_from_a_journal_without_old_event
     def happens(*events: Event) -> list[Command]:
         commands = kept.engine.handle(*events, record=lambda batch: kept.record(inbox, batch))
         check(kept.engine.state)
-        kept.keep()
+        kept.save_periodically()
         assert kept._saving is None or kept._saving.result(10) is None
         return commands
 
@@ -404,7 +404,7 @@ def test_journal_without_a_readable_snapshot_is_refused_once_old_events_are_dele
     kept = DurableEngine(path)
     for event in _submissions(24):
         kept.engine.handle(*kept.record(inbox, (event,)))
-        kept.keep()
+        kept.save_periodically()
         assert kept._saving is None or kept._saving.result(10) is None
     kept.close()
     with closing(sqlite3.connect(path)) as editor, editor:
@@ -428,7 +428,7 @@ def test_a_snapshot_that_cannot_be_saved_costs_nothing_but_replaying(
     kept = DurableEngine(path)
     for event in _submissions(24):
         kept.engine.handle(*kept.record(inbox, (event,)))
-        kept.keep()
+        kept.save_periodically()
     kept.close()
     assert "no snapshot was saved" in caplog.text
     again = DurableEngine(path)

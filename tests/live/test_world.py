@@ -65,7 +65,7 @@ def test_stop_of_a_run_whose_job_has_ended_starts_no_master(
     monkeypatch.setattr("headgate.live.world.end_job", lambda job: None)
     launch = LaunchTask(run=RUN, node="n0", gpus=(), reads=())
     world.submit([launch], Engine().snapshot)
-    world.job_over("j")
+    world.job_ended("j")
     world.submit([StopTask(run=RUN, node="n0")], Engine().snapshot)
 
     async def links() -> list[str]:

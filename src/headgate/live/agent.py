@@ -19,7 +19,7 @@ from headgate.live.executor import (
     token_path,
 )
 from headgate.live.flight import ShardServer, fetch, stat, time_transfer
-from headgate.live.private import PRIVATE_UMASK, make_passage, remove_tree, write_private
+from headgate.live.private import PRIVATE_UMASK, make_traversable, remove_tree, write_private
 from headgate.live.probe import NodeReport, probe_node
 from headgate.live.ray_nodes import NAMESPACE, Member
 from headgate.live.shared import keep_shared
@@ -86,7 +86,7 @@ class NodeAgent:
         """
         os.umask(PRIVATE_UMASK)  # no other user looks into what Headgate writes on a node
         self._node, self._host, self._root, self._token = node, host, Path(root), token
-        make_passage(self._root, node)
+        make_traversable(self._root, node)
         write_private(token_path(self._root, node), token)
         self._store = ShardStore(shards_directory(self._root, node))
         if not self._store.verify(_PROBE_SHARD):

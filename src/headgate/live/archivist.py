@@ -68,7 +68,7 @@ class Archivist:
         """
         view = self._snapshot()
         try:
-            jobs = await asyncio.to_thread(self._keep, view)
+            jobs = await asyncio.to_thread(self._archive_jobs, view)
         except WorldError as error:
             log.warning("ended jobs are not archived: %s", error)
             return 0
@@ -78,7 +78,7 @@ class Archivist:
             self._archived(jobs)
         return len(jobs)
 
-    def _keep(self, view: Snapshot) -> list[Job]:
+    def _archive_jobs(self, view: Snapshot) -> list[Job]:
         """Add jobs to the archive, durably, and return them."""
         rows = list(_bounded(view, self._eligible(view)))
         if not rows:

@@ -1,4 +1,4 @@
-"""Claims on datasets: who uses one and who removes it never meet.
+"""DatasetClaims on datasets: who uses one and who removes it never meet.
 
 A look at a snapshot says nothing of what is posted and not handled yet. So whoever looks a dataset
 up and acts on it claims its name first, until what follows is handled.
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from headgate.base.errors import Problem, SpecError
 
 
-class Claims:
+class DatasetClaims:
     """The names in use: by many at a time, or by one that removes it; calls never wait."""
 
     def __init__(self) -> None:

@@ -24,9 +24,9 @@ from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.engine import drive
 from headgate.journal import Archive, Record
 from headgate.live.archivist import Archivist
-from headgate.live.claims import Claims
+from headgate.live.claims import DatasetClaims
 from headgate.live.config import PROBE_PERIOD_S, RETAIN_S
-from headgate.live.datasets import Puts
+from headgate.live.datasets import DatasetUploads
 from headgate.live.durable import DurableEngine
 from headgate.live.expiry import Expiry
 from headgate.live.membership import Membership
@@ -99,7 +99,7 @@ class Controller:
         engine = {**view, "post": self.world.inbox.post}
         self.membership = Membership(
             root=state / "nodes",
-            places=self.world.places,
+            reachable=self.world.reachable,
             archive=self.archive,
             **engine,
             token=token,
@@ -107,9 +107,9 @@ class Controller:
             probe_period_s=probe_period_s,
         )
         self._keep_results_s, self._retain_s = keep_results_s, retain_s
-        self._outputs = self._reader(token)
-        self._puts = Puts(self.membership, token=token)
-        self._claims = Claims()
+        self._outputs = self._make_outputs(token)
+        self._uploads = DatasetUploads(self.membership, token=token)
+        self._claims = DatasetClaims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
         self._submissions = Submissions(
             claims=self._claims,
@@ -124,12 +124,12 @@ class Controller:
         self._queues = queues
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
 
-    def _reader(self, token: str) -> Outputs:
+    def _make_outputs(self, token: str) -> Outputs:
         return Outputs(
             snapshot=self.snapshot,
             archive=self.archive,
             agents=self.membership.agents,
-            places=self.world.places,
+            reachable=self.world.reachable,
             token=token,
         )
 
@@ -140,7 +140,7 @@ class Controller:
         replicator = Replicator(
             agents=self.membership.agents,
             reports=self.membership.reports,
-            places=self.world.places,
+            reachable=self.world.reachable,
             **engine,
         )
         expiry = Expiry(default_s=self._keep_results_s, archive=self.archive, **engine)
@@ -163,9 +163,9 @@ class Controller:
     def start(self) -> None:
         """Go on where the journal ends: ask again for what is unanswered, watch the nodes."""
         view = self._published
-        going_on = self.world.end_others(lambda job: not _is_over(view, job))
+        in_flight = self.world.end_jobs_except(lambda job: not _has_ended(view, job))
         self.world.submit(self._engine.outstanding(), self._engine.asked)
-        self.world.meet(going_on)
+        self.world.reconcile(in_flight)
         self._thread.start()
         self._set_queues(view)
         self.world.start(self.membership.run())
@@ -220,13 +220,13 @@ class Controller:
         for event in batch:
             if isinstance(event, NodeLost):
                 self.world.node_lost(event.node)
-        for letter in self.world.inbox.batch:
-            letter.answer()
+        for posted in self.world.inbox.batch:
+            posted.resolve()
         for job in _ended_since(before, self._published):
-            self.world.job_over(job)
+            self.world.job_ended(job)
         with self._changed:
             self._changed.notify_all()
-        self._durable.keep()
+        self._durable.save_periodically()
 
     def _handle(self, events: Sequence[Event]) -> None:
         """Post facts of a user and wait until they are durable and handled.
@@ -241,7 +241,7 @@ class Controller:
             except FutureTimeout:
                 full = self._durable.full
                 if (full or time.monotonic() > until) and handled.cancel():
-                    raise _not_taken_up(full) from None
+                    raise _not_handled(full) from None
             else:
                 return
 
@@ -340,7 +340,7 @@ class Controller:
     ) -> Mapping[str, Any]:
         """Place one shard of a dataset that is being put."""
         with self._claims.using([dataset]):
-            return self._puts.put_shard(
+            return self._uploads.put_shard(
                 dataset, index, pieces, replicas=replicas, user=user, snapshot=self.snapshot
             )
 
@@ -348,15 +348,15 @@ class Controller:
         self, dataset: str, *, shards: int, user: str, public: bool = False
     ) -> Dataset:
         """Make a dataset visible, at once and durably; everybody may read a public one."""
-        at, puts = self.world.now(), self._puts
+        at, uploads = self.world.now(), self._uploads
         with self._claims.using([dataset]):
-            with puts.committing(dataset, shards, user=user, public=public, at=at) as events:
+            with uploads.committing(dataset, shards, user=user, public=public, at=at) as events:
                 self._handle(events)
             return self._published.datasets[dataset]
 
     def abandon_dataset(self, dataset: str, *, user: str) -> None:
         """Remove what was placed of a dataset that will not be committed."""
-        self._puts.abandon(dataset, user=user)
+        self._uploads.abandon(dataset, user=user)
 
     def remove_dataset(self, dataset: str, *, user: str, dry_run: bool = False) -> None:
         """Remove a dataset that no job in flight reads; `not_found`, `forbidden`, `in_use`."""
@@ -370,7 +370,7 @@ class Controller:
             text = f"dataset {dataset} belongs to {found.user}"
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
         rows = [view.names.shard_rows[shard.id] for shard in found.shards]
-        self._refuse_in_use(view, found)
+        self._reject_in_use(view, found)
         if dry_run:
             return
         at = self.world.now()
@@ -381,9 +381,9 @@ class Controller:
             events += [ReplicaLost(at=at, shard=shard, node=node) for node in nodes]
         self._handle(events)
         for row, nodes in holders.items():
-            self._puts.remove(view.names.shards[row], nodes)
+            self._uploads.remove(view.names.shards[row], nodes)
 
-    def _refuse_in_use(self, view: Snapshot, dataset: Dataset) -> None:
+    def _reject_in_use(self, view: Snapshot, dataset: Dataset) -> None:
         """Raise SpecError `in_use` for a dataset that a job reads; O(shards of jobs in flight)."""
         shards = {shard.id for shard in dataset.shards}
         for job in (view.job(row) for row in _in_flight(view)):
@@ -392,7 +392,7 @@ class Controller:
                 raise SpecError([Problem(path=dataset.name, problem=text)], code="in_use")
 
 
-def _not_taken_up(full: WorldError | None) -> WorldError:
+def _not_handled(full: WorldError | None) -> WorldError:
     if full is not None:
         return WorldError(full.problems, code=full.code)
     return WorldError("the controller is busy; nothing was changed", code="unreachable")
@@ -403,14 +403,14 @@ def _in_flight(view: Snapshot) -> list[int]:
     return rows
 
 
-def _is_over(view: Snapshot, job: str) -> bool:
+def _has_ended(view: Snapshot, job: str) -> bool:
     row = known_row(view, job)
     return row is None or view.jobs.state[row] in ENDED
 
 
 def _ended_since(before: Snapshot, after: Snapshot) -> list[str]:
     """Return the jobs that were in flight and have ended; O(jobs), by ids: rows may have moved."""
-    return [job for row in _in_flight(before) if _is_over(after, job := before.job(row).id)]
+    return [job for row in _in_flight(before) if _has_ended(after, job := before.job(row).id)]
 
 
 def _ended_already(job: str, state: JobState) -> SpecError:

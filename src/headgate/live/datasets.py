@@ -14,8 +14,8 @@ from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import NAME, NAME_FORM
 from headgate.live.flight import send
 from headgate.live.membership import Membership, dataset_shard
-from headgate.live.ray_nodes import in_short
-from headgate.live.split import Place, choose_nodes
+from headgate.live.ray_nodes import short_error
+from headgate.live.split import NodeSpace, choose_nodes
 from headgate.live.store import StoredShard
 from headgate.model import Dataset
 from headgate.protocol import DatasetAdded, Event, ReplicaAdded
@@ -29,7 +29,7 @@ _IDLE_S = 900.0  # after that its shards are swept, and another user may take th
 
 
 @dataclass(slots=True, kw_only=True)
-class _Put:
+class _Upload:
     """One dataset on its way: by index, what was stored and on which nodes.
 
     Nothing of it changes while it is committed, which waits for all `moving` shards. One that is
@@ -44,30 +44,30 @@ class _Put:
     abandoned: bool = False
 
 
-class Puts:
+class DatasetUploads:
     """The puts under way; calls come from any thread and block while data moves."""
 
     def __init__(self, membership: Membership, *, token: str) -> None:
         self._membership = membership
         self._token = token
-        self._puts: dict[str, _Put] = {}
+        self._uploads: dict[str, _Upload] = {}
         self._lock = threading.Lock()
-        membership.being_put = self.under_way
+        membership.uploading = self.active
 
-    def under_way(self) -> tuple[str, ...]:
+    def active(self) -> tuple[str, ...]:
         """Return the datasets being put, and give up those whose clients seem to have died."""
         with self._lock:
-            for dataset in [d for d, put in self._puts.items() if _idle(put)]:
+            for dataset in [d for d, upload in self._uploads.items() if _idle(upload)]:
                 log.warning("dataset %s: its put is given up, nothing came for a while", dataset)
-                del self._puts[dataset]
-            return tuple(self._puts)
+                del self._uploads[dataset]
+            return tuple(self._uploads)
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str,
         snapshot: Callable[[], Snapshot],
     ) -> Mapping[str, Any]:  # fmt: skip
         """Place one shard on `replicas` nodes; see `Controller.put_shard`."""
-        with self._moving(dataset, index, user, snapshot) as put:
+        with self._moving(dataset, index, user, snapshot) as upload:
             places = self._places(snapshot())
             if not places:
                 raise WorldError("no node is up that could keep a shard", code="unreachable")
@@ -78,12 +78,12 @@ class Puts:
                 stored = send(host, port, shard, pieces, token=self._token)
                 self._copy(shard, (host, port), nodes[1:])
                 with self._lock:
-                    if put.abandoned:
+                    if upload.abandoned:
                         raise SpecError(_about(dataset, "has been abandoned"), code="not_found")
-                    put.shards[index] = (stored, nodes)
+                    upload.shards[index] = (stored, nodes)
             except BaseException:
                 with self._lock:
-                    put.shards.pop(index, None)
+                    upload.shards.pop(index, None)
                 self.remove(shard, nodes)
                 raise
         return {
@@ -96,25 +96,25 @@ class Puts:
     @contextmanager
     def _moving(
         self, dataset: str, index: int, user: str, snapshot: Callable[[], Snapshot]
-    ) -> Iterator[_Put]:
+    ) -> Iterator[_Upload]:
         """Claim a shard of a put, which begins with its first one."""
         with self._lock:
-            put = self._claim(dataset, user, snapshot())
-            if index in put.moving:
+            upload = self._claim(dataset, user, snapshot())
+            if index in upload.moving:
                 raise SpecError(_about(dataset, f"shard {index} is on its way"), code="exists")
-            put.moving.add(index)
+            upload.moving.add(index)
         try:
-            yield put
+            yield upload
         finally:
-            self._moved(dataset, put, index)
+            self._moved(dataset, upload, index)
 
-    def _moved(self, dataset: str, put: _Put, index: int) -> None:
+    def _moved(self, dataset: str, upload: _Upload, index: int) -> None:
         """Let go of a shard; the last one of an abandoned put frees the name."""
         with self._lock:
-            put.moving.discard(index)
-            put.touched_s = time.monotonic()
-            if put.abandoned and not put.moving:
-                del self._puts[dataset]
+            upload.moving.discard(index)
+            upload.touched_s = time.monotonic()
+            if upload.abandoned and not upload.moving:
+                del self._uploads[dataset]
 
     @contextmanager
     def committing(
@@ -126,40 +126,40 @@ class Puts:
         when shards are missing or on their way.
         """
         with self._lock:
-            put = self._puts.get(dataset)
-            if put is None or put.user != user:
+            upload = self._uploads.get(dataset)
+            if upload is None or upload.user != user:
                 raise SpecError(_about(dataset, "is not being put by you"), code="not_found")
-            _refuse_ending(dataset, put)
-            events = _commit(dataset, put, count, at, public=public)
-            put.committing = True
+            _reject_if_ending(dataset, upload)
+            events = _commit(dataset, upload, count, at, public=public)
+            upload.committing = True
         try:
             yield events
         except BaseException:
             with self._lock:
-                put.committing = False
+                upload.committing = False
             raise
         with self._lock:
-            del self._puts[dataset]
-        for index, (_, nodes) in put.shards.items():
+            del self._uploads[dataset]
+        for index, (_, nodes) in upload.shards.items():
             if index >= count:
                 self.remove(dataset_shard(dataset, index, 0).id, nodes)
 
     def abandon(self, dataset: str, *, user: str) -> None:
         """Remove what was placed of a dataset that will not be committed."""
         with self._lock:
-            put = self._puts.get(dataset)
-            if put is None or put.user != user:
+            upload = self._uploads.get(dataset)
+            if upload is None or upload.user != user:
                 return
-            if put.abandoned:
+            if upload.abandoned:
                 return  # it goes as soon as the shards on their way have gone
-            _refuse_ending(dataset, put)
-            put.abandoned = True
-            put.moving.add(_ALL)  # another put of this name must not meet the removal
+            _reject_if_ending(dataset, upload)
+            upload.abandoned = True
+            upload.moving.add(_ALL)  # another put of this name must not meet the removal
         try:
-            for index, (_, nodes) in put.shards.items():
+            for index, (_, nodes) in upload.shards.items():
                 self.remove(dataset_shard(dataset, index, 0).id, nodes)
         finally:
-            self._moved(dataset, put, _ALL)
+            self._moved(dataset, upload, _ALL)
 
     def remove(self, shard: str, nodes: tuple[str, ...]) -> None:
         """Delete a shard's replicas; a node that is gone sweeps its own when it comes back."""
@@ -175,7 +175,7 @@ class Puts:
             except RayError as error:
                 log.warning("%s on %s was not removed: %s", shard, node, error)
 
-    def _claim(self, dataset: str, user: str, view: Snapshot) -> _Put:
+    def _claim(self, dataset: str, user: str, view: Snapshot) -> _Upload:
         """Return a user's put of a dataset, a new one if there is none; the lock is held."""
         if not NAME.fullmatch(dataset):
             problem = f"'{dataset}' is not a name"
@@ -183,23 +183,23 @@ class Puts:
         if dataset in view.datasets:
             raise SpecError(_about(dataset, "is there already", "headgate data rm"), code="exists")
         now_s = time.monotonic()
-        put = self._puts.setdefault(dataset, _Put(user=user, touched_s=now_s))
-        _refuse_ending(dataset, put)
-        if put.user != user:
-            if not _idle(put):
-                raise SpecError(_about(dataset, f"is being put by {put.user}"), code="exists")
+        upload = self._uploads.setdefault(dataset, _Upload(user=user, touched_s=now_s))
+        _reject_if_ending(dataset, upload)
+        if upload.user != user:
+            if not _idle(upload):
+                raise SpecError(_about(dataset, f"is being put by {upload.user}"), code="exists")
             # left by a client that died; its shards are replaced, or swept in time
-            put = self._puts[dataset] = _Put(user=user, touched_s=now_s)
-        put.touched_s = now_s
-        return put
+            upload = self._uploads[dataset] = _Upload(user=user, touched_s=now_s)
+        upload.touched_s = now_s
+        return upload
 
-    def _places(self, view: Snapshot) -> list[Place]:
+    def _places(self, view: Snapshot) -> list[NodeSpace]:
         places = []
         for row in view.live_nodes():
             node = view.node(row)
             report = self._membership.reports.get(node.id)
             if report is not None:
-                places.append(Place(node.id, node.rack, report["disk_free_bytes"]))
+                places.append(NodeSpace(node.id, node.rack, report["disk_free_bytes"]))
         return places
 
     def _address(self, node: str) -> tuple[str, int]:
@@ -220,35 +220,35 @@ class Puts:
             raise _gone(error.args[0]) from error
         except RayError as error:
             log.warning("%s could not be copied: %s", shard, error)
-            text = f"{shard} could not be copied to {', '.join(nodes)}: {in_short(error)}"
+            text = f"{shard} could not be copied to {', '.join(nodes)}: {short_error(error)}"
             raise WorldError(text, code="unreachable") from error
 
 
-def _idle(put: _Put) -> bool:
-    busy = put.moving or put.committing or put.abandoned
-    return not busy and time.monotonic() - put.touched_s >= _IDLE_S
+def _idle(upload: _Upload) -> bool:
+    busy = upload.moving or upload.committing or upload.abandoned
+    return not busy and time.monotonic() - upload.touched_s >= _IDLE_S
 
 
-def _refuse_ending(dataset: str, put: _Put) -> None:
-    if put.committing or put.abandoned:
-        text = f"is being {'committed' if put.committing else 'abandoned'}"
+def _reject_if_ending(dataset: str, upload: _Upload) -> None:
+    if upload.committing or upload.abandoned:
+        text = f"is being {'committed' if upload.committing else 'abandoned'}"
         raise SpecError(_about(dataset, text, "try again in a moment"), code="exists")
 
 
-def _commit(dataset: str, put: _Put, count: int, at: float, *, public: bool) -> list[Event]:
+def _commit(dataset: str, upload: _Upload, count: int, at: float, *, public: bool) -> list[Event]:
     """Return the facts that make a put visible; SpecError when shards are missing."""
-    if put.moving:
-        text = f"{len(put.moving)} of its shards are on their way"
+    if upload.moving:
+        text = f"{len(upload.moving)} of its shards are on their way"
         raise SpecError(_about(dataset, text), code="bad_spec")
-    missing = sum(i not in put.shards for i in range(count))
+    missing = sum(i not in upload.shards for i in range(count))
     if missing:
         text = f"{missing} of {count} shards have not been placed"
         raise SpecError(_about(dataset, text), code="bad_spec")
-    shards = tuple(dataset_shard(dataset, i, put.shards[i][0].size_bytes) for i in range(count))
-    value = Dataset(name=dataset, user=put.user, shards=shards, public=public)
+    shards = tuple(dataset_shard(dataset, i, upload.shards[i][0].size_bytes) for i in range(count))
+    value = Dataset(name=dataset, user=upload.user, shards=shards, public=public)
     events: list[Event] = [DatasetAdded(at=at, dataset=value)]
     for index, shard in enumerate(shards):
-        events += [ReplicaAdded(at=at, shard=shard, node=node) for node in put.shards[index][1]]
+        events += [ReplicaAdded(at=at, shard=shard, node=node) for node in upload.shards[index][1]]
     return events
 
 

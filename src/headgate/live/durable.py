@@ -89,7 +89,7 @@ class DurableEngine:
                 if batch:
                     time.sleep(_RETRY_S)
 
-    def keep(self) -> None:
+    def save_periodically(self) -> None:
         """Save a snapshot, in a thread of its own, when enough has happened since the last."""
         if self._seq - self._snapshot_seq < _SNAPSHOT_EVERY:
             return

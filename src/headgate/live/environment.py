@@ -14,12 +14,12 @@ def environment_of(launch: LaunchRecord) -> dict[str, str]:
     return {
         **launch.program.envs,
         "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in launch.gpus),
-        **_of_holdings(launch.holds),
-        **_of_gang(launch),
+        **_demand_variables(launch.holds),
+        **_gang_variables(launch),
     }
 
 
-def _of_holdings(holds: Demand) -> dict[str, str]:
+def _demand_variables(holds: Demand) -> dict[str, str]:
     found = {}
     if holds.gpus:
         found["HEADGATE_GPU_SHARE"] = str(amount_of(holds.gpu_milli))
@@ -32,7 +32,7 @@ def _of_holdings(holds: Demand) -> dict[str, str]:
     return found
 
 
-def _of_gang(launch: LaunchRecord) -> dict[str, str]:
+def _gang_variables(launch: LaunchRecord) -> dict[str, str]:
     """Return by what the processes of a gang find each other."""
     if not launch.gang_hosts:
         return {}

@@ -26,7 +26,7 @@ from headgate.base.errors import WorldError
 from headgate.live.account import Account, account_for
 from headgate.live.environment import environment_of
 from headgate.live.flight import fetch_best
-from headgate.live.private import PRIVATE_UMASK, make_passage, make_private, remove_tree
+from headgate.live.private import PRIVATE_UMASK, make_traversable, make_private, remove_tree
 from headgate.live.process import WorkerProcess
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.shared import find_shared
@@ -91,13 +91,13 @@ class Executor:
         """Open the node's store; idle workers end after `linger_s`, as they may hold GPU memory."""
         self._root, self._node, self._linger_s = Path(root), node, linger_s
         os.umask(PRIVATE_UMASK)  # no other user looks into what Headgate writes on a node
-        make_passage(self._root, node)
-        self._scratch = make_passage(scratch_directory(self._root, node), quote(job, safe=""))
+        make_traversable(self._root, node)
+        self._scratch = make_traversable(scratch_directory(self._root, node), quote(job, safe=""))
         self._store = ShardStore(shards_directory(self._root, node))
         self._threads = ThreadPoolExecutor(32, thread_name_prefix="read")
         self._runs: dict[RunId, _Run] = {}
         self._idle: list[WorkerProcess] = []
-        self._retiring: dict[WorkerProcess, asyncio.Task[None]] = {}  # until they have ended
+        self._ending: dict[WorkerProcess, asyncio.Task[None]] = {}  # until they have ended
 
     async def begin(self, launches: Sequence[LaunchRecord]) -> None:
         """Start these runs, except those that are known already."""
@@ -132,8 +132,8 @@ class Executor:
         ends = [run.end for run in self._runs.values()]
         await asyncio.gather(*ends, return_exceptions=True)  # whatever they say, the rest ends too
         for worker in tuple(self._idle):
-            self._retire(worker)
-        await asyncio.gather(*self._retiring.values(), return_exceptions=True)
+            self._end_worker(worker)
+        await asyncio.gather(*self._ending.values(), return_exceptions=True)
         await self._in_thread(lambda: remove_tree(self._scratch))
 
     async def _carry_out(self, launch: LaunchRecord) -> OutcomeRecord:
@@ -297,21 +297,21 @@ class Executor:
                 self._idle.remove(worker)
                 return worker
         for worker in [w for w in self._idle if set(w.gpus) & set(gpus) or not w.alive]:
-            self._retire(worker)
-        in_the_way = [end for w, end in self._retiring.items() if set(w.gpus) & set(gpus)]
+            self._end_worker(worker)
+        in_the_way = [end for w, end in self._ending.items() if set(w.gpus) & set(gpus)]
         if in_the_way:  # `wait` leaves them alone when this run is stopped meanwhile
             await asyncio.wait(in_the_way)
         return await WorkerProcess.start(account, gpus, envs, log)
 
     def _end_idle(self, worker: WorkerProcess, runs: int) -> None:
         if worker in self._idle and worker.runs == runs:
-            self._retire(worker)
+            self._end_worker(worker)
 
-    def _retire(self, worker: WorkerProcess) -> None:
+    def _end_worker(self, worker: WorkerProcess) -> None:
         """End an idle worker; off the list, no run takes it and no call ends it again."""
         self._idle.remove(worker)
-        end = self._retiring[worker] = asyncio.create_task(worker.end())
-        end.add_done_callback(lambda _: self._retiring.pop(worker))
+        end = self._ending[worker] = asyncio.create_task(worker.end())
+        end.add_done_callback(lambda _: self._ending.pop(worker))
 
     async def _in_thread(self, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)

@@ -68,14 +68,14 @@ class Expiry:
 
     async def look(self) -> None:
         """Give up what has expired by now."""
-        view = self._take_up()
+        view = self._collect()
         events: list[Event] = []
         while self._heap and self._heap[0][0] <= self._now() and len(events) < _PER_LOOK:
             _, job = heapq.heappop(self._heap)
             row = known_row(view, job)
             if row is None or not math.isnan(view.jobs.expired_at[row]):
                 continue
-            if await self._removed(view.job(row)):
+            if await self._remove_shared_results(view.job(row)):
                 events.append(ResultsExpired(at=self._now(), job=job))
             else:
                 heapq.heappush(self._heap, (self._retry_at[job], job))
@@ -97,12 +97,12 @@ class Expiry:
             for past in found
             if past.job.id not in self._retry_at
             and known_row(view, past.job.id) is None
-            and await self._removed(past.job)
+            and await self._remove_shared_results(past.job)
         ]
         if over:
             await asyncio.to_thread(archive.expire, over, self._now())
 
-    def _take_up(self) -> Snapshot:
+    def _collect(self) -> Snapshot:
         """Note the jobs that have ended since the last look."""
         view, seen = self._snapshot(), self._seen
         changes = None if seen is None else view.changes(seen)
@@ -117,7 +117,7 @@ class Expiry:
         self._seen = view
         return view
 
-    async def _removed(self, job: Job) -> bool:
+    async def _remove_shared_results(self, job: Job) -> bool:
         """Remove a job's results from its shared path, before the fact: a crash repeats it.
 
         Where that fails, it is tried again later, and the results have not expired until then.

@@ -39,7 +39,7 @@ from headgate.model import FILE_PREFIX, Locality, Read
 
 _SCHEMA = pa.schema([("piece", pa.binary())])
 _HEADER, _SCHEME = "authorization", "Bearer "
-_ANSWER_S = 5.0
+_RESPONSE_S = 5.0
 _STALL_S = 10.0
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 3.0
@@ -79,10 +79,10 @@ class ShardServer:
         """Stop listening and end transfers under way; their readers see an error."""
         self._server.closing.set()
         threading.Thread(target=self._server.shutdown, daemon=True).start()
-        self._thread.join(_ANSWER_S)  # a reader that hangs keeps its thread, not us
+        self._thread.join(_RESPONSE_S)  # a reader that hangs keeps its thread, not us
 
 
-class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ships no types
+class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ships no types
     """Refuses every call that does not carry the token."""
 
     def __init__(self, token: str) -> None:
@@ -95,18 +95,18 @@ class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow sh
             raise flight.FlightUnauthenticatedError("this shard service belongs to a Headgate")
 
 
-class _Pass(flight.ClientMiddlewareFactory):  # type: ignore[misc]  # pyarrow ships no types
+class _TokenSender(flight.ClientMiddlewareFactory):  # type: ignore[misc]  # pyarrow ships no types
     """Gives every call of a connection the token."""
 
     def __init__(self, token: str) -> None:
         super().__init__()
         self._token = token
 
-    def start_call(self, info: Any) -> _WithToken:  # noqa: ARG002  # pyarrow's signature
-        return _WithToken(self._token)
+    def start_call(self, info: Any) -> _TokenHeader:  # noqa: ARG002  # pyarrow's signature
+        return _TokenHeader(self._token)
 
 
-class _WithToken(flight.ClientMiddleware):  # type: ignore[misc]  # pyarrow ships no types
+class _TokenHeader(flight.ClientMiddleware):  # type: ignore[misc]  # pyarrow ships no types
     def __init__(self, token: str) -> None:
         super().__init__()
         self._token = token
@@ -117,7 +117,7 @@ class _WithToken(flight.ClientMiddleware):  # type: ignore[misc]  # pyarrow ship
 
 class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships no types
     def __init__(self, store: ShardStore, location: str, token: str) -> None:
-        super().__init__(location, middleware={"token": _Gate(token)})
+        super().__init__(location, middleware={"token": _TokenCheck(token)})
         self.closing = threading.Event()
         self._store = store
         self._lock = threading.Lock()
@@ -147,17 +147,17 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:  # noqa: ARG002
         """Store a stream whose last, empty batch carries the checksum; answer with the shard."""
         shard_id = descriptor.path[0].decode()
-        said = ""
+        checksum = ""
 
         def chunks() -> Iterator[Any]:
-            nonlocal said
+            nonlocal checksum
             for chunk in reader:
                 if chunk.app_metadata is not None:
-                    said = chunk.app_metadata.to_pybytes().decode()
+                    checksum = chunk.app_metadata.to_pybytes().decode()
                 yield from _pieces(chunk.data)
 
         with _flight_errors():
-            shard = self._store.put(shard_id, chunks(), expected=lambda: said)
+            shard = self._store.put(shard_id, chunks(), expected=lambda: checksum)
         writer.write(pa.py_buffer(_encode(shard)))
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:  # noqa: ARG002
@@ -193,7 +193,7 @@ def fetch(
     `reader` is what the server counts the bytes under. Any user may read the file, none change it.
     """
     with _client(host, port, token) as client:
-        said = _act(client, "stat", shard_id)
+        expected = _act(client, "stat", shard_id)
         ticket = flight.Ticket(json.dumps({"shard": shard_id, "reader": reader}).encode())
         stream = client.do_get(ticket)
         with disk_errors(to.parent):
@@ -201,7 +201,7 @@ def fetch(
         try:
             with _cancelled_when_stalled(stream.cancel) as progress:
                 checksum = _write_down(stream, descriptor, to.parent, progress)
-            if checksum != said.checksum:
+            if checksum != expected.checksum:
                 _act(client, "verify", shard_id)  # a bad replica: the node drops it and says so
                 raise WorldError(
                     f"shard '{shard_id}' changed on its way from {host}:{port}",
@@ -213,7 +213,7 @@ def fetch(
         finally:
             os.close(descriptor)
             Path(name).unlink(missing_ok=True)
-    return said.size_bytes
+    return expected.size_bytes
 
 
 def time_transfer(
@@ -223,7 +223,7 @@ def time_transfer(
 
     It is written down and summed up like one that is fetched, then forgotten; the server counts it
     under `probe`. Connecting and asking are not timed, so that the size matters little. After
-    `limit_s` what has come by then counts, and at least one piece: slower cannot be told.
+    `limit_s` what has come by then counts, and at least one piece: slower cannot be fields.
     WorldError as of `fetch`.
     """
     with _client(host, port, token) as client, tempfile.TemporaryFile(dir=where) as draft:
@@ -253,7 +253,7 @@ def send(
     chunks = read_pieces(source) if isinstance(source, Path) else source
     digest = new_digest()
     with _client(host, port, token) as client:
-        writer, answers = client.do_put(
+        writer, responses = client.do_put(
             flight.FlightDescriptor.for_path(shard_id),
             _SCHEMA,
             flight.FlightCallOptions(timeout=timeout_s),
@@ -267,8 +267,8 @@ def send(
             checksum = digest.hexdigest()
             writer.write_with_metadata(_batch(b""), checksum.encode())
             writer.done_writing()
-            answer = answers.read()
-    stored: dict[str, Any] = json.loads(answer.to_pybytes())
+            response = responses.read()
+    stored: dict[str, Any] = json.loads(response.to_pybytes())
     return StoredShard(**stored)
 
 
@@ -277,7 +277,7 @@ def fetch_best(
     addresses: Mapping[str, tuple[str, int]],
     local: ShardStore | None,
     to: Path,
-    patience_s: float = 30.0,
+    timeout_s: float = 30.0,
     *,
     token: str,
 ) -> Fetched:
@@ -288,7 +288,7 @@ def fetch_best(
 
     A plain file (`file:PATH`, no sources) is left where it is, for its reader to open: it has the
     rights to. Otherwise the sources are tried in
-    order, again and again with growing pauses while `patience_s` lasts; a source that answers that
+    order, again and again with growing pauses while `timeout_s` lasts; a source that answers that
     it has no such shard, or a corrupt one, is not asked again. When none is left or patience
     ends: WorldError `shard_unreadable` with every source's last error. A full disk here ends it at
     once.
@@ -298,8 +298,8 @@ def fetch_best(
         path = Path(shard_id.removeprefix(FILE_PREFIX))
         return Fetched(path, Locality.CLUSTER, read.shard.size_bytes)
     if read.locality is Locality.NODE and local is not None and local.verify(shard_id):
-        return Fetched(to, Locality.NODE, local.share(shard_id, to))
-    until = time.monotonic() + patience_s
+        return Fetched(to, Locality.NODE, local.link_or_copy_to(shard_id, to))
+    until = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S
     errors = {node: "its address is not known" for node in read.sources if node not in addresses}
     sources = [node for node in read.sources if node in addresses]
@@ -325,8 +325,12 @@ def fetch_best(
 
 
 def _unreadable(read: Read, errors: Mapping[str, str]) -> WorldError:
-    told = "; ".join(f"{node}: {errors[node]}" for node in read.sources) or "it has no replica"
-    return WorldError(f"cannot read shard '{read.shard.id}': {told}", code="shard_unreadable")
+    errors_text = (
+        "; ".join(f"{node}: {errors[node]}" for node in read.sources) or "it has no replica"
+    )
+    return WorldError(
+        f"cannot read shard '{read.shard.id}': {errors_text}", code="shard_unreadable"
+    )
 
 
 def _write_down(stream: Any, descriptor: int, where: Path, progress: Callable[[], None]) -> str:
@@ -373,7 +377,7 @@ def _client(host: str, port: int, token: str) -> Iterator[Any]:
     """Give a connection; what goes wrong on it comes out as the WorldError that the node meant."""
     direct = [("grpc.enable_http_proxy", 0)]  # nodes speak to each other, not to the outside
     client = flight.connect(
-        f"grpc://{host}:{port}", generic_options=direct, middleware=[_Pass(token)]
+        f"grpc://{host}:{port}", generic_options=direct, middleware=[_TokenSender(token)]
     )
     try:
         yield client
@@ -382,8 +386,8 @@ def _client(host: str, port: int, token: str) -> Iterator[Any]:
         raise WorldError(f"{host}:{port}: {problem}", code="forbidden") from error
     except flight.FlightError as error:
         if error.extra_info:
-            told = json.loads(error.extra_info)
-            raise WorldError(told["message"], code=told["code"]) from error
+            fields = json.loads(error.extra_info)
+            raise WorldError(fields["message"], code=fields["code"]) from error
         problem = str(error).split(". gRPC client debug context")[0]
         raise WorldError(f"{host}:{port}: {problem}", code="unreachable") from error
     except pa.ArrowException as error:
@@ -408,10 +412,10 @@ def _closed(writer: Any) -> Iterator[None]:
 
 
 def _act(client: Any, action: str, shard_id: str) -> StoredShard:
-    options = flight.FlightCallOptions(timeout=_ANSWER_S)
+    options = flight.FlightCallOptions(timeout=_RESPONSE_S)
     (result,) = client.do_action(flight.Action(action, shard_id.encode()), options)
-    told: dict[str, Any] = json.loads(result.body.to_pybytes())
-    return StoredShard(**told)
+    fields: dict[str, Any] = json.loads(result.body.to_pybytes())
+    return StoredShard(**fields)
 
 
 @contextmanager
@@ -420,8 +424,8 @@ def _flight_errors() -> Iterator[None]:
     try:
         yield
     except WorldError as error:
-        told = {"code": error.code, "message": str(error)}
-        raise flight.FlightServerError(str(error), json.dumps(told).encode()) from error
+        fields = {"code": error.code, "message": str(error)}
+        raise flight.FlightServerError(str(error), json.dumps(fields).encode()) from error
 
 
 def _bytes(value: str | bytes) -> bytes:

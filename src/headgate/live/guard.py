@@ -1,10 +1,10 @@
 """Guards a worker: starts it as its user, and ends whatever it has started when that is asked for.
 
 `python -I -S guard.py` reads one line of JSON on stdin, `{"command", "options", "pass_fds",
-"answers"}`, and starts the command with these options of `subprocess.Popen`. When its stdin closes
+"responses"}`, and starts the command with these options of `subprocess.Popen`. When its stdin closes
 (so also when its executor dies) or the worker has ended, it kills all descendants. As a subreaper
 it keeps even those that left the worker's session; where it runs as root, the worker's user cannot
-reach it. It reports how the worker ended as a JSON line on the descriptor `answers`.
+reach it. It reports how the worker ended as a JSON line on the descriptor `responses`.
 
 A script of the standard library alone: it has to start fast, and none of the user's settings, such
 as LD_PRELOAD, may be in the environment of a process of root.
@@ -32,24 +32,24 @@ def main() -> None:
     os.set_blocking(woken, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-    order = json.loads(sys.stdin.buffer.readline())
-    answers: int = order["answers"]
+    request = json.loads(sys.stdin.buffer.readline())
+    responses: int = request["responses"]
     try:
         worker = subprocess.Popen(
-            order["command"],
+            request["command"],
             stdin=subprocess.DEVNULL,
-            pass_fds=order["pass_fds"],
+            pass_fds=request["pass_fds"],
             start_new_session=True,
-            **order["options"],
+            **request["options"],
         ).pid
     except OSError as error:
-        _answer(answers, error=f"the task's process cannot be started: {error}")
+        _report(responses, error=f"the task's process cannot be started: {error}")
         return
-    for descriptor in order["pass_fds"]:
-        if descriptor != answers:
+    for descriptor in request["pass_fds"]:
+        if descriptor != responses:
             os.close(descriptor)
     _wait(worker, ends)
-    _answer(answers, status=_end_all(worker))
+    _report(responses, status=_end_all(worker))
 
 
 def _wait(worker: int, ends: int) -> None:
@@ -121,7 +121,7 @@ def _kill(pid: int) -> None:
             os.close(handle)
 
 
-def _answer(descriptor: int, **facts: Any) -> None:
+def _report(descriptor: int, **facts: Any) -> None:
     with contextlib.suppress(OSError):  # the executor may be gone
         os.write(descriptor, json.dumps(facts).encode() + b"\n")
 

@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
 _REFUSALS = 3  # in a row: by then it is no passing fault
-_ANSWER_S = 5.0
+_RESPONSE_S = 5.0
 
 
-def is_gone(address: str) -> bool:
+def is_down(address: str) -> bool:
     """Return whether nothing listens at an address; one that is only slow to answer is there."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+        socket.create_connection((host, int(port)), timeout=_RESPONSE_S).close()
     except ConnectionRefusedError:
         return True
     except OSError:
@@ -43,7 +43,7 @@ def watch_head(address: str, on_loss: Callable[[], None]) -> None:
     refusals = 0
     while refusals < _REFUSALS:
         time.sleep(_LOOK_S)
-        refusals = refusals + 1 if is_gone(address) else 0
+        refusals = refusals + 1 if is_down(address) else 0
     on_loss()
 
 
@@ -67,7 +67,7 @@ def ensure_head(state: Path) -> str | None:
         cluster = local_cluster(state)
         if cluster is None:
             return None
-        if HEAD not in cluster.sessions or not is_gone(cluster.address):
+        if HEAD not in cluster.sessions or not is_down(cluster.address):
             return cluster.address
         backoff = node_backoff()
         backoff.failures = cluster.head_starts

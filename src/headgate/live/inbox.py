@@ -12,7 +12,7 @@ from headgate.protocol import Event
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Letter:
+class PostedEvents:
     """Facts that stand or fall together; `handled` is done once the engine has handled them.
 
     One `from_user` may be refused when it cannot be made durable, and taken back by cancelling
@@ -23,7 +23,7 @@ class Letter:
     from_user: bool = False
     handled: Future[None] = field(default_factory=Future)
 
-    def answer(self, error: Exception | None = None) -> None:
+    def resolve(self, error: Exception | None = None) -> None:
         """Tell whoever still waits that the facts were handled, or why they were refused."""
         if self.handled.cancelled():
             return
@@ -34,12 +34,12 @@ class Letter:
 
 
 class Inbox:
-    """A queue of letters; `clock` gives seconds that never go back."""
+    """A queue of posted; `clock` gives seconds that never go back."""
 
     def __init__(self) -> None:
-        self._letters: queue.SimpleQueue[Letter | None] = queue.SimpleQueue()
+        self._posted: queue.SimpleQueue[PostedEvents | None] = queue.SimpleQueue()
         self._last_s = 0.0
-        self.batch: list[Letter] = []
+        self.batch: list[PostedEvents] = []
 
     def now(self) -> float:
         """Return seconds since the epoch, never less than before in this process."""
@@ -48,42 +48,42 @@ class Inbox:
 
     def post(self, events: Sequence[Event], *, from_user: bool = False) -> Future[None]:
         """Hand facts in, from any thread."""
-        letter = Letter(events=tuple(events), from_user=from_user)
-        self._letters.put(letter)
-        return letter.handled
+        posted = PostedEvents(events=tuple(events), from_user=from_user)
+        self._posted.put(posted)
+        return posted.handled
 
     def refuse(self, events: Sequence[Event], error: Exception) -> tuple[Event, ...]:
-        """Refuse the users' letters that these events came in; return the events of all others."""
+        """Refuse the users' posted that these events came in; return the events of all others."""
         given = {id(event) for event in events}
         refused = [
-            letter
-            for letter in self.batch
-            if letter.from_user and any(id(event) in given for event in letter.events)
+            posted
+            for posted in self.batch
+            if posted.from_user and any(id(event) in given for event in posted.events)
         ]
-        for letter in refused:
-            letter.answer(error)
-            given.difference_update(map(id, letter.events))
-        self.batch = [letter for letter in self.batch if letter not in refused]
+        for posted in refused:
+            posted.resolve(error)
+            given.difference_update(map(id, posted.events))
+        self.batch = [posted for posted in self.batch if posted not in refused]
         return tuple(event for event in events if id(event) in given)
 
     def close(self) -> None:
         """Let `batches` end once it has given out what was posted before."""
-        self._letters.put(None)
+        self._posted.put(None)
 
     def batches(self) -> Iterator[tuple[Event, ...]]:
-        """Yield all facts that are there, waiting for the first; `batch` holds their letters."""
+        """Yield all facts that are there, waiting for the first; `batch` holds their posted."""
         while True:
-            letter = self._letters.get()
+            posted = self._posted.get()
             self.batch = []
-            while letter is not None:
-                kept = letter.handled.set_running_or_notify_cancel()  # from here on for good
-                if kept or not letter.from_user:
-                    self.batch.append(letter)
+            while posted is not None:
+                kept = posted.handled.set_running_or_notify_cancel()  # from here on for good
+                if kept or not posted.from_user:
+                    self.batch.append(posted)
                 try:
-                    letter = self._letters.get_nowait()
+                    posted = self._posted.get_nowait()
                 except queue.Empty:
                     break
             if self.batch:
                 yield tuple(event for each in self.batch for event in each.events)
-            if letter is None:
+            if posted is None:
                 return

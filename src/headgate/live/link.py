@@ -43,30 +43,30 @@ log = logging.getLogger(__name__)
 
 _POLL_S = 5.0
 _PAUSE_S = 0.5
-_ANSWER_S = 60.0
+_RESPONSE_S = 60.0
 _ADDRESS_S = 30.0  # after that, a source without an address is one that the run cannot read
 
 Address = tuple[str, int]
 
 
-class Places:
+class ReachableNodes:
     """Where the nodes are just now: as Ray knows them, and their shard services.
 
-    `look_at` has nodes looked at now that may have lost what they are believed to hold.
+    `refresh_nodes` has nodes looked at now that may have lost what they are believed to hold.
     """
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self.addresses: dict[str, Address] = {}
-        self.look_at: Callable[[Iterable[str]], Awaitable[None]] = _nobody_looks
+        self.refresh_nodes: Callable[[Iterable[str]], Awaitable[None]] = _no_watch
 
 
-async def _nobody_looks(_: Iterable[str]) -> None:
+async def _no_watch(_: Iterable[str]) -> None:
     """Stand in where nobody watches the nodes."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Held:
+class _OutstandingRun:
     """A launch whose end has not been handled, and what its master is known to have been sent."""
 
     command: LaunchTask
@@ -84,19 +84,19 @@ class JobLink:
         job: str,
         *,
         root: Path,
-        places: Places,
+        reachable: ReachableNodes,
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
     ) -> None:
         self.job = job
         self._root = root
-        self._places = places
+        self._reachable = reachable
         self._post = post
         self._now = now
-        self._held: dict[RunId, _Held] = {}
+        self._outstanding: dict[RunId, _OutstandingRun] = {}
         self._stops: set[RunId] = set()  # runs to be stopped
         self._incarnation = ""
-        self._asked = ""  # the incarnation that has answered which runs to keep
+        self._reconciled = ""  # the incarnation that has answered which runs to keep
         self._acked = 0
         self._wake = asyncio.Event()
 
@@ -107,7 +107,9 @@ class JobLink:
         """
         now_s = asyncio.get_running_loop().time()
         for launch in launches:
-            self._held[launch.run] = _Held(command=launch, gang=gang, since_s=now_s)
+            self._outstanding[launch.run] = _OutstandingRun(
+                command=launch, gang=gang, since_s=now_s
+            )
         self._wake.set()
 
     def stop(self, run: RunId) -> None:
@@ -117,11 +119,11 @@ class JobLink:
 
     def node_lost(self, node: str) -> None:
         """Forget what ran on a node: the engine has given it up."""
-        for run in [i for i, held in self._held.items() if held.command.node == node]:
+        for run in [i for i, entry in self._outstanding.items() if entry.command.node == node]:
             self._forget(run)
 
     def _forget(self, run: RunId) -> None:
-        self._held.pop(run, None)
+        self._outstanding.pop(run, None)
         self._stops.discard(run)
 
     async def run(self) -> None:
@@ -152,33 +154,33 @@ class JobLink:
     def _renew(self, incarnation: str) -> None:
         """Start over with a master that knows nothing yet."""
         self._incarnation, self._acked = incarnation, 0
-        for held in self._held.values():
-            held.sent = held.stop_sent = False
+        for entry in self._outstanding.values():
+            entry.sent = entry.stop_sent = False
         self._wake.set()
 
     async def _send(self, master: Any) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if not self._incarnation or self._asked != self._incarnation:
+            if not self._incarnation or self._reconciled != self._incarnation:
                 # Before anything else is sent: what the master launches later, it keeps anyway.
-                self._asked = await master.keep.remote(tuple(self._held))
-                if not self._same(self._asked):
+                self._reconciled = await master.keep_only.remote(tuple(self._outstanding))
+                if not self._same(self._reconciled):
                     continue
             launches, stops, complete = self._unsent()
             if not complete:
                 asyncio.get_running_loop().call_later(_PAUSE_S, self._wake.set)
             if launches and not self._same(await master.launch.remote(launches)):
                 continue
-            for held in self._still_held(launch.run for launch in launches):
-                held.sent = True
+            for entry in self._still_outstanding(launch.run for launch in launches):
+                entry.sent = True
             if stops and not self._same(await master.stop.remote(stops)):
                 continue
-            for held in self._still_held(stop.run for stop in stops):
-                held.stop_sent = True
+            for entry in self._still_outstanding(stop.run for stop in stops):
+                entry.stop_sent = True
 
-    def _still_held(self, runs: Iterable[RunId]) -> list[_Held]:
-        return [self._held[run] for run in runs if run in self._held]
+    def _still_outstanding(self, runs: Iterable[RunId]) -> list[_OutstandingRun]:
+        return [self._outstanding[run] for run in runs if run in self._outstanding]
 
     def _same(self, incarnation: str) -> bool:
         """Return whether the master is still the one that is known; else start over with it."""
@@ -193,16 +195,16 @@ class JobLink:
         A launch that is to be stopped is not sent any more, its stop is enough.
         """
         launches, stops, complete = [], [], True
-        for run, held in self._held.items():
+        for run, entry in self._outstanding.items():
             if run in self._stops:
-                if held.stop_sent:
+                if entry.stop_sent:
                     continue
-                stop = self._stop_record(held.command)
+                stop = self._stop_record(entry.command)
                 if stop is not None:
                     stops.append(stop)
                 complete = complete and stop is not None
-            elif not held.sent:
-                record = self._launch_record(held)
+            elif not entry.sent:
+                record = self._launch_record(entry)
                 if record is not None:
                     launches.append(record)
                 complete = complete and record is not None
@@ -210,35 +212,35 @@ class JobLink:
 
     def _stop_record(self, launch: LaunchTask) -> StopRecord | None:
         """Return what the master needs; None while the node is gone (the engine will hear so)."""
-        member = self._places.members.get(launch.node)
+        member = self._reachable.members.get(launch.node)
         if member is None:
             return None
         return StopRecord(run=launch.run, node=launch.node, ray_id=member.ray_id)
 
-    def _launch_record(self, held: _Held) -> LaunchRecord | None:
+    def _launch_record(self, entry: _OutstandingRun) -> LaunchRecord | None:
         """Return what the master needs; None while a node or what it is to read is not known."""
-        launch, members = held.command, self._places.members
-        if launch.node not in members or any(node not in members for node in held.gang):
+        launch, members = entry.command, self._reachable.members
+        if launch.node not in members or any(node not in members for node in entry.gang):
             return None
-        waited_s = asyncio.get_running_loop().time() - held.since_s
+        waited_s = asyncio.get_running_loop().time() - entry.since_s
         if waited_s < _ADDRESS_S and not self._readable(launch):
             return None
         return launch_record(
             launch,
             ray_id=members[launch.node].ray_id,
-            addresses=self._places.addresses,
-            gang_hosts=[members[node].address for node in held.gang],
+            addresses=self._reachable.addresses,
+            gang_hosts=[members[node].address for node in entry.gang],
         )
 
     def _readable(self, launch: LaunchTask) -> bool:
         """Return whether every shard that a run reads has a source that can be asked for it."""
-        reachable = {launch.node, *self._places.addresses}
-        return all(not reachable.isdisjoint(r.sources) for r in launch.reads if r.sources)
+        sources = {launch.node, *self._reachable.addresses}
+        return all(not sources.isdisjoint(r.sources) for r in launch.reads if r.sources)
 
     async def _receive(self, master: Any) -> None:
         while True:
             # nowhere `wait_for`: before Python 3.12 it may lose a cancellation
-            async with asyncio.timeout(_POLL_S + _ANSWER_S):
+            async with asyncio.timeout(_POLL_S + _RESPONSE_S):
                 batch = await master.poll.remote(self._incarnation, self._acked, _POLL_S)
             if batch.incarnation != self._incarnation:
                 self._renew(batch.incarnation)
@@ -246,14 +248,14 @@ class JobLink:
             news = [(n, outcome) for n, outcome in batch.outcomes if n > self._acked]
             if not news:
                 continue
-            doubtful = {
+            suspect_nodes = {
                 node: None
                 for _, outcome in news
                 if outcome.kind is OutcomeKind.FAILED and outcome.failure is FailureKind.LOST
                 for node in self._sources(outcome.run)
             }
-            if doubtful:  # before the run is tried again in the same way
-                await self._places.look_at(doubtful)
+            if suspect_nodes:  # before the run is tried again in the same way
+                await self._reachable.refresh_nodes(suspect_nodes)
             events = [self._event(outcome) for _, outcome in news]
             await asyncio.wrap_future(self._post(events))
             for number, outcome in news:
@@ -263,8 +265,8 @@ class JobLink:
 
     def _sources(self, run: RunId) -> list[str]:
         """Return the nodes from which a run was to read; none of one that was given up."""
-        held = self._held.get(run)
-        reads = () if held is None else held.command.reads
+        entry = self._outstanding.get(run)
+        reads = () if entry is None else entry.command.reads
         return [node for read in reads for node in read.sources]
 
     def _event(self, outcome: OutcomeRecord) -> Event:

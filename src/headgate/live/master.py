@@ -38,18 +38,18 @@ _RETRY_S = 0.5
 _TRIES = 3
 _SETTLE_S = 1.0  # when a node crashes, its processes do not all end in the same moment
 _LOOKS = 10
-_ANSWER_S = 5.0
+_RESPONSE_S = 5.0
 _STOP_S = 30.0  # after that, an executor that does not answer hangs
 
 
 @dataclass(slots=True, kw_only=True)
-class _Followed:
+class _TrackedRun:
     """A run from its launch to the acknowledgement of its end, and where it is."""
 
     node: str
     ray_id: str
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    over: asyncio.Event = field(default_factory=asyncio.Event)  # its end has been reported
+    ended: asyncio.Event = field(default_factory=asyncio.Event)  # its end has been reported
 
 
 class JobMaster:
@@ -64,8 +64,8 @@ class JobMaster:
         self._job, self._root, self._grace_s = job, root, grace_s
         self._incarnation = secrets.token_hex(4)
         self._executors: dict[str, tuple[str, Any]] = {}  # by node: its Ray id, the handle
-        self._runs: dict[RunId, _Followed] = {}
-        self._working: set[asyncio.Task[None]] = set()
+        self._runs: dict[RunId, _TrackedRun] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._outbox: deque[tuple[int, OutcomeRecord]] = deque()
         self._reported = 0
         self._news = asyncio.Event()
@@ -74,10 +74,10 @@ class JobMaster:
         """Launch these runs, except those known already; return the incarnation that knows them."""
         for launch in launches:
             if launch.run not in self._runs:
-                followed = self._runs[launch.run] = _Followed(
+                tracked = self._runs[launch.run] = _TrackedRun(
                     node=launch.node, ray_id=launch.ray_id
                 )
-                self._work(self._follow(launch.run, followed, self._carry_out(launch, followed)))
+                self._start(self._track(launch.run, tracked, self._carry_out(launch, tracked)))
         return self._incarnation
 
     async def stop(self, stops: Sequence[StopRecord]) -> str:
@@ -89,15 +89,15 @@ class JobMaster:
         """
         for stop in stops:
             if stop.run not in self._runs:
-                followed = self._runs[stop.run] = _Followed(node=stop.node, ray_id=stop.ray_id)
-                self._work(self._follow(stop.run, followed, self._end_unknown(stop)))
-            followed = self._runs[stop.run]
-            if not followed.stopping.is_set():
-                followed.stopping.set()
-                self._work(self._enforce_stop(followed))
+                tracked = self._runs[stop.run] = _TrackedRun(node=stop.node, ray_id=stop.ray_id)
+                self._start(self._track(stop.run, tracked, self._stop_untracked(stop)))
+            tracked = self._runs[stop.run]
+            if not tracked.stopping.is_set():
+                tracked.stopping.set()
+                self._start(self._enforce_stop(tracked))
         return self._incarnation
 
-    async def keep(self, runs: Collection[RunId]) -> str:
+    async def keep_only(self, runs: Collection[RunId]) -> str:
         """End all runs of the job but these and those launched later; return the incarnation.
 
         After a loss of events, the engine does not know of runs that it once launched. Runs that
@@ -106,11 +106,11 @@ class JobMaster:
         """
         kept = frozenset(runs)
         unknown = [
-            StopRecord(run=run, node=followed.node, ray_id=followed.ray_id)
-            for run, followed in self._runs.items()
-            if run not in kept and not followed.over.is_set()
+            StopRecord(run=run, node=tracked.node, ray_id=tracked.ray_id)
+            for run, tracked in self._runs.items()
+            if run not in kept and not tracked.ended.is_set()
         ]
-        self._work(self._keep_on_executors(kept))
+        self._start(self._stop_unknown_runs(kept))
         return await self._stop_unknown(unknown)
 
     async def _stop_unknown(self, stops: Sequence[StopRecord]) -> str:
@@ -123,19 +123,19 @@ class JobMaster:
             )
         return await self.stop(stops)
 
-    async def _keep_on_executors(self, kept: Collection[RunId]) -> None:
+    async def _stop_unknown_runs(self, kept: Collection[RunId]) -> None:
         """End what the job's executors run that neither `kept` nor this incarnation knows."""
         for name, owner in await asyncio.to_thread(_actors):
             if owner == self._job and name.startswith(_EXECUTOR):
-                self._work(self._keep_on(name, kept))
+                self._start(self._stop_unknown_on(name, kept))
 
-    async def _keep_on(self, name: str, kept: Collection[RunId]) -> None:
+    async def _stop_unknown_on(self, name: str, kept: Collection[RunId]) -> None:
         import ray
         from ray.exceptions import RayError
 
         try:
             executor = await asyncio.to_thread(partial(ray.get_actor, name, namespace=NAMESPACE))
-            node, known = await _insist(executor.known)
+            node, known = await _call_until_answered(executor.known)
         except (RayError, ValueError):  # it is dead, and its runs ended with it
             return
         ray_id = name.rpartition(":")[2]
@@ -163,77 +163,77 @@ class JobMaster:
         while self._outbox and self._outbox[0][0] <= acked:
             _, outcome = self._outbox.popleft()
             if outcome.kind is not OutcomeKind.STARTED:
-                followed = self._runs.pop(outcome.run)
-                node, (ray_id, _) = followed.node, self._executors.get(followed.node, ("", None))
-                if ray_id == followed.ray_id:
+                tracked = self._runs.pop(outcome.run)
+                node, (ray_id, _) = tracked.node, self._executors.get(tracked.node, ("", None))
+                if ray_id == tracked.ray_id:
                     ended.setdefault(node, []).append(outcome.run)
         for node, launches in ended.items():
-            self._work(_forget_runs(self._executors[node][1], launches))
+            self._start(_forget_runs(self._executors[node][1], launches))
 
-    def _work(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine; the set keeps it from being collected before it has ended."""
         task = asyncio.create_task(work)
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _follow(
-        self, run: RunId, followed: _Followed, outcome: Coroutine[Any, Any, OutcomeRecord]
+    async def _track(
+        self, run: RunId, tracked: _TrackedRun, outcome: Coroutine[Any, Any, OutcomeRecord]
     ) -> None:
-        """Report how a run ends; it has an outcome whatever goes wrong with following it."""
+        """Report how a run ends; it has an outcome whatever goes wrong with tracking it."""
         try:
             self._report(await outcome)
         except Exception as error:
-            log.exception("following run %s failed", run)
-            await self._abandon(run, followed)
-            message = f"the run could not be followed to its end: {type(error).__name__}: {error}"
+            log.exception("tracking run %s failed", run)
+            await self._abandon(run, tracked)
+            message = f"the run could not be tracked to its end: {type(error).__name__}: {error}"
             self._report(_failed(run, FailureKind.ERROR, message))
         finally:
-            followed.over.set()
+            tracked.ended.set()
 
-    async def _enforce_stop(self, followed: _Followed) -> None:
+    async def _enforce_stop(self, tracked: _TrackedRun) -> None:
         """Kill the executor of a run that is to end while it answers nothing: its runs end too."""
         import ray
 
-        while not await _in_time(followed.over.wait(), _STOP_S):
-            ray_id, executor = self._executors.get(followed.node, ("", None))
-            if ray_id == followed.ray_id and not await _in_time(
-                executor.__ray_ready__.remote(), _ANSWER_S
+        while not await _in_time(tracked.ended.wait(), _STOP_S):
+            ray_id, executor = self._executors.get(tracked.node, ("", None))
+            if ray_id == tracked.ray_id and not await _in_time(
+                executor.__ray_ready__.remote(), _RESPONSE_S
             ):
                 log.error(
-                    "the executor of job %s on %s hangs; it is killed", self._job, followed.node
+                    "the executor of job %s on %s hangs; it is killed", self._job, tracked.node
                 )
                 await asyncio.to_thread(partial(ray.kill, executor, no_restart=True))
 
-    async def _abandon(self, run: RunId, followed: _Followed) -> None:
-        """End a run that cannot be followed, so that its GPUs are free when it is reported."""
-        ray_id, executor = self._executors.get(followed.node, ("", None))
-        if ray_id != followed.ray_id:
+    async def _abandon(self, run: RunId, tracked: _TrackedRun) -> None:
+        """End a run that cannot be tracked, so that its GPUs are free when it is reported."""
+        ray_id, executor = self._executors.get(tracked.node, ("", None))
+        if ray_id != tracked.ray_id:
             return
         try:
-            await _insist(executor.stop, [run])
-            await _insist(executor.outcome, run)
+            await _call_until_answered(executor.stop, [run])
+            await _call_until_answered(executor.outcome, run)
         except Exception:  # the first failure is the one to report
             log.exception("ending run %s failed", run)
 
-    async def _carry_out(self, launch: LaunchRecord, followed: _Followed) -> OutcomeRecord:
+    async def _carry_out(self, launch: LaunchRecord, tracked: _TrackedRun) -> OutcomeRecord:
         """Bring a run to its executor and wait for its end; stop it there when that is asked."""
         from ray.exceptions import RayError, RayTaskError
 
         accepted = False
         try:
-            executor = await self._begin(launch, followed)
+            executor = await self._begin(launch, tracked)
             accepted = True
             self._report(OutcomeRecord(run=launch.run, kind=OutcomeKind.STARTED))
-            return await _outcome(executor, launch.run, followed)
+            return await _outcome(executor, launch.run, tracked)
         except RayTaskError:  # the executor lives, and answered with an error of its own
             raise
         except RayError as error:
             self._drop(launch.node, launch.ray_id)
-            if followed.stopping.is_set():  # with its executor it has ended
+            if tracked.stopping.is_set():  # with its executor it has ended
                 return OutcomeRecord(run=launch.run, kind=OutcomeKind.STOPPED)
-            return await self._executor_gone(launch, error, accepted)
+            return await self._executor_lost(launch, error, accepted)
 
-    async def _begin(self, launch: LaunchRecord, followed: _Followed) -> Any:
+    async def _begin(self, launch: LaunchRecord, tracked: _TrackedRun) -> Any:
         """Return the executor that has accepted the run; a dead one is replaced a few times.
 
         But not for a run that is to be stopped.
@@ -244,17 +244,17 @@ class JobMaster:
         while True:
             try:
                 executor = self._executor_of(launch.node, launch.ray_id)
-                await _insist(executor.begin, [launch])
+                await _call_until_answered(executor.begin, [launch])
             except (ActorDiedError, ValueError):  # ValueError: a dying one still has the name
                 self._drop(launch.node, launch.ray_id)
                 failures += 1
-                if failures == _TRIES or followed.stopping.is_set():
+                if failures == _TRIES or tracked.stopping.is_set():
                     raise
             else:
                 return executor
             await asyncio.sleep(_RETRY_S)
 
-    async def _end_unknown(self, stop: StopRecord) -> OutcomeRecord:
+    async def _stop_untracked(self, stop: StopRecord) -> OutcomeRecord:
         """End a run that an earlier incarnation launched, or none ever did."""
         import ray
         from ray.exceptions import RayError, RayTaskError
@@ -263,8 +263,8 @@ class JobMaster:
         try:
             executor = await asyncio.to_thread(partial(ray.get_actor, name, namespace=NAMESPACE))
             self._executors[stop.node] = (stop.ray_id, executor)
-            await _insist(executor.stop, [stop.run])
-            outcome: OutcomeRecord = await _insist(executor.outcome, stop.run)
+            await _call_until_answered(executor.stop, [stop.run])
+            outcome: OutcomeRecord = await _call_until_answered(executor.outcome, stop.run)
         except RayTaskError:
             raise
         except (RayError, ValueError):  # no executor: its runs ended with it
@@ -273,7 +273,7 @@ class JobMaster:
         else:
             return outcome
 
-    async def _executor_gone(
+    async def _executor_lost(
         self, launch: LaunchRecord, error: Exception, accepted: bool
     ) -> OutcomeRecord:
         """Return the outcome of a run whose executor died, or could never be started."""
@@ -306,14 +306,14 @@ class JobMaster:
             del self._executors[node]
 
 
-async def _outcome(executor: Any, run: RunId, followed: _Followed) -> OutcomeRecord:
+async def _outcome(executor: Any, run: RunId, tracked: _TrackedRun) -> OutcomeRecord:
     """Wait for the end of an accepted run; deliver a stop until the executor has answered it."""
-    end = asyncio.create_task(_insist(executor.outcome, run))
-    stopping = asyncio.create_task(followed.stopping.wait())
+    end = asyncio.create_task(_call_until_answered(executor.outcome, run))
+    stopping = asyncio.create_task(tracked.stopping.wait())
     try:
         await asyncio.wait((end, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not end.done():
-            await _insist(executor.stop, [run])
+            await _call_until_answered(executor.stop, [run])
         outcome: OutcomeRecord = await end
         return outcome
     finally:
@@ -321,12 +321,12 @@ async def _outcome(executor: Any, run: RunId, followed: _Followed) -> OutcomeRec
         end.cancel()
 
 
-async def _in_time(answer: Awaitable[object], limit_s: float) -> bool:
+async def _in_time(call: Awaitable[object], limit_s: float) -> bool:
     """Return whether there was an answer within the limit, be it an error."""
     from ray.exceptions import RayError
 
     with suppress(RayError):
-        done = asyncio.ensure_future(answer)
+        done = asyncio.ensure_future(call)
         await asyncio.wait({done}, timeout=limit_s)
         if not done.done():
             done.cancel()
@@ -340,7 +340,7 @@ async def _forget_runs(executor: Any, runs: Sequence[RunId]) -> None:
     from ray.exceptions import RayError
 
     with suppress(RayError):
-        await _insist(executor.forget, runs)
+        await _call_until_answered(executor.forget, runs)
 
 
 def _failed(run: RunId, failure: FailureKind, message: str) -> OutcomeRecord:
@@ -362,7 +362,7 @@ async def _stayed_up(ray_id: str) -> bool:
         find = partial(ray.get_actor, agent_name(ray_id), namespace=NAMESPACE)
         try:
             agent: Any = await asyncio.to_thread(find)
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(_RESPONSE_S):
                 await agent.__ray_ready__.remote()
         except (RayError, ValueError, TimeoutError):
             continue  # the node is ending, or the agent is being restarted
@@ -456,7 +456,7 @@ def _nodes_up() -> set[str]:
     return {entry["NodeID"] for entry in ray.nodes() if entry["Alive"]}  # type: ignore[no-untyped-call]
 
 
-async def _insist(method: Any, *arguments: Any) -> Any:
+async def _call_until_answered(method: Any, *arguments: Any) -> Any:
     """Call an actor until it answers or is dead: being unavailable may pass."""
     from ray.exceptions import ActorUnavailableError
 

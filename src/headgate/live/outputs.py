@@ -16,8 +16,8 @@ from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import whole_characters
 from headgate.journal import Archive, ArchivedJob
 from headgate.live.flight import fetch
-from headgate.live.link import Places
-from headgate.live.ray_nodes import in_short
+from headgate.live.link import ReachableNodes
+from headgate.live.ray_nodes import short_error
 from headgate.live.shared import copy_shared
 from headgate.live.store import read_pieces
 from headgate.model import Job, LogPiece, RunId, Shard, result_ids
@@ -49,12 +49,12 @@ class Outputs:
         snapshot: Callable[[], Snapshot],
         archive: Archive,
         agents: Mapping[str, Any],
-        places: Places,
+        reachable: ReachableNodes,
         token: str,
     ) -> None:
-        """`agents` and `places` are those of the nodes that are up, kept by others."""
+        """`agents` and `reachable` are those of the nodes that are up, kept by others."""
         self._snapshot, self._archive = snapshot, archive
-        self._agents, self._places, self._token = agents, places, token
+        self._agents, self._reachable, self._token = agents, reachable, token
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         """Return what a run has written from a byte offset on; the last attempt by default."""
@@ -77,7 +77,7 @@ class Outputs:
             data = max(ray.get(calls, timeout=_AGENT_S), key=len)
         except RayError as error:
             log.warning("the log of %s/%d cannot be read: %s", job, ordinal, error)
-            text = f"the log cannot be read: {in_short(error)}"
+            text = f"the log cannot be read: {short_error(error)}"
             raise WorldError(text, code="unreachable") from error
         whole = whole_characters(data)  # the rest comes with the next piece, if it comes at all
         data = data[:whole] if whole or not ended else data
@@ -174,7 +174,7 @@ class Outputs:
 
     def _fetch(self, shard: str, nodes: Sequence[str], to: Path) -> None:
         """Fetch a shard from the first of some nodes that gives it; WorldError of the last."""
-        known = self._places.addresses
+        known = self._reachable.addresses
         text = f"{shard} lies on {', '.join(nodes)}: not up" if nodes else f"no node has {shard}"
         failure = WorldError(text, code="unreachable")
         for node in nodes:

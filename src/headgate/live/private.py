@@ -14,7 +14,7 @@ from pathlib import Path
 from headgate.base.errors import Problem, WorldError
 
 PRIVATE_UMASK = 0o077
-_PASSAGE = 0o711
+_TRAVERSABLE = 0o711
 
 
 @contextmanager
@@ -55,22 +55,22 @@ def make_private(directory: Path) -> None:
     directory.chmod(0o700)
 
 
-def make_passage(top: Path, *below: str) -> Path:
+def make_traversable(top: Path, *below: str) -> Path:
     """Return the directory `below` `top`, which any user may pass through and only we may list.
 
     All on the way from `top` is made so, and so are missing parents of it; parents that are there
     stay as they are. WorldError for what is there and not a directory of ours.
     """
     missing = [place for place in (*reversed(top.parents),) if not place.exists()]
-    ways = [top.joinpath(*below[:depth]) for depth in range(len(below) + 1)]
-    for place in (*missing, *ways):
-        place.mkdir(mode=_PASSAGE, exist_ok=True)
+    levels = [top.joinpath(*below[:depth]) for depth in range(len(below) + 1)]
+    for place in (*missing, *levels):
+        place.mkdir(mode=_TRAVERSABLE, exist_ok=True)
         found = place.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             text = "is a link or belongs to another user: Headgate's files cannot lie there"
             raise WorldError([Problem(path=str(place), problem=text)])
-        place.chmod(_PASSAGE)
-    return ways[-1]
+        place.chmod(_TRAVERSABLE)
+    return levels[-1]
 
 
 def remove_tree(directory: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from headgate.live.bandwidth import Estimate, moved
 from headgate.live.config import PROBE_PERIOD_S
-from headgate.live.link import Places
+from headgate.live.link import ReachableNodes
 from headgate.model import Bandwidth
 from headgate.protocol import BandwidthMeasured, Event
 from headgate.state import Snapshot
@@ -23,7 +23,7 @@ from headgate.state import Snapshot
 log = logging.getLogger(__name__)
 
 _PER_ROUND = 2  # probes of each kind
-_ANSWER_S = 20.0
+_RESPONSE_S = 20.0
 _DISK_BYTES_PER_S = 5e8  # where disks cannot be read past the page cache: no better than assumed
 
 Racks = Sequence[Sequence[str]]
@@ -36,17 +36,17 @@ class Prober:
         self,
         *,
         agents: Mapping[str, Any],
-        places: Places,
+        reachable: ReachableNodes,
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
         snapshot: Callable[[], Snapshot],
         period_s: float,
     ) -> None:
-        """`agents` and `places` are the nodes that are up, kept by somebody else.
+        """`agents` and `reachable` are the nodes that are up, kept by somebody else.
 
         A round of probes is made every `period_s`, or only on demand when that is 0.
         """
-        self._agents, self._places = agents, places
+        self._agents, self._reachable = agents, reachable
         self._post, self._now, self._snapshot = post, now, snapshot
         self._period_s = period_s
         half_life_s = period_s or PROBE_PERIOD_S
@@ -70,7 +70,7 @@ class Prober:
             except Exception:  # the outside fails in many ways, and none of them may end the probes
                 log.exception("probing failed")
 
-    def want_round(self) -> None:
+    def request_round(self) -> None:
         """Have a round made now, or next when one is under way."""
         self._wanted.set()
 
@@ -104,7 +104,7 @@ class Prober:
         """Return the nodes of each rack, in order."""
         racks: dict[str, list[str]] = {}
         for name in sorted(self._agents):
-            racks.setdefault(self._places.members[name].rack, []).append(name)
+            racks.setdefault(self._reachable.members[name].rack, []).append(name)
         return [racks[rack] for rack in sorted(racks)]
 
     def _bandwidth(self, known: Bandwidth) -> Bandwidth:
@@ -121,18 +121,21 @@ class Prober:
 
     async def _time(self, nodes: tuple[str, ...]) -> float | None:
         """Time a transfer to the first of two nodes, or the disk of one; None where it failed."""
-        here = [n for n in nodes if n in self._agents and n in self._places.addresses]
+        here = [n for n in nodes if n in self._agents and n in self._reachable.addresses]
         if not nodes or len(here) < len(nodes):
             return None
         agent = self._agents[nodes[0]]
         if len(nodes) == 1:
-            return await self._answer(nodes, agent.time_disk)
-        return await self._answer(nodes, agent.time_transfer, *self._places.addresses[nodes[1]])
+            return await self._call(nodes, agent.time_disk)
+        return await self._call(nodes, agent.time_transfer, *self._reachable.addresses[nodes[1]])
 
-    async def _answer(self, nodes: tuple[str, ...], ask: Any, *arguments: Any) -> float | None:
+    async def _call(self, nodes: tuple[str, ...], method: Any, *arguments: Any) -> float | None:
         from ray.exceptions import RayError
 
-        self._probed, self._probe = nodes, asyncio.create_task(_answer(ask.remote(*arguments)))
+        self._probed, self._probe = (
+            nodes,
+            asyncio.create_task(_with_timeout(method.remote(*arguments))),
+        )
         try:
             await asyncio.wait({self._probe})
             return None if self._probe.cancelled() else self._probe.result()
@@ -144,8 +147,8 @@ class Prober:
             self._probed, self._probe = (), None
 
 
-async def _answer(call: Awaitable[float | None]) -> float | None:
-    async with asyncio.timeout(_ANSWER_S):
+async def _with_timeout(call: Awaitable[float | None]) -> float | None:
+    async with asyncio.timeout(_RESPONSE_S):
         return await call
 
 

@@ -17,7 +17,7 @@ from headgate.live import guard
 from headgate.live.account import Account
 from headgate.live.worker import Request
 
-_LONGEST_ANSWER = 1 << 20
+_LONGEST_RESPONSE = 1 << 20
 _END_S = 10.0
 _MARK = "HEADGATE_RAY_NODE"  # what belongs to a virtual node carries it: see ray_nodes
 
@@ -29,12 +29,12 @@ class WorkerProcess:
         self,
         process: Process,
         requests: socket.socket,
-        answers: asyncio.StreamReader,
+        responses: asyncio.StreamReader,
         gpus: tuple[int, ...],
         envs: dict[str, str],
     ) -> None:
         """See `start`."""
-        self._process, self._requests, self._answers = process, requests, answers
+        self._process, self._requests, self._responses = process, requests, responses
         self.gpus, self.envs = gpus, envs
         self.runs = 0
 
@@ -46,7 +46,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         read_end, write_end = os.pipe()
         passed = (theirs.fileno(), write_end)
-        order = {
+        request = {
             "command": [
                 accounts.INTERPRETER,
                 "-P",
@@ -56,7 +56,7 @@ class WorkerProcess:
             ],
             "options": account.options(_marked(envs)),
             "pass_fds": passed,
-            "answers": write_end,
+            "responses": write_end,
         }
         try:
             process = await asyncio.create_subprocess_exec(
@@ -76,32 +76,32 @@ class WorkerProcess:
             theirs.close()
             os.close(write_end)
         assert process.stdin is not None
-        process.stdin.write(json.dumps(order).encode() + b"\n")
-        answers = asyncio.StreamReader(limit=_LONGEST_ANSWER)
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        responses = asyncio.StreamReader(limit=_LONGEST_RESPONSE)
         await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(answers), os.fdopen(read_end, "rb")
+            lambda: asyncio.StreamReaderProtocol(responses), os.fdopen(read_end, "rb")
         )
-        return cls(process, ours, answers, gpus, envs)
+        return cls(process, ours, responses, gpus, envs)
 
     @property
     def alive(self) -> bool:
         """Whether the process has not ended yet."""
         return self._process.returncode is None
 
-    async def run(self, request: Request, log: int) -> str:
+    async def run(self, task: Request, log: int) -> str:
         """Run one task, whose output goes to the descriptor `log`; return what went wrong."""
         self.runs += 1
         with suppress(ConnectionError):  # it died: its end is reported below
             socket.send_fds(self._requests, [b"\0"], [log])
-            text = json.dumps(asdict(request)).encode() + b"\n"
+            text = json.dumps(asdict(task)).encode() + b"\n"
             await asyncio.to_thread(self._requests.sendall, text)
-        line = await self._answers.readline()
+        line = await self._responses.readline()
         if not line:
             return f"the task's guard ended with exit status {await self._process.wait()}"
-        answer = json.loads(line)
-        if "error" in answer:
-            return str(answer["error"])
-        status = int(answer["status"])
+        response = json.loads(line)
+        if "error" in response:
+            return str(response["error"])
+        status = int(response["status"])
         if status < 0:
             return f"the task's process was ended by {signal.Signals(-status).name}"
         return f"the task's process ended with exit status {status}"

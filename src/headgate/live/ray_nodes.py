@@ -330,7 +330,7 @@ def members() -> tuple[Member, ...]:
     return tuple(sorted((m for m in found if m.gpus or m.cpus), key=lambda m: m.name))
 
 
-def in_short(error: Exception) -> str:
+def short_error(error: Exception) -> str:
     """Return in a line what a RayError means; its own text holds another process's traceback."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, HeadgateError):
@@ -535,10 +535,10 @@ def _kill(cluster: LocalCluster, names: Collection[str]) -> None:
     """Kill until none is seen twice: one that is just being executed shows no mark for a moment."""
     unseen = 0
     while unseen < 2:
-        doomed = [process for process, name in _processes(cluster) if name in names]
-        for process in doomed:
+        processes = [process for process, name in _processes(cluster) if name in names]
+        for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(doomed, timeout=5)
-        unseen = 0 if doomed else unseen + 1
+        psutil.wait_procs(processes, timeout=5)
+        unseen = 0 if processes else unseen + 1
         time.sleep(0.02)

@@ -16,9 +16,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.live.link import Places
+from headgate.live.link import ReachableNodes
 from headgate.live.shared import find_shared
-from headgate.live.split import Place, choose_further
+from headgate.live.split import NodeSpace, choose_further
 from headgate.model import SHARED, Job, Shard, result_ids, task_of_result
 from headgate.protocol import Event, ReplicaAdded, ReplicaLost
 from headgate.state import JobState, Snapshot, TaskState
@@ -119,13 +119,13 @@ class Replicator:
         *,
         agents: dict[str, Any],
         reports: dict[str, dict[str, Any]],
-        places: Places,
+        reachable: ReachableNodes,
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
         snapshot: Callable[[], Snapshot],
     ) -> None:
-        """`agents`, `reports` and `places` are those of the nodes that are up, kept by others."""
-        self._agents, self._reports, self._places = agents, reports, places
+        """`agents`, `reports` and `reachable` are those of the nodes that are up, kept by others."""
+        self._agents, self._reports, self._reachable = agents, reports, reachable
         self._post, self._now, self._snapshot = post, now, snapshot
         self._seen: Snapshot | None = None
         # by shard: rows move when archived jobs leave the tables
@@ -136,7 +136,7 @@ class Replicator:
         self._retry_at = 0.0
         self._up: frozenset[str] = frozenset()
         self._checks: set[asyncio.Task[None]] = set()
-        self._short: set[str] = set()  # jobs of which it was said that copies are missing
+        self._reported_short: set[str] = set()  # jobs of which it was said that copies are missing
 
     async def run(self) -> None:
         """Look again and again until cancelled; may be run again after a look that failed."""
@@ -145,10 +145,10 @@ class Replicator:
             await asyncio.sleep(_LOOK_S)
 
     def _look(self) -> None:
-        self._take_up(self._snapshot())
-        self._fill()
+        self._collect(self._snapshot())
+        self._start_waiting()
 
-    def _fill(self) -> None:
+    def _start_waiting(self) -> None:
         """Start copies, as many at a time as there are nodes."""
         view, most = self._snapshot(), max(2, len(self._up))
         for shard in [shard for shard, _ in zip(self._ready, range(_PER_LOOK), strict=False)]:
@@ -156,9 +156,9 @@ class Replicator:
                 break
             del self._ready[shard]
             if shard not in self._copying:  # else it is looked at again when that has ended
-                self._take(shard, _copies_of(view, shard))
+                self._start_copies(shard, _copies_of(view, shard))
 
-    def _take_up(self, view: Snapshot) -> None:
+    def _collect(self, view: Snapshot) -> None:
         """Note the shards that may lack copies."""
         changes = None if self._seen is None else view.changes(self._seen)
         rows = range(len(view.shards.size_bytes)) if changes is None else changes.shards.tolist()
@@ -176,48 +176,50 @@ class Replicator:
             self._ready.update(self._waiting)
             self._waiting.clear()
 
-    def _take(self, shard: str, now: Copies | None) -> None:
+    def _start_copies(self, shard: str, now: Copies | None) -> None:
         """Start to make the copies that a result lacks, or have it wait where none can be made."""
         if now is None or not (now.missing or now.misses_shared):
             self._failed.pop(shard, None)
-            self._short.discard(shard.rpartition("/")[0])
+            self._reported_short.discard(shard.rpartition("/")[0])
             return
         source = next((n for n in now.holders if n in self._agents), None)
         targets = self._targets(now, self._failed.get(shard, set()))
         if source is None or not targets:
             if source is not None:  # else its node is just being lost
-                self._say(now, "no other node with room for it is up")
+                self._log_shortage(now, "no other node with room for it is up")
             self._waiting[shard] = None
             self._failed.pop(shard, None)
             return
-        self._copying[shard] = asyncio.create_task(self._supply(now, source, targets))
+        self._copying[shard] = asyncio.create_task(self._make_copies(now, source, targets))
 
     def _targets(self, now: Copies, failed: Collection[str]) -> tuple[str, ...]:
         places = [
-            Place(name, self._places.members[name].rack, self._reports[name]["disk_free_bytes"])
+            NodeSpace(
+                name, self._reachable.members[name].rack, self._reports[name]["disk_free_bytes"]
+            )
             for name in self._agents
-            if name not in failed and name in self._places.members and name in self._reports
+            if name not in failed and name in self._reachable.members and name in self._reports
         ]
         turn = zlib.crc32(now.shard.id.encode())  # alike for a copy that is tried again
         size_bytes = now.shard.size_bytes
         nodes = choose_further(turn, places, now.holders, now.missing, size_bytes=size_bytes)
         return (*nodes, SHARED) if now.misses_shared and SHARED not in failed else nodes
 
-    async def _supply(self, before: Copies, source: str, targets: tuple[str, ...]) -> None:
+    async def _make_copies(self, before: Copies, source: str, targets: tuple[str, ...]) -> None:
         """Make copies, and let the engine know of each; what fails is tried again elsewhere."""
         shard = before.shard.id
         try:
             for target in targets:
-                problem = await self._make(before, source, target)
+                problem = await self._make_copy(before, source, target)
                 if problem:
                     self._failed.setdefault(shard, set()).add(target)
-                    self._say(before, problem)
+                    self._log_shortage(before, problem)
         finally:
             del self._copying[shard]
             self._ready[shard] = None  # to see what is missing now
-        self._fill()  # unless cancelled
+        self._start_waiting()  # unless cancelled
 
-    async def _make(self, before: Copies, source: str, target: str) -> str:
+    async def _make_copy(self, before: Copies, source: str, target: str) -> str:
         """Make one copy and post it, unless the result is another one by then; return a problem."""
         from ray.exceptions import RayError
 
@@ -241,7 +243,7 @@ class Replicator:
             copied = share.remote(what.shard.id, what.job.results_path, what.job.user)
         else:
             copy_from = self._agents[target].copy_from
-            copied = copy_from.remote(what.shard.id, *self._places.addresses[source])
+            copied = copy_from.remote(what.shard.id, *self._reachable.addresses[source])
         return copied
 
     async def _check_shared(self, view: Snapshot, rows: Sequence[int]) -> None:
@@ -259,11 +261,11 @@ class Replicator:
         if lost:
             await asyncio.wrap_future(self._post(lost))
 
-    def _say(self, now: Copies, problem: str) -> None:
+    def _log_shortage(self, now: Copies, problem: str) -> None:
         """Log that copies are missing, once for each job until one of its results has all."""
-        if now.job.id in self._short:
+        if now.job.id in self._reported_short:
             return
-        self._short.add(now.job.id)
+        self._reported_short.add(now.job.id)
         log.warning(
             "results of %s: %s has %d of %d copies%s: %s",
             now.job.id, now.shard.id, len(now.holders), now.job.result_replicas,

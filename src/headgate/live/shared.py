@@ -100,8 +100,8 @@ def _as_user(user: str, script: str, *arguments: str, stdin: IO[bytes] | None = 
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
-    return (said or f"exit status {done.returncode}") if done.returncode else ""
+    message = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+    return (message or f"exit status {done.returncode}") if done.returncode else ""
 
 
 def _file(path: str, shard_id: str) -> Path:

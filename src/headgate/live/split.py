@@ -38,7 +38,7 @@ SHARDS_MOST = 10_000
 """Shards of one put: each is placed by itself, and is a file on every node that keeps it."""
 
 
-class Place(NamedTuple):
+class NodeSpace(NamedTuple):
     """A node that may keep a replica."""
 
     node: str
@@ -116,7 +116,7 @@ def _parts(path: Path, shard_bytes: int, *, lines: bool) -> Iterator[FilePart]:
 
 
 def choose_nodes(
-    index: int, places: Sequence[Place], replicas: int, *, size_bytes: int = 0
+    index: int, places: Sequence[NodeSpace], replicas: int, *, size_bytes: int = 0
 ) -> tuple[str, ...]:
     """Return the distinct nodes for the replicas of the shard with this index, first one first.
 
@@ -150,7 +150,7 @@ def choose_nodes(
 
 
 def choose_further(
-    turn: int, places: Sequence[Place], held: Sequence[str], count: int, *, size_bytes: int = 0
+    turn: int, places: Sequence[NodeSpace], held: Sequence[str], count: int, *, size_bytes: int = 0
 ) -> tuple[str, ...]:
     """Return nodes for `count` more replicas of a shard that the nodes `held` have.
 
@@ -164,18 +164,18 @@ def choose_further(
         left = [p for p in ranked if p not in chosen and p.free_bytes >= size_bytes]
         if not left:
             break
-        wished = left
+        preferred = left
         if len(chosen) == 1:
-            wished = [place for place in left if place.rack != chosen[0].rack]
+            preferred = [place for place in left if place.rack != chosen[0].rack]
         elif len(chosen) == 2:
-            wished = [place for place in left if place.rack == chosen[1].rack]
-        candidates = wished or left
+            preferred = [place for place in left if place.rack == chosen[1].rack]
+        candidates = preferred or left
         chosen.append(candidates[turn % len(candidates)])
         further.append(chosen[-1].node)
     return tuple(further)
 
 
-def _rack_by_rack(places: Sequence[Place]) -> list[Place]:
+def _rack_by_rack(places: Sequence[NodeSpace]) -> list[NodeSpace]:
     """Order places so that neighbours lie in different racks as long as racks last."""
     racks: dict[str, int] = {}
     keyed = []

@@ -125,7 +125,7 @@ class ShardStore:
             raise WorldError(f"shard '{shard_id}' is not on this node", code="shard_absent")
         return found[1]
 
-    def share(self, shard_id: str, to: Path) -> int:
+    def link_or_copy_to(self, shard_id: str, to: Path) -> int:
         """Make the new file `to` a shard that any user may read and only we may change.
 
         It is the stored file itself, by a hard link where the file system has them, so nothing is

@@ -14,7 +14,7 @@ from pathlib import Path
 from headgate.base.errors import Problem, SpecError
 from headgate.journal import Archive
 from headgate.live.account import Account, account_for, file_sizes, unusable, why_unusable
-from headgate.live.claims import Claims
+from headgate.live.claims import DatasetClaims
 from headgate.live.reader import JobReader
 from headgate.model import Dataset, Job
 from headgate.planning.door import refuse
@@ -32,7 +32,7 @@ class Submissions:
     def __init__(
         self,
         *,
-        claims: Claims,
+        claims: DatasetClaims,
         policy: Policy,
         snapshot: Callable[[], Snapshot],
         handle: Callable[[Sequence[Event]], None],
@@ -145,7 +145,7 @@ class Submissions:
         """Return the job of a job file as of now; SpecError for one that can never run."""
         account = self._account_of(user)
         view = self._snapshot()
-        self._refuse_unreadable(view, job_file, user)
+        self._reject_unreadable(view, job_file, user)
         if job_file.queue not in view.names.queue_rows:
             known = ", ".join(sorted(view.names.queue_rows))
             problem = f"there is no queue '{job_file.queue}'"
@@ -181,7 +181,7 @@ class Submissions:
             self._able_users.add(user)
         return account
 
-    def _refuse_unreadable(self, view: Snapshot, job_file: JobFile, user: str) -> None:
+    def _reject_unreadable(self, view: Snapshot, job_file: JobFile, user: str) -> None:
         """Raise SpecError `forbidden` for datasets that this user may not read."""
         problems = []
         for name, data in job_file.data.items():

@@ -23,7 +23,7 @@ def unknown_jobs(view: Snapshot, report: AgentReport) -> tuple[str, ...]:
 def leftovers(
     view: Snapshot,
     report: AgentReport,
-    being_put: Collection[str],
+    uploading: Collection[str],
     archived: Mapping[str, bool],
 ) -> Leftovers:
     """Return what a node reports and nothing needs any more; O(what is reported).
@@ -47,7 +47,7 @@ def leftovers(
             shard.id
             for shard in report.shards
             if is_dataset_shard(shard.id)
-            and shard.id.partition(":")[0] not in being_put
+            and shard.id.partition(":")[0] not in uploading
             and not _in_dataset(view, shard.id)
         ),
     )

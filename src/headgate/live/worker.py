@@ -1,7 +1,7 @@
 """The process in which tasks run, fed by an executor: one JSON line in per task, one out.
 
-`python -m headgate.live.worker REQUESTS ANSWERS` takes requests from the socket REQUESTS, each
-after the descriptor of its log, and answers on the descriptor ANSWERS. It runs as the job's user;
+`python -m headgate.live.worker REQUESTS RESPONSES` takes requests from the socket REQUESTS, each
+after the descriptor of its log, and responses on the descriptor RESPONSES. It runs as the job's user;
 its guard (`headgate.live.guard`) starts it and ends it with everything that it has started.
 """
 
@@ -56,8 +56,8 @@ class Request:
 def main() -> None:
     """Serve requests until no more can come."""
     channel = socket.socket(fileno=int(sys.argv[1]))
-    answers = os.fdopen(int(sys.argv[2]), "w")
-    for descriptor in (channel.fileno(), answers.fileno()):
+    responses = os.fdopen(int(sys.argv[2]), "w")
+    for descriptor in (channel.fileno(), responses.fileno()):
         os.set_inheritable(descriptor, False)  # a task's programs must not read our requests
     requests = channel.makefile("r")
     while True:
@@ -69,7 +69,7 @@ def main() -> None:
         error = _enter(request) or _run(request)
         sys.stdout.flush()
         sys.stderr.flush()
-        print(json.dumps({"error": error}), file=answers, flush=True)
+        print(json.dumps({"error": error}), file=responses, flush=True)
 
 
 def _log_to(descriptor: int) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.live.inbox import Inbox
-from headgate.live.link import JobLink, Places
+from headgate.live.link import JobLink, ReachableNodes
 from headgate.live.master import end_job, jobs_with_actors
 from headgate.live.policy_thread import DEADLINE_S, PolicyThread
 from headgate.live.supervise import Backoff, supervise
@@ -55,7 +55,7 @@ class LiveWorld:
     ) -> None:
         """A decision that takes longer than `decide_s` has failed."""
         self.inbox = Inbox()
-        self.places = Places()
+        self.reachable = ReachableNodes()
         self.policy = policy
         self._root = root
         self._links: dict[str, tuple[JobLink, asyncio.Task[None]]] = {}
@@ -113,11 +113,11 @@ class LiveWorld:
         """Forget what ran on a node that the engine has given up."""
         self._call(self._node_lost, node)
 
-    def job_over(self, job: str) -> None:
+    def job_ended(self, job: str) -> None:
         """End the actors of a job; nothing of it runs any more."""
         self._call(self._end, job)
 
-    def end_others(self, keep: Callable[[str], bool]) -> list[str]:
+    def end_jobs_except(self, keep: Callable[[str], bool]) -> list[str]:
         """End the actors of jobs that are over, at start-up; return the jobs that `keep` wants."""
         kept = []
         for job in jobs_with_actors():
@@ -127,7 +127,7 @@ class LiveWorld:
                 end_job(job)
         return kept
 
-    def meet(self, jobs: Iterable[str]) -> None:
+    def reconcile(self, jobs: Iterable[str]) -> None:
         """Have the masters of these jobs end the runs that were not launched here.
 
         At start-up, after all outstanding launches were submitted.
@@ -184,7 +184,7 @@ class LiveWorld:
     def _link(self, job: str) -> JobLink:
         if job not in self._links:
             link = JobLink(
-                job, root=self._root, places=self.places, post=self.inbox.post, now=self.now
+                job, root=self._root, reachable=self.reachable, post=self.inbox.post, now=self.now
             )
             task = self._loop.create_task(supervise(f"the link of job {job}", link.run))
             self._links[job] = (link, task)
