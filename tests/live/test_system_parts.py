@@ -185,12 +185,13 @@ def test_a_node_that_returns_brings_its_shards_and_results_but_nothing_stale(
         ("j/1", 8),  # not the size that its task reported
         ("k/0", 7),  # of no job
     )
-    joined = _membership(engine, tmp_path)._joined(_MEMBER, report)
+    membership = _membership(engine, tmp_path)
+    joined = membership._joined(_MEMBER, report)
     assert (joined.without, [s.id for s in joined.holds]) == (("j/1",), ["j/0"])
     engine.handle(joined)
     held = _replicas_by_node(engine.snapshot())["n0"]
     assert sorted(held) == ["d:00000", "j/0"]
-    assert _membership(engine, tmp_path)._found_replicas(report) == []
+    assert membership._found_replicas(report) == []
 
 
 def test_shard_of_a_removed_dataset_is_not_taken_for_one_of_the_next_of_its_name(

@@ -16,7 +16,7 @@ from headgate.live import link
 from headgate.live.link import JobLink
 from headgate.live.supervise import Backoff
 from headgate.live.world import LiveWorld
-from headgate.model import RunId
+from headgate.model import Demand, RunId
 from headgate.policies.flow import FlowSharing
 from headgate.protocol import LaunchTask, StopTask
 
@@ -52,7 +52,7 @@ def test_command_that_fails_to_be_handed_over_is_repeated(
         done.set()
 
     monkeypatch.setattr(JobLink, "stop", stop)
-    launch = LaunchTask(run=RUN, node="n0", gpus=(), reads=())
+    launch = LaunchTask(run=RUN, node="n0", gpus=(0,), reads=(), holds=Demand(gpus=1))
     world.submit([launch, StopTask(run=RUN, node="n0")], Engine().snapshot)
     assert done.wait(WAIT_S)
     assert attempts == [RUN] * 3
@@ -63,7 +63,7 @@ def test_stop_of_a_run_whose_job_has_ended_starts_no_master(
     world: LiveWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.live.world.end_job", lambda job: None)
-    launch = LaunchTask(run=RUN, node="n0", gpus=(), reads=())
+    launch = LaunchTask(run=RUN, node="n0", gpus=(0,), reads=(), holds=Demand(gpus=1))
     world.submit([launch], Engine().snapshot)
     world.job_ended("j")
     world.submit([StopTask(run=RUN, node="n0")], Engine().snapshot)
