@@ -144,7 +144,7 @@ def test_results_of_an_archived_job_are_read_until_they_expire(
     assert b"".join(reader.result("j", 0)) == b"a"
     bench.lose("n0")
     assert b"".join(reader.result("s", None)) == b"ccc", "its shared path has it, too"
-    with pytest.raises(Exception, match="j/0 lies on n0: not up"):
+    with pytest.raises(Exception, match="j/0 is on n0: not up"):
         reader.result("j", 0)
     bench.bring_up("n0")
     assert b"".join(reader.result("j", 0)) == b"a"

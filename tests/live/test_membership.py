@@ -105,7 +105,7 @@ def test_node_that_cannot_be_met_does_not_keep_others_from_joining_once(
     asyncio.run(scenario())
     joins = [event.node.id for event in bed.events if isinstance(event, NodeJoined)]
     assert joins == ["n0"]
-    assert "n9 could not be met" in caplog.text
+    assert "n9 could not be added" in caplog.text
 
 
 def test_node_that_is_believed_up_with_all_it_holds_makes_no_event(bed: _Bed) -> None:

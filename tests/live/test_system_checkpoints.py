@@ -126,5 +126,5 @@ def test_without_the_directory_that_all_nodes_see_a_task_fails_and_says_so(
     checkpoint = {"every_s": 1, "path": str(tmp_path / "absent")}
     tasks = {"count": 1, "run": "true", "retries": 0, "checkpoint": checkpoint}
     view = headgate.ends(headgate.submit(json.dumps({"tasks": tasks})), "failed")
-    assert "there is no place for its checkpoint" in json.dumps(view)
+    assert "its checkpoint directory cannot be used" in json.dumps(view)
     assert not (tmp_path / "absent").exists()

@@ -92,7 +92,7 @@ def test_a_result_written_whole_where_parts_are_read_fails(
     tasks = {"for_each": "d", "run": run, "resources": CPU, "retries": 0}
     job = submit(headgate, tasks=tasks, reduce={"run": "true", "tasks": 2, "partitioned": True})
     message = headgate.ends(job, "failed")["message"]
-    assert "it wrote one result, and 2 parts are read: write 'outputs'" in message
+    assert "it wrote one result instead of 2 parts: write to 'outputs'" in message
 
 
 def test_the_cells_of_a_wavefront_add_up(headgate: Headgate, numbers: list[list[int]]) -> None:

@@ -71,7 +71,7 @@ def test_head_that_dies_is_started_again_with_all_nodes_and_jobs_go_on(
     gone = gates.alive()
     _kill_head(headgate)
     headgate.until(
-        lambda: "the head of the cluster is gone" in headgate.logged(), "it is noticed", 20
+        lambda: "the head of the cluster is lost" in headgate.logged(), "it is noticed", 20
     )
     headgate.until(lambda: headgate.logged().count(" up: policy") == 2, "it is up again", 120)
     headgate.until(lambda: len(headgate.up_nodes()) == 3, "with all nodes")

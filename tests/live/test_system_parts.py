@@ -360,7 +360,7 @@ def test_a_snapshot_only_saves_replaying(
     monkeypatch.setattr(durable, "decode_snapshot", unreadable(1))
     other = DurableEngine(path)
     assert (other.replayed_events, digest(other.engine.state)) == (15, right)
-    assert "after event 20 is passed over: of another schema" in caplog.text
+    assert "after event 20 is skipped: of another schema" in caplog.text
     other.close()
 
 

@@ -1,4 +1,4 @@
-"""Datasets being put: shards placed one by one, visible to nobody until all are there."""
+"""Uploads of datasets: shards are stored one by one, and visible once the dataset is committed."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from headgate.state import Snapshot
 log = logging.getLogger(__name__)
 
 _COPY_S = 600.0
-_ALL = -1  # stands for every shard of a put that is being removed
-_IDLE_S = 900.0  # after that its shards are swept, and another user may take the name
+_ALL = -1  # index that stands for all shards of an abandoned upload
+_IDLE_S = 900.0  # then its shards are swept, and another user may use the name
 
 
 @dataclass(slots=True, kw_only=True)
 class _Upload:
-    """One dataset on its way: by index, what was stored and on which nodes.
+    """The upload of one dataset: by index, the stored shards and their nodes.
 
-    Nothing of it changes while it is committed, which waits for all `moving` shards. One that is
-    `abandoned` keeps its name until these have gone.
+    It does not change while it is committed, which requires that no shard is `moving`. One that is
+    `abandoned` keeps its name until all moving shards have ended.
     """
 
     user: str
-    touched_s: float  # when its user last asked for something, in monotonic seconds
+    touched_s: float  # time of its user's last request, in monotonic seconds
     shards: dict[int, tuple[StoredShard, tuple[str, ...]]] = field(default_factory=dict)
     moving: set[int] = field(default_factory=set)
     committing: bool = False
@@ -45,7 +45,7 @@ class _Upload:
 
 
 class DatasetUploads:
-    """The puts under way; calls come from any thread and block while data moves."""
+    """Uploads in progress; calls come from any thread and block while data moves."""
 
     def __init__(self, membership: Membership, *, token: str) -> None:
         self._membership = membership
@@ -55,10 +55,10 @@ class DatasetUploads:
         membership.uploading = self.active
 
     def active(self) -> tuple[str, ...]:
-        """Return the datasets being put, and give up those whose clients seem to have died."""
+        """Return the datasets being put; abandon those without activity for 15 minutes."""
         with self._lock:
             for dataset in [d for d, upload in self._uploads.items() if _idle(upload)]:
-                log.warning("dataset %s: its put is given up, nothing came for a while", dataset)
+                log.warning("dataset %s: its upload is abandoned after %g s idle", dataset, _IDLE_S)
                 del self._uploads[dataset]
             return tuple(self._uploads)
 
@@ -66,7 +66,7 @@ class DatasetUploads:
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str,
         snapshot: Callable[[], Snapshot],
     ) -> Mapping[str, Any]:  # fmt: skip
-        """Place one shard on `replicas` nodes; see `Controller.put_shard`."""
+        """Store one shard on `replicas` nodes; WorldError `unreachable` or as of `send`."""
         with self._moving(dataset, index, user, snapshot) as upload:
             places = self._places(snapshot())
             if not places:
@@ -97,7 +97,7 @@ class DatasetUploads:
     def _moving(
         self, dataset: str, index: int, user: str, snapshot: Callable[[], Snapshot]
     ) -> Iterator[_Upload]:
-        """Claim a shard of a put, which begins with its first one."""
+        """Claim a shard of an upload, which begins with its first one."""
         with self._lock:
             upload = self._claim(dataset, user, snapshot())
             if index in upload.moving:
@@ -109,7 +109,7 @@ class DatasetUploads:
             self._moved(dataset, upload, index)
 
     def _moved(self, dataset: str, upload: _Upload, index: int) -> None:
-        """Let go of a shard; the last one of an abandoned put frees the name."""
+        """Release a shard; the last one of an abandoned upload frees the name."""
         with self._lock:
             upload.moving.discard(index)
             upload.touched_s = time.monotonic()
@@ -120,10 +120,10 @@ class DatasetUploads:
     def committing(
         self, dataset: str, count: int, *, user: str, public: bool, at: float
     ) -> Iterator[list[Event]]:
-        """Give the facts that make a dataset visible, which are handled inside.
+        """Yield the events that make a dataset visible, to be handled inside the context.
 
-        The put ends then, and what an earlier one had left beyond its end is removed. SpecError
-        when shards are missing or on their way.
+        The upload ends then, and its shards from index `count` on, left by an earlier upload, are
+        removed. SpecError when shards are missing or moving.
         """
         with self._lock:
             upload = self._uploads.get(dataset)
@@ -145,16 +145,16 @@ class DatasetUploads:
                 self.remove(dataset_shard(dataset, index, 0).id, nodes)
 
     def abandon(self, dataset: str, *, user: str) -> None:
-        """Remove what was placed of a dataset that will not be committed."""
+        """Remove the stored shards of a dataset that will not be committed."""
         with self._lock:
             upload = self._uploads.get(dataset)
             if upload is None or upload.user != user:
                 return
             if upload.abandoned:
-                return  # it goes as soon as the shards on their way have gone
+                return  # it ends with its moving shards
             _reject_if_ending(dataset, upload)
             upload.abandoned = True
-            upload.moving.add(_ALL)  # another put of this name must not meet the removal
+            upload.moving.add(_ALL)  # no upload of this name starts before the removal has ended
         try:
             for index, (_, nodes) in upload.shards.items():
                 self.remove(dataset_shard(dataset, index, 0).id, nodes)
@@ -162,7 +162,7 @@ class DatasetUploads:
             self._moved(dataset, upload, _ALL)
 
     def remove(self, shard: str, nodes: tuple[str, ...]) -> None:
-        """Delete a shard's replicas; a node that is gone sweeps its own when it comes back."""
+        """Delete a shard's replicas; a lost node sweeps its own when it returns."""
         import ray
         from ray.exceptions import RayError
 
@@ -176,7 +176,7 @@ class DatasetUploads:
                 log.warning("%s on %s was not removed: %s", shard, node, error)
 
     def _claim(self, dataset: str, user: str, view: Snapshot) -> _Upload:
-        """Return a user's put of a dataset, a new one if there is none; the lock is held."""
+        """Return a user's upload of a dataset, a new one if there is none; the lock is held."""
         if not NAME.fullmatch(dataset):
             problem = f"'{dataset}' is not a name"
             raise SpecError([Problem(path="name", problem=problem, hint=f"use {NAME_FORM}")])
@@ -188,7 +188,7 @@ class DatasetUploads:
         if upload.user != user:
             if not _idle(upload):
                 raise SpecError(_about(dataset, f"is being put by {upload.user}"), code="exists")
-            # left by a client that died; its shards are replaced, or swept in time
+            # left by a client that died; its shards are replaced or swept later
             upload = self._uploads[dataset] = _Upload(user=user, touched_s=now_s)
         upload.touched_s = now_s
         return upload
@@ -236,7 +236,7 @@ def _reject_if_ending(dataset: str, upload: _Upload) -> None:
 
 
 def _commit(dataset: str, upload: _Upload, count: int, at: float, *, public: bool) -> list[Event]:
-    """Return the facts that make a put visible; SpecError when shards are missing."""
+    """Return the events that make a dataset visible; SpecError when shards are missing."""
     if upload.moving:
         text = f"{len(upload.moving)} of its shards are on their way"
         raise SpecError(_about(dataset, text), code="bad_spec")

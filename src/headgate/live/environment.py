@@ -1,4 +1,4 @@
-"""The environment of a run: what its job sets, and what Headgate says about what the run holds."""
+"""The environment variables of a run: those of its job, and those that describe its grant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.model import Demand, amount_of
 def environment_of(launch: LaunchRecord) -> dict[str, str]:
     """Return the variables of a run beyond those of its user's login.
 
-    Headgate's own override those of the job. Only those that apply are set.
+    Headgate's variables override those of the job. Only those that apply are set.
     """
     return {
         **launch.program.envs,
@@ -33,7 +33,7 @@ def _demand_variables(holds: Demand) -> dict[str, str]:
 
 
 def _gang_variables(launch: LaunchRecord) -> dict[str, str]:
-    """Return by what the processes of a gang find each other."""
+    """Return the variables by which the processes of a gang find each other; none without one."""
     if not launch.gang_hosts:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""The inbox: facts from many threads, handed to the engine's one in batches, and answered."""
+"""The inbox: events from many threads, passed to the engine's thread in batches."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headgate.protocol import Event
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PostedEvents:
-    """Facts that stand or fall together; `handled` is done once the engine has handled them.
+    """Events that are handled together or not at all; `handled` is done once that has happened.
 
-    One `from_user` may be refused when it cannot be made durable, and taken back by cancelling
-    `handled` while nobody has taken it up; a fact of the world may not.
+    Events `from_user` may be rejected when they cannot be made durable, and withdrawn by cancelling
+    `handled` before they are in a batch; events of the world may not.
     """
 
     events: tuple[Event, ...]
@@ -24,7 +24,7 @@ class PostedEvents:
     handled: Future[None] = field(default_factory=Future)
 
     def resolve(self, error: Exception | None = None) -> None:
-        """Tell whoever still waits that the facts were handled, or why they were refused."""
+        """Resolve the future: the events were handled, or the error."""
         if self.handled.cancelled():
             return
         if error is None:
@@ -34,7 +34,7 @@ class PostedEvents:
 
 
 class Inbox:
-    """A queue of posted; `clock` gives seconds that never go back."""
+    """A queue of posted events, and the clock of the live world."""
 
     def __init__(self) -> None:
         self._posted: queue.SimpleQueue[PostedEvents | None] = queue.SimpleQueue()
@@ -47,13 +47,13 @@ class Inbox:
         return self._last_s
 
     def post(self, events: Sequence[Event], *, from_user: bool = False) -> Future[None]:
-        """Hand facts in, from any thread."""
+        """Post events, from any thread; the future is done once the engine has handled them."""
         posted = PostedEvents(events=tuple(events), from_user=from_user)
         self._posted.put(posted)
         return posted.handled
 
     def refuse(self, events: Sequence[Event], error: Exception) -> tuple[Event, ...]:
-        """Refuse the users' posted that these events came in; return the events of all others."""
+        """Reject the events of users that were posted with any of these; return all others."""
         given = {id(event) for event in events}
         refused = [
             posted
@@ -67,16 +67,16 @@ class Inbox:
         return tuple(event for event in events if id(event) in given)
 
     def close(self) -> None:
-        """Let `batches` end once it has given out what was posted before."""
+        """Make `batches` end after the events posted before."""
         self._posted.put(None)
 
     def batches(self) -> Iterator[tuple[Event, ...]]:
-        """Yield all facts that are there, waiting for the first; `batch` holds their posted."""
+        """Yield all posted events, waiting for the first; `batch` contains their posts."""
         while True:
             posted = self._posted.get()
             self.batch = []
             while posted is not None:
-                kept = posted.handled.set_running_or_notify_cancel()  # from here on for good
+                kept = posted.handled.set_running_or_notify_cancel()  # no longer cancellable
                 if kept or not posted.from_user:
                     self.batch.append(posted)
                 try:

@@ -1,8 +1,8 @@
-"""Membership: which nodes there are and what they hold.
+"""Membership: which nodes are up and which shards they store.
 
-Ray says which nodes are alive; each gets an agent, whose report completes the node. What differs
-from what the engine believes becomes facts: nodes joined and lost, replicas found and missed. A
-`Prober` watches how fast data moves between them.
+Ray lists the nodes; an agent is started on each, whose report completes the node. Differences from
+the state become events: nodes joined and lost, replicas added and lost. A `Prober` measures the
+bandwidth between nodes.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class Membership:
         separate_users: bool = False,
         probe_period_s: float = PROBE_PERIOD_S,
     ) -> None:
-        """Agents serve shards to whom has the token.
+        """Agents serve shards to processes with the token.
 
-        With `separate_users` only nodes join where Headgate runs as root and can be each user.
+        With `separate_users` only nodes join where Headgate runs as root and can run as each user.
         """
         self.reports: dict[str, dict[str, Any]] = {}
         self.agents: dict[str, Any] = {}
-        # datasets on their way, which no sweep may touch
+        # returns the datasets being put, whose shards no sweep may remove
         self.uploading: Callable[[], Collection[str]] = tuple
         self._root = root
         self._token = token
@@ -78,7 +78,7 @@ class Membership:
         self._now = now
         self._snapshot = snapshot
         self._archive = archive
-        # by node: what the archive was asked last for its sweep, and what it answered
+        # by node: the last request to the archive for its sweep, and the result
         self._archived: dict[str, tuple[tuple[tuple[str, ...], int], Mapping[str, bool]]] = {}
         self._sweeps: dict[str, asyncio.Task[None]] = {}
         self._prober = Prober(
@@ -91,14 +91,14 @@ class Membership:
         )
 
     async def run(self) -> None:
-        """Watch the nodes, and how fast data moves between them, until cancelled."""
+        """Watch the nodes and probe the bandwidth between them until cancelled."""
         await asyncio.gather(
             supervise("watching the nodes", self._watch),
             supervise("probing bandwidth", self._prober.run),
         )
 
     async def _watch(self) -> None:
-        """Look again and again; a failed look is logged and made again."""
+        """Look periodically; a failed look is logged and repeated."""
         for number in itertools.count():
             try:
                 changed = await self._look()
@@ -106,18 +106,18 @@ class Membership:
                     self._prober.request_round()
                 elif number % _REPORT_EVERY == 0:
                     await self.refresh_nodes(self.agents)
-            except Exception:  # the outside fails in many ways, and none of them may end the watch
+            except Exception:  # no failure of Ray or a node may end the watch
                 log.exception("looking at the nodes failed")
             await asyncio.sleep(_LOOK_S)
 
     async def refresh_nodes(self, nodes: Iterable[str]) -> None:
-        """Take in what these nodes report now, as far as they are up."""
+        """Process new reports of these nodes, of those that are up."""
         kept = _replicas_by_node(self._snapshot())
         agents = [(name, self.agents[name]) for name in nodes if name in self.agents]
         await asyncio.gather(*(self._refresh(name, agent, kept) for name, agent in agents))
 
     async def _look(self) -> bool:
-        """Post joins and losses; say whether any node joined."""
+        """Post joins and losses of nodes; return whether any node joined."""
         present = {member.name: member for member in await asyncio.to_thread(members)}
         self._left_out &= {member.ray_id for member in present.values()}
         incarnations = self._nodes_in_state()
@@ -136,7 +136,7 @@ class Membership:
         return any(joined)
 
     def _nodes_in_state(self) -> dict[str, str]:
-        """Return the nodes that the engine holds to be up, with their incarnations."""
+        """Return the incarnations of the nodes that are up in the state, by name."""
         view = self._snapshot()
         nodes = [view.node(row) for row in view.live_nodes()]
         return {node.id: node.incarnation for node in nodes}
@@ -154,24 +154,24 @@ class Membership:
         self._prober.node_lost(name)
 
     async def _add_member(self, member: Member) -> bool:
-        """Take a node in and say whether it joined; a failure is its own, and it is met again."""
+        """Add a node and return whether it joined; on failure it is retried at the next look."""
         from ray.exceptions import RayError
 
         try:
             return await self._connect_agent(member)
         except (RayError, ValueError) as error:  # ValueError: a dying agent has the name
-            log.warning("node %s could not be met: %s", member.name, error)
-        except Exception:  # it may fail in any way, and the other nodes are met all the same
-            log.exception("node %s could not be met", member.name)
+            log.warning("node %s could not be added: %s", member.name, error)
+        except Exception:  # any failure: the other nodes are added nevertheless
+            log.exception("node %s could not be added", member.name)
         return False
 
     async def _connect_agent(self, member: Member) -> bool:
-        """Start a node's agent and, once it answers, let the engine know; say whether it joined."""
+        """Start a node's agent and post its first report; return whether the node joined."""
         agent = await asyncio.to_thread(start_agent, member, self._root, token=self._token)
         before = _replicas_on(self._snapshot(), member.name)
         report = await self._report(member.name, agent)
         if report is None:
-            return False  # met again at the next look
+            return False  # retried at the next look
         if self._separate_users and report.uid != 0:
             if member.ray_id not in self._left_out:
                 log.error(_SHARED, member.name, report.uid)
@@ -181,7 +181,7 @@ class Membership:
         self._reachable.addresses[member.name] = (report.host, report.port)
         self.agents[member.name] = agent
         self.reports[member.name] = _report_facts(report)
-        # what the engine believes may have changed while the agent was starting
+        # the state may have changed while the agent was starting
         joins = self._nodes_in_state().get(member.name) != member.ray_id
         events: list[Event]
         if joins:
@@ -194,7 +194,7 @@ class Membership:
         return joins
 
     def _joined(self, member: Member, report: AgentReport) -> NodeJoined:
-        """Return the fact that a node is there, with how it differs from what it held before."""
+        """Return the join of a node, with the differences from the replicas that it had before."""
         view, sizes = self._snapshot(), {shard.id: shard.size_bytes for shard in report.shards}
         held = {**_replicas_on(view, member.name), **_away_replicas_on(view, member.name)}
         return NodeJoined(
@@ -206,23 +206,23 @@ class Membership:
         )
 
     def _found_replicas(self, report: AgentReport) -> list[Event]:
-        """Return the shards that a node which is up was not known to hold."""
+        """Return events of replicas on a node that is up which the state lacks."""
         view, at = self._snapshot(), self._now()
         found = _unknown_shards(view, report, _replicas_on(view, report.node))
         return [ReplicaAdded(at=at, shard=shard, node=report.node) for shard in found]
 
     def _missing_replicas(self, report: AgentReport, before: Iterable[str]) -> list[Event]:
-        """Return what a node had before it was asked for the report, and has no more.
+        """Return losses of the replicas in `before` that a report does not contain.
 
-        A replica that came later than that may be missing from the report and is none of it.
+        `before` was read before the report was requested: a later replica may be missing from it.
         """
         held, at = {shard.id for shard in report.shards}, self._now()
         missed = [shard for shard in before if shard not in held]
         return [ReplicaLost(at=at, shard=shard, node=report.node) for shard in missed]
 
     def _sweep(self, report: AgentReport) -> None:
-        """Have a node remove what it reports and nothing needs, unless it is at that already."""
-        uploading = self.uploading()  # first: what is committed after this is in it still
+        """Make a node remove the leftovers in its report, unless a sweep of it is in progress."""
+        uploading = self.uploading()  # first: it still contains datasets that are committed later
         if report.node not in self._sweeps:
             task = asyncio.create_task(self._remove(report, uploading))
             self._sweeps[report.node] = task
@@ -231,19 +231,19 @@ class Membership:
     async def _remove(self, report: AgentReport, uploading: Collection[str]) -> None:
         from ray.exceptions import RayError
 
-        view = self._snapshot()  # before the archive is asked: what has left it by now is there
+        view = self._snapshot()  # before the archive: jobs that have left the state are archived
         try:
             archived = await self._archived_of(report.node, unknown_jobs(view, report))
             what = leftovers(view, report, uploading, archived)
             if what:
                 await self.agents[report.node].remove.remote(what, report.at_ns)
-        except (RayError, WorldError, KeyError) as error:  # the next report has what is left
+        except (RayError, WorldError, KeyError) as error:  # the next report repeats them
             log.warning("leftovers on %s were not removed: %s", report.node, error)
 
     async def _archived_of(self, node: str, jobs: tuple[str, ...]) -> Mapping[str, bool]:
         """Return which jobs are archived, and whether their results have expired.
 
-        The archive is asked again only when the jobs on the node have changed, or any have expired.
+        The archive is read again only when the jobs on the node have changed, or any have expired.
         """
         request = (jobs, self._archive.expiries)
         if node not in self._archived or self._archived[node][0] != request:
@@ -254,7 +254,7 @@ class Membership:
     async def _refresh(self, name: str, agent: Any, kept: dict[str, list[str]]) -> None:
         report = await self._report(name, agent)
         if report is None or self.agents.get(name) is not agent:
-            return  # the end of the node, if it is one, comes from Ray
+            return  # Ray reports the loss of the node, if it is one
         self.reports[name] = _report_facts(report)
         self._reachable.addresses[name] = (report.host, report.port)
         events = self._missing_replicas(report, kept.get(name, ()))
@@ -272,15 +272,15 @@ class Membership:
             async with asyncio.timeout(_RESPONSE_S):
                 report: AgentReport = await agent.report.remote()
         except (RayError, TimeoutError) as error:
-            log.warning("the agent of %s does not answer: %s", name, error)
+            log.warning("the agent of %s does not respond: %s", name, error)
             return None
-        if report.corrupt:  # the agent has dropped them: they are missed like any other
+        if report.corrupt:  # the agent has dropped them: their loss is posted like any other
             log.warning("corrupt on %s: %s", name, ", ".join(report.corrupt))
         return report
 
 
 def _replicas_by_node(view: Snapshot) -> dict[str, list[str]]:
-    """Return what each node that is up holds, as far as the engine knows; O(replicas)."""
+    """Return the shards of which each node that is up has a replica in the state; O(replicas)."""
     names = {row: view.node(row).id for row in view.live_nodes()}
     found: dict[str, list[str]] = {name: [] for name in names.values()}
     replicas = view.shards.replicas.array().tolist()
@@ -291,12 +291,12 @@ def _replicas_by_node(view: Snapshot) -> dict[str, list[str]]:
 
 
 def _replicas_on(view: Snapshot, node: str) -> dict[str, int]:
-    """Return the shards of which a node has a copy that counts, with their sizes; O(shards)."""
+    """Return the shards with a replica on a node, and their sizes in bytes; O(shards)."""
     return _shards_on(view, view.shards.replicas, node)
 
 
 def _away_replicas_on(view: Snapshot, node: str) -> dict[str, int]:
-    """Return the same of the copies that count again if a lost node returns with them."""
+    """Return the shards with a replica on a lost node, valid again if it returns with them."""
     return _shards_on(view, view.shards.away, node)
 
 
@@ -307,10 +307,10 @@ def _shards_on(view: Snapshot, lists: FrozenLists, node: str) -> dict[str, int]:
 
 
 def _unknown_shards(view: Snapshot, report: AgentReport, known: Collection[str]) -> Iterator[Shard]:
-    """Yield the valid shards that a node reports beside those that are known.
+    """Yield the valid shards in a node's report that are not in `known`.
 
-    Shards of datasets count only on a node that the engine does not know yet: on any other, one
-    that is not known may be of an earlier dataset of the same name.
+    Shards of datasets are valid only on a node that is new to the state: on any other, an unknown
+    one may belong to an earlier dataset of the same name.
     """
     parts: dict[str, Shard] = {}
     if report.node not in view.names.node_rows:
@@ -323,7 +323,7 @@ def _unknown_shards(view: Snapshot, report: AgentReport, known: Collection[str])
 
 
 def _result(view: Snapshot, shard: str, node: str) -> Shard | None:
-    """Return a shard that is (part of) a result of a task whose last run finished on this node."""
+    """Return a (part of a) result of a task whose last run finished on this node, else None."""
     job, _, ordinal = shard.rpartition("/")
     job_row, row = known_row(view, job), view.names.shard_rows.get(shard)
     if job_row is None or row is None or row >= len(view.shards.size_bytes):
@@ -337,7 +337,7 @@ def _result(view: Snapshot, shard: str, node: str) -> Shard | None:
 
 
 def dataset_shard(dataset: str, index: int, size_bytes: int) -> Shard:
-    """Return a shard of a dataset, named so that `is_dataset_shard` knows it."""
+    """Return a shard of a dataset; `is_dataset_shard` recognizes its id."""
     return Shard(id=f"{dataset}:{index:05d}", size_bytes=size_bytes)
 
 
@@ -352,7 +352,7 @@ def _report_facts(report: AgentReport) -> dict[str, Any]:
 
 
 def _node(member: Member, report: AgentReport) -> Node:
-    """Return the node that a member is; GPU memory as labelled, else as its driver says."""
+    """Return the node of a member; GPU memory as labelled, else as its driver reports."""
     seen = report.machine.gpus
     gpus = tuple(
         Gpu(

@@ -1,8 +1,8 @@
-"""The policy's thread: every `Decide` is reported exactly once and in time, even if a policy hangs.
+"""The policy's thread: every `Decide` has exactly one outcome, even if the policy hangs.
 
-A call of a policy cannot be ended from outside. So one that misses its deadline is abandoned: the
-engine gets a `PlanFailed`, and the plan is dropped if it ever comes. A policy object is never used
-by two threads; while an abandoned call goes on, further decisions fail immediately.
+A call of a policy cannot be interrupted. So one that misses its deadline is abandoned: the engine
+gets a `PlanFailed`, and a later plan of that call is dropped. A policy object is never used by two
+threads; while an abandoned call runs, further decisions fail immediately.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEADLINE_S = 60.0
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _PendingDecision:
-    """One `Decide` on its way; `reported` is set by the thread that posts the answer."""
+    """One outstanding `Decide`; `reported` is set by the thread that posts its outcome."""
 
     command: Decide
     snapshot: Snapshot
@@ -49,7 +49,7 @@ class PolicyThread:
         self._policy, self._seed, self._deadline_s = policy, seed, deadline_s
         self._post, self._now = post, now
         self._lock = threading.Lock()
-        self._current: _PendingDecision | None = None  # what the policy computes, abandoned or not
+        self._current: _PendingDecision | None = None  # the running call, abandoned or not
         self._requested: queue.SimpleQueue[_PendingDecision | None] = queue.SimpleQueue()
         self._watched: queue.SimpleQueue[_PendingDecision | None] = queue.SimpleQueue()
         # daemons: a policy that hangs must not keep the process from ending
@@ -57,7 +57,7 @@ class PolicyThread:
             threading.Thread(target=work, name=name, daemon=True).start()
 
     def decide(self, command: Decide, snapshot: Snapshot) -> None:
-        """Have a decision made; the answer is posted. Returns immediately."""
+        """Start a decision, whose outcome is posted later; returns immediately."""
         pending = _PendingDecision(command=command, snapshot=snapshot, started_s=time.monotonic())
         with self._lock:
             hanging = self._current
@@ -71,7 +71,7 @@ class PolicyThread:
             self._fail(pending, f"it has not returned from a decision for {since_s:.0f} s")
 
     def close(self) -> None:
-        """Make no further decision; a call under way is abandoned."""
+        """Make no further decision; a running call is abandoned."""
         self._requested.put(None)
         self._watched.put(None)
 
@@ -79,7 +79,7 @@ class PolicyThread:
         for pending in iter(self._requested.get, None):
             event = self._decide(pending)
             with self._lock:
-                self._current = None  # before the answer: the engine may ask again immediately
+                self._current = None  # before the report: the engine may request the next decision
             if not self._report(pending, event):
                 spent_s = time.monotonic() - pending.started_s
                 log.warning(
@@ -92,12 +92,12 @@ class PolicyThread:
         try:
             plan = decide(self._policy, self._seed, command, pending.snapshot)
             return PlanReady(at=self._now(), seen=command.seen, plan=plan)
-        except BaseException as error:  # any policy may break in any way, even exit
-            log.exception("policy %s broke", self._policy.name)
+        except BaseException as error:  # a policy may fail in any way, even exit
+            log.exception("policy %s failed", self._policy.name)
             return self._failure(command, f"{type(error).__name__}: {error}")
 
     def _watch(self) -> None:
-        """Fail what is not reported in time; the engine has one decision outstanding at most."""
+        """Fail decisions at their deadline; the engine has at most one outstanding."""
         for pending in iter(self._watched.get, None):
             if not pending.reported.wait(self._deadline_s):
                 self._fail(pending, f"it made no plan within {self._deadline_s:g} s")
@@ -111,7 +111,7 @@ class PolicyThread:
         return PlanFailed(at=self._now(), seen=command.seen, message=message)
 
     def _report(self, pending: _PendingDecision, event: Event) -> bool:
-        """Post an answer unless there was one already; say whether it was posted."""
+        """Post the outcome of a decision unless it has one; return whether it was posted."""
         with self._lock:
             if pending.reported.is_set():
                 return False

@@ -1,4 +1,4 @@
-"""The other end of a worker process: started, fed and ended by an executor."""
+"""A worker process as its executor uses it: started under a guard, given tasks, ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headgate.live.worker import Request
 
 _LONGEST_RESPONSE = 1 << 20
 _END_S = 10.0
-_MARK = "HEADGATE_RAY_NODE"  # what belongs to a virtual node carries it: see ray_nodes
+_MARK = "HEADGATE_RAY_NODE"  # all processes of a virtual node have it: see ray_nodes
 
 
 class WorkerProcess:
@@ -42,7 +42,7 @@ class WorkerProcess:
     async def start(
         cls, account: Account, gpus: tuple[int, ...], envs: dict[str, str], log: int
     ) -> WorkerProcess:
-        """Start a worker under a guard; what it says before its first task goes to `log`."""
+        """Start a worker under a guard; its output before its first task goes to `log`."""
         ours, theirs = socket.socketpair()
         read_end, write_end = os.pipe()
         passed = (theirs.fileno(), write_end)
@@ -89,9 +89,9 @@ class WorkerProcess:
         return self._process.returncode is None
 
     async def run(self, task: Request, log: int) -> str:
-        """Run one task, whose output goes to the descriptor `log`; return what went wrong."""
+        """Run one task, whose output goes to the descriptor `log`; return the error, or ''."""
         self.runs += 1
-        with suppress(ConnectionError):  # it died: its end is reported below
+        with suppress(ConnectionError):  # it died: its exit status is read below
             socket.send_fds(self._requests, [b"\0"], [log])
             text = json.dumps(asdict(task)).encode() + b"\n"
             await asyncio.to_thread(self._requests.sendall, text)
@@ -107,21 +107,21 @@ class WorkerProcess:
         return f"the task's process ended with exit status {status}"
 
     async def end(self) -> None:
-        """End the process and all that it has started, even what left its session."""
+        """End the process and all its descendants, even those that left its session."""
         with suppress(OSError):  # it is closed already
-            self._requests.shutdown(socket.SHUT_RDWR)  # ends a request that is being sent, too
+            self._requests.shutdown(socket.SHUT_RDWR)  # also ends a request that is being sent
         self._requests.close()
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
             await asyncio.wait_for(self._process.wait(), _END_S)
-        except TimeoutError:  # something it waits for cannot be killed, such as a hanging disk
+        except TimeoutError:  # a descendant cannot be killed, such as one that waits for a disk
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
 
 
 def _marked(envs: dict[str, str]) -> dict[str, str]:
-    """Return these variables and the mark of the virtual node that this is, if it is one."""
+    """Return these variables and the mark of this virtual node, if it is one."""
     mark = os.environ.get(_MARK)
     return envs if mark is None else {**envs, _MARK: mark}
