@@ -11,7 +11,7 @@ from typing import Any
 from headgate.workloads.task import TaskContext
 
 
-def tell(task: TaskContext) -> None:
+def describe(task: TaskContext) -> None:
     """Write down what the run sees."""
     seen: dict[str, Any] = {
         "gpus": list(task.gpus),

@@ -44,7 +44,7 @@ _PATIENCE_S = 60.0
 
 
 class System:
-    """A Headgate that is up, as its users and its enemies meet it."""
+    """A running Headgate, with operations of users and injected faults."""
 
     def __init__(self, state: Path, nodes: Sequence[Node]) -> None:
         """Speak with the controller of a state directory."""
@@ -152,7 +152,7 @@ class System:
         return cluster
 
     def kill_controller(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """End the controller, with a kill -9 unless told."""
+        """End the controller, by default with SIGKILL."""
         controller = psutil.Process(self.client.info()["pid"])
         controller.send_signal(number)
         gone_or_zombie(controller)
@@ -227,18 +227,18 @@ class Headgate(System):
         self.close()
 
     def close(self) -> None:
-        """Take it down and remove its directory; fail when anything is left running."""
+        """Take it down and remove its directory; fail if any process is left running."""
         cluster = local_cluster(self.state)
         self.close_client()
         for node in self.restarted:  # our children: we must be the ones to bury them
             self.kill_node(node)
         self.call("down", "-y")
         left = traces(self.state, cluster)
-        told = [text for text in self.logged().splitlines() if text.startswith("Traceback")]
-        said = self.log_tail() if told else ""
+        tracebacks = [text for text in self.logged().splitlines() if text.startswith("Traceback")]
+        tail = self.log_tail() if tracebacks else ""
         shutil.rmtree(self.base, ignore_errors=True)
         assert left == [], f"left running: {left}"
-        assert told == [], f"the controller broke somewhere:\n{said}"
+        assert tracebacks == [], f"the controller failed:\n{tail}"
 
     # --- the command line ------------------------------------------------------------------------
 
@@ -260,9 +260,9 @@ class Headgate(System):
         That is what stands on stderr for one that fails.
         """
         done = self.run(*arguments, "-o", "json")
-        told = f"headgate {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr, told
-        assert done.returncode == code, told
+        output = f"headgate {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, output
+        assert done.returncode == code, output
         return json.loads(done.stdout or done.stderr)
 
     def up(self) -> Any:
@@ -295,9 +295,9 @@ def traces(state: Path, cluster: LocalCluster | None) -> list[str]:
     found = []
     for process in psutil.process_iter():
         try:
-            told = Path(f"/proc/{process.pid}/environ").read_bytes()
-            told += Path(f"/proc/{process.pid}/cmdline").read_bytes()
-            ours = os.getsid(process.pid) in sessions or any(mark in told for mark in marks)
+            process_data = Path(f"/proc/{process.pid}/environ").read_bytes()
+            process_data += Path(f"/proc/{process.pid}/cmdline").read_bytes()
+            ours = os.getsid(process.pid) in sessions or any(mark in process_data for mark in marks)
             if ours and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(f"{process.pid} {process.cmdline()}")
         except (OSError, psutil.Error):
@@ -339,7 +339,7 @@ class Gates:
         return [line[1] for line in lines if line[0] == what]
 
     def alive(self) -> list[int]:
-        """Return the processes of runs that go on."""
+        """Return the processes of running tasks."""
         pids = {int(line.split()[2]) for line in self.lines()}
         return sorted(pid for pid in pids if psutil.pid_exists(pid) and _runs(pid))
 

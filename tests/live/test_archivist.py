@@ -261,7 +261,7 @@ def test_returning_node_makes_no_rows_for_results_of_archived_jobs(bench: Bench)
     assert len(bench.engine.state.names.shards) == shards
 
 
-def test_expiry_and_copies_go_on_when_rows_have_moved(bench: Bench, tmp_path: Path) -> None:
+def test_expiry_and_copies_continue_when_rows_have_moved(bench: Bench, tmp_path: Path) -> None:
     for number in range(6):
         bench.run_job(f"old{number}", [b"a"], keep_s=5000.0)
     bench.at += 499.0

@@ -46,10 +46,10 @@ def test_fewer_than_half_of_each_round_may_be_wild(
     rounds: list[tuple[tuple[list[float], list[float]], float, random.Random]],
 ) -> None:
     estimate, at = _estimate(), 0.0
-    for (good, wild), pause_s, dice in rounds:
+    for (good, wild), pause_s, rng in rounds:
         at += pause_s
         rates = [*good, *wild]
-        dice.shuffle(rates)
+        rng.shuffle(rates)
         estimate.take(rates, at)
         assert estimate.value is not None
         assert 80 * (1 - 1e-9) <= estimate.value <= 120 * (1 + 1e-9)
@@ -82,7 +82,7 @@ def test_a_lasting_change_wins_in_the_third_round_at_the_latest(
     st.randoms(use_true_random=False),
 )
 def test_inside_a_round_order_does_not_matter_and_values_are_among_the_samples(
-    rounds: list[tuple[list[float], float]], dice: random.Random
+    rounds: list[tuple[list[float], float]], rng: random.Random
 ) -> None:
     one, other = _estimate(), _estimate()
     at, seen = 0.0, []
@@ -90,7 +90,7 @@ def test_inside_a_round_order_does_not_matter_and_values_are_among_the_samples(
         at += pause_s
         seen += rates
         one.take(rates, at)
-        other.take(dice.sample(rates, len(rates)), at)
+        other.take(rng.sample(rates, len(rates)), at)
         assert one.value == other.value
         assert (one.value is None) == (not seen)
         if one.value is not None:

@@ -111,12 +111,14 @@ def test_placements_follow_the_line_between_racks(
         # between these it depends on the disks where such a task goes
         assert share < 1 / 4 if mbit_per_s == SLOW_MBIT_PER_S else share > 1 / 12, share
     assert headgate.tasks_in(blockers, "running"), "all of it while a job was running"
-    assert all(_probed(headgate).values()), "everybody has served probes, which are counted apart"
+    assert all(_probed(headgate).values()), "every node has served probes, counted separately"
     gates.open(*on.values())
     headgate.ends(blockers)
 
 
-def test_probes_go_on_when_a_node_is_lost_and_when_it_is_back(headgate: System, bed: Bed) -> None:
+def test_probes_continue_when_a_node_is_lost_and_when_it_returns(
+    headgate: System, bed: Bed
+) -> None:
     _shape(bed, SLOW_MBIT_PER_S)  # so that hardly a moment passes without a probe
     bed.crash("n1")
     headgate.until(lambda: headgate.up_nodes() == {"n0", "n2", "n3"}, "the node is missed")
@@ -127,7 +129,7 @@ def test_probes_go_on_when_a_node_is_lost_and_when_it_is_back(headgate: System, 
         now = _probed(headgate)
         return set(now) == set(least) and all(now[node] > least[node] for node in least)
 
-    headgate.until(lambda: all_serve(before), "probes of the others go on", PATIENCE_S)
+    headgate.until(lambda: all_serve(before), "probes of the others continue", PATIENCE_S)
     bed.restart("n1")
     headgate.until(lambda: len(headgate.up_nodes()) == 4, "the node is back")
     headgate.until(lambda: all_serve({**before, "n1": 0}), "it is probed", PATIENCE_S)

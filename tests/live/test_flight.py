@@ -102,7 +102,7 @@ def test_a_large_shard_is_never_in_memory_whole(server: ShardServer, tmp_path: P
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 128 * 1024
 
 
-def test_what_is_not_there_is_said_so(server: ShardServer, tmp_path: Path) -> None:
+def test_missing_shard_is_reported_as_absent(server: ShardServer, tmp_path: Path) -> None:
     for ask in (
         lambda: stat(HOST, server.port, "nothing"),
         lambda: fetch(HOST, server.port, "nothing", tmp_path / "copy"),
@@ -113,7 +113,7 @@ def test_what_is_not_there_is_said_so(server: ShardServer, tmp_path: Path) -> No
     assert sorted(p.name for p in tmp_path.iterdir()) == ["store"]
 
 
-def test_nobody_there_is_unreachable(tmp_path: Path) -> None:
+def test_address_without_a_service_is_unreachable(tmp_path: Path) -> None:
     port = closed_port()
     for ask in (
         lambda: fetch(HOST, port, "a", tmp_path / "copy"),
@@ -288,7 +288,7 @@ def test_a_source_that_comes_back_in_time_is_used(
             server.close()
 
 
-def test_pauses_grow_until_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_grow_until_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr("headgate.live.flight.time.sleep", pauses.append)
     monkeypatch.setattr("headgate.live.flight.time.monotonic", lambda: sum(pauses))
@@ -306,20 +306,18 @@ def test_pauses_grow_until_patience_ends(tmp_path: Path, monkeypatch: pytest.Mon
     assert sum(pauses) <= 12 < sum(pauses) + 3 * pauses[-1]
 
 
-def test_when_no_source_is_left_the_error_tells_of_each(
-    server: ShardServer, tmp_path: Path
-) -> None:
+def test_error_names_every_source_when_none_is_left(server: ShardServer, tmp_path: Path) -> None:
     addresses = {"n1": (HOST, server.port), "n2": (HOST, closed_port())}
     with pytest.raises(WorldError) as caught:
         fetch_best(
             reading("ints:a/7", "n1", "n2", "n3"), addresses, None, tmp_path / "copy", timeout_s=0
         )
-    told = str(caught.value)
+    message = str(caught.value)
     assert caught.value.code == "shard_unreadable"
-    assert "ints:a/7" in told
-    assert "n1: shard 'ints:a/7' is not on this node" in told
-    assert f"n2: {HOST}:{addresses['n2'][1]}" in told
-    assert "n3: its address is not known" in told
+    assert "ints:a/7" in message
+    assert "n1: shard 'ints:a/7' is not on this node" in message
+    assert f"n2: {HOST}:{addresses['n2'][1]}" in message
+    assert "n3: its address is not known" in message
 
 
 def test_plain_file_is_left_for_its_reader_to_open(tmp_path: Path) -> None:
@@ -359,25 +357,25 @@ def test_calls_without_the_right_token_are_refused(
     assert server.served_bytes() == {}
 
 
-def test_stranger_can_neither_read_write_list_nor_act_at_the_port(
+def test_client_without_the_token_can_neither_read_write_list_nor_act(
     store: ShardStore, server: ShardServer
 ) -> None:
     store.put("a", [b"data"])
     schema = pa.schema([("piece", pa.binary())])
     descriptor = flight.FlightDescriptor.for_path("b")
-    with flight.connect(f"grpc://{HOST}:{server.port}") as stranger:
+    with flight.connect(f"grpc://{HOST}:{server.port}") as client:
 
         def write() -> None:
-            writer, answers = stranger.do_put(descriptor, schema)
+            writer, answers = client.do_put(descriptor, schema)
             writer.done_writing()
             answers.read()
             writer.close()
 
         for call in (
-            lambda: stranger.do_get(flight.Ticket(b'{"shard": "a", "reader": "x"}')).read_all(),
-            lambda: list(stranger.do_action(flight.Action("verify", b"a"))),
-            lambda: list(stranger.list_flights()),
-            lambda: stranger.get_flight_info(descriptor),
+            lambda: client.do_get(flight.Ticket(b'{"shard": "a", "reader": "x"}')).read_all(),
+            lambda: list(client.do_action(flight.Action("verify", b"a"))),
+            lambda: list(client.list_flights()),
+            lambda: client.get_flight_info(descriptor),
             write,
         ):
             with pytest.raises(flight.FlightUnauthenticatedError):

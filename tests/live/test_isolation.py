@@ -398,7 +398,7 @@ from pathlib import Path
 from tests.live.test_isolation import Node
 node = Node(Path(sys.argv[1]))
 command = "id -u > {output}; cat {shard} >> {output}; ! echo bad >> {shard}; env >&2"
-(outcome,) = node.run(command, user="anybody-at-all", reads=["held"])
+(outcome,) = node.run(command, user="no-such-user", reads=["held"])
 print(outcome.kind, outcome.message, node.result())
 """
 

@@ -102,7 +102,7 @@ def test_hung_policy_fails_its_decision_and_every_other_until_it_returns(hasty: 
         answers.append(hasty.answer())
         time.sleep(0.001)
     assert [answer.seen for answer in answers] == list(range(3, 3 + len(answers)))
-    assert isinstance(answers[-1], PlanReady), "it goes on once the policy has returned"
+    assert isinstance(answers[-1], PlanReady), "it continues once the policy has returned"
     assert hasty.posted.empty(), "the late plan is dropped"
     assert hasty.policy.most_users == 1
 

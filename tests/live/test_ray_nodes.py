@@ -71,7 +71,7 @@ def test_nodes_start_crash_come_back_and_end_without_a_trace(tmp_path: Path) -> 
     stop_nodes(tmp_path)
 
 
-def test_a_node_that_does_not_come_up_is_told_with_its_log(tmp_path: Path) -> None:
+def test_node_that_does_not_come_up_is_reported_with_its_log(tmp_path: Path) -> None:
     broken = Node(id="b", rack="no label is like this!", gpus=())
     with pytest.raises(WorldError, match="node 'b' ended while starting") as caught:
         start_nodes(tmp_path, (broken,))
@@ -80,7 +80,7 @@ def test_a_node_that_does_not_come_up_is_told_with_its_log(tmp_path: Path) -> No
     assert not [p for p in psutil.process_iter() if _is_of(p, tmp_path)]
 
 
-def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
+def test_port_in_use_is_reported_immediately(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
@@ -89,7 +89,7 @@ def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
     assert local_cluster(tmp_path) is None
 
 
-def test_a_ray_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_ray_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WorldError, match=r"no Ray cluster answers at '127\.77\.0\.1:1'"):
         connect("127.77.0.1:1")
     with pytest.raises(WorldError, match="no Ray cluster answers at 'nonsense'"):
@@ -106,8 +106,8 @@ def test_without_ray_it_says_what_to_install(
         connect("127.77.0.1:1")
 
 
-def test_a_number_that_somebody_else_has_now_is_left_alone(tmp_path: Path) -> None:
-    stranger = subprocess.Popen(["sleep", "600"], start_new_session=True)
+def test_process_with_a_reused_session_id_is_not_killed(tmp_path: Path) -> None:
+    other = subprocess.Popen(["sleep", "600"], start_new_session=True)
     try:
         record = {
             "address": "127.77.0.1:1",
@@ -116,14 +116,14 @@ def test_a_number_that_somebody_else_has_now_is_left_alone(tmp_path: Path) -> No
             "logs": str(tmp_path / "logs"),
             "token": str(tmp_path / "token"),
             "seats": {"head": {"address": "127.77.0.1", "enter": []}},
-            "sessions": {"head": stranger.pid},
+            "sessions": {"head": other.pid},
         }
         (tmp_path / "ray.json").write_text(json.dumps(record))
         stop_nodes(tmp_path)
-        assert stranger.poll() is None
+        assert other.poll() is None
     finally:
-        stranger.kill()
-        stranger.wait()
+        other.kill()
+        other.wait()
 
 
 def _is_of(process: psutil.Process, state: Path) -> bool:

@@ -24,8 +24,8 @@ SHARDS = 4
 def test_both_sides_stand_beside_each_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told: list[str] = []
-    found = compare(("gs",), (100,), kinds=("occurrence",), shards=SHARDS, say=told.append)
+    lines: list[str] = []
+    found = compare(("gs",), (100,), kinds=("occurrence",), shards=SHARDS, say=lines.append)
 
     (pair,) = found.pairs
     assert (pair.policy, pair.uplink_mbit_per_s, pair.wrong) == ("gs", 100, {})
@@ -38,7 +38,7 @@ def test_both_sides_stand_beside_each_other(
     }  # fmt: skip
     show(found)
     assert f"{pair.measured.makespan_s:.1f} s" in capsys.readouterr().out
-    assert any(line.startswith("gs at 100 Mbit/s: ") for line in told)
+    assert any(line.startswith("gs at 100 Mbit/s: ") for line in lines)
 
 
 def _read_bytes(folder: Path) -> int:

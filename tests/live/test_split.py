@@ -99,7 +99,7 @@ def test_a_file_that_shrinks_is_an_error(tmp_path: Path) -> None:
         b"".join(part)
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         split_files([tmp_path / "gone", tmp_path], 0, lines=False)
     assert [problem.path for problem in caught.value.problems] == [
@@ -144,7 +144,7 @@ def test_replicas_lie_on_distinct_nodes_and_in_two_racks(
 
 
 @given(places=clusters, replicas=st.integers(1, 3))
-def test_first_replicas_are_dealt_evenly(places: list[NodeSpace], replicas: int) -> None:
+def test_first_replicas_are_spread_evenly(places: list[NodeSpace], replicas: int) -> None:
     replicas = min(replicas, len(places))
     firsts = Counter(choose_nodes(i, places, replicas)[0] for i in range(3 * len(places)))
     assert set(firsts.values()) == {3}
@@ -152,7 +152,7 @@ def test_first_replicas_are_dealt_evenly(places: list[NodeSpace], replicas: int)
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
-def test_all_replicas_are_dealt_evenly_over_equal_racks(replicas: int) -> None:
+def test_all_replicas_are_spread_evenly_over_equal_racks(replicas: int) -> None:
     places = cluster(4, 4)
     load = Counter(node for i in range(64) for node in choose_nodes(i, places, replicas))
     mean = 64 * replicas / 8

@@ -91,7 +91,7 @@ def test_writers_of_one_shard_leave_one_whole_version(tmp_path: Path) -> None:
     assert store.take_corrupt() == ()
 
 
-def test_an_absent_shard_is_said_to_be_absent(tmp_path: Path) -> None:
+def test_missing_shard_is_reported_as_absent(tmp_path: Path) -> None:
     store = ShardStore(tmp_path)
     assert not store.has("a")
     assert not store.verify("a")
@@ -130,7 +130,7 @@ def test_a_flipped_bit_is_found_and_reported_once(tmp_path: Path) -> None:
     store.put("a/2", [b"good"])
     assert store.verify("a/1")
     store.path("a/1").write_bytes(b"gooe")
-    assert store.has("a/1")  # the size is right: only reading it tells
+    assert store.has("a/1")  # the size is right: only reading shows the corruption
     assert not store.verify("a/1")
     assert not store.has("a/1")
     assert [s.id for s in store.list()] == ["a/2"]
@@ -255,7 +255,7 @@ def test_a_disk_that_really_is_full(tmp_path: Path) -> None:
     assert done.stdout.split() == ["disk_full", "True", "True", "False", "0"]
 
 
-WRITE_FOR_EVER = """
+WRITE_FOREVER = """
 import sys, time
 from pathlib import Path
 from headgate.live.store import ShardStore
@@ -271,7 +271,7 @@ def test_what_a_killed_writer_left_is_cleared_but_a_living_one_is_left_alone(
     tmp_path: Path,
 ) -> None:
     writer = subprocess.Popen(
-        [sys.executable, "-c", WRITE_FOR_EVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WRITE_FOREVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     try:
         assert writer.stdout is not None

@@ -100,7 +100,7 @@ class Gate:
         assert self._reached.wait(60)
 
     def open(self) -> None:
-        """Let the engine go on."""
+        """Make the engine continue."""
         self._opened.set()
 
 
@@ -180,7 +180,7 @@ def test_a_reading_process_that_was_killed_is_replaced(reader: JobReader) -> Non
     assert reader.read(JOB).name == "work"
 
 
-def test_problems_come_back_with_their_places(reader: JobReader) -> None:
+def test_problems_are_returned_with_their_positions(reader: JobReader) -> None:
     with pytest.raises(SpecError) as found:
         reader.read("nmae: x\n")
     assert [(p.path, p.line) for p in found.value.problems] == [("nmae", 1), ("run", 1)]
@@ -251,7 +251,7 @@ def test_a_submission_with_a_key_is_one_job_while_the_first_is_under_way(
     assert controller.submit(JOB, user=OTHER, key="k") == "work-2"
 
 
-def test_a_key_is_known_after_a_restart_and_numbers_go_on(tmp_path: Path) -> None:
+def test_key_is_known_and_numbers_continue_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as controller:
         kept = controller.submit(JOB, user=ME, key="k")
         controller.submit(JOB, user=ME, key=None)
@@ -381,7 +381,7 @@ def fail_within(claim: AbstractContextManager[None]) -> None:
         raise ZeroDivisionError
 
 
-def test_claims_are_let_go_when_what_follows_fails() -> None:
+def test_claims_are_released_after_a_failure() -> None:
     claims = DatasetClaims()
     for claim in (claims.using(["a", "b"]), claims.removing("a"), claims.using(["a"])):
         with pytest.raises(ZeroDivisionError):

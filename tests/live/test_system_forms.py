@@ -46,7 +46,7 @@ def submit(headgate: Headgate, **job: Any) -> str:
 def test_results_in_parts_are_read_part_by_part(
     headgate: Headgate, numbers: list[list[int]]
 ) -> None:
-    """A sort by ranges; nobody has numbers for the last range, and nothing is written for it."""
+    """A sort by ranges; the last range has no numbers, and nothing is written for it."""
     ranges = [(0, 250_000), (250_000, 600_000), (600_000, 700_000), (700_000, 1_000_000)]
     cut = (
         "set -- {outputs}; for range in 0:249999 250000:599999 600000:699999; do "
@@ -77,8 +77,8 @@ def test_results_in_parts_are_read_part_by_part(
         return [headgate.result(job, task) for task in range(len(numbers))]
 
     for whole, shard in zip(wholes(), numbers, strict=True):
-        told = [int(line) for line in whole.split()]
-        assert told == [v for start, end in ranges for v in shard if start <= v < end]
+        sorted_values = [int(line) for line in whole.split()]
+        assert sorted_values == [v for start, end in ranges for v in shard if start <= v < end]
     kept = wholes()
     headgate.kill_controller()
     headgate.up()
@@ -114,7 +114,7 @@ def test_the_cells_of_a_wavefront_add_up(headgate: Headgate, numbers: list[list[
     assert int(headgate.result(job)) == grid[1, 1]
 
 
-def test_iterations_go_on_from_the_last_update(
+def test_iterations_continue_from_the_last_update(
     headgate: Headgate, numbers: list[list[int]]
 ) -> None:
     job = submit(
@@ -164,8 +164,8 @@ def test_the_example_of_a_wavefront_counts_paths(headgate: Headgate) -> None:
 
 
 def test_the_example_of_a_sort_sorts(headgate: Headgate, tmp_path: Path) -> None:
-    dice = random.Random(1)
-    records = [bytes(dice.randrange(32, 127) for _ in range(20)) for _ in range(3000)]
+    rng = random.Random(1)
+    records = [bytes(rng.randrange(32, 127) for _ in range(20)) for _ in range(3000)]
     file = tmp_path / "strings"
     file.write_bytes(b"".join(records))
     headgate.put("my-strings", file, 3)

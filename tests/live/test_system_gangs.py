@@ -24,8 +24,10 @@ def gang(run: str, *, members: int, gpus: int) -> str:
 
 
 def test_the_members_of_a_gang_know_each_other_and_hold_all_their_gpus(headgate: Headgate) -> None:
-    told = "$HEADGATE_RANK of $HEADGATE_GANG_SIZE on $CUDA_VISIBLE_DEVICES: $HEADGATE_GANG_HOSTS"
-    job = headgate.submit(gang(f"echo {told} > {{output}}", members=2, gpus=2))
+    variables = (
+        "$HEADGATE_RANK of $HEADGATE_GANG_SIZE on $CUDA_VISIBLE_DEVICES: $HEADGATE_GANG_HOSTS"
+    )
+    job = headgate.submit(gang(f"echo {variables} > {{output}}", members=2, gpus=2))
     headgate.ends(job)
     hosts = [task["node"] for task in headgate.client.tasks(job)]
     assert sorted(hosts) == ["n0", "n1"]
@@ -63,8 +65,9 @@ def test_a_gang_waits_until_it_fits_whole_and_says_so(headgate: Headgate, tmp_pa
     job = headgate.submit(gang("true", members=2, gpus=2))
     reason = headgate.until(
         lambda: (
-            told
-            if (told := headgate.client.explanation(job)["reason"]) and told["code"] == "GangShort"
+            reason
+            if (reason := headgate.client.explanation(job)["reason"])
+            and reason["code"] == "GangShort"
             else None
         ),
         "the gang is too short",
@@ -85,7 +88,7 @@ def test_a_gang_that_loses_a_member_starts_again_whole(headgate: Headgate, tmp_p
         f"touch {marks}/$HEADGATE_RANK.$$; "
         f"if [ $HEADGATE_RANK = 1 ] && [ ! -e {marks}/failed ]; then "
         f"  until ls {marks}/0.*; do sleep 0.1; done; touch {marks}/failed; exit 1; fi; "
-        # without the second start of rank 1, nobody would ever end
+        # without the second start of rank 1, no member would ever end
         f"until [ $(ls {marks} | grep -c '^1[.]') = 2 ]; do sleep 0.1; done"
     )
     job = headgate.submit(gang(run, members=2, gpus=2))

@@ -252,7 +252,7 @@ def test_a_sweep_spares_what_is_known_and_what_is_on_its_way(tmp_path: Path) -> 
     assert agent.removed == ["gone:00000", "d:00009"]
 
 
-def test_put_whose_client_died_is_given_up_but_not_one_that_is_at_work(
+def test_upload_of_a_dead_client_is_abandoned_but_not_an_active_one(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -272,7 +272,9 @@ def test_posted_events_cancelled_in_time_is_never_handled() -> None:
     facts = [NodeLost(at=float(number), node="n") for number in range(3)]
     inbox.post([facts[0]])
     assert inbox.post([facts[1]], from_user=True).cancel()
-    assert inbox.post([facts[2]]).cancel(), "nobody waits for it any more, yet it is a fact"
+    assert inbox.post([facts[2]]).cancel(), (
+        "its future is cancelled, but it is an event of the world"
+    )
     inbox.close()
     assert list(inbox.batches()) == [(facts[0], facts[2])]
 
@@ -298,22 +300,22 @@ def test_with_a_full_disk_users_are_refused_and_the_worlds_facts_wait(
     journal = kept.journal
     disk = _FullDisk(journal)
     monkeypatch.setattr(kept, "journal", disk)
-    fact, wish = (
+    fact, request = (
         QueueChanged(at=0, queue=Queue(name="a")),
         QueueChanged(at=0, queue=Queue(name="b")),
     )
     inbox.post([fact])
-    refused = inbox.post([wish], from_user=True)
+    refused = inbox.post([request], from_user=True)
     batch = next(inbox.batches())
-    told: list[tuple[Event, ...]] = []
-    recorder = threading.Thread(target=lambda: told.append(kept.record(inbox, batch)))
+    recorded: list[tuple[Event, ...]] = []
+    recorder = threading.Thread(target=lambda: recorded.append(kept.record(inbox, batch)))
     recorder.start()
     with pytest.raises(WorldError, match="no room"):
         refused.result(timeout=10)
     assert kept.full is not None
     disk.room.set()
     recorder.join(10)
-    assert told == [(fact,)]
+    assert recorded == [(fact,)]
     assert kept.full is None
     assert [event for _, event in journal.events()] == [fact]
     journal.close()
@@ -467,7 +469,7 @@ def test_a_missing_end_of_the_journal_is_reported_and_its_numbers_are_skipped(
     once_more.close()
 
 
-def test_a_world_that_is_closed_ends_what_goes_on_in_it() -> None:
+def test_closed_world_cancels_its_tasks() -> None:
     world = LiveWorld(policy=FlowSharing(), seed=0, root=Path("/nowhere"))
     begun, ended = threading.Event(), threading.Event()
 
@@ -484,7 +486,7 @@ def test_a_world_that_is_closed_ends_what_goes_on_in_it() -> None:
     assert ended.is_set()
 
 
-def test_launches_reach_a_job_before_the_wish_to_stop_them() -> None:
+def test_launches_reach_a_job_before_their_stops() -> None:
     world = LiveWorld(policy=FlowSharing(), seed=0, root=Path("/nowhere"))
     order: list[str] = []
     done = threading.Event()

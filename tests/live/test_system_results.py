@@ -199,7 +199,7 @@ def test_results_expire_in_spite_of_a_restart_and_of_a_node_that_was_away(
     headgate.until(lambda: not files_of(headgate, job), "and goes when the node is back")
 
 
-def test_default_of_the_cluster_holds_as_it_is_now(headgate: Headgate) -> None:
+def test_current_default_of_the_cluster_applies(headgate: Headgate) -> None:
     job = headgate.submit("{name: old, run: 'echo old > {output}'}")
     stays = headgate.submit("{name: old, run: 'echo old > {output}', keep: 1h}")
     for each in (job, stays):
@@ -227,8 +227,8 @@ def test_scratch_of_an_executor_that_died_goes_with_its_job(
     (executor,) = headgate.actors("Executor", task["node"])
     executor.kill()
     headgate.until(lambda: gates.seen("start").count("0") == 2, "it runs again")
-    stranger = scratch / "999999"  # as an executor leaves it that dies last of all
-    stranger.mkdir()
+    leftover = scratch / "999999"  # as an executor leaves it that dies last of all
+    leftover.mkdir()
     gates.open(0)
     headgate.ends(job)
     headgate.until(lambda: not scratch.exists(), "its scratch is removed")
