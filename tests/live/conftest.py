@@ -83,7 +83,7 @@ class Lab:
         return ray.get(method.remote(*arguments), timeout=60)
 
     def report(self, node: str) -> AgentReport:
-        """Return what a node's agent says now."""
+        """Return the current report of a node's agent."""
         report: AgentReport = self.ask(self.agents[node].report)
         return report
 

@@ -1,4 +1,4 @@
-"""A whole Headgate for tests: brought up by its own command line, broken on purpose, taken down.
+"""A complete Headgate for tests: started by its command line, with injected faults, stopped.
 
     with Headgate(nodes=4, gpus=1) as headgate:
         job = headgate.submit("{name: a, run: 'echo hello'}")
@@ -53,7 +53,7 @@ class System:
         self.restarted: set[str] = set()
 
     def answers(self) -> bool:
-        """Say whether the controller answers."""
+        """Return whether the controller responds."""
         try:
             return bool(self.client.health())
         except WorldError:
@@ -70,7 +70,7 @@ class System:
         return self.client.submit(text, **options)
 
     def put(self, name: str, file: Path, shards: int, *, replicas: int = 1) -> None:
-        """Put a file as a dataset of so many shards."""
+        """Put a file as a dataset of `shards` shards."""
         size = -(-file.stat().st_size // shards)
         parts = split_files([file], size, lines=False)
         for index, (_, part) in enumerate(parts):
@@ -82,7 +82,7 @@ class System:
         return [shard["nodes"] for shard in self.client.dataset(name)["placement"]]
 
     def store(self, node: str) -> ShardStore:
-        """Return what a node keeps."""
+        """Return the store of a node."""
         return ShardStore(shards_directory(self.state / "nodes", node))
 
     def shard_file(self, node: str, shard: str) -> Path:
@@ -128,7 +128,7 @@ class System:
         raise AssertionError(f"after {patience_s} s still not: {what}\n{self.log_tail()}")
 
     def logged(self) -> str:
-        """Return what the controllers have logged."""
+        """Return the log of the controllers."""
         try:
             return (self.state / "controller.log").read_text(errors="replace")
         except FileNotFoundError:
@@ -221,7 +221,7 @@ class Headgate(System):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take it down; nothing may be left, and a failed test shows what the controller said."""
+        """Stop Headgate; no process may remain, and a failed test shows the controller's log."""
         if error is not None:
             sys.stderr.write(self.log_tail())
         self.close()
@@ -266,7 +266,7 @@ class Headgate(System):
         return json.loads(done.stdout or done.stderr)
 
     def up(self) -> Any:
-        """Bring up what is not up."""
+        """Start the nodes and the controller that are down."""
         return self.call("up", *self._size)
 
 
@@ -306,7 +306,7 @@ def traces(state: Path, cluster: LocalCluster | None) -> list[str]:
 
 
 class Gates:
-    """Tasks that wait until they are let through, and leave a trace of every start and end."""
+    """Tasks that wait until their gate opens, and record every start and end."""
 
     def __init__(self, folder: Path) -> None:
         """Keep gates and traces in a folder."""
@@ -316,7 +316,7 @@ class Gates:
         self._trace.touch()
 
     def command(self, then: str = "echo {index} > {output}", name: str = "") -> str:
-        """Return what a task runs: it waits at the gate of its index."""
+        """Return the command of a task, which waits at the gate of its index."""
         gate = f"{self._folder}/{name}{{index}}"
         return (
             f"echo start {name}{{index}} $$ >> {self._trace}; "
@@ -325,7 +325,7 @@ class Gates:
         )
 
     def open(self, *indices: int, name: str = "") -> None:
-        """Let tasks through."""
+        """Open the gates of tasks."""
         for index in indices:
             (self._folder / f"{name}{index}").touch()
 

@@ -1,4 +1,4 @@
-"""Ended jobs leave the state for the archive, and what they left stays reachable until it expires.
+"""Ended jobs leave the state for the archive, and their results are readable until they expire.
 
 The real engine, real node agents in this process, no Ray.
 """
@@ -35,7 +35,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 
 def archive(bench: Bench) -> list[str]:
-    """Look until nothing more goes; return the jobs that were archived by it."""
+    """Look until no job is archived; return the archived jobs."""
     before = len(bench.forgotten)
     while asyncio.run(bench.archivist.look()):
         check(bench.engine.state)
@@ -43,7 +43,7 @@ def archive(bench: Bench) -> list[str]:
 
 
 def compacted(bench: Bench) -> None:
-    """Let a decision be answered, so that archived rows leave the tables."""
+    """Complete a decision, so that archived rows leave the tables."""
     bench.run_job(f"round-{len(bench.events)}-{bench.at}", [b"x"], node="n2")
     check(bench.engine.state)
 
@@ -60,7 +60,7 @@ def outputs(bench: Bench) -> Outputs:
     )  # fmt: skip
 
 
-def test_jobs_go_once_they_ended_longer_ago_than_is_retained(bench: Bench) -> None:
+def test_jobs_are_archived_after_their_retention(bench: Bench) -> None:
     bench.run_job("first", [b"a", b"b"])
     bench.at += 100.0
     bench.run_job("second", [b"a"])
@@ -76,7 +76,7 @@ def test_jobs_go_once_they_ended_longer_ago_than_is_retained(bench: Bench) -> No
     assert archive(bench) == [], "an archived job goes once"
 
 
-def test_oldest_jobs_go_early_when_more_have_ended_than_the_state_keeps(
+def test_oldest_jobs_are_archived_early_beyond_the_limit_of_the_state(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archivist, "_ENDED_MOST", 3)
@@ -192,7 +192,7 @@ def test_results_that_cannot_be_removed_have_not_expired_and_hold_up_no_others(
     assert bench.archive.expired(["stuck"]) == {"stuck": True}
 
 
-def test_sweeps_remove_what_archived_jobs_left_only_once_it_has_expired(bench: Bench) -> None:
+def test_sweeps_remove_data_of_archived_jobs_only_after_their_expiry(bench: Bench) -> None:
     bench.run_job("kept", [b"a"], keep_s=2000.0)
     bench.run_job("gone", [b"a"], keep_s=600.0)
     bench.at += 500.0

@@ -49,14 +49,12 @@ def _shape(bed: Bed, mbit_per_s: float) -> None:
 
 
 def _put_on(headgate: System, name: str, file: Path, nodes: list[str]) -> None:
-    """Put a file as a dataset of one shard that lies on these nodes, wherever it was placed."""
+    """Put a file as a dataset of one shard, and move its replicas to these nodes."""
     headgate.put(name, file, 1, replicas=len(headgate.nodes))
     for node in headgate.nodes:
         if node.id not in nodes:
             headgate.store(node.id).remove(f"{name}:00000")
-    headgate.until(
-        lambda: sorted(headgate.holders(name)[0]) == nodes, f"{name} lies on {nodes} only"
-    )
+    headgate.until(lambda: sorted(headgate.holders(name)[0]) == nodes, f"{name} is on {nodes} only")
 
 
 def _cluster_share(headgate: System) -> float:
@@ -72,7 +70,7 @@ def _probed(headgate: System) -> dict[str, int]:
     return {node["id"]: node["report"]["served_bytes"].get("probe", 0) for node in nodes}
 
 
-def test_placements_follow_the_line_between_racks(
+def test_placements_follow_the_bandwidth_between_racks(
     headgate: System, bed: Bed, tmp_path: Path
 ) -> None:
     for name, size_bytes, nodes in (

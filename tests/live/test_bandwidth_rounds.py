@@ -22,7 +22,7 @@ Rate = float | None
 
 
 class _Agent:
-    """Stands for a node's agent: notes what it is asked, and answers with the world's rates."""
+    """A fake agent: records requests, and returns the rates of the world."""
 
     def __init__(self, name: str, world: _World) -> None:
         self._name, self._world = name, world
@@ -87,7 +87,7 @@ class _World:
         return done
 
     async def asks(self, count: int) -> None:
-        """Wait until there have been so many probes."""
+        """Wait until `count` probes were requested."""
         while len(self.asked) < count:  # noqa: ASYNC110  # the caller has a timeout
             await asyncio.sleep(0)
 
@@ -119,7 +119,7 @@ def test_change_of_bandwidth_is_posted_once() -> None:
     assert len(world.posted) == 2
 
 
-def test_what_lies_far_is_never_faster_than_what_lies_near() -> None:
+def test_remote_bandwidth_never_exceeds_local_bandwidth() -> None:
     world = _World(2, 2)
     world.disk = 100 * MEGA
     world.far = 400 * MEGA
@@ -137,7 +137,7 @@ def test_what_lies_far_is_never_faster_than_what_lies_near() -> None:
         ((), None, []),
     ],
 )
-def test_what_cannot_be_measured(
+def test_bandwidth_that_cannot_be_measured_has_a_default(
     racks: tuple[int, ...], disk: float | None, expected: list[Bandwidth]
 ) -> None:
     world = _World(*racks)

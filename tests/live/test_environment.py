@@ -1,4 +1,4 @@
-"""What a run's environment says about what the run holds."""
+"""The environment variables that describe the grant of a run."""
 
 from __future__ import annotations
 

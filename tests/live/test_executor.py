@@ -1,4 +1,4 @@
-"""Executors with real worker processes, without Ray: idle workers, stops, what is kept of runs."""
+"""Executors with real worker processes, without Ray: idle workers, stops, kept outcomes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_run_starts_only_after_the_workers_that_held_its_gpus_have_ended(run: An
     assert run(steps) == [False, False]
 
 
-def test_ended_runs_are_forgotten_when_asked_and_running_ones_are_not(run: Any) -> None:
+def test_ended_runs_are_forgotten_on_request_and_running_ones_are_not(run: Any) -> None:
     async def steps(executor: Executor) -> list[int]:
         await _outcomes(executor, *(_record(number, (), {}) for number in range(4)))
         await executor.begin([_record(9, (), {})])

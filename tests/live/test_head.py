@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 
 
 class _Bed:
-    """A recorded cluster, whose head starts as the test says; no time passes."""
+    """A recorded cluster, whose head starts or fails as set by the test; time is simulated."""
 
     def __init__(self, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.state = state
@@ -70,7 +70,7 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Bed]:
     bed.listening.close()
 
 
-def test_head_that_is_gone_is_started_after_a_pause(bed: _Bed) -> None:
+def test_lost_head_is_started_after_a_pause(bed: _Bed) -> None:
     assert head.ensure_head(bed.state) == bed.address
     assert head.ensure_head(bed.state) == bed.address, "one that is up is left alone"
     assert bed.pauses == [5.0]

@@ -33,7 +33,7 @@ class _Method:
 
 
 class _Master:
-    """Notes what it is sent, and reports what the test says; `die` takes its memory."""
+    """A fake master: records commands, reports outcomes of the test; `die` clears its state."""
 
     def __init__(self) -> None:
         self.launch, self.stop, self.poll = map(_Method, (self._launch, self._stop, self._poll))
@@ -187,7 +187,7 @@ def test_member_of_a_gang_is_stopped_although_another_members_node_is_gone(bed: 
     assert bed.master.launched == []
 
 
-def test_link_that_meets_an_unforeseen_error_starts_again_and_loses_nothing(
+def test_link_restarts_after_an_unexpected_error_without_loss(
     bed: _Bed, caplog: pytest.LogCaptureFixture
 ) -> None:
     bed.meet("n0")
@@ -239,7 +239,7 @@ def test_master_that_hangs_is_restarted_and_sent_everything_again(
     assert {launch.run.ordinal for launch in bed.master.launched} == {1}
 
 
-def test_launch_waits_until_a_source_of_everything_it_reads_is_known(bed: _Bed) -> None:
+def test_launch_waits_until_every_shard_has_a_source_with_an_address(bed: _Bed) -> None:
     bed.meet("n0")
     shards = [Shard(id=f"j/{number}", size_bytes=1) for number in range(3)]
     reads = (
@@ -259,7 +259,7 @@ def test_launch_waits_until_a_source_of_everything_it_reads_is_known(bed: _Bed) 
     assert bed.master.launched[-1].addresses == {"n0": ("n0", 1), "n2": ("n2", 1)}
 
 
-def test_launch_is_sent_in_the_end_although_no_source_is_known(
+def test_launch_is_sent_after_a_while_without_an_address_of_a_source(
     bed: _Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "_ADDRESS_S", 0.0)
@@ -274,7 +274,7 @@ def test_launch_is_sent_in_the_end_although_no_source_is_known(
     bed.run(scenario)
 
 
-def test_link_keeps_nothing_of_runs_whose_end_was_handled(bed: _Bed) -> None:
+def test_link_drops_runs_whose_end_was_handled(bed: _Bed) -> None:
     bed.meet("n0")
 
     async def scenario() -> None:
@@ -290,7 +290,7 @@ def test_link_keeps_nothing_of_runs_whose_end_was_handled(bed: _Bed) -> None:
     assert (len(bed.link._outstanding), len(bed.link._stops)) == (0, 0)
 
 
-def test_master_is_asked_to_keep_the_known_runs_alone_whenever_it_is_met_until_it_answers(
+def test_each_incarnation_of_a_master_is_sent_the_known_runs_until_it_responds(
     bed: _Bed,
 ) -> None:
     bed.meet("n0")

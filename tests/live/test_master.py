@@ -36,7 +36,7 @@ class _Method:
 
 
 class _Executor:
-    """Keeps runs until they are stopped or ended; fails as the test says."""
+    """A fake executor: keeps runs until they are stopped or ended; fails as set by the test."""
 
     def __init__(self) -> None:
         self.ends: dict[int, asyncio.Future[OutcomeRecord]] = {}
@@ -99,7 +99,7 @@ class _Bed:
         await self.master.stop([StopRecord(run=_run_id(number), node="n0", ray_id="r0")])
 
     async def outcomes(self, *, ack: bool = True) -> list[OutcomeRecord]:
-        """Return what is reported next, acknowledging all before."""
+        """Return the next outcome, acknowledging all earlier ones."""
         incarnation = (await self.master.poll("", 0, 0)).incarnation
         batch = await self.master.poll(incarnation, self.acked, PATIENCE_S)
         if ack:
@@ -164,7 +164,7 @@ def test_run_whose_tracking_fails_is_stopped_and_reported_as_failed(
         assert bed.executors[0].stops == [[1]], "its GPUs are free when it is reported"
 
 
-def test_stop_is_repeated_until_the_executor_answers_it(bed: _Bed) -> None:
+def test_stop_is_repeated_until_the_executor_accepts_it(bed: _Bed) -> None:
     async def scenario() -> OutcomeRecord:
         bed.executors[0].failures["stop"] = [ActorUnavailableError("away", None) for _ in range(3)]
         await bed.launch(1)
@@ -243,7 +243,7 @@ async def _set(event: asyncio.Event) -> None:
     event.set()
 
 
-def test_executor_that_lives_is_left_alone_however_long_a_run_takes_to_end(
+def test_responding_executor_is_not_killed_while_a_stopped_run_takes_long_to_end(
     bed: _Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray

@@ -1,4 +1,4 @@
-"""Meeting nodes: each by itself, against what is believed at that moment."""
+"""Nodes are added independently of each other, and compared with the current state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Agent:
 
 
 class _Bed:
-    """An engine with the node n0, and agents that answer as the test says."""
+    """An engine with the node n0, and agents that respond as set by the test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, files: Path) -> None:
         self.engine: Engine = _engine()
@@ -82,7 +82,7 @@ async def _full() -> AgentReport:
     return _report(("j/0", 7), ("j/1", 7), ("d:00000", 4))
 
 
-def test_node_that_cannot_be_met_does_not_keep_others_from_joining_once(
+def test_node_that_cannot_be_added_does_not_prevent_others_from_joining_once(
     bed: _Bed, caplog: pytest.LogCaptureFixture
 ) -> None:
     slow = asyncio.Event()
@@ -108,14 +108,14 @@ def test_node_that_cannot_be_met_does_not_keep_others_from_joining_once(
     assert "n9 could not be added" in caplog.text
 
 
-def test_node_that_is_believed_up_with_all_it_holds_makes_no_event(bed: _Bed) -> None:
+def test_node_that_matches_the_state_makes_no_event(bed: _Bed) -> None:
     bed.there = [_member("n0", "first")]
     bed.agents = {"n0": _Agent(_full)}
     asyncio.run(bed.membership._look())
     assert bed.events == []
 
 
-def test_replica_that_became_known_while_the_agent_answered_is_not_announced_again(
+def test_replica_added_during_the_report_is_not_added_again(
     bed: _Bed,
 ) -> None:
     view = bed.engine.snapshot()

@@ -1,4 +1,4 @@
-"""What a node says of itself, with GPUs, without, and with broken ones."""
+"""Reports of a node with GPUs, without, and with broken ones."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def gpu(index: int, utilisation: float | None) -> dict[str, Any]:
     }
 
 
-def test_the_machine_itself(tmp_path: Path) -> None:
+def test_report_describes_this_machine(tmp_path: Path) -> None:
     report = probe_node(tmp_path)
     assert report.cpus == psutil.cpu_count()
     assert 0 <= report.cpu_utilisation <= 1
@@ -72,7 +72,7 @@ def test_the_machine_itself(tmp_path: Path) -> None:
     assert json.loads(json.dumps(asdict(report)))["cpus"] == report.cpus
 
 
-def test_a_disk_that_is_not_there_has_no_room(tmp_path: Path) -> None:
+def test_missing_disk_has_no_free_bytes(tmp_path: Path) -> None:
     report = probe_node(tmp_path / "gone")
     assert (report.disk_bytes, report.disk_free_bytes) == (0, 0)
 

@@ -26,7 +26,7 @@ NewJob = Callable[..., LabJob]
 
 
 def _waits_for(go: Path) -> dict[str, str]:
-    """Return a command that says its process id, and ends when a file appears."""
+    """Return a command that prints its process id, and ends when a file appears."""
     return {
         "command": f"echo $$ >> {go}.pids; while [ ! -e {go} ]; do sleep 0.1; done; "
         "echo result > {output}"
@@ -168,7 +168,7 @@ def test_a_crashed_node_loses_its_runs_but_not_its_shards(
     assert set(alive(cluster)) == {"head", "n0", "n1", "n2"}
 
 
-def test_an_agent_comes_back_with_its_shards(lab: Lab) -> None:
+def test_restarted_agent_has_its_shards(lab: Lab) -> None:
     lab.put("n1", "steady/0", b"steady")
     os.kill(lab.pid(lab.agents["n1"]), signal.SIGKILL)
 
@@ -187,7 +187,7 @@ def test_an_agent_comes_back_with_its_shards(lab: Lab) -> None:
     assert lab.ask(lab.agents["n0"].time_transfer, report.host, report.port) > 0
 
 
-def test_runs_that_are_not_to_be_kept_are_ended_also_where_only_an_executor_knows_them(
+def test_unknown_runs_are_stopped_also_on_executors_of_an_earlier_master(
     new_job: NewJob, lab: Lab, tmp_path: Path
 ) -> None:
     kept, lost = tmp_path / "kept", tmp_path / "lost"

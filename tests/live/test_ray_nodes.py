@@ -1,4 +1,4 @@
-"""A local cluster starts whole or not at all, and ends without a trace."""
+"""A local cluster starts completely or not at all, and ends without leftovers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NODE = Node(id="a", rack="r", gpus=(Gpu(memory_bytes=1 << 30),), cpus=2)
 
 
 def _traces(cluster: LocalCluster) -> list[str]:
-    """Return what runs in the sessions or with the mark or temporary files of a cluster."""
+    """Return the processes with the session, mark or temporary files of a cluster."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -46,7 +46,7 @@ def _traces(cluster: LocalCluster) -> list[str]:
     return found
 
 
-def test_nodes_start_crash_come_back_and_end_without_a_trace(tmp_path: Path) -> None:
+def test_nodes_start_crash_return_and_end_without_leftovers(tmp_path: Path) -> None:
     cluster = start_nodes(tmp_path, (NODE,))
     try:
         assert local_cluster(tmp_path) == cluster
@@ -96,7 +96,7 @@ def test_missing_ray_is_reported(tmp_path: Path) -> None:
         connect("nonsense")
 
 
-def test_without_ray_it_says_what_to_install(
+def test_missing_ray_is_reported_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(util, "find_spec", lambda name: None)

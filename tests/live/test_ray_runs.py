@@ -78,7 +78,7 @@ def test_shards_come_from_other_nodes_and_their_bytes_are_counted(
     assert lab.report("n0").served_bytes["rack"] >= len(content)
 
 
-def test_data_that_is_gone_is_not_the_programs_fault_but_a_missing_file_is(
+def test_lost_data_do_not_count_against_retries_but_a_missing_file_does(
     new_job: NewJob, tmp_path: Path
 ) -> None:
     job = new_job({"command": "true"})
@@ -174,9 +174,7 @@ def test_a_worker_serves_runs_on_its_gpus_then_ends(new_job: NewJob) -> None:
     until(lambda: not _lives(first), "an idle worker ends")
 
 
-def test_ending_a_job_leaves_no_process_and_no_other_job_alone(
-    new_job: NewJob, tmp_path: Path
-) -> None:
+def test_ending_a_job_ends_its_processes_and_no_other_job(new_job: NewJob, tmp_path: Path) -> None:
     job = new_job({"command": f"echo $$ > {tmp_path}/pid; sleep 987"})
     other = LabJob(job.lab, f"{job.id}0", DESCRIBE)
     job.launch(job.record(0, "n0", (0,)))

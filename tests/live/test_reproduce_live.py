@@ -21,7 +21,7 @@ pytestmark = [
 SHARDS = 4
 
 
-def test_both_sides_stand_beside_each_other(
+def test_live_and_simulated_figures_are_reported_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines: list[str] = []
@@ -42,7 +42,7 @@ def test_both_sides_stand_beside_each_other(
 
 
 def _read_bytes(folder: Path) -> int:
-    """Return what the job reads: its shards, and what comes out when each is counted here."""
+    """Return the shards that the job reads, and its expected result, counted here."""
     (job,) = make_jobs(folder, kinds=("occurrence",), shards=SHARDS)
     ((path, shard_bytes),) = job.data.values()
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Cutting files into shards loses nothing; replicas lie apart and spread evenly."""
+"""Division of files into shards loses no byte; replicas are on distinct nodes, spread evenly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headgate.live.split import NodeSpace, choose_nodes, split_files
 
 
 @pytest.mark.parametrize("lines", [False, True])
-def test_more_shards_than_one_put_may_have_are_refused_over_all_files(
+def test_more_shards_than_the_limit_are_rejected_over_all_files(
     tmp_path: Path, lines: bool
 ) -> None:
     paths = [tmp_path / "a", tmp_path / "b"]
@@ -127,7 +127,7 @@ clusters = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(lambda racks:
 
 
 @given(places=clusters, data=st.data(), index=st.integers(0, 200))
-def test_replicas_lie_on_distinct_nodes_and_in_two_racks(
+def test_replicas_are_on_distinct_nodes_and_in_two_racks(
     places: list[NodeSpace], data: st.DataObject, index: int
 ) -> None:
     replicas = data.draw(st.integers(1, len(places)))
@@ -160,7 +160,7 @@ def test_all_replicas_are_spread_evenly_over_equal_racks(replicas: int) -> None:
     assert all(abs(count - mean) <= 0.1 * mean for count in load.values())
 
 
-def test_a_full_node_is_passed_over() -> None:
+def test_full_node_is_skipped() -> None:
     places = [NodeSpace("n0", "r0", 5), NodeSpace("n1", "r0", 50), NodeSpace("n2", "r1", 50)]
     for index in range(9):
         assert set(choose_nodes(index, places, 2, size_bytes=10)) == {"n1", "n2"}
@@ -170,6 +170,6 @@ def test_a_full_node_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("replicas", [0, 4])
-def test_more_replicas_than_nodes_is_refused(replicas: int) -> None:
+def test_more_replicas_than_nodes_are_rejected(replicas: int) -> None:
     with pytest.raises(SpecError, match="from 1 to 3"):
         choose_nodes(0, cluster(2, 1), replicas)

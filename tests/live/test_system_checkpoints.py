@@ -120,7 +120,7 @@ def test_preempted_task_continues_from_its_checkpoint(headgate: Headgate, tmp_pa
     assert progress == [0, pytest.approx(kept_s)]
 
 
-def test_without_the_directory_that_all_nodes_see_a_task_fails_and_says_so(
+def test_task_without_its_checkpoint_directory_fails_with_a_message(
     headgate: Headgate, tmp_path: Path
 ) -> None:
     checkpoint = {"every_s": 1, "path": str(tmp_path / "absent")}

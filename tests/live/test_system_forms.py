@@ -85,7 +85,7 @@ def test_results_in_parts_are_read_part_by_part(
     assert wholes() == kept
 
 
-def test_a_result_written_whole_where_parts_are_read_fails(
+def test_task_that_writes_one_result_instead_of_parts_fails(
     headgate: Headgate, numbers: list[list[int]]
 ) -> None:
     run = 'cp {shard} $HEADGATE_OUTPUT; test $(echo "$HEADGATE_OUTPUTS" | wc -l) = 2'
@@ -131,7 +131,7 @@ def test_iterations_continue_from_the_last_update(
     assert headgate.result(job) == f"end\n{state}\n".encode()
 
 
-def test_parts_count_again_when_their_node_is_back(
+def test_parts_are_valid_again_when_their_node_returns(
     headgate: Headgate, numbers: list[list[int]]
 ) -> None:
     run = "set -- {outputs}; cp {shard} $1; head -n 1 {shard} > $2"

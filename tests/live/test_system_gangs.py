@@ -37,7 +37,7 @@ def test_the_members_of_a_gang_know_each_other_and_hold_all_their_gpus(headgate:
     assert len(set(first[1].strip().split(","))) == 2
 
 
-def test_run_finds_in_its_environment_what_it_holds(headgate: Headgate) -> None:
+def test_environment_of_a_run_has_its_amounts(headgate: Headgate) -> None:
     def environment(**resources: object) -> dict[str, str]:
         run = "env | grep -E '^(HEADGATE_(GPU|CPUS|MEMORY)|CUDA)' > {output}"
         job = headgate.submit(json.dumps({"run": run, "resources": resources}))
@@ -58,7 +58,7 @@ def test_run_finds_in_its_environment_what_it_holds(headgate: Headgate) -> None:
     assert environment(gpus=0) == {"CUDA_VISIBLE_DEVICES": "", "HEADGATE_CPUS": "1"}
 
 
-def test_a_gang_waits_until_it_fits_whole_and_says_so(headgate: Headgate, tmp_path: Path) -> None:
+def test_gang_waits_until_all_members_fit_with_a_reason(headgate: Headgate, tmp_path: Path) -> None:
     gates = Gates(tmp_path / "gates")
     holder = headgate.submit(json.dumps({"name": "holder", "run": gates.command("true")}))
     headgate.running(holder, 1)

@@ -99,7 +99,7 @@ def test_returning_nodes_are_one_event_each_in_the_journal_and_few_reports_besid
     headgate.up()
 
 
-def test_up_without_options_starts_the_nodes_that_there_were(headgate: Headgate) -> None:
+def test_up_without_options_starts_the_recorded_nodes(headgate: Headgate) -> None:
     headgate.kill_controller()
     _kill_head(headgate)
     assert headgate.call("up")["nodes"] == 3

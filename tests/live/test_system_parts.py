@@ -64,7 +64,7 @@ NODE = Node(id="n0", rack="r0", gpus=(Gpu(memory_bytes=1),), incarnation="first"
 
 
 def _engine() -> Engine:
-    """Return an engine with one node, one dataset that lies there, one finished job."""
+    """Return an engine with one node, one dataset stored there, one finished job."""
     engine = Engine()
     job = Job(id="j", name="j", user="u", queue="default", tasks=(Task(), Task(after=(0,))))
     engine.handle(
@@ -154,7 +154,7 @@ def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
     assert ("--shared-account" in caplog.text) is separate_users
 
 
-def test_what_came_after_the_question_is_not_missed_from_the_answer(tmp_path: Path) -> None:
+def test_replica_added_after_the_request_is_not_lost_by_the_report(tmp_path: Path) -> None:
     engine = _engine()
     before = _replicas_by_node(engine.snapshot())
     report = _report(("j/0", 7), ("j/1", 7), ("d:00000", 4))
@@ -227,7 +227,7 @@ def test_returning_node_is_one_event_however_much_it_holds(tmp_path: Path) -> No
 
 
 class _Agent:
-    """Stands for a node's agent and notes what it is asked to remove."""
+    """A fake agent, which records what it is to remove."""
 
     def __init__(self) -> None:
         self.removed: list[str] = []
@@ -238,7 +238,7 @@ class _Agent:
         self.removed += what.shards
 
 
-def test_a_sweep_spares_what_is_known_and_what_is_on_its_way(tmp_path: Path) -> None:
+def test_sweep_keeps_known_shards_and_those_of_uploads(tmp_path: Path) -> None:
     membership = _membership(_engine(), tmp_path)
     membership.uploading = lambda: ("coming",)
     agent = membership.agents["n0"] = _Agent()
@@ -267,7 +267,7 @@ def test_upload_of_a_dead_client_is_abandoned_but_not_an_active_one(
     assert membership.uploading() == ()
 
 
-def test_posted_events_cancelled_in_time_is_never_handled() -> None:
+def test_events_cancelled_in_time_are_never_handled() -> None:
     inbox = Inbox()
     facts = [NodeLost(at=float(number), node="n") for number in range(3)]
     inbox.post([facts[0]])
@@ -280,7 +280,7 @@ def test_posted_events_cancelled_in_time_is_never_handled() -> None:
 
 
 class _FullDisk:
-    """A journal whose disk is full until there is room."""
+    """A journal whose disk is full until space is freed."""
 
     def __init__(self, journal: Any) -> None:
         self._journal, self.room, self.refused = journal, threading.Event(), 0
@@ -292,7 +292,7 @@ class _FullDisk:
         return int(self._journal.append(events))
 
 
-def test_with_a_full_disk_users_are_refused_and_the_worlds_facts_wait(
+def test_full_disk_rejects_events_of_users_and_delays_those_of_the_world(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durable, "_RETRY_S", 0.01)
@@ -366,7 +366,7 @@ def test_a_snapshot_only_saves_replaying(
     other.close()
 
 
-def test_state_without_archived_jobs_comes_back_from_a_journal_without_old_events(
+def test_state_without_archived_jobs_is_rebuilt_from_a_journal_without_old_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)
@@ -399,7 +399,7 @@ def test_state_without_archived_jobs_comes_back_from_a_journal_without_old_event
     again.close()
 
 
-def test_journal_without_a_readable_snapshot_is_refused_once_old_events_are_deleted(
+def test_journal_without_a_readable_snapshot_is_rejected_once_old_events_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)
@@ -418,7 +418,7 @@ def test_journal_without_a_readable_snapshot_is_refused_once_old_events_are_dele
         assert refused.value.code == "journal_damaged"
 
 
-def test_a_snapshot_that_cannot_be_saved_costs_nothing_but_replaying(
+def test_snapshot_that_cannot_be_saved_only_lengthens_the_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)

@@ -24,7 +24,7 @@ def headgate() -> Iterator[Headgate]:
 
 @pytest.fixture(autouse=True)
 def _history(headgate: Headgate) -> Iterator[None]:
-    """End what a failed test has left, and bring back what it has killed."""
+    """End jobs that a failed test has left, and restart what it has killed."""
     yield
     headgate.up()
     for job in headgate.client.jobs()["jobs"]:
@@ -89,7 +89,7 @@ def test_a_killed_controller_loses_nothing(headgate: Headgate, gates: Gates) -> 
     assert headgate.client.datasets() == []
 
 
-def test_a_controller_that_is_asked_to_end_leaves_in_silence(
+def test_terminated_controller_ends_without_an_error_in_the_log(
     headgate: Headgate, gates: Gates
 ) -> None:
     before = len(headgate.logged())
@@ -121,7 +121,7 @@ def test_one_key_is_one_job_for_repeated_and_concurrent_submissions(headgate: He
         headgate.ends(job)
 
 
-def test_killed_again_and_again_in_the_middle_of_everything(
+def test_nothing_is_lost_when_the_controller_is_killed_repeatedly(
     headgate: Headgate, gates: Gates
 ) -> None:
     job = headgate.submit(_job(gates, 12), key="storm")
@@ -172,7 +172,9 @@ def test_nodes_die_and_return_while_the_controller_is_down(
     headgate.until(lambda: len(headgate.up_nodes()) == 4, "the last one is back")
 
 
-def test_a_second_up_and_things_in_the_way(headgate: Headgate) -> None:
+def test_second_up_finds_the_first_and_a_file_at_the_socket_path_is_rejected(
+    headgate: Headgate,
+) -> None:
     facts = headgate.client.info()
     again = headgate.up()
     assert (again["already_running"], again["pid"]) == (True, facts["pid"])
@@ -190,7 +192,9 @@ def test_a_second_up_and_things_in_the_way(headgate: Headgate) -> None:
     assert headgate.up()["already_running"] is False
 
 
-def test_masters_and_executors_die_and_the_job_ends_right(headgate: Headgate, gates: Gates) -> None:
+def test_job_finishes_correctly_after_deaths_of_masters_and_executors(
+    headgate: Headgate, gates: Gates
+) -> None:
     job = headgate.submit(_job(gates, 6))
     gates.open(0, 1)
     headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 2, "two have finished")
@@ -212,7 +216,7 @@ def test_masters_and_executors_die_and_the_job_ends_right(headgate: Headgate, ga
     assert starts == {i: 2 if i == before["n1"] else 1 for i in range(6)}
 
 
-def test_a_lost_nodes_runs_and_needed_results_are_made_again(
+def test_runs_and_needed_results_of_a_lost_node_are_repeated(
     headgate: Headgate, gates: Gates, tmp_path: Path
 ) -> None:
     data = tmp_path / "letters"

@@ -39,7 +39,7 @@ def headgate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headgate]:
 
 @pytest.fixture(autouse=True)
 def _history(headgate: Headgate) -> Iterator[None]:
-    """End what a failed test has left."""
+    """End jobs that a failed test has left."""
     yield
     for job in headgate.client.jobs()["jobs"]:
         if job["state"] in ("queued", "active"):
@@ -141,7 +141,7 @@ def test_a_hanging_job_is_ended_by_cancel_with_all_its_processes(
     assert headgate.call("cancel", job, code=2)["code"] == "already_ended"
 
 
-def test_a_shard_on_its_way_while_its_dataset_is_abandoned_is_removed(headgate: Headgate) -> None:
+def test_moving_shard_is_removed_when_its_dataset_is_abandoned(headgate: Headgate) -> None:
     with Client(socket_path(headgate.state)) as other:
 
         def pieces() -> Iterator[bytes]:
@@ -289,9 +289,7 @@ reduce: {run: "cat {shards} > {output}"}
     headgate.client.remove_dataset("rotten")
 
 
-def test_data_of_which_nothing_is_left_fail_the_job_that_reads_them(
-    headgate: Headgate, tmp_path: Path
-) -> None:
+def test_job_that_reads_lost_data_fails(headgate: Headgate, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.write_bytes(b"precious")
     headgate.put("gone", data, 1)
@@ -331,7 +329,7 @@ def test_while_the_journals_disk_is_full_nothing_is_lost(headgate: Headgate, gat
     assert not headgate.client.info()["journal_full"]
 
 
-def test_a_ray_that_is_not_there(tmp_path: Path, headgate: Headgate) -> None:
+def test_missing_ray_cluster_is_reported(tmp_path: Path, headgate: Headgate) -> None:
     state = str(tmp_path / "elsewhere")
     error = headgate.call("up", "--address=127.77.0.1:1", "--state", state, code=1)
     assert "no Ray cluster answers at '127.77.0.1:1'" in error["problems"][0]["hint"]

@@ -1,4 +1,4 @@
-"""What the live world hands over gets done, in the right order, even when something fails."""
+"""Commands of the live world are executed in order, also after failures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveWorld]:
 RUN = RunId("j", 0, 1)
 
 
-def test_command_that_fails_to_be_handed_over_is_repeated(
+def test_command_that_fails_on_the_event_loop_is_repeated(
     world: LiveWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(Backoff, "failed", lambda self, after_s: 0.0)
@@ -85,7 +85,7 @@ threading.Event().wait()
 """
 
 
-def test_controllers_process_ends_when_the_loop_that_talks_with_ray_ends() -> None:
+def test_process_of_the_controller_ends_with_the_event_loop_of_ray() -> None:
     done = subprocess.run(
         [sys.executable, "-c", DYING], check=False, capture_output=True, text=True, timeout=WAIT_S
     )

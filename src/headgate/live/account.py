@@ -21,7 +21,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LANGUAGE = "C.UTF-8"
 _UMASK = 0o022
 _CHECK_S = 60.0
-_NOBODY_UID = 65534  # Linux's overflow user
+_OVERFLOW_UID = 65534  # Linux's overflow user
 _NEEDED = "import headgate.live.worker, headgate.workloads.task"
 
 
@@ -77,7 +77,7 @@ def account_for(user: str) -> Account:
 
 def any_member(gid: int) -> Account:
     """Return an account without any rights but those of a group: what all its members can do."""
-    return Account(name="nobody", uid=_NOBODY_UID, gid=gid, groups=(gid,), home="/")
+    return Account(name="nobody", uid=_OVERFLOW_UID, gid=gid, groups=(gid,), home="/")
 
 
 def why_unusable(account: Account) -> str:
