@@ -17,7 +17,7 @@ class Bed(bed.Bed):
         self._fabric("link", "set", f"v-{node}", "down" if cut else "up")
 
     def crash(self, node: str) -> None:
-        """End all of a node's processes at once."""
+        """Kill all of a node's processes together."""
         kill_node(self.state, node)
 
     def restart(self, node: str) -> None:

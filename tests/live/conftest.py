@@ -83,7 +83,7 @@ class Lab:
         return ray.get(method.remote(*arguments), timeout=60)
 
     def report(self, node: str) -> AgentReport:
-        """Return what a node's agent says now."""
+        """Return the current report of a node's agent."""
         report: AgentReport = self.ask(self.agents[node].report)
         return report
 
@@ -153,21 +153,21 @@ class LabJob:
         return self.ends(record)[0]
 
     def ends(self, *records: LaunchRecord, patience_s: float = 60) -> list[OutcomeRecord]:
-        """Wait for the ends of these launches; their starts must have been told before."""
-        told: dict[RunId, list[OutcomeRecord]] = {}
+        """Wait for the ends of these launches; their starts must have been reported before."""
+        outcomes: dict[RunId, list[OutcomeRecord]] = {}
         end = time.monotonic() + patience_s
-        while not all(self._has_ended(told.get(record.run, [])) for record in records):
-            assert time.monotonic() < end, f"not all ended: {told}"
+        while not all(self._has_ended(outcomes.get(record.run, [])) for record in records):
+            assert time.monotonic() < end, f"not all ended: {outcomes}"
             batch = self.lab.ask(self.master.poll, self._incarnation, self._acked, 1.0)
             assert batch.incarnation == self._incarnation
             for number, outcome in batch.outcomes:
-                assert number > self._acked, "told again although acknowledged"
-                told.setdefault(outcome.run, []).append(outcome)
+                assert number > self._acked, "reported again although acknowledged"
+                outcomes.setdefault(outcome.run, []).append(outcome)
                 self._acked = number
         for record in records:
-            kinds = [outcome.kind for outcome in told[record.run]]
+            kinds = [outcome.kind for outcome in outcomes[record.run]]
             assert kinds in ([OutcomeKind.STARTED, kinds[-1]], [OutcomeKind.FAILED])
-        return [told[record.run][-1] for record in records]
+        return [outcomes[record.run][-1] for record in records]
 
     @staticmethod
     def _has_ended(outcomes: list[OutcomeRecord]) -> bool:

@@ -1,4 +1,4 @@
-"""Programs for tests: what tasks on the test cluster run."""
+"""Functions that tasks run on the test cluster."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from headgate.workloads.task import TaskContext
 
 
-def tell(task: TaskContext) -> None:
-    """Write down what the run sees."""
+def describe(task: TaskContext) -> None:
+    """Write the run's context as its result."""
     seen: dict[str, Any] = {
         "gpus": list(task.gpus),
         "visible": os.environ["CUDA_VISIBLE_DEVICES"],
@@ -26,7 +26,7 @@ def tell(task: TaskContext) -> None:
 
 
 def fail(task: TaskContext) -> None:
-    """Say something on both streams, then raise."""
+    """Write to both output streams, then raise."""
     sys.stdout.write("looking at the numbers\n")
     sys.stderr.write("they look odd\n")
     raise ValueError("no such number")

@@ -1,4 +1,4 @@
-"""A whole Headgate for tests: brought up by its own command line, broken on purpose, taken down.
+"""A complete Headgate for tests: started by its command line, with injected faults, stopped.
 
     with Headgate(nodes=4, gpus=1) as headgate:
         job = headgate.submit("{name: a, run: 'echo hello'}")
@@ -44,7 +44,7 @@ _PATIENCE_S = 60.0
 
 
 class System:
-    """A Headgate that is up, as its users and its enemies meet it."""
+    """A running Headgate, with operations of users and injected faults."""
 
     def __init__(self, state: Path, nodes: Sequence[Node]) -> None:
         """Speak with the controller of a state directory."""
@@ -53,7 +53,7 @@ class System:
         self.restarted: set[str] = set()
 
     def answers(self) -> bool:
-        """Say whether the controller answers."""
+        """Return whether the controller responds."""
         try:
             return bool(self.client.health())
         except WorldError:
@@ -70,7 +70,7 @@ class System:
         return self.client.submit(text, **options)
 
     def put(self, name: str, file: Path, shards: int, *, replicas: int = 1) -> None:
-        """Put a file as a dataset of so many shards."""
+        """Put a file as a dataset of `shards` shards."""
         size = -(-file.stat().st_size // shards)
         parts = split_files([file], size, lines=False)
         for index, (_, part) in enumerate(parts):
@@ -82,7 +82,7 @@ class System:
         return [shard["nodes"] for shard in self.client.dataset(name)["placement"]]
 
     def store(self, node: str) -> ShardStore:
-        """Return what a node keeps."""
+        """Return the store of a node."""
         return ShardStore(shards_directory(self.state / "nodes", node))
 
     def shard_file(self, node: str, shard: str) -> Path:
@@ -128,7 +128,7 @@ class System:
         raise AssertionError(f"after {patience_s} s still not: {what}\n{self.log_tail()}")
 
     def logged(self) -> str:
-        """Return what the controllers have logged."""
+        """Return the log of the controllers."""
         try:
             return (self.state / "controller.log").read_text(errors="replace")
         except FileNotFoundError:
@@ -152,7 +152,7 @@ class System:
         return cluster
 
     def kill_controller(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """End the controller, with a kill -9 unless told."""
+        """End the controller, by default with SIGKILL."""
         controller = psutil.Process(self.client.info()["pid"])
         controller.send_signal(number)
         gone_or_zombie(controller)
@@ -221,24 +221,24 @@ class Headgate(System):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take it down; nothing may be left, and a failed test shows what the controller said."""
+        """Stop Headgate; no process may remain, and a failed test shows the controller's log."""
         if error is not None:
             sys.stderr.write(self.log_tail())
         self.close()
 
     def close(self) -> None:
-        """Take it down and remove its directory; fail when anything is left running."""
+        """Take it down and remove its directory; fail if any process is left running."""
         cluster = local_cluster(self.state)
         self.close_client()
         for node in self.restarted:  # our children: we must be the ones to bury them
             self.kill_node(node)
         self.call("down", "-y")
         left = traces(self.state, cluster)
-        told = [text for text in self.logged().splitlines() if text.startswith("Traceback")]
-        said = self.log_tail() if told else ""
+        tracebacks = [text for text in self.logged().splitlines() if text.startswith("Traceback")]
+        tail = self.log_tail() if tracebacks else ""
         shutil.rmtree(self.base, ignore_errors=True)
         assert left == [], f"left running: {left}"
-        assert told == [], f"the controller broke somewhere:\n{said}"
+        assert tracebacks == [], f"the controller failed:\n{tail}"
 
     # --- the command line ------------------------------------------------------------------------
 
@@ -260,13 +260,13 @@ class Headgate(System):
         That is what stands on stderr for one that fails.
         """
         done = self.run(*arguments, "-o", "json")
-        told = f"headgate {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr, told
-        assert done.returncode == code, told
+        output = f"headgate {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, output
+        assert done.returncode == code, output
         return json.loads(done.stdout or done.stderr)
 
     def up(self) -> Any:
-        """Bring up what is not up."""
+        """Start the nodes and the controller that are down."""
         return self.call("up", *self._size)
 
 
@@ -295,9 +295,9 @@ def traces(state: Path, cluster: LocalCluster | None) -> list[str]:
     found = []
     for process in psutil.process_iter():
         try:
-            told = Path(f"/proc/{process.pid}/environ").read_bytes()
-            told += Path(f"/proc/{process.pid}/cmdline").read_bytes()
-            ours = os.getsid(process.pid) in sessions or any(mark in told for mark in marks)
+            process_data = Path(f"/proc/{process.pid}/environ").read_bytes()
+            process_data += Path(f"/proc/{process.pid}/cmdline").read_bytes()
+            ours = os.getsid(process.pid) in sessions or any(mark in process_data for mark in marks)
             if ours and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(f"{process.pid} {process.cmdline()}")
         except (OSError, psutil.Error):
@@ -306,7 +306,7 @@ def traces(state: Path, cluster: LocalCluster | None) -> list[str]:
 
 
 class Gates:
-    """Tasks that wait until they are let through, and leave a trace of every start and end."""
+    """Tasks that wait until their gate opens, and record every start and end."""
 
     def __init__(self, folder: Path) -> None:
         """Keep gates and traces in a folder."""
@@ -316,7 +316,7 @@ class Gates:
         self._trace.touch()
 
     def command(self, then: str = "echo {index} > {output}", name: str = "") -> str:
-        """Return what a task runs: it waits at the gate of its index."""
+        """Return the command of a task, which waits at the gate of its index."""
         gate = f"{self._folder}/{name}{{index}}"
         return (
             f"echo start {name}{{index}} $$ >> {self._trace}; "
@@ -325,7 +325,7 @@ class Gates:
         )
 
     def open(self, *indices: int, name: str = "") -> None:
-        """Let tasks through."""
+        """Open the gates of tasks."""
         for index in indices:
             (self._folder / f"{name}{index}").touch()
 
@@ -339,7 +339,7 @@ class Gates:
         return [line[1] for line in lines if line[0] == what]
 
     def alive(self) -> list[int]:
-        """Return the processes of runs that go on."""
+        """Return the processes of running tasks."""
         pids = {int(line.split()[2]) for line in self.lines()}
         return sorted(pid for pid in pids if psutil.pid_exists(pid) and _runs(pid))
 

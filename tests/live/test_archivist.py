@@ -1,4 +1,4 @@
-"""Ended jobs leave the state for the archive, and what they left stays reachable until it expires.
+"""Ended jobs leave the state for the archive, and their results are readable until they expire.
 
 The real engine, real node agents in this process, no Ray.
 """
@@ -14,7 +14,7 @@ import pytest
 from tests.live.test_results import Bench
 
 from headgate.live import archivist
-from headgate.live.link import Places
+from headgate.live.link import ReachableNodes
 from headgate.live.membership import Membership
 from headgate.live.outputs import Outputs
 from headgate.live.sweep import leftovers, unknown_jobs
@@ -35,7 +35,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 
 def archive(bench: Bench) -> list[str]:
-    """Look until nothing more goes; return the jobs that were archived by it."""
+    """Look until no job is archived; return the archived jobs."""
     before = len(bench.forgotten)
     while asyncio.run(bench.archivist.look()):
         check(bench.engine.state)
@@ -43,7 +43,7 @@ def archive(bench: Bench) -> list[str]:
 
 
 def compacted(bench: Bench) -> None:
-    """Let a decision be answered, so that archived rows leave the tables."""
+    """Complete a decision, so that archived rows leave the tables."""
     bench.run_job(f"round-{len(bench.events)}-{bench.at}", [b"x"], node="n2")
     check(bench.engine.state)
 
@@ -56,11 +56,11 @@ def hot(bench: Bench) -> list[str]:
 def outputs(bench: Bench) -> Outputs:
     return Outputs(
         snapshot=bench.engine.snapshot, archive=bench.archive, agents=bench.agents,
-        places=bench.places, token="bench",
+        reachable=bench.reachable, token="bench",
     )  # fmt: skip
 
 
-def test_jobs_go_once_they_ended_longer_ago_than_is_retained(bench: Bench) -> None:
+def test_jobs_are_archived_after_their_retention(bench: Bench) -> None:
     bench.run_job("first", [b"a", b"b"])
     bench.at += 100.0
     bench.run_job("second", [b"a"])
@@ -76,7 +76,7 @@ def test_jobs_go_once_they_ended_longer_ago_than_is_retained(bench: Bench) -> No
     assert archive(bench) == [], "an archived job goes once"
 
 
-def test_oldest_jobs_go_early_when_more_have_ended_than_the_state_keeps(
+def test_oldest_jobs_are_archived_early_beyond_the_limit_of_the_state(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archivist, "_ENDED_MOST", 3)
@@ -122,7 +122,7 @@ def test_a_crash_between_archive_and_event_repeats_the_addition(bench: Bench) ->
     bench.run_job("j", [b"a"])
     bench.at += 500.0
     view = bench.engine.snapshot()
-    assert [job.id for job in bench.archivist._keep(view)] == ["j"]
+    assert [job.id for job in bench.archivist._archive_jobs(view)] == ["j"]
     assert known_row(bench.engine.snapshot(), "j") is not None, "the event was not posted"
     assert archive(bench) == ["j"]
     assert len(bench.archive.page(limit=9)) == 1
@@ -144,7 +144,7 @@ def test_results_of_an_archived_job_are_read_until_they_expire(
     assert b"".join(reader.result("j", 0)) == b"a"
     bench.lose("n0")
     assert b"".join(reader.result("s", None)) == b"ccc", "its shared path has it, too"
-    with pytest.raises(Exception, match="j/0 lies on n0: not up"):
+    with pytest.raises(Exception, match="j/0 is on n0: not up"):
         reader.result("j", 0)
     bench.bring_up("n0")
     assert b"".join(reader.result("j", 0)) == b"a"
@@ -192,7 +192,7 @@ def test_results_that_cannot_be_removed_have_not_expired_and_hold_up_no_others(
     assert bench.archive.expired(["stuck"]) == {"stuck": True}
 
 
-def test_sweeps_remove_what_archived_jobs_left_only_once_it_has_expired(bench: Bench) -> None:
+def test_sweeps_remove_data_of_archived_jobs_only_after_their_expiry(bench: Bench) -> None:
     bench.run_job("kept", [b"a"], keep_s=2000.0)
     bench.run_job("gone", [b"a"], keep_s=600.0)
     bench.at += 500.0
@@ -215,7 +215,7 @@ def test_sweeps_remove_what_archived_jobs_left_only_once_it_has_expired(bench: B
 
 def _membership(bench: Bench) -> Membership:
     membership = Membership(
-        root=bench.root, places=Places(), post=bench.post, now=lambda: bench.at,
+        root=bench.root, reachable=ReachableNodes(), post=bench.post, now=lambda: bench.at,
         snapshot=bench.engine.snapshot, token="bench", archive=bench.archive,
     )  # fmt: skip
     membership.agents.update(bench.agents)
@@ -257,12 +257,12 @@ def test_returning_node_makes_no_rows_for_results_of_archived_jobs(bench: Bench)
     report = bench.agents["n0"].agent.report()
     assert [shard.id for shard in report.shards] == ["j/0"]
     membership = _membership(bench)
-    bench.post(membership._found(report))
+    bench.post(membership._found_replicas(report))
     bench.post([membership._joined(bench.places.members["n0"], report)])
     assert len(bench.engine.state.names.shards) == shards
 
 
-def test_expiry_and_copies_go_on_when_rows_have_moved(bench: Bench, tmp_path: Path) -> None:
+def test_expiry_and_copies_continue_when_rows_have_moved(bench: Bench, tmp_path: Path) -> None:
     for number in range(6):
         bench.run_job(f"old{number}", [b"a"], keep_s=5000.0)
     bench.at += 499.0

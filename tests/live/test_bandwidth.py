@@ -1,4 +1,4 @@
-"""What the estimate of a bandwidth holds on to, and how soon it lets go."""
+"""The estimate of a bandwidth: stable under noise and outliers, adapted to lasting changes."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ _ROUND_WITH_OUTLIERS = st.integers(1, 3).flatmap(
         max_size=20,
     )
 )
-def test_fewer_than_half_of_each_round_may_be_wild(
+def test_outliers_below_half_of_each_round_have_no_effect(
     rounds: list[tuple[tuple[list[float], list[float]], float, random.Random]],
 ) -> None:
     estimate, at = _estimate(), 0.0
-    for (good, wild), pause_s, dice in rounds:
+    for (good, wild), pause_s, rng in rounds:
         at += pause_s
         rates = [*good, *wild]
-        dice.shuffle(rates)
+        rng.shuffle(rates)
         estimate.take(rates, at)
         assert estimate.value is not None
         assert 80 * (1 - 1e-9) <= estimate.value <= 120 * (1 + 1e-9)
 
 
 @given(_noisy(st.floats(1e3, 1e10)), st.floats(1.4, 1e4), st.booleans(), st.data())
-def test_a_lasting_change_wins_in_the_third_round_at_the_latest(
+def test_lasting_change_is_adopted_in_the_third_round_at_the_latest(
     before: list[list[float]], factor: float, falls: bool, data: st.DataObject
 ) -> None:
     estimate = _estimate()
@@ -82,7 +82,7 @@ def test_a_lasting_change_wins_in_the_third_round_at_the_latest(
     st.randoms(use_true_random=False),
 )
 def test_inside_a_round_order_does_not_matter_and_values_are_among_the_samples(
-    rounds: list[tuple[list[float], float]], dice: random.Random
+    rounds: list[tuple[list[float], float]], rng: random.Random
 ) -> None:
     one, other = _estimate(), _estimate()
     at, seen = 0.0, []
@@ -90,7 +90,7 @@ def test_inside_a_round_order_does_not_matter_and_values_are_among_the_samples(
         at += pause_s
         seen += rates
         one.take(rates, at)
-        other.take(dice.sample(rates, len(rates)), at)
+        other.take(rng.sample(rates, len(rates)), at)
         assert one.value == other.value
         assert (one.value is None) == (not seen)
         if one.value is not None:
@@ -98,7 +98,7 @@ def test_inside_a_round_order_does_not_matter_and_values_are_among_the_samples(
 
 
 @given(st.lists(st.lists(st.floats(1.0, 1 + TOLERANCE), min_size=1, max_size=4), min_size=1))
-def test_noise_within_the_tolerance_moves_nothing(rounds: list[list[float]]) -> None:
+def test_noise_within_the_tolerance_does_not_change_the_estimate(rounds: list[list[float]]) -> None:
     estimate, values = _estimate(), set()
     for number, rates in enumerate(rounds):
         estimate.take(rates, number * _HALF_LIFE_S)
@@ -106,7 +106,7 @@ def test_noise_within_the_tolerance_moves_nothing(rounds: list[list[float]]) -> 
     assert len(values) == 1
 
 
-def test_rates_that_differ_from_pair_to_pair_do_not_make_it_swing() -> None:
+def test_estimate_does_not_oscillate_when_rates_differ_from_pair_to_pair() -> None:
     estimate, values = _estimate(), []
     for number, rate in enumerate(itertools.islice(itertools.cycle((100.0, 10.0)), 40)):
         estimate.take([rate, rate], number * _HALF_LIFE_S)
@@ -126,7 +126,7 @@ def test_one_round_alone_changes_nothing_and_three_do() -> None:
     assert estimate.value == pytest.approx(10.0)
 
 
-def test_after_a_long_silence_what_was_before_counts_no_more() -> None:
+def test_old_samples_have_no_weight_after_a_long_pause() -> None:
     estimate = _estimate()
     for number in range(10):
         estimate.take([100.0] * 4, number * _HALF_LIFE_S)
@@ -135,6 +135,6 @@ def test_after_a_long_silence_what_was_before_counts_no_more() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), float("nan")])
-def test_what_is_no_rate_is_refused(rate: float) -> None:
+def test_invalid_rate_is_rejected(rate: float) -> None:
     with pytest.raises(ValueError, match="rates"):
         _estimate().take([1.0, rate], 0.0)

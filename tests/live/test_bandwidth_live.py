@@ -49,14 +49,12 @@ def _shape(bed: Bed, mbit_per_s: float) -> None:
 
 
 def _put_on(headgate: System, name: str, file: Path, nodes: list[str]) -> None:
-    """Put a file as a dataset of one shard that lies on these nodes, wherever it was placed."""
+    """Put a file as a dataset of one shard, and move its replicas to these nodes."""
     headgate.put(name, file, 1, replicas=len(headgate.nodes))
     for node in headgate.nodes:
         if node.id not in nodes:
             headgate.store(node.id).remove(f"{name}:00000")
-    headgate.until(
-        lambda: sorted(headgate.holders(name)[0]) == nodes, f"{name} lies on {nodes} only"
-    )
+    headgate.until(lambda: sorted(headgate.holders(name)[0]) == nodes, f"{name} is on {nodes} only")
 
 
 def _cluster_share(headgate: System) -> float:
@@ -72,7 +70,7 @@ def _probed(headgate: System) -> dict[str, int]:
     return {node["id"]: node["report"]["served_bytes"].get("probe", 0) for node in nodes}
 
 
-def test_placements_follow_the_line_between_racks(
+def test_placements_follow_the_bandwidth_between_racks(
     headgate: System, bed: Bed, tmp_path: Path
 ) -> None:
     for name, size_bytes, nodes in (
@@ -111,12 +109,14 @@ def test_placements_follow_the_line_between_racks(
         # between these it depends on the disks where such a task goes
         assert share < 1 / 4 if mbit_per_s == SLOW_MBIT_PER_S else share > 1 / 12, share
     assert headgate.tasks_in(blockers, "running"), "all of it while a job was running"
-    assert all(_probed(headgate).values()), "everybody has served probes, which are counted apart"
+    assert all(_probed(headgate).values()), "every node has served probes, counted separately"
     gates.open(*on.values())
     headgate.ends(blockers)
 
 
-def test_probes_go_on_when_a_node_is_lost_and_when_it_is_back(headgate: System, bed: Bed) -> None:
+def test_probes_continue_when_a_node_is_lost_and_when_it_returns(
+    headgate: System, bed: Bed
+) -> None:
     _shape(bed, SLOW_MBIT_PER_S)  # so that hardly a moment passes without a probe
     bed.crash("n1")
     headgate.until(lambda: headgate.up_nodes() == {"n0", "n2", "n3"}, "the node is missed")
@@ -127,7 +127,7 @@ def test_probes_go_on_when_a_node_is_lost_and_when_it_is_back(headgate: System, 
         now = _probed(headgate)
         return set(now) == set(least) and all(now[node] > least[node] for node in least)
 
-    headgate.until(lambda: all_serve(before), "probes of the others go on", PATIENCE_S)
+    headgate.until(lambda: all_serve(before), "probes of the others continue", PATIENCE_S)
     bed.restart("n1")
     headgate.until(lambda: len(headgate.up_nodes()) == 4, "the node is back")
     headgate.until(lambda: all_serve({**before, "n1": 0}), "it is probed", PATIENCE_S)

@@ -1,4 +1,4 @@
-"""One probe: what it reads, what it leaves behind, and how it ends when little or nothing comes."""
+"""One probe: its reads, its files, and its end when few or no bytes arrive."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def where(tmp_path: Path) -> Path:
     return where
 
 
-def test_a_probe_is_counted_by_itself_and_leaves_nothing(server: ShardServer, where: Path) -> None:
+def test_probe_is_counted_separately_and_leaves_no_file(server: ShardServer, where: Path) -> None:
     assert time_transfer(HOST, server.port, "s", where, token="", limit_s=60) > 0
     assert server.served_bytes() == {"probe": PIECES * PIECE_BYTES}
     assert list(where.iterdir()) == []
 
 
 @pytest.mark.parametrize("pieces", [0, 1, 3])
-def test_when_its_time_is_over_what_has_come_counts(
+def test_probe_that_reaches_its_limit_counts_the_received_bytes(
     server: ShardServer, where: Path, monkeypatch: pytest.MonkeyPatch, pieces: int
 ) -> None:
     stalled = threading.Event()
@@ -66,7 +66,9 @@ def test_when_its_time_is_over_what_has_come_counts(
     assert 0 < rate <= least, "so much, in a second or more"
 
 
-def test_who_does_not_answer_or_has_nothing_is_no_sample(server: ShardServer, where: Path) -> None:
+def test_node_that_does_not_respond_or_lacks_the_shard_is_no_sample(
+    server: ShardServer, where: Path
+) -> None:
     with pytest.raises(WorldError, match="not on this node"):
         time_transfer(HOST, server.port, "t", where, token="", limit_s=60)
     server.close()

@@ -1,4 +1,4 @@
-"""Rounds of probes: who is asked, what is told of it, and that a lost node ends a probe."""
+"""Rounds of probes: which nodes are probed, which events result, and the loss of a probed node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.engine import Engine
-from headgate.live.link import Places
+from headgate.live.link import ReachableNodes
 from headgate.live.prober import Prober, one_node, pair_across, pair_in_rack
 from headgate.live.ray_nodes import Member
 from headgate.model import Bandwidth
@@ -22,7 +22,7 @@ Rate = float | None
 
 
 class _Agent:
-    """Stands for a node's agent: notes what it is asked, and answers with the world's rates."""
+    """A fake agent: records requests, and returns the rates of the world."""
 
     def __init__(self, name: str, world: _World) -> None:
         self._name, self._world = name, world
@@ -33,7 +33,7 @@ class _Agent:
         near = self._world.rack_of(self._name) == self._world.rack_of(host)
         rate = self._world.near if near else self._world.far
         if rate is None:
-            await asyncio.Event().wait()  # for ever
+            await asyncio.Event().wait()  # without limit
         return rate
 
     async def _disk(self) -> Rate:
@@ -47,29 +47,29 @@ class _Call:
 
 
 class _World:
-    """Nodes in racks, rates between them, and an engine that is told."""
+    """Nodes in racks, rates between them, and an engine that handles the events."""
 
     def __init__(self, *racks: int) -> None:
         self.near: Rate = 300 * MEGA
         self.far: Rate = 100 * MEGA
         self.disk: Rate = 600 * MEGA
         self.asked: list[tuple[str, ...]] = []
-        self.told: list[Bandwidth] = []
+        self.posted: list[Bandwidth] = []
         self.engine, self.at = Engine(), 0.0
-        self.places, self.agents = Places(), {}
+        self.reachable, self.agents = ReachableNodes(), {}
         numbers = itertools.count()
         for rack, nodes in enumerate(racks):
             for _ in range(nodes):
                 name = f"n{next(numbers)}"
                 self.agents[name] = _Agent(name, self)
-                self.places.addresses[name] = (name, 1)
-                self.places.members[name] = Member(
+                self.reachable.addresses[name] = (name, 1)
+                self.reachable.members[name] = Member(
                     name=name, ray_id=name, rack=f"r{rack}", address=name, gpus=1, cpus=1,
                     gpu_memory_bytes=None,
                 )  # fmt: skip
         self.prober = Prober(
             agents=self.agents,
-            places=self.places,
+            reachable=self.reachable,
             post=self._post,
             now=lambda: self.at,
             snapshot=self.engine.snapshot,
@@ -77,18 +77,18 @@ class _World:
         )
 
     def rack_of(self, name: str) -> str:
-        return self.places.members[name].rack
+        return self.reachable.members[name].rack
 
     def _post(self, events: Sequence[Event]) -> Future[None]:
         self.engine.handle(*events)
-        self.told += [e.bandwidth for e in events if isinstance(e, BandwidthMeasured)]
+        self.posted += [e.bandwidth for e in events if isinstance(e, BandwidthMeasured)]
         done: Future[None] = Future()
         done.set_result(None)
         return done
 
     async def asks(self, count: int) -> None:
-        """Wait until there have been so many probes."""
-        while len(self.asked) < count:  # noqa: ASYNC110  # whoever waits bounds it
+        """Wait until `count` probes were requested."""
+        while len(self.asked) < count:  # noqa: ASYNC110  # the caller has a timeout
             await asyncio.sleep(0)
 
     def rounds(self, count: int) -> None:
@@ -105,30 +105,30 @@ def _bandwidth(disk: float, rack: float, cluster: float) -> Bandwidth:
     )
 
 
-def test_a_change_is_told_once_and_what_stays_is_not() -> None:
+def test_change_of_bandwidth_is_posted_once() -> None:
     world = _World(2, 2)
     world.rounds(10)
-    assert world.told == [_bandwidth(600, 300, 100)]
+    assert world.posted == [_bandwidth(600, 300, 100)]
     world.far = 10 * MEGA
     world.rounds(1)
-    assert len(world.told) == 1
+    assert len(world.posted) == 1
     world.rounds(9)
-    assert world.told[1:] == [_bandwidth(600, 300, 10)]
-    assert world.engine.snapshot().bandwidth == world.told[1]
+    assert world.posted[1:] == [_bandwidth(600, 300, 10)]
+    assert world.engine.snapshot().bandwidth == world.posted[1]
     world.rounds(10)
-    assert len(world.told) == 2
+    assert len(world.posted) == 2
 
 
-def test_what_lies_far_is_never_faster_than_what_lies_near() -> None:
+def test_remote_bandwidth_never_exceeds_local_bandwidth() -> None:
     world = _World(2, 2)
     world.disk = 100 * MEGA
     world.far = 400 * MEGA
     world.rounds(1)
-    assert world.told == [_bandwidth(100, 100, 100)]
+    assert world.posted == [_bandwidth(100, 100, 100)]
 
 
 @pytest.mark.parametrize(
-    ("racks", "disk", "told"),
+    ("racks", "disk", "expected"),
     [
         ((3,), 600, [_bandwidth(600, 300, 300)]),  # one rack: nothing lies further
         ((1, 1), 600, [_bandwidth(600, 100, 100)]),  # nothing lies nearer
@@ -137,16 +137,16 @@ def test_what_lies_far_is_never_faster_than_what_lies_near() -> None:
         ((), None, []),
     ],
 )
-def test_what_cannot_be_measured(
-    racks: tuple[int, ...], disk: float | None, told: list[Bandwidth]
+def test_bandwidth_that_cannot_be_measured_has_a_default(
+    racks: tuple[int, ...], disk: float | None, expected: list[Bandwidth]
 ) -> None:
     world = _World(*racks)
     world.disk = None if disk is None else disk * MEGA
     world.rounds(3)
-    assert world.told == told
+    assert world.posted == expected
 
 
-def test_a_round_asks_little_and_rounds_ask_everyone() -> None:
+def test_round_makes_few_probes_and_rounds_cover_all_nodes() -> None:
     world = _World(3, 1, 2)
     world.rounds(1)
     assert len(world.asked) == 6
@@ -171,14 +171,15 @@ def test_turns_cover_every_pair(sizes: tuple[int, ...]) -> None:
     assert [one_node(racks, turn) for turn in range(len(rack_of))] == [(n,) for n in rack_of]
 
 
-def test_a_lost_node_ends_its_probe_and_the_round_goes_on() -> None:
+def test_lost_node_ends_its_probe_and_the_round_continues() -> None:
     world = _World(2, 2)
     world.far = None
 
     async def lose() -> None:
         world.at += 10.0
         going = asyncio.create_task(world.prober.probe_round())
-        for count, party in ((3, 0), (4, 1)):  # two within racks have answered; across, nobody does
+        # two probes within racks have ended; none across racks ends
+        for count, party in ((3, 0), (4, 1)):
             await world.asks(count)
             (other, *_) = sorted(set(world.agents) - set(world.asked[-1]))
             world.prober.node_lost(other)
@@ -189,7 +190,7 @@ def test_a_lost_node_ends_its_probe_and_the_round_goes_on() -> None:
         await going
 
     asyncio.run(asyncio.wait_for(lose(), 30))
-    assert world.told == [_bandwidth(600, 300, 300)]
+    assert world.posted == [_bandwidth(600, 300, 300)]
 
 
 def test_rounds_are_made_on_demand_and_end_when_cancelled() -> None:
@@ -200,7 +201,7 @@ def test_rounds_are_made_on_demand_and_end_when_cancelled() -> None:
         prober._period_s = 0
         running = asyncio.create_task(prober.run())
         for count in (1, 2):
-            prober.want_round()
+            prober.request_round()
             await world.asks(6 * count)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What a run's environment says about what the run holds."""
+"""The environment variables that describe the grant of a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def record(
 
 
 @pytest.mark.parametrize(
-    ("holds", "gpus", "told"),
+    ("holds", "gpus", "expected"),
     [
         (Demand(gpus=2), (0, 3), {SHARE: "1"}),
         (Demand(gpus=1, gpu_memory_bytes=700), (1,), {SHARE: "1", GPU_BYTES: "700"}),
@@ -51,10 +51,10 @@ def record(
     ],
 )
 def test_environment_has_the_amounts_that_the_run_holds_and_no_others(
-    holds: Demand, gpus: tuple[int, ...], told: dict[str, str]
+    holds: Demand, gpus: tuple[int, ...], expected: dict[str, str]
 ) -> None:
     devices = ",".join(map(str, gpus))
-    assert environment_of(record(holds, gpus)) == {"CUDA_VISIBLE_DEVICES": devices, **told}
+    assert environment_of(record(holds, gpus)) == {"CUDA_VISIBLE_DEVICES": devices, **expected}
 
 
 def test_variables_of_headgate_override_those_of_the_job() -> None:
@@ -70,7 +70,7 @@ def test_member_of_a_gang_gets_its_rank_and_the_addresses_of_all() -> None:
 
 
 def test_worker_is_not_reused_for_a_run_that_holds_another_share(tmp_path: Path) -> None:
-    tells = command(f"echo ${SHARE} ${GPU_BYTES} $CUDA_VISIBLE_DEVICES")
+    program = command(f"echo ${SHARE} ${GPU_BYTES} $CUDA_VISIBLE_DEVICES")
     shares = [
         Demand(gpus=1, gpu_milli=share, gpu_memory_bytes=size)
         for share, size in ((250, 25), (500, 50), (500, 50))
@@ -80,7 +80,7 @@ def test_worker_is_not_reused_for_a_run_that_holds_another_share(tmp_path: Path)
         executor = Executor(job="j", node="n0", root=str(tmp_path), linger_s=600)
         runs = []
         for number, share in enumerate(shares):
-            launch = record(share, (2,), number=number, program=tells)
+            launch = record(share, (2,), number=number, program=program)
             await executor.begin([launch])
             assert (await executor.outcome(launch.run)).kind is OutcomeKind.FINISHED
             runs.append(sum(worker.runs for worker in executor._idle))

@@ -1,4 +1,4 @@
-"""Executors with real worker processes, without Ray: idle workers, stops, what is kept of runs."""
+"""Executors with real worker processes, without Ray: idle workers, stops, kept outcomes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(
                     return await steps(executor)
             finally:
                 await executor.close()
-                assert (executor._idle, executor._retiring) == ([], {})
+                assert (executor._idle, executor._ending) == ([], {})
 
         return asyncio.run(whole())
 
@@ -83,12 +83,12 @@ def test_run_starts_only_after_the_workers_that_held_its_gpus_have_ended(run: An
         (worker,) = executor._idle
         executor._end_idle(worker, worker.runs)
         await _outcomes(executor, _record(1, (0,), {}))
-        return [worker.alive, worker in executor._retiring]
+        return [worker.alive, worker in executor._ending]
 
     assert run(steps) == [False, False]
 
 
-def test_ended_runs_are_forgotten_when_asked_and_running_ones_are_not(run: Any) -> None:
+def test_ended_runs_are_forgotten_on_request_and_running_ones_are_not(run: Any) -> None:
     async def steps(executor: Executor) -> list[int]:
         await _outcomes(executor, *(_record(number, (), {}) for number in range(4)))
         await executor.begin([_record(9, (), {})])

@@ -1,4 +1,4 @@
-"""Shards over the network: whole or not there, from the best source that answers."""
+"""Shards over the network: complete or absent, from the best source that responds."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def corrupt(store: ShardStore, shard_id: str) -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5_000_000])
-def test_a_shard_there_and_back(
+def test_shard_is_sent_and_fetched_unchanged(
     store: ShardStore, server: ShardServer, tmp_path: Path, size_bytes: int
 ) -> None:
     data = os.urandom(size_bytes)
@@ -91,7 +91,7 @@ def test_bytes_served_are_counted_by_reader(
     assert server.served_bytes() == {"cluster": 1000, "rack": 2000}
 
 
-def test_a_large_shard_is_never_in_memory_whole(server: ShardServer, tmp_path: Path) -> None:
+def test_large_shard_is_never_completely_in_memory(server: ShardServer, tmp_path: Path) -> None:
     """Server, sender and reader in one process: all of it grows by less than the shard."""
     piece = os.urandom(1 << 20)
     send(HOST, server.port, "warm", [piece] * 8)
@@ -102,7 +102,7 @@ def test_a_large_shard_is_never_in_memory_whole(server: ShardServer, tmp_path: P
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 128 * 1024
 
 
-def test_what_is_not_there_is_said_so(server: ShardServer, tmp_path: Path) -> None:
+def test_missing_shard_is_reported_as_absent(server: ShardServer, tmp_path: Path) -> None:
     for ask in (
         lambda: stat(HOST, server.port, "nothing"),
         lambda: fetch(HOST, server.port, "nothing", tmp_path / "copy"),
@@ -113,7 +113,7 @@ def test_what_is_not_there_is_said_so(server: ShardServer, tmp_path: Path) -> No
     assert sorted(p.name for p in tmp_path.iterdir()) == ["store"]
 
 
-def test_nobody_there_is_unreachable(tmp_path: Path) -> None:
+def test_address_without_a_service_is_unreachable(tmp_path: Path) -> None:
     port = closed_port()
     for ask in (
         lambda: fetch(HOST, port, "a", tmp_path / "copy"),
@@ -155,7 +155,7 @@ def test_a_full_disk_at_the_node_reaches_the_sender(
     assert caught.value.code == "disk_full"
 
 
-def test_a_sender_that_breaks_off_leaves_nothing(store: ShardStore, server: ShardServer) -> None:
+def test_aborted_send_leaves_no_file(store: ShardStore, server: ShardServer) -> None:
     def broken() -> Iterator[bytes]:
         yield bytes(1 << 20)
         raise RuntimeError("the source broke")
@@ -189,7 +189,7 @@ sys.stdin.read()
 """
 
 
-def test_a_node_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_from_a_hanging_node_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "_STALL_S", 0.3)
     node = subprocess.Popen(
         [sys.executable, "-c", SERVE, str(tmp_path / "store")],
@@ -219,7 +219,7 @@ def test_a_node_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Monke
 # -------------------------------------------------------------------------------- fetch_best
 
 
-def test_local_replica_is_shared_without_moving_a_byte(store: ShardStore, tmp_path: Path) -> None:
+def test_local_replica_is_linked_without_a_copy(store: ShardStore, tmp_path: Path) -> None:
     store.put("a", [b"data"])
     got = fetch_best(reading("a", "n1", locality=Locality.NODE), {}, store, tmp_path / "copy")
     assert got == (tmp_path / "copy", Locality.NODE, 4)
@@ -248,7 +248,7 @@ def test_a_corrupt_local_replica_is_read_from_elsewhere(
     assert local.take_corrupt() == ("a",)
 
 
-def test_local_file_is_not_read_in_place_of_a_shard_that_lies_elsewhere(
+def test_local_file_is_not_read_for_a_shard_on_another_node(
     store: ShardStore, server: ShardServer, tmp_path: Path
 ) -> None:
     store.put("a", [b"new content"])
@@ -258,7 +258,7 @@ def test_local_file_is_not_read_in_place_of_a_shard_that_lies_elsewhere(
     assert got.path.read_bytes() == b"new content"
 
 
-def test_a_source_that_is_gone_is_passed_over(
+def test_unreachable_source_is_skipped(
     store: ShardStore, server: ShardServer, tmp_path: Path
 ) -> None:
     store.put("a", [b"data"])
@@ -268,7 +268,7 @@ def test_a_source_that_is_gone_is_passed_over(
     assert server.served_bytes() == {"rack": 4}
 
 
-def test_a_source_that_comes_back_in_time_is_used(
+def test_source_that_returns_in_time_is_used(
     store: ShardStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put("a", [b"data"])
@@ -288,7 +288,7 @@ def test_a_source_that_comes_back_in_time_is_used(
             server.close()
 
 
-def test_pauses_grow_until_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_grow_until_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr("headgate.live.flight.time.sleep", pauses.append)
     monkeypatch.setattr("headgate.live.flight.time.monotonic", lambda: sum(pauses))
@@ -298,7 +298,7 @@ def test_pauses_grow_until_patience_ends(tmp_path: Path, monkeypatch: pytest.Mon
             {"n1": (HOST, closed_port())},
             None,
             tmp_path / "copy",
-            patience_s=12,
+            timeout_s=12,
         )
     assert len(pauses) > 3
     assert pauses == sorted(pauses)
@@ -306,23 +306,21 @@ def test_pauses_grow_until_patience_ends(tmp_path: Path, monkeypatch: pytest.Mon
     assert sum(pauses) <= 12 < sum(pauses) + 3 * pauses[-1]
 
 
-def test_when_no_source_is_left_the_error_tells_of_each(
-    server: ShardServer, tmp_path: Path
-) -> None:
+def test_error_names_every_source_when_none_is_left(server: ShardServer, tmp_path: Path) -> None:
     addresses = {"n1": (HOST, server.port), "n2": (HOST, closed_port())}
     with pytest.raises(WorldError) as caught:
         fetch_best(
-            reading("ints:a/7", "n1", "n2", "n3"), addresses, None, tmp_path / "copy", patience_s=0
+            reading("ints:a/7", "n1", "n2", "n3"), addresses, None, tmp_path / "copy", timeout_s=0
         )
-    told = str(caught.value)
+    message = str(caught.value)
     assert caught.value.code == "shard_unreadable"
-    assert "ints:a/7" in told
-    assert "n1: shard 'ints:a/7' is not on this node" in told
-    assert f"n2: {HOST}:{addresses['n2'][1]}" in told
-    assert "n3: its address is not known" in told
+    assert "ints:a/7" in message
+    assert "n1: shard 'ints:a/7' is not on this node" in message
+    assert f"n2: {HOST}:{addresses['n2'][1]}" in message
+    assert "n3: its address is not known" in message
 
 
-def test_plain_file_is_left_for_its_reader_to_open(tmp_path: Path) -> None:
+def test_plain_file_is_opened_by_its_reader(tmp_path: Path) -> None:
     path = tmp_path / "absent"
     read = Read(shard=Shard(id=f"file:{path}", size_bytes=4), locality=Locality.RACK, sources=())
     assert fetch_best(read, {}, None, tmp_path / "copy") == (path, Locality.CLUSTER, 4)
@@ -344,7 +342,7 @@ def test_plain_file_is_left_for_its_reader_to_open(tmp_path: Path) -> None:
     ids=["stat", "fetch", "send", "time"],
 )
 @pytest.mark.parametrize("token", ["", "another", TOKEN + "x", TOKEN[:-1]])
-def test_calls_without_the_right_token_are_refused(
+def test_calls_without_the_right_token_are_rejected(
     store: ShardStore,
     server: ShardServer,
     tmp_path: Path,
@@ -359,25 +357,25 @@ def test_calls_without_the_right_token_are_refused(
     assert server.served_bytes() == {}
 
 
-def test_stranger_can_neither_read_write_list_nor_act_at_the_port(
+def test_client_without_the_token_can_neither_read_write_list_nor_act(
     store: ShardStore, server: ShardServer
 ) -> None:
     store.put("a", [b"data"])
     schema = pa.schema([("piece", pa.binary())])
     descriptor = flight.FlightDescriptor.for_path("b")
-    with flight.connect(f"grpc://{HOST}:{server.port}") as stranger:
+    with flight.connect(f"grpc://{HOST}:{server.port}") as client:
 
         def write() -> None:
-            writer, answers = stranger.do_put(descriptor, schema)
+            writer, answers = client.do_put(descriptor, schema)
             writer.done_writing()
             answers.read()
             writer.close()
 
         for call in (
-            lambda: stranger.do_get(flight.Ticket(b'{"shard": "a", "reader": "x"}')).read_all(),
-            lambda: list(stranger.do_action(flight.Action("verify", b"a"))),
-            lambda: list(stranger.list_flights()),
-            lambda: stranger.get_flight_info(descriptor),
+            lambda: client.do_get(flight.Ticket(b'{"shard": "a", "reader": "x"}')).read_all(),
+            lambda: list(client.do_action(flight.Action("verify", b"a"))),
+            lambda: list(client.list_flights()),
+            lambda: client.get_flight_info(descriptor),
             write,
         ):
             with pytest.raises(flight.FlightUnauthenticatedError):
@@ -385,7 +383,7 @@ def test_stranger_can_neither_read_write_list_nor_act_at_the_port(
     assert [shard.id for shard in store.list()] == ["a"]
 
 
-def test_a_full_disk_here_is_not_tried_again(
+def test_full_local_disk_is_not_retried(
     store: ShardStore, server: ShardServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int, chunk: object) -> None:
@@ -395,6 +393,6 @@ def test_a_full_disk_here_is_not_tried_again(
     monkeypatch.setattr(shards, "write_whole", full)
     addresses = {"n1": (HOST, server.port)}
     with pytest.raises(WorldError) as caught:
-        fetch_best(reading("a", "n1"), addresses, None, tmp_path / "copy", patience_s=600)
+        fetch_best(reading("a", "n1"), addresses, None, tmp_path / "copy", timeout_s=600)
     assert caught.value.code == "disk_full"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["store"]

@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 
 
 class _Bed:
-    """A recorded cluster, whose head starts as the test says; no time passes."""
+    """A recorded cluster, whose head starts or fails as set by the test; time is simulated."""
 
     def __init__(self, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.state = state
@@ -70,7 +70,7 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Bed]:
     bed.listening.close()
 
 
-def test_head_that_is_gone_is_started_after_a_pause(bed: _Bed) -> None:
+def test_lost_head_is_started_after_a_pause(bed: _Bed) -> None:
     assert head.ensure_head(bed.state) == bed.address
     assert head.ensure_head(bed.state) == bed.address, "one that is up is left alone"
     assert bed.pauses == [5.0]
@@ -115,7 +115,7 @@ def test_loss_of_the_head_is_reported_after_it_refused_several_times(bed: _Bed) 
     losses: list[int] = []
     head.watch_head(refused[0], lambda: losses.append(len(bed.pauses)))
     assert losses == [3]
-    assert not head.is_gone(refused[1])
+    assert not head.is_down(refused[1])
 
 
 def test_no_cluster_of_our_own_is_none(tmp_path: Path) -> None:

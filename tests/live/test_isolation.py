@@ -1,4 +1,4 @@
-"""Runs of one user against Headgate's own files and other users: what was tried must fail."""
+"""Attacks of one user's runs on Headgate's files and other users must fail."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ async def _guards_during(node: Node, envs: dict[str, str]) -> list[dict[str, Any
 def test_run_cannot_reach(node: Node, attack: str) -> None:
     others = node.root / "n0" / "runs" / "first-run"
     others.mkdir(mode=0o700)
-    node.store.share("held", others / "shard-0")
+    node.store.link_or_copy_to("held", others / "shard-0")
     os.chown(others, OTHER_UID, OTHER_UID)
     attack = attack.format(root=node.root, held=node.store.path("held"))
     finished(node.run(f"! {attack} > out 2>&1 || cp out {{output}}; cat out"))
@@ -263,7 +263,7 @@ def test_shard_is_read_and_never_changed_by_a_run(node: Node) -> None:
         "mkfifo {{output}}",
     ],
 )
-def test_result_that_is_not_a_file_of_its_user_is_refused(node: Node, plant: str) -> None:
+def test_result_that_is_not_a_file_of_its_user_is_rejected(node: Node, plant: str) -> None:
     secret, theirs = node.base / "secret", node.base / "theirs"
     secret.write_text("root's")
     secret.chmod(0o600)
@@ -274,8 +274,8 @@ def test_result_that_is_not_a_file_of_its_user_is_refused(node: Node, plant: str
     assert node.store.find("job-1/0") is None
 
 
-def test_hard_link_to_a_file_of_another_is_refused_as_a_result(node: Node) -> None:
-    """Where the kernel lets users link to what they may not read (protected_hardlinks=0)."""
+def test_hard_link_to_a_file_of_another_user_is_rejected_as_a_result(node: Node) -> None:
+    """With a kernel that permits hard links to unreadable files (protected_hardlinks=0)."""
     secret = node.base / "secret"
     secret.write_text("root's")
     secret.chmod(0o600)
@@ -315,7 +315,7 @@ def test_growing_result_is_copied_up_to_its_size_when_opened(node: Node) -> None
     assert node.result().startswith("good")
 
 
-def test_foreign_directory_in_the_place_of_a_nodes_is_refused(node: Node) -> None:
+def test_directory_of_another_user_is_rejected_as_that_of_a_node(node: Node) -> None:
     target = node.base / "target"
     target.mkdir(mode=0o755)
     (node.root / "n1").symlink_to(target)
@@ -337,7 +337,7 @@ def test_checkpoint_directory_is_its_users(node: Node) -> None:
     assert list(place.iterdir()) == [], "a finished task needs it no more"
 
 
-def test_planted_checkpoint_leads_nowhere(node: Node) -> None:
+def test_checkpoint_that_is_not_the_users_own_directory_is_rejected(node: Node) -> None:
     place, target = node.base / "shared", node.base / "target"
     place.mkdir()
     target.mkdir()
@@ -398,7 +398,7 @@ from pathlib import Path
 from tests.live.test_isolation import Node
 node = Node(Path(sys.argv[1]))
 command = "id -u > {output}; cat {shard} >> {output}; ! echo bad >> {shard}; env >&2"
-(outcome,) = node.run(command, user="anybody-at-all", reads=["held"])
+(outcome,) = node.run(command, user="no-such-user", reads=["held"])
 print(outcome.kind, outcome.message, node.result())
 """
 
@@ -449,7 +449,7 @@ def test_interpreter_that_the_user_cannot_run_fails_the_run_clearly(
 
 
 @pytest.mark.parametrize("answer", ["{}", "5", "nonsense", '{"status": "x"}', "x" * (2 << 20)])
-def test_forged_answer_fails_the_run_and_ends_its_processes(node: Node, answer: str) -> None:
+def test_forged_response_fails_the_run_and_ends_its_processes(node: Node, answer: str) -> None:
     modules = node.module(
         "forge",
         "import os, subprocess, sys, time\n"

@@ -14,7 +14,7 @@ from ray.exceptions import ActorUnavailableError
 from tests.live.conftest import command
 
 from headgate.live import link as link_module
-from headgate.live.link import JobLink, Places
+from headgate.live.link import JobLink, ReachableNodes
 from headgate.live.ray_nodes import Member
 from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
 from headgate.live.supervise import Backoff, supervise
@@ -33,11 +33,11 @@ class _Method:
 
 
 class _Master:
-    """Notes what it is sent, and reports what the test says; `die` takes its memory."""
+    """A fake master: records commands, reports outcomes of the test; `die` clears its state."""
 
     def __init__(self) -> None:
         self.launch, self.stop, self.poll = map(_Method, (self._launch, self._stop, self._poll))
-        self.keep = _Method(self._keep)
+        self.keep_only = _Method(self._keep_only)
         self.kept: list[tuple[RunId, ...]] = []  # what it was asked to keep, each time
         self.launched_before: list[int] = []  # how many launches it had got by then
         self.keep_failures: list[BaseException] = []
@@ -61,7 +61,7 @@ class _Master:
         self.launched += launches
         return self.incarnation
 
-    async def _keep(self, runs: tuple[RunId, ...]) -> str:
+    async def _keep_only(self, runs: tuple[RunId, ...]) -> str:
         await asyncio.sleep(0)
         if self.keep_failures:
             raise self.keep_failures.pop()
@@ -90,11 +90,11 @@ class _Bed:
         self.master = _Master()
         monkeypatch.setattr(link_module, "start_master", lambda *_: self.master)
         monkeypatch.setattr(link_module, "_PAUSE_S", 0.001)
-        self.places = Places()
+        self.reachable = ReachableNodes()
         self.events: list[Event] = []
         self.fault: Exception | None = None  # raised when the next facts are posted
         self.link = JobLink(
-            "j", root=Path("/nowhere"), places=self.places, post=self._post, now=lambda: 1.0
+            "j", root=Path("/nowhere"), reachable=self.reachable, post=self._post, now=lambda: 1.0
         )
 
     def _post(self, events: Sequence[Event]) -> Future[None]:
@@ -107,11 +107,11 @@ class _Bed:
         return done
 
     def meet(self, name: str) -> None:
-        self.places.members[name] = Member(
+        self.reachable.members[name] = Member(
             name=name, ray_id=f"{name}-id", rack="r0", address=name, gpus=1, cpus=1,
             gpu_memory_bytes=None,
         )  # fmt: skip
-        self.places.addresses[name] = (name, 1)
+        self.reachable.addresses[name] = (name, 1)
 
     def run(self, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def bounded() -> None:
@@ -187,7 +187,7 @@ def test_member_of_a_gang_is_stopped_although_another_members_node_is_gone(bed: 
     assert bed.master.launched == []
 
 
-def test_link_that_meets_an_unforeseen_error_starts_again_and_loses_nothing(
+def test_link_restarts_after_an_unexpected_error_without_loss(
     bed: _Bed, caplog: pytest.LogCaptureFixture
 ) -> None:
     bed.meet("n0")
@@ -210,7 +210,7 @@ def test_master_that_hangs_is_restarted_and_sent_everything_again(
     import ray
 
     monkeypatch.setattr(link_module, "_POLL_S", 0.0)
-    monkeypatch.setattr(link_module, "_ANSWER_S", 0.05)
+    monkeypatch.setattr(link_module, "_RESPONSE_S", 0.05)
     bed.meet("n0")
     killed: list[bool] = []
     hanging = True
@@ -239,7 +239,7 @@ def test_master_that_hangs_is_restarted_and_sent_everything_again(
     assert {launch.run.ordinal for launch in bed.master.launched} == {1}
 
 
-def test_launch_waits_until_a_source_of_everything_it_reads_is_known(bed: _Bed) -> None:
+def test_launch_waits_until_every_shard_has_a_source_with_an_address(bed: _Bed) -> None:
     bed.meet("n0")
     shards = [Shard(id=f"j/{number}", size_bytes=1) for number in range(3)]
     reads = (
@@ -259,7 +259,7 @@ def test_launch_waits_until_a_source_of_everything_it_reads_is_known(bed: _Bed) 
     assert bed.master.launched[-1].addresses == {"n0": ("n0", 1), "n2": ("n2", 1)}
 
 
-def test_launch_is_sent_in_the_end_although_no_source_is_known(
+def test_launch_is_sent_after_a_while_without_an_address_of_a_source(
     bed: _Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "_ADDRESS_S", 0.0)
@@ -274,7 +274,7 @@ def test_launch_is_sent_in_the_end_although_no_source_is_known(
     bed.run(scenario)
 
 
-def test_link_keeps_nothing_of_runs_whose_end_was_handled(bed: _Bed) -> None:
+def test_link_drops_runs_whose_end_was_handled(bed: _Bed) -> None:
     bed.meet("n0")
 
     async def scenario() -> None:
@@ -287,10 +287,10 @@ def test_link_keeps_nothing_of_runs_whose_end_was_handled(bed: _Bed) -> None:
         await _until(lambda: bed.master.acked == 9)
 
     bed.run(scenario)
-    assert (len(bed.link._held), len(bed.link._stops)) == (0, 0)
+    assert (len(bed.link._outstanding), len(bed.link._stops)) == (0, 0)
 
 
-def test_master_is_asked_to_keep_the_known_runs_alone_whenever_it_is_met_until_it_answers(
+def test_each_incarnation_of_a_master_is_sent_the_known_runs_until_it_responds(
     bed: _Bed,
 ) -> None:
     bed.meet("n0")

@@ -36,7 +36,7 @@ class _Method:
 
 
 class _Executor:
-    """Keeps runs until they are stopped or ended; fails as the test says."""
+    """A fake executor: keeps runs until they are stopped or ended; fails as set by the test."""
 
     def __init__(self) -> None:
         self.ends: dict[int, asyncio.Future[OutcomeRecord]] = {}
@@ -99,7 +99,7 @@ class _Bed:
         await self.master.stop([StopRecord(run=_run_id(number), node="n0", ray_id="r0")])
 
     async def outcomes(self, *, ack: bool = True) -> list[OutcomeRecord]:
-        """Return what is reported next, acknowledging all before."""
+        """Return the next outcome, acknowledging all earlier ones."""
         incarnation = (await self.master.poll("", 0, 0)).incarnation
         batch = await self.master.poll(incarnation, self.acked, PATIENCE_S)
         if ack:
@@ -149,7 +149,7 @@ def _run(scenario: Coroutine[Any, Any, Any]) -> Any:
     [pickle.PicklingError("no"), RayTaskError("begin", "a scenario", KeyError("odd"))],
     ids=["unforeseen", "of the executor"],
 )
-def test_run_whose_following_fails_is_stopped_and_reported_as_failed(
+def test_run_whose_tracking_fails_is_stopped_and_reported_as_failed(
     bed: _Bed, method: str, error: Exception
 ) -> None:
     async def scenario() -> OutcomeRecord:
@@ -159,12 +159,12 @@ def test_run_whose_following_fails_is_stopped_and_reported_as_failed(
 
     outcome = _run(scenario())
     assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.ERROR)
-    assert "could not be followed" in outcome.message
+    assert "could not be tracked" in outcome.message
     if method == "outcome":
         assert bed.executors[0].stops == [[1]], "its GPUs are free when it is reported"
 
 
-def test_stop_is_repeated_until_the_executor_answers_it(bed: _Bed) -> None:
+def test_stop_is_repeated_until_the_executor_accepts_it(bed: _Bed) -> None:
     async def scenario() -> OutcomeRecord:
         bed.executors[0].failures["stop"] = [ActorUnavailableError("away", None) for _ in range(3)]
         await bed.launch(1)
@@ -210,7 +210,7 @@ def test_executor_that_hangs_is_killed_when_a_run_of_it_is_to_end(
     import ray
 
     monkeypatch.setattr(master_module, "_STOP_S", 0.01)
-    monkeypatch.setattr(master_module, "_ANSWER_S", 0.01)
+    monkeypatch.setattr(master_module, "_RESPONSE_S", 0.01)
     executor = bed.executors[0]
     killed = asyncio.Event()
 
@@ -243,7 +243,7 @@ async def _set(event: asyncio.Event) -> None:
     event.set()
 
 
-def test_executor_that_lives_is_left_alone_however_long_a_run_takes_to_end(
+def test_responding_executor_is_not_killed_while_a_stopped_run_takes_long_to_end(
     bed: _Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray

@@ -1,4 +1,4 @@
-"""Meeting nodes: each by itself, against what is believed at that moment."""
+"""Nodes are added independently of each other, and compared with the current state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.engine import Engine
 from headgate.journal import Archive
 from headgate.live import membership as membership_module
 from headgate.live.agent import AgentReport
-from headgate.live.link import Places
+from headgate.live.link import ReachableNodes
 from headgate.live.membership import Membership
 from headgate.live.ray_nodes import Member
 from headgate.protocol import Event, NodeJoined, NodeLost, NodeReported, ReplicaAdded
@@ -39,7 +39,7 @@ class _Agent:
 
 
 class _Bed:
-    """An engine with the node n0, and agents that answer as the test says."""
+    """An engine with the node n0, and agents that respond as set by the test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, files: Path) -> None:
         self.engine: Engine = _engine()
@@ -51,7 +51,7 @@ class _Bed:
         monkeypatch.setattr(membership_module, "members", lambda: self.there)
         monkeypatch.setattr(membership_module, "start_agent", self._start)
         self.membership = Membership(
-            root=Path("/nowhere"), places=Places(), post=self._post, now=lambda: 9.0,
+            root=Path("/nowhere"), reachable=ReachableNodes(), post=self._post, now=lambda: 9.0,
             snapshot=self.engine.snapshot, token="secret",
             archive=Archive.open(files / "archive.db"),
         )  # fmt: skip
@@ -87,7 +87,7 @@ async def _full() -> AgentReport:
     return _report(("j/0", 7), ("j/1", 7), ("d:00000", 4))
 
 
-def test_node_that_cannot_be_met_does_not_keep_others_from_joining_once(
+def test_node_that_cannot_be_added_does_not_prevent_others_from_joining_once(
     bed: _Bed, caplog: pytest.LogCaptureFixture
 ) -> None:
     slow = asyncio.Event()
@@ -110,17 +110,17 @@ def test_node_that_cannot_be_met_does_not_keep_others_from_joining_once(
     asyncio.run(scenario())
     joins = [event.node.id for event in bed.events if isinstance(event, NodeJoined)]
     assert joins == ["n0"]
-    assert "n9 could not be met" in caplog.text
+    assert "n9 could not be added" in caplog.text
 
 
-def test_node_that_is_believed_up_with_all_it_holds_makes_no_event(bed: _Bed) -> None:
+def test_node_that_matches_the_state_makes_no_event(bed: _Bed) -> None:
     bed.there = [_member("n0", "first")]
     bed.agents = {"n0": _Agent(_full)}
     asyncio.run(bed.membership._look())
     assert bed.events == []
 
 
-def test_replica_that_became_known_while_the_agent_answered_is_not_announced_again(
+def test_replica_added_during_the_report_is_not_added_again(
     bed: _Bed,
 ) -> None:
     view = bed.engine.snapshot()

@@ -1,4 +1,4 @@
-"""Nodes of a local cluster are started again when they are gone, within bounds."""
+"""Lost nodes of a local cluster are restarted with backoff, up to a limit."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def bed(tmp_path: Path) -> _Bed:
     return _Bed(tmp_path)
 
 
-def test_node_that_ray_lost_is_started_again_and_the_others_are_left_alone(bed: _Bed) -> None:
+def test_node_that_ray_lost_is_restarted_and_the_others_are_not(bed: _Bed) -> None:
     bed.look(5)
     assert bed.spawned == []
     bed.present.discard("n1")
@@ -79,7 +79,7 @@ def test_node_that_was_ended_on_purpose_stays_down(bed: _Bed) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_node_that_never_comes_up_is_tried_ever_more_rarely_then_left_down(
+def test_node_that_never_comes_up_is_restarted_with_growing_pauses_up_to_a_limit(
     bed: _Bed, caplog: pytest.LogCaptureFixture, fails: bool
 ) -> None:
     bed.spawn_fails = fails
@@ -113,6 +113,6 @@ def test_node_that_ended_after_a_steady_time_is_started_as_if_for_the_first_time
     assert len(bed.spawned) == 20
 
 
-def test_directory_without_a_cluster_of_its_own_is_left_alone(tmp_path: Path) -> None:
+def test_directory_without_a_recorded_cluster_starts_no_node(tmp_path: Path) -> None:
     supervisor = NodeSupervisor(tmp_path, present=set, spawn=lambda *_: pytest.fail("started"))
     asyncio.run(supervisor.look(1.0))

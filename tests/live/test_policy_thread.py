@@ -1,4 +1,4 @@
-"""Decisions are answered once and in time, whatever the policy does."""
+"""Every decision has one outcome before its deadline, for any failure of the policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_S = 30.0
 
 
 class _Policy:
-    """Computes what the test asks for next."""
+    """Returns, raises or hangs as set by the test."""
 
     name = "scripted"
 
@@ -60,7 +60,7 @@ class _Bed:
 
 @pytest.fixture
 def hasty() -> Iterator[_Bed]:
-    """A thread whose deadline has always passed already."""
+    """A policy thread with a deadline of 0 s."""
     bed = _Bed(deadline_s=0.0)
     yield bed
     bed.thread.close()
@@ -102,13 +102,13 @@ def test_hung_policy_fails_its_decision_and_every_other_until_it_returns(hasty: 
         answers.append(hasty.answer())
         time.sleep(0.001)
     assert [answer.seen for answer in answers] == list(range(3, 3 + len(answers)))
-    assert isinstance(answers[-1], PlanReady), "it goes on once the policy has returned"
+    assert isinstance(answers[-1], PlanReady), "it continues once the policy has returned"
     assert hasty.posted.empty(), "the late plan is dropped"
     assert hasty.policy.most_users == 1
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), SystemExit(3), KeyboardInterrupt()])
-def test_policy_that_raises_anything_fails_its_decision_and_is_asked_again(
+def test_policy_that_raises_fails_its_decision_and_decides_again(
     patient: _Bed, error: BaseException
 ) -> None:
     def fail() -> Plan:

@@ -1,4 +1,4 @@
-"""What a node says of itself, with GPUs, without, and with broken ones."""
+"""Reports of a node with GPUs, without, and with broken ones."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def gpu(index: int, utilisation: float | None) -> dict[str, Any]:
     }
 
 
-def test_the_machine_itself(tmp_path: Path) -> None:
+def test_report_describes_this_machine(tmp_path: Path) -> None:
     report = probe_node(tmp_path)
     assert report.cpus == psutil.cpu_count()
     assert 0 <= report.cpu_utilisation <= 1
@@ -72,12 +72,12 @@ def test_the_machine_itself(tmp_path: Path) -> None:
     assert json.loads(json.dumps(asdict(report)))["cpus"] == report.cpus
 
 
-def test_a_disk_that_is_not_there_has_no_room(tmp_path: Path) -> None:
+def test_missing_disk_has_no_free_bytes(tmp_path: Path) -> None:
     report = probe_node(tmp_path / "gone")
     assert (report.disk_bytes, report.disk_free_bytes) == (0, 0)
 
 
-def test_all_gpus_are_told(gpus_reported: Ask) -> None:
+def test_all_gpus_are_reported(gpus_reported: Ask) -> None:
     assert gpus_reported(gpus=3) == [gpu(0, 0.0), gpu(1, 0.1), gpu(2, 0.2)]
 
 
@@ -89,7 +89,7 @@ def test_a_lost_gpu_is_left_out(gpus_reported: Ask) -> None:
     assert gpus_reported(gpus=3, lost=1) == [gpu(0, 0.0), gpu(2, 0.2)]
 
 
-def test_a_gpu_that_does_not_tell_how_busy_it_is(gpus_reported: Ask) -> None:
+def test_gpu_without_a_utilisation_is_reported(gpus_reported: Ask) -> None:
     assert gpus_reported(gpus=2, silent=0) == [gpu(0, None), gpu(1, 0.1)]
 
 

@@ -1,4 +1,4 @@
-"""The test bed itself: racks whose uplink is shaped live, cables that can be pulled."""
+"""The test bed: racks with a shaped uplink, nodes that can be disconnected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever dies, runs are told once, finished ones do not run again, and nobody is left behind."""
+"""After the death of any process, ends are reported once, and no run is repeated or left over."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NewJob = Callable[..., LabJob]
 
 
 def _waits_for(go: Path) -> dict[str, str]:
-    """Return a command that says its process id, and ends when a file appears."""
+    """Return a command that prints its process id, and ends when a file appears."""
     return {
         "command": f"echo $$ >> {go}.pids; while [ ! -e {go} ]; do sleep 0.1; done; "
         "echo result > {output}"
@@ -49,7 +49,7 @@ def test_dead_executor_on_a_node_that_is_up_is_reported_as_crashed_and_replaced(
     job = new_job(_waits_for(go))
     lost = job.record(0, "n0", (0,))
     job.launch(lost)
-    (pid,) = until(lambda: _pids(go), "the run goes on")
+    (pid,) = until(lambda: _pids(go), "the run continues")
     name = f"headgate-executor:{job.id}:{lab.members['n0'].ray_id}"
     os.kill(lab.pid(ray.get_actor(name, namespace=NAMESPACE)), signal.SIGKILL)
     (outcome,) = job.ends(lost)
@@ -59,14 +59,16 @@ def test_dead_executor_on_a_node_that_is_up_is_reported_as_crashed_and_replaced(
     assert job.run(0, "n0", (0,)).kind is OutcomeKind.FINISHED
 
 
-def test_a_dead_master_comes_back_and_runs_go_on(new_job: NewJob, lab: Lab, tmp_path: Path) -> None:
+def test_dead_master_is_restarted_and_runs_continue(
+    new_job: NewJob, lab: Lab, tmp_path: Path
+) -> None:
     done, going = tmp_path / "done", tmp_path / "going"
     done.touch()
     job = new_job(_waits_for(done), _waits_for(going))
     finished, running = job.record(0, "n0", (0,)), job.record(1, "n1", (1,))
     job.launch(finished, running)
     first = job.ends(finished)
-    (pid,) = until(lambda: _pids(going), "the second run goes on")
+    (pid,) = until(lambda: _pids(going), "the second run continues")
     os.kill(lab.pid(job.master), signal.SIGKILL)
     job.meet_new_master()
     job.launch(finished, running)
@@ -79,7 +81,7 @@ def test_a_dead_master_comes_back_and_runs_go_on(new_job: NewJob, lab: Lab, tmp_
     assert job.result(1, "n1") == b"result\n"
 
 
-def test_runs_go_on_while_their_driver_is_dead(lab: Lab, tmp_path: Path) -> None:
+def test_runs_continue_while_their_driver_is_dead(lab: Lab, tmp_path: Path) -> None:
     go = tmp_path / "go"
     command = _waits_for(go)["command"]
     driver = subprocess.run(
@@ -91,18 +93,18 @@ def test_runs_go_on_while_their_driver_is_dead(lab: Lab, tmp_path: Path) -> None
     )
     assert driver.returncode == -signal.SIGKILL, driver.stderr
     incarnation = driver.stdout.strip()
-    until(lambda: _pids(go), "the run goes on")
+    until(lambda: _pids(go), "the run continues")
     go.touch()
     master = start_master("driven", lab.root)
-    told = until(
+    outcomes = until(
         lambda: [
             outcome
             for _, outcome in lab.ask(master.poll, incarnation, 0, 1.0).outcomes
             if outcome.kind is not OutcomeKind.STARTED
         ],
-        "the master tells the next driver",
+        "the master reports to the next driver",
     )
-    assert [(outcome.run, outcome.kind) for outcome in told] == [
+    assert [(outcome.run, outcome.kind) for outcome in outcomes] == [
         (RunId("driven", 0, 7), OutcomeKind.FINISHED)
     ]
     end_job("driven")
@@ -145,7 +147,7 @@ def test_a_crashed_node_loses_its_runs_but_not_its_shards(
     before = lab.members["n2"]
     lost = job.record(0, "n2", (0,))
     job.launch(lost)
-    (pid,) = until(lambda: _pids(go), "the run goes on")
+    (pid,) = until(lambda: _pids(go), "the run continues")
     kill_node(lab.state, "n2")
     assert not psutil.pid_exists(pid)
     (outcome,) = job.ends(lost)
@@ -166,7 +168,7 @@ def test_a_crashed_node_loses_its_runs_but_not_its_shards(
     assert set(alive(cluster)) == {"head", "n0", "n1", "n2"}
 
 
-def test_an_agent_comes_back_with_its_shards(lab: Lab) -> None:
+def test_restarted_agent_has_its_shards(lab: Lab) -> None:
     lab.put("n1", "steady/0", b"steady")
     os.kill(lab.pid(lab.agents["n1"]), signal.SIGKILL)
 
@@ -185,16 +187,16 @@ def test_an_agent_comes_back_with_its_shards(lab: Lab) -> None:
     assert lab.ask(lab.agents["n0"].time_transfer, report.host, report.port) > 0
 
 
-def test_runs_that_are_not_to_be_kept_are_ended_also_where_only_an_executor_knows_them(
+def test_unknown_runs_are_stopped_also_on_executors_of_an_earlier_master(
     new_job: NewJob, lab: Lab, tmp_path: Path
 ) -> None:
     kept, lost = tmp_path / "kept", tmp_path / "lost"
     job = new_job(_waits_for(kept), _waits_for(lost))
     stays, goes = job.record(0, "n0", (0,)), job.record(1, "n1", (0,))
     job.launch(stays, goes)
-    (first,) = until(lambda: _pids(kept), "one run goes on")
+    (first,) = until(lambda: _pids(kept), "one run continues")
     (second,) = until(lambda: _pids(lost), "and the other")
-    lab.ask(job.master.keep, (stays.run,))
+    lab.ask(job.master.keep_only, (stays.run,))
     (outcome,) = job.ends(goes)
     assert outcome.kind is OutcomeKind.STOPPED
     until(lambda: not psutil.pid_exists(second), "its processes are gone")
@@ -202,7 +204,7 @@ def test_runs_that_are_not_to_be_kept_are_ended_also_where_only_an_executor_know
 
     os.kill(lab.pid(job.master), signal.SIGKILL)
     job.meet_new_master()
-    incarnation = lab.ask(job.master.keep, ())
+    incarnation = lab.ask(job.master.keep_only, ())
     until(lambda: not psutil.pid_exists(first), "the executor has ended what it alone knew")
     until(
         lambda: (

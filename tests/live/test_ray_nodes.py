@@ -1,4 +1,4 @@
-"""A local cluster starts whole or not at all, and ends without a trace."""
+"""A local cluster starts completely or not at all, and ends without leftovers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NODE = Node(id="a", rack="r", gpus=(Gpu(memory_bytes=1 << 30),), cpus=2)
 
 
 def _traces(cluster: LocalCluster) -> list[str]:
-    """Return what runs in the sessions or with the mark or temporary files of a cluster."""
+    """Return the processes with the session, mark or temporary files of a cluster."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -46,7 +46,7 @@ def _traces(cluster: LocalCluster) -> list[str]:
     return found
 
 
-def test_nodes_start_crash_come_back_and_end_without_a_trace(tmp_path: Path) -> None:
+def test_nodes_start_crash_return_and_end_without_leftovers(tmp_path: Path) -> None:
     cluster = start_nodes(tmp_path, (NODE,))
     try:
         assert local_cluster(tmp_path) == cluster
@@ -71,7 +71,7 @@ def test_nodes_start_crash_come_back_and_end_without_a_trace(tmp_path: Path) -> 
     stop_nodes(tmp_path)
 
 
-def test_a_node_that_does_not_come_up_is_told_with_its_log(tmp_path: Path) -> None:
+def test_node_that_does_not_come_up_is_reported_with_its_log(tmp_path: Path) -> None:
     broken = Node(id="b", rack="no label is like this!", gpus=())
     with pytest.raises(WorldError, match="node 'b' ended while starting") as caught:
         start_nodes(tmp_path, (broken,))
@@ -80,7 +80,7 @@ def test_a_node_that_does_not_come_up_is_told_with_its_log(tmp_path: Path) -> No
     assert not [p for p in psutil.process_iter() if _is_of(p, tmp_path)]
 
 
-def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
+def test_port_in_use_is_reported_immediately(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
@@ -89,14 +89,14 @@ def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
     assert local_cluster(tmp_path) is None
 
 
-def test_a_ray_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_ray_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WorldError, match=r"no Ray cluster answers at '127\.77\.0\.1:1'"):
         connect("127.77.0.1:1")
     with pytest.raises(WorldError, match="no Ray cluster answers at 'nonsense'"):
         connect("nonsense")
 
 
-def test_without_ray_it_says_what_to_install(
+def test_missing_ray_is_reported_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(util, "find_spec", lambda name: None)
@@ -106,8 +106,8 @@ def test_without_ray_it_says_what_to_install(
         connect("127.77.0.1:1")
 
 
-def test_a_number_that_somebody_else_has_now_is_left_alone(tmp_path: Path) -> None:
-    stranger = subprocess.Popen(["sleep", "600"], start_new_session=True)
+def test_process_with_a_reused_session_id_is_not_killed(tmp_path: Path) -> None:
+    other = subprocess.Popen(["sleep", "600"], start_new_session=True)
     try:
         record = {
             "address": "127.77.0.1:1",
@@ -116,14 +116,14 @@ def test_a_number_that_somebody_else_has_now_is_left_alone(tmp_path: Path) -> No
             "logs": str(tmp_path / "logs"),
             "token": str(tmp_path / "token"),
             "seats": {"head": {"address": "127.77.0.1", "enter": []}},
-            "sessions": {"head": stranger.pid},
+            "sessions": {"head": other.pid},
         }
         (tmp_path / "ray.json").write_text(json.dumps(record))
         stop_nodes(tmp_path)
-        assert stranger.poll() is None
+        assert other.poll() is None
     finally:
-        stranger.kill()
-        stranger.wait()
+        other.kill()
+        other.wait()
 
 
 def _is_of(process: psutil.Process, state: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What becomes of a launch: the run sees its GPUs and its data, and its end is told once."""
+"""Runs of launches: a run sees its GPUs and its data, and its end is reported once."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from headgate.protocol import FailureKind
 
 pytestmark = pytest.mark.live
 NewJob = Callable[..., LabJob]
-TELL = {"function": "ray_tasks:tell"}
+DESCRIBE = {"function": "ray_tasks:describe"}
 
 
 def test_a_run_sees_the_gpus_of_its_plan_and_no_other(new_job: NewJob) -> None:
-    job = new_job(TELL, TELL, TELL)
+    job = new_job(DESCRIBE, DESCRIBE, DESCRIBE)
     launches = [job.record(0, "n0", (1,)), job.record(1, "n1", (0, 1)), job.record(2, "n0", ())]
     job.launch(*launches)
     for outcome in job.ends(*launches):
@@ -38,7 +38,7 @@ def test_a_run_sees_the_gpus_of_its_plan_and_no_other(new_job: NewJob) -> None:
     assert all(s["ray"] == [] for s in seen), "Ray's own settings must not reach programs"
 
 
-def test_a_command_gets_its_places_filled_in(new_job: NewJob, lab: Lab, tmp_path: Path) -> None:
+def test_placeholders_of_a_command_are_replaced(new_job: NewJob, lab: Lab, tmp_path: Path) -> None:
     plain = tmp_path / "it's a file; rm -rf $HOME"
     plain.write_bytes(b"plain\n")
     lab.put("n0", "words/0", b"shard\n")
@@ -78,7 +78,7 @@ def test_shards_come_from_other_nodes_and_their_bytes_are_counted(
     assert lab.report("n0").served_bytes["rack"] >= len(content)
 
 
-def test_data_that_is_gone_is_not_the_programs_fault_but_a_missing_file_is(
+def test_lost_data_do_not_count_against_retries_but_a_missing_file_does(
     new_job: NewJob, tmp_path: Path
 ) -> None:
     job = new_job({"command": "true"})
@@ -124,7 +124,7 @@ def test_stopping_ends_the_whole_process_tree(new_job: NewJob, tmp_path: Path) -
     until(lambda: not any(_lives(int(pid)) for pid in pids.read_text().split()), "all gone")
 
 
-def test_a_run_stopped_at_once_is_told_as_stopped(new_job: NewJob) -> None:
+def test_run_that_is_stopped_immediately_is_reported_as_stopped(new_job: NewJob) -> None:
     job = new_job({"command": "sleep 987"})
     launch = job.record(0, "n2", (0,))
     job.launch(launch)
@@ -133,7 +133,7 @@ def test_a_run_stopped_at_once_is_told_as_stopped(new_job: NewJob) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "told"),
+    ("run", "expected"),
     [
         ({"function": "ray_tasks:fail"}, ["ValueError: no such number", "they look odd"]),
         ({"function": "ray_tasks:absent"}, ["has no 'absent'"]),
@@ -144,12 +144,12 @@ def test_a_run_stopped_at_once_is_told_as_stopped(new_job: NewJob) -> None:
     ids=["raises", "unknown", "crashes", "exits", "directory"],
 )
 def test_a_failure_comes_with_the_end_of_the_log(
-    new_job: NewJob, run: dict[str, str], told: list[str]
+    new_job: NewJob, run: dict[str, str], expected: list[str]
 ) -> None:
-    job = new_job(run, TELL)
+    job = new_job(run, DESCRIBE)
     outcome = job.run(0, "n1", (1,))
     assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.ERROR)
-    for words in told:
+    for words in expected:
         assert words in outcome.message
     assert job.run(1, "n1", (1,)).kind is OutcomeKind.FINISHED, "the GPU is usable afterwards"
 
@@ -166,7 +166,7 @@ def test_logs_are_kept_by_run(new_job: NewJob) -> None:
 
 
 def test_a_worker_serves_runs_on_its_gpus_then_ends(new_job: NewJob) -> None:
-    job = new_job(TELL, TELL)
+    job = new_job(DESCRIBE, DESCRIBE)
     job.run(0, "n0", (0,))
     job.run(1, "n0", (0,))
     first, second = (json.loads(job.result(n, "n0"))["pid"] for n in (0, 1))
@@ -174,11 +174,9 @@ def test_a_worker_serves_runs_on_its_gpus_then_ends(new_job: NewJob) -> None:
     until(lambda: not _lives(first), "an idle worker ends")
 
 
-def test_ending_a_job_leaves_no_process_and_no_other_job_alone(
-    new_job: NewJob, tmp_path: Path
-) -> None:
+def test_ending_a_job_ends_its_processes_and_no_other_job(new_job: NewJob, tmp_path: Path) -> None:
     job = new_job({"command": f"echo $$ > {tmp_path}/pid; sleep 987"})
-    other = LabJob(job.lab, f"{job.id}0", TELL)
+    other = LabJob(job.lab, f"{job.id}0", DESCRIBE)
     job.launch(job.record(0, "n0", (0,)))
     until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "it runs")
     assert other.run(0, "n0", (1,)).kind is OutcomeKind.FINISHED

@@ -21,11 +21,11 @@ pytestmark = [
 SHARDS = 4
 
 
-def test_both_sides_stand_beside_each_other(
+def test_live_and_simulated_figures_are_reported_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told: list[str] = []
-    found = compare(("gs",), (100,), kinds=("occurrence",), shards=SHARDS, say=told.append)
+    lines: list[str] = []
+    found = compare(("gs",), (100,), kinds=("occurrence",), shards=SHARDS, say=lines.append)
 
     (pair,) = found.pairs
     assert (pair.policy, pair.uplink_mbit_per_s, pair.wrong) == ("gs", 100, {})
@@ -38,11 +38,11 @@ def test_both_sides_stand_beside_each_other(
     }  # fmt: skip
     show(found)
     assert f"{pair.measured.makespan_s:.1f} s" in capsys.readouterr().out
-    assert any(line.startswith("gs at 100 Mbit/s: ") for line in told)
+    assert any(line.startswith("gs at 100 Mbit/s: ") for line in lines)
 
 
 def _read_bytes(folder: Path) -> int:
-    """Return what the job reads: its shards, and what comes out when each is counted here."""
+    """Return the shards that the job reads, and its expected result, counted here."""
     (job,) = make_jobs(folder, kinds=("occurrence",), shards=SHARDS)
     ((path, shard_bytes),) = job.data.values()
     content = path.read_bytes()

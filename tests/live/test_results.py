@@ -22,11 +22,11 @@ from headgate.journal import Archive
 from headgate.live.agent import NodeAgent
 from headgate.live.archivist import Archivist
 from headgate.live.expiry import Expiry
-from headgate.live.link import Places
+from headgate.live.link import ReachableNodes
 from headgate.live.ray_nodes import Member
 from headgate.live.replication import Replicator
 from headgate.live.shared import find_shared, keep_shared, remove_shared
-from headgate.live.split import Place, choose_further
+from headgate.live.split import NodeSpace, choose_further
 from headgate.live.sweep import leftovers
 from headgate.model import (
     Dataset,
@@ -85,14 +85,14 @@ class _Method:
 
 
 class Bench:
-    """Three nodes in two racks with real stores and shard services, and what keeps results."""
+    """Three nodes in two racks with real stores and shard services, a replicator and expiry."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.at = 100.0
         self.engine = Engine()
         self.events: list[Event] = []
-        self.places = Places()
+        self.reachable = ReachableNodes()
         self.agents: dict[str, Any] = {}
         self.reports: dict[str, dict[str, Any]] = {}
         self.give(QueueChanged(at=self.at, queue=Queue(name="default")))
@@ -100,7 +100,7 @@ class Bench:
             self.bring_up(name)
         common = {"post": self.post, "now": lambda: self.at, "snapshot": self.engine.snapshot}
         self.replicator = Replicator(
-            agents=self.agents, reports=self.reports, places=self.places, **common
+            agents=self.agents, reports=self.reports, reachable=self.reachable, **common
         )
         self.archive = Archive.open(root.with_name("archive.db"))
         self.expiry = Expiry(default_s=1000.0, archive=self.archive, **common)
@@ -118,8 +118,8 @@ class Bench:
         report = agent.report()
         self.agents[name] = Remote(agent)
         self.reports[name] = {"disk_free_bytes": report.machine.disk_free_bytes}
-        self.places.addresses[name] = (report.host, report.port)
-        self.places.members[name] = Member(
+        self.reachable.addresses[name] = (report.host, report.port)
+        self.reachable.members[name] = Member(
             name=name, ray_id=name, address=report.host, rack=RACKS[name], gpus=1, cpus=1,
             gpu_memory_bytes=1,
         )  # fmt: skip
@@ -128,7 +128,7 @@ class Bench:
 
     def lose(self, name: str) -> None:
         self.agents.pop(name).agent._server.close()
-        del self.reports[name], self.places.addresses[name], self.places.members[name]
+        del self.reports[name], self.reachable.addresses[name], self.reachable.members[name]
         self.give(NodeLost(at=self.at, node=name))
 
     def give(self, *events: Event) -> list[Any]:
@@ -163,7 +163,7 @@ class Bench:
         return self.agents[node].agent._store
 
     def replicate(self) -> None:
-        """Look until nothing is left to be done now."""
+        """Look until no copy is in progress or ready."""
 
         async def look() -> None:
             self.replicator._look()
@@ -174,14 +174,14 @@ class Bench:
         asyncio.run(asyncio.wait_for(look(), 60))
 
     def holders(self, shard: str) -> list[str]:
-        """Return the nodes that the engine knows to have a shard, which must all have it."""
+        """Return the nodes with a replica in the state, and check that all store it."""
         state = self.engine.state
         nodes = [state.node(n).id for n in state.replicas(state.names.shard_rows[shard])]
         assert all(self.store(node).verify(shard) for node in nodes)
         return nodes
 
     def expire(self) -> list[str]:
-        """Look once; return the jobs whose results have expired by it."""
+        """Look once; return the jobs whose results have expired."""
         before = len(self.events)
         asyncio.run(self.expiry.look())
         return [event.job for event in self.events[before:]]  # type: ignore[attr-defined]
@@ -219,7 +219,7 @@ def test_copy_lost_with_its_node_is_made_again_from_one_that_is_left(bench: Benc
     assert bench.holders("j/0") == ["n1", "n2"]
 
 
-def test_missing_copies_are_made_when_a_node_comes(bench: Bench) -> None:
+def test_missing_copies_are_made_when_a_node_joins(bench: Bench) -> None:
     bench.lose("n1")
     bench.run_job("j", [b"a"], result_replicas=3)
     bench.replicate()
@@ -237,14 +237,14 @@ def test_shortfall_is_logged_once_for_a_job(bench: Bench, caplog: pytest.LogCapt
     assert re.search("results of j: j/. has 3 of 8 copies: no other node with room for it", said)
 
 
-def test_node_without_room_is_passed_over(bench: Bench) -> None:
+def test_node_without_free_space_is_skipped(bench: Bench) -> None:
     bench.reports["n2"]["disk_free_bytes"] = 0
     bench.run_job("j", [b"a"], result_replicas=2)
     bench.replicate()
     assert bench.holders("j/0") == ["n0", "n1"]
 
 
-def test_copy_that_fails_on_one_node_is_made_on_another_and_leaves_nothing(
+def test_copy_that_fails_on_one_node_is_made_on_another_and_leaves_no_file(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     drafts = bench.root / "n2" / "copies"
@@ -281,7 +281,7 @@ def test_node_that_is_lost_during_the_copy_leaves_a_result_that_can_be_copied_ag
     assert bench.holders("j/0") == left
 
 
-def test_copy_that_lies_there_already_is_not_moved_again(bench: Bench) -> None:
+def test_existing_copy_is_not_transferred_again(bench: Bench) -> None:
     bench.run_job("j", [b"a"], result_replicas=2)
     bench.store("n2").put("j/0", [b"a"])  # made before the controller was killed, say
     bench.replicate()
@@ -296,7 +296,7 @@ def test_copy_with_other_content_is_replaced(bench: Bench) -> None:
     assert bench.store("n2").path("j/0").read_bytes() == b"new"
 
 
-def test_copy_of_a_result_that_expired_meanwhile_is_not_made_known(bench: Bench) -> None:
+def test_copy_of_a_result_that_expired_meanwhile_is_not_posted(bench: Bench) -> None:
     bench.run_job("j", [b"a"], result_replicas=2, keep_s=1.0)
 
     async def copy_late() -> None:
@@ -350,7 +350,7 @@ def test_result_is_written_below_the_shared_path_too(bench: Bench, tmp_path: Pat
     assert state.is_kept(state.names.shard_rows["j/0"])
 
 
-def test_shared_path_that_is_not_there_is_tried_again(bench: Bench, tmp_path: Path) -> None:
+def test_missing_shared_path_is_retried(bench: Bench, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     bench.run_job("j", [b"a"], results_path=str(shared), result_replicas=2)
     bench.replicate()
@@ -388,8 +388,8 @@ def test_result_that_was_removed_from_the_shared_path_is_computed_again_when_its
     ],
 )
 def test_further_copies_spread_over_racks(held: list[str], count: int, expected: set[str]) -> None:
-    places = [Place(name, name[0], 10) for name in ("a0", "a1", "b0", "b1", "c0")]
-    places.append(Place("d0", "d", 9))  # without room
+    places = [NodeSpace(name, name[0], 10) for name in ("a0", "a1", "b0", "b1", "c0")]
+    places.append(NodeSpace("d0", "d", 9))  # without room
     chosen = [choose_further(turn, places, held, count, size_bytes=10) for turn in range(12)]
     assert {node for nodes in chosen for node in nodes} == expected
     assert {len(nodes) for nodes in chosen} == {min(count, len(expected))}
@@ -398,7 +398,7 @@ def test_further_copies_spread_over_racks(held: list[str], count: int, expected:
 # --- the shared path ---------------------------------------------------------------------------
 
 
-def test_shared_file_counts_only_whole(tmp_path: Path) -> None:
+def test_incomplete_shared_file_is_not_used(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"content")
     keep_shared(str(tmp_path), "j-1/4.2", source, user=ME)
@@ -447,7 +447,7 @@ def test_shared_directory_that_is_a_link_is_not_followed(tmp_path: Path) -> None
 # --- expiry ------------------------------------------------------------------------------------
 
 
-def test_results_expire_after_what_the_job_says_and_else_the_cluster(bench: Bench) -> None:
+def test_results_expire_by_the_retention_of_the_job_or_the_cluster(bench: Bench) -> None:
     bench.run_job("short", [b"a"], keep_s=10.0)
     bench.run_job("default", [b"a"])
     bench.run_job("ever", [b"a"], keep_s=math.inf)
@@ -485,7 +485,7 @@ def test_expiry_follows_from_the_state_alone(bench: Bench) -> None:
     assert bench.expire() == ["after"]
 
 
-def test_expiry_keeps_nothing_of_jobs_that_are_gone(bench: Bench) -> None:
+def test_expiry_drops_jobs_that_have_left_the_state(bench: Bench) -> None:
     for number in range(10):
         bench.run_job(f"j{number}", [b"a"], keep_s=1.0)
         bench.at += 2.0
@@ -506,7 +506,7 @@ def test_shared_results_are_removed_before_they_have_expired(bench: Bench, tmp_p
 # --- what is left on nodes -----------------------------------------------------------------------
 
 
-def test_leftovers_are_what_nothing_needs_any_more(bench: Bench) -> None:
+def test_leftovers_are_data_that_the_state_does_not_need(bench: Bench) -> None:
     bench.run_job("gone", [b"a"], keep_s=1.0)
     bench.run_job("kept", [b"a"])
     queued = Job(id="runs", name="runs", user="u", queue="default", tasks=(Task(),))
@@ -546,7 +546,7 @@ def test_shard_put_again_after_the_report_is_not_removed(bench: Bench) -> None:
     assert agent._store.path("d:00000").read_bytes() == b"new"
 
 
-def test_agent_removes_the_drafts_of_one_that_died(tmp_path: Path) -> None:
+def test_agent_removes_drafts_of_a_dead_agent(tmp_path: Path) -> None:
     drafts = tmp_path / "n0" / "copies"
     drafts.mkdir(parents=True)
     (drafts / ".fetch-half").write_bytes(b"half")
@@ -556,10 +556,10 @@ def test_agent_removes_the_drafts_of_one_that_died(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("job", "ordinal", "parts"), [("a-1", 0, 1), ("x/y", 12, 3)])
-def test_a_results_name_gives_its_task_back(job: str, ordinal: int, parts: int) -> None:
+def test_task_of_a_result_is_found_by_its_id(job: str, ordinal: int, parts: int) -> None:
     assert {task_of_result(name) for name in result_ids(job, ordinal, parts)} == {(job, ordinal)}
 
 
 @pytest.mark.parametrize("name", ["d:00000", "file:/a/b/0", "0", "/0", "j/x", "j/", ".probe"])
-def test_what_is_no_result_is_of_no_task(name: str) -> None:
+def test_id_that_is_no_result_has_no_task(name: str) -> None:
     assert task_of_result(name) is None

@@ -1,4 +1,4 @@
-"""Cutting files into shards loses nothing; replicas lie apart and spread evenly."""
+"""Division of files into shards loses no byte; replicas are on distinct nodes, spread evenly."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from headgate.base.errors import SpecError, WorldError
 from headgate.live import split
-from headgate.live.split import Place, choose_nodes, split_files
+from headgate.live.split import NodeSpace, choose_nodes, split_files
 
 # -------------------------------------------------------------------------------- cutting
 
 
 @pytest.mark.parametrize("lines", [False, True])
-def test_more_shards_than_one_put_may_have_are_refused_over_all_files(
+def test_more_shards_than_the_limit_are_rejected_over_all_files(
     tmp_path: Path, lines: bool
 ) -> None:
     paths = [tmp_path / "a", tmp_path / "b"]
@@ -99,7 +99,7 @@ def test_a_file_that_shrinks_is_an_error(tmp_path: Path) -> None:
         b"".join(part)
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         split_files([tmp_path / "gone", tmp_path], 0, lines=False)
     assert [problem.path for problem in caught.value.problems] == [
@@ -115,9 +115,9 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------- replicas
 
 
-def cluster(*nodes_of_racks: int) -> list[Place]:
+def cluster(*nodes_of_racks: int) -> list[NodeSpace]:
     return [
-        Place(f"n{rack}{node}", f"r{rack}", 100)
+        NodeSpace(f"n{rack}{node}", f"r{rack}", 100)
         for rack, nodes in enumerate(nodes_of_racks)
         for node in range(nodes)
     ]
@@ -127,8 +127,8 @@ clusters = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(lambda racks:
 
 
 @given(places=clusters, data=st.data(), index=st.integers(0, 200))
-def test_replicas_lie_on_distinct_nodes_and_in_two_racks(
-    places: list[Place], data: st.DataObject, index: int
+def test_replicas_are_on_distinct_nodes_and_in_two_racks(
+    places: list[NodeSpace], data: st.DataObject, index: int
 ) -> None:
     replicas = data.draw(st.integers(1, len(places)))
     chosen = choose_nodes(index, places, replicas)
@@ -144,7 +144,7 @@ def test_replicas_lie_on_distinct_nodes_and_in_two_racks(
 
 
 @given(places=clusters, replicas=st.integers(1, 3))
-def test_first_replicas_are_dealt_evenly(places: list[Place], replicas: int) -> None:
+def test_first_replicas_are_spread_evenly(places: list[NodeSpace], replicas: int) -> None:
     replicas = min(replicas, len(places))
     firsts = Counter(choose_nodes(i, places, replicas)[0] for i in range(3 * len(places)))
     assert set(firsts.values()) == {3}
@@ -152,7 +152,7 @@ def test_first_replicas_are_dealt_evenly(places: list[Place], replicas: int) -> 
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
-def test_all_replicas_are_dealt_evenly_over_equal_racks(replicas: int) -> None:
+def test_all_replicas_are_spread_evenly_over_equal_racks(replicas: int) -> None:
     places = cluster(4, 4)
     load = Counter(node for i in range(64) for node in choose_nodes(i, places, replicas))
     mean = 64 * replicas / 8
@@ -160,8 +160,8 @@ def test_all_replicas_are_dealt_evenly_over_equal_racks(replicas: int) -> None:
     assert all(abs(count - mean) <= 0.1 * mean for count in load.values())
 
 
-def test_a_full_node_is_passed_over() -> None:
-    places = [Place("n0", "r0", 5), Place("n1", "r0", 50), Place("n2", "r1", 50)]
+def test_full_node_is_skipped() -> None:
+    places = [NodeSpace("n0", "r0", 5), NodeSpace("n1", "r0", 50), NodeSpace("n2", "r1", 50)]
     for index in range(9):
         assert set(choose_nodes(index, places, 2, size_bytes=10)) == {"n1", "n2"}
     with pytest.raises(WorldError) as caught:
@@ -170,6 +170,6 @@ def test_a_full_node_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("replicas", [0, 4])
-def test_more_replicas_than_nodes_is_refused(replicas: int) -> None:
+def test_more_replicas_than_nodes_are_rejected(replicas: int) -> None:
     with pytest.raises(SpecError, match="from 1 to 3"):
         choose_nodes(0, cluster(2, 1), replicas)

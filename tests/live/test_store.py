@@ -1,4 +1,4 @@
-"""A node's shards: whole or not there, found again after a restart, and never corrupt unnoticed."""
+"""A node's shards: complete or absent, durable over restarts, with corruption detected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def checksum_of(data: bytes) -> str:
 
 
 @given(shards=st.dictionaries(st.text(min_size=1, max_size=20), st.binary(max_size=50), max_size=8))
-def test_what_was_put_is_found_after_a_restart(shards: dict[str, bytes]) -> None:
+def test_stored_shard_is_found_after_a_restart(shards: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as root:
         store = ShardStore(Path(root))
         for shard_id, data in shards.items():
@@ -60,7 +60,7 @@ def test_no_id_leaves_the_root(tmp_path: Path, shard_id: str) -> None:
 
 
 @pytest.mark.parametrize("shard_id", ["", "x" * 256, "/" * 90])
-def test_an_id_that_no_file_can_carry_is_refused(tmp_path: Path, shard_id: str) -> None:
+def test_id_that_is_no_valid_file_name_is_rejected(tmp_path: Path, shard_id: str) -> None:
     with pytest.raises(SpecError, match="1 to 255 bytes"):
         ShardStore(tmp_path).put(shard_id, [b"data"])
 
@@ -73,7 +73,7 @@ def test_a_new_version_replaces_the_old_one(tmp_path: Path) -> None:
     assert len(files_under(tmp_path)) == 1
 
 
-def test_writers_of_one_shard_leave_one_whole_version(tmp_path: Path) -> None:
+def test_concurrent_writers_of_one_shard_leave_one_complete_version(tmp_path: Path) -> None:
     versions = [bytes([number]) * 1000 for number in range(8)]
 
     def write(data: bytes) -> None:
@@ -91,7 +91,7 @@ def test_writers_of_one_shard_leave_one_whole_version(tmp_path: Path) -> None:
     assert store.take_corrupt() == ()
 
 
-def test_an_absent_shard_is_said_to_be_absent(tmp_path: Path) -> None:
+def test_missing_shard_is_reported_as_absent(tmp_path: Path) -> None:
     store = ShardStore(tmp_path)
     assert not store.has("a")
     assert not store.verify("a")
@@ -101,7 +101,7 @@ def test_an_absent_shard_is_said_to_be_absent(tmp_path: Path) -> None:
     assert caught.value.code == "shard_absent"
 
 
-def test_a_source_that_breaks_off_leaves_the_old_version(tmp_path: Path) -> None:
+def test_aborted_put_leaves_the_old_version(tmp_path: Path) -> None:
     def broken() -> Iterator[bytes]:
         yield b"half"
         raise RuntimeError("the source broke")
@@ -130,7 +130,7 @@ def test_a_flipped_bit_is_found_and_reported_once(tmp_path: Path) -> None:
     store.put("a/2", [b"good"])
     assert store.verify("a/1")
     store.path("a/1").write_bytes(b"gooe")
-    assert store.has("a/1")  # the size is right: only reading it tells
+    assert store.has("a/1")  # the size is right: only reading shows the corruption
     assert not store.verify("a/1")
     assert not store.has("a/1")
     assert [s.id for s in store.list()] == ["a/2"]
@@ -139,7 +139,7 @@ def test_a_flipped_bit_is_found_and_reported_once(tmp_path: Path) -> None:
     assert store.take_corrupt() == ()
 
 
-def test_corrupt_shard_leaves_no_directory_behind(tmp_path: Path) -> None:
+def test_corrupt_shard_leaves_no_directory(tmp_path: Path) -> None:
     store = ShardStore(tmp_path)
     store.put("s", [b"content"])
     store.path("s").write_bytes(b"CONTENT")
@@ -198,7 +198,7 @@ def test_a_result_on_another_disk_is_copied(
     assert not result.exists()
 
 
-def test_what_a_result_only_points_to_stays_where_it_is(tmp_path: Path) -> None:
+def test_target_of_a_linked_result_is_not_moved(tmp_path: Path) -> None:
     store = ShardStore(tmp_path / "root")
     target, result = tmp_path / "target", tmp_path / "result"
     target.write_bytes(b"not ours")
@@ -213,7 +213,7 @@ def test_what_a_result_only_points_to_stays_where_it_is(tmp_path: Path) -> None:
     ("number", "code"),
     [(errno.ENOSPC, "disk_full"), (errno.EDQUOT, "disk_full"), (errno.EIO, "shard_store")],
 )
-def test_a_failing_disk_leaves_nothing(
+def test_failing_disk_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str
 ) -> None:
     def fail(descriptor: int) -> None:
@@ -255,7 +255,7 @@ def test_a_disk_that_really_is_full(tmp_path: Path) -> None:
     assert done.stdout.split() == ["disk_full", "True", "True", "False", "0"]
 
 
-WRITE_FOR_EVER = """
+WRITE_FOREVER = """
 import sys, time
 from pathlib import Path
 from headgate.live.store import ShardStore
@@ -267,11 +267,11 @@ ShardStore(Path(sys.argv[1])).put("a", chunks())
 """
 
 
-def test_what_a_killed_writer_left_is_cleared_but_a_living_one_is_left_alone(
+def test_files_of_a_killed_writer_are_removed_but_not_those_of_a_living_one(
     tmp_path: Path,
 ) -> None:
     writer = subprocess.Popen(
-        [sys.executable, "-c", WRITE_FOR_EVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WRITE_FOREVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     try:
         assert writer.stdout is not None

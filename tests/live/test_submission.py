@@ -30,7 +30,7 @@ from headgate.api.server import Server, listen
 from headgate.app import POLICIES
 from headgate.base.errors import HeadgateError, SpecError, WorldError
 from headgate.foresight.outlook import choose
-from headgate.live.claims import Claims
+from headgate.live.claims import DatasetClaims
 from headgate.live.controller import Controller
 from headgate.live.reader import JobReader
 from headgate.live.store import StoredShard
@@ -45,12 +45,12 @@ ME, OTHER = "daemon", "nobody"  # users that every Debian has
 
 @contextmanager
 def running(state: Path) -> Iterator[Controller]:
-    """A controller whose engine runs; nothing of it speaks with Ray."""
+    """A controller with a running engine, without Ray."""
     controller = Controller(
         state=state, policies=partial(choose, POLICIES, "fifo", {}), seed=0, queues=(), facts={},
         record_of=record_of,
     )  # fmt: skip
-    controller.world.job_over = lambda job: None  # type: ignore[method-assign]  # it asks Ray
+    controller.world.job_ended = lambda job: None  # type: ignore[method-assign]  # it asks Ray
     controller._thread.start()
     controller._set_queues(controller.snapshot())
     try:
@@ -66,7 +66,7 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
 
 
 def add(controller: Controller, name: str = "ints", user: str = ME) -> None:
-    """Let a dataset of one shard, of which no replica is left, be there."""
+    """Add a dataset of one shard without replicas."""
     shard = Shard(id=f"{name}:00000", size_bytes=1)
     dataset = Dataset(name=name, user=user, shards=(shard,))
     controller._handle([DatasetAdded(at=controller.now(), dataset=dataset)])
@@ -82,7 +82,7 @@ def code_of(call: Any) -> str:
 
 
 class Gate:
-    """Holds the engine's thread between two batches, so that what is posted stays unhandled."""
+    """Blocks the engine's thread between two batches, so that posted events stay unhandled."""
 
     def __init__(self, controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
         self._opened, self._reached = threading.Event(), threading.Event()
@@ -100,7 +100,7 @@ class Gate:
         assert self._reached.wait(60)
 
     def open(self) -> None:
-        """Let the engine go on."""
+        """Make the engine continue."""
         self._opened.set()
 
 
@@ -128,7 +128,7 @@ def http(controller: Controller) -> Iterator[httpx.Client]:
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_no_request_is_a_fault_of_ours(http: httpx.Client, data: st.DataObject) -> None:
+def test_no_request_causes_an_internal_error(http: httpx.Client, data: st.DataObject) -> None:
     method, target, query, content = data.draw(requests(["work-1", "work-2", "work-3", "ints"]))
     checked(http.request(method, target, params=query, content=content))
 
@@ -144,7 +144,7 @@ def reader() -> Iterator[JobReader]:
 
 
 @pytest.mark.parametrize("small_characters", [1000, 1 << 30])
-def test_a_file_that_takes_too_long_is_given_up_and_the_next_one_is_read(
+def test_file_that_takes_too_long_is_rejected_and_the_next_one_is_read(
     reader: JobReader, monkeypatch: pytest.MonkeyPatch, small_characters: int
 ) -> None:
     monkeypatch.setattr("headgate.live.reader._SMALL_CHARACTERS", small_characters)
@@ -153,7 +153,7 @@ def test_a_file_that_takes_too_long_is_given_up_and_the_next_one_is_read(
     assert reader.read(JOB).name == "work"
 
 
-def test_a_file_that_takes_too_much_memory_is_given_up() -> None:
+def test_file_that_takes_too_much_memory_is_rejected() -> None:
     reader = JobReader(limit_cpu_s=100, limit_bytes=32 << 20)
     try:
         assert code_of(lambda: reader.read("a: [" + "1, " * 500_000 + "]\n")) == "too_large"
@@ -180,7 +180,7 @@ def test_a_reading_process_that_was_killed_is_replaced(reader: JobReader) -> Non
     assert reader.read(JOB).name == "work"
 
 
-def test_problems_come_back_with_their_places(reader: JobReader) -> None:
+def test_problems_are_returned_with_their_positions(reader: JobReader) -> None:
     with pytest.raises(SpecError) as found:
         reader.read("nmae: x\n")
     assert [(p.path, p.line) for p in found.value.problems] == [("nmae", 1), ("run", 1)]
@@ -230,7 +230,7 @@ def test_submissions_that_are_posted_together_are_made_durable_together(
         calls = [threads.submit(controller.submit, JOB, user=ME, key=None) for _ in range(20)]
         gate.wait()
         inbox, end = controller.world.inbox, time.monotonic() + 50
-        while len(inbox.batch) + inbox._letters.qsize() < 20:
+        while len(inbox.batch) + inbox._posted.qsize() < 20:
             assert time.monotonic() < end
             time.sleep(0.01)
         gate.open()
@@ -238,7 +238,7 @@ def test_submissions_that_are_posted_together_are_made_durable_together(
     assert len(appended) < 10
 
 
-def test_a_submission_with_a_key_is_one_job_while_the_first_is_under_way(
+def test_submissions_with_one_key_are_one_job_while_the_first_is_in_progress(
     controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(controller, monkeypatch)
@@ -251,7 +251,7 @@ def test_a_submission_with_a_key_is_one_job_while_the_first_is_under_way(
     assert controller.submit(JOB, user=OTHER, key="k") == "work-2"
 
 
-def test_a_key_is_known_after_a_restart_and_numbers_go_on(tmp_path: Path) -> None:
+def test_key_is_known_and_numbers_continue_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as controller:
         kept = controller.submit(JOB, user=ME, key="k")
         controller.submit(JOB, user=ME, key=None)
@@ -267,7 +267,7 @@ def test_a_submission_that_failed_takes_no_number_and_no_key(controller: Control
     assert controller.submit(JOB, user=ME, key="k") == "work-1"
 
 
-def test_a_number_that_came_to_nothing_is_taken_again(tmp_path: Path) -> None:
+def test_number_of_a_failed_submission_is_used_again(tmp_path: Path) -> None:
     with running(tmp_path) as controller:
         numbers = [controller._submissions._next_number() for _ in range(3)]
         assert [number.__enter__() for number in numbers] == [1, 2, 3]
@@ -284,7 +284,7 @@ def test_a_number_that_came_to_nothing_is_taken_again(tmp_path: Path) -> None:
 # --- checked and done in one step -----------------------------------------------------------------
 
 
-def test_a_dataset_is_not_removed_under_a_job_that_is_being_submitted(
+def test_dataset_is_not_removed_while_a_job_that_reads_it_is_submitted(
     controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(controller)
@@ -318,7 +318,7 @@ def test_a_dataset_that_is_being_removed_is_not_read_by_new_jobs(
     assert code_of(lambda: controller.submit(READS, user=ME, key=None)) == "bad_spec"
 
 
-def test_cancelling_a_job_that_ends_meanwhile_says_so(
+def test_cancelling_a_job_that_ends_meanwhile_is_reported(
     controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = controller.submit(JOB, user=ME, key=None)
@@ -335,8 +335,8 @@ def test_cancelling_a_job_that_ends_meanwhile_says_so(
 
 
 def place(controller: Controller, name: str, index: int = 0, *, user: str = ME) -> None:
-    """Let a shard be placed, on no node."""
-    with controller._puts._moving(name, index, user, controller.snapshot) as put:
+    """Upload a shard, to no node."""
+    with controller._uploads._moving(name, index, user, controller.snapshot) as put:
         put.shards[index] = (StoredShard(id=f"{name}:{index:05d}", size_bytes=3, checksum=""), ())
 
 
@@ -362,18 +362,18 @@ def test_a_dataset_is_committed_once(
     assert code_of(lambda: place(controller, "ints")) == "exists"
 
 
-def test_a_put_with_a_shard_on_its_way_is_neither_committed_nor_followed_by_another(
+def test_upload_with_a_moving_shard_is_neither_committed_nor_replaced(
     controller: Controller,
 ) -> None:
     place(controller, "ints")
-    with controller._puts._moving("ints", 0, ME, controller.snapshot):
+    with controller._uploads._moving("ints", 0, ME, controller.snapshot):
         commit = partial(controller.commit_dataset, "ints", shards=1, user=ME)
         assert code_of(commit) == "bad_spec"
         assert code_of(lambda: place(controller, "ints")) == "exists", "this shard"
         controller.abandon_dataset("ints", user=ME)
         assert code_of(lambda: place(controller, "ints", 1)) == "exists", "it is being abandoned"
     place(controller, "ints", 1, user=OTHER)
-    assert controller.membership.being_put() == ("ints",)
+    assert controller.membership.uploading() == ("ints",)
 
 
 def fail_within(claim: AbstractContextManager[None]) -> None:
@@ -381,8 +381,8 @@ def fail_within(claim: AbstractContextManager[None]) -> None:
         raise ZeroDivisionError
 
 
-def test_claims_are_let_go_when_what_follows_fails() -> None:
-    claims = Claims()
+def test_claims_are_released_after_a_failure() -> None:
+    claims = DatasetClaims()
     for claim in (claims.using(["a", "b"]), claims.removing("a"), claims.using(["a"])):
         with pytest.raises(ZeroDivisionError):
             fail_within(claim)
@@ -407,7 +407,7 @@ def test_job_that_reads_a_dataset_of_another_user_is_forbidden_unless_it_is_publ
     assert controller.submit(READS.replace("ints", "open"), user=OTHER, key="k") == "work-2"
 
 
-def test_job_is_public_when_its_file_or_its_submission_says_so(controller: Controller) -> None:
+def test_job_is_public_by_its_file_or_its_submission(controller: Controller) -> None:
     controller.submit(JOB, user=ME, key=None)
     controller.submit(JOB, user=ME, key=None, public=True)
     controller.submit("{name: work, run: 'true', public: true}", user=ME, key="k")
@@ -416,14 +416,14 @@ def test_job_is_public_when_its_file_or_its_submission_says_so(controller: Contr
     assert [controller.may_read(view.job(row), OTHER) for row in range(3)] == [False, True, True]
 
 
-def test_submission_of_a_user_without_an_account_is_refused(controller: Controller) -> None:
+def test_submission_of_a_user_without_an_account_is_rejected(controller: Controller) -> None:
     if os.geteuid() != 0:
         assert controller.submit(JOB, user="no-such-user", key=None) == "work-1"
         return
     assert code_of(lambda: controller.submit(JOB, user="no-such-user", key=None)) == "no_account"
 
 
-def test_dry_runs_change_nothing_and_refuse_what_would_be_refused(controller: Controller) -> None:
+def test_dry_run_changes_nothing_and_rejects_the_same_requests(controller: Controller) -> None:
     add(controller)
     job = controller.submit(READS, user=ME, key=None)
     in_use = partial(controller.remove_dataset, "ints", user=ME, dry_run=True)
@@ -436,11 +436,11 @@ def test_dry_runs_change_nothing_and_refuse_what_would_be_refused(controller: Co
     assert "ints" in controller.snapshot().datasets
 
 
-def test_put_that_is_abandoned_twice_is_abandoned_once(controller: Controller) -> None:
-    with controller._puts._moving("ints", 0, ME, controller.snapshot):
+def test_upload_that_is_abandoned_twice_is_abandoned_once(controller: Controller) -> None:
+    with controller._uploads._moving("ints", 0, ME, controller.snapshot):
         controller.abandon_dataset("ints", user=ME)
         controller.abandon_dataset("ints", user=ME)
-    assert controller.membership.being_put() == ()
+    assert controller.membership.uploading() == ()
 
 
 # --- archived jobs --------------------------------------------------------------------------------
@@ -486,7 +486,7 @@ def test_numbers_of_archived_jobs_stay_taken_without_their_journal(tmp_path: Pat
         assert controller.snapshot().jobs.number[0] == 3
 
 
-def test_archived_job_is_not_cancelled_and_says_so(controller: Controller) -> None:
+def test_cancelling_an_archived_job_is_rejected(controller: Controller) -> None:
     job = controller.submit(JOB, user=ME, key=None)
     archive_all(controller)
     assert code_of(lambda: controller.cancel(job, user=ME)) == "already_ended"
@@ -494,7 +494,7 @@ def test_archived_job_is_not_cancelled_and_says_so(controller: Controller) -> No
     assert code_of(lambda: controller.cancel("work-9", user=ME)) == "not_found"
 
 
-def test_damaged_archive_is_refused_at_the_start_and_the_journal_is_let_go(tmp_path: Path) -> None:
+def test_damaged_archive_is_rejected_at_the_start_and_the_journal_is_closed(tmp_path: Path) -> None:
     with running(tmp_path) as controller:
         controller.submit(JOB, user=ME, key=None)
     archive = tmp_path / "archive.db"

@@ -1,4 +1,4 @@
-"""Long-lived coroutines go on after a failure, and every failure is in the log."""
+"""Supervised coroutines run again after a failure, and every failure is in the log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_failed_work_is_logged_and_restarted_until_it_returns(
 
 
 def test_cancelling_ends_supervised_work() -> None:
-    async def story() -> bool:
+    async def scenario() -> bool:
         begun = asyncio.Event()
         ended = False
 
@@ -47,7 +47,7 @@ def test_cancelling_ends_supervised_work() -> None:
         await asyncio.wait({task})
         return ended and task.cancelled()
 
-    assert asyncio.run(story())
+    assert asyncio.run(scenario())
 
 
 def test_pauses_double_up_to_the_longest_and_start_over_after_a_steady_time() -> None:

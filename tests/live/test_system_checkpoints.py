@@ -1,4 +1,4 @@
-"""A run that is cut short goes on from its checkpoint, and what it lost is counted."""
+"""A preempted task continues from its checkpoint, and its lost time is counted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def headgate() -> Iterator[Headgate]:
 
 
 def _replayed(headgate: Headgate, copy: Path) -> tuple[Engine, list[LaunchTask], dict[str, float]]:
-    """Return what the journal tells: an engine, all launches, and of the run cut short its times.
+    """Return from the journal: an engine, all launches, and the times of the preempted run.
 
     Read from a copy, since the controller holds it.
     """
@@ -69,7 +69,7 @@ def _replayed(headgate: Headgate, copy: Path) -> tuple[Engine, list[LaunchTask],
     return engine, launches, cut
 
 
-def test_a_run_cut_short_goes_on_from_its_checkpoint(headgate: Headgate, tmp_path: Path) -> None:
+def test_preempted_task_continues_from_its_checkpoint(headgate: Headgate, tmp_path: Path) -> None:
     shared, gate, trace = (tmp_path / name for name in ("shared", "gate", "trace"))
     shared.mkdir()
     (tmp_path / "counter.py").write_text(COUNTER)
@@ -107,7 +107,7 @@ def test_a_run_cut_short_goes_on_from_its_checkpoint(headgate: Headgate, tmp_pat
     runs = [[int(word) for word in line.split()] for line in trace.read_text().splitlines()]
     assert [done for _, done in runs[:2]] == [0, 0]
     again, done = runs[2]
-    assert done >= 20, "it went on from what was saved"
+    assert done >= 20, "it continued from its checkpoint"
     assert int(headgate.result(early, again)) >= done
     assert list(shared.iterdir()) == [], "who has finished needs no checkpoint"
 
@@ -116,15 +116,15 @@ def test_a_run_cut_short_goes_on_from_its_checkpoint(headgate: Headgate, tmp_pat
     assert kept_s > 0
     row = engine.state.names.job_rows[early]
     assert engine.state.jobs.lost_gpu_s[row] == pytest.approx(cut["held_s"] - kept_s)
-    told = [c.progress_s for c in launches if c.run[:2] == (early, again)]
-    assert told == [0, pytest.approx(kept_s)]
+    progress = [c.progress_s for c in launches if c.run[:2] == (early, again)]
+    assert progress == [0, pytest.approx(kept_s)]
 
 
-def test_without_the_directory_that_all_nodes_see_a_task_fails_and_says_so(
+def test_task_without_its_checkpoint_directory_fails_with_a_message(
     headgate: Headgate, tmp_path: Path
 ) -> None:
     checkpoint = {"every_s": 1, "path": str(tmp_path / "absent")}
     tasks = {"count": 1, "run": "true", "retries": 0, "checkpoint": checkpoint}
     view = headgate.ends(headgate.submit(json.dumps({"tasks": tasks})), "failed")
-    assert "there is no place for its checkpoint" in json.dumps(view)
+    assert "its checkpoint directory cannot be used" in json.dumps(view)
     assert not (tmp_path / "absent").exists()

@@ -1,4 +1,4 @@
-"""The demo, as its newcomers meet it: it runs, what it shows is right, and nothing is left."""
+"""The demo: it runs, its figures are right, and no process or file remains."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def test_four_jobs_share_a_cluster_and_the_simulator_agrees(folder: Path) -> Non
         env={**os.environ, "TMPDIR": str(folder), "HEADGATE_DEMO_TEST": str(folder)},
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert [job["job"] for job in told["jobs"]] == [
+    report = json.loads(done.stdout)
+    assert [job["job"] for job in report["jobs"]] == [
         "occurrence-1",
         "primes-2",
         "matmul-3",
         "errors-4",
     ]
-    for job in told["jobs"]:
+    for job in report["jobs"]:
         assert job["verdict"] == "", job
         assert sum(job["read_bytes"]) > 0
         assert job["run_s"] > 0
         assert job["fairness"] > 0
     # a simulated task may find another GPU free; what is read in all is the same
-    assert sum(told["bytes"].values()) == sum(told["simulated"]["bytes"].values())
-    assert told["bytes"]["node"] > told["bytes"]["cluster"]
+    assert sum(report["bytes"].values()) == sum(report["simulated"]["bytes"].values())
+    assert report["bytes"]["node"] > report["bytes"]["cluster"]
     assert list(folder.iterdir()) == []
     assert marked(str(folder)) == []

@@ -46,7 +46,7 @@ def submit(headgate: Headgate, **job: Any) -> str:
 def test_results_in_parts_are_read_part_by_part(
     headgate: Headgate, numbers: list[list[int]]
 ) -> None:
-    """A sort by ranges; nobody has numbers for the last range, and nothing is written for it."""
+    """A sort by ranges; the last range has no numbers, and nothing is written for it."""
     ranges = [(0, 250_000), (250_000, 600_000), (600_000, 700_000), (700_000, 1_000_000)]
     cut = (
         "set -- {outputs}; for range in 0:249999 250000:599999 600000:699999; do "
@@ -77,22 +77,22 @@ def test_results_in_parts_are_read_part_by_part(
         return [headgate.result(job, task) for task in range(len(numbers))]
 
     for whole, shard in zip(wholes(), numbers, strict=True):
-        told = [int(line) for line in whole.split()]
-        assert told == [v for start, end in ranges for v in shard if start <= v < end]
+        sorted_values = [int(line) for line in whole.split()]
+        assert sorted_values == [v for start, end in ranges for v in shard if start <= v < end]
     kept = wholes()
     headgate.kill_controller()
     headgate.up()
     assert wholes() == kept
 
 
-def test_a_result_written_whole_where_parts_are_read_fails(
+def test_task_that_writes_one_result_instead_of_parts_fails(
     headgate: Headgate, numbers: list[list[int]]
 ) -> None:
     run = 'cp {shard} $HEADGATE_OUTPUT; test $(echo "$HEADGATE_OUTPUTS" | wc -l) = 2'
     tasks = {"for_each": "d", "run": run, "resources": CPU, "retries": 0}
     job = submit(headgate, tasks=tasks, reduce={"run": "true", "tasks": 2, "partitioned": True})
     message = headgate.ends(job, "failed")["message"]
-    assert "it wrote one result, and 2 parts are read: write 'outputs'" in message
+    assert "it wrote one result instead of 2 parts: write to 'outputs'" in message
 
 
 def test_the_cells_of_a_wavefront_add_up(headgate: Headgate, numbers: list[list[int]]) -> None:
@@ -114,7 +114,7 @@ def test_the_cells_of_a_wavefront_add_up(headgate: Headgate, numbers: list[list[
     assert int(headgate.result(job)) == grid[1, 1]
 
 
-def test_iterations_go_on_from_the_last_update(
+def test_iterations_continue_from_the_last_update(
     headgate: Headgate, numbers: list[list[int]]
 ) -> None:
     job = submit(
@@ -131,7 +131,7 @@ def test_iterations_go_on_from_the_last_update(
     assert headgate.result(job) == f"end\n{state}\n".encode()
 
 
-def test_parts_count_again_when_their_node_is_back(
+def test_parts_are_valid_again_when_their_node_returns(
     headgate: Headgate, numbers: list[list[int]]
 ) -> None:
     run = "set -- {outputs}; cp {shard} $1; head -n 1 {shard} > $2"
@@ -164,8 +164,8 @@ def test_the_example_of_a_wavefront_counts_paths(headgate: Headgate) -> None:
 
 
 def test_the_example_of_a_sort_sorts(headgate: Headgate, tmp_path: Path) -> None:
-    dice = random.Random(1)
-    records = [bytes(dice.randrange(32, 127) for _ in range(20)) for _ in range(3000)]
+    rng = random.Random(1)
+    records = [bytes(rng.randrange(32, 127) for _ in range(20)) for _ in range(3000)]
     file = tmp_path / "strings"
     file.write_bytes(b"".join(records))
     headgate.put("my-strings", file, 3)

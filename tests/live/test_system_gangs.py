@@ -24,8 +24,10 @@ def gang(run: str, *, members: int, gpus: int) -> str:
 
 
 def test_the_members_of_a_gang_know_each_other_and_hold_all_their_gpus(headgate: Headgate) -> None:
-    told = "$HEADGATE_RANK of $HEADGATE_GANG_SIZE on $CUDA_VISIBLE_DEVICES: $HEADGATE_GANG_HOSTS"
-    job = headgate.submit(gang(f"echo {told} > {{output}}", members=2, gpus=2))
+    variables = (
+        "$HEADGATE_RANK of $HEADGATE_GANG_SIZE on $CUDA_VISIBLE_DEVICES: $HEADGATE_GANG_HOSTS"
+    )
+    job = headgate.submit(gang(f"echo {variables} > {{output}}", members=2, gpus=2))
     headgate.ends(job)
     hosts = [task["node"] for task in headgate.client.tasks(job)]
     assert sorted(hosts) == ["n0", "n1"]
@@ -35,7 +37,7 @@ def test_the_members_of_a_gang_know_each_other_and_hold_all_their_gpus(headgate:
     assert len(set(first[1].strip().split(","))) == 2
 
 
-def test_run_finds_in_its_environment_what_it_holds(headgate: Headgate) -> None:
+def test_environment_of_a_run_has_its_amounts(headgate: Headgate) -> None:
     def environment(**resources: object) -> dict[str, str]:
         run = "env | grep -E '^(HEADGATE_(GPU|CPUS|MEMORY)|CUDA)' > {output}"
         job = headgate.submit(json.dumps({"run": run, "resources": resources}))
@@ -56,15 +58,16 @@ def test_run_finds_in_its_environment_what_it_holds(headgate: Headgate) -> None:
     assert environment(gpus=0) == {"CUDA_VISIBLE_DEVICES": "", "HEADGATE_CPUS": "1"}
 
 
-def test_a_gang_waits_until_it_fits_whole_and_says_so(headgate: Headgate, tmp_path: Path) -> None:
+def test_gang_waits_until_all_members_fit_with_a_reason(headgate: Headgate, tmp_path: Path) -> None:
     gates = Gates(tmp_path / "gates")
     holder = headgate.submit(json.dumps({"name": "holder", "run": gates.command("true")}))
     headgate.running(holder, 1)
     job = headgate.submit(gang("true", members=2, gpus=2))
     reason = headgate.until(
         lambda: (
-            told
-            if (told := headgate.client.explanation(job)["reason"]) and told["code"] == "GangShort"
+            reason
+            if (reason := headgate.client.explanation(job)["reason"])
+            and reason["code"] == "GangShort"
             else None
         ),
         "the gang is too short",
@@ -85,7 +88,7 @@ def test_a_gang_that_loses_a_member_starts_again_whole(headgate: Headgate, tmp_p
         f"touch {marks}/$HEADGATE_RANK.$$; "
         f"if [ $HEADGATE_RANK = 1 ] && [ ! -e {marks}/failed ]; then "
         f"  until ls {marks}/0.*; do sleep 0.1; done; touch {marks}/failed; exit 1; fi; "
-        # without the second start of rank 1, nobody would ever end
+        # without the second start of rank 1, no member would ever end
         f"until [ $(ls {marks} | grep -c '^1[.]') = 2 ]; do sleep 0.1; done"
     )
     job = headgate.submit(gang(run, members=2, gpus=2))

@@ -1,4 +1,4 @@
-"""The head of a local cluster dies: it is started again with all nodes, and jobs go on."""
+"""The head of a local cluster dies: it is started again with all nodes, and jobs continue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _kill_head(headgate: Headgate) -> None:
 
 
 def _journaled(headgate: Headgate) -> list[Event]:
-    """Return all events of a controller that was killed, once its threads have let go of them."""
+    """Return all events of a killed controller, once its threads have closed the journal."""
 
     def opened() -> Journal | None:
         with suppress(WorldError):
@@ -53,7 +53,7 @@ reduce: {{run: "cat {{shards}} > {{output}}"}}
 """
 
 
-def test_head_that_dies_is_started_again_with_all_nodes_and_jobs_go_on(
+def test_head_that_dies_is_started_again_with_all_nodes_and_jobs_continue(
     headgate: Headgate, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
@@ -71,12 +71,12 @@ def test_head_that_dies_is_started_again_with_all_nodes_and_jobs_go_on(
     gone = gates.alive()
     _kill_head(headgate)
     headgate.until(
-        lambda: "the head of the cluster is gone" in headgate.logged(), "it is noticed", 20
+        lambda: "the head of the cluster is lost" in headgate.logged(), "it is noticed", 20
     )
     headgate.until(lambda: headgate.logged().count(" up: policy") == 2, "it is up again", 120)
     headgate.until(lambda: len(headgate.up_nodes()) == 3, "with all nodes")
     assert headgate.client.info()["pid"] == before["pid"]
-    headgate.until(lambda: not set(gone) & set(gates.alive()), "no earlier run goes on")
+    headgate.until(lambda: not set(gone) & set(gates.alive()), "no earlier run continues")
     gates.open(0, 1, 2, 3)
     headgate.ends(job)
     assert headgate.result(job) == b"0\n1\n2\n3\n"
@@ -99,7 +99,7 @@ def test_returning_nodes_are_one_event_each_in_the_journal_and_few_reports_besid
     headgate.up()
 
 
-def test_up_without_options_starts_the_nodes_that_there_were(headgate: Headgate) -> None:
+def test_up_without_options_starts_the_recorded_nodes(headgate: Headgate) -> None:
     headgate.kill_controller()
     _kill_head(headgate)
     assert headgate.call("up")["nodes"] == 3

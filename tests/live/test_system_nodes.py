@@ -1,4 +1,4 @@
-"""A node that Ray gives up comes back by itself; an executor that dies again and again does not."""
+"""A node that Ray has lost is restarted; an executor that dies repeatedly fails its task."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ def _raylet(headgate: Headgate, node: str) -> psutil.Process:
     return raylet
 
 
-def test_node_whose_raylet_was_stopped_for_a_while_returns_by_itself(
-    headgate: Headgate, tmp_path: Path
-) -> None:
+def test_node_returns_after_its_raylet_was_suspended(headgate: Headgate, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.write_bytes(b"data" * 1000)
     headgate.put("data", data, 6, replicas=2)

@@ -22,11 +22,11 @@ from headgate.journal import Archive, decode_snapshot
 from headgate.journal.codec import encode
 from headgate.live import datasets, durable
 from headgate.live.agent import AgentReport, Leftovers
-from headgate.live.datasets import Puts
+from headgate.live.datasets import DatasetUploads
 from headgate.live.durable import DurableEngine
 from headgate.live.inbox import Inbox
-from headgate.live.link import Places
-from headgate.live.membership import Membership, _kept
+from headgate.live.link import ReachableNodes
+from headgate.live.membership import Membership, _replicas_by_node
 from headgate.live.probe import NodeReport
 from headgate.live.ray_nodes import Member
 from headgate.live.store import StoredShard
@@ -65,7 +65,7 @@ NODE = Node(id="n0", rack="r0", gpus=(Gpu(memory_bytes=1),), incarnation="first"
 
 
 def _engine() -> Engine:
-    """Return an engine with one node, one dataset that lies there, one finished job."""
+    """Return an engine with one node, one dataset stored there, one finished job."""
     engine = Engine()
     job = Job(id="j", name="j", user="u", queue="default", tasks=(Task(), Task(after=(0,))))
     engine.handle(
@@ -95,7 +95,7 @@ def _membership(
 ) -> Membership:
     return Membership(
         root=Path("/nowhere"),
-        places=Places(),
+        reachable=ReachableNodes(),
         post=post,
         now=lambda: 9.0,
         snapshot=engine.snapshot,
@@ -150,19 +150,19 @@ def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
     member = Member(
         name="n1", ray_id="r", rack="r0", address="a", gpus=1, cpus=1, gpu_memory_bytes=1
     )
-    assert asyncio.run(membership._meet(member)) is not separate_users
+    assert asyncio.run(membership._add_member(member)) is not separate_users
     assert any(isinstance(event, NodeJoined) for event in posted) is not separate_users
     assert ("--shared-account" in caplog.text) is separate_users
 
 
-def test_what_came_after_the_question_is_not_missed_from_the_answer(tmp_path: Path) -> None:
+def test_replica_added_after_the_request_is_not_lost_by_the_report(tmp_path: Path) -> None:
     engine = _engine()
-    before = _kept(engine.snapshot())
+    before = _replicas_by_node(engine.snapshot())
     report = _report(("j/0", 7), ("j/1", 7), ("d:00000", 4))
     engine.handle(ReplicaAdded(at=5, shard=Shard(id="d:00001", size_bytes=1), node="n0"))
     membership = _membership(engine, tmp_path)
-    assert membership._missed(report, before["n0"]) == []
-    (lost,) = membership._missed(report, _kept(engine.snapshot())["n0"])
+    assert membership._missing_replicas(report, before["n0"]) == []
+    (lost,) = membership._missing_replicas(report, _replicas_by_node(engine.snapshot())["n0"])
     assert lost == ReplicaLost(at=9.0, shard="d:00001", node="n0")
 
 
@@ -190,9 +190,9 @@ def test_a_node_that_returns_brings_its_shards_and_results_but_nothing_stale(
     joined = membership._joined(_MEMBER, report)
     assert (joined.without, [s.id for s in joined.holds]) == (("j/1",), ["j/0"])
     engine.handle(joined)
-    held = _kept(engine.snapshot())["n0"]
+    held = _replicas_by_node(engine.snapshot())["n0"]
     assert sorted(held) == ["d:00000", "j/0"]
-    assert membership._found(report) == []
+    assert membership._found_replicas(report) == []
 
 
 def test_shard_of_a_removed_dataset_is_not_taken_for_one_of_the_next_of_its_name(
@@ -208,7 +208,7 @@ def test_shard_of_a_removed_dataset_is_not_taken_for_one_of_the_next_of_its_name
     joined = _membership(engine, tmp_path)._joined(_MEMBER, _report(("d:00000", 4)))
     engine.handle(joined)
     assert joined.holds == ()
-    assert _kept(engine.snapshot())["n0"] == []
+    assert _replicas_by_node(engine.snapshot())["n0"] == []
 
 
 def test_returning_node_is_one_event_however_much_it_holds(tmp_path: Path) -> None:
@@ -224,11 +224,11 @@ def test_returning_node_is_one_event_however_much_it_holds(tmp_path: Path) -> No
     joined = _membership(engine, tmp_path)._joined(_MEMBER, report)
     assert len(encode(joined)) < 1000, "its size does not grow with what it kept"
     engine.handle(joined)
-    assert len(_kept(engine.snapshot())["n0"]) == 10_002
+    assert len(_replicas_by_node(engine.snapshot())["n0"]) == 10_002
 
 
 class _Agent:
-    """Stands for a node's agent and notes what it is asked to remove."""
+    """A fake agent, which records what it is to remove."""
 
     def __init__(self) -> None:
         self.removed: list[str] = []
@@ -239,9 +239,9 @@ class _Agent:
         self.removed += what.shards
 
 
-def test_a_sweep_spares_what_is_known_and_what_is_on_its_way(tmp_path: Path) -> None:
+def test_sweep_keeps_known_shards_and_those_of_uploads(tmp_path: Path) -> None:
     membership = _membership(_engine(), tmp_path)
-    membership.being_put = lambda: ("coming",)
+    membership.uploading = lambda: ("coming",)
     agent = membership.agents["n0"] = _Agent()
     held = ("d:00000", "coming:00003", "gone:00000", "d:00009", "j/0", ".probe")
 
@@ -253,33 +253,35 @@ def test_a_sweep_spares_what_is_known_and_what_is_on_its_way(tmp_path: Path) -> 
     assert agent.removed == ["gone:00000", "d:00009"]
 
 
-def test_put_whose_client_died_is_given_up_but_not_one_that_is_at_work(
+def test_upload_of_a_dead_client_is_abandoned_but_not_an_active_one(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine()
-    puts = Puts(membership := _membership(engine, tmp_path), token="")
-    with puts._moving("d", 0, "ada", engine.snapshot):
-        assert membership.being_put() == ("d",)
+    uploads = DatasetUploads(membership := _membership(engine, tmp_path), token="")
+    with uploads._moving("d", 0, "ada", engine.snapshot):
+        assert membership.uploading() == ("d",)
         monkeypatch.setattr(datasets, "_IDLE_S", 0.0)
-        assert membership.being_put() == ("d",), "its shard is just coming in"
+        assert membership.uploading() == ("d",), "its shard is just coming in"
         with pytest.raises(SpecError, match="is being put by ada"):
-            puts._claim("d", "grace", engine.snapshot())
-    assert membership.being_put() == ()
+            uploads._claim("d", "grace", engine.snapshot())
+    assert membership.uploading() == ()
 
 
-def test_a_letter_taken_back_in_time_is_never_handled() -> None:
+def test_events_cancelled_in_time_are_never_handled() -> None:
     inbox = Inbox()
     facts = [NodeLost(at=float(number), node="n") for number in range(3)]
     inbox.post([facts[0]])
     assert inbox.post([facts[1]], from_user=True).cancel()
-    assert inbox.post([facts[2]]).cancel(), "nobody waits for it any more, yet it is a fact"
+    assert inbox.post([facts[2]]).cancel(), (
+        "its future is cancelled, but it is an event of the world"
+    )
     inbox.close()
     assert list(inbox.batches()) == [(facts[0], facts[2])]
 
 
 class _FullDisk:
-    """A journal whose disk is full until there is room."""
+    """A journal whose disk is full until space is freed."""
 
     def __init__(self, journal: Any) -> None:
         self._journal, self.room, self.refused = journal, threading.Event(), 0
@@ -291,7 +293,7 @@ class _FullDisk:
         return int(self._journal.append(events))
 
 
-def test_with_a_full_disk_users_and_reports_of_use_are_refused_and_other_facts_wait(
+def test_full_disk_rejects_users_and_reports_of_use_and_delays_other_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durable, "_RETRY_S", 0.01)
@@ -299,13 +301,13 @@ def test_with_a_full_disk_users_and_reports_of_use_are_refused_and_other_facts_w
     journal = kept.journal
     disk = _FullDisk(journal)
     monkeypatch.setattr(kept, "journal", disk)
-    fact, change = (
+    fact, request = (
         QueueChanged(at=0, queue=Queue(name="a")),
         QueueChanged(at=0, queue=Queue(name="b")),
     )
     report = NodeReported(at=0, node="n0", cpus_milli=0, memory_bytes=0)
     inbox.post([fact])
-    refused = [inbox.post([change], from_user=True), inbox.post([report])]
+    refused = [inbox.post([request], from_user=True), inbox.post([report])]
     batch = next(inbox.batches())
     kept_facts: list[tuple[Event, ...]] = []
     recorder = threading.Thread(target=lambda: kept_facts.append(kept.record(inbox, batch)))
@@ -356,7 +358,7 @@ def test_a_snapshot_only_saves_replaying(
     kept = DurableEngine(path)
     for event in _submissions(24):
         kept.engine.handle(*kept.record(inbox, (event,)))
-        kept.keep()
+        kept.save_periodically()
         assert kept._saving is None or kept._saving.result(10) is None
     right = digest(kept.engine.state)
     kept.close()
@@ -379,11 +381,11 @@ def test_a_snapshot_only_saves_replaying(
     monkeypatch.setattr(durable, "decode_snapshot", unreadable(1))
     other = DurableEngine(path)
     assert (other.replayed_events, digest(other.engine.state)) == (15, right)
-    assert "after event 20 is passed over: of another schema" in caplog.text
+    assert "after event 20 is skipped: of another schema" in caplog.text
     other.close()
 
 
-def test_state_without_archived_jobs_comes_back_from_a_journal_without_old_events(
+def test_state_without_archived_jobs_is_rebuilt_from_a_journal_without_old_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)
@@ -394,7 +396,7 @@ def test_state_without_archived_jobs_comes_back_from_a_journal_without_old_event
     def happens(*events: Event) -> list[Command]:
         commands = kept.engine.handle(*events, record=lambda batch: kept.record(inbox, batch))
         check(kept.engine.state)
-        kept.keep()
+        kept.save_periodically()
         assert kept._saving is None or kept._saving.result(10) is None
         return commands
 
@@ -416,7 +418,7 @@ def test_state_without_archived_jobs_comes_back_from_a_journal_without_old_event
     again.close()
 
 
-def test_journal_without_a_readable_snapshot_is_refused_once_old_events_are_deleted(
+def test_journal_without_a_readable_snapshot_is_rejected_once_old_events_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)
@@ -424,7 +426,7 @@ def test_journal_without_a_readable_snapshot_is_refused_once_old_events_are_dele
     kept = DurableEngine(path)
     for event in _submissions(24):
         kept.engine.handle(*kept.record(inbox, (event,)))
-        kept.keep()
+        kept.save_periodically()
         assert kept._saving is None or kept._saving.result(10) is None
     kept.close()
     with closing(sqlite3.connect(path)) as editor, editor:
@@ -435,7 +437,7 @@ def test_journal_without_a_readable_snapshot_is_refused_once_old_events_are_dele
         assert refused.value.code == "journal_damaged"
 
 
-def test_a_snapshot_that_cannot_be_saved_costs_nothing_but_replaying(
+def test_snapshot_that_cannot_be_saved_only_lengthens_the_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)
@@ -448,7 +450,7 @@ def test_a_snapshot_that_cannot_be_saved_costs_nothing_but_replaying(
     kept = DurableEngine(path)
     for event in _submissions(24):
         kept.engine.handle(*kept.record(inbox, (event,)))
-        kept.keep()
+        kept.save_periodically()
     kept.close()
     assert "no snapshot was saved" in caplog.text
     again = DurableEngine(path)
@@ -486,7 +488,7 @@ def test_a_missing_end_of_the_journal_is_reported_and_its_numbers_are_skipped(
     once_more.close()
 
 
-def test_a_world_that_is_closed_ends_what_goes_on_in_it() -> None:
+def test_closed_world_cancels_its_tasks() -> None:
     world = LiveWorld(policy=FlowSharing(), seed=0, root=Path("/nowhere"))
     begun, ended = threading.Event(), threading.Event()
 
@@ -503,7 +505,7 @@ def test_a_world_that_is_closed_ends_what_goes_on_in_it() -> None:
     assert ended.is_set()
 
 
-def test_launches_reach_a_job_before_the_wish_to_stop_them() -> None:
+def test_launches_reach_a_job_before_their_stops() -> None:
     world = LiveWorld(policy=FlowSharing(), seed=0, root=Path("/nowhere"))
     order: list[str] = []
     done = threading.Event()

@@ -1,4 +1,4 @@
-"""Plans and explanations of a cluster at work: told, and nothing of it done."""
+"""Plans and explanations of a running cluster, which have no effect on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def headgate() -> Iterator[Headgate]:
 
 
 def _events(headgate: Headgate, copy: Path) -> int:
-    """How many events the journal has, but for plans that place nothing and cut nothing short.
+    """Return the number of events in the journal without plans that place and preempt nothing.
 
     Read from a copy, since the controller holds it.
     """
@@ -38,7 +38,7 @@ def _events(headgate: Headgate, copy: Path) -> int:
     return int(count)
 
 
-def test_a_plan_is_told_and_not_carried_out(headgate: Headgate, tmp_path: Path) -> None:
+def test_plan_is_shown_and_not_executed(headgate: Headgate, tmp_path: Path) -> None:
     gates = Gates(tmp_path / "gates")
 
     def job(name: str, count: int) -> str:
@@ -58,10 +58,10 @@ def test_a_plan_is_told_and_not_carried_out(headgate: Headgate, tmp_path: Path) 
     assert {c["job"] for c in under_fsp["what_if"]["cuts"]} == {first}
     larger = headgate.call("plan", "--nodes", "2", "--like", "n0")
     assert len(larger["what_if"]["starts"]) == 4
-    told = headgate.call("why", f"{second}/2")
-    assert told["share"]["share_gpus"] == 2
-    assert told["if_freed"]["taken_by"] == f"{second}/0"
-    assert told["if_freed"]["starts_on"] is None
+    explanation = headgate.call("why", f"{second}/2")
+    assert explanation["share"]["share_gpus"] == 2
+    assert explanation["if_freed"]["taken_by"] == f"{second}/0"
+    assert explanation["if_freed"]["starts_on"] is None
 
     assert _events(headgate, tmp_path / "after") == before
     now = {(t["ordinal"], t["node"]) for t in headgate.running(first, GPUS)}

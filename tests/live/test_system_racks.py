@@ -1,4 +1,4 @@
-"""On a network whose racks are joined by a thin line, jobs stay out of that line."""
+"""On a network with a slow link between racks, jobs avoid that link."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def headgate(bed: Bed) -> Iterator[System]:
 
 
 def _bandwidth(headgate: System) -> tuple[float, float]:
-    """Return what is known of transfers within racks and across, in bytes per second."""
+    """Return the estimated bandwidth within racks and across, in bytes per second."""
     known = headgate.client.info()["bandwidth"]
     return known["rack_bytes_per_s"], known["cluster_bytes_per_s"]
 
@@ -63,9 +63,7 @@ def _ready(headgate: System) -> None:
     headgate.until(measured, "the uplink is measured")
 
 
-def test_the_thin_line_is_measured_and_jobs_stay_out_of_it(
-    headgate: System, tmp_path: Path
-) -> None:
+def test_slow_link_between_racks_is_measured_and_avoided(headgate: System, tmp_path: Path) -> None:
     _ready(headgate)
     data = tmp_path / "data"
     data.write_bytes(os.urandom(8 * SHARD_BYTES))
@@ -93,9 +91,7 @@ reduce: {run: "cat {shards} > {output}"}
     headgate.client.remove_dataset("wide")
 
 
-def test_when_a_node_is_full_its_neighbour_is_taken(
-    headgate: System, bed: Bed, tmp_path: Path
-) -> None:
+def test_neighbour_of_a_full_node_is_chosen(headgate: System, bed: Bed, tmp_path: Path) -> None:
     _ready(headgate)
     gates = Gates(tmp_path / "gates")
     for name, shards in (("full", 8), ("four", 4)):

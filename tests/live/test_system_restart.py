@@ -1,4 +1,4 @@
-"""The controller may die at any moment: what runs goes on, what is done stays done."""
+"""The controller may die at any moment: runs continue, and finished tasks stay finished."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def headgate() -> Iterator[Headgate]:
 
 
 @pytest.fixture(autouse=True)
-def _story(headgate: Headgate) -> Iterator[None]:
-    """End what a failed test has left, and bring back what it has killed."""
+def _history(headgate: Headgate) -> Iterator[None]:
+    """End jobs that a failed test has left, and restart what it has killed."""
     yield
     headgate.up()
     for job in headgate.client.jobs()["jobs"]:
@@ -70,12 +70,12 @@ def test_a_killed_controller_loses_nothing(headgate: Headgate, gates: Gates) -> 
 
     headgate.kill_controller()
     gates.open(2)
-    headgate.until(lambda: "2" in gates.seen("end"), "one ends while nobody looks")
+    headgate.until(lambda: "2" in gates.seen("end"), "one ends while the controller is down")
     assert headgate.up()["pid"] != pid
 
     assert headgate.client.info()["replayed_events"] > 0
     assert headgate.submit(_job(gates, 6), key="once") == job, "the same key, the same job"
-    headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 3, "its end is told")
+    headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 3, "its end is reported")
     assert sorted(gates.seen("start")) == ["0", "1", "2", "3", "4", "5"]
     assert sorted(gates.seen("end")) == ["0", "1", "2"]
     gates.open(3, 4, 5)
@@ -89,7 +89,7 @@ def test_a_killed_controller_loses_nothing(headgate: Headgate, gates: Gates) -> 
     assert headgate.client.datasets() == []
 
 
-def test_a_controller_that_is_asked_to_end_leaves_in_silence(
+def test_terminated_controller_ends_without_an_error_in_the_log(
     headgate: Headgate, gates: Gates
 ) -> None:
     before = len(headgate.logged())
@@ -104,7 +104,7 @@ def test_a_controller_that_is_asked_to_end_leaves_in_silence(
     assert "ERROR" not in headgate.logged()[before:]
 
 
-def test_one_key_is_one_job_however_often_and_at_once(headgate: Headgate) -> None:
+def test_one_key_is_one_job_for_repeated_and_concurrent_submissions(headgate: Headgate) -> None:
     ids: list[str] = []
 
     def submit(key: str) -> None:
@@ -121,7 +121,7 @@ def test_one_key_is_one_job_however_often_and_at_once(headgate: Headgate) -> Non
         headgate.ends(job)
 
 
-def test_killed_again_and_again_in_the_middle_of_everything(
+def test_nothing_is_lost_when_the_controller_is_killed_repeatedly(
     headgate: Headgate, gates: Gates
 ) -> None:
     job = headgate.submit(_job(gates, 12), key="storm")
@@ -136,13 +136,11 @@ def test_killed_again_and_again_in_the_middle_of_everything(
     assert sorted(gates.seen("start")) == sorted(gates.seen("end")) == numbers
 
 
-def test_a_cancelled_run_is_ended_even_if_nobody_remembers_to_stop_it(
-    headgate: Headgate, gates: Gates
-) -> None:
+def test_cancelled_run_is_ended_even_if_its_stop_is_lost(headgate: Headgate, gates: Gates) -> None:
     job = headgate.submit(f"{{name: hang, run: '{gates.command()}'}}")
     headgate.running(job, 1)
     (master,) = headgate.actors("JobMaster")
-    master.send_signal(signal.SIGSTOP)  # the wish to stop does not come through
+    master.send_signal(signal.SIGSTOP)  # the stop does not arrive
     headgate.client.cancel(job)
     headgate.kill_controller()
     master.send_signal(signal.SIGKILL)
@@ -151,7 +149,9 @@ def test_a_cancelled_run_is_ended_even_if_nobody_remembers_to_stop_it(
     headgate.until(lambda: gates.alive() == [], "the run's process is gone")
 
 
-def test_nodes_die_and_return_while_nobody_looks(headgate: Headgate, gates: Gates) -> None:
+def test_nodes_die_and_return_while_the_controller_is_down(
+    headgate: Headgate, gates: Gates
+) -> None:
     job = headgate.submit(_job(gates, 6))
     gates.open(0, 1)
     headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 2, "two have finished")
@@ -172,7 +172,9 @@ def test_nodes_die_and_return_while_nobody_looks(headgate: Headgate, gates: Gate
     headgate.until(lambda: len(headgate.up_nodes()) == 4, "the last one is back")
 
 
-def test_a_second_up_and_things_in_the_way(headgate: Headgate) -> None:
+def test_second_up_finds_the_first_and_a_file_at_the_socket_path_is_rejected(
+    headgate: Headgate,
+) -> None:
     facts = headgate.client.info()
     again = headgate.up()
     assert (again["already_running"], again["pid"]) == (True, facts["pid"])
@@ -182,15 +184,17 @@ def test_a_second_up_and_things_in_the_way(headgate: Headgate) -> None:
     error = headgate.call("jobs", code=1)
     assert error["code"] == "unreachable"
     socket.unlink()
-    socket.write_text("somebody's notes")
+    socket.write_text("a user's notes")
     error = headgate.call("up", code=1)
     assert "not a socket" in error["problems"][0]["hint"]
-    assert socket.read_text() == "somebody's notes"
+    assert socket.read_text() == "a user's notes"
     socket.unlink()
     assert headgate.up()["already_running"] is False
 
 
-def test_masters_and_executors_die_and_the_job_ends_right(headgate: Headgate, gates: Gates) -> None:
+def test_job_finishes_correctly_after_deaths_of_masters_and_executors(
+    headgate: Headgate, gates: Gates
+) -> None:
     job = headgate.submit(_job(gates, 6))
     gates.open(0, 1)
     headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 2, "two have finished")
@@ -198,7 +202,7 @@ def test_masters_and_executors_die_and_the_job_ends_right(headgate: Headgate, ga
     (master,) = headgate.actors("JobMaster")
     master.send_signal(signal.SIGKILL)
     gates.open(before["n0"])
-    headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 3, "the new master tells")
+    headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 3, "the new master reports")
     (executor,) = headgate.actors("Executor", "n1")
     executor.send_signal(signal.SIGKILL)
     headgate.until(
@@ -212,7 +216,7 @@ def test_masters_and_executors_die_and_the_job_ends_right(headgate: Headgate, ga
     assert starts == {i: 2 if i == before["n1"] else 1 for i in range(6)}
 
 
-def test_a_lost_nodes_runs_and_needed_results_are_made_again(
+def test_runs_and_needed_results_of_a_lost_node_are_repeated(
     headgate: Headgate, gates: Gates, tmp_path: Path
 ) -> None:
     data = tmp_path / "letters"
@@ -259,7 +263,9 @@ reduce: {{run: "cat {{shards}} > {{output}}"}}
     headgate.client.remove_dataset("letters")
 
 
-def test_after_a_power_cut_all_goes_on(headgate: Headgate, gates: Gates, tmp_path: Path) -> None:
+def test_runs_and_jobs_continue_after_a_power_failure(
+    headgate: Headgate, gates: Gates, tmp_path: Path
+) -> None:
     data = tmp_path / "kept"
     data.write_bytes(b"kept" * 1000)
     headgate.put("kept", data, 4, replicas=2)
@@ -304,7 +310,7 @@ def test_run_whose_launch_is_missing_from_the_journal_is_ended_and_runs_again(
         file.write_bytes(content)
     headgate.up()
     assert headgate.client.info()["journal_missing_events"] > 0
-    headgate.until(lambda: gates.seen("start").count("later0") == 2, "it is launched anew")
+    headgate.until(lambda: gates.seen("start").count("later0") == 2, "it is launched again")
     old, new = (int(s.split()[2]) for s in gates.lines() if s.startswith("start later0 "))
     headgate.until(lambda: old not in gates.alive(), "the unknown run is ended")
     assert new in gates.alive()

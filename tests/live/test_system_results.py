@@ -23,7 +23,7 @@ def headgate() -> Iterator[Headgate]:
 
 @pytest.fixture(autouse=True)
 def _all_up(headgate: Headgate) -> Iterator[None]:
-    """End what a failed test has left, and bring back what it has killed."""
+    """End jobs that a failed test has left, and restart what it has killed."""
     yield
     headgate.up()
     for job in headgate.client.jobs()["jobs"]:
@@ -49,7 +49,7 @@ def files_of(headgate: Headgate, job: str) -> list[Path]:
 
 
 def holders(headgate: Headgate, shard: str) -> set[str]:
-    """Return the nodes on whose disks a shard lies."""
+    """Return the nodes that store a shard."""
     return {node.id for node in headgate.nodes if headgate.store(node.id).has(shard)}
 
 
@@ -114,7 +114,7 @@ results: {{replicas: 2}}
     assert attempts == [1, 1, 1, 1, 2], "the reduce alone ran again"
 
 
-def test_result_on_a_shared_path_survives_all_nodes_and_spares_running_maps_again(
+def test_result_on_a_shared_path_survives_all_nodes_without_repeated_maps(
     headgate: Headgate, gates: Gates, tmp_path: Path
 ) -> None:
     shared = tmp_path / "shared"
@@ -182,7 +182,7 @@ def test_expired_results_are_removed_from_nodes_and_the_shared_path(
     assert log_of(headgate, keeps, 3) == "3\n"
 
 
-def test_results_expire_in_spite_of_a_restart_and_of_a_node_that_was_away(
+def test_results_expire_after_a_restart_and_on_a_node_that_returns(
     headgate: Headgate,
 ) -> None:
     job = headgate.submit("{name: goes, run: 'echo gone > {output}', keep: 8s}")
@@ -199,7 +199,7 @@ def test_results_expire_in_spite_of_a_restart_and_of_a_node_that_was_away(
     headgate.until(lambda: not files_of(headgate, job), "and goes when the node is back")
 
 
-def test_default_of_the_cluster_holds_as_it_is_now(headgate: Headgate) -> None:
+def test_current_default_of_the_cluster_applies(headgate: Headgate) -> None:
     job = headgate.submit("{name: old, run: 'echo old > {output}'}")
     stays = headgate.submit("{name: old, run: 'echo old > {output}', keep: 1h}")
     for each in (job, stays):
@@ -216,7 +216,7 @@ def test_default_of_the_cluster_holds_as_it_is_now(headgate: Headgate) -> None:
     assert results(headgate, job)["expired_at"] is not None, "what is gone stays gone"
 
 
-def test_scratch_of_an_executor_that_died_goes_with_its_job(
+def test_scratch_of_a_dead_executor_is_removed_with_its_job(
     headgate: Headgate, gates: Gates
 ) -> None:
     job = headgate.submit(f"{{name: scratch, run: '{gates.command()}'}}")
@@ -227,13 +227,13 @@ def test_scratch_of_an_executor_that_died_goes_with_its_job(
     (executor,) = headgate.actors("Executor", task["node"])
     executor.kill()
     headgate.until(lambda: gates.seen("start").count("0") == 2, "it runs again")
-    stranger = scratch / "999999"  # as an executor leaves it that dies last of all
-    stranger.mkdir()
+    leftover = scratch / "999999"  # as an executor leaves it that dies last of all
+    leftover.mkdir()
     gates.open(0)
     headgate.ends(job)
     headgate.until(lambda: not scratch.exists(), "its scratch is removed")
 
 
-def test_directory_for_results_that_is_not_there_is_refused(headgate: Headgate) -> None:
+def test_missing_directory_for_results_is_rejected(headgate: Headgate) -> None:
     with pytest.raises(HeadgateError, match="there is no directory '/nowhere/at/all'"):
         headgate.submit("{run: ls, results: {path: /nowhere/at/all}}")

@@ -1,4 +1,4 @@
-"""Headgate as its users meet it: jobs, data, limits, reasons, and bad weather."""
+"""Headgate as its users see it: jobs, data, limits, reasons, and faults."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def headgate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headgate]:
 
 
 @pytest.fixture(autouse=True)
-def _story(headgate: Headgate) -> Iterator[None]:
-    """End what a failed test has left."""
+def _history(headgate: Headgate) -> Iterator[None]:
+    """End jobs that a failed test has left."""
     yield
     for job in headgate.client.jobs()["jobs"]:
         if job["state"] in ("queued", "active"):
@@ -86,7 +86,7 @@ reduce: {{run: "headgate.workloads.occurrence:merge"}}
     error = headgate.call("submit", str(file), code=2)
     assert "my-ints" in error["problems"][0]["problem"]
     ints = str(inputs.files["ints"])
-    for index in range(9):  # by somebody who was interrupted for ever
+    for index in range(9):  # by a client that was interrupted and never continued
         headgate.client.put_shard("my-ints", index, [b"left over"], replicas=1)
     put = headgate.call("data", "put", ints, "--name=my-ints", "--shard=512KiB")
     assert (put["shards"], put["size_bytes"]) == (6, 3 << 20)
@@ -108,10 +108,10 @@ reduce: {{run: "headgate.workloads.occurrence:merge"}}
     headgate.call("data", "rm", "my-ints", "-y")
     assert headgate.call("data", "ls")["datasets"] == []
     assert not [s for n in headgate.nodes for s in headgate.store(n.id).list() if ":" in s.id]
-    assert headgate.call("get", "nobody-9", code=102)["code"] == "not_found"
+    assert headgate.call("get", "unknown-9", code=102)["code"] == "not_found"
 
 
-def test_a_failing_task_is_tried_again_and_then_its_log_is_told(headgate: Headgate) -> None:
+def test_failing_task_is_retried_and_then_its_log_is_shown(headgate: Headgate) -> None:
     job = headgate.submit(
         "{name: bad, tasks: {count: 2, retries: 1, run: "
         "'echo try of {index}; [ {index} = 0 ] || { echo oh no; exit 3; }'}}"
@@ -141,7 +141,7 @@ def test_a_hanging_job_is_ended_by_cancel_with_all_its_processes(
     assert headgate.call("cancel", job, code=2)["code"] == "already_ended"
 
 
-def test_a_shard_on_its_way_while_its_dataset_is_abandoned_is_removed(headgate: Headgate) -> None:
+def test_moving_shard_is_removed_when_its_dataset_is_abandoned(headgate: Headgate) -> None:
     with Client(socket_path(headgate.state)) as other:
 
         def pieces() -> Iterator[bytes]:
@@ -244,7 +244,7 @@ def test_why_names_shares_and_full_clusters(headgate: Headgate, gates: Gates) ->
         headgate.ends(job)
 
 
-def test_what_the_door_refuses(headgate: Headgate) -> None:
+def test_invalid_and_infeasible_jobs_are_rejected(headgate: Headgate) -> None:
     for resources, code in (("{gpu_memory: 9GiB}", "infeasible"), ("{gpus: 2}", "rejected")):
         with pytest.raises(SpecError) as caught:
             headgate.submit(f"{{run: 'true', resources: {resources}}}")
@@ -289,9 +289,7 @@ reduce: {run: "cat {shards} > {output}"}
     headgate.client.remove_dataset("rotten")
 
 
-def test_data_of_which_nothing_is_left_fail_the_job_that_reads_them(
-    headgate: Headgate, tmp_path: Path
-) -> None:
+def test_job_that_reads_lost_data_fails(headgate: Headgate, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.write_bytes(b"precious")
     headgate.put("gone", data, 1)
@@ -314,7 +312,7 @@ def test_while_the_journals_disk_is_full_nothing_is_lost(headgate: Headgate, gat
             headgate.submit(_job("true"))
         assert caught.value.code == "journal_full"
         gates.open(0, name="f")
-        headgate.until(lambda: gates.seen("end") == ["f0"], "what runs goes on")
+        headgate.until(lambda: gates.seen("end") == ["f0"], "running tasks continue")
         headgate.until(lambda: headgate.client.info()["journal_full"], "its end cannot be noted")
         for _ in range(2):
             with pytest.raises(WorldError) as caught:
@@ -331,7 +329,7 @@ def test_while_the_journals_disk_is_full_nothing_is_lost(headgate: Headgate, gat
     assert not headgate.client.info()["journal_full"]
 
 
-def test_a_ray_that_is_not_there(tmp_path: Path, headgate: Headgate) -> None:
+def test_missing_ray_cluster_is_reported(tmp_path: Path, headgate: Headgate) -> None:
     state = str(tmp_path / "elsewhere")
     error = headgate.call("up", "--address=127.77.0.1:1", "--state", state, code=1)
     assert "no Ray cluster answers at '127.77.0.1:1'" in error["problems"][0]["hint"]

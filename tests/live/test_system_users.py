@@ -1,4 +1,4 @@
-"""Several users of one Headgate: whose rights a job has, who reads what, what else lies open."""
+"""Several users of one Headgate: rights of jobs, access to results and datasets, private files."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _job(run: str, **keys: Any) -> str:
     return json.dumps({"name": "work", "resources": {"gpus": 0}, "run": run, **keys})
 
 
-def test_jobs_have_the_rights_of_those_who_submit_them(headgate: Headgate, member: Caller) -> None:
+def test_jobs_have_the_rights_of_their_users(headgate: Headgate, member: Caller) -> None:
     uid = pwd.getpwnam(USER).pw_uid
     job = member.call("submit", _job("id -u > {output}; cat /etc/shadow || true"))
     headgate.ends(job)
@@ -172,7 +172,7 @@ def test_jobs_read_only_datasets_that_their_users_may_read(
 def test_plain_files_are_found_with_the_rights_of_the_submitting_user(
     headgate: Headgate, member: Caller
 ) -> None:
-    """Otherwise any user learns what lies in any directory, and how large it is."""
+    """Otherwise any user could list files and sizes in any directory."""
     place = headgate.base / "closed"
     place.mkdir(mode=0o700)
     (place / "there").write_text("x")
@@ -201,7 +201,7 @@ def test_nothing_that_headgate_keeps_is_open_to_the_group(headgate: Headgate) ->
         assert stat.S_IMODE((headgate.state / file).stat().st_mode) == 0o600
 
 
-def test_no_token_stands_in_a_command_line_or_an_environment_of_a_run(
+def test_no_token_is_in_a_command_line_or_an_environment_of_a_run(
     headgate: Headgate, member: Caller, gates: Gates
 ) -> None:
     tokens = [(headgate.state / f"{kind}-token").read_text() for kind in ("ray", "shard")]
@@ -229,7 +229,7 @@ def test_no_token_stands_in_a_command_line_or_an_environment_of_a_run(
     headgate.ends(job, "cancelled")
 
 
-def test_ray_takes_no_one_without_its_token(headgate: Headgate, member: Caller) -> None:
+def test_ray_rejects_clients_without_its_token(headgate: Headgate, member: Caller) -> None:
     code = (
         f"import ray; ray.init(address='{headgate.cluster.address}', log_to_driver=False);"
         "print('IN', ray.cluster_resources())"

@@ -23,7 +23,7 @@ CALM = NodeReport(
 NODE = Node(id="n0", rack="r0", gpus=(Gpu(memory_bytes=16 * GIB),) * 2)
 
 
-def told(engine: Engine, report: NodeReport, at: float) -> NodeReported | None:
+def event_of(engine: Engine, report: NodeReport, at: float) -> NodeReported | None:
     """Report to an engine, and return the event that it got."""
     event = node_reported(engine.snapshot(), "n0", report, at)
     if event is not None:
@@ -43,7 +43,7 @@ def with_gpu(**changed: object) -> NodeReport:
 
 
 def test_first_report_is_an_event(engine: Engine) -> None:
-    assert told(engine, CALM, at=1.0) == NodeReported(
+    assert event_of(engine, CALM, at=1.0) == NodeReported(
         at=1.0, node="n0", cpus_milli=1000, memory_bytes=40 * GIB,
         gpus=(GpuUse(None, None), GpuUse(2 * GIB, 250)),
     )  # fmt: skip
@@ -59,8 +59,8 @@ def test_first_report_is_an_event(engine: Engine) -> None:
     ],
 )
 def test_noise_is_no_event(engine: Engine, noise: NodeReport) -> None:
-    told(engine, CALM, at=1.0)
-    assert told(engine, noise, at=1000.0) is None
+    event_of(engine, CALM, at=1.0)
+    assert event_of(engine, noise, at=1000.0) is None
 
 
 @pytest.mark.parametrize(
@@ -78,17 +78,17 @@ def test_noise_is_no_event(engine: Engine, noise: NodeReport) -> None:
 def test_figure_that_has_moved_is_an_event_after_the_period_and_then_known(
     engine: Engine, moved: NodeReport
 ) -> None:
-    told(engine, CALM, at=1.0)
-    assert told(engine, moved, at=1.0 + 0.9 * PERIOD_S) is None
-    assert told(engine, moved, at=1.0 + PERIOD_S) is not None
-    assert told(engine, moved, at=1000.0) is None
+    event_of(engine, CALM, at=1.0)
+    assert event_of(engine, moved, at=1.0 + 0.9 * PERIOD_S) is None
+    assert event_of(engine, moved, at=1.0 + PERIOD_S) is not None
+    assert event_of(engine, moved, at=1000.0) is None
 
 
 def test_slow_drift_is_reported_once_it_adds_up(engine: Engine) -> None:
     reported = [
         step
         for step in range(40)
-        if told(engine, replace(CALM, cpu_utilisation=step / 100), at=100.0 * step)
+        if event_of(engine, replace(CALM, cpu_utilisation=step / 100), at=100.0 * step)
     ]
     assert reported == [0, 6, 12, 18, 24, 30, 36]
 
@@ -96,10 +96,10 @@ def test_slow_drift_is_reported_once_it_adds_up(engine: Engine) -> None:
 def test_node_that_is_lost_or_unknown_has_no_report(engine: Engine) -> None:
     assert node_reported(engine.snapshot(), "n1", CALM, 1.0) is None
     engine.handle(NodeLost(at=1, node="n0"))
-    assert told(engine, CALM, at=2.0) is None
+    assert event_of(engine, CALM, at=2.0) is None
 
 
 def test_returning_node_is_reported_without_waiting_for_the_period(engine: Engine) -> None:
-    told(engine, CALM, at=1.0)
+    event_of(engine, CALM, at=1.0)
     engine.handle(NodeLost(at=2, node="n0"), NodeJoined(at=3, node=NODE))
-    assert told(engine, CALM, at=3.5) is not None
+    assert event_of(engine, CALM, at=3.5) is not None

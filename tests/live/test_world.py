@@ -1,4 +1,4 @@
-"""What the live world hands over gets done, in the right order, even when something fails."""
+"""Commands of the live world are executed in order, also after failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.live import link
 from headgate.live.link import JobLink
 from headgate.live.supervise import Backoff
 from headgate.live.world import LiveWorld
-from headgate.model import RunId
+from headgate.model import Demand, RunId
 from headgate.policies.flow import FlowSharing
 from headgate.protocol import LaunchTask, StopTask
 
@@ -38,7 +38,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveWorld]:
 RUN = RunId("j", 0, 1)
 
 
-def test_command_that_fails_to_be_handed_over_is_repeated(
+def test_command_that_fails_on_the_event_loop_is_repeated(
     world: LiveWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(Backoff, "failed", lambda self, after_s: 0.0)
@@ -52,7 +52,7 @@ def test_command_that_fails_to_be_handed_over_is_repeated(
         done.set()
 
     monkeypatch.setattr(JobLink, "stop", stop)
-    launch = LaunchTask(run=RUN, node="n0", gpus=(), reads=())
+    launch = LaunchTask(run=RUN, node="n0", gpus=(0,), reads=(), holds=Demand(gpus=1))
     world.submit([launch, StopTask(run=RUN, node="n0")], Engine().snapshot)
     assert done.wait(WAIT_S)
     assert attempts == [RUN] * 3
@@ -63,9 +63,9 @@ def test_stop_of_a_run_whose_job_has_ended_starts_no_master(
     world: LiveWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.live.world.end_job", lambda job: None)
-    launch = LaunchTask(run=RUN, node="n0", gpus=(), reads=())
+    launch = LaunchTask(run=RUN, node="n0", gpus=(0,), reads=(), holds=Demand(gpus=1))
     world.submit([launch], Engine().snapshot)
-    world.job_over("j")
+    world.job_ended("j")
     world.submit([StopTask(run=RUN, node="n0")], Engine().snapshot)
 
     async def links() -> list[str]:
@@ -85,7 +85,7 @@ threading.Event().wait()
 """
 
 
-def test_controllers_process_ends_when_the_loop_that_talks_with_ray_ends() -> None:
+def test_process_of_the_controller_ends_with_the_event_loop_of_ray() -> None:
     done = subprocess.run(
         [sys.executable, "-c", DYING], check=False, capture_output=True, text=True, timeout=WAIT_S
     )

@@ -200,13 +200,13 @@ def _make_directory(state: Path, group: str | None) -> None:
 
 def _set_rights(state: Path, group: str | None) -> None:
     """Close the state directory to all other users; only a group may pass through."""
-    from headgate.live.private import make_passage, make_private
+    from headgate.live.private import make_private, make_traversable
 
     with _usable(state):
         if group is None:
             make_private(state)
         else:
-            make_passage(state)
+            make_traversable(state)
             shutil.chown(state, group=group)
             state.chmod(0o710)
 

@@ -1,4 +1,4 @@
-"""Accounts: as whom the programs of a user run on this machine, and with which environment."""
+"""Accounts: the Unix user and the environment with which a user's programs run on this machine."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LANGUAGE = "C.UTF-8"
 _UMASK = 0o022
 _CHECK_S = 60.0
+_OVERFLOW_UID = 65534  # Linux's overflow user
 _NEEDED = "import headgate.live.worker, headgate.workloads.task"
 
 
@@ -57,9 +58,9 @@ class Account:
 
 
 def account_for(user: str) -> Account:
-    """Return the account that programs of a user take here: theirs if we are root, else our own.
+    """Return the account for programs of a user here: theirs if we are root, else our own.
 
-    Asks the system's databases, which may block; WorldError `no_account` for an unknown user.
+    Reads the system's user databases, which may block; WorldError `no_account` for an unknown user.
     """
     try:
         entry = pwd.getpwnam(user) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
@@ -76,8 +77,7 @@ def account_for(user: str) -> Account:
 
 def any_member(gid: int) -> Account:
     """Return an account without any rights but those of a group: what all its members can do."""
-    nobody = 65534
-    return Account(name="nobody", uid=nobody, gid=gid, groups=(gid,), home="/")
+    return Account(name="nobody", uid=_OVERFLOW_UID, gid=gid, groups=(gid,), home="/")
 
 
 def why_unusable(account: Account) -> str:
@@ -110,7 +110,7 @@ def unusable(users: str, problem: str) -> Problem:
 def file_sizes(account: Account, paths: Sequence[str]) -> dict[str, int]:
     """Return the sizes of the regular files among `paths`, as far as this user can see them.
 
-    WorldError `unreachable` when the file system does not answer in time.
+    WorldError `unreachable` when the file system does not respond in time.
     """
     if not paths:
         return {}
@@ -118,7 +118,7 @@ def file_sizes(account: Account, paths: Sequence[str]) -> dict[str, int]:
         done = subprocess.run(
             ["xargs", "-0", "-r", "stat", "-L", "--printf=%s %f %n\\0", "--"],
             **account.options(),
-            check=False,  # it says so when any of them is not there
+            check=False,  # it fails if any of them is missing
             input=b"".join(os.fsencode(path) + b"\0" for path in paths),
             stderr=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -126,7 +126,7 @@ def file_sizes(account: Account, paths: Sequence[str]) -> dict[str, int]:
         )
     except subprocess.TimeoutExpired:
         text = f"the sizes of {len(paths)} files could not be read within {_CHECK_S:g} s"
-        hint = "does their file system answer?"
+        hint = "does their file system respond?"
         problem = Problem(path=paths[0], problem=text, hint=hint)
         raise WorldError([problem], code="unreachable") from None
     found = [entry.split(" ", 2) for entry in os.fsdecode(done.stdout).split("\0")[:-1]]

@@ -1,4 +1,4 @@
-"""Node agents: one Ray actor per node, which keeps and serves its shards and tells how it fares."""
+"""Node agents: one Ray actor per node, which stores and serves shards and reports the node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headgate.live.executor import (
     token_path,
 )
 from headgate.live.flight import ShardServer, fetch, stat, time_transfer
-from headgate.live.private import PRIVATE_UMASK, make_passage, remove_tree, write_private
+from headgate.live.private import PRIVATE_UMASK, make_traversable, remove_tree, write_private
 from headgate.live.probe import NodeReport, probe_node
 from headgate.live.ray_nodes import NAMESPACE, Member
 from headgate.live.shared import keep_shared
@@ -27,20 +27,20 @@ from headgate.live.store import ShardStore, StoredShard, time_disk
 from headgate.model import RunId, task_of_result
 
 _AGENT = "headgate-agent:"
-_PROBE_SHARD = ".probe"  # every node has it, so that bandwidth can be measured between any two
+_PROBE_SHARD = ".probe"  # on every node, so that bandwidth can be measured between any two
 _PROBE_BYTES = 4 << 20
 _PROBE_S = 5.0
-_FRESH_NS = 2_000_000_000  # what is younger than this may have come after a report
+_FRESH_NS = 2_000_000_000  # a shard younger than this may have been stored after a report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReport:
-    """A node at one moment: its machine, the address of its shard service, what lies there.
+    """A node at one moment: its machine, the address of its shard service, what it stores.
 
-    `corrupt` are shards found corrupt and dropped since the last report: each is reported once.
-    `jobs` are those that have left anything there, results, logs or scratch, and `scratch` those
-    with scratch; `at_ns` is when it was made, on the node's clock, in nanoseconds since the epoch.
-    `uid` is the user that Headgate runs as there.
+    `corrupt` are the ids of shards found corrupt and dropped since the last report: each is
+    reported once. `jobs` have results, logs or scratch directories on the node, and `scratch` are
+    those of them with scratch directories. `at_ns` is the time of the report on the node's clock,
+    in nanoseconds since the epoch. `uid` is the user that Headgate runs as there.
     """
 
     node: str
@@ -60,7 +60,7 @@ class AgentReport:
 class Leftovers:
     """What to remove from a node.
 
-    `jobs` with all that they left there, the scratch directories of the jobs in `scratch`, and
+    Results, logs and scratch of `jobs`, the scratch directories of the jobs in `scratch`, and
     `shards` of datasets.
     """
 
@@ -74,9 +74,9 @@ class Leftovers:
 
 
 class NodeAgent:
-    """Keeps one node's shards; `start_agent` makes it a Ray actor.
+    """Stores one node's shards; `start_agent` makes it a Ray actor.
 
-    Its calls run in threads, so that a long copy does not hold back a report.
+    Its calls run in threads, so that a long copy does not delay a report.
     """
 
     def __init__(self, *, node: str, host: str, root: str, token: str) -> None:
@@ -84,9 +84,9 @@ class NodeAgent:
 
         The token of the shard services is left on the node for its executors.
         """
-        os.umask(PRIVATE_UMASK)  # no other user looks into what Headgate writes on a node
+        os.umask(PRIVATE_UMASK)  # no other user may read what Headgate writes on a node
         self._node, self._host, self._root, self._token = node, host, Path(root), token
-        make_passage(self._root, node)
+        make_traversable(self._root, node)
         write_private(token_path(self._root, node), token)
         self._store = ShardStore(shards_directory(self._root, node))
         if not self._store.verify(_PROBE_SHARD):
@@ -99,7 +99,7 @@ class NodeAgent:
         self._server = ShardServer(self._store, host, token=token)
 
     def report(self) -> AgentReport:
-        """Tell how the node fares and what it holds."""
+        """Return the state of the machine and what the node stores."""
         at_ns = time.time_ns()
         shards = tuple(s for s in self._store.list() if s.id != _PROBE_SHARD)
         results = {of[0] for shard in shards if (of := task_of_result(shard.id)) is not None}
@@ -119,9 +119,9 @@ class NodeAgent:
         )
 
     def copy_from(self, shard: str, host: str, port: int) -> StoredShard:
-        """Fetch a shard from another node and keep it; WorldError as of `fetch`.
+        """Fetch a shard from another node and store it; WorldError as of `fetch`.
 
-        One that lies here with the same content already is not moved again.
+        A shard that is stored here with the same content already is not moved again.
         """
         here = self._store.find(shard)
         if (
@@ -144,7 +144,7 @@ class NodeAgent:
         keep_shared(path, shard, self._store.path(shard), user=user)
 
     def remove(self, what: Leftovers, reported_ns: int) -> None:
-        """Delete what is of no use any more, except shards younger than the report of it."""
+        """Delete leftovers, except shards stored after the report (ns since the epoch)."""
         jobs = set(what.jobs)
         for stored in self._store.list():
             of = task_of_result(stored.id)
@@ -158,7 +158,7 @@ class NodeAgent:
             remove_tree(self._scratch / quote(job, safe=""))
 
     def remove_shard(self, shard: str) -> bool:
-        """Delete a shard; say whether it was there."""
+        """Delete a shard; return whether it was stored."""
         return self._store.remove(shard)
 
     def read_log(self, run: RunId, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
@@ -166,7 +166,7 @@ class NodeAgent:
         path = log_path(self._root, self._node, run)
         try:
             with path.open("rb") as file:
-                if offset >= os.fstat(file.fileno()).st_size:  # it may be more than can be sought
+                if offset >= os.fstat(file.fileno()).st_size:  # it may exceed the range of `seek`
                     return b""
                 file.seek(offset)
                 return file.read(limit)
@@ -176,13 +176,13 @@ class NodeAgent:
     def time_transfer(self, host: str, port: int) -> float:
         """Read from another node's shard service for some seconds at most; return bytes per second.
 
-        It is timed as a task's reading is: sending, checking and writing down.
+        The time covers what a task's read does: sending, checking and writing to disk.
         """
         where = self._root / self._node
         return time_transfer(host, port, _PROBE_SHARD, where, token=self._token, limit_s=_PROBE_S)
 
     def time_disk(self) -> float | None:
-        """Read from this node's disk; return bytes per second, None where that cannot be timed."""
+        """Read from this node's disk; return bytes per second, None where it cannot be measured."""
         return time_disk(self._store.path(_PROBE_SHARD))
 
 
@@ -194,12 +194,12 @@ def _jobs_in(directory: Path) -> set[str]:
 
 
 def agent_name(ray_id: str) -> str:
-    """Return the name of a node's agent; it is another one when the node comes back."""
+    """Return the name of a node's agent; a node that returns has another one."""
     return f"{_AGENT}{ray_id}"
 
 
 def start_agent(member: Member, root: Path, *, token: str) -> Any:
-    """Return the handle of a node's agent, started when there is none; it outlives this process."""
+    """Return the handle of a node's agent, started if it does not run; it outlives this process."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -226,5 +226,5 @@ def end_agents() -> None:
 
     for entry in list_named_actors(all_namespaces=True):
         if entry["namespace"] == NAMESPACE and entry["name"].startswith(_AGENT):
-            with suppress(ValueError):  # gone meanwhile
+            with suppress(ValueError):  # it has ended meanwhile
                 ray.kill(ray.get_actor(entry["name"], namespace=NAMESPACE), no_restart=True)

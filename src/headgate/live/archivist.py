@@ -1,8 +1,8 @@
 """The archivist: jobs that ended some time ago leave the state for the archive.
 
-Which ones follows from the state alone, so a restart of the controller changes nothing: a job goes
-when it ended longer ago than is retained, or when more ended jobs are there than the state keeps.
-One of which anything is outstanding stays: further copies of its results are wanted, or missing.
+The choice follows from the state alone, so a restart of the controller changes nothing. A job is
+archived when it ended longer ago than the retention, or when the state has more ended jobs than
+`_ENDED_MOST`. It stays while further copies of its results are required or missing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from headgate.state.life import ENDED
 log = logging.getLogger(__name__)
 
 _LOOK_S = 5.0
-_PAUSE_S = 0.2  # while there is more to do
+_PAUSE_S = 0.2  # between looks while more jobs are eligible
 _JOBS_PER_LOOK = 500
 _TASKS_PER_LOOK = 20_000
-_ENDED_MOST = 10_000  # ended jobs in the state: beyond that the oldest go before their time
-_SETTLED_S = 60.0  # after its end, at least: what is on its way about a job has arrived by then
+_ENDED_MOST = 10_000  # ended jobs in the state: beyond that the oldest are archived early
+_SETTLED_S = 60.0  # least age of an ended job: late events about it have arrived by then
 
 
 class Archivist:
@@ -56,19 +56,19 @@ class Archivist:
         self._post, self._now, self._snapshot = post, now, snapshot
 
     async def run(self) -> None:
-        """Look again and again until cancelled; may be run again after a look that failed."""
+        """Look periodically until cancelled; may be run again after a look that failed."""
         while True:
             more = await self.look()
             await asyncio.sleep(_PAUSE_S if more else _LOOK_S)
 
     async def look(self) -> int:
-        """Archive what is to go now, up to a bound; return how many jobs that were.
+        """Archive eligible jobs, up to a bound; return their number.
 
-        Where the archive cannot be written they stay, and are tried again at the next look.
+        When the archive cannot be written they stay in the state until the next look.
         """
         view = self._snapshot()
         try:
-            jobs = await asyncio.to_thread(self._keep, view)
+            jobs = await asyncio.to_thread(self._archive_jobs, view)
         except WorldError as error:
             log.warning("ended jobs are not archived: %s", error)
             return 0
@@ -78,7 +78,7 @@ class Archivist:
             self._archived(jobs)
         return len(jobs)
 
-    def _keep(self, view: Snapshot) -> list[Job]:
+    def _archive_jobs(self, view: Snapshot) -> list[Job]:
         """Add jobs to the archive, durably, and return them."""
         rows = list(_bounded(view, self._eligible(view)))
         if not rows:
@@ -87,7 +87,7 @@ class Archivist:
         return [view.job(row) for row in rows]
 
     def _eligible(self, view: Snapshot) -> Iterator[int]:
-        """Yield the rows of ended jobs that may go now, the one that ended first first."""
+        """Yield the rows of ended jobs that can be archived now, by time of their end."""
         states, ended_at = view.jobs.state.array(), view.jobs.ended_at.array()
         rows = np.flatnonzero(np.isin(states, ENDED) & (view.jobs.archived.array() == 0))
         rows = rows[np.argsort(ended_at[rows], kind="stable")]
@@ -108,10 +108,10 @@ def _bounded(view: Snapshot, rows: Iterator[int]) -> Iterator[int]:
 
 
 def _is_settled(view: Snapshot, row: int) -> bool:
-    """Return whether nothing is outstanding of an ended job.
+    """Return whether an ended job needs no further copies of its results.
 
-    Copies on nodes are made again as nodes are lost, so a job that wants several stays as long as
-    its results are kept.
+    Copies on nodes are replaced when nodes are lost, so a job with several replicas stays until its
+    results expire.
     """
     job = view.job(row)
     if not math.isnan(view.jobs.expired_at[row]):

@@ -1,4 +1,4 @@
-"""What a transfer can expect, estimated from timed samples. No clock and no transfer in here."""
+"""Bandwidth estimated from timed samples; without a clock and without transfers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 TOLERANCE = 0.1
-"""Relative change of a bandwidth below which nobody is told."""
+"""Relative change of a bandwidth below which no event is posted."""
 
 _KEPT_HALF_LIVES = 8.0
 _SPREADS = 3.0
@@ -14,23 +14,25 @@ _CENTRAL = (0.2, 0.8)
 
 
 class Estimate:
-    """A decayed median of rates, without outliers, that moves only when the samples have left it.
+    """A decayed median of rates without outliers, which changes only when the samples have left it.
 
     A sample's weight halves with every half-life of its age. Rates whose logarithm is further from
     the weighted median's than three times the weighted median of such distances (and a tenth) are
-    dropped; the estimate is the weighted median of the rest. `value` stays what it is as long as it
-    lies among the central 60 % of all samples, or within a tenth of them. So wild rates that weigh
-    less than half do not show, rates that differ from pair to pair do not make it swing, and where
-    rounds alike come once per half-life a lasting change wins in the third at the latest.
+    dropped; the estimate is the weighted median of the rest. `value` is unchanged while it is among
+    the central 60 % of all samples, or within a tenth of them. So outliers that weigh less than
+    half have no effect, rates that differ from pair to pair do not make it oscillate, and with
+    equal rounds once per half-life a lasting change is adopted in the third at the latest.
     """
 
     def __init__(self, *, half_life_s: float) -> None:
         self.value: float | None = None
         self._half_life_s = half_life_s
-        self._samples: list[tuple[float, float]] = []  # when, rate
+        self._samples: list[tuple[float, float]] = []  # time in s, rate in bytes per second
 
     def take(self, rates: Sequence[float], at: float) -> None:
-        """Take in the rates of one round, in any order; times never fall. O(samples kept).
+        """Add the rates of one round, bytes per second, in any order. O(samples kept).
+
+        `at` is the time in seconds, which never decreases.
 
         ValueError for a rate that is not positive and finite.
         """
@@ -56,12 +58,12 @@ class Estimate:
 
 
 def moved(old: float, new: float) -> bool:
-    """Say whether two bandwidths differ by more than the tolerance."""
+    """Return whether two bandwidths differ by more than the tolerance."""
     return abs(math.log(new / old)) > math.log1p(TOLERANCE)
 
 
 def _median_without_outliers(weighed: Sequence[tuple[float, float]]) -> float:
-    """Return the weighted median of what lies near the weighted median; ascending logarithms."""
+    """Return the weighted median of the rates near the weighted median; ascending logarithms."""
     middle = _quantile(weighed, 0.5)
     distances = sorted((abs(rate - middle), weight) for rate, weight in weighed)
     reach = max(_SPREADS * _quantile(distances, 0.5), math.log1p(TOLERANCE))
@@ -69,7 +71,7 @@ def _median_without_outliers(weighed: Sequence[tuple[float, float]]) -> float:
 
 
 def _quantile(weighed: Sequence[tuple[float, float]], share: float) -> float:
-    """Return the least value (they ascend) up to which there is this share of the weight."""
+    """Return the least value (they ascend) with this share of the weight up to it."""
     wanted = share * sum(weight for _, weight in weighed)
     reached = 0.0
     for value, weight in weighed:

@@ -1,7 +1,7 @@
-"""Claims on datasets: who uses one and who removes it never meet.
+"""Claims on datasets: a dataset is never used and removed at the same time.
 
-A look at a snapshot says nothing of what is posted and not handled yet. So whoever looks a dataset
-up and acts on it claims its name first, until what follows is handled.
+A snapshot does not show events that are posted and not handled yet. So a thread that looks up a
+dataset and acts on it claims its name first, until the engine has handled the resulting events.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from headgate.base.errors import Problem, SpecError
 
 
-class Claims:
-    """The names in use: by many at a time, or by one that removes it; calls never wait."""
+class DatasetClaims:
+    """Names of datasets in use, by many threads or by one that removes it; calls never wait."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,11 +24,13 @@ class Claims:
 
     @contextmanager
     def using(self, names: Collection[str]) -> Iterator[None]:
-        """Use datasets, which may or may not be there; SpecError `in_use` while one is removed."""
+        """Claim datasets, existing or not; SpecError `in_use` while one is being removed."""
         with self._lock:
-            going = [name for name in names if name in self._removed]
-            if going:
-                raise SpecError([_about(name, "is being removed") for name in going], code="in_use")
+            removed = [name for name in names if name in self._removed]
+            if removed:
+                raise SpecError(
+                    [_about(name, "is being removed") for name in removed], code="in_use"
+                )
             self._users.update(names)
         try:
             yield
@@ -38,7 +40,7 @@ class Claims:
 
     @contextmanager
     def removing(self, name: str) -> Iterator[None]:
-        """Remove a dataset; SpecError `in_use` while it is used or removed."""
+        """Claim a dataset for removal; SpecError `in_use` while it is used or being removed."""
         with self._lock:
             if name in self._removed:
                 raise SpecError([_about(name, "is being removed")], code="in_use")

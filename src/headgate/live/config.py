@@ -1,4 +1,4 @@
-"""What a controller is started with: `up` writes it into the state directory, it reads it there."""
+"""Configuration of a controller, written by `headgate up` into the state directory."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from headgate.live.private import write_private
 from headgate.model import Queue
 
 PROBE_PERIOD_S = 15.0
-"""Seconds between rounds of probes, unless told."""
+"""Default seconds between rounds of probes."""
 
 RETAIN_S = 86_400.0
-"""Seconds that an ended job stays in the state before it is archived, unless told."""
+"""Default seconds that an ended job stays in the state before it is archived."""
 
 _FILE = "config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:
-    """All that a controller is told; `token` is the path of the Ray cluster's token file, if any.
+    """Options of a controller; `token` is the path of the Ray cluster's token file, if any.
 
-    `group` may use the socket beside its owner; with `shared_account` also where nodes do not run
-    as root, so that all its jobs have the same rights. A `foreign` Ray cluster was there before us
-    and is left alone when we end. Bandwidth is probed every `probe_period_s`; 0: only when nodes
-    join. Jobs that do not say so are kept for `keep_results_s` after their end; `inf` is for ever.
-    Ended jobs stay in the state for `retain_s` before they are archived.
+    Members of `group` may use the socket beside its owner; with `shared_account` also where nodes
+    do not run as root, so that all jobs have the same rights. A `foreign` Ray cluster was not
+    started by Headgate and is not stopped by it. Bandwidth is probed every `probe_period_s`
+    seconds; 0: only when nodes join. Jobs without a retention of their own keep their results for
+    `keep_results_s` seconds after their end; `inf` is forever. Ended jobs stay in the state for
+    `retain_s` seconds before they are archived.
     """
 
     policy: str
@@ -47,7 +48,7 @@ class ControllerConfig:
 
 
 def save_config(state: Path, config: ControllerConfig) -> None:
-    """Write the configuration of the state directory, whole or not at all."""
+    """Write the configuration of the state directory atomically."""
     try:
         write_private(state / _FILE, json.dumps(asdict(config), indent=1))
     except OSError as error:
@@ -68,11 +69,11 @@ def load_config(state: Path) -> ControllerConfig | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        hint = "headgate down, then headgate up writes it anew"
+        hint = "headgate down, then headgate up writes it again"
         problem = Problem(path=str(file), problem=f"cannot be read: {error}", hint=hint)
         raise WorldError([problem]) from error
 
 
 def remove_config(state: Path) -> None:
-    """Forget the configuration: nobody is to go on with it."""
+    """Remove the configuration, so that no controller continues with it."""
     (state / _FILE).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """The controller: the engine on its journal, the live world around it, and the calls of the API.
 
-It may be killed at any moment: job masters and executors run on, and the next controller replays
-the journal, asks again for what was not answered, and goes on.
+It may be killed at any moment: job masters and executors continue to run, and the next controller
+replays the journal and repeats outstanding commands.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.engine import drive
 from headgate.journal import Archive, Record
 from headgate.live.archivist import Archivist
-from headgate.live.claims import Claims
+from headgate.live.claims import DatasetClaims
 from headgate.live.config import PROBE_PERIOD_S, RETAIN_S
-from headgate.live.datasets import Puts
+from headgate.live.datasets import DatasetUploads
 from headgate.live.durable import DurableEngine
 from headgate.live.expiry import Expiry
 from headgate.live.membership import Membership
@@ -63,7 +63,7 @@ _STOP_S = 10.0
 
 
 class Controller:
-    """Everything that the API asks for; calls come from any thread."""
+    """The operations of the API; calls come from any thread."""
 
     def __init__(
         self,
@@ -80,12 +80,11 @@ class Controller:
         keep_results_s: float = math.inf,
         retain_s: float = RETAIN_S,
     ) -> None:
-        """Open the journal in `state`, rebuild the engine, and take up what was under way.
+        """Open the journal in `state` and rebuild the engine; WorldError as of `DurableEngine`.
 
         `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users` is
-        as of `Membership`, `check_users` as of `Submissions`. `keep_results_s` holds for jobs that
-        do not say how long after their end they are kept. `retain_s` and `record_of` are as of
-        `Archivist`.
+        as of `Membership`, `check_users` as of `Submissions`. `keep_results_s` (seconds) applies to
+        jobs without a retention of their own. `retain_s` and `record_of` are as of `Archivist`.
         """
         self._state, self._facts, self._policies = state, facts, policies
         self._durable = DurableEngine(state / "journal.db")
@@ -99,7 +98,7 @@ class Controller:
         engine = {**view, "post": self.world.inbox.post}
         self.membership = Membership(
             root=state / "nodes",
-            places=self.world.places,
+            reachable=self.world.reachable,
             archive=self.archive,
             **engine,
             token=token,
@@ -107,9 +106,9 @@ class Controller:
             probe_period_s=probe_period_s,
         )
         self._keep_results_s, self._retain_s = keep_results_s, retain_s
-        self._outputs = self._reader(token)
-        self._puts = Puts(self.membership, token=token)
-        self._claims = Claims()
+        self._outputs = self._make_outputs(token)
+        self._uploads = DatasetUploads(self.membership, token=token)
+        self._claims = DatasetClaims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
         self._submissions = Submissions(
             claims=self._claims,
@@ -124,23 +123,23 @@ class Controller:
         self._queues = queues
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
 
-    def _reader(self, token: str) -> Outputs:
+    def _make_outputs(self, token: str) -> Outputs:
         return Outputs(
             snapshot=self.snapshot,
             archive=self.archive,
             agents=self.membership.agents,
-            places=self.world.places,
+            reachable=self.world.reachable,
             token=token,
         )
 
     def _background(
         self, record_of: Callable[[Snapshot, int], Record], engine: dict[str, Any]
     ) -> dict[str, Work]:
-        """Return what is done beside the engine for as long as it runs, each with its name."""
+        """Return the background work that runs beside the engine, by name."""
         replicator = Replicator(
             agents=self.membership.agents,
             reports=self.membership.reports,
-            places=self.world.places,
+            reachable=self.world.reachable,
             **engine,
         )
         expiry = Expiry(default_s=self._keep_results_s, archive=self.archive, **engine)
@@ -158,14 +157,14 @@ class Controller:
             "archiving jobs": self._archivist.run,
         }
 
-    # --- its life ----------------------------------------------------------------------------
+    # --- start and stop ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Go on where the journal ends: ask again for what is unanswered, watch the nodes."""
+        """Continue from the journal: repeat outstanding commands and watch the nodes."""
         view = self._published
-        going_on = self.world.end_others(lambda job: not _is_over(view, job))
+        in_flight = self.world.end_jobs_except(lambda job: not _has_ended(view, job))
         self.world.submit(self._engine.outstanding(), self._engine.decision_snapshot)
-        self.world.meet(going_on)
+        self.world.reconcile(in_flight)
         self._thread.start()
         self._set_queues(view)
         self.world.start(self.membership.run())
@@ -173,12 +172,12 @@ class Controller:
             self.world.start(supervise(what, work))
 
     def stop(self) -> None:
-        """Stop scheduling and close the journal; what runs goes on running."""
+        """Stop scheduling and close the journal; runs continue."""
         self._submissions.close()
         self.world.inbox.close()
         self._thread.join(timeout=_STOP_S)
         self.world.close()
-        if not self._thread.is_alive():  # it may be waiting for room on the journal's disk
+        if not self._thread.is_alive():  # it may wait for free space on the journal's disk
             self._durable.close()
             self.archive.close()
 
@@ -206,32 +205,33 @@ class Controller:
                 record=lambda batch: self._durable.record(self.world.inbox, batch),
                 observe=(self._observe,),
             )
-        except BaseException:  # the process ends, whatever it was
-            # An engine that broke a law must not go on: the next controller starts from the
-            # journal, and the log has the story.
+        except BaseException:  # any failure ends the process
+            # An engine that broke an invariant must not continue: the next controller starts from
+            # the journal, and the log has the history.
             log.exception("the engine stopped")
             os._exit(70)
 
     def _observe(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
-        """Let everyone know what was handled."""
+        """Publish the state after a batch and resolve what waits for its events."""
         del commands
         before = self._published
         self._published = self._engine.snapshot()
         for event in batch:
             if isinstance(event, NodeLost):
                 self.world.node_lost(event.node)
-        for letter in self.world.inbox.batch:
-            letter.answer()
+        for posted in self.world.inbox.batch:
+            posted.resolve()
         for job in _ended_since(before, self._published):
-            self.world.job_over(job)
+            self.world.job_ended(job)
         with self._changed:
             self._changed.notify_all()
-        self._durable.keep()
+        self._durable.save_periodically()
 
     def _handle(self, events: Sequence[Event]) -> None:
-        """Post facts of a user and wait until they are durable and handled.
+        """Post events of a user and wait until they are durable and handled.
 
-        They are taken back when nobody takes them up: the journal's disk is full, or much is to do.
+        They are withdrawn when the engine does not process them: the journal's disk is full, or it
+        is overloaded. WorldError then.
         """
         handled = self.world.inbox.post(events, from_user=True)
         until = time.monotonic() + _HANDLED_S
@@ -241,7 +241,7 @@ class Controller:
             except FutureTimeout:
                 full = self._durable.full
                 if (full or time.monotonic() > until) and handled.cancel():
-                    raise _not_taken_up(full) from None
+                    raise _not_handled(full) from None
             else:
                 return
 
@@ -271,16 +271,16 @@ class Controller:
         return self._published
 
     def policy(self, text: str | None) -> Policy:
-        """Return a policy for one answer, never the one at work, which another thread uses."""
+        """Return a policy for one request, never the one in force, which another thread uses."""
         return self._policies(text)
 
     def certified(self) -> CertificateStats | None:
-        """Return what was proven of the plans made; None where the policy has nothing proven."""
+        """Return how many plans were certified; None for a policy without certificates."""
         policy = self.world.policy
         return policy.certified if isinstance(policy, HasCertificates) else None
 
     def wait_for_change(self, version: int, timeout_s: float) -> int:
-        """Return the version as soon as it is above `version`, or when the time is over."""
+        """Return the version once it exceeds `version`, or after `timeout_s` seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._published.version > version, timeout_s)
         return self._published.version
@@ -296,11 +296,11 @@ class Controller:
         return self._submissions.submit(text, user=user, key=key, public=public)
 
     def check(self, text: str, *, user: str) -> str:
-        """Do all that `submit` does short of submitting."""
+        """Return the id that the job would get; errors as of `submit`. Nothing is submitted."""
         return self._submissions.check(text, user=user)
 
     def may_read(self, owned: Job | Dataset, user: str) -> bool:
-        """Say whether a user may read what a job wrote, or a dataset."""
+        """Return whether a user may read a job's results and logs, or a dataset."""
         return owned.public or user == owned.user or user in self.admins
 
     def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
@@ -323,10 +323,10 @@ class Controller:
         row = job_row(after, job)
         state = JobState(after.jobs.state[row])
         if state in ENDED and after.jobs.message[row] != f"cancelled by {user}":
-            raise _ended_already(job, state)  # before it was handled
+            raise _ended_already(job, state)  # before the event was handled
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
-        """Return what a run has written from a byte offset on; the last attempt by default."""
+        """Return a run's output from a byte offset on; the last attempt by default."""
         return self._outputs.log(job, ordinal, attempt=attempt, offset=offset)
 
     def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:
@@ -338,25 +338,25 @@ class Controller:
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str
     ) -> Mapping[str, Any]:
-        """Place one shard of a dataset that is being put."""
+        """Store one shard of a dataset that is being put on `replicas` nodes."""
         with self._claims.using([dataset]):
-            return self._puts.put_shard(
+            return self._uploads.put_shard(
                 dataset, index, pieces, replicas=replicas, user=user, snapshot=self.snapshot
             )
 
     def commit_dataset(
         self, dataset: str, *, shards: int, user: str, public: bool = False
     ) -> Dataset:
-        """Make a dataset visible, at once and durably; everybody may read a public one."""
-        at, puts = self.world.now(), self._puts
+        """Make a dataset visible, atomically and durably; every user may read a public one."""
+        at, uploads = self.world.now(), self._uploads
         with self._claims.using([dataset]):
-            with puts.committing(dataset, shards, user=user, public=public, at=at) as events:
+            with uploads.committing(dataset, shards, user=user, public=public, at=at) as events:
                 self._handle(events)
             return self._published.datasets[dataset]
 
     def abandon_dataset(self, dataset: str, *, user: str) -> None:
-        """Remove what was placed of a dataset that will not be committed."""
-        self._puts.abandon(dataset, user=user)
+        """Remove the stored shards of a dataset that will not be committed."""
+        self._uploads.abandon(dataset, user=user)
 
     def remove_dataset(self, dataset: str, *, user: str, dry_run: bool = False) -> None:
         """Remove a dataset that no job in flight reads; `not_found`, `forbidden`, `in_use`."""
@@ -370,7 +370,7 @@ class Controller:
             text = f"dataset {dataset} belongs to {found.user}"
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
         rows = [view.names.shard_rows[shard.id] for shard in found.shards]
-        self._refuse_in_use(view, found)
+        self._reject_in_use(view, found)
         if dry_run:
             return
         at = self.world.now()
@@ -381,10 +381,10 @@ class Controller:
             events += [ReplicaLost(at=at, shard=shard, node=node) for node in nodes]
         self._handle(events)
         for row, nodes in holders.items():
-            self._puts.remove(view.names.shards[row], nodes)
+            self._uploads.remove(view.names.shards[row], nodes)
 
-    def _refuse_in_use(self, view: Snapshot, dataset: Dataset) -> None:
-        """Raise SpecError `in_use` for a dataset that a job reads; O(shards of jobs in flight)."""
+    def _reject_in_use(self, view: Snapshot, dataset: Dataset) -> None:
+        """Raise SpecError `in_use` if a job in flight reads a dataset; O(shards of those jobs)."""
         shards = {shard.id for shard in dataset.shards}
         for job in (view.job(row) for row in _in_flight(view)):
             if any(shard.id in shards for shard in job.shards):
@@ -392,7 +392,7 @@ class Controller:
                 raise SpecError([Problem(path=dataset.name, problem=text)], code="in_use")
 
 
-def _not_taken_up(full: WorldError | None) -> WorldError:
+def _not_handled(full: WorldError | None) -> WorldError:
     if full is not None:
         return WorldError(full.problems, code=full.code)
     return WorldError("the controller is busy; nothing was changed", code="unreachable")
@@ -403,14 +403,14 @@ def _in_flight(view: Snapshot) -> list[int]:
     return rows
 
 
-def _is_over(view: Snapshot, job: str) -> bool:
+def _has_ended(view: Snapshot, job: str) -> bool:
     row = known_row(view, job)
     return row is None or view.jobs.state[row] in ENDED
 
 
 def _ended_since(before: Snapshot, after: Snapshot) -> list[str]:
     """Return the jobs that were in flight and have ended; O(jobs), by ids: rows may have moved."""
-    return [job for row in _in_flight(before) if _is_over(after, job := before.job(row).id)]
+    return [job for row in _in_flight(before) if _has_ended(after, job := before.job(row).id)]
 
 
 def _ended_already(job: str, state: JobState) -> SpecError:

@@ -1,4 +1,4 @@
-"""Datasets being put: shards placed one by one, visible to nobody until all are there."""
+"""Uploads of datasets: shards are stored one by one, and visible once the dataset is committed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import NAME, NAME_FORM
 from headgate.live.flight import send
 from headgate.live.membership import Membership, dataset_shard
-from headgate.live.ray_nodes import in_short
-from headgate.live.split import Place, choose_nodes
+from headgate.live.ray_nodes import short_error
+from headgate.live.split import NodeSpace, choose_nodes
 from headgate.live.store import StoredShard
 from headgate.model import Dataset
 from headgate.protocol import DatasetAdded, Event, ReplicaAdded
@@ -24,50 +24,50 @@ from headgate.state import Snapshot
 log = logging.getLogger(__name__)
 
 _COPY_S = 600.0
-_ALL = -1  # stands for every shard of a put that is being removed
-_IDLE_S = 900.0  # after that its shards are swept, and another user may take the name
+_ALL = -1  # index that stands for all shards of an abandoned upload
+_IDLE_S = 900.0  # then its shards are swept, and another user may use the name
 
 
 @dataclass(slots=True, kw_only=True)
-class _Put:
-    """One dataset on its way: by index, what was stored and on which nodes.
+class _Upload:
+    """The upload of one dataset: by index, the stored shards and their nodes.
 
-    Nothing of it changes while it is committed, which waits for all `moving` shards. One that is
-    `abandoned` keeps its name until these have gone.
+    It does not change while it is committed, which requires that no shard is `moving`. One that is
+    `abandoned` keeps its name until all moving shards have ended.
     """
 
     user: str
-    touched_s: float  # when its user last asked for something, in monotonic seconds
+    touched_s: float  # time of its user's last request, in monotonic seconds
     shards: dict[int, tuple[StoredShard, tuple[str, ...]]] = field(default_factory=dict)
     moving: set[int] = field(default_factory=set)
     committing: bool = False
     abandoned: bool = False
 
 
-class Puts:
-    """The puts under way; calls come from any thread and block while data moves."""
+class DatasetUploads:
+    """Uploads in progress; calls come from any thread and block while data moves."""
 
     def __init__(self, membership: Membership, *, token: str) -> None:
         self._membership = membership
         self._token = token
-        self._puts: dict[str, _Put] = {}
+        self._uploads: dict[str, _Upload] = {}
         self._lock = threading.Lock()
-        membership.being_put = self.under_way
+        membership.uploading = self.active
 
-    def under_way(self) -> tuple[str, ...]:
-        """Return the datasets being put, and give up those whose clients seem to have died."""
+    def active(self) -> tuple[str, ...]:
+        """Return the datasets being put; abandon those without activity for 15 minutes."""
         with self._lock:
-            for dataset in [d for d, put in self._puts.items() if _idle(put)]:
-                log.warning("dataset %s: its put is given up, nothing came for a while", dataset)
-                del self._puts[dataset]
-            return tuple(self._puts)
+            for dataset in [d for d, upload in self._uploads.items() if _idle(upload)]:
+                log.warning("dataset %s: its upload is abandoned after %g s idle", dataset, _IDLE_S)
+                del self._uploads[dataset]
+            return tuple(self._uploads)
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str,
         snapshot: Callable[[], Snapshot],
     ) -> Mapping[str, Any]:  # fmt: skip
-        """Place one shard on `replicas` nodes; see `Controller.put_shard`."""
-        with self._moving(dataset, index, user, snapshot) as put:
+        """Store one shard on `replicas` nodes; WorldError `unreachable` or as of `send`."""
+        with self._moving(dataset, index, user, snapshot) as upload:
             places = self._places(snapshot())
             if not places:
                 raise WorldError("no node is up that could keep a shard", code="unreachable")
@@ -78,12 +78,12 @@ class Puts:
                 stored = send(host, port, shard, pieces, token=self._token)
                 self._copy(shard, (host, port), nodes[1:])
                 with self._lock:
-                    if put.abandoned:
+                    if upload.abandoned:
                         raise SpecError(_about(dataset, "has been abandoned"), code="not_found")
-                    put.shards[index] = (stored, nodes)
+                    upload.shards[index] = (stored, nodes)
             except BaseException:
                 with self._lock:
-                    put.shards.pop(index, None)
+                    upload.shards.pop(index, None)
                 self.remove(shard, nodes)
                 raise
         return {
@@ -96,73 +96,73 @@ class Puts:
     @contextmanager
     def _moving(
         self, dataset: str, index: int, user: str, snapshot: Callable[[], Snapshot]
-    ) -> Iterator[_Put]:
-        """Claim a shard of a put, which begins with its first one."""
+    ) -> Iterator[_Upload]:
+        """Claim a shard of an upload, which begins with its first one."""
         with self._lock:
-            put = self._claim(dataset, user, snapshot())
-            if index in put.moving:
+            upload = self._claim(dataset, user, snapshot())
+            if index in upload.moving:
                 raise SpecError(_about(dataset, f"shard {index} is on its way"), code="exists")
-            put.moving.add(index)
+            upload.moving.add(index)
         try:
-            yield put
+            yield upload
         finally:
-            self._moved(dataset, put, index)
+            self._moved(dataset, upload, index)
 
-    def _moved(self, dataset: str, put: _Put, index: int) -> None:
-        """Let go of a shard; the last one of an abandoned put frees the name."""
+    def _moved(self, dataset: str, upload: _Upload, index: int) -> None:
+        """Release a shard; the last one of an abandoned upload frees the name."""
         with self._lock:
-            put.moving.discard(index)
-            put.touched_s = time.monotonic()
-            if put.abandoned and not put.moving:
-                del self._puts[dataset]
+            upload.moving.discard(index)
+            upload.touched_s = time.monotonic()
+            if upload.abandoned and not upload.moving:
+                del self._uploads[dataset]
 
     @contextmanager
     def committing(
         self, dataset: str, count: int, *, user: str, public: bool, at: float
     ) -> Iterator[list[Event]]:
-        """Give the facts that make a dataset visible, which are handled inside.
+        """Yield the events that make a dataset visible, to be handled inside the context.
 
-        The put ends then, and what an earlier one had left beyond its end is removed. SpecError
-        when shards are missing or on their way.
+        The upload ends then, and its shards from index `count` on, left by an earlier upload, are
+        removed. SpecError when shards are missing or moving.
         """
         with self._lock:
-            put = self._puts.get(dataset)
-            if put is None or put.user != user:
+            upload = self._uploads.get(dataset)
+            if upload is None or upload.user != user:
                 raise SpecError(_about(dataset, "is not being put by you"), code="not_found")
-            _refuse_ending(dataset, put)
-            events = _commit(dataset, put, count, at, public=public)
-            put.committing = True
+            _reject_if_ending(dataset, upload)
+            events = _commit(dataset, upload, count, at, public=public)
+            upload.committing = True
         try:
             yield events
         except BaseException:
             with self._lock:
-                put.committing = False
+                upload.committing = False
             raise
         with self._lock:
-            del self._puts[dataset]
-        for index, (_, nodes) in put.shards.items():
+            del self._uploads[dataset]
+        for index, (_, nodes) in upload.shards.items():
             if index >= count:
                 self.remove(dataset_shard(dataset, index, 0).id, nodes)
 
     def abandon(self, dataset: str, *, user: str) -> None:
-        """Remove what was placed of a dataset that will not be committed."""
+        """Remove the stored shards of a dataset that will not be committed."""
         with self._lock:
-            put = self._puts.get(dataset)
-            if put is None or put.user != user:
+            upload = self._uploads.get(dataset)
+            if upload is None or upload.user != user:
                 return
-            if put.abandoned:
-                return  # it goes as soon as the shards on their way have gone
-            _refuse_ending(dataset, put)
-            put.abandoned = True
-            put.moving.add(_ALL)  # another put of this name must not meet the removal
+            if upload.abandoned:
+                return  # it ends with its moving shards
+            _reject_if_ending(dataset, upload)
+            upload.abandoned = True
+            upload.moving.add(_ALL)  # no upload of this name starts before the removal has ended
         try:
-            for index, (_, nodes) in put.shards.items():
+            for index, (_, nodes) in upload.shards.items():
                 self.remove(dataset_shard(dataset, index, 0).id, nodes)
         finally:
-            self._moved(dataset, put, _ALL)
+            self._moved(dataset, upload, _ALL)
 
     def remove(self, shard: str, nodes: tuple[str, ...]) -> None:
-        """Delete a shard's replicas; a node that is gone sweeps its own when it comes back."""
+        """Delete a shard's replicas; a lost node sweeps its own when it returns."""
         import ray
         from ray.exceptions import RayError
 
@@ -175,31 +175,31 @@ class Puts:
             except RayError as error:
                 log.warning("%s on %s was not removed: %s", shard, node, error)
 
-    def _claim(self, dataset: str, user: str, view: Snapshot) -> _Put:
-        """Return a user's put of a dataset, a new one if there is none; the lock is held."""
+    def _claim(self, dataset: str, user: str, view: Snapshot) -> _Upload:
+        """Return a user's upload of a dataset, a new one if there is none; the lock is held."""
         if not NAME.fullmatch(dataset):
             problem = f"'{dataset}' is not a name"
             raise SpecError([Problem(path="name", problem=problem, hint=f"use {NAME_FORM}")])
         if dataset in view.datasets:
             raise SpecError(_about(dataset, "is there already", "headgate data rm"), code="exists")
         now_s = time.monotonic()
-        put = self._puts.setdefault(dataset, _Put(user=user, touched_s=now_s))
-        _refuse_ending(dataset, put)
-        if put.user != user:
-            if not _idle(put):
-                raise SpecError(_about(dataset, f"is being put by {put.user}"), code="exists")
-            # left by a client that died; its shards are replaced, or swept in time
-            put = self._puts[dataset] = _Put(user=user, touched_s=now_s)
-        put.touched_s = now_s
-        return put
+        upload = self._uploads.setdefault(dataset, _Upload(user=user, touched_s=now_s))
+        _reject_if_ending(dataset, upload)
+        if upload.user != user:
+            if not _idle(upload):
+                raise SpecError(_about(dataset, f"is being put by {upload.user}"), code="exists")
+            # left by a client that died; its shards are replaced or swept later
+            upload = self._uploads[dataset] = _Upload(user=user, touched_s=now_s)
+        upload.touched_s = now_s
+        return upload
 
-    def _places(self, view: Snapshot) -> list[Place]:
+    def _places(self, view: Snapshot) -> list[NodeSpace]:
         places = []
         for row in view.live_nodes():
             node = view.node(row)
             report = self._membership.reports.get(node.id)
             if report is not None:
-                places.append(Place(node.id, node.rack, report["disk_free_bytes"]))
+                places.append(NodeSpace(node.id, node.rack, report["disk_free_bytes"]))
         return places
 
     def _address(self, node: str) -> tuple[str, int]:
@@ -220,35 +220,35 @@ class Puts:
             raise _gone(error.args[0]) from error
         except RayError as error:
             log.warning("%s could not be copied: %s", shard, error)
-            text = f"{shard} could not be copied to {', '.join(nodes)}: {in_short(error)}"
+            text = f"{shard} could not be copied to {', '.join(nodes)}: {short_error(error)}"
             raise WorldError(text, code="unreachable") from error
 
 
-def _idle(put: _Put) -> bool:
-    busy = put.moving or put.committing or put.abandoned
-    return not busy and time.monotonic() - put.touched_s >= _IDLE_S
+def _idle(upload: _Upload) -> bool:
+    busy = upload.moving or upload.committing or upload.abandoned
+    return not busy and time.monotonic() - upload.touched_s >= _IDLE_S
 
 
-def _refuse_ending(dataset: str, put: _Put) -> None:
-    if put.committing or put.abandoned:
-        text = f"is being {'committed' if put.committing else 'abandoned'}"
+def _reject_if_ending(dataset: str, upload: _Upload) -> None:
+    if upload.committing or upload.abandoned:
+        text = f"is being {'committed' if upload.committing else 'abandoned'}"
         raise SpecError(_about(dataset, text, "try again in a moment"), code="exists")
 
 
-def _commit(dataset: str, put: _Put, count: int, at: float, *, public: bool) -> list[Event]:
-    """Return the facts that make a put visible; SpecError when shards are missing."""
-    if put.moving:
-        text = f"{len(put.moving)} of its shards are on their way"
+def _commit(dataset: str, upload: _Upload, count: int, at: float, *, public: bool) -> list[Event]:
+    """Return the events that make a dataset visible; SpecError when shards are missing."""
+    if upload.moving:
+        text = f"{len(upload.moving)} of its shards are on their way"
         raise SpecError(_about(dataset, text), code="bad_spec")
-    missing = sum(i not in put.shards for i in range(count))
+    missing = sum(i not in upload.shards for i in range(count))
     if missing:
         text = f"{missing} of {count} shards have not been placed"
         raise SpecError(_about(dataset, text), code="bad_spec")
-    shards = tuple(dataset_shard(dataset, i, put.shards[i][0].size_bytes) for i in range(count))
-    value = Dataset(name=dataset, user=put.user, shards=shards, public=public)
+    shards = tuple(dataset_shard(dataset, i, upload.shards[i][0].size_bytes) for i in range(count))
+    value = Dataset(name=dataset, user=upload.user, shards=shards, public=public)
     events: list[Event] = [DatasetAdded(at=at, dataset=value)]
     for index, shard in enumerate(shards):
-        events += [ReplicaAdded(at=at, shard=shard, node=node) for node in put.shards[index][1]]
+        events += [ReplicaAdded(at=at, shard=shard, node=node) for node in upload.shards[index][1]]
     return events
 
 

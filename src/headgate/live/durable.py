@@ -1,4 +1,4 @@
-"""The engine on its journal: rebuilt from it, and written to it before anything is applied."""
+"""The engine on its journal: rebuilt from it; events are journaled before they are applied."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from headgate.state import Snapshot, State, thaw
 
 log = logging.getLogger(__name__)
 
-_SNAPSHOT_EVERY = 2000  # events: what a recovery replays at most, and a little
+_SNAPSHOT_EVERY = 2000  # events: roughly the most that a recovery replays
 _RETRY_S = 1.0
 
 
 class DurableEngine:
-    """An engine that can be killed at any moment and comes back as it was."""
+    """An engine that recovers its state from the journal after a crash."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make a journal and replay it; WorldError as of `Journal.open`."""
+        """Open or create a journal and replay it; WorldError as of `Journal.open`."""
         self.journal = Journal.open(path)
         try:
             self._rebuild()
         except BaseException:
             self.journal.close()
             raise
-        self.full: WorldError | None = None  # what the journal said when it was last written to
+        self.full: WorldError | None = None  # error of the last write to the journal, if it failed
         self._saver = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         self._saving: Future[None] | None = None
         self._skip_gap()
@@ -51,19 +51,19 @@ class DurableEngine:
             try:
                 return thaw(decode_snapshot(data), hypothetical=False), seq
             except ValueError as error:
-                log.warning("the snapshot after event %d is passed over: %s", seq, error)
+                log.warning("the snapshot after event %d is skipped: %s", seq, error)
         if self.journal.first_kept > 1:
             raise self.journal.unusable("no snapshot can be read")
         return None, 0
 
     def _skip_gap(self) -> None:
-        """Where the end of the journal is missing, say so, and skip what it may have numbered."""
+        """If the end of the journal is missing, log and record the gap and skip its numbers."""
         missing = self.journal.missing_events
         if not missing:
             return
         log.error(
             "the last %d events of the journal are missing: its write-ahead log was damaged or"
-            " removed; going on from event %d and from what job masters still report",
+            " removed; continuing from event %d and from the reports of job masters",
             missing,
             self._seq,
         )
@@ -74,8 +74,8 @@ class DurableEngine:
     def record(self, inbox: Inbox, batch: tuple[Event, ...]) -> tuple[Event, ...]:
         """Make a batch durable and return it.
 
-        While the disk is full, what may be refused is (see `Letter.refusable`) and all other facts
-        wait: nothing is applied that could be forgotten.
+        While the disk is full, events are rejected that may be (see `PostedEvents.rejectable`) and
+        all others wait: no event is applied before it is durable.
         """
         while True:
             try:
@@ -84,14 +84,14 @@ class DurableEngine:
                 return batch
             except WorldError as error:
                 self.full = error
-                log.error("journal: %s", error)  # the message says it all
+                log.error("journal: %s", error)  # the message is complete without a traceback
                 batch = inbox.refuse(batch, error)
                 if not batch:
                     return batch
                 time.sleep(_RETRY_S)
 
-    def keep(self) -> None:
-        """Save a snapshot, in a thread of its own, when enough has happened since the last."""
+    def save_periodically(self) -> None:
+        """Save a snapshot in its own thread if enough events were recorded since the last."""
         if self._seq - self._snapshot_seq < _SNAPSHOT_EVERY:
             return
         if self._saving is None or self._saving.done():
@@ -99,9 +99,9 @@ class DurableEngine:
             self._saving = self._saver.submit(self._save, self._seq, self.engine.snapshot())
 
     def _save(self, seq: int, snapshot: Snapshot) -> None:
-        """Save a snapshot and delete the events that it makes superfluous.
+        """Save a snapshot and delete the events that it supersedes.
 
-        A failure costs only room, and time when the journal is replayed.
+        A failure costs only disk space, and time when the journal is replayed.
         """
         failure = "no snapshot was saved"
         try:
@@ -114,6 +114,6 @@ class DurableEngine:
             log.exception("%s", failure)
 
     def close(self) -> None:
-        """Wait for a snapshot that is being saved and let go of the journal."""
+        """Wait for a snapshot that is being saved and close the journal."""
         self._saver.shutdown()
         self.journal.close()

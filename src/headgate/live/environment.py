@@ -1,4 +1,4 @@
-"""The environment of a run: what its job sets, and what Headgate says about what the run holds."""
+"""The environment variables of a run: those of its job, and those that describe its grant."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from headgate.model import Demand, amount_of
 def environment_of(launch: LaunchRecord) -> dict[str, str]:
     """Return the variables of a run beyond those of its user's login.
 
-    Headgate's own override those of the job. Only those that apply are set.
+    Headgate's variables override those of the job. Only those that apply are set.
     """
     return {
         **launch.program.envs,
         "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in launch.gpus),
-        **_of_holdings(launch.holds),
-        **_of_gang(launch),
+        **_demand_variables(launch.holds),
+        **_gang_variables(launch),
     }
 
 
-def _of_holdings(holds: Demand) -> dict[str, str]:
+def _demand_variables(holds: Demand) -> dict[str, str]:
     found = {}
     if holds.gpus:
         found["HEADGATE_GPU_SHARE"] = str(amount_of(holds.gpu_milli))
@@ -32,8 +32,8 @@ def _of_holdings(holds: Demand) -> dict[str, str]:
     return found
 
 
-def _of_gang(launch: LaunchRecord) -> dict[str, str]:
-    """Return by what the processes of a gang find each other."""
+def _gang_variables(launch: LaunchRecord) -> dict[str, str]:
+    """Return the variables by which the processes of a gang find each other; none without one."""
     if not launch.gang_hosts:
         return {}
     return {

@@ -1,9 +1,9 @@
 """Executors: one Ray actor per job and node, which runs the tasks that its job master launches.
 
 An executor is detached: neither the controller's death nor its master's ends it. It holds no Ray
-resource, since which GPUs a run holds is the scheduler's decision and not Ray's; it stands on its
-node by id. Tasks run in worker processes, never in its own, so that one can be killed and a crash
-of native code ends one run only.
+resource, since the scheduler and not Ray decides which GPUs a run holds; it is placed on its node
+by the node's id. Tasks run in worker processes, never in its own, so that one can be killed and a
+crash of native code ends one run only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.base.errors import WorldError
 from headgate.live.account import Account, account_for
 from headgate.live.environment import environment_of
 from headgate.live.flight import fetch_best
-from headgate.live.private import PRIVATE_UMASK, make_passage, make_private, remove_tree
+from headgate.live.private import PRIVATE_UMASK, make_private, make_traversable, remove_tree
 from headgate.live.process import WorkerProcess
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.shared import find_shared
@@ -42,22 +42,22 @@ _T = TypeVar("_T")
 
 
 def shards_directory(root: Path, node: str) -> Path:
-    """Return where a node keeps its shards, below the directory that Headgate has on it."""
+    """Return the directory of a node's shards; `root` is Headgate's directory on the node."""
     return root / node / "shards"
 
 
 def token_path(root: Path, node: str) -> Path:
-    """Return the file with the token that the shard services of the cluster ask for."""
+    """Return the file with the token that the shard services of the cluster require."""
     return root / node / "shard-token"
 
 
 def logs_directory(root: Path, node: str) -> Path:
-    """Return where a node keeps the logs of runs, in a directory per job (see `quote`)."""
+    """Return the directory of the logs of runs on a node, with one subdirectory per job."""
     return root / node / "logs"
 
 
 def scratch_directory(root: Path, node: str) -> Path:
-    """Return where runs on a node have their scratch directories, in a directory per job."""
+    """Return the directory of scratch directories of runs, with one subdirectory per job."""
     return root / node / "runs"
 
 
@@ -69,7 +69,7 @@ def log_path(root: Path, node: str, run: RunId) -> Path:
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """What is known of one run while it goes on; `end` is its outcome to come."""
+    """One run until its end is acknowledged; `end` is its future outcome."""
 
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     usage: Usage = field(default_factory=Usage)
@@ -77,7 +77,7 @@ class _Run:
 
 
 class _RunError(Exception):
-    """A run cannot go on; the message is for the user."""
+    """A run has failed; the message is for the user."""
 
     def __init__(self, message: str, failure: FailureKind) -> None:
         super().__init__(message)
@@ -91,36 +91,36 @@ class Executor:
         """Open the node's store; idle workers end after `linger_s`, as they may hold GPU memory."""
         self._root, self._node, self._linger_s = Path(root), node, linger_s
         os.umask(PRIVATE_UMASK)  # no other user looks into what Headgate writes on a node
-        make_passage(self._root, node)
-        self._scratch = make_passage(scratch_directory(self._root, node), quote(job, safe=""))
+        make_traversable(self._root, node)
+        self._scratch = make_traversable(scratch_directory(self._root, node), quote(job, safe=""))
         self._store = ShardStore(shards_directory(self._root, node))
         self._threads = ThreadPoolExecutor(32, thread_name_prefix="read")
         self._runs: dict[RunId, _Run] = {}
         self._idle: list[WorkerProcess] = []
-        self._retiring: dict[WorkerProcess, asyncio.Task[None]] = {}  # until they have ended
+        self._ending: dict[WorkerProcess, asyncio.Task[None]] = {}  # until they have ended
 
     async def begin(self, launches: Sequence[LaunchRecord]) -> None:
-        """Start these runs, except those that are known already."""
+        """Start these runs, except those that were started or stopped already."""
         for launch in launches:
             if launch.run not in self._runs:
                 self._runs[launch.run] = _Run(end=asyncio.create_task(self._carry_out(launch)))
 
     async def outcome(self, run: RunId) -> OutcomeRecord:
-        """Wait for the end of a run that was begun, and say how it ended; may be asked again."""
+        """Wait for the end of a started run and return its outcome; repeatable."""
         return await asyncio.shield(self._runs[run].end)
 
     async def forget(self, runs: Sequence[RunId]) -> None:
-        """Drop what is kept of ended runs whose end was acknowledged; see `JobMaster.poll`."""
+        """Drop ended runs whose end was acknowledged; see `JobMaster.poll`."""
         for run in runs:
             if run in self._runs and self._runs[run].end.done():
                 del self._runs[run]
 
     async def known(self) -> tuple[str, tuple[RunId, ...]]:
-        """Return this node, and the runs of which the end has not been acknowledged."""
+        """Return this node and the runs whose end has not been acknowledged."""
         return self._node, tuple(self._runs)
 
     async def stop(self, runs: Sequence[RunId]) -> None:
-        """End these runs with all their processes; one not begun yet will never run."""
+        """End these runs with all their processes; one not started yet will never run."""
         for run in runs:
             if run not in self._runs:
                 self._runs[run] = _Run(end=asyncio.create_task(_stopped_early(run)))
@@ -130,14 +130,14 @@ class Executor:
         """End every run and every worker."""
         await self.stop(tuple(self._runs))
         ends = [run.end for run in self._runs.values()]
-        await asyncio.gather(*ends, return_exceptions=True)  # whatever they say, the rest ends too
+        await asyncio.gather(*ends, return_exceptions=True)  # after any failure the rest ends too
         for worker in tuple(self._idle):
-            self._retire(worker)
-        await asyncio.gather(*self._retiring.values(), return_exceptions=True)
+            self._end_worker(worker)
+        await asyncio.gather(*self._ending.values(), return_exceptions=True)
         await self._in_thread(lambda: remove_tree(self._scratch))
 
     async def _carry_out(self, launch: LaunchRecord) -> OutcomeRecord:
-        """Carry a run through to its outcome, whatever happens on the way."""
+        """Execute a run and return its outcome; never raises for a failure of the run."""
         run = self._runs[launch.run]
         directory = self._scratch / f"{launch.run.ordinal}.{launch.run.attempt}"
         work = asyncio.create_task(self._read_and_run(launch, run, directory))
@@ -174,7 +174,7 @@ class Executor:
     async def _read_and_run(
         self, launch: LaunchRecord, run: _Run, directory: Path
     ) -> tuple[int, ...]:
-        """Read the shards, run the program, keep its result; return the sizes of its parts."""
+        """Read the shards, run the program, store its result; return the bytes of its parts."""
         account = await self._in_thread(lambda: self._account(launch.program.user))
         log = log_path(self._root, self._node, launch.run)
         await self._in_thread(lambda: _make_directories(directory, log.parent))
@@ -217,17 +217,17 @@ class Executor:
     def _keep_result(
         self, results: Sequence[str], outputs: Sequence[Path], uid: int
     ) -> tuple[int, ...]:
-        """Copy a result into the store, replacing one of an earlier run; return its sizes.
+        """Copy a result into the store, replacing that of an earlier run; return its parts' bytes.
 
-        It is copied, as what its user left behind may still have the file open.
+        It is copied, since processes of its user may still have the file open.
         """
         whole = outputs[0].with_name(_OUTPUT)
         if whole not in outputs and os.path.lexists(whole):
-            problem = f"it wrote one result, and {len(outputs)} parts are read: write 'outputs'"
+            problem = f"it wrote one result instead of {len(outputs)} parts: write to 'outputs'"
             raise _RunError(problem, FailureKind.ERROR)
         for output in outputs:
             with _opened(output, uid):
-                pass  # all parts are there as they should be, or none is kept
+                pass  # all parts are valid, or none is stored
         sizes = []
         for result, output in zip(results, outputs, strict=True):
             with _opened(output, uid) as pieces:
@@ -235,7 +235,7 @@ class Executor:
         return tuple(sizes)
 
     async def _read_shards(self, launch: LaunchRecord, run: _Run, directory: Path) -> list[Path]:
-        """Read the shards one after the other, counting bytes and time."""
+        """Read the shards in order, counting bytes and time, and return their files."""
         paths = []
         for number, read in enumerate(launch.reads):
             started = time.monotonic()
@@ -247,7 +247,7 @@ class Executor:
                 )
                 read_bytes[locality] += size_bytes
                 paths.append(path)
-            finally:  # also when it is stopped meanwhile
+            finally:  # also when the run is stopped meanwhile
                 run.usage = Usage(
                     read_bytes=(read_bytes[0], read_bytes[1], read_bytes[2]),
                     read_s=run.usage.read_s + time.monotonic() - started,
@@ -262,7 +262,7 @@ class Executor:
             shared, user = launch.program.results_path, launch.program.user
             if shared and (path := find_shared(shared, read.shard, user=user)) is not None:
                 return path, Locality.CLUSTER, read.shard.size_bytes
-            # replicas that vanished are not the program's doing; a plain file's absence may be
+            # lost replicas are not caused by the program; a missing plain file may be
             lost = read.sources and error.code == "shard_unreadable"
             failure = FailureKind.LOST if lost else FailureKind.ERROR
             raise _RunError(str(error), failure) from error
@@ -275,21 +275,21 @@ class Executor:
             worker = await self._worker_for(launch, account, opened)
             try:
                 error = await worker.run(request, opened)
-            except BaseException:  # it is stopped, or what it answers makes no sense
+            except BaseException:  # it is stopped, or its response is invalid
                 await worker.end()
                 raise
         finally:
             os.close(opened)
         if error:
-            await worker.end()  # whatever the failure left behind goes with it
+            await worker.end()  # with all processes that the failed run has left
             raise _RunError(f"{error}\n{_tail(log)}".strip(), FailureKind.ERROR)
         self._idle.append(worker)
         asyncio.get_running_loop().call_later(self._linger_s, self._end_idle, worker, worker.runs)
 
     async def _worker_for(self, launch: LaunchRecord, account: Account, log: int) -> WorkerProcess:
-        """Return an idle worker with these GPUs and settings, or a new one.
+        """Return an idle worker with the same GPUs and environment, or a new one.
 
-        Idle workers that hold any of these GPUs under other settings have ended by then.
+        Idle workers that use any of these GPUs in another environment have ended by then.
         """
         gpus, envs = launch.gpus, environment_of(launch)
         for worker in self._idle:
@@ -297,21 +297,21 @@ class Executor:
                 self._idle.remove(worker)
                 return worker
         for worker in [w for w in self._idle if set(w.gpus) & set(gpus) or not w.alive]:
-            self._retire(worker)
-        in_the_way = [end for w, end in self._retiring.items() if set(w.gpus) & set(gpus)]
-        if in_the_way:  # `wait` leaves them alone when this run is stopped meanwhile
-            await asyncio.wait(in_the_way)
+            self._end_worker(worker)
+        conflicting = [end for w, end in self._ending.items() if set(w.gpus) & set(gpus)]
+        if conflicting:  # `wait` does not cancel them when this run is stopped meanwhile
+            await asyncio.wait(conflicting)
         return await WorkerProcess.start(account, gpus, envs, log)
 
     def _end_idle(self, worker: WorkerProcess, runs: int) -> None:
         if worker in self._idle and worker.runs == runs:
-            self._retire(worker)
+            self._end_worker(worker)
 
-    def _retire(self, worker: WorkerProcess) -> None:
-        """End an idle worker; off the list, no run takes it and no call ends it again."""
+    def _end_worker(self, worker: WorkerProcess) -> None:
+        """End an idle worker; it leaves the list first, so that no run uses it any more."""
         self._idle.remove(worker)
-        end = self._retiring[worker] = asyncio.create_task(worker.end())
-        end.add_done_callback(lambda _: self._retiring.pop(worker))
+        end = self._ending[worker] = asyncio.create_task(worker.end())
+        end.add_done_callback(lambda _: self._ending.pop(worker))
 
     async def _in_thread(self, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
@@ -323,7 +323,7 @@ async def _stopped_early(run: RunId) -> OutcomeRecord:
 
 def _make_directories(scratch: Path, logs: Path) -> None:
     remove_tree(scratch)  # of an executor that died
-    scratch.mkdir(mode=0o700)  # ours until the shards are in it, then its user's
+    scratch.mkdir(mode=0o700)  # owned by us until the shards are in it, then by the run's user
     make_private(logs)
 
 
@@ -336,10 +336,9 @@ def _open_log(path: Path, account: Account) -> int:
 
 @contextmanager
 def _opened(output: Path, uid: int) -> Iterator[Iterator[bytes]]:
-    """Open a result file and give its content in pieces; nothing where there is no file.
+    """Open a result file and yield its content in pieces; no pieces for a missing file.
 
-    It must be a regular file of the run's user: never a link, which could lead to what only we may
-    read.
+    It must be a regular file of the run's user: a link could lead to a file that only we may read.
     """
     try:
         descriptor = os.open(output, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -358,7 +357,7 @@ def _opened(output: Path, uid: int) -> Iterator[Iterator[bytes]]:
 
 
 def _pieces(descriptor: int, size_bytes: int) -> Iterator[bytes]:
-    """Yield what a file holds now: no more, though its user may go on writing without end."""
+    """Yield the first `size_bytes` of a file, which its user may still extend."""
     while size_bytes and (piece := os.read(descriptor, min(size_bytes, PIECE_BYTES))):
         size_bytes -= len(piece)
         yield piece
@@ -370,7 +369,7 @@ def _no_result(output: Path) -> _RunError:
 
 
 def _remove_as(user: str, directory: Path) -> None:
-    """Remove a directory on a path that its user gave, with no more than that user's rights."""
+    """Remove a directory on a path given by a user, with that user's rights."""
     subprocess.run(
         ["rm", "-rf", "--", directory],
         **account_for(user).options(),
@@ -381,7 +380,7 @@ def _remove_as(user: str, directory: Path) -> None:
 
 
 def _checkpoint(launch: LaunchRecord) -> Path | None:
-    """Return the directory where a task's runs save what they have done, if they do."""
+    """Return the directory of a task's checkpoint, None for a task without one."""
     place = launch.program.stage.checkpoint
     if not place:
         return None

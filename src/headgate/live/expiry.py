@@ -1,7 +1,7 @@
-"""Expiry: what a job left is given up so many seconds after its end.
+"""Expiry: results, logs and scratch of a job are removed `keep_s` seconds after its end.
 
-The times follow from the state alone, so a restart of the controller changes none. Nodes remove
-their part when a sweep finds it there (`headgate.live.sweep`).
+The times follow from the state alone, so a restart of the controller changes none. A node removes
+its part when a sweep finds it there (`headgate.live.sweep`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def expires_at(view: Snapshot, row: int, default_s: float) -> float:
 
 
 class Expiry:
-    """Lets results expire, of jobs in the state and archived ones.
+    """Expires the results of jobs in the state and in the archive.
 
-    A look costs what has ended since the last one and what expires now; after jobs have left the
-    state, all jobs in it.
+    A look is O(jobs that ended since the last one or expire now); O(jobs) after jobs have left the
+    state.
     """
 
     def __init__(
@@ -53,29 +53,29 @@ class Expiry:
         now: Callable[[], float],
         snapshot: Callable[[], Snapshot],
     ) -> None:
-        """`default_s` holds for jobs that do not say how long: `inf` is for ever."""
+        """`default_s` (seconds) applies to jobs without a retention: `inf` is forever."""
         self._default_s, self._archive = default_s, archive
         self._retry_at: dict[str, float] = {}  # jobs whose results could not be removed
         self._post, self._now, self._snapshot = post, now, snapshot
         self._seen: Snapshot | None = None
-        self._heap: list[tuple[float, str]] = []  # when, job
+        self._heap: list[tuple[float, str]] = []  # time in s since the epoch, job
 
     async def run(self) -> None:
-        """Look again and again until cancelled; may be run again after a look that failed."""
+        """Look periodically until cancelled; may be run again after a look that failed."""
         while True:
             await self.look()
             await asyncio.sleep(_LOOK_S)
 
     async def look(self) -> None:
-        """Give up what has expired by now."""
-        view = self._take_up()
+        """Expire the results whose retention has ended."""
+        view = self._collect()
         events: list[Event] = []
         while self._heap and self._heap[0][0] <= self._now() and len(events) < _PER_LOOK:
             _, job = heapq.heappop(self._heap)
             row = known_row(view, job)
             if row is None or not math.isnan(view.jobs.expired_at[row]):
                 continue
-            if await self._removed(view.job(row)):
+            if await self._remove_shared_results(view.job(row)):
                 events.append(ResultsExpired(at=self._now(), job=job))
             else:
                 heapq.heappush(self._heap, (self._retry_at[job], job))
@@ -87,7 +87,7 @@ class Expiry:
             log.warning("results of archived jobs do not expire: %s", error)
 
     async def _look_at_archive(self, view: Snapshot) -> None:
-        """Give up what archived jobs have left; those that the state still has are its business."""
+        """Expire results of archived jobs, except those that the state still contains."""
         now, archive = self._now(), self._archive
         self._retry_at = {job: at for job, at in self._retry_at.items() if at > now}
         limit = _PER_LOOK + len(self._retry_at)
@@ -97,16 +97,16 @@ class Expiry:
             for past in found
             if past.job.id not in self._retry_at
             and known_row(view, past.job.id) is None
-            and await self._removed(past.job)
+            and await self._remove_shared_results(past.job)
         ]
         if over:
             await asyncio.to_thread(archive.expire, over, self._now())
 
-    def _take_up(self) -> Snapshot:
-        """Note the jobs that have ended since the last look."""
+    def _collect(self) -> Snapshot:
+        """Add the jobs that ended since the last look to the heap; return the snapshot."""
         view, seen = self._snapshot(), self._seen
         changes = None if seen is None else view.changes(seen)
-        if changes is None:  # all jobs are looked at, so the heap is built anew
+        if changes is None:  # all jobs are read, so the heap is rebuilt
             self._heap.clear()
         rows = range(len(view.jobs.state)) if changes is None else changes.jobs.tolist()
         for row in rows:
@@ -117,10 +117,11 @@ class Expiry:
         self._seen = view
         return view
 
-    async def _removed(self, job: Job) -> bool:
-        """Remove a job's results from its shared path, before the fact: a crash repeats it.
+    async def _remove_shared_results(self, job: Job) -> bool:
+        """Remove a job's results from its shared path; return whether it succeeded.
 
-        Where that fails, it is tried again later, and the results have not expired until then.
+        It precedes the event, so that it is repeated after a crash. After a failure it is retried
+        later, and the results have not expired until then.
         """
         if not job.results_path:
             return True

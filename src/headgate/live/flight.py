@@ -1,10 +1,10 @@
 """Shards over the network: a node serves its store through Arrow Flight, readers stream from it.
 
-A shard travels as record batches of one binary column with pieces of about 1 MiB, so neither side
-ever holds a whole shard. Its checksum travels with it, and whoever writes the bytes down checks it.
+A shard is sent as record batches of one binary column with pieces of about 1 MiB, so neither side
+ever holds a whole shard in memory. Its checksum is sent with it, and the receiver checks it.
 
-Every call carries the cluster's token, which only Headgate's own processes have; a service answers
-no call without it. The token and the shards travel unencrypted.
+Every call carries the cluster's token, which only Headgate's own processes have; a service rejects
+all calls without it. The token and the shards are sent unencrypted.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from headgate.model import FILE_PREFIX, Locality, Read
 
 _SCHEMA = pa.schema([("piece", pa.binary())])
 _HEADER, _SCHEME = "authorization", "Bearer "
-_ANSWER_S = 5.0
+_RESPONSE_S = 5.0
 _STALL_S = 10.0
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 3.0
 
 
 class Fetched(NamedTuple):
-    """Where a shard can be read, how far it came, and how many bytes were moved or opened."""
+    """The file of a shard, the locality of its source, and the bytes moved or opened."""
 
     path: Path
     locality: Locality
@@ -59,7 +59,7 @@ class ShardServer:
     def __init__(self, store: ShardStore, host: str, port: int = 0, *, token: str) -> None:
         """Listen on host and port, 0 for any free one; WorldError `port_in_use`.
 
-        Calls that do not carry the token are refused.
+        Calls that do not carry the token are rejected.
         """
         try:
             self._server = _Service(store, f"grpc://{host}:{port}", token)
@@ -72,41 +72,41 @@ class ShardServer:
         self._thread.start()
 
     def served_bytes(self) -> dict[str, int]:
-        """Return the bytes served so far by what readers said they are, such as `rack`."""
+        """Return the bytes served so far, by the `reader` of the requests, such as `rack`."""
         return self._server.counted()
 
     def close(self) -> None:
-        """Stop listening and end transfers under way; their readers see an error."""
+        """Stop listening and end transfers in progress; their readers get an error."""
         self._server.closing.set()
         threading.Thread(target=self._server.shutdown, daemon=True).start()
-        self._thread.join(_ANSWER_S)  # a reader that hangs keeps its thread, not us
+        self._thread.join(_RESPONSE_S)  # do not wait for a reader that hangs
 
 
-class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ships no types
-    """Refuses every call that does not carry the token."""
+class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ships no types
+    """Rejects every call that does not carry the token."""
 
     def __init__(self, token: str) -> None:
         super().__init__()
         self._wanted = f"{_SCHEME}{token}".encode()
 
-    def start_call(self, info: Any, headers: Mapping[str, Any]) -> None:  # noqa: ARG002  # theirs
-        given = headers.get(_HEADER, ())  # gRPC has names of headers in small letters
+    def start_call(self, info: Any, headers: Mapping[str, Any]) -> None:  # noqa: ARG002  # pyarrow's signature
+        given = headers.get(_HEADER, ())  # gRPC has header names in lower case
         if len(given) != 1 or not hmac.compare_digest(_bytes(given[0]), self._wanted):
             raise flight.FlightUnauthenticatedError("this shard service belongs to a Headgate")
 
 
-class _Pass(flight.ClientMiddlewareFactory):  # type: ignore[misc]  # pyarrow ships no types
-    """Gives every call of a connection the token."""
+class _TokenSender(flight.ClientMiddlewareFactory):  # type: ignore[misc]  # pyarrow ships no types
+    """Adds the token to every call of a connection."""
 
     def __init__(self, token: str) -> None:
         super().__init__()
         self._token = token
 
-    def start_call(self, info: Any) -> _WithToken:  # noqa: ARG002  # pyarrow's signature
-        return _WithToken(self._token)
+    def start_call(self, info: Any) -> _TokenHeader:  # noqa: ARG002  # pyarrow's signature
+        return _TokenHeader(self._token)
 
 
-class _WithToken(flight.ClientMiddleware):  # type: ignore[misc]  # pyarrow ships no types
+class _TokenHeader(flight.ClientMiddleware):  # type: ignore[misc]  # pyarrow ships no types
     def __init__(self, token: str) -> None:
         super().__init__()
         self._token = token
@@ -117,7 +117,7 @@ class _WithToken(flight.ClientMiddleware):  # type: ignore[misc]  # pyarrow ship
 
 class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships no types
     def __init__(self, store: ShardStore, location: str, token: str) -> None:
-        super().__init__(location, middleware={"token": _Gate(token)})
+        super().__init__(location, middleware={"token": _TokenCheck(token)})
         self.closing = threading.Event()
         self._store = store
         self._lock = threading.Lock()
@@ -145,23 +145,23 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships 
         return flight.GeneratorStream(_SCHEMA, batches())
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:  # noqa: ARG002
-        """Store a stream whose last, empty batch carries the checksum; answer with the shard."""
+        """Store a stream whose last, empty batch carries the checksum; respond with the shard."""
         shard_id = descriptor.path[0].decode()
-        said = ""
+        checksum = ""
 
         def chunks() -> Iterator[Any]:
-            nonlocal said
+            nonlocal checksum
             for chunk in reader:
                 if chunk.app_metadata is not None:
-                    said = chunk.app_metadata.to_pybytes().decode()
+                    checksum = chunk.app_metadata.to_pybytes().decode()
                 yield from _pieces(chunk.data)
 
         with _flight_errors():
-            shard = self._store.put(shard_id, chunks(), expected=lambda: said)
+            shard = self._store.put(shard_id, chunks(), expected=lambda: checksum)
         writer.write(pa.py_buffer(_encode(shard)))
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:  # noqa: ARG002
-        """`stat` tells of a shard; `verify` also reads it, and drops it when it is corrupt."""
+        """`stat` returns a shard's size and checksum; `verify` also drops it if it is corrupt."""
         shard_id = action.body.to_pybytes().decode()
         with _flight_errors():
             if action.type == "verify" and not self._store.verify(shard_id):
@@ -175,9 +175,9 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships 
 
 
 def stat(host: str, port: int, shard_id: str, *, token: str) -> StoredShard:
-    """Ask a node for a shard's size and checksum; WorldError `shard_absent`, `unreachable`.
+    """Request a shard's size and checksum from a node; WorldError `shard_absent`, `unreachable`.
 
-    A node of another cluster, whose token is not this one, refuses with WorldError `forbidden`.
+    A node of another cluster, with another token, rejects the request: WorldError `forbidden`.
     """
     with _client(host, port, token) as client:
         return _act(client, "stat", shard_id)
@@ -186,14 +186,15 @@ def stat(host: str, port: int, shard_id: str, *, token: str) -> StoredShard:
 def fetch(
     host: str, port: int, shard_id: str, to: Path, *, token: str, reader: str = "copy"
 ) -> int:
-    """Stream a shard from a node into the file `to`, which appears whole or not; return its bytes.
+    """Stream a shard from a node into the file `to`, atomically; return its bytes.
 
-    WorldError `shard_absent` (also when the node finds its replica corrupt), `shard_changed` (on
-    the way), `unreachable` (also for a node that sends nothing for 10 to 20 s) or `disk_full`.
-    `reader` is what the server counts the bytes under. Any user may read the file, none change it.
+    WorldError `shard_absent` (also when the node finds its replica corrupt), `shard_changed`
+    (during the transfer), `unreachable` (also for a node that sends nothing for 10 to 20 s) or
+    `disk_full`. The server counts the bytes by `reader`. Any user may read the file, none change
+    it.
     """
     with _client(host, port, token) as client:
-        said = _act(client, "stat", shard_id)
+        expected = _act(client, "stat", shard_id)
         ticket = flight.Ticket(json.dumps({"shard": shard_id, "reader": reader}).encode())
         stream = client.do_get(ticket)
         with disk_errors(to.parent):
@@ -201,10 +202,12 @@ def fetch(
         try:
             with _cancelled_when_stalled(stream.cancel) as progress:
                 checksum = _write_down(stream, descriptor, to.parent, progress)
-            if checksum != said.checksum:
-                _act(client, "verify", shard_id)  # a bad replica: the node drops it and says so
+            if checksum != expected.checksum:
+                _act(
+                    client, "verify", shard_id
+                )  # a corrupt replica: the node drops it, then this fails
                 raise WorldError(
-                    f"shard '{shard_id}' changed on its way from {host}:{port}",
+                    f"shard '{shard_id}' changed during its transfer from {host}:{port}",
                     code="shard_changed",
                 )
             with disk_errors(to.parent):
@@ -213,7 +216,7 @@ def fetch(
         finally:
             os.close(descriptor)
             Path(name).unlink(missing_ok=True)
-    return said.size_bytes
+    return expected.size_bytes
 
 
 def time_transfer(
@@ -221,13 +224,13 @@ def time_transfer(
 ) -> float:
     """Stream a shard from a node to the disk of the folder `where`; return bytes per second.
 
-    It is written down and summed up like one that is fetched, then forgotten; the server counts it
-    under `probe`. Connecting and asking are not timed, so that the size matters little. After
-    `limit_s` what has come by then counts, and at least one piece: slower cannot be told.
-    WorldError as of `fetch`.
+    It is written and checksummed like one that is fetched, then deleted; the server counts it as
+    `probe`. Connecting and the request are not timed, so that the size matters little. After
+    `limit_s` seconds the bytes received by then count, and at least one piece, so that the rate is
+    never 0. WorldError as of `fetch`.
     """
     with _client(host, port, token) as client, tempfile.TemporaryFile(dir=where) as draft:
-        _act(client, "stat", shard_id)  # who does not answer is not slow
+        _act(client, "stat", shard_id)  # a node that does not respond is not slow: raise
         ticket = flight.Ticket(json.dumps({"shard": shard_id, "reader": "probe"}).encode())
         started_s = time.monotonic()
         stream = client.do_get(ticket, flight.FlightCallOptions(timeout=limit_s))
@@ -253,7 +256,7 @@ def send(
     chunks = read_pieces(source) if isinstance(source, Path) else source
     digest = new_digest()
     with _client(host, port, token) as client:
-        writer, answers = client.do_put(
+        writer, responses = client.do_put(
             flight.FlightDescriptor.for_path(shard_id),
             _SCHEMA,
             flight.FlightCallOptions(timeout=timeout_s),
@@ -267,8 +270,8 @@ def send(
             checksum = digest.hexdigest()
             writer.write_with_metadata(_batch(b""), checksum.encode())
             writer.done_writing()
-            answer = answers.read()
-    stored: dict[str, Any] = json.loads(answer.to_pybytes())
+            response = responses.read()
+    stored: dict[str, Any] = json.loads(response.to_pybytes())
     return StoredShard(**stored)
 
 
@@ -277,29 +280,28 @@ def fetch_best(
     addresses: Mapping[str, tuple[str, int]],
     local: ShardStore | None,
     to: Path,
-    patience_s: float = 30.0,
+    timeout_s: float = 30.0,
     *,
     token: str,
 ) -> Fetched:
-    """Make `to` a file with the shard's bytes: the local replica under another name, or a copy.
+    """Make `to` a file with the shard's bytes: a link to the local replica, or a copy.
 
-    What lies here counts only where the read says so: a node that was away may have a file of the
-    same name with other content.
+    A local file is used only if the read has locality `node`: a node that was lost may have a file
+    of the same name with other content.
 
-    A plain file (`file:PATH`, no sources) is left where it is, for its reader to open: it has the
-    rights to. Otherwise the sources are tried in
-    order, again and again with growing pauses while `patience_s` lasts; a source that answers that
-    it has no such shard, or a corrupt one, is not asked again. When none is left or patience
-    ends: WorldError `shard_unreadable` with every source's last error. A full disk here ends it at
-    once.
+    A plain file (`file:PATH`, no sources) stays where it is: its reader opens it with the rights of
+    its user. Otherwise the sources are tried in order, repeatedly with growing pauses for
+    `timeout_s` seconds; a source that responds that it has no such shard, or a corrupt one, is not
+    tried again. When no source is left or the time is over: WorldError `shard_unreadable` with the
+    last error of every source. A full disk on this node fails immediately.
     """
     shard_id = read.shard.id
     if not read.sources and shard_id.startswith(FILE_PREFIX):
         path = Path(shard_id.removeprefix(FILE_PREFIX))
         return Fetched(path, Locality.CLUSTER, read.shard.size_bytes)
     if read.locality is Locality.NODE and local is not None and local.verify(shard_id):
-        return Fetched(to, Locality.NODE, local.share(shard_id, to))
-    until = time.monotonic() + patience_s
+        return Fetched(to, Locality.NODE, local.link_or_copy_to(shard_id, to))
+    until = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S
     errors = {node: "its address is not known" for node in read.sources if node not in addresses}
     sources = [node for node in read.sources if node in addresses]
@@ -325,8 +327,12 @@ def fetch_best(
 
 
 def _unreadable(read: Read, errors: Mapping[str, str]) -> WorldError:
-    told = "; ".join(f"{node}: {errors[node]}" for node in read.sources) or "it has no replica"
-    return WorldError(f"cannot read shard '{read.shard.id}': {told}", code="shard_unreadable")
+    errors_text = (
+        "; ".join(f"{node}: {errors[node]}" for node in read.sources) or "it has no replica"
+    )
+    return WorldError(
+        f"cannot read shard '{read.shard.id}': {errors_text}", code="shard_unreadable"
+    )
 
 
 def _write_down(stream: Any, descriptor: int, where: Path, progress: Callable[[], None]) -> str:
@@ -343,7 +349,7 @@ def _write_down(stream: Any, descriptor: int, where: Path, progress: Callable[[]
 
 @contextmanager
 def _cancelled_when_stalled(cancel: Callable[[], None]) -> Iterator[Callable[[], None]]:
-    """Call `cancel` from a thread when the function given is not called for a while."""
+    """Call `cancel` from a thread when the yielded function is not called for 10 to 20 s."""
     done = threading.Event()
     count = 0
 
@@ -370,20 +376,20 @@ def _cancelled_when_stalled(cancel: Callable[[], None]) -> Iterator[Callable[[],
 
 @contextmanager
 def _client(host: str, port: int, token: str) -> Iterator[Any]:
-    """Give a connection; what goes wrong on it comes out as the WorldError that the node meant."""
-    direct = [("grpc.enable_http_proxy", 0)]  # nodes speak to each other, not to the outside
+    """Yield a connection; an error on it is raised as the WorldError that the node reported."""
+    direct = [("grpc.enable_http_proxy", 0)]  # nodes connect to each other without a proxy
     client = flight.connect(
-        f"grpc://{host}:{port}", generic_options=direct, middleware=[_Pass(token)]
+        f"grpc://{host}:{port}", generic_options=direct, middleware=[_TokenSender(token)]
     )
     try:
         yield client
     except flight.FlightUnauthenticatedError as error:
-        problem = "the shard service there is not of this cluster: it refuses our token"
+        problem = "the shard service belongs to another cluster: it rejects this cluster's token"
         raise WorldError(f"{host}:{port}: {problem}", code="forbidden") from error
     except flight.FlightError as error:
         if error.extra_info:
-            told = json.loads(error.extra_info)
-            raise WorldError(told["message"], code=told["code"]) from error
+            fields = json.loads(error.extra_info)
+            raise WorldError(fields["message"], code=fields["code"]) from error
         problem = str(error).split(". gRPC client debug context")[0]
         raise WorldError(f"{host}:{port}: {problem}", code="unreachable") from error
     except pa.ArrowException as error:
@@ -394,13 +400,13 @@ def _client(host: str, port: int, token: str) -> Iterator[Any]:
 
 @contextmanager
 def _closed(writer: Any) -> Iterator[None]:
-    """Close a stream; where the node broke it off, raise what it said rather than 'broken'."""
+    """Close a stream; if the node aborted it, raise the node's error instead of a broken stream."""
     try:
         yield
     except pa.ArrowException:
         writer.close()
         raise
-    except BaseException:  # ours, or the source's: the node's complaint is only its echo
+    except BaseException:  # of this side or the source: the node's error is a consequence
         with suppress(pa.ArrowException):
             writer.close()
         raise
@@ -408,20 +414,20 @@ def _closed(writer: Any) -> Iterator[None]:
 
 
 def _act(client: Any, action: str, shard_id: str) -> StoredShard:
-    options = flight.FlightCallOptions(timeout=_ANSWER_S)
+    options = flight.FlightCallOptions(timeout=_RESPONSE_S)
     (result,) = client.do_action(flight.Action(action, shard_id.encode()), options)
-    told: dict[str, Any] = json.loads(result.body.to_pybytes())
-    return StoredShard(**told)
+    fields: dict[str, Any] = json.loads(result.body.to_pybytes())
+    return StoredShard(**fields)
 
 
 @contextmanager
 def _flight_errors() -> Iterator[None]:
-    """Send a WorldError to the other side with its code."""
+    """Send a WorldError to the client with its code."""
     try:
         yield
     except WorldError as error:
-        told = {"code": error.code, "message": str(error)}
-        raise flight.FlightServerError(str(error), json.dumps(told).encode()) from error
+        fields = {"code": error.code, "message": str(error)}
+        raise flight.FlightServerError(str(error), json.dumps(fields).encode()) from error
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -1,12 +1,13 @@
-"""Guards a worker: starts it as its user, and ends whatever it has started when that is asked for.
+"""Guard of a worker: starts it as its user, and kills all its descendants at its end.
 
 `python -I -S guard.py` reads one line of JSON on stdin, `{"command", "options", "pass_fds",
-"answers"}`, and starts the command with these options of `subprocess.Popen`. When its stdin closes
-(so also when its executor dies) or the worker has ended, it kills all descendants. As a subreaper
-it keeps even those that left the worker's session; where it runs as root, the worker's user cannot
-reach it. It reports how the worker ended as a JSON line on the descriptor `answers`.
+"responses"}`, and starts the command with these options of `subprocess.Popen`. When its stdin
+closes (also by the death of its executor) or the worker has ended, it kills all descendants. As a
+subreaper it remains the ancestor even of those that left the worker's session; where it runs as
+root, the worker's user cannot signal it. It reports the exit status of the worker as a JSON line on
+the descriptor `responses`.
 
-A script of the standard library alone: it has to start fast, and none of the user's settings, such
+The script uses the standard library alone, since it must start fast. No setting of the user, such
 as LD_PRELOAD, may be in the environment of a process of root.
 """
 
@@ -26,40 +27,40 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> None:
-    """Guard one worker to its end."""
+    """Start one worker and guard it until it has ended."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     ends, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-    order = json.loads(sys.stdin.buffer.readline())
-    answers: int = order["answers"]
+    request = json.loads(sys.stdin.buffer.readline())
+    responses: int = request["responses"]
     try:
         worker = subprocess.Popen(
-            order["command"],
+            request["command"],
             stdin=subprocess.DEVNULL,
-            pass_fds=order["pass_fds"],
+            pass_fds=request["pass_fds"],
             start_new_session=True,
-            **order["options"],
+            **request["options"],
         ).pid
     except OSError as error:
-        _answer(answers, error=f"the task's process cannot be started: {error}")
+        _report(responses, error=f"the task's process cannot be started: {error}")
         return
-    for descriptor in order["pass_fds"]:
-        if descriptor != answers:
+    for descriptor in request["pass_fds"]:
+        if descriptor != responses:
             os.close(descriptor)
     _wait(worker, ends)
-    _answer(answers, status=_end_all(worker))
+    _report(responses, status=_end_all(worker))
 
 
 def _wait(worker: int, ends: int) -> None:
-    """Wait until the worker has ended, still unburied, or stdin closes."""
+    """Wait until the worker has ended, without reaping it, or stdin closes."""
     poll = select.poll()
     poll.register(sys.stdin.fileno(), 0)
     poll.register(ends, select.POLLIN)
     while True:
         while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-            if child.si_pid == worker:  # unburied, it keeps the number of its group taken
+            if child.si_pid == worker:  # as a zombie it keeps the id of its process group in use
                 return
             os.waitpid(child.si_pid, 0)
         events = poll.poll()
@@ -69,7 +70,7 @@ def _wait(worker: int, ends: int) -> None:
 
 
 def _end_all(worker: int) -> int:
-    """Kill the worker and all it has started; return its exit status, negative for a signal."""
+    """Kill the worker and its descendants; return its exit status, negative for a signal."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(worker, signal.SIGKILL)
     status = 0
@@ -99,7 +100,7 @@ def _descendants() -> list[int]:
 
 
 def _parent(pid: int) -> int:
-    """Return a process' parent, 0 for a process that is gone."""
+    """Return a process's parent, 0 for a process that has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # pathlib loads slowly
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -108,7 +109,7 @@ def _parent(pid: int) -> int:
 
 
 def _kill(pid: int) -> None:
-    """Kill a descendant; that it is one is checked again, as its number may be another's by now."""
+    """Kill a process if it still is a descendant: its id may have been reused."""
     with contextlib.suppress(OSError):
         handle = os.pidfd_open(pid)
         try:
@@ -121,8 +122,8 @@ def _kill(pid: int) -> None:
             os.close(handle)
 
 
-def _answer(descriptor: int, **facts: Any) -> None:
-    with contextlib.suppress(OSError):  # the executor may be gone
+def _report(descriptor: int, **facts: Any) -> None:
+    with contextlib.suppress(OSError):  # the executor may have ended
         os.write(descriptor, json.dumps(facts).encode() + b"\n")
 
 

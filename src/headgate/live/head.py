@@ -1,8 +1,8 @@
-"""The head of a local cluster: its loss is noticed, and it is started again with all nodes.
+"""The head of a local cluster: when it is lost, it is started again with all nodes.
 
 With its head a Ray cluster loses every actor, and Ray ends the head's drivers within a minute. The
-controller does not wait for that: it starts itself again in the same process (`restart_process`),
-which starts the cluster and goes on from the journal, as after any other end of the controller.
+controller does not wait for that: it restarts in the same process (`restart_process`), starts the
+cluster and continues from the journal, as after any other end of the controller.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from headgate.live.ray_nodes import HEAD, local_cluster, restart_nodes
 log = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
-_REFUSALS = 3  # in a row: by then it is no passing fault
-_ANSWER_S = 5.0
+_REFUSALS = 3  # consecutive: not a transient fault
+_RESPONSE_S = 5.0
 
 
-def is_gone(address: str) -> bool:
-    """Return whether nothing listens at an address; one that is only slow to answer is there."""
+def is_down(address: str) -> bool:
+    """Return whether no process listens at an address; a slow one counts as up."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+        socket.create_connection((host, int(port)), timeout=_RESPONSE_S).close()
     except ConnectionRefusedError:
         return True
     except OSError:
@@ -39,35 +39,35 @@ def is_gone(address: str) -> bool:
 
 
 def watch_head(address: str, on_loss: Callable[[], None]) -> None:
-    """Wait until nothing listens at the head's address any more, then call `on_loss`."""
+    """Wait until no process listens at the head's address, then call `on_loss`."""
     refusals = 0
     while refusals < _REFUSALS:
         time.sleep(_LOOK_S)
-        refusals = refusals + 1 if is_gone(address) else 0
+        refusals = refusals + 1 if is_down(address) else 0
     on_loss()
 
 
 def restart_process() -> None:
-    """Start this process again with the arguments that it was started with; does not return.
+    """Replace this process by a new one with the same arguments; does not return.
 
-    Whatever it was doing ends there: it may be killed at any moment anyway. Its files are closed.
+    Its threads end and its files are closed: the controller may be killed at any moment anyway.
     """
-    log.error("the head of the cluster is gone: the controller starts again, and starts all nodes")
+    log.error("the head of the cluster is lost: the controller restarts, and starts all nodes")
     logging.shutdown()
     os.execv(sys.executable, sys.orig_argv)
 
 
 def ensure_head(state: Path) -> str | None:
-    """Start the recorded cluster again if its head is gone, and return the cluster's address.
+    """Start the recorded cluster again if its head is down, and return the cluster's address.
 
-    None where no cluster of our own is recorded. A head that was ended on purpose stays down. Waits
-    before each attempt, as for a node; WorldError after too many in a row.
+    None if no cluster started by Headgate is recorded. A head that was stopped on purpose stays
+    down. Waits before each attempt, as for a node; WorldError after too many consecutive ones.
     """
     while True:
         cluster = local_cluster(state)
         if cluster is None:
             return None
-        if HEAD not in cluster.sessions or not is_gone(cluster.address):
+        if HEAD not in cluster.sessions or not is_down(cluster.address):
             return cluster.address
         backoff = node_backoff()
         backoff.failures = cluster.head_starts
@@ -82,7 +82,7 @@ def ensure_head(state: Path) -> str | None:
         try:
             restart_nodes(state, head_starts=backoff.failures)
         except WorldError as error:
-            log.error("the cluster could not be started: %s", error)  # the message says it all
+            log.error("the cluster could not be started: %s", error)  # complete without a traceback
 
 
 def _left_down(state: Path) -> WorldError:

@@ -1,4 +1,4 @@
-"""The inbox: facts from many threads, handed to the engine's one in batches, and answered."""
+"""The inbox: events from many threads, passed to the engine's thread in batches."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headgate.protocol import Event, NodeReported
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Letter:
-    """Facts that stand or fall together; `handled` is done once the engine has handled them.
+class PostedEvents:
+    """Events that are handled together or not at all; `handled` is done once that has happened.
 
-    One `from_user` may be taken back by cancelling `handled` before the engine has taken it up; a
-    fact of the world may not.
+    Events `from_user` may be withdrawn by cancelling `handled` before they are in a batch; events
+    of the world may not.
     """
 
     events: tuple[Event, ...]
@@ -24,15 +24,15 @@ class Letter:
     handled: Future[None] = field(default_factory=Future)
 
     @property
-    def refusable(self) -> bool:
-        """Whether it may be refused when it cannot be made durable.
+    def rejectable(self) -> bool:
+        """Whether the events may be rejected when they cannot be made durable.
 
-        So may what a user wants, and a report of a node's use: a later one replaces it.
+        That holds for events of users, and for reports of nodes' use, which later ones replace.
         """
         return self.from_user or all(isinstance(event, NodeReported) for event in self.events)
 
-    def answer(self, error: Exception | None = None) -> None:
-        """Tell whoever still waits that the facts were handled, or why they were refused."""
+    def resolve(self, error: Exception | None = None) -> None:
+        """Resolve the future: the events were handled, or the error."""
         if self.handled.cancelled():
             return
         if error is None:
@@ -42,12 +42,12 @@ class Letter:
 
 
 class Inbox:
-    """A queue of letters; `clock` gives seconds that never go back."""
+    """A queue of posted events, and the clock of the live world."""
 
     def __init__(self) -> None:
-        self._letters: queue.SimpleQueue[Letter | None] = queue.SimpleQueue()
+        self._posted: queue.SimpleQueue[PostedEvents | None] = queue.SimpleQueue()
         self._last_s = 0.0
-        self.batch: list[Letter] = []
+        self.batch: list[PostedEvents] = []
 
     def now(self) -> float:
         """Return seconds since the epoch, never less than before in this process."""
@@ -55,43 +55,43 @@ class Inbox:
         return self._last_s
 
     def post(self, events: Sequence[Event], *, from_user: bool = False) -> Future[None]:
-        """Hand facts in, from any thread."""
-        letter = Letter(events=tuple(events), from_user=from_user)
-        self._letters.put(letter)
-        return letter.handled
+        """Post events, from any thread; the future is done once the engine has handled them."""
+        posted = PostedEvents(events=tuple(events), from_user=from_user)
+        self._posted.put(posted)
+        return posted.handled
 
     def refuse(self, events: Sequence[Event], error: Exception) -> tuple[Event, ...]:
-        """Refuse the letters of these events that may be; return the events of all others."""
+        """Reject the rejectable events that were posted with any of these; return all others."""
         given = {id(event) for event in events}
         refused = [
-            letter
-            for letter in self.batch
-            if letter.refusable and any(id(event) in given for event in letter.events)
+            posted
+            for posted in self.batch
+            if posted.rejectable and any(id(event) in given for event in posted.events)
         ]
-        for letter in refused:
-            letter.answer(error)
-            given.difference_update(map(id, letter.events))
-        self.batch = [letter for letter in self.batch if letter not in refused]
+        for posted in refused:
+            posted.resolve(error)
+            given.difference_update(map(id, posted.events))
+        self.batch = [posted for posted in self.batch if posted not in refused]
         return tuple(event for event in events if id(event) in given)
 
     def close(self) -> None:
-        """Let `batches` end once it has given out what was posted before."""
-        self._letters.put(None)
+        """Make `batches` end after the events posted before."""
+        self._posted.put(None)
 
     def batches(self) -> Iterator[tuple[Event, ...]]:
-        """Yield all facts that are there, waiting for the first; `batch` holds their letters."""
+        """Yield all posted events, waiting for the first; `batch` contains their posts."""
         while True:
-            letter = self._letters.get()
+            posted = self._posted.get()
             self.batch = []
-            while letter is not None:
-                kept = letter.handled.set_running_or_notify_cancel()  # from here on for good
-                if kept or not letter.from_user:
-                    self.batch.append(letter)
+            while posted is not None:
+                kept = posted.handled.set_running_or_notify_cancel()  # no longer cancellable
+                if kept or not posted.from_user:
+                    self.batch.append(posted)
                 try:
-                    letter = self._letters.get_nowait()
+                    posted = self._posted.get_nowait()
                 except queue.Empty:
                     break
             if self.batch:
                 yield tuple(event for each in self.batch for event in each.events)
-            if letter is None:
+            if posted is None:
                 return

@@ -1,4 +1,4 @@
-"""Ends what we run on a Ray cluster that stays."""
+"""Ends Headgate's actors on a Ray cluster that continues to run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headgate.live.ray_nodes import connect
 
 
 def leave(address: str, *, token: str | None = None) -> None:
-    """End all our job masters, executors and node agents there; WorldError when nobody answers."""
+    """End all job masters, executors and node agents; WorldError if no cluster responds."""
     connect(address, token=token)
     import ray
 

@@ -1,11 +1,11 @@
-"""Links: the controller's line to each job master, which brings commands there and outcomes back.
+"""Links: each delivers commands from the controller to a job master, and outcomes back.
 
-Both directions may be cut at any time. A link keeps every launch, and every stop, until the run's
-end has been handled, sends all of them again to a master that was restarted, and acknowledges an
-outcome only after the engine has handled it, which is after it became durable. So nothing is lost,
-and since runs are known by their ids, nothing runs twice. Whenever a link meets a master, it first
-has it end the runs that the engine does not know: their launches may have been lost from the end of
-the journal.
+Both directions may fail at any time. A link keeps every launch, and every stop, until the engine
+has handled the run's end, sends all of them again to a master that was restarted, and acknowledges
+an outcome only after the engine has handled it, which is after it became durable. So nothing is
+lost, and since runs are identified by their ids, nothing runs twice. At each connection to a master
+the link first makes it end the runs that the engine does not know: their launches may have been
+lost from the end of the journal.
 """
 
 from __future__ import annotations
@@ -43,89 +43,91 @@ log = logging.getLogger(__name__)
 
 _POLL_S = 5.0
 _PAUSE_S = 0.5
-_ANSWER_S = 60.0
-_ADDRESS_S = 30.0  # after that, a source without an address is one that the run cannot read
+_RESPONSE_S = 60.0
+_ADDRESS_S = 30.0  # then a launch is sent although a source has no address
 
 Address = tuple[str, int]
 
 
-class Places:
-    """Where the nodes are just now: as Ray knows them, and their shard services.
+class ReachableNodes:
+    """Current Ray ids of nodes and addresses of their shard services, by name of the node.
 
-    `look_at` has nodes looked at now that may have lost what they are believed to hold.
+    `refresh_nodes` requests a report from nodes that may have lost shards.
     """
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self.addresses: dict[str, Address] = {}
-        self.look_at: Callable[[Iterable[str]], Awaitable[None]] = _nobody_looks
+        self.refresh_nodes: Callable[[Iterable[str]], Awaitable[None]] = _no_watch
 
 
-async def _nobody_looks(_: Iterable[str]) -> None:
-    """Stand in where nobody watches the nodes."""
+async def _no_watch(_: Iterable[str]) -> None:
+    """Do nothing: the default while no membership watches the nodes."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Held:
-    """A launch whose end has not been handled, and what its master is known to have been sent."""
+class _OutstandingRun:
+    """A launch whose end has not been handled, and the commands that its master has accepted."""
 
     command: LaunchTask
-    gang: tuple[str, ...]  # the nodes of all members of its gang, by ordinal; () without one
-    since_s: float  # when it was handed over, in seconds of the event loop
+    gang: tuple[str, ...]  # the nodes of the members of its gang, by ordinal; () without one
+    since_s: float  # time of `launch`, in seconds of the event loop
     sent: bool = False
     stop_sent: bool = False
 
 
 class JobLink:
-    """One job's line; all methods belong to one event loop, `run` is its only task."""
+    """The connection to one job's master; all methods run on one event loop, `run` as a task."""
 
     def __init__(
         self,
         job: str,
         *,
         root: Path,
-        places: Places,
+        reachable: ReachableNodes,
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
     ) -> None:
         self.job = job
         self._root = root
-        self._places = places
+        self._reachable = reachable
         self._post = post
         self._now = now
-        self._held: dict[RunId, _Held] = {}
+        self._outstanding: dict[RunId, _OutstandingRun] = {}
         self._stops: set[RunId] = set()  # runs to be stopped
         self._incarnation = ""
-        self._asked = ""  # the incarnation that has answered which runs to keep
+        self._reconciled = ""  # the incarnation that has ended unknown runs
         self._acked = 0
         self._wake = asyncio.Event()
 
     def launch(self, launches: Iterable[LaunchTask], *, gang: tuple[str, ...] = ()) -> None:
-        """Bring these launches to the master, now and whenever it forgets them.
+        """Deliver these launches to the master, again after each restart of it.
 
         `gang` names the nodes of all members of a gang, in the order of their ordinals.
         """
         now_s = asyncio.get_running_loop().time()
         for launch in launches:
-            self._held[launch.run] = _Held(command=launch, gang=gang, since_s=now_s)
+            self._outstanding[launch.run] = _OutstandingRun(
+                command=launch, gang=gang, since_s=now_s
+            )
         self._wake.set()
 
     def stop(self, run: RunId) -> None:
-        """Have a run ended, whichever master knows it; how it ended comes as always."""
+        """Stop a run, through any incarnation of the master; its end is posted as usual."""
         self._stops.add(run)
         self._wake.set()
 
     def node_lost(self, node: str) -> None:
-        """Forget what ran on a node: the engine has given it up."""
-        for run in [i for i, held in self._held.items() if held.command.node == node]:
+        """Drop the runs of a lost node: the engine has ended them."""
+        for run in [i for i, entry in self._outstanding.items() if entry.command.node == node]:
             self._forget(run)
 
     def _forget(self, run: RunId) -> None:
-        self._held.pop(run, None)
+        self._outstanding.pop(run, None)
         self._stops.discard(run)
 
     async def run(self) -> None:
-        """Keep both directions going until cancelled, through every death of the master."""
+        """Send and receive until cancelled; a master that died is restarted."""
         import ray
         from ray.exceptions import RayError
 
@@ -143,102 +145,102 @@ class JobLink:
                     both.create_task(self._receive(master))
             except* RayError as group:
                 errors = ", ".join(type(error).__name__ for error in group.exceptions)
-                log.warning("the master of job %s does not answer: %s", self.job, errors)
-            except* TimeoutError:  # it comes back without memory, which we have
+                log.warning("the master of job %s does not respond: %s", self.job, errors)
+            except* TimeoutError:  # a restarted master gets its launches again from this link
                 log.error("the master of job %s hangs; it is restarted", self.job)
                 await asyncio.to_thread(partial(ray.kill, master, no_restart=False))
             await asyncio.sleep(_PAUSE_S)
 
     def _renew(self, incarnation: str) -> None:
-        """Start over with a master that knows nothing yet."""
+        """Start over with a new incarnation of the master: nothing has been sent to it."""
         self._incarnation, self._acked = incarnation, 0
-        for held in self._held.values():
-            held.sent = held.stop_sent = False
+        for entry in self._outstanding.values():
+            entry.sent = entry.stop_sent = False
         self._wake.set()
 
     async def _send(self, master: Any) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if not self._incarnation or self._asked != self._incarnation:
-                # Before anything else is sent: what the master launches later, it keeps anyway.
-                self._asked = await master.keep.remote(tuple(self._held))
-                if not self._same(self._asked):
+            if not self._incarnation or self._reconciled != self._incarnation:
+                # Before any launch is sent: the master keeps runs that it launches later.
+                self._reconciled = await master.keep_only.remote(tuple(self._outstanding))
+                if not self._same(self._reconciled):
                     continue
             launches, stops, complete = self._unsent()
             if not complete:
                 asyncio.get_running_loop().call_later(_PAUSE_S, self._wake.set)
             if launches and not self._same(await master.launch.remote(launches)):
                 continue
-            for held in self._still_held(launch.run for launch in launches):
-                held.sent = True
+            for entry in self._still_outstanding(launch.run for launch in launches):
+                entry.sent = True
             if stops and not self._same(await master.stop.remote(stops)):
                 continue
-            for held in self._still_held(stop.run for stop in stops):
-                held.stop_sent = True
+            for entry in self._still_outstanding(stop.run for stop in stops):
+                entry.stop_sent = True
 
-    def _still_held(self, runs: Iterable[RunId]) -> list[_Held]:
-        return [self._held[run] for run in runs if run in self._held]
+    def _still_outstanding(self, runs: Iterable[RunId]) -> list[_OutstandingRun]:
+        return [self._outstanding[run] for run in runs if run in self._outstanding]
 
     def _same(self, incarnation: str) -> bool:
-        """Return whether the master is still the one that is known; else start over with it."""
+        """Return whether the master has the same incarnation as before; else start over with it."""
         if incarnation == self._incarnation:
             return True
         self._renew(incarnation)
         return False
 
     def _unsent(self) -> tuple[list[LaunchRecord], list[StopRecord], bool]:
-        """Return what the master is to be sent, and whether that is all of it by now.
+        """Return the commands to send to the master, and whether they are complete.
 
-        A launch that is to be stopped is not sent any more, its stop is enough.
+        For a run that is to be stopped only the stop is sent.
         """
         launches, stops, complete = [], [], True
-        for run, held in self._held.items():
+        for run, entry in self._outstanding.items():
             if run in self._stops:
-                if held.stop_sent:
+                if entry.stop_sent:
                     continue
-                stop = self._stop_record(held.command)
+                stop = self._stop_record(entry.command)
                 if stop is not None:
                     stops.append(stop)
                 complete = complete and stop is not None
-            elif not held.sent:
-                record = self._launch_record(held)
+            elif not entry.sent:
+                record = self._launch_record(entry)
                 if record is not None:
                     launches.append(record)
                 complete = complete and record is not None
         return launches, stops, complete
 
     def _stop_record(self, launch: LaunchTask) -> StopRecord | None:
-        """Return what the master needs; None while the node is gone (the engine will hear so)."""
-        member = self._places.members.get(launch.node)
+        """Return the record of a stop; None while its node is down (its loss will be an event)."""
+        member = self._reachable.members.get(launch.node)
         if member is None:
             return None
         return StopRecord(run=launch.run, node=launch.node, ray_id=member.ray_id)
 
-    def _launch_record(self, held: _Held) -> LaunchRecord | None:
-        """Return what the master needs; None while a node or what it is to read is not known."""
-        launch, members = held.command, self._places.members
-        if launch.node not in members or any(node not in members for node in held.gang):
+    def _launch_record(self, entry: _OutstandingRun) -> LaunchRecord | None:
+        """Return the record of a launch; None while an address that it needs is missing."""
+        launch, members = entry.command, self._reachable.members
+        if launch.node not in members or any(node not in members for node in entry.gang):
             return None
-        waited_s = asyncio.get_running_loop().time() - held.since_s
+        waited_s = asyncio.get_running_loop().time() - entry.since_s
         if waited_s < _ADDRESS_S and not self._readable(launch):
             return None
         return launch_record(
             launch,
             ray_id=members[launch.node].ray_id,
-            addresses=self._places.addresses,
-            gang_hosts=[members[node].address for node in held.gang],
+            addresses=self._reachable.addresses,
+            gang_hosts=[members[node].address for node in entry.gang],
         )
 
     def _readable(self, launch: LaunchTask) -> bool:
-        """Return whether every shard that a run reads has a source that can be asked for it."""
-        reachable = {launch.node, *self._places.addresses}
-        return all(not reachable.isdisjoint(r.sources) for r in launch.reads if r.sources)
+        """Return whether every shard that a run reads has a source with an address."""
+        sources = {launch.node, *self._reachable.addresses}
+        return all(not sources.isdisjoint(r.sources) for r in launch.reads if r.sources)
 
     async def _receive(self, master: Any) -> None:
         while True:
-            # nowhere `wait_for`: before Python 3.12 it may lose a cancellation
-            async with asyncio.timeout(_POLL_S + _ANSWER_S):
+            # not `wait_for`: before Python 3.12 it may lose a cancellation
+            async with asyncio.timeout(_POLL_S + _RESPONSE_S):
                 batch = await master.poll.remote(self._incarnation, self._acked, _POLL_S)
             if batch.incarnation != self._incarnation:
                 self._renew(batch.incarnation)
@@ -246,14 +248,14 @@ class JobLink:
             news = [(n, outcome) for n, outcome in batch.outcomes if n > self._acked]
             if not news:
                 continue
-            doubtful = {
+            suspect_nodes = {
                 node: None
                 for _, outcome in news
                 if outcome.kind is OutcomeKind.FAILED and outcome.failure is FailureKind.LOST
                 for node in self._sources(outcome.run)
             }
-            if doubtful:  # before the run is tried again in the same way
-                await self._places.look_at(doubtful)
+            if suspect_nodes:  # before the run is retried with the same sources
+                await self._reachable.refresh_nodes(suspect_nodes)
             events = [self._event(outcome) for _, outcome in news]
             await asyncio.wrap_future(self._post(events))
             for number, outcome in news:
@@ -262,9 +264,9 @@ class JobLink:
                     self._forget(outcome.run)
 
     def _sources(self, run: RunId) -> list[str]:
-        """Return the nodes from which a run was to read; none of one that was given up."""
-        held = self._held.get(run)
-        reads = () if held is None else held.command.reads
+        """Return the nodes from which a run was to read; none for a dropped run."""
+        entry = self._outstanding.get(run)
+        reads = () if entry is None else entry.command.reads
         return [node for read in reads for node in read.sources]
 
     def _event(self, outcome: OutcomeRecord) -> Event:

@@ -1,14 +1,14 @@
 """Job masters: one Ray actor per job, between the controller and the job's executors.
 
-A master is detached and comes back by itself when it dies, without memory: then the controller
-sends every outstanding launch and stop again, and executors answer those that they know. So nothing
-that a master knows needs to be durable.
+A master is detached. When it dies, Ray restarts it without its memory: then the controller sends
+every outstanding launch and stop again, and executors return the outcomes of runs that they have
+started. So no state of a master needs to be durable.
 
-What may be forgotten: master and executor keep a run until its end is acknowledged, and nothing
-after that. The controller acknowledges an end once it is durable in the journal, and asks only for
-runs whose end is not. So a run that was forgotten is never asked for again, and one that may be
-asked for again is known, at least to its executor, and does not run twice. Only where the end of
-the journal itself was lost, such a run may be repeated.
+Master and executor keep a run until its end is acknowledged. The controller acknowledges an end
+once it is durable in the journal, and repeats launches only of runs whose end is not. So a
+forgotten run is never launched again, and a launch that may be repeated finds its run, at least on
+its executor, and does not run twice. Only if the end of the journal was lost, such a run may be
+repeated.
 """
 
 from __future__ import annotations
@@ -36,81 +36,80 @@ log = logging.getLogger(__name__)
 _MASTER, _EXECUTOR = "headgate-master:", "headgate-executor:"
 _RETRY_S = 0.5
 _TRIES = 3
-_SETTLE_S = 1.0  # when a node crashes, its processes do not all end in the same moment
+_SETTLE_S = 1.0  # when a node crashes, its processes do not all end at the same time
 _LOOKS = 10
-_ANSWER_S = 5.0
-_STOP_S = 30.0  # after that, an executor that does not answer hangs
+_RESPONSE_S = 5.0
+_STOP_S = 30.0  # then an executor that does not respond is killed
 
 
 @dataclass(slots=True, kw_only=True)
-class _Followed:
-    """A run from its launch to the acknowledgement of its end, and where it is."""
+class _TrackedRun:
+    """A run from its launch to the acknowledgement of its end, and its node."""
 
     node: str
     ray_id: str
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    over: asyncio.Event = field(default_factory=asyncio.Event)  # its end has been reported
+    ended: asyncio.Event = field(default_factory=asyncio.Event)  # its end has been reported
 
 
 class JobMaster:
-    """Launches the tasks of one job through its executors and keeps what became of them."""
+    """Launches the tasks of one job on its executors, and stores outcomes until acknowledged."""
 
     def __init__(self, *, job: str, root: str, grace_s: float = 20.0) -> None:
         """`root` is Headgate's directory on every node.
 
-        Runs that a node's loss has ended are reported after `grace_s`: by then the controller has
-        seen the loss for itself and does not launch them there again.
+        Runs that were lost with their node are reported after `grace_s` seconds: by then the
+        controller has seen the loss and does not launch them there again.
         """
         self._job, self._root, self._grace_s = job, root, grace_s
         self._incarnation = secrets.token_hex(4)
         self._executors: dict[str, tuple[str, Any]] = {}  # by node: its Ray id, the handle
-        self._runs: dict[RunId, _Followed] = {}
-        self._working: set[asyncio.Task[None]] = set()
+        self._runs: dict[RunId, _TrackedRun] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._outbox: deque[tuple[int, OutcomeRecord]] = deque()
         self._reported = 0
         self._news = asyncio.Event()
 
     async def launch(self, launches: Sequence[LaunchRecord]) -> str:
-        """Launch these runs, except those known already; return the incarnation that knows them."""
+        """Launch these runs, except those launched already; return the incarnation."""
         for launch in launches:
             if launch.run not in self._runs:
-                followed = self._runs[launch.run] = _Followed(
+                tracked = self._runs[launch.run] = _TrackedRun(
                     node=launch.node, ray_id=launch.ray_id
                 )
-                self._work(self._follow(launch.run, followed, self._carry_out(launch, followed)))
+                self._start(self._track(launch.run, tracked, self._carry_out(launch, tracked)))
         return self._incarnation
 
     async def stop(self, stops: Sequence[StopRecord]) -> str:
-        """End these runs; how each ended is reported as always. Return the incarnation.
+        """Stop these runs, whose ends are reported as usual; return the incarnation.
 
-        A stop is delivered until the run's executor has answered it; an executor that hangs is
-        killed. A run that is not known here is stopped on its executor, and never launched by this
-        incarnation.
+        A stop is delivered until the run's executor has accepted it; an executor that hangs is
+        killed. A run that this incarnation has not launched is stopped on its executor, and never
+        launched by this incarnation.
         """
         for stop in stops:
             if stop.run not in self._runs:
-                followed = self._runs[stop.run] = _Followed(node=stop.node, ray_id=stop.ray_id)
-                self._work(self._follow(stop.run, followed, self._end_unknown(stop)))
-            followed = self._runs[stop.run]
-            if not followed.stopping.is_set():
-                followed.stopping.set()
-                self._work(self._enforce_stop(followed))
+                tracked = self._runs[stop.run] = _TrackedRun(node=stop.node, ray_id=stop.ray_id)
+                self._start(self._track(stop.run, tracked, self._stop_untracked(stop)))
+            tracked = self._runs[stop.run]
+            if not tracked.stopping.is_set():
+                tracked.stopping.set()
+                self._start(self._enforce_stop(tracked))
         return self._incarnation
 
-    async def keep(self, runs: Collection[RunId]) -> str:
-        """End all runs of the job but these and those launched later; return the incarnation.
+    async def keep_only(self, runs: Collection[RunId]) -> str:
+        """Stop all runs of the job but these and those launched later; return the incarnation.
 
-        After a loss of events, the engine does not know of runs that it once launched. Runs that
-        only executors know, since an earlier incarnation launched them, are ended too. How each
-        ended is reported as always.
+        After a loss of events, the engine lacks runs that it once launched. Runs that an earlier
+        incarnation launched are also stopped, on their executors. Their ends are reported as usual.
         """
         kept = frozenset(runs)
         unknown = [
-            StopRecord(run=run, node=followed.node, ray_id=followed.ray_id)
-            for run, followed in self._runs.items()
-            if run not in kept and not followed.over.is_set()
+            StopRecord(run=run, node=tracked.node, ray_id=tracked.ray_id)
+            for run, tracked in self._runs.items()
+            if run not in kept and not tracked.ended.is_set()
         ]
-        self._work(self._keep_on_executors(kept))
+        self._start(self._stop_unknown_runs(kept))
         return await self._stop_unknown(unknown)
 
     async def _stop_unknown(self, stops: Sequence[StopRecord]) -> str:
@@ -123,20 +122,20 @@ class JobMaster:
             )
         return await self.stop(stops)
 
-    async def _keep_on_executors(self, kept: Collection[RunId]) -> None:
-        """End what the job's executors run that neither `kept` nor this incarnation knows."""
+    async def _stop_unknown_runs(self, kept: Collection[RunId]) -> None:
+        """Stop the runs of the job's executors that are not in `kept` nor of this incarnation."""
         for name, owner in await asyncio.to_thread(_actors):
             if owner == self._job and name.startswith(_EXECUTOR):
-                self._work(self._keep_on(name, kept))
+                self._start(self._stop_unknown_on(name, kept))
 
-    async def _keep_on(self, name: str, kept: Collection[RunId]) -> None:
+    async def _stop_unknown_on(self, name: str, kept: Collection[RunId]) -> None:
         import ray
         from ray.exceptions import RayError
 
         try:
             executor = await asyncio.to_thread(partial(ray.get_actor, name, namespace=NAMESPACE))
-            node, known = await _insist(executor.known)
-        except (RayError, ValueError):  # it is dead, and its runs ended with it
+            node, known = await _call_until_answered(executor.known)
+        except (RayError, ValueError):  # it is dead, and so are its runs
             return
         ray_id = name.rpartition(":")[2]
         unknown = [run for run in known if run not in kept and run not in self._runs]
@@ -146,8 +145,9 @@ class JobMaster:
     async def poll(self, incarnation: str, acked: int, wait_s: float) -> Batch:
         """Forget the outcomes up to number `acked` of this incarnation and return all later ones.
 
-        An acknowledged end must be durable: its run is forgotten too, here and at its executor.
-        Waits up to `wait_s` for the first; a poll for another incarnation is answered immediately.
+        An acknowledged end must be durable: its run is also forgotten, here and at its executor.
+        Waits up to `wait_s` seconds for the first; a poll for another incarnation returns
+        immediately.
         """
         if incarnation == self._incarnation:
             self._forget(acked)
@@ -163,80 +163,80 @@ class JobMaster:
         while self._outbox and self._outbox[0][0] <= acked:
             _, outcome = self._outbox.popleft()
             if outcome.kind is not OutcomeKind.STARTED:
-                followed = self._runs.pop(outcome.run)
-                node, (ray_id, _) = followed.node, self._executors.get(followed.node, ("", None))
-                if ray_id == followed.ray_id:
+                tracked = self._runs.pop(outcome.run)
+                node, (ray_id, _) = tracked.node, self._executors.get(tracked.node, ("", None))
+                if ray_id == tracked.ray_id:
                     ended.setdefault(node, []).append(outcome.run)
         for node, launches in ended.items():
-            self._work(_forget_runs(self._executors[node][1], launches))
+            self._start(_forget_runs(self._executors[node][1], launches))
 
-    def _work(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine; the set keeps it from being collected before it has ended."""
         task = asyncio.create_task(work)
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _follow(
-        self, run: RunId, followed: _Followed, outcome: Coroutine[Any, Any, OutcomeRecord]
+    async def _track(
+        self, run: RunId, tracked: _TrackedRun, outcome: Coroutine[Any, Any, OutcomeRecord]
     ) -> None:
-        """Report how a run ends; it has an outcome whatever goes wrong with following it."""
+        """Report the end of a run; a run that cannot be tracked is stopped and has failed."""
         try:
             self._report(await outcome)
         except Exception as error:
-            log.exception("following run %s failed", run)
-            await self._abandon(run, followed)
-            message = f"the run could not be followed to its end: {type(error).__name__}: {error}"
+            log.exception("tracking run %s failed", run)
+            await self._abandon(run, tracked)
+            message = f"the run could not be tracked to its end: {type(error).__name__}: {error}"
             self._report(_failed(run, FailureKind.ERROR, message))
         finally:
-            followed.over.set()
+            tracked.ended.set()
 
-    async def _enforce_stop(self, followed: _Followed) -> None:
-        """Kill the executor of a run that is to end while it answers nothing: its runs end too."""
+    async def _enforce_stop(self, tracked: _TrackedRun) -> None:
+        """Until a stopped run has ended, kill its executor if it hangs, with all its runs."""
         import ray
 
-        while not await _in_time(followed.over.wait(), _STOP_S):
-            ray_id, executor = self._executors.get(followed.node, ("", None))
-            if ray_id == followed.ray_id and not await _in_time(
-                executor.__ray_ready__.remote(), _ANSWER_S
+        while not await _in_time(tracked.ended.wait(), _STOP_S):
+            ray_id, executor = self._executors.get(tracked.node, ("", None))
+            if ray_id == tracked.ray_id and not await _in_time(
+                executor.__ray_ready__.remote(), _RESPONSE_S
             ):
                 log.error(
-                    "the executor of job %s on %s hangs; it is killed", self._job, followed.node
+                    "the executor of job %s on %s hangs; it is killed", self._job, tracked.node
                 )
                 await asyncio.to_thread(partial(ray.kill, executor, no_restart=True))
 
-    async def _abandon(self, run: RunId, followed: _Followed) -> None:
-        """End a run that cannot be followed, so that its GPUs are free when it is reported."""
-        ray_id, executor = self._executors.get(followed.node, ("", None))
-        if ray_id != followed.ray_id:
+    async def _abandon(self, run: RunId, tracked: _TrackedRun) -> None:
+        """End a run that cannot be tracked, so that its GPUs are free when it is reported."""
+        ray_id, executor = self._executors.get(tracked.node, ("", None))
+        if ray_id != tracked.ray_id:
             return
         try:
-            await _insist(executor.stop, [run])
-            await _insist(executor.outcome, run)
-        except Exception:  # the first failure is the one to report
+            await _call_until_answered(executor.stop, [run])
+            await _call_until_answered(executor.outcome, run)
+        except Exception:  # the first failure is reported
             log.exception("ending run %s failed", run)
 
-    async def _carry_out(self, launch: LaunchRecord, followed: _Followed) -> OutcomeRecord:
-        """Bring a run to its executor and wait for its end; stop it there when that is asked."""
+    async def _carry_out(self, launch: LaunchRecord, tracked: _TrackedRun) -> OutcomeRecord:
+        """Start a run on its executor and return its outcome; forward a stop."""
         from ray.exceptions import RayError, RayTaskError
 
         accepted = False
         try:
-            executor = await self._begin(launch, followed)
+            executor = await self._begin(launch, tracked)
             accepted = True
             self._report(OutcomeRecord(run=launch.run, kind=OutcomeKind.STARTED))
-            return await _outcome(executor, launch.run, followed)
-        except RayTaskError:  # the executor lives, and answered with an error of its own
+            return await _outcome(executor, launch.run, tracked)
+        except RayTaskError:  # the executor is alive, and raised this error
             raise
         except RayError as error:
             self._drop(launch.node, launch.ray_id)
-            if followed.stopping.is_set():  # with its executor it has ended
+            if tracked.stopping.is_set():  # the run has ended with its executor
                 return OutcomeRecord(run=launch.run, kind=OutcomeKind.STOPPED)
-            return await self._executor_gone(launch, error, accepted)
+            return await self._executor_lost(launch, error, accepted)
 
-    async def _begin(self, launch: LaunchRecord, followed: _Followed) -> Any:
-        """Return the executor that has accepted the run; a dead one is replaced a few times.
+    async def _begin(self, launch: LaunchRecord, tracked: _TrackedRun) -> Any:
+        """Start a run and return its executor; a dead one is replaced up to `_TRIES` times.
 
-        But not for a run that is to be stopped.
+        For a run that is to be stopped it is not replaced.
         """
         from ray.exceptions import ActorDiedError
 
@@ -244,18 +244,18 @@ class JobMaster:
         while True:
             try:
                 executor = self._executor_of(launch.node, launch.ray_id)
-                await _insist(executor.begin, [launch])
+                await _call_until_answered(executor.begin, [launch])
             except (ActorDiedError, ValueError):  # ValueError: a dying one still has the name
                 self._drop(launch.node, launch.ray_id)
                 failures += 1
-                if failures == _TRIES or followed.stopping.is_set():
+                if failures == _TRIES or tracked.stopping.is_set():
                     raise
             else:
                 return executor
             await asyncio.sleep(_RETRY_S)
 
-    async def _end_unknown(self, stop: StopRecord) -> OutcomeRecord:
-        """End a run that an earlier incarnation launched, or none ever did."""
+    async def _stop_untracked(self, stop: StopRecord) -> OutcomeRecord:
+        """Stop a run that this incarnation has not launched, and return its outcome."""
         import ray
         from ray.exceptions import RayError, RayTaskError
 
@@ -263,25 +263,25 @@ class JobMaster:
         try:
             executor = await asyncio.to_thread(partial(ray.get_actor, name, namespace=NAMESPACE))
             self._executors[stop.node] = (stop.ray_id, executor)
-            await _insist(executor.stop, [stop.run])
-            outcome: OutcomeRecord = await _insist(executor.outcome, stop.run)
+            await _call_until_answered(executor.stop, [stop.run])
+            outcome: OutcomeRecord = await _call_until_answered(executor.outcome, stop.run)
         except RayTaskError:
             raise
-        except (RayError, ValueError):  # no executor: its runs ended with it
+        except (RayError, ValueError):  # no executor: the run has ended with it
             self._drop(stop.node, stop.ray_id)
             return OutcomeRecord(run=stop.run, kind=OutcomeKind.STOPPED)
         else:
             return outcome
 
-    async def _executor_gone(
+    async def _executor_lost(
         self, launch: LaunchRecord, error: Exception, accepted: bool
     ) -> OutcomeRecord:
         """Return the outcome of a run whose executor died, or could never be started."""
-        message = f"the executor on node {launch.node} is gone: {error}"
+        message = f"the executor on node {launch.node} ended: {error}"
         if not await _stayed_up(launch.ray_id):
             await asyncio.sleep(self._grace_s)
             return _failed(launch.run, FailureKind.LOST, message)
-        # an executor that cannot even start on a node that is up would not start next time either
+        # an executor that cannot start on a node that is up would fail to start again
         return _failed(launch.run, FailureKind.CRASHED if accepted else FailureKind.ERROR, message)
 
     def _report(self, outcome: OutcomeRecord) -> None:
@@ -292,8 +292,8 @@ class JobMaster:
     def _executor_of(self, node: str, ray_id: str) -> Any:
         """Return the job's executor on a node, started at first use.
 
-        One that an earlier incarnation of this master started is found again by its name. A handle
-        is kept per node: that of its last return replaces all before.
+        One that an earlier incarnation of this master started is found by its name. One handle is
+        kept per node: a node that returned has a new executor.
         """
         known, executor = self._executors.get(node, ("", None))
         if known != ray_id:
@@ -306,14 +306,14 @@ class JobMaster:
             del self._executors[node]
 
 
-async def _outcome(executor: Any, run: RunId, followed: _Followed) -> OutcomeRecord:
-    """Wait for the end of an accepted run; deliver a stop until the executor has answered it."""
-    end = asyncio.create_task(_insist(executor.outcome, run))
-    stopping = asyncio.create_task(followed.stopping.wait())
+async def _outcome(executor: Any, run: RunId, tracked: _TrackedRun) -> OutcomeRecord:
+    """Return the outcome of an accepted run; deliver a stop until the executor has accepted it."""
+    end = asyncio.create_task(_call_until_answered(executor.outcome, run))
+    stopping = asyncio.create_task(tracked.stopping.wait())
     try:
         await asyncio.wait((end, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not end.done():
-            await _insist(executor.stop, [run])
+            await _call_until_answered(executor.stop, [run])
         outcome: OutcomeRecord = await end
         return outcome
     finally:
@@ -321,12 +321,12 @@ async def _outcome(executor: Any, run: RunId, followed: _Followed) -> OutcomeRec
         end.cancel()
 
 
-async def _in_time(answer: Awaitable[object], limit_s: float) -> bool:
-    """Return whether there was an answer within the limit, be it an error."""
+async def _in_time(call: Awaitable[object], limit_s: float) -> bool:
+    """Return whether a call returned within `limit_s` seconds, even with an error."""
     from ray.exceptions import RayError
 
     with suppress(RayError):
-        done = asyncio.ensure_future(answer)
+        done = asyncio.ensure_future(call)
         await asyncio.wait({done}, timeout=limit_s)
         if not done.done():
             done.cancel()
@@ -336,11 +336,11 @@ async def _in_time(answer: Awaitable[object], limit_s: float) -> bool:
 
 
 async def _forget_runs(executor: Any, runs: Sequence[RunId]) -> None:
-    """Have an executor forget ended runs; one that is dead has forgotten them."""
+    """Make an executor forget ended runs; a dead one has forgotten them."""
     from ray.exceptions import RayError
 
     with suppress(RayError):
-        await _insist(executor.forget, runs)
+        await _call_until_answered(executor.forget, runs)
 
 
 def _failed(run: RunId, failure: FailureKind, message: str) -> OutcomeRecord:
@@ -348,9 +348,9 @@ def _failed(run: RunId, failure: FailureKind, message: str) -> OutcomeRecord:
 
 
 async def _stayed_up(ray_id: str) -> bool:
-    """Return whether a node on which an actor died is up still: its agent answers.
+    """Return whether a node on which an actor died is still up: its agent responds.
 
-    Ray reports a process of a crashing node often before the node, so its list alone is not enough.
+    Ray often reports a process of a crashing node before the node, so its list is not enough.
     """
     import ray
     from ray.exceptions import RayError
@@ -362,7 +362,7 @@ async def _stayed_up(ray_id: str) -> bool:
         find = partial(ray.get_actor, agent_name(ray_id), namespace=NAMESPACE)
         try:
             agent: Any = await asyncio.to_thread(find)
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(_RESPONSE_S):
                 await agent.__ray_ready__.remote()
         except (RayError, ValueError, TimeoutError):
             continue  # the node is ending, or the agent is being restarted
@@ -375,7 +375,7 @@ def _executor_name(job: str, ray_id: str) -> str:
 
 
 def start_executor(job: str, node: str, ray_id: str, *, root: str) -> Any:
-    """Return the handle of a job's executor on a node, started when there is none."""
+    """Return the handle of a job's executor on a node, started if it does not run."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -394,7 +394,7 @@ def start_executor(job: str, node: str, ray_id: str, *, root: str) -> Any:
 
 
 def start_master(job: str, root: Path, *, grace_s: float = 20.0) -> Any:
-    """Return the handle of a job's master, started on this node when there is none."""
+    """Return the handle of a job's master, started on this node if it does not run."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -417,14 +417,14 @@ def start_master(job: str, root: Path, *, grace_s: float = 20.0) -> Any:
 def end_job(job: str, *, wait_s: float = 5.0) -> None:
     """End a job's master, its executors and all their processes; results and logs stay.
 
-    Runs that go on are killed. Idempotent; blocks for up to `wait_s` and a little.
+    Runs in progress are killed. Idempotent; blocks for up to about `wait_s` seconds.
     """
     import ray
 
     for name, owner in _actors():
         if owner != job:
             continue
-        with suppress(ValueError):  # gone meanwhile
+        with suppress(ValueError):  # it has ended meanwhile
             actor = ray.get_actor(name, namespace=NAMESPACE)
             if name.startswith(_EXECUTOR):
                 ray.wait([actor.close.remote()], timeout=wait_s)
@@ -432,7 +432,7 @@ def end_job(job: str, *, wait_s: float = 5.0) -> None:
 
 
 def jobs_with_actors() -> tuple[str, ...]:
-    """Return the ids of the jobs that have a master or an executor, to end those that are over."""
+    """Return the ids of the jobs that have a master or an executor."""
     return tuple(sorted({owner for _, owner in _actors()}))
 
 
@@ -456,8 +456,8 @@ def _nodes_up() -> set[str]:
     return {entry["NodeID"] for entry in ray.nodes() if entry["Alive"]}  # type: ignore[no-untyped-call]
 
 
-async def _insist(method: Any, *arguments: Any) -> Any:
-    """Call an actor until it answers or is dead: being unavailable may pass."""
+async def _call_until_answered(method: Any, *arguments: Any) -> Any:
+    """Call an actor until it responds or is dead: it may be unavailable temporarily."""
     from ray.exceptions import ActorUnavailableError
 
     while True:

@@ -1,8 +1,8 @@
-"""Membership: which nodes there are and what they hold.
+"""Membership: which nodes are up and which shards they store.
 
-Ray says which nodes are alive; each gets an agent, whose report completes the node. What differs
-from what the engine believes becomes facts: nodes joined and lost, replicas found and missed. A
-`Prober` watches how fast data moves between them.
+Ray lists the nodes; an agent is started on each, whose report completes the node. Differences from
+the state become events: nodes joined and lost, replicas added and lost. A `Prober` measures the
+bandwidth between nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headgate.base.lists import FrozenLists
 from headgate.journal import Archive
 from headgate.live.agent import AgentReport, start_agent
 from headgate.live.config import PROBE_PERIOD_S
-from headgate.live.link import Places
+from headgate.live.link import ReachableNodes
 from headgate.live.prober import Prober
 from headgate.live.ray_nodes import Member, members
 from headgate.live.supervise import supervise
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
 _REPORT_EVERY = 3  # looks
-_ANSWER_S = 20.0
+_RESPONSE_S = 20.0
 _SHARED = (
     "node %s is left out: Headgate runs there as uid %s, not as root, so the jobs of all users "
     "would have the same rights (run Ray there as root, or headgate up --shared-account)"
@@ -51,7 +51,7 @@ class Membership:
         self,
         *,
         root: Path,
-        places: Places,
+        reachable: ReachableNodes,
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
         snapshot: Callable[[], Snapshot],
@@ -60,31 +60,31 @@ class Membership:
         separate_users: bool = False,
         probe_period_s: float = PROBE_PERIOD_S,
     ) -> None:
-        """Agents serve shards to whom has the token.
+        """Agents serve shards to processes with the token.
 
-        With `separate_users` only nodes join where Headgate runs as root and can be each user.
+        With `separate_users` only nodes join where Headgate runs as root and can run as each user.
         """
         self.reports: dict[str, dict[str, Any]] = {}
         self.agents: dict[str, Any] = {}
-        # datasets on their way, which no sweep may touch
-        self.being_put: Callable[[], Collection[str]] = tuple
+        # returns the datasets being put, whose shards no sweep may remove
+        self.uploading: Callable[[], Collection[str]] = tuple
         self._root = root
         self._token = token
         self._separate_users = separate_users
         self._left_out: set[str] = set()
-        self._places = places
-        places.look_at = self.look_at
+        self._reachable = reachable
+        reachable.refresh_nodes = self.refresh_nodes
         self._post = post
         self._now = now
         self._snapshot = snapshot
         self._archive = archive
-        # by node: what the archive was asked last for its sweep, and what it answered
+        # by node: the last request to the archive for its sweep, and the result
         self._archived: dict[str, tuple[tuple[tuple[str, ...], int], Mapping[str, bool]]] = {}
         self._sweeps: dict[str, asyncio.Task[None]] = {}
         self._used: dict[str, Future[None]] = {}  # by node: the last report of its use
         self._prober = Prober(
             agents=self.agents,
-            places=places,
+            reachable=reachable,
             post=post,
             now=now,
             snapshot=snapshot,
@@ -92,177 +92,177 @@ class Membership:
         )
 
     async def run(self) -> None:
-        """Watch the nodes, and how fast data moves between them, until cancelled."""
+        """Watch the nodes and probe the bandwidth between them until cancelled."""
         await asyncio.gather(
             supervise("watching the nodes", self._watch),
             supervise("probing bandwidth", self._prober.run),
         )
 
     async def _watch(self) -> None:
-        """Look again and again; a failed look is logged and made again."""
+        """Look periodically; a failed look is logged and repeated."""
         for number in itertools.count():
             try:
                 changed = await self._look()
                 if changed:
-                    self._prober.want_round()
+                    self._prober.request_round()
                 elif number % _REPORT_EVERY == 0:
-                    await self.look_at(self.agents)
-            except Exception:  # the outside fails in many ways, and none of them may end the watch
+                    await self.refresh_nodes(self.agents)
+            except Exception:  # no failure of Ray or a node may end the watch
                 log.exception("looking at the nodes failed")
             await asyncio.sleep(_LOOK_S)
 
-    async def look_at(self, nodes: Iterable[str]) -> None:
-        """Take in what these nodes report now, as far as they are up."""
-        kept = _kept(self._snapshot())
-        asked = [(name, self.agents[name]) for name in nodes if name in self.agents]
-        await asyncio.gather(*(self._refresh(name, agent, kept) for name, agent in asked))
+    async def refresh_nodes(self, nodes: Iterable[str]) -> None:
+        """Process new reports of these nodes, of those that are up."""
+        kept = _replicas_by_node(self._snapshot())
+        agents = [(name, self.agents[name]) for name in nodes if name in self.agents]
+        await asyncio.gather(*(self._refresh(name, agent, kept) for name, agent in agents))
 
     async def _look(self) -> bool:
-        """Post joins and losses; say whether any node joined."""
+        """Post joins and losses of nodes; return whether any node joined."""
         present = {member.name: member for member in await asyncio.to_thread(members)}
         self._left_out &= {member.ray_id for member in present.values()}
-        believed = self._believed()
-        for name, incarnation in believed.items():
+        incarnations = self._nodes_in_state()
+        for name, incarnation in incarnations.items():
             member = present.get(name)
             if member is None or member.ray_id != incarnation:
-                await self._lose(name)
+                await self._lose_node(name)
         for name in [n for n in self.agents if n not in present]:
             self._drop(name)
         fresh = [
             member
             for name, member in present.items()
-            if self._places.members.get(name) != member or name not in self.agents
+            if self._reachable.members.get(name) != member or name not in self.agents
         ]
-        joined = await asyncio.gather(*(self._meet(member) for member in fresh))
+        joined = await asyncio.gather(*(self._add_member(member) for member in fresh))
         return any(joined)
 
-    def _believed(self) -> dict[str, str]:
-        """Return the nodes that the engine holds to be up, with their incarnations."""
+    def _nodes_in_state(self) -> dict[str, str]:
+        """Return the incarnations of the nodes that are up in the state, by name."""
         view = self._snapshot()
         nodes = [view.node(row) for row in view.live_nodes()]
         return {node.id: node.incarnation for node in nodes}
 
-    async def _lose(self, name: str) -> None:
+    async def _lose_node(self, name: str) -> None:
         self._drop(name)
         await asyncio.wrap_future(self._post([NodeLost(at=self._now(), node=name)]))
 
     def _drop(self, name: str) -> None:
-        self._places.members.pop(name, None)
-        self._places.addresses.pop(name, None)
+        self._reachable.members.pop(name, None)
+        self._reachable.addresses.pop(name, None)
         self.agents.pop(name, None)
         self.reports.pop(name, None)
         self._used.pop(name, None)
         self._archived.pop(name, None)
         self._prober.node_lost(name)
 
-    async def _meet(self, member: Member) -> bool:
-        """Take a node in and say whether it joined; a failure is its own, and it is met again."""
+    async def _add_member(self, member: Member) -> bool:
+        """Add a node and return whether it joined; on failure it is retried at the next look."""
         from ray.exceptions import RayError
 
         try:
-            return await self._take_in(member)
+            return await self._connect_agent(member)
         except (RayError, ValueError) as error:  # ValueError: a dying agent has the name
-            log.warning("node %s could not be met: %s", member.name, error)
-        except Exception:  # it may fail in any way, and the other nodes are met all the same
-            log.exception("node %s could not be met", member.name)
+            log.warning("node %s could not be added: %s", member.name, error)
+        except Exception:  # any failure: the other nodes are added nevertheless
+            log.exception("node %s could not be added", member.name)
         return False
 
-    async def _take_in(self, member: Member) -> bool:
-        """Start a node's agent and, once it answers, let the engine know; say whether it joined."""
+    async def _connect_agent(self, member: Member) -> bool:
+        """Start a node's agent and post its first report; return whether the node joined."""
         agent = await asyncio.to_thread(start_agent, member, self._root, token=self._token)
-        before = _counted(self._snapshot(), member.name)
+        before = _replicas_on(self._snapshot(), member.name)
         report = await self._report(member.name, agent)
         if report is None:
-            return False  # met again at the next look
+            return False  # retried at the next look
         if self._separate_users and report.uid != 0:
             if member.ray_id not in self._left_out:
                 log.error(_SHARED, member.name, report.uid)
                 self._left_out.add(member.ray_id)
             return False
-        self._places.members[member.name] = member
-        self._places.addresses[member.name] = (report.host, report.port)
+        self._reachable.members[member.name] = member
+        self._reachable.addresses[member.name] = (report.host, report.port)
         self.agents[member.name] = agent
-        self.reports[member.name] = _told(report)
-        # what the engine believes may have changed while the agent was starting
-        joins = self._believed().get(member.name) != member.ray_id
+        self.reports[member.name] = _report_facts(report)
+        # the state may have changed while the agent was starting
+        joins = self._nodes_in_state().get(member.name) != member.ray_id
         events: list[Event]
         if joins:
             events = [self._joined(member, report)]
         else:
-            events = [*self._found(report), *self._missed(report, before)]
+            events = [*self._found_replicas(report), *self._missing_replicas(report, before)]
         if events:
             await asyncio.wrap_future(self._post(events))
         self._sweep(report)
         return joins
 
     def _joined(self, member: Member, report: AgentReport) -> NodeJoined:
-        """Return the fact that a node is there, with how it differs from what it held before."""
+        """Return the join of a node, with the differences from the replicas that it had before."""
         view, sizes = self._snapshot(), {shard.id: shard.size_bytes for shard in report.shards}
-        held = {**_counted(view, member.name), **_away(view, member.name)}
+        held = {**_replicas_on(view, member.name), **_away_replicas_on(view, member.name)}
         return NodeJoined(
             at=self._now(),
             node=_node(member, report),
             kept=True,
             without=tuple(shard for shard, size in held.items() if sizes.get(shard) != size),
-            holds=tuple(_besides(view, report, held)),
+            holds=tuple(_unknown_shards(view, report, held)),
         )
 
-    def _found(self, report: AgentReport) -> list[Event]:
-        """Return the results that a node which is up was not known to hold."""
+    def _found_replicas(self, report: AgentReport) -> list[Event]:
+        """Return events of replicas on a node that is up which the state lacks."""
         view, at, node = self._snapshot(), self._now(), report.node
         return [
             ReplicaAdded(at=at, shard=shard, node=node, run=_made_by(view, shard.id))
-            for shard in _besides(view, report, _counted(view, node))
+            for shard in _unknown_shards(view, report, _replicas_on(view, node))
         ]
 
-    def _missed(self, report: AgentReport, before: Iterable[str]) -> list[Event]:
-        """Return what a node had before it was asked for the report, and has no more.
+    def _missing_replicas(self, report: AgentReport, before: Iterable[str]) -> list[Event]:
+        """Return losses of the replicas in `before` that a report does not contain.
 
-        A replica that came later than that may be missing from the report and is none of it.
+        `before` was read before the report was requested: a later replica may be missing from it.
         """
         held, at = {shard.id for shard in report.shards}, self._now()
         missed = [shard for shard in before if shard not in held]
         return [ReplicaLost(at=at, shard=shard, node=report.node) for shard in missed]
 
     def _sweep(self, report: AgentReport) -> None:
-        """Have a node remove what it reports and nothing needs, unless it is at that already."""
-        being_put = self.being_put()  # first: what is committed after this is in it still
+        """Make a node remove the leftovers in its report, unless a sweep of it is in progress."""
+        uploading = self.uploading()  # first: it still contains datasets that are committed later
         if report.node not in self._sweeps:
-            task = asyncio.create_task(self._remove(report, being_put))
+            task = asyncio.create_task(self._remove(report, uploading))
             self._sweeps[report.node] = task
             task.add_done_callback(lambda _: self._sweeps.pop(report.node, None))
 
-    async def _remove(self, report: AgentReport, being_put: Collection[str]) -> None:
+    async def _remove(self, report: AgentReport, uploading: Collection[str]) -> None:
         from ray.exceptions import RayError
 
-        view = self._snapshot()  # before the archive is asked: what has left it by now is there
+        view = self._snapshot()  # before the archive: jobs that have left the state are archived
         try:
             archived = await self._archived_of(report.node, unknown_jobs(view, report))
-            what = leftovers(view, report, being_put, archived)
+            what = leftovers(view, report, uploading, archived)
             if what:
                 await self.agents[report.node].remove.remote(what, report.at_ns)
-        except (RayError, WorldError, KeyError) as error:  # the next report has what is left
+        except (RayError, WorldError, KeyError) as error:  # the next report repeats them
             log.warning("leftovers on %s were not removed: %s", report.node, error)
 
     async def _archived_of(self, node: str, jobs: tuple[str, ...]) -> Mapping[str, bool]:
         """Return which jobs are archived, and whether their results have expired.
 
-        The archive is asked again only when the jobs on the node have changed, or any have expired.
+        The archive is read again only when the jobs on the node have changed, or any have expired.
         """
-        asked = (jobs, self._archive.expiries)
-        if node not in self._archived or self._archived[node][0] != asked:
+        request = (jobs, self._archive.expiries)
+        if node not in self._archived or self._archived[node][0] != request:
             found = await asyncio.to_thread(self._archive.expired, jobs) if jobs else {}
-            self._archived[node] = (asked, found)
+            self._archived[node] = (request, found)
         return self._archived[node][1]
 
     async def _refresh(self, name: str, agent: Any, kept: dict[str, list[str]]) -> None:
         report = await self._report(name, agent)
         if report is None or self.agents.get(name) is not agent:
-            return  # the end of the node, if it is one, comes from Ray
-        self.reports[name] = _told(report)
-        self._places.addresses[name] = (report.host, report.port)
+            return  # Ray reports the loss of the node, if it is one
+        self.reports[name] = _report_facts(report)
+        self._reachable.addresses[name] = (report.host, report.port)
         self._post_used(report)
-        events = self._missed(report, kept.get(name, ()))
+        events = self._missing_replicas(report, kept.get(name, ()))
         if events:
             await asyncio.wrap_future(self._post(events))
         self._sweep(report)
@@ -282,18 +282,18 @@ class Membership:
         from ray.exceptions import RayError
 
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(_RESPONSE_S):
                 report: AgentReport = await agent.report.remote()
         except (RayError, TimeoutError) as error:
-            log.warning("the agent of %s does not answer: %s", name, error)
+            log.warning("the agent of %s does not respond: %s", name, error)
             return None
-        if report.corrupt:  # the agent has dropped them: they are missed like any other
+        if report.corrupt:  # the agent has dropped them: their loss is posted like any other
             log.warning("corrupt on %s: %s", name, ", ".join(report.corrupt))
         return report
 
 
-def _kept(view: Snapshot) -> dict[str, list[str]]:
-    """Return what each node that is up holds, as far as the engine knows; O(replicas)."""
+def _replicas_by_node(view: Snapshot) -> dict[str, list[str]]:
+    """Return the shards of which each node that is up has a replica in the state; O(replicas)."""
     names = {row: view.node(row).id for row in view.live_nodes()}
     found: dict[str, list[str]] = {name: [] for name in names.values()}
     replicas = view.shards.replicas.array().tolist()
@@ -303,27 +303,27 @@ def _kept(view: Snapshot) -> dict[str, list[str]]:
     return found
 
 
-def _counted(view: Snapshot, node: str) -> dict[str, int]:
-    """Return the shards of which a node has a copy that counts, with their sizes; O(shards)."""
-    return _having(view, view.shards.replicas, node)
+def _replicas_on(view: Snapshot, node: str) -> dict[str, int]:
+    """Return the shards with a replica on a node, and their sizes in bytes; O(shards)."""
+    return _shards_on(view, view.shards.replicas, node)
 
 
-def _away(view: Snapshot, node: str) -> dict[str, int]:
-    """Return the same of the copies that count again if a lost node returns with them."""
-    return _having(view, view.shards.away, node)
+def _away_replicas_on(view: Snapshot, node: str) -> dict[str, int]:
+    """Return the shards with a replica on a lost node, valid again if it returns with them."""
+    return _shards_on(view, view.shards.away, node)
 
 
-def _having(view: Snapshot, lists: FrozenLists, node: str) -> dict[str, int]:
+def _shards_on(view: Snapshot, lists: FrozenLists, node: str) -> dict[str, int]:
     row = view.names.node_rows.get(node)
     rows = () if row is None else lists.having(row).tolist()
     return {view.names.shards[shard]: view.shards.size_bytes[shard] for shard in rows}
 
 
-def _besides(view: Snapshot, report: AgentReport, known: Collection[str]) -> Iterator[Shard]:
-    """Yield the valid shards that a node reports beside those that are known.
+def _unknown_shards(view: Snapshot, report: AgentReport, known: Collection[str]) -> Iterator[Shard]:
+    """Yield the valid shards in a node's report that are not in `known`.
 
-    Shards of datasets count only on a node that the engine does not know yet: on any other, one
-    that is not known may be of an earlier dataset of the same name.
+    Shards of datasets are valid only on a node that is new to the state: on any other, an unknown
+    one may belong to an earlier dataset of the same name.
     """
     parts: dict[str, Shard] = {}
     if report.node not in view.names.node_rows:
@@ -363,11 +363,11 @@ def _task_of(view: Snapshot, shard: str) -> int | None:
 
 
 def dataset_shard(dataset: str, index: int, size_bytes: int) -> Shard:
-    """Return a shard of a dataset, named so that `is_dataset_shard` knows it."""
+    """Return a shard of a dataset; `is_dataset_shard` recognizes its id."""
     return Shard(id=f"{dataset}:{index:05d}", size_bytes=size_bytes)
 
 
-def _told(report: AgentReport) -> dict[str, Any]:
+def _report_facts(report: AgentReport) -> dict[str, Any]:
     return {
         **asdict(report.machine),
         "shards": len(report.shards),
@@ -378,7 +378,7 @@ def _told(report: AgentReport) -> dict[str, Any]:
 
 
 def _node(member: Member, report: AgentReport) -> Node:
-    """Return the node that a member is; GPU memory as labelled, else as its driver says."""
+    """Return the node of a member; GPU memory as labelled, else as its driver reports."""
     seen = report.machine.gpus
     gpus = tuple(
         Gpu(

@@ -1,4 +1,4 @@
-"""The nodes of a local cluster are started again when they end: by the controller, with pauses."""
+"""Supervision of a local cluster: the controller restarts nodes that ended, with backoff."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headgate.model import Node
 log = logging.getLogger(__name__)
 
 _LOOK_S = 2.0
-_START_S = 60.0  # so long a node may take to come up
+_START_S = 60.0  # limit for a node to come up
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _STEADY_S = 5.0, 300.0, 900.0
 
 STARTS = 8
-"""Most starts of a node in a row, without a steady time between them."""
+"""Most consecutive starts of a node without a steady time between them."""
 
 
 def node_backoff() -> Backoff:
@@ -30,7 +30,7 @@ def node_backoff() -> Backoff:
 
 @dataclass(slots=True, kw_only=True)
 class _Watched:
-    """One node: since when it is up, or when it is to be started; in seconds of the event loop."""
+    """One node: the time since it is up, or of its next start; in seconds of the event loop."""
 
     up_s: float
     start_s: float | None = None  # None while it is up
@@ -38,11 +38,11 @@ class _Watched:
 
 
 class NodeSupervisor:
-    """Starts the nodes again that Ray does not list any more; `run` is to be supervised itself.
+    """Restarts the nodes that Ray no longer lists; `run` must be supervised.
 
-    A node that Ray has given up never returns by itself, even if its processes run on: Ray ends it
-    as soon as they meet. Nodes that were ended on purpose, and clusters that we only joined, are
-    left alone, and so is the head: see `headgate.live.head`.
+    A node that Ray has declared lost never returns on its own, even if its processes run: Ray ends
+    it when it reconnects. Nodes that were stopped on purpose, clusters that were only joined and
+    the head (see `headgate.live.head`) are not restarted.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class NodeSupervisor:
         self._watched: dict[str, _Watched] = {}
 
     async def run(self) -> None:
-        """Look at the nodes again and again, until cancelled."""
+        """Look at the nodes periodically until cancelled."""
         clock = asyncio.get_running_loop().time
         while True:
             await self.look(clock())
             await asyncio.sleep(_LOOK_S)
 
     async def look(self, now_s: float) -> None:
-        """Start the nodes whose time has come."""
+        """Start the nodes whose pause has ended; `now_s` is in seconds of the event loop."""
         cluster = await asyncio.to_thread(local_cluster, self._state)
         if cluster is None:
             return
@@ -90,7 +90,7 @@ class NodeSupervisor:
                 node.id, STARTS, self._state / "logs" / f"{node.id}.log",
             )  # fmt: skip
             return
-        # should it not come up, or fail to start here, the next attempt is later
+        # if it does not come up, or fails to start here, the next attempt is later
         watched.start_s = now_s + watched.backoff.failed(after_s=0)
         log.warning("node %s is started, attempt %d", node.id, watched.backoff.failures - 1)
         await asyncio.to_thread(self._spawn, self._state, node)

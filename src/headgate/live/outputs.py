@@ -1,6 +1,6 @@
-"""What jobs have written, logs and results, read from wherever it lies: nodes or a shared path.
+"""Logs and results of jobs, read from nodes or a shared path.
 
-Where a job's results lie is told by the state, or by the archive for a job that has left it.
+The state contains where a job's results are stored; for an archived job the archive does.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import whole_characters
 from headgate.journal import Archive, ArchivedJob
 from headgate.live.flight import fetch
-from headgate.live.link import Places
-from headgate.live.ray_nodes import in_short
+from headgate.live.link import ReachableNodes
+from headgate.live.ray_nodes import short_error
 from headgate.live.shared import copy_shared
 from headgate.live.store import read_pieces
 from headgate.model import Job, LogPiece, RunId, Shard, result_ids
@@ -32,7 +32,7 @@ _AGENT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LastRun:
-    """The last run of a task: its number (0 before the first), its node, what goes on."""
+    """The last run of a task: attempt (0 before the first), node, whether it holds a grant."""
 
     attempt: int
     node: str
@@ -49,15 +49,18 @@ class Outputs:
         snapshot: Callable[[], Snapshot],
         archive: Archive,
         agents: Mapping[str, Any],
-        places: Places,
+        reachable: ReachableNodes,
         token: str,
     ) -> None:
-        """`agents` and `places` are those of the nodes that are up, kept by others."""
+        """`agents` and `reachable` are of the nodes that are up, maintained by `Membership`."""
         self._snapshot, self._archive = snapshot, archive
-        self._agents, self._places, self._token = agents, places, token
+        self._agents, self._reachable, self._token = agents, reachable, token
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
-        """Return what a run has written from a byte offset on; the last attempt by default."""
+        """Return a run's output from a byte offset on; the last attempt by default.
+
+        WorldError `unreachable` if its node is down; SpecError `not_found`.
+        """
         import ray
         from ray.exceptions import RayError
 
@@ -69,7 +72,7 @@ class Outputs:
         if attempt in (None, last.attempt):
             agents = [(name, agent) for name, agent in agents if name == last.node]
             if not agents:
-                text = f"the log lies on {last.node}, which is not up"
+                text = f"the log is on {last.node}, which is not up"
                 raise WorldError(text, code="unreachable")
         run = RunId(job, ordinal, last.attempt if attempt is None else attempt)
         calls = [a.read_log.remote(run, offset=offset) for _, a in agents]
@@ -77,9 +80,9 @@ class Outputs:
             data = max(ray.get(calls, timeout=_AGENT_S), key=len)
         except RayError as error:
             log.warning("the log of %s/%d cannot be read: %s", job, ordinal, error)
-            text = f"the log cannot be read: {in_short(error)}"
+            text = f"the log cannot be read: {short_error(error)}"
             raise WorldError(text, code="unreachable") from error
-        whole = whole_characters(data)  # the rest comes with the next piece, if it comes at all
+        whole = whole_characters(data)  # the rest belongs to the next piece, if there is one
         data = data[:whole] if whole or not ended else data
         return LogPiece(
             text=data.decode(errors="replace"),
@@ -109,8 +112,8 @@ class Outputs:
     def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:
         """Return the result of a finished task in pieces, the job's last one by default.
 
-        One in several parts comes whole, part after part. Every node that holds it is tried, then
-        the job's shared path.
+        Parts follow each other in order. Every node with a replica is tried, then the job's shared
+        path. SpecError `not_found`, WorldError `unreachable`.
         """
         view = self._snapshot()
         past = self._archived(view, job)
@@ -123,7 +126,7 @@ class Outputs:
         for shard in result_ids(job, chosen, parts):
             shard_row = view.names.shard_rows.get(shard)
             if shard_row is None or shard_row >= len(view.shards.replicas):
-                continue  # it is empty: no run has reported it
+                continue  # empty: no run has reported it
             holders, shared = view.replicas(shard_row), view.shards.shared[shard_row]
             if not holders and not shared:
                 raise _no_result(job, shard)
@@ -144,9 +147,9 @@ class Outputs:
         return places
 
     def _stream(self, places: Mapping[Shard, Sequence[str]], owner: Job) -> Iterator[bytes]:
-        """Fetch shards from one of their nodes each, all before the first piece is returned.
+        """Fetch each shard from one of its nodes, all before the first piece is returned.
 
-        What no node gives is read on the job's shared path, if it has one.
+        A shard that no node provides is read from the job's shared path, if it has one.
         """
         directory = tempfile.TemporaryDirectory(prefix="headgate-result-")
         paths: list[Path] = []
@@ -173,9 +176,9 @@ class Outputs:
         return pieces()
 
     def _fetch(self, shard: str, nodes: Sequence[str], to: Path) -> None:
-        """Fetch a shard from the first of some nodes that gives it; WorldError of the last."""
-        known = self._places.addresses
-        text = f"{shard} lies on {', '.join(nodes)}: not up" if nodes else f"no node has {shard}"
+        """Fetch a shard from the first node that provides it; WorldError of the last one."""
+        known = self._reachable.addresses
+        text = f"{shard} is on {', '.join(nodes)}: not up" if nodes else f"no node has {shard}"
         failure = WorldError(text, code="unreachable")
         for node in nodes:
             if node in known:

@@ -1,4 +1,4 @@
-"""Files that only Headgate's own processes may read, and directories that others pass through."""
+"""Files that only Headgate's processes may read, and directories that all users may traverse."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 from headgate.base.errors import Problem, WorldError
 
 PRIVATE_UMASK = 0o077
-_PASSAGE = 0o711
+_TRAVERSABLE = 0o711
 
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Keep files that this process and those it starts make meanwhile from all other users."""
+    """Make files that this process and its children create inside the context private (umask)."""
     before = os.umask(PRIVATE_UMASK)
     try:
         yield
@@ -28,7 +28,7 @@ def private_files() -> Iterator[None]:
 
 
 def secret(path: Path) -> str:
-    """Return the secret that a file keeps, a new one where there is none; only we may read it."""
+    """Return the secret in a file, created if missing; only this user may read it."""
     try:
         path.chmod(0o600)
         return path.read_text()
@@ -39,7 +39,7 @@ def secret(path: Path) -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Make `path` hold this text, whole or not at all, readable by us only."""
+    """Write a text to `path` atomically, readable by this user only."""
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")  # mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:
@@ -50,32 +50,29 @@ def write_private(path: Path, text: str) -> None:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory that only we may look into, or close one that is there."""
+    """Create a directory that only this user may read, or restrict an existing one."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
 
 
-def make_passage(top: Path, *below: str) -> Path:
-    """Return the directory `below` `top`, which any user may pass through and only we may list.
+def make_traversable(top: Path, *below: str) -> Path:
+    """Return the directory `below` `top`, which any user may traverse and only this user may list.
 
-    All on the way from `top` is made so, and so are missing parents of it; parents that are there
-    stay as they are. WorldError for what is there and not a directory of ours.
+    All directories from `top` on, and missing parents of it, are created so; existing parents stay
+    unchanged. WorldError for an existing link or a directory of another user.
     """
     missing = [place for place in (*reversed(top.parents),) if not place.exists()]
-    ways = [top.joinpath(*below[:depth]) for depth in range(len(below) + 1)]
-    for place in (*missing, *ways):
-        place.mkdir(mode=_PASSAGE, exist_ok=True)
+    levels = [top.joinpath(*below[:depth]) for depth in range(len(below) + 1)]
+    for place in (*missing, *levels):
+        place.mkdir(mode=_TRAVERSABLE, exist_ok=True)
         found = place.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            text = "is a link or belongs to another user: Headgate's files cannot lie there"
+            text = "is a link or belongs to another user: Headgate cannot store files there"
             raise WorldError([Problem(path=str(place), problem=text)])
-        place.chmod(_PASSAGE)
-    return ways[-1]
+        place.chmod(_TRAVERSABLE)
+    return levels[-1]
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a directory, however deep a user made it: too deep for `shutil.rmtree`, perhaps.
-
-    Links in it are not followed.
-    """
+    """Remove a directory, which may be too deep for `shutil.rmtree`; links are not followed."""
     subprocess.run(["rm", "-rf", "--", directory], check=False, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""What a node says of itself: processors, memory, disk and GPUs, as they are now."""
+"""The current state of a node: processors, memory, disk and GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pynvml
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReport:
-    """One GPU as its driver sees it; `utilisation` is in [0, 1], None where it is not told."""
+    """One GPU as its driver reports it; `utilisation` is in [0, 1], None if it is unknown."""
 
     index: int
     name: str
@@ -37,7 +37,7 @@ class NodeReport:
 
 
 def probe_node(disk: Path = Path("/")) -> NodeReport:
-    """Report this machine and the disk of a path; what cannot be read is 0, or left out."""
+    """Return the state of this machine and of a path's disk; unreadable values are 0 or absent."""
     memory = psutil.virtual_memory()
     try:
         usage = psutil.disk_usage(str(disk))
@@ -56,7 +56,7 @@ def probe_node(disk: Path = Path("/")) -> NodeReport:
 
 
 def _probe_gpus() -> tuple[GpuReport, ...]:
-    """Return the GPUs that NVML shows: none without its library, and none that it has lost."""
+    """Return the GPUs that NVML reports: none without its library, and none that it has lost."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -79,7 +79,7 @@ def _probe_gpu(index: int) -> GpuReport | None:
         return None
     try:
         utilisation = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-    except pynvml.NVMLError:  # not told of a GPU cut in parts
+    except pynvml.NVMLError:  # not available for a GPU with MIG
         utilisation = None
     return GpuReport(
         index=index,

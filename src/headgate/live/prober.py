@@ -1,7 +1,8 @@
-"""Probes: short transfers and disk reads, timed in turn on all nodes while the cluster works.
+"""Probes: short transfers and disk reads, timed round-robin on all nodes while the cluster works.
 
-A probe gets what any other transfer would get at that moment, on lines and disks that are in use:
-that is what a policy has to reckon with. Probes go one after the other, so none slows another down.
+A probe gets the bandwidth that any other transfer would get at that moment, on links and disks in
+use: that is the bandwidth that the policy should assume. Probes run one after the other, so that
+none slows another down.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from headgate.live.bandwidth import Estimate, moved
 from headgate.live.config import PROBE_PERIOD_S
-from headgate.live.link import Places
+from headgate.live.link import ReachableNodes
 from headgate.model import Bandwidth
 from headgate.protocol import BandwidthMeasured, Event
 from headgate.state import Snapshot
@@ -23,8 +24,8 @@ from headgate.state import Snapshot
 log = logging.getLogger(__name__)
 
 _PER_ROUND = 2  # probes of each kind
-_ANSWER_S = 20.0
-_DISK_BYTES_PER_S = 5e8  # where disks cannot be read past the page cache: no better than assumed
+_RESPONSE_S = 20.0
+_DISK_BYTES_PER_S = 5e8  # assumed where disks cannot be read past the page cache
 
 Racks = Sequence[Sequence[str]]
 
@@ -36,17 +37,17 @@ class Prober:
         self,
         *,
         agents: Mapping[str, Any],
-        places: Places,
+        reachable: ReachableNodes,
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
         snapshot: Callable[[], Snapshot],
         period_s: float,
     ) -> None:
-        """`agents` and `places` are the nodes that are up, kept by somebody else.
+        """`agents` and `reachable` are those of the nodes that are up, maintained by `Membership`.
 
-        A round of probes is made every `period_s`, or only on demand when that is 0.
+        A round of probes is made every `period_s` seconds, or only on request when that is 0.
         """
-        self._agents, self._places = agents, places
+        self._agents, self._reachable = agents, reachable
         self._post, self._now, self._snapshot = post, now, snapshot
         self._period_s = period_s
         half_life_s = period_s or PROBE_PERIOD_S
@@ -59,7 +60,7 @@ class Prober:
         self._probe: asyncio.Task[float | None] | None = None
 
     async def run(self) -> None:
-        """Probe in rounds until cancelled; a failed round is logged and the next one made."""
+        """Probe in rounds until cancelled; a failed round is logged."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._period_s or None):
@@ -67,11 +68,11 @@ class Prober:
             self._wanted.clear()
             try:
                 await self.probe_round()
-            except Exception:  # the outside fails in many ways, and none of them may end the probes
+            except Exception:  # no failure of Ray or a node may end the probes
                 log.exception("probing failed")
 
-    def want_round(self) -> None:
-        """Have a round made now, or next when one is under way."""
+    def request_round(self) -> None:
+        """Request a round now, or after one in progress."""
         self._wanted.set()
 
     def node_lost(self, name: str) -> None:
@@ -80,7 +81,7 @@ class Prober:
             self._probe.cancel()
 
     async def probe_round(self) -> None:
-        """Time a few transfers of each kind; post what can be expected where that has changed."""
+        """Time a few transfers of each type; post the bandwidth if its estimate has moved."""
         turns = range(self._turn, self._turn + _PER_ROUND)
         self._turn += _PER_ROUND
         for estimate, pick in (
@@ -104,11 +105,11 @@ class Prober:
         """Return the nodes of each rack, in order."""
         racks: dict[str, list[str]] = {}
         for name in sorted(self._agents):
-            racks.setdefault(self._places.members[name].rack, []).append(name)
+            racks.setdefault(self._reachable.members[name].rack, []).append(name)
         return [racks[rack] for rack in sorted(racks)]
 
     def _bandwidth(self, known: Bandwidth) -> Bandwidth:
-        """Return what can be expected. What lies far comes off a disk too: it is never faster."""
+        """Return the estimates; a remote read includes a disk read, so it is never faster."""
         near, far = self._rack.value, self._cluster.value
         rack = near or far or known.rack_bytes_per_s
         cluster = far or near or known.cluster_bytes_per_s
@@ -120,19 +121,25 @@ class Prober:
         )
 
     async def _time(self, nodes: tuple[str, ...]) -> float | None:
-        """Time a transfer to the first of two nodes, or the disk of one; None where it failed."""
-        here = [n for n in nodes if n in self._agents and n in self._places.addresses]
+        """Return bytes per second of a transfer to the first of two nodes, or of the disk of one.
+
+        None if the probe failed.
+        """
+        here = [n for n in nodes if n in self._agents and n in self._reachable.addresses]
         if not nodes or len(here) < len(nodes):
             return None
         agent = self._agents[nodes[0]]
         if len(nodes) == 1:
-            return await self._answer(nodes, agent.time_disk)
-        return await self._answer(nodes, agent.time_transfer, *self._places.addresses[nodes[1]])
+            return await self._call(nodes, agent.time_disk)
+        return await self._call(nodes, agent.time_transfer, *self._reachable.addresses[nodes[1]])
 
-    async def _answer(self, nodes: tuple[str, ...], ask: Any, *arguments: Any) -> float | None:
+    async def _call(self, nodes: tuple[str, ...], method: Any, *arguments: Any) -> float | None:
         from ray.exceptions import RayError
 
-        self._probed, self._probe = nodes, asyncio.create_task(_answer(ask.remote(*arguments)))
+        self._probed, self._probe = (
+            nodes,
+            asyncio.create_task(_with_timeout(method.remote(*arguments))),
+        )
         try:
             await asyncio.wait({self._probe})
             return None if self._probe.cancelled() else self._probe.result()
@@ -144,15 +151,15 @@ class Prober:
             self._probed, self._probe = (), None
 
 
-async def _answer(call: Awaitable[float | None]) -> float | None:
-    async with asyncio.timeout(_ANSWER_S):
+async def _with_timeout(call: Awaitable[float | None]) -> float | None:
+    async with asyncio.timeout(_RESPONSE_S):
         return await call
 
 
 def pair_in_rack(racks: Racks, turn: int) -> tuple[str, ...]:
-    """Return the reader and the source of a turn, of one rack: rack by rack; () where none is.
+    """Return the reader and the source of turn number `turn`, in one rack; () without a pair.
 
-    Of r racks, all pairs of a rack with m nodes come in turn within r m (m - 1) turns.
+    The racks alternate. Of r racks, all pairs of a rack with m nodes occur in r m (m - 1) turns.
     """
     racks = [rack for rack in racks if len(rack) > 1]
     if not racks:
@@ -165,10 +172,10 @@ def pair_in_rack(racks: Racks, turn: int) -> tuple[str, ...]:
 
 
 def pair_across(racks: Racks, turn: int) -> tuple[str, ...]:
-    """Return the reader and the source of a turn, of two racks; () where there is one only.
+    """Return the reader and the source of turn number `turn`, in two racks; () with one rack.
 
-    Each pair of racks comes within r (r - 1) turns, each of their m n pairs of nodes in as many of
-    these.
+    Of r racks, each pair occurs in r (r - 1) turns, and all its m n pairs of nodes in m n times as
+    many.
     """
     if len(racks) < 2:
         return ()
@@ -180,6 +187,6 @@ def pair_across(racks: Racks, turn: int) -> tuple[str, ...]:
 
 
 def one_node(racks: Racks, turn: int) -> tuple[str, ...]:
-    """Return the node of a turn; () where there is none."""
+    """Return the node of turn number `turn`; () without nodes."""
     nodes = [node for rack in racks for node in rack]
     return (nodes[turn % len(nodes)],) if nodes else ()

@@ -1,4 +1,4 @@
-"""The other end of a worker process: started, fed and ended by an executor."""
+"""A worker process as its executor uses it: started under a guard, given tasks, ended."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from headgate.live import guard
 from headgate.live.account import Account
 from headgate.live.worker import Request
 
-_LONGEST_ANSWER = 1 << 20
+_LONGEST_RESPONSE = 1 << 20
 _END_S = 10.0
-_MARK = "HEADGATE_RAY_NODE"  # what belongs to a virtual node carries it: see ray_nodes
+_MARK = "HEADGATE_RAY_NODE"  # all processes of a virtual node have it: see ray_nodes
 
 
 class WorkerProcess:
@@ -29,12 +29,12 @@ class WorkerProcess:
         self,
         process: Process,
         requests: socket.socket,
-        answers: asyncio.StreamReader,
+        responses: asyncio.StreamReader,
         gpus: tuple[int, ...],
         envs: dict[str, str],
     ) -> None:
         """See `start`."""
-        self._process, self._requests, self._answers = process, requests, answers
+        self._process, self._requests, self._responses = process, requests, responses
         self.gpus, self.envs = gpus, envs
         self.runs = 0
 
@@ -42,11 +42,11 @@ class WorkerProcess:
     async def start(
         cls, account: Account, gpus: tuple[int, ...], envs: dict[str, str], log: int
     ) -> WorkerProcess:
-        """Start a worker under a guard; what it says before its first task goes to `log`."""
+        """Start a worker under a guard; its output before its first task goes to `log`."""
         ours, theirs = socket.socketpair()
         read_end, write_end = os.pipe()
         passed = (theirs.fileno(), write_end)
-        order = {
+        request = {
             "command": [
                 accounts.INTERPRETER,
                 "-P",
@@ -56,7 +56,7 @@ class WorkerProcess:
             ],
             "options": account.options(_marked(envs)),
             "pass_fds": passed,
-            "answers": write_end,
+            "responses": write_end,
         }
         try:
             process = await asyncio.create_subprocess_exec(
@@ -76,52 +76,52 @@ class WorkerProcess:
             theirs.close()
             os.close(write_end)
         assert process.stdin is not None
-        process.stdin.write(json.dumps(order).encode() + b"\n")
-        answers = asyncio.StreamReader(limit=_LONGEST_ANSWER)
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        responses = asyncio.StreamReader(limit=_LONGEST_RESPONSE)
         await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(answers), os.fdopen(read_end, "rb")
+            lambda: asyncio.StreamReaderProtocol(responses), os.fdopen(read_end, "rb")
         )
-        return cls(process, ours, answers, gpus, envs)
+        return cls(process, ours, responses, gpus, envs)
 
     @property
     def alive(self) -> bool:
         """Whether the process has not ended yet."""
         return self._process.returncode is None
 
-    async def run(self, request: Request, log: int) -> str:
-        """Run one task, whose output goes to the descriptor `log`; return what went wrong."""
+    async def run(self, task: Request, log: int) -> str:
+        """Run one task, whose output goes to the descriptor `log`; return the error, or ''."""
         self.runs += 1
-        with suppress(ConnectionError):  # it died: its end is reported below
+        with suppress(ConnectionError):  # it died: its exit status is read below
             socket.send_fds(self._requests, [b"\0"], [log])
-            text = json.dumps(asdict(request)).encode() + b"\n"
+            text = json.dumps(asdict(task)).encode() + b"\n"
             await asyncio.to_thread(self._requests.sendall, text)
-        line = await self._answers.readline()
+        line = await self._responses.readline()
         if not line:
             return f"the task's guard ended with exit status {await self._process.wait()}"
-        answer = json.loads(line)
-        if "error" in answer:
-            return str(answer["error"])
-        status = int(answer["status"])
+        response = json.loads(line)
+        if "error" in response:
+            return str(response["error"])
+        status = int(response["status"])
         if status < 0:
             return f"the task's process was ended by {signal.Signals(-status).name}"
         return f"the task's process ended with exit status {status}"
 
     async def end(self) -> None:
-        """End the process and all that it has started, even what left its session."""
+        """End the process and all its descendants, even those that left its session."""
         with suppress(OSError):  # it is closed already
-            self._requests.shutdown(socket.SHUT_RDWR)  # ends a request that is being sent, too
+            self._requests.shutdown(socket.SHUT_RDWR)  # also ends a request that is being sent
         self._requests.close()
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
             await asyncio.wait_for(self._process.wait(), _END_S)
-        except TimeoutError:  # something it waits for cannot be killed, such as a hanging disk
+        except TimeoutError:  # a descendant cannot be killed, such as one that waits for a disk
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
 
 
 def _marked(envs: dict[str, str]) -> dict[str, str]:
-    """Return these variables and the mark of the virtual node that this is, if it is one."""
+    """Return these variables and the mark of this virtual node, if it is one."""
     mark = os.environ.get(_MARK)
     return envs if mark is None else {**envs, _MARK: mark}

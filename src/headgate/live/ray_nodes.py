@@ -1,9 +1,9 @@
-"""A Ray cluster of virtual nodes on this machine: started, joined, broken on purpose and ended.
+"""A Ray cluster of virtual nodes on this machine: started, joined, crashed on purpose and ended.
 
-Every node is one `ray start --block` process in a session of its own, so it outlives whoever
-started it. All that it starts inherits its session and a mark in its environment; a node is ended
-by ending every process that has them, never by name alone nor by a number that may be reused.
-Ray binds its ports on every interface, therefore a cluster of ours always asks for its token.
+Every node is one `ray start --block` process in its own session, so it outlives the process that
+started it. Its descendants inherit its session and a mark in their environment; a node is ended by
+killing every process that has them, never by name alone nor by a process id that may be reused.
+Ray binds its ports on every interface, therefore a cluster started here always requires its token.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ _STARTED = "Ray runtime started"
 _STORE_BYTES = 80_000_000  # shards travel by Flight, so Ray's own object stores stay small
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # a node that is gone is seen in about 3 s instead of about 14
+    # a lost node is detected in about 3 s instead of about 14
     "RAY_health_check_initial_delay_ms": "5000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "3",
-    # all our actors ask for no CPU: idle workers kept at hand only cost memory
+    # none of our actors requires a CPU: prestarted idle workers only cost memory
     "RAY_prestart_worker_first_driver": "0",
-    # every virtual node would watch the memory of the whole machine
+    # every virtual node would monitor the memory of the whole machine
     "RAY_memory_monitor_refresh_ms": "0",
 }
 _DRIVER_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # a cluster that does not answer is given up after half a minute instead of some minutes
+    # a connection to a cluster that does not respond fails after 30 s instead of some minutes
     "RAY_NUM_REDIS_GET_RETRIES": "3",
     "RAY_py_gcs_connect_timeout_s": "5",
     "RAY_gcs_rpc_server_connect_timeout_s": "2",
-    # a driver that has lost its cluster must not start one of its own
+    # a driver that has lost its cluster must not start another one
     "RAY_ENABLE_AUTO_CONNECT": "0",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """Where a node lives: an address of this machine, and a command to enter its network."""
+    """The network of a node: an address of this machine, and a command to enter its namespace."""
 
     address: str
     enter: tuple[str, ...] = ()
@@ -74,11 +74,11 @@ class Seat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCluster:
-    """What the state directory keeps of the virtual nodes that were started for it.
+    """The record, in the state directory, of the virtual nodes that were started for it.
 
-    `seats` has the head first; `nodes` are all others. `sessions` are those of the nodes that were
-    started and are to be up: a node that was ended on purpose has none. `head_starts` are those of
-    the head again, in a row, the last at `head_started_at`, in seconds since the epoch.
+    `seats` has the head first; `nodes` are all others. `sessions` are the session ids of the nodes
+    that should be up: a node that was stopped on purpose has none. `head_starts` counts consecutive
+    restarts of the head, the last one at `head_started_at`, in seconds since the epoch.
     """
 
     address: str
@@ -98,7 +98,7 @@ _RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")  # and such as 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A node of the Ray cluster as Ray sees it; `ray_id` is new whenever the node comes back.
+    """A node of the Ray cluster as Ray lists it; a node that returns has another `ray_id`.
 
     `custom` are its custom resources in thousandths, by name.
     """
@@ -124,10 +124,10 @@ def start_nodes(
 ) -> LocalCluster:
     """Start a head without GPUs and these virtual nodes, record them in `state`, wait for them.
 
-    `port` is where the cluster answers; 0 chooses a free one. `seats` are for the head and then
-    every node; without them all live on loopback addresses. Raises WorldError when Ray is not
-    installed, the port is taken, a cluster of this directory runs already, or a node does not come
-    up in time (with the end of its log); nothing is left running then.
+    The cluster listens on `port`; 0 chooses a free one. `seats` are those of the head and then of
+    every node; by default all use loopback addresses. Raises WorldError when Ray is not installed,
+    the port is in use, a cluster of this directory runs already, or a node does not come up within
+    `wait_s` seconds (with the end of its log); no process is left running then.
     """
     _need_ray()
     state.mkdir(parents=True, exist_ok=True)
@@ -157,10 +157,11 @@ def start_nodes(
 
 @private_files()
 def restart_nodes(state: Path, *, head_starts: int, wait_s: float = 120) -> None:
-    """Start a recorded cluster again whose head is gone, at a new address, and wait for its nodes.
+    """Start a recorded cluster with a lost head again, at a new address, and wait for its nodes.
 
-    What is left of it is ended first; nodes that were ended on purpose stay down. Raises WorldError
-    when a node does not come up in time (with the end of its log); nothing is left running then.
+    Its remaining processes are killed first; nodes that were stopped on purpose stay down. Raises
+    WorldError when a node does not come up within `wait_s` seconds (with the end of its log); no
+    process is left running then.
     """
     with _locked(state):
         before = _recorded(state, HEAD)
@@ -199,9 +200,9 @@ def _make_temp() -> str:
 
 
 def start_node(state: Path, node: Node, *, wait_s: float = 60) -> None:
-    """Start a recorded node again and wait for it; what is left of it is ended first.
+    """Start a recorded node again and wait for it; its remaining processes are killed first.
 
-    Raises WorldError, with the end of its log, when it does not come up in time.
+    Raises WorldError, with the end of its log, when it does not come up within `wait_s` seconds.
     """
     spawn_node(state, node)
     _await_started(_recorded(state, node.id), (node.id,), time.monotonic() + wait_s)
@@ -209,7 +210,7 @@ def start_node(state: Path, node: Node, *, wait_s: float = 60) -> None:
 
 @private_files()
 def spawn_node(state: Path, node: Node) -> None:
-    """Start a recorded node again without waiting for it; what is left of it is ended first."""
+    """Start a recorded node again without waiting; its remaining processes are killed first."""
     with _locked(state):
         cluster = _recorded(state, node.id)
         _kill(cluster, (node.id,))
@@ -219,7 +220,7 @@ def spawn_node(state: Path, node: Node) -> None:
 
 
 def age_s(cluster: LocalCluster, name: str) -> float | None:
-    """Return for how long a node's top process has been running; None when it is not."""
+    """Return the age in seconds of a node's top process; None if it is not running."""
     try:
         process = psutil.Process(cluster.sessions[name])
         marked = process.environ().get(_MARK) == f"{cluster.mark}/{name}"
@@ -230,7 +231,7 @@ def age_s(cluster: LocalCluster, name: str) -> float | None:
 
 
 def kill_node(state: Path, name: str) -> None:
-    """Crash one node on purpose, without warning: it stays down until it is started again."""
+    """Kill all processes of a node; it stays down until it is started again."""
     with _locked(state):
         cluster = _recorded(state, name)
         _kill(cluster, (name,))
@@ -239,7 +240,7 @@ def kill_node(state: Path, name: str) -> None:
 
 
 def stop_nodes(state: Path) -> None:
-    """End every process of the cluster recorded in `state` and remove what it left on disk."""
+    """Kill every process of the cluster recorded in `state` and remove its files."""
     cluster = local_cluster(state)
     if cluster is None:
         return
@@ -250,7 +251,7 @@ def stop_nodes(state: Path) -> None:
 
 
 def local_cluster(state: Path) -> LocalCluster | None:
-    """Return the cluster recorded in `state`, or None; it may have died meanwhile (see `alive`)."""
+    """Return the cluster recorded in `state`, or None; its nodes may be down (see `alive`)."""
     try:
         fields = json.loads((state / _RECORD).read_text())
     except FileNotFoundError:
@@ -281,9 +282,9 @@ def alive(cluster: LocalCluster) -> tuple[str, ...]:
 def connect(address: str, *, token: str | None = None) -> None:
     """Make this process a driver of the Ray cluster at `address`.
 
-    The driver works in the namespace `headgate`: detached actors outlive it and are found again by
-    the next one. `token` is the path of the cluster's token file, for a cluster that asks for one.
-    Raises WorldError when nothing answers there: at once when nobody listens.
+    The driver uses the namespace `headgate`: detached actors outlive it and are found by the next
+    one. `token` is the path of the cluster's token file, for a cluster that requires one. Raises
+    WorldError when no cluster responds there: immediately if no process listens.
     """
     _need_ray()
     host, _, port = address.rpartition(":")
@@ -297,7 +298,7 @@ def connect(address: str, *, token: str | None = None) -> None:
         os.environ.pop("RAY_AUTH_TOKEN", None)  # Ray would prefer it
     import ray
 
-    # Ray was perhaps imported before: it must read the environment again. There is no public way.
+    # If Ray was imported before, it must read the environment again; there is no public API for it.
     private: Any = import_module("ray._raylet")
     private.Config.initialize("")
     private.AuthenticationTokenLoader.instance().reset_cache()
@@ -306,7 +307,7 @@ def connect(address: str, *, token: str | None = None) -> None:
         ray.init(
             address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
         )
-    except Exception as error:  # Ray raises many kinds here, even bare RuntimeError
+    except Exception as error:  # Ray raises many types here, even bare RuntimeError
         raise WorldError(
             f"no Ray cluster answers at '{address}': {_first_line(error)}; is it one of this "
             f"version, and {'does it ask for no token' if token is None else 'is the token its'}?"
@@ -316,8 +317,8 @@ def connect(address: str, *, token: str | None = None) -> None:
 def members() -> tuple[Member, ...]:
     """Return the nodes alive in the connected Ray cluster that have a GPU or a CPU, by name.
 
-    A node without our labels goes by its address, with a part of its id where several share it;
-    its rack is `rack-0` and the memory of its GPUs is for its agent to find out.
+    A node without our labels is named by its address, with a part of its id if several share it;
+    its rack is `rack-0`, and its agent reports the memory of its GPUs.
     """
     import ray
 
@@ -330,18 +331,18 @@ def members() -> tuple[Member, ...]:
     return tuple(sorted((m for m in found if m.gpus or m.cpus), key=lambda m: m.name))
 
 
-def in_short(error: Exception) -> str:
-    """Return in a line what a RayError means; its own text holds another process's traceback."""
+def short_error(error: Exception) -> str:
+    """Return one line for a RayError, whose own text contains another process's traceback."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, HeadgateError):
         return str(cause)
     if isinstance(error, TimeoutError):
-        return "no answer came in time"
+        return "it did not respond in time"
     return f"{type(cause or error).__name__}; the controller's log says more"
 
 
 def _head_command(address: str, temp: str) -> list[str]:
-    """Return the command of a head that holds the cluster's books and runs no task."""
+    """Return the command of a head: Ray's control processes, without resources for tasks."""
     host, port = address.rsplit(":", 1)
     return [
         *_ray_start(host, temp),
@@ -351,7 +352,7 @@ def _head_command(address: str, temp: str) -> list[str]:
 
 
 def _node_command(address: str, node: Node, host: str, temp: str) -> list[str]:
-    """Return the command of a node with virtual GPUs, whatever the machine has."""
+    """Return the command of a node with virtual GPUs, independent of the machine's GPUs."""
     labels = {NAME_LABEL: node.id, RACK_LABEL: node.rack}
     if node.gpus:
         labels[MEMORY_LABEL] = str(min(gpu.memory_bytes for gpu in node.gpus))
@@ -388,7 +389,7 @@ def _member(entry: Mapping[str, Any]) -> Member:
 
 
 def _custom(resources: Mapping[str, float]) -> tuple[tuple[str, int], ...]:
-    """Return the resources that an operator named: not those that every Ray node has."""
+    """Return the custom resources in thousandths by name, without those of every Ray node."""
     own = {
         name: round(WHOLE * amount)
         for name, amount in resources.items()
@@ -403,7 +404,7 @@ def _need_ray() -> None:
 
 
 def _loopback(number: int) -> str:
-    """Return a loopback address per node; Ray would take plain 127.0.0.1 for an outer one."""
+    """Return the loopback address of a node; Ray replaces 127.0.0.1 by an external address."""
     return f"127.77.{number // 250}.{number % 250 + 1}"
 
 
@@ -433,7 +434,7 @@ def _write_record(state: Path, cluster: LocalCluster) -> None:
 
 @contextmanager
 def _locked(state: Path) -> Iterator[None]:
-    """Hold the record against other processes that start or end nodes, from reading to writing."""
+    """Lock the record, from reading to writing, against other processes that start or end nodes."""
     descriptor = os.open(state / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -454,7 +455,7 @@ def _log_of(cluster: LocalCluster, name: str) -> Path:
 
 
 def _spawn_node(state: Path, cluster: LocalCluster, node: Node) -> None:
-    number = list(cluster.seats).index(node.id)  # short: it ends up in paths of sockets
+    number = list(cluster.seats).index(node.id)  # short: it is part of socket paths
     host, temp = cluster.seats[node.id].address, f"{cluster.temp}/{number}"
     _spawn(state, cluster, node.id, _node_command(cluster.address, node, host, temp))
 
@@ -466,7 +467,7 @@ def _spawn(state: Path, cluster: LocalCluster, name: str, command: list[str]) ->
     environment |= {**_SETTINGS, **_token_settings(cluster.token)}
     environment[_MARK] = f"{cluster.mark}/{name}"
     log = str(_log_of(cluster, name))
-    with suppress(FileNotFoundError):  # why it ended the last time may still be asked
+    with suppress(FileNotFoundError):  # keep the previous log: it has the reason of the last end
         Path(log).replace(f"{log}.old")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
     cluster.sessions[name] = os.posix_spawnp(
@@ -484,7 +485,7 @@ def _spawn(state: Path, cluster: LocalCluster, name: str, command: list[str]) ->
 
 
 def _await_started(cluster: LocalCluster, names: Iterable[str], until: float) -> None:
-    """Wait until every node, a child of this process, says that it is up."""
+    """Wait until every node, a child of this process, logs that it is up; WorldError at `until`."""
     waiting = list(names)
     while waiting:
         for name in list(waiting):
@@ -510,14 +511,14 @@ def _first_line(error: BaseException) -> str:
 def _processes(cluster: LocalCluster) -> list[tuple[psutil.Process, str]]:
     """Return the living processes of the cluster, each with its node's name.
 
-    Ray's own workers rename themselves (`ray::...`), which may wipe out their environment and with
-    it the mark; those are known by their session.
+    Ray's own workers rename themselves (`ray::...`), which may overwrite their environment and the
+    mark; those are recognized by their session.
     """
     mark = f"{_MARK}={cluster.mark}/".encode()
     names = {session: name for name, session in cluster.sessions.items() if session}
     found = []
     for process in psutil.process_iter(["status"]):
-        with suppress(OSError):  # gone meanwhile, or somebody else's
+        with suppress(OSError):  # it has ended meanwhile, or belongs to another user
             session = os.getsid(process.pid)
             entries = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
             marks = [entry for entry in entries if entry.startswith(mark)]
@@ -532,13 +533,13 @@ def _processes(cluster: LocalCluster) -> list[tuple[psutil.Process, str]]:
 
 
 def _kill(cluster: LocalCluster, names: Collection[str]) -> None:
-    """Kill until none is seen twice: one that is just being executed shows no mark for a moment."""
+    """Kill until two scans find no process: one in `exec` has no mark for a moment."""
     unseen = 0
     while unseen < 2:
-        doomed = [process for process, name in _processes(cluster) if name in names]
-        for process in doomed:
+        processes = [process for process, name in _processes(cluster) if name in names]
+        for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(doomed, timeout=5)
-        unseen = 0 if doomed else unseen + 1
+        psutil.wait_procs(processes, timeout=5)
+        unseen = 0 if processes else unseen + 1
         time.sleep(0.02)

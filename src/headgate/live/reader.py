@@ -1,7 +1,7 @@
-"""Job files are read in processes of their own: no file can hold up the controller or fill it.
+"""Job files are parsed in separate processes: no file can block the controller or fill its memory.
 
-`python -m headgate.live.reader FD` is such a process. It answers each text that comes over the
-connection with a `JobFile` or the SpecError, and ends with the process at the other end.
+`python -m headgate.live.reader FD` is such a process. It responds to each text on the connection
+with a `JobFile` or the SpecError, and ends with the process at the other end.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ _SMALL_CHARACTERS = 64 << 10
 _LIMIT_CPU_S = 10
 _LIMIT_BYTES = 1 << 30
 _TURN_S = 30.0
-_ANSWER_S = 30.0  # by the clock, where the processors have much else to do
+_RESPONSE_S = 30.0  # elapsed time, for a machine under load
 
 
 class JobReader:
     """Reads job files for any thread; one small and one large file are read at a time.
 
-    So the small ones, which take milliseconds, never wait for a large one. What a large file has
-    filled is freed with its process, which reads no other.
+    So the small ones, which take milliseconds, never wait for a large one. The memory of a large
+    file is freed with its process, which reads no other.
     """
 
     def __init__(self, *, limit_cpu_s: int = _LIMIT_CPU_S, limit_bytes: int = _LIMIT_BYTES) -> None:
-        """A file may take `limit_cpu_s` of a processor's time, and `limit_bytes` of memory."""
+        """Limit each file to `limit_cpu_s` seconds of CPU time and `limit_bytes` of memory."""
         self._limit_cpu_s, self._limit_bytes = limit_cpu_s, limit_bytes
         self._small, self._large = threading.Lock(), threading.Lock()
-        self._kept: _Process | None = self._process()  # it starts meanwhile
+        self._kept: _Process | None = self._process()  # started ahead of the first file
 
     def read(self, text: str) -> JobFile:
-        """Return the job of a text.
+        """Return the job file of a text.
 
-        SpecError with every problem, or `too_large` for one that takes too much time or memory;
-        WorldError `unreachable` when too many others are to be read first.
+        SpecError with every problem, or `too_large` for one that exceeds a limit; WorldError
+        `unreachable` when it would wait for other files for more than 30 s.
         """
         small = len(text) <= _SMALL_CHARACTERS
         turn = self._small if small else self._large
@@ -69,12 +69,12 @@ class JobReader:
     def _read_small(self, text: str) -> JobFile | SpecError:
         if self._kept is None or not self._kept.alive:
             self._kept = self._process()
-        return self._kept.ask(text) or self._too_much()
+        return self._kept.read(text) or self._too_much()
 
     def _read_large(self, text: str) -> JobFile | SpecError:
         process = self._process()
         try:
-            return process.ask(text) or self._too_much()
+            return process.read(text) or self._too_much()
         finally:
             process.end()
 
@@ -87,10 +87,10 @@ class JobReader:
 
 
 class _Process:
-    """The other end of a reading process; one thread speaks to it at a time."""
+    """A reading process and the connection to it, used by one thread at a time."""
 
     def __init__(self, *limits: str) -> None:
-        self._line, theirs = Pipe()
+        self._connection, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), *limits],
@@ -104,12 +104,12 @@ class _Process:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, text: str) -> JobFile | SpecError | None:
-        """Return what a text holds; None, and the process has ended, when that takes too much."""
+    def read(self, text: str) -> JobFile | SpecError | None:
+        """Return the result of a text; None if it exceeded a limit: the process has ended then."""
         with suppress(EOFError, OSError):  # it has died
-            self._line.send(text)
-            if self._line.poll(_ANSWER_S):
-                found: JobFile | SpecError = self._line.recv()
+            self._connection.send(text)
+            if self._connection.poll(_RESPONSE_S):
+                found: JobFile | SpecError = self._connection.recv()
                 return found
         self.end()
         return None
@@ -117,29 +117,29 @@ class _Process:
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._line.close()
+        self._connection.close()
 
 
-def _serve(line: Connection, limit_cpu_s: int, limit_bytes: int) -> None:
+def _serve(connection: Connection, limit_cpu_s: int, limit_bytes: int) -> None:
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + limit_bytes, held + limit_bytes))
     while True:
         try:
-            text = line.recv()
+            text = connection.recv()
         except EOFError:
             return
-        until_s = math.ceil(time.process_time()) + limit_cpu_s  # the system ends us then
+        until_s = math.ceil(time.process_time()) + limit_cpu_s  # the kernel ends this process then
         resource.setrlimit(resource.RLIMIT_CPU, (until_s, resource.RLIM_INFINITY))
-        answer: JobFile | SpecError
+        response: JobFile | SpecError
         try:
-            answer = load_job(text)
+            response = load_job(text)
         except SpecError as error:
-            answer = error.with_traceback(None)
+            response = error.with_traceback(None)
         except MemoryError:
-            os._exit(1)  # the other end says why
-        line.send(answer)
+            os._exit(1)  # the other end reports the limit
+        connection.send(response)
 
 
 if __name__ == "__main__":
-    with Connection(int(sys.argv[1])) as line:
-        _serve(line, int(sys.argv[2]), int(sys.argv[3]))
+    with Connection(int(sys.argv[1])) as connection:
+        _serve(connection, int(sys.argv[2]), int(sys.argv[3]))

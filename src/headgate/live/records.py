@@ -1,4 +1,4 @@
-"""What crosses Ray between controller, job masters and executors: plain values that pickle."""
+"""Messages between controller, job masters and executors: picklable values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headgate.protocol import FailureKind, LaunchTask, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRecord:
-    """A `LaunchTask` with all that an executor needs to carry it out.
+    """A `LaunchTask` with the data that an executor needs to execute it.
 
-    `ray_id` is the Ray id of the node as it was when the command was made: a node that came back
-    meanwhile is another one. `addresses` are the shard services of the sources, by node.
-    `gang_hosts` are the addresses of a gang's members, ordered by ordinal; none without a gang.
+    `ray_id` is the Ray id of the node at the time of the command: a node that returned meanwhile
+    has another one. `addresses` are (host, port) of the shard services of the sources, by node.
+    `gang_hosts` are the addresses of a gang's members, by ordinal; empty without a gang.
     """
 
     run: RunId
@@ -33,9 +33,9 @@ class LaunchRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRecord:
-    """A request to end a run, and where its executor is.
+    """A request to stop a run, with the location of its executor.
 
-    It suffices by itself: a master that was restarted may not know the launch.
+    It is complete without the launch, which a restarted master may not have.
     """
 
     run: RunId
@@ -44,7 +44,7 @@ class StopRecord:
 
 
 class OutcomeKind(StrEnum):
-    """What a master says about a launch: `started` first, then exactly one of the others."""
+    """The outcomes of a launch: `started` first, then exactly one of the others."""
 
     STARTED = "started"
     FINISHED = "finished"
@@ -54,9 +54,9 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRecord:
-    """One fact about a run; `message` and `failure` tell of a failure.
+    """One outcome of a run; `message` and `failure` describe a failure.
 
-    `part_bytes` are the sizes of the parts of a result in several, whose sum is `output_bytes`.
+    `part_bytes` are the sizes of the parts of a result with several, whose sum is `output_bytes`.
     """
 
     run: RunId
@@ -70,11 +70,10 @@ class OutcomeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What a poll of a job master brings: numbered outcomes not yet acknowledged.
+    """The response to a poll of a job master: numbered outcomes not yet acknowledged.
 
-    `incarnation` is drawn anew when a master has been restarted. A new one knows no launch and has
-    forgotten its numbers: send every outstanding launch again; none runs twice where its executor
-    lives on.
+    A restarted master has another `incarnation`, no launches and new numbers: every outstanding
+    launch must be sent again; none runs twice while its executor is alive.
     """
 
     incarnation: str
@@ -88,7 +87,7 @@ def launch_record(
     addresses: Mapping[str, tuple[str, int]],
     gang_hosts: Sequence[str] = (),
 ) -> LaunchRecord:
-    """Build the record of a command; `addresses` may hold more than its sources.
+    """Return the record of a command; `addresses` may contain more than its sources.
 
     InvariantBroken for a run of a simulated job, which executes nothing.
     """

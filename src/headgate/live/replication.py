@@ -1,8 +1,8 @@
-"""Further copies of results: as many as each job wants, made in the background.
+"""Replication of results, in the background, to the number of copies that each job requires.
 
-What lacks copies follows from what has changed in the state since the last look, so a result that
-was just made and one whose node was just lost are the same case. A copy counts once the engine
-knows of it; one that lies on a node by then is found again without being moved.
+Results that lack copies are found by the changes of the state since the last look, so a new result
+and one that has lost a node are the same case. A copy counts once it is in the state; a node that
+already stores the shard is not sent it again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.live.link import Places
+from headgate.live.link import ReachableNodes
 from headgate.live.shared import find_shared
-from headgate.live.split import Place, choose_further
+from headgate.live.split import NodeSpace, choose_further
 from headgate.model import SHARED, Job, RunId, Shard, result_ids, task_of_result
 from headgate.protocol import Event, ReplicaAdded, ReplicaLost
 from headgate.state import JobState, Snapshot, TaskState
@@ -34,7 +34,7 @@ _COPY_S = 3600.0  # a transfer that stands still ends long before
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copies:
-    """Where a result of a job lies; `run` is the run that made it."""
+    """The copies of a result of a job; `run` is the run that wrote it."""
 
     job: Job
     shard: Shard
@@ -44,19 +44,19 @@ class Copies:
 
     @property
     def missing(self) -> int:
-        """How many nodes more should have one."""
+        """The number of further nodes that should have a copy."""
         return max(0, self.job.result_replicas - len(self.holders))
 
     @property
     def misses_shared(self) -> bool:
-        """Whether the one on the job's shared path is missing."""
+        """Whether the copy on the job's shared path is missing."""
         return bool(self.job.results_path) and not self.shared
 
 
 def copies_of(view: Snapshot, row: int) -> Copies | None:
-    """Return where a shard lies that is a result; None for all others, and for what is not kept.
+    """Return the copies of a shard that is a result; None for other shards and expired results.
 
-    None, too, for a result that no node has, and for one whose job wants no further copies.
+    Also None for a result that no node has, and for one whose job requires no further copies.
     """
     holders = view.replicas(row)
     found = task_of_result(view.names.shards[row]) if holders else None
@@ -88,30 +88,30 @@ def lacks_shared_copies(view: Snapshot, job: int) -> bool:
 
 
 def _copies_of(view: Snapshot, shard: str) -> Copies | None:
-    """Return the same as `copies_of` for a shard's name, which may have gone."""
+    """Return `copies_of` for a shard's name, None if the state has no such shard."""
     row = view.names.shard_rows.get(shard)
     return None if row is None or row >= len(view.shards.size_bytes) else copies_of(view, row)
 
 
 def _is_needed(view: Snapshot, row: int) -> bool:
-    """Say whether a shard is a result of a job in flight."""
+    """Return whether a shard is a result of an active job."""
     found = task_of_result(view.names.shards[row])
     job = None if found is None else known_row(view, found[0])
     return job is not None and view.jobs.state[job] == JobState.ACTIVE
 
 
 def _is_shared(view: Snapshot, row: int) -> bool:
-    """Say whether the file of a result is there whole below its job's shared path."""
+    """Return whether the file of a result exists, complete, below its job's shared path."""
     shard = Shard(id=view.names.shards[row], size_bytes=view.shards.size_bytes[row])
     job = view.job(view.names.job_rows[shard.id.rpartition("/")[0]])
     return find_shared(job.results_path, shard, user=job.user) is not None
 
 
 class Replicator:
-    """Has nodes copy results, about one at a time per node; runs on the loop that talks with Ray.
+    """Makes nodes copy results, about one at a time per node; runs on the event loop of Ray.
 
-    A look costs what has changed since the last one. What cannot be copied now is tried again when
-    nodes come or go, and once a minute.
+    A look is O(shards changed since the last one). Results that cannot be copied now are retried
+    when nodes join or are lost, and once a minute.
     """
 
     def __init__(
@@ -119,47 +119,49 @@ class Replicator:
         *,
         agents: dict[str, Any],
         reports: dict[str, dict[str, Any]],
-        places: Places,
+        reachable: ReachableNodes,
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
         snapshot: Callable[[], Snapshot],
     ) -> None:
-        """`agents`, `reports` and `places` are those of the nodes that are up, kept by others."""
-        self._agents, self._reports, self._places = agents, reports, places
+        """`agents`, `reports` and `reachable` are of nodes that are up, kept by `Membership`."""
+        self._agents, self._reports, self._reachable = agents, reports, reachable
         self._post, self._now, self._snapshot = post, now, snapshot
         self._seen: Snapshot | None = None
         # by shard: rows move when archived jobs leave the tables
-        self._ready: dict[str, None] = {}  # to look at, in order
-        self._waiting: dict[str, None] = {}  # the same, not before something changes
+        self._ready: dict[str, None] = {}  # to be checked, in order
+        self._waiting: dict[str, None] = {}  # to be checked after nodes have changed
         self._copying: dict[str, asyncio.Task[None]] = {}
-        self._failed: dict[str, set[str]] = {}  # nodes where a copy failed, until it waits
+        self._failed: dict[
+            str, set[str]
+        ] = {}  # nodes where a copy failed, until it is in `_waiting`
         self._retry_at = 0.0
         self._up: frozenset[str] = frozenset()
         self._checks: set[asyncio.Task[None]] = set()
-        self._short: set[str] = set()  # jobs of which it was said that copies are missing
+        self._reported_short: set[str] = set()  # jobs whose missing copies were logged
 
     async def run(self) -> None:
-        """Look again and again until cancelled; may be run again after a look that failed."""
+        """Look periodically until cancelled; may be run again after a look that failed."""
         while True:
             self._look()
             await asyncio.sleep(_LOOK_S)
 
     def _look(self) -> None:
-        self._take_up(self._snapshot())
-        self._fill()
+        self._collect(self._snapshot())
+        self._start_waiting()
 
-    def _fill(self) -> None:
-        """Start copies, as many at a time as there are nodes."""
+    def _start_waiting(self) -> None:
+        """Start copies of ready results, at most one per node at a time."""
         view, most = self._snapshot(), max(2, len(self._up))
         for shard in [shard for shard, _ in zip(self._ready, range(_PER_LOOK), strict=False)]:
             if len(self._copying) >= most:
                 break
             del self._ready[shard]
-            if shard not in self._copying:  # else it is looked at again when that has ended
-                self._take(shard, _copies_of(view, shard))
+            if shard not in self._copying:  # else it is checked again after that copy
+                self._start_copies(shard, _copies_of(view, shard))
 
-    def _take_up(self, view: Snapshot) -> None:
-        """Note the shards that may lack copies."""
+    def _collect(self, view: Snapshot) -> None:
+        """Add the shards that may lack copies to `_ready`."""
         changes = None if self._seen is None else view.changes(self._seen)
         rows = range(len(view.shards.size_bytes)) if changes is None else changes.shards.tolist()
         names = view.names.shards
@@ -176,54 +178,56 @@ class Replicator:
             self._ready.update(self._waiting)
             self._waiting.clear()
 
-    def _take(self, shard: str, now: Copies | None) -> None:
-        """Start to make the copies that a result lacks, or have it wait where none can be made."""
+    def _start_copies(self, shard: str, now: Copies | None) -> None:
+        """Start the copies that a result lacks, or put it in `_waiting` if none is possible."""
         if now is None or not (now.missing or now.misses_shared):
             self._failed.pop(shard, None)
-            self._short.discard(shard.rpartition("/")[0])
+            self._reported_short.discard(shard.rpartition("/")[0])
             return
         source = next((n for n in now.holders if n in self._agents), None)
         targets = self._targets(now, self._failed.get(shard, set()))
         if source is None or not targets:
             if source is not None:  # else its node is just being lost
-                self._say(now, "no other node with room for it is up")
+                self._log_shortage(now, "no other node with room for it is up")
             self._waiting[shard] = None
             self._failed.pop(shard, None)
             return
-        self._copying[shard] = asyncio.create_task(self._supply(now, source, targets))
+        self._copying[shard] = asyncio.create_task(self._make_copies(now, source, targets))
 
     def _targets(self, now: Copies, failed: Collection[str]) -> tuple[str, ...]:
         places = [
-            Place(name, self._places.members[name].rack, self._reports[name]["disk_free_bytes"])
+            NodeSpace(
+                name, self._reachable.members[name].rack, self._reports[name]["disk_free_bytes"]
+            )
             for name in self._agents
-            if name not in failed and name in self._places.members and name in self._reports
+            if name not in failed and name in self._reachable.members and name in self._reports
         ]
-        turn = zlib.crc32(now.shard.id.encode())  # alike for a copy that is tried again
+        turn = zlib.crc32(now.shard.id.encode())  # equal for a repeated copy
         size_bytes = now.shard.size_bytes
         nodes = choose_further(turn, places, now.holders, now.missing, size_bytes=size_bytes)
         return (*nodes, SHARED) if now.misses_shared and SHARED not in failed else nodes
 
-    async def _supply(self, before: Copies, source: str, targets: tuple[str, ...]) -> None:
-        """Make copies, and let the engine know of each; what fails is tried again elsewhere."""
+    async def _make_copies(self, before: Copies, source: str, targets: tuple[str, ...]) -> None:
+        """Make copies and post each; one that fails is retried on another node."""
         shard = before.shard.id
         try:
             for target in targets:
-                problem = await self._make(before, source, target)
+                problem = await self._make_copy(before, source, target)
                 if problem:
                     self._failed.setdefault(shard, set()).add(target)
-                    self._say(before, problem)
+                    self._log_shortage(before, problem)
         finally:
             del self._copying[shard]
-            self._ready[shard] = None  # to see what is missing now
-        self._fill()  # unless cancelled
+            self._ready[shard] = None  # checked again for missing copies
+        self._start_waiting()  # unless cancelled
 
-    async def _make(self, before: Copies, source: str, target: str) -> str:
-        """Make one copy and post it, unless the result is another one by then; return a problem."""
+    async def _make_copy(self, before: Copies, source: str, target: str) -> str:
+        """Make one copy and post it unless the result was replaced meanwhile; return a problem."""
         from ray.exceptions import RayError
 
         try:
             await asyncio.wait_for(self._copy(before, source, target), _COPY_S)
-        except (RayError, TimeoutError, KeyError) as error:  # KeyError: a node has just gone
+        except (RayError, TimeoutError, KeyError) as error:  # KeyError: a node was just lost
             where = f"on {target}" if target else f"below {before.job.results_path}"
             cause = getattr(error, "cause", None) or error
             text = str(cause).partition("\n")[0] or type(cause).__name__
@@ -241,13 +245,14 @@ class Replicator:
             copied = share.remote(what.shard.id, what.job.results_path, what.job.user)
         else:
             copy_from = self._agents[target].copy_from
-            copied = copy_from.remote(what.shard.id, *self._places.addresses[source])
+            copied = copy_from.remote(what.shard.id, *self._reachable.addresses[source])
         return copied
 
     async def _check_shared(self, view: Snapshot, rows: Sequence[int]) -> None:
-        """See to it that results which only a shared path has are there while a job needs them.
+        """Check that results stored only on a shared path exist while a job needs them.
 
-        A user may have removed them, or the path is gone: then their tasks run again.
+        If a user has removed them, or the path does not exist, their loss is posted, and their
+        tasks run again.
         """
         missing = await asyncio.to_thread(
             lambda: [row for row in rows if _is_needed(view, row) and not _is_shared(view, row)]
@@ -259,11 +264,11 @@ class Replicator:
         if lost:
             await asyncio.wrap_future(self._post(lost))
 
-    def _say(self, now: Copies, problem: str) -> None:
-        """Log that copies are missing, once for each job until one of its results has all."""
-        if now.job.id in self._short:
+    def _log_shortage(self, now: Copies, problem: str) -> None:
+        """Log missing copies, once per job until one of its results has all copies."""
+        if now.job.id in self._reported_short:
             return
-        self._short.add(now.job.id)
+        self._reported_short.add(now.job.id)
         log.warning(
             "results of %s: %s has %d of %d copies%s: %s",
             now.job.id, now.shard.id, len(now.holders), now.job.result_replicas,

@@ -1,8 +1,8 @@
-"""Results on a path that all nodes see: files `PATH/JOB/TASK`, or `PATH/JOB/TASK.PART`.
+"""Results on a path that all nodes share: files `PATH/JOB/TASK`, or `PATH/JOB/TASK.PART`.
 
-A file appears whole, by one rename. Which of them count is the catalog's business: a file that the
-catalog does not know may be of another cluster, or of a run before the last. The path is the job's
-user's to give, so all that happens there happens with that user's rights.
+A file appears complete, by one rename. Only files in the state are valid: a file without an entry
+may belong to another cluster, or to an earlier run. The user of the job chooses the path, so every
+access to it has that user's rights.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from headgate.live.account import account_for, file_sizes
 from headgate.live.store import disk_errors
 from headgate.model import Shard, task_of_result
 
-# $1: the path, $2: the job's directory, $3: the name of the result. Directories above are not made:
-# they would be on this node alone.
+# $1: the path, $2: the job's directory, $3: the name of the result. Parent directories are not
+# created: they would be on this node alone.
 _KEEP = """
 set -e; umask 077
-cd -- "$1"; mkdir -p -- "$2"  # another result of the job may make it in this moment
+cd -- "$1"; mkdir -p -- "$2"  # another result of the job may create it at this moment
 draft=$(mktemp -- "$2/.draft-XXXXXXXXXX"); trap 'rm -f -- "$draft"' EXIT
 cat > "$draft"; sync -- "$draft"; mv -fT -- "$draft" "$2/$3"
 """
@@ -35,9 +35,9 @@ _FULL = ("No space left on device", "Disk quota exceeded")
 
 
 def keep_shared(path: str, shard_id: str, source: Path, *, user: str) -> None:
-    """Write a file as a result below a shared path; it appears whole or not at all.
+    """Write a file as a result below a shared path, atomically.
 
-    WorldError `disk_full` or `shard_store`, also when the path itself is not there.
+    WorldError `disk_full` or `shard_store`, also when the path itself does not exist.
     """
     file = _file(path, shard_id)
     with disk_errors(source), source.open("rb") as content:
@@ -52,9 +52,9 @@ def keep_shared(path: str, shard_id: str, source: Path, *, user: str) -> None:
 
 
 def find_shared(path: str, shard: Shard, *, user: str) -> Path | None:
-    """Return the file of a result below a shared path, None where it is not there whole.
+    """Return the file of a result below a shared path, None if it is missing or incomplete.
 
-    It is to be opened with the user's rights alone: it may be a link by then.
+    It must be opened with the user's rights: the user may have replaced it by a link.
     """
     if task_of_result(shard.id) is None:
         return None
@@ -64,7 +64,7 @@ def find_shared(path: str, shard: Shard, *, user: str) -> Path | None:
 
 
 def copy_shared(path: str, shard: Shard, to: Path, *, user: str) -> bool:
-    """Copy a result below a shared path to the new file `to`; say whether it was there whole."""
+    """Copy a result from a shared path to the new file `to`; return whether it was complete."""
     if find_shared(path, shard, user=user) is None:
         return False
     command = ["head", "-c", str(shard.size_bytes), "--", str(_file(path, shard.id))]
@@ -77,20 +77,20 @@ def copy_shared(path: str, shard: Shard, to: Path, *, user: str) -> bool:
 
 
 def remove_shared(path: str, job: str, *, user: str) -> None:
-    """Remove a job's results below a shared path, and their directory when nothing else is in it.
+    """Remove a job's results below a shared path, and their directory if it is empty then.
 
-    OSError where that fails; nothing there is no failure.
+    OSError on failure; missing results are no failure.
     """
     try:
         problem = _as_user(user, _REMOVE, path, quote(job, safe=""))
-    except WorldError as error:  # there is no such user any more
+    except WorldError as error:  # the user no longer exists
         raise OSError(str(error)) from error
     if problem:
         raise OSError(problem)
 
 
 def _as_user(user: str, script: str, *arguments: str, stdin: IO[bytes] | None = None) -> str:
-    """Run a shell script as a user; return what it says about its failure, or nothing."""
+    """Run a shell script as a user; return the first line of its error, or ''."""
     options: dict[str, Any] = account_for(user).options()
     done = subprocess.run(
         ["sh", "-c", script, "sh", *arguments],
@@ -100,8 +100,8 @@ def _as_user(user: str, script: str, *arguments: str, stdin: IO[bytes] | None = 
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
-    return (said or f"exit status {done.returncode}") if done.returncode else ""
+    message = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+    return (message or f"exit status {done.returncode}") if done.returncode else ""
 
 
 def _file(path: str, shard_id: str) -> Path:

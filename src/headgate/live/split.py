@@ -1,4 +1,4 @@
-"""Cutting files into shards, and choosing the nodes that keep their replicas."""
+"""Division of files into shards, and choice of the nodes for their replicas."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from headgate.live.store import PIECE_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePart:
-    """A range of a file; iterating reads it in pieces, as often as asked for."""
+    """A range of a file; each iteration reads it in pieces."""
 
     path: Path
     start: int
     size_bytes: int
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield pieces of at most 1 MiB; WorldError when the file has shrunk meanwhile."""
+        """Yield pieces of at most 1 MiB; WorldError if the file has shrunk meanwhile."""
         rest = self.size_bytes
         with self.path.open("rb") as file:
             file.seek(self.start)
@@ -35,11 +35,11 @@ class FilePart:
 
 
 SHARDS_MOST = 10_000
-"""Shards of one put: each is placed by itself, and is a file on every node that keeps it."""
+"""Most shards of one dataset: each is placed separately, and is a file on each of its nodes."""
 
 
-class Place(NamedTuple):
-    """A node that may keep a replica."""
+class NodeSpace(NamedTuple):
+    """A node that may store a replica, and the bytes free on its disk."""
 
     node: str
     rack: str
@@ -49,13 +49,13 @@ class Place(NamedTuple):
 def split_files(
     paths: Sequence[Path], shard_bytes: int, *, lines: bool
 ) -> tuple[tuple[str, FilePart], ...]:
-    """Cut files into one numbered sequence of shards (name, part); no shard spans two files.
+    """Divide files into one numbered sequence of shards (name, part); no shard spans two files.
 
-    Shards have `shard_bytes`, a file's last one what is left. With `lines` each is cut after the
-    first line end at or beyond that size, so it is longer by less than one line. Names are `00000`,
-    `00001`, ...: they sort in the order of the data. Only the cuts are read here, not the files.
-    SpecError names every file that is missing, empty altogether, a size below 1, and one that makes
-    more than SHARDS_MOST shards.
+    Shards have `shard_bytes`, a file's last one the rest. With `lines` each ends after the first
+    line end at or beyond that size, so it is longer by less than one line. Names are `00000`,
+    `00001`, ...: they sort in the order of the data. Only the ends of shards are read here.
+    SpecError with every problem: missing files, no data at all, a size below 1, or more than
+    SHARDS_MOST shards.
     """
     problems = []
     if shard_bytes < 1:
@@ -68,7 +68,7 @@ def split_files(
             problems.append(Problem(path=str(path), problem=what))
     if not problems and not any(path.stat().st_size for path in paths):
         names = ", ".join(str(path) for path in paths) or "files"
-        problems.append(Problem(path=names, problem="there are no data in it"))
+        problems.append(Problem(path=names, problem="contains no data"))
     if problems:
         raise SpecError(problems)
     parts: list[FilePart] = []
@@ -116,14 +116,14 @@ def _parts(path: Path, shard_bytes: int, *, lines: bool) -> Iterator[FilePart]:
 
 
 def choose_nodes(
-    index: int, places: Sequence[Place], replicas: int, *, size_bytes: int = 0
+    index: int, places: Sequence[NodeSpace], replicas: int, *, size_bytes: int = 0
 ) -> tuple[str, ...]:
-    """Return the distinct nodes for the replicas of the shard with this index, first one first.
+    """Return distinct nodes for the replicas of the shard with this index, the first replica first.
 
-    Successive shards start on successive nodes, rack by rack in turn. The second replica goes to
-    another rack, the third to the second's rack (so two racks hold the shard and only one copy
-    crosses), any further one to whatever is left; a wish that no node meets is dropped. Nodes
-    with less room than `size_bytes` are passed over. The same arguments give the same nodes.
+    Successive shards start on successive nodes, with alternating racks. The second replica is put
+    in another rack, the third in the second's rack (so two racks have the shard and only one copy
+    crosses between them), any further one on any node; a preference that no node meets is ignored.
+    Nodes with less than `size_bytes` free are skipped. Deterministic.
     SpecError for fewer nodes than replicas, WorldError `disk_full` when too few have room.
     """
     if not 1 <= replicas <= len(places):
@@ -132,7 +132,7 @@ def choose_nodes(
                 Problem(
                     path="replicas",
                     problem=f"{replicas} replicas on {len(places)} nodes",
-                    hint=f"choose from 1 to {len(places)}: each replica lies on a node of its own",
+                    hint=f"choose from 1 to {len(places)}: each replica is on another node",
                 )
             ]
         )
@@ -150,12 +150,12 @@ def choose_nodes(
 
 
 def choose_further(
-    turn: int, places: Sequence[Place], held: Sequence[str], count: int, *, size_bytes: int = 0
+    turn: int, places: Sequence[NodeSpace], held: Sequence[str], count: int, *, size_bytes: int = 0
 ) -> tuple[str, ...]:
     """Return nodes for `count` more replicas of a shard that the nodes `held` have.
 
-    Spread over racks as by `choose_nodes`; different turns give different nodes. Fewer nodes when
-    no more are there with room for `size_bytes`.
+    Spread over racks as by `choose_nodes`; different values of `turn` give different nodes. Fewer
+    nodes if no more have `size_bytes` free.
     """
     ranked = _rack_by_rack(places)
     chosen = [place for name in held for place in ranked if place.node == name]
@@ -164,19 +164,19 @@ def choose_further(
         left = [p for p in ranked if p not in chosen and p.free_bytes >= size_bytes]
         if not left:
             break
-        wished = left
+        preferred = left
         if len(chosen) == 1:
-            wished = [place for place in left if place.rack != chosen[0].rack]
+            preferred = [place for place in left if place.rack != chosen[0].rack]
         elif len(chosen) == 2:
-            wished = [place for place in left if place.rack == chosen[1].rack]
-        candidates = wished or left
+            preferred = [place for place in left if place.rack == chosen[1].rack]
+        candidates = preferred or left
         chosen.append(candidates[turn % len(candidates)])
         further.append(chosen[-1].node)
     return tuple(further)
 
 
-def _rack_by_rack(places: Sequence[Place]) -> list[Place]:
-    """Order places so that neighbours lie in different racks as long as racks last."""
+def _rack_by_rack(places: Sequence[NodeSpace]) -> list[NodeSpace]:
+    """Order nodes so that neighbours are in different racks as far as possible."""
     racks: dict[str, int] = {}
     keyed = []
     for place in sorted(places):

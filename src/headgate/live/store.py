@@ -1,8 +1,8 @@
-"""The shards of one node, kept as checksummed files that survive a restart.
+"""The shards of one node, stored as checksummed files that survive a restart.
 
-Every shard has a directory of its own under the root, named by its percent-encoded id; the one file
-in it is named `<size_bytes>.<checksum>`. So one rename makes a shard appear whole, with its size
-and checksum, and several processes of a node can look at one root without a shared index.
+Every shard has its own directory under the root, named by its percent-encoded id; the one file in
+it is named `<size_bytes>.<checksum>`. So one rename stores a complete shard with its size and
+checksum, and several processes of a node can read one root without a shared index.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredShard:
-    """A shard that lies on this node; `checksum` is BLAKE2b with 128 bits, in hex."""
+    """A shard stored on this node; `checksum` is BLAKE2b with 128 bits, in hex."""
 
     id: str
     size_bytes: int
@@ -42,12 +42,12 @@ class StoredShard:
 class ShardStore:
     """One node's shards under one root directory.
 
-    Whatever writes raises `WorldError`: `disk_full` when the disk is full, `shard_store` for every
-    other failure of the disk; nothing half-written stays.
+    Methods that write raise `WorldError`: `disk_full` when the disk is full, `shard_store` for
+    every other failure of the disk; no partial file remains.
     """
 
     def __init__(self, root: Path) -> None:
-        """Open the store, made when it is not there; files of writers that died are removed."""
+        """Open or create the store; files of writers that died are removed."""
         self._root = root
         self._incoming = root / ".incoming"
         self._corrupt = root / ".corrupt"
@@ -69,8 +69,8 @@ class ShardStore:
     ) -> StoredShard:
         """Store the chunks as one shard, replacing one of that id.
 
-        `expected` gives the checksum that they must have; it is asked after the last chunk, and a
-        mismatch raises WorldError `shard_corrupt` and stores nothing.
+        `expected` returns the required checksum; it is called after the last chunk, and a mismatch
+        raises WorldError `shard_corrupt` and stores nothing.
         """
         self._directory(shard_id)
         with disk_errors(self._root), self._temporary() as (descriptor, path):
@@ -91,7 +91,7 @@ class ShardStore:
         return shard
 
     def adopt(self, shard_id: str, path: Path) -> StoredShard:
-        """Take over a finished file as a shard: by rename, or by copying a link or another disk."""
+        """Move a complete file into the store: by rename, or copied from a link or another disk."""
         self._directory(shard_id)
         with disk_errors(self._root):
             with path.open("rb") as file:
@@ -99,7 +99,7 @@ class ShardStore:
                 os.fsync(file.fileno())
             shard = StoredShard(id=shard_id, size_bytes=size_bytes, checksum=checksum)
             try:
-                if path.is_symlink():  # what it points to is not ours to move
+                if path.is_symlink():  # its target must not be moved
                     raise OSError(errno.EXDEV, "a link")
                 self._commit(shard, path)
             except OSError as error:
@@ -110,12 +110,12 @@ class ShardStore:
         return shard
 
     def find(self, shard_id: str) -> StoredShard | None:
-        """Return what is stored under an id; a file of a wrong size is corrupt and not found."""
+        """Return the shard of an id, else None; a file of a wrong size is corrupt and dropped."""
         found = self._locate(shard_id)
         return None if found is None else found[0]
 
     def has(self, shard_id: str) -> bool:
-        """Say whether the shard lies here whole."""
+        """Return whether the shard is stored with its full size."""
         return self._locate(shard_id) is not None
 
     def path(self, shard_id: str) -> Path:
@@ -125,11 +125,11 @@ class ShardStore:
             raise WorldError(f"shard '{shard_id}' is not on this node", code="shard_absent")
         return found[1]
 
-    def share(self, shard_id: str, to: Path) -> int:
-        """Make the new file `to` a shard that any user may read and only we may change.
+    def link_or_copy_to(self, shard_id: str, to: Path) -> int:
+        """Make the new file `to` the content of a shard; any user may read it. Return its bytes.
 
-        It is the stored file itself, by a hard link where the file system has them, so nothing is
-        moved. Return its bytes; WorldError `shard_absent` without one.
+        It is a hard link to the stored file where the file system supports them, else a copy.
+        WorldError `shard_absent` without the shard.
         """
         while True:
             path = self.path(shard_id)
@@ -140,12 +140,12 @@ class ShardStore:
                     return to.stat().st_size
             except WorldError:
                 if path.exists():
-                    raise  # else it was replaced or removed meanwhile: look again
+                    raise  # else it was replaced or removed meanwhile: retry
 
     def verify(self, shard_id: str) -> bool:
-        """Read the shard and say whether it is here and whole; a corrupt one is dropped.
+        """Read the shard and return whether it is stored and intact; a corrupt one is dropped.
 
-        A file found whole once is not read again by this store until it changes.
+        This object does not read an intact file again until it changes.
         """
         found = self._locate(shard_id)
         if found is None:
@@ -169,9 +169,9 @@ class ShardStore:
         return whole
 
     def remove(self, shard_id: str, *, before_ns: int | None = None) -> bool:
-        """Delete a shard; say whether it was there.
+        """Delete a shard; return whether it was stored.
 
-        One that was written at `before_ns` or later, in nanoseconds since the epoch, stays.
+        One that was written at `before_ns` or later, in nanoseconds since the epoch, remains.
         """
         directory = self._directory(shard_id)
         with disk_errors(self._root), self._locked():
@@ -222,7 +222,7 @@ class ShardStore:
         return None
 
     def _drop(self, shard_id: str, path: Path) -> None:
-        """Take a corrupt file out of sight and remember it for `take_corrupt`."""
+        """Hide a corrupt file and record its id for `take_corrupt`."""
         self._verified.pop(path, None)
         with suppress(FileNotFoundError), disk_errors(self._root), self._locked():
             path.rename(self._corrupt / _escape(shard_id))
@@ -247,7 +247,7 @@ class ShardStore:
 
     @contextmanager
     def _temporary(self) -> Iterator[tuple[int, Path]]:
-        """Give a new file, locked while it is being written and gone if it was not committed."""
+        """Yield a new file, locked while it is written and removed if it was not committed."""
         with self._locked():
             descriptor, name = tempfile.mkstemp(dir=self._incoming)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -260,7 +260,7 @@ class ShardStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the root against other threads and processes; only for short work."""
+        """Lock the root against other threads and processes; only for short work."""
         descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -270,9 +270,9 @@ class ShardStore:
 
 
 def time_disk(path: Path) -> float | None:
-    """Read a file past the page cache, checking it as readers do; return bytes per second.
+    """Read a file past the page cache, with its checksum as readers do; return bytes per second.
 
-    None where the file system knows no direct reading: from the cache it would tell nothing.
+    None if the file system does not support direct I/O: the rate of the cache is of no use.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
@@ -281,7 +281,7 @@ def time_disk(path: Path) -> float | None:
             return None
         raise
     try:
-        piece = mmap.mmap(-1, PIECE_BYTES)  # aligned, as direct reading must be
+        piece = mmap.mmap(-1, PIECE_BYTES)  # aligned, as direct I/O requires
         digest, size_bytes = new_digest(), 0
         started_s = time.monotonic()
         while count := os.readv(descriptor, [piece]):
@@ -293,7 +293,7 @@ def time_disk(path: Path) -> float | None:
 
 
 def new_digest() -> hashlib.blake2b:
-    """Return the running checksum that shards carry."""
+    """Return a new hash object for the checksum of a shard."""
     return hashlib.blake2b(digest_size=16)
 
 
@@ -305,7 +305,7 @@ def read_pieces(path: Path) -> Iterator[bytes]:
 
 
 def write_whole(descriptor: int, chunk: bytes | memoryview) -> None:
-    """Write all of a chunk, where `os.write` may stop half-way."""
+    """Write all of a chunk: `os.write` may write a part only."""
     rest = memoryview(chunk).cast("B")
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -313,7 +313,7 @@ def write_whole(descriptor: int, chunk: bytes | memoryview) -> None:
 
 @contextmanager
 def disk_errors(where: Path) -> Iterator[None]:
-    """Turn a failure of the disk into a WorldError: `disk_full` or `shard_store`."""
+    """Translate a failure of the disk into a WorldError: `disk_full` or `shard_store`."""
     try:
         yield
     except OSError as error:
@@ -333,7 +333,7 @@ def disk_errors(where: Path) -> Iterator[None]:
 
 
 def _measure(descriptor: int) -> tuple[int, str]:
-    """Return size and checksum of an open file, reading it from where it stands."""
+    """Return size and checksum of an open file, from its current position."""
     digest = new_digest()
     size_bytes = 0
     while piece := os.read(descriptor, PIECE_BYTES):
@@ -387,7 +387,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def _escape(shard_id: str) -> str:
-    """Return the directory name of a shard id; SpecError for an id that no file system can name."""
+    """Return the directory name of a shard id; SpecError for an id that is too long."""
     name = quote(shard_id, safe="")
     if name.startswith("."):
         name = "%2E" + name[1:]

@@ -1,4 +1,4 @@
-"""Submission: from the text of a job file to a job that the engine has."""
+"""Submission: from the text of a job file to a job in the state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from headgate.base.errors import Problem, SpecError
 from headgate.journal import Archive
 from headgate.live.account import Account, account_for, file_sizes, unusable, why_unusable
-from headgate.live.claims import Claims
+from headgate.live.claims import DatasetClaims
 from headgate.live.reader import JobReader
 from headgate.model import Dataset, Job
 from headgate.planning.submission_check import check_submission
@@ -27,12 +27,12 @@ from headgate.state import Snapshot
 
 
 class Submissions:
-    """Turns job files into jobs, many at a time; its lock is never held while anything is done."""
+    """Turns job files into jobs, from many threads; its lock is never held during I/O or checks."""
 
     def __init__(
         self,
         *,
-        claims: Claims,
+        claims: DatasetClaims,
         policy: Policy,
         snapshot: Callable[[], Snapshot],
         handle: Callable[[Sequence[Event]], None],
@@ -41,11 +41,11 @@ class Submissions:
         archive: Archive,
         check_users: bool = False,
     ) -> None:
-        """`handle` posts facts and returns once they are durable and in `snapshot`.
+        """`handle` posts events and returns once they are durable and in `snapshot`.
 
-        A job that `archive` has is known by its key, and its number is not used again.
-        `may_read` says whether a user may read a dataset. With `check_users` tasks run on this
-        machine, so that it is checked whether a user is able to run them.
+        The submission keys and numbers of jobs in `archive` are not used again. `may_read` returns
+        whether a user may read a dataset. With `check_users` tasks run on this machine, so that it
+        is checked whether a user can run them.
         """
         self._claims, self._policy = claims, policy
         self._snapshot, self._handle, self._now = snapshot, handle, now
@@ -56,7 +56,7 @@ class Submissions:
         view = snapshot()
         self._archive = archive
         self._last_number = max(view.next_job - 1, archive.last_number)
-        self._free_numbers: list[int] = []  # a heap: of jobs that came to nothing
+        self._free_numbers: list[int] = []  # heap: numbers of failed submissions
         jobs = view.names.jobs
         self._known = {(j.user, j.submission_key): j.id for j in jobs if j.submission_key}
         self._under_way: dict[tuple[str, str], Future[str]] = {}
@@ -64,9 +64,9 @@ class Submissions:
     def submit(self, text: str, *, user: str, key: str | None, public: bool = False) -> str:
         """Submit a job file and return the job's id, once it is durable and handled.
 
-        It is public when the file or `public` says so.
-        A key that the user has given before stands for the job submitted then, or for the
-        submission that is still under way, error included.
+        The job is public if the file or `public` makes it so. For a key that the user has used
+        before, the result is the job submitted then, or the outcome of the submission in progress.
+        SpecError and WorldError as of `JobReader.read`; SpecError for a job that can never run.
         """
         if not key:
             return self._submit(text, user=user, key="", public=public)
@@ -80,7 +80,7 @@ class Submissions:
         return self._first(text, user, key, mine, public=public)
 
     def _first(self, text: str, user: str, key: str, outcome: Future[str], *, public: bool) -> str:
-        """Submit for all that give this key meanwhile."""
+        """Submit a job file for all callers with this key."""
         try:
             job = self._archive.with_key(user, key)
             known = job is not None
@@ -98,13 +98,13 @@ class Submissions:
         return job
 
     def forget(self, jobs: Sequence[Job]) -> None:
-        """Drop the keys of jobs that the archive has and the state has not any more."""
+        """Drop the keys of jobs that have moved from the state to the archive."""
         with self._lock:
             for job in jobs:
                 self._known.pop((job.user, job.submission_key), None)
 
     def check(self, text: str, *, user: str) -> str:
-        """Do all that `submit` does short of submitting; return the id the job would get."""
+        """Return the id that the job would get; errors as of `submit`. Nothing is submitted."""
         job_file = self._reader.read(text)
         with self._lock:
             number = self._free_numbers[0] if self._free_numbers else self._last_number + 1
@@ -125,10 +125,7 @@ class Submissions:
 
     @contextmanager
     def _next_number(self) -> Iterator[int]:
-        """Take the number of a job, by which its id differs from all others, whatever its name.
-
-        One whose job comes to nothing is taken again.
-        """
+        """Yield the number of a new job, which makes its id unique; reused after a failure."""
         with self._lock:
             if self._free_numbers:
                 number = heapq.heappop(self._free_numbers)
@@ -142,10 +139,10 @@ class Submissions:
             raise
 
     def _job(self, job_file: JobFile, number: int, *, user: str) -> Job:
-        """Return the job of a job file as of now; SpecError for one that can never run."""
+        """Return the job of a job file in the current state; SpecError if it can never run."""
         account = self._account_of(user)
         view = self._snapshot()
-        self._refuse_unreadable(view, job_file, user)
+        self._reject_unreadable(view, job_file, user)
         if job_file.queue not in view.names.queue_rows:
             known = ", ".join(sorted(view.names.queue_rows))
             problem = f"there is no queue '{job_file.queue}'"
@@ -161,7 +158,7 @@ class Submissions:
         )
         if job.results_path and not Path(job.results_path).is_dir():
             problem = f"there is no directory '{clipped(job.results_path)}'"
-            hint = "make it on a path that all nodes see"
+            hint = "create it on a path that all nodes share"
             raise SpecError([Problem(path="results.path", problem=problem, hint=hint)])
         nodes = [view.node(row) for row in view.live_nodes()]
         queue = view.queue(view.names.queue_rows[job.queue])
@@ -172,7 +169,7 @@ class Submissions:
         return job
 
     def _account_of(self, user: str) -> Account:
-        """Return whom a user's tasks run as; SpecError when that user cannot run them here."""
+        """Return the account of a user's tasks; SpecError if it cannot run them on this machine."""
         account = account_for(user)
         ours = account.uid == os.geteuid()
         if self._check_users and not ours and user not in self._able_users:
@@ -181,7 +178,7 @@ class Submissions:
             self._able_users.add(user)
         return account
 
-    def _refuse_unreadable(self, view: Snapshot, job_file: JobFile, user: str) -> None:
+    def _reject_unreadable(self, view: Snapshot, job_file: JobFile, user: str) -> None:
         """Raise SpecError `forbidden` for datasets that this user may not read."""
         problems = []
         for name, data in job_file.data.items():

@@ -24,11 +24,11 @@ class Backoff:
         longest_s: float = LONGEST_PAUSE_S,
         steady_s: float = STEADY_S,
     ) -> None:
-        self.failures = 0  # in a row
+        self.failures = 0  # consecutive
         self._first_s, self._longest_s, self._steady_s = first_s, longest_s, steady_s
 
     def failed(self, after_s: float) -> float:
-        """Count an attempt that failed after so many seconds; return the pause before the next."""
+        """Count an attempt that failed after `after_s`; return the pause in s before the next."""
         self.failures = 1 if after_s >= self._steady_s else self.failures + 1
         # the exponent is bounded so that a long series of failures does not overflow
         pause_s: float = self._first_s * 2.0 ** min(self.failures - 1, 32)
@@ -40,7 +40,7 @@ async def supervise(
 ) -> None:
     """Run `work` until it returns or this is cancelled; log a failure and run it again.
 
-    `work` must be able to start anew after it failed anywhere.
+    `work` must be able to run again after a failure at any point.
     """
     backoff = backoff or Backoff()
     clock = asyncio.get_running_loop().time
@@ -48,7 +48,7 @@ async def supervise(
         started_s = clock()
         try:
             await work()
-        except Exception:  # whatever it was, what `work` does must go on
+        except Exception:  # `work` must continue after any failure
             pause_s = backoff.failed(clock() - started_s)
             log.exception("%s failed; it is restarted in %.1f s", name, pause_s)
             await asyncio.sleep(pause_s)

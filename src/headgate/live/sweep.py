@@ -1,7 +1,7 @@
-"""What lies on a node and is of no use any more, by its own report and what the engine knows.
+"""Leftovers on a node: data that its report lists and the state does not need.
 
-Nothing is remembered for it: every report is compared anew, so what could not be removed once (the
-node was away, its agent did not answer, the controller ended) is found again.
+Every report is compared with the state, without memory of earlier ones, so data that could not be
+removed (the node was lost, its agent did not respond, the controller ended) is found again.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from headgate.state.lookup import known_row
 
 
 def unknown_jobs(view: Snapshot, report: AgentReport) -> tuple[str, ...]:
-    """Return the jobs that have left anything on a node and that the state does not know."""
+    """Return the jobs in a node's report that the state does not contain."""
     return tuple(job for job in report.jobs if known_row(view, job) is None)
 
 
 def leftovers(
     view: Snapshot,
     report: AgentReport,
-    being_put: Collection[str],
+    uploading: Collection[str],
     archived: Mapping[str, bool],
 ) -> Leftovers:
-    """Return what a node reports and nothing needs any more; O(what is reported).
+    """Return the leftovers in a node's report; O(jobs and shards in it).
 
-    That are jobs whose results have expired, scratch of jobs that have ended, and shards of
-    datasets that were removed, or put half-way by a client that is gone. `archived` says of the
-    archived ones of `unknown_jobs` whether their results have expired; all others stay.
+    These are data of jobs whose results have expired, scratch of jobs that have ended, and shards
+    of datasets that were removed, or whose upload was abandoned. `archived` maps the archived ones
+    of `unknown_jobs` to whether their results have expired; data of all others is kept.
     """
     rows = {job: row for job in report.jobs if (row := known_row(view, job)) is not None}
     expired = [job for job, row in rows.items() if not math.isnan(view.jobs.expired_at[row])]
@@ -47,14 +47,14 @@ def leftovers(
             shard.id
             for shard in report.shards
             if is_dataset_shard(shard.id)
-            and shard.id.partition(":")[0] not in being_put
+            and shard.id.partition(":")[0] not in uploading
             and not _in_dataset(view, shard.id)
         ),
     )
 
 
 def is_dataset_shard(shard: str) -> bool:
-    """Say whether a shard id names a part of a dataset (`name:00000`), not a result or a file."""
+    """Return whether a shard id is of a dataset (`name:00000`), not of a result or a file."""
     name, colon, number = shard.partition(":")
     return bool(colon) and "/" not in name and number.isdigit()
 

@@ -1,7 +1,7 @@
-"""What nodes report of their use, as events: only what has moved, and not too often.
+"""Events of the use that nodes report: only figures that have moved, at a limited rate.
 
-It is compared with the book that the state keeps, so nothing is remembered here, and a restart of
-the controller repeats nothing.
+A report is compared with the actual book in the state, without memory here, so a restart of the
+controller repeats no event.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from headgate.protocol import GpuUse, NodeReported
 from headgate.state import Snapshot
 
 MOVED_SHARE = 0.05
-"""A figure that moves by less, of all that the node or GPU has, is noise: what its processes do in
-one period of reports and not in the next moves it by some percent, and no placement turns on it."""
+"""A figure that moves by less than this share of the node's or GPU's total is noise: processes
+change it by some percent between reports, and no placement depends on it."""
 
 MOVED_MILLI = 100
-"""The same of a GPU's utilisation, in thousandths: its driver samples it, and it jumps."""
+"""Least move of a GPU's utilisation, in thousandths; larger, since its driver samples it."""
 
 PERIOD_S = 10.0
-"""Seconds between two events of a node at least: it makes 360 an hour at most (some 50 kB), fewer
-than one that runs tasks of some seconds makes by them."""
+"""Least seconds between two events of a node: at most 360 per hour (about 50 kB), fewer than the
+events of a node that runs tasks of some seconds."""
 
 
 def node_reported(view: Snapshot, name: str, machine: NodeReport, at: float) -> NodeReported | None:
-    """Return the event that a report makes; None while the node is down, or nothing has moved."""
+    """Return the event of a report; None while the node is down, or if no figure has moved."""
     row = view.names.node_rows.get(name)
     if row is None or row >= len(view.nodes.alive) or not view.nodes.alive[row]:
         return None
@@ -46,7 +46,7 @@ def node_reported(view: Snapshot, name: str, machine: NodeReport, at: float) -> 
 
 
 def _gpus(reports: tuple[GpuReport, ...], count: int) -> tuple[GpuUse, ...]:
-    """Return the use of a node's GPUs by index; nothing where its driver shows none of them."""
+    """Return the use of a node's GPUs by index; empty if its driver reports none of them."""
     seen = {gpu.index: gpu for gpu in reports if gpu.index < count}
     return tuple(_use(seen.get(index)) for index in range(count)) if seen else ()
 
@@ -59,7 +59,7 @@ def _use(gpu: GpuReport | None) -> GpuUse:
 
 
 def _moved(view: Snapshot, row: int, machine: NodeReport, event: NodeReported) -> Iterator[bool]:
-    """Yield of each figure whether it has moved from what the state's book says."""
+    """Yield for each figure whether it has moved from its value in the state's actual book."""
     actual, first, gpus = view.nodes.actual, view.nodes.first_gpu[row], view.gpus
     used_of = event.gpus or (_use(None),) * view.nodes.gpu_count[row]
     yield abs(event.cpus_milli - actual.at(row, CPUS)) > MOVED_SHARE * WHOLE * machine.cpus
@@ -73,7 +73,7 @@ def _moved(view: Snapshot, row: int, machine: NodeReport, event: NodeReported) -
 
 
 def _differs(now: int | None, before: int, least: float) -> bool:
-    """Return whether a figure of a GPU has moved, or become known or unknown (-1)."""
+    """Return whether a GPU's figure has moved by more than `least`, or become known or unknown."""
     if now is None or before < 0:
         return (now is None) != (before < 0)
     return abs(now - before) > least

@@ -1,7 +1,7 @@
-"""Masters and executors started ahead of their jobs: `python -m headgate.live.warm STATE JOB...`.
+"""Masters and executors started before their jobs: `python -m headgate.live.warm STATE JOB...`.
 
-For measurements on nodes that share one machine: there the processes of several jobs, all begun at
-the same moment, would wait for each other's start. They end with their jobs as ever.
+For measurements on nodes that share one machine: there the processes of several jobs, all started
+at the same time, would delay each other. They end with their jobs as usual.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _START_S = 180.0
 
 
 def warm(state: Path, jobs: list[str]) -> None:
-    """Start a master here and an executor on every node for each job; wait until all answer."""
+    """Start a master here and an executor on every node for each job; wait until all respond."""
     import ray
 
     config = load_config(state)

@@ -1,8 +1,8 @@
-"""The process in which tasks run, fed by an executor: one JSON line in per task, one out.
+"""The process in which tasks run: one JSON line from its executor per task, one line back.
 
-`python -m headgate.live.worker REQUESTS ANSWERS` takes requests from the socket REQUESTS, each
-after the descriptor of its log, and answers on the descriptor ANSWERS. It runs as the job's user;
-its guard (`headgate.live.guard`) starts it and ends it with everything that it has started.
+`python -m headgate.live.worker REQUESTS RESPONSES` reads requests from the socket REQUESTS, each
+after the descriptor of its log, and writes responses to the descriptor RESPONSES. It runs as the
+job's user; its guard (`headgate.live.guard`) starts it, and ends it with all its descendants.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from pathlib import Path
 from typing import Any
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(shard|shards|output|outputs|index)\}")
-_LONGEST_VARIABLE = 100_000  # Linux takes no longer string than 128 KiB
+_LONGEST_VARIABLE = 100_000  # bytes; Linux limits a string of the environment to 128 KiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One run, as its executor describes it; all paths are of this node.
+    """One run to execute; all paths are on this node.
 
-    `program_type` is a value of `ProgramType`; `params` are for a function. The run works in
-    `directory`. `files` are the paths that its user named. A result in one part is written to
-    `output`, one in several to `outputs`. `checkpoint` is empty for a task that saves nothing; the
-    `first` run of a task finds nothing saved.
+    `program_type` is a value of `ProgramType`; `params` are for a function. `directory` is the
+    working directory. `files` are the paths given by the user. A result in one part is written to
+    `output`, one in several to `outputs`. `checkpoint` is '' for a task without one; the `first`
+    run of a task gets an empty one.
     """
 
     program_type: str
@@ -54,11 +54,11 @@ class Request:
 
 
 def main() -> None:
-    """Serve requests until no more can come."""
+    """Serve requests until the executor closes the socket."""
     channel = socket.socket(fileno=int(sys.argv[1]))
-    answers = os.fdopen(int(sys.argv[2]), "w")
-    for descriptor in (channel.fileno(), answers.fileno()):
-        os.set_inheritable(descriptor, False)  # a task's programs must not read our requests
+    responses = os.fdopen(int(sys.argv[2]), "w")
+    for descriptor in (channel.fileno(), responses.fileno()):
+        os.set_inheritable(descriptor, False)  # programs of a task must not read requests
     requests = channel.makefile("r")
     while True:
         _, logs, _, _ = socket.recv_fds(channel, 1, 1)
@@ -69,7 +69,7 @@ def main() -> None:
         error = _enter(request) or _run(request)
         sys.stdout.flush()
         sys.stderr.flush()
-        print(json.dumps({"error": error}), file=answers, flush=True)
+        print(json.dumps({"error": error}), file=responses, flush=True)
 
 
 def _log_to(descriptor: int) -> None:
@@ -79,9 +79,9 @@ def _log_to(descriptor: int) -> None:
 
 
 def _enter(request: Request) -> str:
-    """Go where a run works and check what it needs there; return what is wrong, or nothing.
+    """Enter the working directory and check files and checkpoint; return the error, or ''.
 
-    All of it happens as the job's user, so paths of theirs lead nowhere that they may not go.
+    This runs with the rights of the job's user, whose paths are therefore safe to open.
     """
     try:
         os.chdir(request.directory)
@@ -98,31 +98,31 @@ def _enter(request: Request) -> str:
     try:
         _make_checkpoint(Path(request.checkpoint), first=request.first)
     except OSError as error:
-        return f"there is no place for its checkpoint: {error}"
+        return f"its checkpoint directory cannot be used: {error}"
     return ""
 
 
 def _make_checkpoint(place: Path, *, first: bool) -> None:
-    """Make the directory of a task's checkpoint, an empty one for its first run."""
+    """Create the directory of a task's checkpoint, empty for its first run."""
     if first:
         with suppress(FileNotFoundError):
-            shutil.rmtree(place)  # of another job that had this name
+            shutil.rmtree(place)  # of an earlier job of the same name
     with suppress(FileExistsError):
-        place.mkdir(mode=0o700)  # without parents: made here, they would be on this node alone
+        place.mkdir(mode=0o700)  # without parents: they would be on this node alone
     found = place.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise OSError(f"'{place}' is not a directory of this user's own")
+        raise OSError(f"'{place}' is not a directory that belongs to this user")
 
 
 def _run(request: Request) -> str:
-    """Run one task; return what went wrong, or nothing."""
+    """Run one task; return the error, or ''."""
     if request.program_type == "command":
         return _run_command(request)
     try:
         _run_function(request)
     except SystemExit as error:
         return f"the function ended with exit status {error.code}" if error.code else ""
-    except Exception as error:  # noqa: BLE001  # it is users' code: whatever it raises is told
+    except Exception as error:  # noqa: BLE001  # user code: any exception is reported
         traceback.print_exc()
         return f"{type(error).__name__}: {error}"
     return ""

@@ -1,9 +1,9 @@
-"""The live world: commands go to job masters and the policy's thread, facts come from everywhere.
+"""The live world: sends commands to job masters and the policy's thread, and collects events.
 
-Two threads meet here. The engine's thread takes batches of facts from the inbox, records and
-handles them, and calls `submit`. All talk with Ray happens on an event loop in a thread of its own;
-`submit` only hands commands over to it. What runs on that loop is supervised: a failure is logged
-and the work starts again; if the loop itself ends, the process does.
+Two threads are involved. The engine's thread takes batches of events from the inbox, records and
+handles them, and calls `submit`. All calls to Ray are made on an event loop in another thread;
+`submit` only passes commands to it. Work on that loop is supervised: a failure is logged and the
+work restarts; if the loop itself ends, so does the process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.live.inbox import Inbox
-from headgate.live.link import JobLink, Places
+from headgate.live.link import JobLink, ReachableNodes
 from headgate.live.master import end_job, jobs_with_actors
 from headgate.live.policy_thread import DEADLINE_S, PolicyThread
 from headgate.live.supervise import Backoff, supervise
@@ -53,9 +53,9 @@ class LiveWorld:
         root: Path,
         decide_s: float = DEADLINE_S,
     ) -> None:
-        """A decision that takes longer than `decide_s` has failed."""
+        """A decision that takes longer than `decide_s` seconds fails."""
         self.inbox = Inbox()
-        self.places = Places()
+        self.reachable = ReachableNodes()
         self.policy = policy
         self._root = root
         self._links: dict[str, tuple[JobLink, asyncio.Task[None]]] = {}
@@ -75,11 +75,11 @@ class LiveWorld:
         return self.inbox.now()
 
     def events(self) -> Iterator[tuple[Event, ...]]:
-        """Yield what has come in since the last batch, until the world is closed."""
+        """Yield batches of posted events until the world is closed."""
         return self.inbox.batches()
 
     def submit(self, commands: Sequence[Command], snapshot: Callable[[], Snapshot]) -> None:
-        """Hand commands over; returns at once."""
+        """Pass commands to the event loop and the policy's thread; returns immediately."""
         launches: dict[str, list[LaunchTask]] = {}
         stops: list[StopTask] = []
         for command in commands:
@@ -98,27 +98,27 @@ class LiveWorld:
                     raise TypeError(f"no such command: {command!r}")
         for members in launches.values():
             self._call(self._launch, members, ())
-        for stop in stops:  # after the launches, which make the line to the job
+        for stop in stops:  # after the launches, which create the link of the job
             self._call(self._stop, stop)
 
     # --- for the controller ------------------------------------------------------------------
 
     def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        """Run a coroutine on the loop that talks with Ray; one that fails is logged."""
+        """Run a coroutine on the event loop of Ray; a failure is logged."""
         done = asyncio.run_coroutine_threadsafe(work, self._loop)
         done.add_done_callback(_log_failure)
         return done
 
     def node_lost(self, node: str) -> None:
-        """Forget what ran on a node that the engine has given up."""
+        """Drop the runs of a lost node from all links."""
         self._call(self._node_lost, node)
 
-    def job_over(self, job: str) -> None:
-        """End the actors of a job; nothing of it runs any more."""
+    def job_ended(self, job: str) -> None:
+        """End the actors of a job that has ended."""
         self._call(self._end, job)
 
-    def end_others(self, keep: Callable[[str], bool]) -> list[str]:
-        """End the actors of jobs that are over, at start-up; return the jobs that `keep` wants."""
+    def end_jobs_except(self, keep: Callable[[str], bool]) -> list[str]:
+        """End the actors of jobs for which `keep` is false, at start-up; return the other jobs."""
         kept = []
         for job in jobs_with_actors():
             if keep(job):
@@ -127,19 +127,19 @@ class LiveWorld:
                 end_job(job)
         return kept
 
-    def meet(self, jobs: Iterable[str]) -> None:
-        """Have the masters of these jobs end the runs that were not launched here.
+    def reconcile(self, jobs: Iterable[str]) -> None:
+        """Make the masters of these jobs stop runs that the engine does not know.
 
-        At start-up, after all outstanding launches were submitted.
+        To be called at start-up, after all outstanding launches were submitted.
         """
         for job in jobs:
             self._call(self._link, job)
 
     def close(self) -> None:
-        """Stop deciding and talking with Ray; all actors run on. The engine must have ended."""
+        """Stop decisions and calls to Ray; all actors run on. The engine must have ended."""
         self._closing = True
         self._deciding.close()
-        with suppress(TimeoutError):  # what does not let go in time ends with the process
+        with suppress(TimeoutError):  # work that ignores its cancellation ends with the process
             self.start(_cancel_others()).result(_CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=_CLOSE_S)
@@ -151,16 +151,16 @@ class LiveWorld:
     def _run_loop(self) -> None:
         try:
             self._loop.run_forever()
-        except BaseException:  # the process ends, whatever it was
+        except BaseException:  # any failure ends the process
             log.exception("the thread that talks with Ray failed")
         if not self._closing:
-            # Without it no command is carried out and no end of a run comes in. The next
-            # controller starts from the journal, and the reason is logged.
+            # Without it no command is executed and no end of a run arrives. The next controller
+            # starts from the journal, and the reason is logged.
             log.critical("the thread that talks with Ray ended")
             os._exit(70)
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have a function called on the loop until it succeeds: all of them may be repeated."""
+        """Call an idempotent function on the loop until it succeeds."""
         self._loop.call_soon_threadsafe(self._try_call, Backoff(), function, arguments)
 
     def _try_call(
@@ -168,7 +168,7 @@ class LiveWorld:
     ) -> None:
         try:
             function(*arguments)
-        except Exception:  # a command that is not carried out would hold its GPUs for ever
+        except Exception:  # a command that is not executed would hold its GPUs forever
             pause_s = backoff.failed(after_s=0)
             log.exception("%s failed; it is repeated in %.1f s", function.__name__, pause_s)
             self._loop.call_later(pause_s, self._try_call, backoff, function, arguments)
@@ -178,13 +178,13 @@ class LiveWorld:
 
     def _stop(self, command: StopTask) -> None:
         link = self._links.get(command.run.job)
-        if link is not None:  # else the job has ended since, and its actors with it
+        if link is not None:  # else the job and its actors have ended meanwhile
             link[0].stop(command.run)
 
     def _link(self, job: str) -> JobLink:
         if job not in self._links:
             link = JobLink(
-                job, root=self._root, places=self.places, post=self.inbox.post, now=self.now
+                job, root=self._root, reachable=self.reachable, post=self.inbox.post, now=self.now
             )
             task = self._loop.create_task(supervise(f"the link of job {job}", link.run))
             self._links[job] = (link, task)
@@ -213,11 +213,11 @@ class LiveWorld:
 
 def _log_failure(done: Future[None]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
-        log.error("work on the loop that talks with Ray failed", exc_info=error)
+        log.error("work on the event loop of Ray failed", exc_info=error)
 
 
 async def _cancel_others() -> None:
-    """End all that goes on on this loop."""
+    """Cancel all other tasks of this loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
