@@ -16,7 +16,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.api.silly import checked, requests
+from tests.api.absurd_input import checked, requests
 
 from headgate.api import bodies, server, views
 from headgate.api.client import Client

@@ -22,7 +22,7 @@ Body = dict[str, Any]
 _CONNECT_S = 5.0
 _LONGEST = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # also jobs' ids: a name and a number
-_ANSWER_S = 300.0  # a shard of a large dataset takes a while to place
+_RESPONSE_S = 300.0  # a shard of a large dataset takes a while to place
 
 
 class Client:
@@ -32,13 +32,13 @@ class Client:
     at the socket.
     """
 
-    def __init__(self, path: Path, *, answer_s: float = _ANSWER_S) -> None:
+    def __init__(self, path: Path, *, timeout_s: float = _RESPONSE_S) -> None:
         """`path` is the socket's; nothing is connected before the first call."""
-        self._socket, self._met = path, False
+        self._socket, self._probed = path, False
         self._http = httpx.Client(
             transport=httpx.HTTPTransport(uds=str(path)),
             base_url="http://headgate/api/v1",
-            timeout=httpx.Timeout(answer_s, connect=_CONNECT_S),
+            timeout=httpx.Timeout(timeout_s, connect=_CONNECT_S),
         )
 
     def __enter__(self) -> Client:
@@ -80,8 +80,8 @@ class Client:
 
     def events(self) -> Iterator[Body]:
         """Yield counts now and after every change, until the controller ends."""
-        with self._stream("/events", {}) as answer:
-            for line in self._guarded(answer.iter_lines()):
+        with self._stream("/events", {}) as response:
+            for line in self._translated(response.iter_lines()):
                 if line.startswith("data: "):
                     yield json.loads(line.removeprefix("data: "))
 
@@ -101,10 +101,10 @@ class Client:
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
         query = {"dry_run": dry_run, "public": public}
         try:
-            answer = self._call("POST", "/jobs", query, text.encode(), headers)
-        except _Broke:
-            answer = self._call("POST", "/jobs", query, text.encode(), headers)
-        return str(answer["id"])
+            response = self._call("POST", "/jobs", query, text.encode(), headers)
+        except _ConnectionLost:
+            response = self._call("POST", "/jobs", query, text.encode(), headers)
+        return str(response["id"])
 
     def job(self, job: str) -> Body:
         """Return one job."""
@@ -136,8 +136,8 @@ class Client:
 
     def result(self, job: str, task: int | None) -> Iterator[bytes]:
         """Yield the bytes of a result."""
-        with self._stream(f"{_job(job)}/result", {"task": task}) as answer:
-            yield from self._guarded(answer.iter_bytes())
+        with self._stream(f"{_job(job)}/result", {"task": task}) as response:
+            yield from self._translated(response.iter_bytes())
 
     # --- datasets --------------------------------------------------------------------------------
 
@@ -180,48 +180,48 @@ class Client:
         content: bytes | Iterable[bytes] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Body:
-        with self._unreachable():
-            answer = self._http.request(
+        with self._translated_errors():
+            response = self._http.request(
                 method, path, params=_given(query), content=content, headers=headers
             )
-        if answer.is_error:
-            raise _error(answer)
-        body: Body = answer.json()
+        if response.is_error:
+            raise _error(response)
+        body: Body = response.json()
         return body
 
     @contextlib.contextmanager
     def _stream(self, path: str, query: dict[str, Any]) -> Iterator[httpx.Response]:
         with contextlib.ExitStack() as stack:
-            with self._unreachable():
-                asked = self._http.stream("GET", path, params=_given(query))
-                answer = stack.enter_context(asked)
-                if answer.is_error:
-                    answer.read()
-                    raise _error(answer)
-            yield answer
+            with self._translated_errors():
+                request = self._http.stream("GET", path, params=_given(query))
+                response = stack.enter_context(request)
+                if response.is_error:
+                    response.read()
+                    raise _error(response)
+            yield response
 
-    def _guarded(self, pieces: Iterator[Any]) -> Iterator[Any]:
-        with self._unreachable():
+    def _translated(self, pieces: Iterator[Any]) -> Iterator[Any]:
+        with self._translated_errors():
             yield from pieces
 
     @contextlib.contextmanager
-    def _unreachable(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         """Turn the many ways in which nobody answers into WorldError."""
-        self._meet()
+        self._probe_connection()
         try:
             yield
         except httpx.ConnectError as error:
-            raise self._nobody() from error
+            raise self._not_running() from error
         except httpx.TimeoutException as error:
             hint = "the controller's log, beside the socket, may say why"
             raise self._failed("Headgate does not answer in time", hint) from error
         except httpx.TransportError as error:
             hint = "the controller may have ended: headgate up starts it again"
-            raise self._failed("the connection broke off", hint, _Broke) from error
+            raise self._failed("the connection broke off", hint, _ConnectionLost) from error
 
-    def _meet(self) -> None:
+    def _probe_connection(self) -> None:
         """Connect once by ourselves: httpx tells less of a failure, and leaves its socket open."""
-        if self._met:
+        if self._probed:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             try:
@@ -230,10 +230,10 @@ class Client:
                 hint = "ask to be let into its group"
                 raise self._failed("you may not use this Headgate", hint) from error
             except OSError as error:
-                raise self._nobody() from error
-        self._met = True
+                raise self._not_running() from error
+        self._probed = True
 
-    def _nobody(self) -> WorldError:
+    def _not_running(self) -> WorldError:
         return self._failed("no Headgate answers here", "start one: headgate up")
 
     def _failed(self, text: str, hint: str, family: type[WorldError] = WorldError) -> WorldError:
@@ -241,7 +241,7 @@ class Client:
         return family([problem], code="unreachable")
 
 
-class _Broke(WorldError):
+class _ConnectionLost(WorldError):
     """A request may or may not have had its effect."""
 
 
@@ -272,15 +272,15 @@ def _dataset(name: str) -> str:
 def _segment(name: str, thing: str, hint: str) -> str:
     """Return the name of a thing as a part of a path; raise SpecError for what can be none."""
     if not _NAME.fullmatch(name):
-        told = name if len(name) <= _LONGEST else f"{name[:40]}..."
-        problem = Problem(path=told, problem=f"'{told}' cannot name {thing}", hint=hint)
+        shown = name if len(name) <= _LONGEST else f"{name[:40]}..."
+        problem = Problem(path=shown, problem=f"'{shown}' cannot name {thing}", hint=hint)
         raise SpecError([problem], code="usage")
     return name  # nothing in it needs to be quoted
 
 
-def _error(answer: httpx.Response) -> HeadgateError:
+def _error(response: httpx.Response) -> HeadgateError:
     try:
-        return error_from(answer.status_code, answer.json())
+        return error_from(response.status_code, response.json())
     except (ValueError, KeyError, TypeError):
-        text = f"the answer is not one of Headgate's (HTTP {answer.status_code})"
+        text = f"the answer is not one of Headgate's (HTTP {response.status_code})"
         return WorldError(text, code="unreachable")

@@ -44,27 +44,27 @@ def need_readable(controller: Controller, job: Job, user: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class ThreadPools:
     """Threads by what they wait for: no kind of request takes those that answer from memory.
 
-    Those have the threads of plain `def` routes. Requests beyond a lane's number wait in line.
+    Those have the threads of plain `def` routes. Requests beyond a pool's size wait in a queue.
     """
 
     journal: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(64))
     nodes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(32))
     changes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(100))
-    thinking: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+    explanations: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def in_lane(
-    lane: CapacityLimiter, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+async def in_pool(
+    pool: CapacityLimiter, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Call a function that may block, in a thread of a lane."""
-    return await to_thread.run_sync(lambda: function(*args, **kwargs), limiter=lane)
+    """Call a function that may block, in a thread of a pool."""
+    return await to_thread.run_sync(lambda: function(*args, **kwargs), limiter=pool)
 
 
 def _controller(request: Request) -> Any:
@@ -75,11 +75,11 @@ def _user(request: Request) -> str:
     return cast("Peer", request.scope[PEER]).user
 
 
-def _lanes(request: Request) -> Any:
-    return request.app.state.lanes
+def _pools(request: Request) -> Any:
+    return request.app.state.pools
 
 
-Waits = Annotated[Lanes, Depends(_lanes)]
+Pools = Annotated[ThreadPools, Depends(_pools)]
 Ordinal = Annotated[int, Query(ge=0, le=1_000_000)]
-Held = Annotated[Controller, Depends(_controller)]
+ControllerDep = Annotated[Controller, Depends(_controller)]
 User = Annotated[str, Depends(_user)]

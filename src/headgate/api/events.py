@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from headgate.api import views
 from headgate.api.controller import Controller
-from headgate.api.deps import Held, Waits
+from headgate.api.deps import ControllerDep, Pools
 from headgate.state import Snapshot
 
 router = APIRouter()
@@ -24,10 +24,10 @@ _ALIVE_S = 15.0
 
 
 @router.get("/events", response_class=StreamingResponse)
-async def events(request: Request, controller: Held, waits: Waits) -> StreamingResponse:
+async def events(request: Request, controller: ControllerDep, pools: Pools) -> StreamingResponse:
     """Tell the counts now, then again after every change (server-sent events)."""
     shared = request.app.state
-    lines = _lines(controller, waits.changes, shared.ending, shared.counts)
+    lines = _lines(controller, pools.changes, shared.ending, shared.counts)
     return StreamingResponse(lines, media_type="text/event-stream")
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from headgate.api import archived
-from headgate.api.answers import ShownJSON
-from headgate.api.deps import Held, Ordinal, User, Waits, in_lane
+from headgate.api.deps import ControllerDep, Ordinal, Pools, User, in_pool
+from headgate.api.responses import EscapedJSON
 from headgate.api.views import explanation_view, reason_view, without_message
 from headgate.base.errors import Problem, SpecError
 from headgate.foresight.outlook import JobOutlook, Outlook, Start, more_nodes, outlook
@@ -23,11 +23,11 @@ Body = dict[str, Any]
 
 @router.get("/jobs/{job}/explanation")
 async def explanation(
-    job: str, controller: Held, waits: Waits, user: User, task: Ordinal | None = None
-) -> ShownJSON:
+    job: str, controller: ControllerDep, pools: Pools, user: User, task: Ordinal | None = None
+) -> EscapedJSON:
     """Say where a job, or one of its tasks, stands, and all that decides when it starts."""
 
-    def answer() -> ShownJSON:
+    def compute() -> EscapedJSON:
         snapshot, now = controller.snapshot(), controller.now()
         past = archived.archived_job(controller, snapshot, job)
         if past is not None:
@@ -39,21 +39,21 @@ async def explanation(
             found = why(snapshot, controller.policy(None), row, named_row, now)
             spec, view = snapshot.job(row), {**_why_view(found), "archived": False}
         view = {**view, "version": snapshot.version, "now": now}
-        return ShownJSON(view if controller.may_read(spec, user) else without_message(view))
+        return EscapedJSON(view if controller.may_read(spec, user) else without_message(view))
 
-    return await in_lane(waits.thinking, answer)
+    return await in_pool(pools.explanations, compute)
 
 
 @router.get("/plan")
 async def plan(
-    controller: Held,
-    waits: Waits,
+    controller: ControllerDep,
+    pools: Pools,
     policy: Annotated[
         str | None, Query(description="NAME or NAME,PARAMETER=NUMBER,...; else the one in force")
     ] = None,
     nodes: Annotated[int | None, Query(description="so many nodes more")] = None,
     like: Annotated[str | None, Query(description="these nodes are like this one")] = None,
-) -> ShownJSON:
+) -> EscapedJSON:
     """Say what would change now under another policy or with more nodes; nothing is done."""
     if like is not None and nodes is None:
         hint = "say how many with nodes"
@@ -61,10 +61,10 @@ async def plan(
     # of the time of asking, also for one that waits for its turn
     snapshot, now = controller.snapshot(), controller.now()
 
-    def answer() -> ShownJSON:
+    def compute() -> EscapedJSON:
         today, other = controller.policy(None), controller.policy(policy)
         more = () if nodes is None else more_nodes(snapshot, nodes, like)
-        return ShownJSON(
+        return EscapedJSON(
             {
                 "version": snapshot.version,
                 "now": now,
@@ -75,7 +75,7 @@ async def plan(
             }
         )
 
-    return await in_lane(waits.thinking, answer)
+    return await in_pool(pools.explanations, compute)
 
 
 def _by_locality(read_bytes: tuple[int, int, int]) -> Body:

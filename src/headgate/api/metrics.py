@@ -10,14 +10,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headgate.api.deps import Held
+from headgate.api.deps import ControllerDep
 from headgate.planning.certified import Certified
 
 router = APIRouter()
 
 
 @router.get("/metrics")
-def metrics(controller: Held) -> Response:
+def metrics(controller: ControllerDep) -> Response:
     """Tell what is measured of the controller, in Prometheus' text format."""
     registry = CollectorRegistry()
     if (certified := controller.certified()) is not None:

@@ -86,16 +86,16 @@ def as_of(view: View, now: float) -> View:
 def job_view(snapshot: Snapshot, row: int, now: float, grounds: Grounds) -> View:
     """Return a job as of a version; the times that go on are added by `as_of`."""
     job, jobs = snapshot.job(row), snapshot.jobs
-    told = explain(snapshot, row, now, grounds=grounds)
+    explanation = explain(snapshot, row, now, grounds=grounds)
     return {
         "id": job.id,
         "name": job.name,
         "user": job.user,
         "queue": job.queue,
-        "state": told.state,
+        "state": explanation.state,
         "priority": job.priority,
         "gang": job.gang,
-        "tasks": {"total": len(job.tasks), **told.counts},
+        "tasks": {"total": len(job.tasks), **explanation.counts},
         "gpus": {
             "held": amount_of(jobs.held_gpus_milli[row]),
             "peak": amount_of(jobs.peak_gpus_milli[row]),
@@ -110,8 +110,8 @@ def job_view(snapshot: Snapshot, row: int, now: float, grounds: Grounds) -> View
         "ended_at": _time(jobs.ended_at[row]),
         "wait_s": None,
         "run_s": None,
-        "reason": None if told.reason is None else str(told.reason),
-        "message": told.message,
+        "reason": None if explanation.reason is None else str(explanation.reason),
+        "message": explanation.message,
         "public": job.public,
         "archived": False,
     }
@@ -209,9 +209,12 @@ def task_view(snapshot: Snapshot, row: int) -> View:
     }
 
 
-def explanation_view(told: Explanation) -> View:
+def explanation_view(explanation: Explanation) -> View:
     """Return an explanation, its reason with code, text and numbers."""
-    return {**asdict(told), "reason": None if told.reason is None else reason_view(told.reason)}
+    return {
+        **asdict(explanation),
+        "reason": None if explanation.reason is None else reason_view(explanation.reason),
+    }
 
 
 def reason_view(reason: Reason) -> View:

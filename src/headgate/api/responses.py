@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from headgate.base.text import visible_values
 
 
-class ShownJSON(JSONResponse):
+class EscapedJSON(JSONResponse):
     """JSON in which text of jobs and users is harmless wherever it is shown."""
 
     def render(self, content: Any) -> bytes:
