@@ -25,7 +25,9 @@ def test_both_sides_stand_beside_each_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told: list[str] = []
-    found = compare(("gs",), (100,), kinds=("occurrence",), shards=SHARDS, say=told.append)
+    found = compare(
+        ("gs",), (100,), kinds=("occurrence",), shards=SHARDS, show_progress=told.append
+    )
 
     (pair,) = found.pairs
     assert (pair.policy, pair.uplink_mbit_per_s, pair.wrong) == ("gs", 100, {})

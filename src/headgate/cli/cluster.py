@@ -28,10 +28,10 @@ DEFAULT_POLICY = "headgate"
 GPU_MEMORY_BYTES = 4 << 30
 _JOIN_S = 120.0
 _LOOK_S = 0.3
-Say = Callable[[str], None]
+ShowProgress = Callable[[str], None]
 
 
-def bring_up(
+def start_cluster(
     state: Path,
     *,
     nodes: int | None = None,
@@ -48,14 +48,14 @@ def bring_up(
     probe_period_s: float | None = None,
     keep_results_s: float | None = None,
     retain_s: float | None = None,
-    say: Say = lambda _: None,
+    show_progress: ShowProgress = lambda _: None,
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
 
-    Nodes are 8 with 2 GPUs in 2 racks unless given. `policy` is text for `read_policy`. `say` gets
-    lines about what is going on. On a failure nothing that was started stays. A configuration still
-    in `state` (it was not taken down) stays in force, but for what is given here. Raise SpecError
-    `not_in_force` for what does not hold for what runs already.
+    Nodes are 8 with 2 GPUs in 2 racks unless given. `policy` is text for `read_policy`.
+    `show_progress` gets lines about what is going on. On a failure nothing that was started stays.
+    A configuration still in `state` (it was not taken down) stays in force, but for what is given
+    here. Raise SpecError `not_in_force` for what does not hold for what runs already.
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
@@ -88,7 +88,7 @@ def bring_up(
             facts = _already_up(state)
             if facts is None:
                 _set_rights(state, members)
-                facts = _start(state, planned, given, say)
+                facts = _start(state, planned, given, show_progress)
             in_force.check(state, given, shape)
             return facts
 
@@ -97,7 +97,7 @@ def _given(**options: Any) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 
 
-def take_down(state: Path, *, say: Say = lambda _: None) -> None:
+def stop_cluster(state: Path, *, show_progress: ShowProgress = lambda _: None) -> None:
     """End the controller, all jobs and the virtual nodes; a Ray cluster that was joined stays."""
     from headgate.live.config import remove_config
     from headgate.live.ray_nodes import stop_nodes
@@ -108,7 +108,7 @@ def take_down(state: Path, *, say: Say = lambda _: None) -> None:
         process.end_controllers(state)
         config = config_of(state)
         if config is not None and config.foreign:
-            _leave(config, say)
+            _leave(config, show_progress)
         stop_nodes(state)
         remove_config(state)
 
@@ -252,7 +252,7 @@ def _start(
     state: Path,
     planned: list[Node],
     given: dict[str, Any],
-    say: Say,
+    show_progress: ShowProgress,
 ) -> dict[str, Any]:
     """Start what does not run; what fails leaves the configuration as it was."""
     from headgate.live.config import ControllerConfig, load_config, remove_config, save_config
@@ -278,14 +278,14 @@ def _start(
             expected: set[str] = set()
         else:
             if cluster is None:
-                say(f"starting {len(planned)} virtual nodes")
+                show_progress(f"starting {len(planned)} virtual nodes")
                 cluster = start_nodes(state, planned)
             else:
-                say("the nodes run already; only the controller is started")
+                show_progress("the nodes run already; only the controller is started")
             at = {"ray_address": cluster.address, "token": cluster.token, "foreign": False}
             expected = set(alive(cluster)) - {HEAD}
         save_config(state, replace(base, **{**at, **given}))
-        return _start_controller(state, expected, say)
+        return _start_controller(state, expected, show_progress)
     except BaseException:
         if fresh:
             stop_nodes(state)
@@ -295,9 +295,11 @@ def _start(
         raise
 
 
-def _start_controller(state: Path, expected: set[str], say: Say) -> dict[str, Any]:
+def _start_controller(
+    state: Path, expected: set[str], show_progress: ShowProgress
+) -> dict[str, Any]:
     """Start the controller and wait until all of these nodes (or any) have joined."""
-    say("starting the controller")
+    show_progress("starting the controller")
     log_start = process.log_size(state)
     child = process.start_controller(state)
     until = time.monotonic() + _JOIN_S
@@ -310,7 +312,7 @@ def _start_controller(state: Path, expected: set[str], say: Say) -> dict[str, An
                 failure = f"{_joining(up_now, expected)} after {_JOIN_S:g} s"
             if failure is not None:
                 raise _not_started(state, failure, process.tail(state, log_start))
-            say(_joining(up_now, expected))
+            show_progress(_joining(up_now, expected))
             time.sleep(_LOOK_S)
     except BaseException:
         process.end_controllers(state)
@@ -340,11 +342,11 @@ def _joined(state: Path) -> set[str]:
         return set()  # it does not answer yet
 
 
-def _leave(config: ControllerConfig, say: Say) -> None:
+def _leave(config: ControllerConfig, show_progress: ShowProgress) -> None:
     """End what we run on a Ray cluster that is not ours."""
     from headgate.live.leave import leave
 
     try:
         leave(config.ray_address, token=config.token)
     except WorldError as error:
-        say(f"what ran on {config.ray_address} could not be ended: {error}")
+        show_progress(f"what ran on {config.ray_address} could not be ended: {error}")

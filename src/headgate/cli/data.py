@@ -66,7 +66,9 @@ def put(
         output.print_json(facts)
         return
     verb = "would be put" if dry_run else "put"
-    output.say(f"{name}: {format_size(size_bytes)} in {output.counted(len(parts), 'shard')} {verb}")
+    output.print_text(
+        f"{name}: {format_size(size_bytes)} in {output.counted(len(parts), 'shard')} {verb}"
+    )
 
 
 def _name(name: str | None, files: list[Path]) -> str:
@@ -182,4 +184,4 @@ def rm(
     if settings.as_json:
         output.print_json({"name": name, "size_bytes": found["size_bytes"], "dry_run": dry_run})
     else:
-        output.say(f"{name} ({size}) {verb}")
+        output.print_text(f"{name} ({size}) {verb}")

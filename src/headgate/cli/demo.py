@@ -72,7 +72,7 @@ def demo(
 
 def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, Any]]:
     """Run the demo in a directory; whatever happens, nothing is left running."""
-    from headgate.cli.cluster import bring_up, take_down
+    from headgate.cli.cluster import start_cluster, stop_cluster
     from headgate.cli.demo_jobs import make_jobs
 
     state, inputs = base / "state", base / "inputs"
@@ -80,7 +80,7 @@ def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, A
     started = time.monotonic()
     try:
         with console.status(f"Starting {_NODES} virtual nodes with {_GPUS} GPUs each"):
-            bring_up(state, nodes=_NODES, gpus=_GPUS, racks=_RACKS, policy=policy, seed=_SEED)
+            start_cluster(state, nodes=_NODES, gpus=_GPUS, racks=_RACKS, policy=policy, seed=_SEED)
         console.print(f"{_NODES} nodes up after {format_seconds(time.monotonic() - started)}")
         with Client(_socket(state)) as client:
             with console.status("Making the inputs"):
@@ -92,7 +92,7 @@ def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, A
                 verdicts = {i: _verdict(client, i, job, base) for i, job in ids.items()}
     finally:
         with console.status("Ending all processes"):
-            take_down(state)
+            stop_cluster(state)
     with console.status("Simulating the same jobs on the same cluster"):
         return _compare(state, policy, verdicts)
 

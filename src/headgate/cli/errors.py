@@ -36,7 +36,7 @@ def exit_code_of(error: HeadgateError) -> int:
     return USAGE if isinstance(error, SpecError) else OUTSIDE
 
 
-def asked_format(arguments: Sequence[str]) -> str | None:
+def requested_format(arguments: Sequence[str]) -> str | None:
     """Return the format that a command line asks for, be it wrong otherwise; None for none."""
     chosen = None
     for position, argument in enumerate(arguments):
@@ -72,13 +72,13 @@ def report(error: HeadgateError, *, as_json: bool) -> int:
     for problem in error.problems:
         line = "" if problem.line is None else f" (line {problem.line})"
         place = f"{problem.path}{line}: " if problem.path else ""
-        _say(f"error: {indented(place + problem.problem)}")
+        _print(f"error: {indented(place + problem.problem)}")
         if problem.hint:
-            _say(f"  {indented(problem.hint)}")
+            _print(f"  {indented(problem.hint)}")
     return exit_code_of(error)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(visible(text, lines=True), file=sys.stderr)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 _OUTCOMES = {"finished": OK, "failed": FAILED, "cancelled": CANCELLED}
-_PATIENCE_S = 60.0  # for a controller that is being started again
+_RESTART_TIMEOUT_S = 60.0  # for a controller that is being started again
 _HEADINGS = ("JOB", "NAME", "USER", "QUEUE", "STATE", "TASKS", "GPUS", "WAITED", "RAN", "WHY")
 
 
@@ -56,22 +56,22 @@ def submit(
     if not settings.as_json:
         for warning in warnings:
             output.warn(warning)
-    told = {"warnings": [_warning(warning) for warning in warnings]}
+    shown_warnings = {"warnings": [_warning(warning) for warning in warnings]}
     with settings.client() as client:
         job = client.submit(text, dry_run=dry_run, public=public)
         if not wait or dry_run:
             verb = "would be submitted as" if dry_run else "submitted"
-            _done(settings, {"id": job, "dry_run": dry_run, **told}, f"{verb} {job}")
+            _done(settings, {"id": job, "dry_run": dry_run, **shown_warnings}, f"{verb} {job}")
             return
         try:
             ended = _wait(client, job, settings)
         except KeyboardInterrupt:
             raise interrupted(f"job {job} goes on; to end it: headgate cancel {job}") from None
         if settings.as_json:
-            output.print_json({**ended, **told})
+            output.print_json({**ended, **shown_warnings})
         else:
             reason = f": {indented(ended['message'])}" if ended["message"] else ""
-            output.say(f"{job} {ended['state']}{reason}")
+            output.print_text(f"{job} {ended['state']}{reason}")
         raise typer.Exit(_OUTCOMES[ended["state"]])
 
 
@@ -83,7 +83,7 @@ def _done(settings: Settings, facts: dict[str, Any], text: str) -> None:
     if settings.as_json:
         output.print_json(facts)
     else:
-        output.say(text)
+        output.print_text(text)
 
 
 def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _changes(client: Client, job: str) -> Iterator[dict[str, Any]]:
             if error.code != "unreachable":
                 raise
             since = since or time.monotonic()
-            if time.monotonic() - since > _PATIENCE_S:
+            if time.monotonic() - since > _RESTART_TIMEOUT_S:
                 raise
         time.sleep(0.5)
 
@@ -162,17 +162,17 @@ def jobs(
             if not page["jobs"]:
                 _note_unknown(client, user, queue)
             if next_ := page["next"]:
-                output.say_aside(f"there are more than {limit}; see --limit or --cursor {next_}")
+                output.print_note(f"there are more than {limit}; see --limit or --cursor {next_}")
 
 
 def _note_unknown(client: Client, user: str | None, queue: str | None) -> None:
     """Say when nothing is listed because a name may be wrong."""
     if user is not None and not client.jobs(user=user, limit=1, all=True)["jobs"]:
-        output.say_aside(f"no job of a user '{user}' is known")
+        output.print_note(f"no job of a user '{user}' is known")
     if queue is not None:
         known = [held["name"] for held in client.queues()]
         if queue not in known:
-            output.say_aside(f"there is no queue '{queue}'; {nearest(queue, known)}")
+            output.print_note(f"there is no queue '{queue}'; {nearest(queue, known)}")
 
 
 def _watch(client: Client, query: dict[str, str | int | None], settings: Settings) -> None:
@@ -246,8 +246,8 @@ def get(
         ("message", view["message"]),
     ):
         if value is not None:
-            output.say(f"{name:<8} {indented(value)}")
-    output.say("")
+            output.print_text(f"{name:<8} {indented(value)}")
+    output.print_text("")
     output.print_table(
         ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"), map(_task_cells, tasks)
     )
@@ -257,17 +257,17 @@ def _results(kept: dict[str, Any]) -> str | None:
     """Return how the results of a job are kept; None where there is nothing to say."""
     if kept["expired_at"] is not None:
         return f"expired on {format_time(kept['expired_at'])}"
-    said = []
+    parts = []
     if kept["replicas"] > 1:
         has = "none yet" if kept["copies"] is None else f"{kept['copies']} there"
-        said.append(f"{kept['replicas']} copies on nodes ({has})")
+        parts.append(f"{kept['replicas']} copies on nodes ({has})")
     if kept["path"] is not None:
-        said.append(f"one below {kept['path']}" + ("" if kept["shared"] else " (not complete)"))
+        parts.append(f"one below {kept['path']}" + ("" if kept["shared"] else " (not complete)"))
     if kept["expires_in_s"] is not None:
-        said.append(f"expire in {format_seconds(kept['expires_in_s'])}")
+        parts.append(f"expire in {format_seconds(kept['expires_in_s'])}")
     elif kept["keep_s"] is not None:
-        said.append(f"kept for {format_seconds(kept['keep_s'])} after its end")
-    return "; ".join(said) or None
+        parts.append(f"kept for {format_seconds(kept['keep_s'])} after its end")
+    return "; ".join(parts) or None
 
 
 def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:

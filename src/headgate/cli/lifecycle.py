@@ -15,7 +15,7 @@ from headgate.base.errors import Problem, WorldError
 from headgate.base.text import visible
 from headgate.base.units import BadQuantity, parse_duration
 from headgate.cli import output, process
-from headgate.cli.cluster import DEFAULT_POLICY, Say, bring_up, take_down
+from headgate.cli.cluster import DEFAULT_POLICY, ShowProgress, start_cluster, stop_cluster
 from headgate.cli.in_force import config_of
 from headgate.cli.settings import (
     POLICY_FORM,
@@ -133,8 +133,8 @@ def up(
     memory_bytes = None if gpu_memory is None else _memory_bytes(gpu_memory, settings)
     keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
     retain_s = None if retain is None else parsed("--retain", _keep, retain)
-    with _progress(settings, "starting") as say:
-        facts = bring_up(
+    with _progress(settings, "starting") as show_progress:
+        facts = start_cluster(
             settings.state,
             nodes=nodes,
             gpus=gpus,
@@ -150,16 +150,16 @@ def up(
             probe_period_s=probe_period,
             keep_results_s=keep_s,
             retain_s=retain_s,
-            say=say,
+            show_progress=show_progress,
         )
     if settings.as_json:
         output.print_json(facts)
         return
     verb = "runs already" if facts["already_running"] else "is up"
-    output.say(
+    output.print_text(
         f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
     )
-    output.say(f"state: {settings.state}")
+    output.print_text(f"state: {settings.state}")
 
 
 def _memory_bytes(text: str, settings: Settings) -> int:
@@ -181,7 +181,7 @@ def _keep(text: str) -> float:
 
 
 @contextmanager
-def _progress(settings: Settings, text: str) -> Iterator[Say]:
+def _progress(settings: Settings, text: str) -> Iterator[ShowProgress]:
     """Hand out what tells of progress: on a terminal in place, else line by line."""
     if settings.as_json:
         yield lambda _: None
@@ -196,7 +196,7 @@ def _progress(settings: Settings, text: str) -> Iterator[Say]:
         def tell(line: str) -> None:
             if line not in told:
                 told.append(line)
-                output.say_aside(line)
+                output.print_note(line)
 
         yield tell
 
@@ -246,21 +246,21 @@ def down(
     nodes = 0 if cluster is None else len(set(cluster.sessions) - {HEAD})
     facts = {"state": str(place), "controllers": running, "nodes": nodes, "dry_run": dry_run}
     if not running and cluster is None and config_of(place) is None:
-        _told(settings, facts, f"nothing runs in {place}")
+        _print_result(settings, facts, f"nothing runs in {place}")
         return
     what = f"{output.counted(nodes, 'node')}, {_in_flight(settings)}"
     if not dry_run:
         output.confirm(f"end the Headgate in {place} ({what})?", yes=yes)
-        with _progress(settings, "ending") as say:
-            take_down(place, say=say)
-    _told(settings, facts, f"Headgate {'would be' if dry_run else 'is'} down ({what})")
+        with _progress(settings, "ending") as show_progress:
+            stop_cluster(place, show_progress=show_progress)
+    _print_result(settings, facts, f"Headgate {'would be' if dry_run else 'is'} down ({what})")
 
 
-def _told(settings: Settings, facts: dict[str, Any], text: str) -> None:
+def _print_result(settings: Settings, facts: dict[str, Any], text: str) -> None:
     if settings.as_json:
         output.print_json(facts)
     else:
-        output.say(text)
+        output.print_text(text)
 
 
 def _in_flight(settings: Settings) -> str:

@@ -50,7 +50,7 @@ def logs(
             problem = Problem(path=job, problem=text, hint=f"headgate why {job}")
             raise SpecError([problem], code="not_finished")
         if task is None and len(tasks) > 1 and not settings.as_json:
-            output.say_aside(f"task {chosen['ordinal']} of {len(tasks)}; others with --task")
+            output.print_note(f"task {chosen['ordinal']} of {len(tasks)}; others with --task")
         if follow:
             pieces = _follow(client, job, chosen["ordinal"], attempt)
             write = _writer()

@@ -41,14 +41,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _report(error: HeadgateError, arguments: Sequence[str]) -> int:
-    asked = errors.asked_format(arguments)
-    if asked is None:
+    requested = errors.requested_format(arguments)
+    if requested is None:
         try:
-            asked = settle(None, None).format
+            requested = settle(None, None).format
         except (HeadgateError, OSError):
-            asked = Format.TABLE  # what is wrong with the settings is reported as words
+            requested = Format.TABLE  # what is wrong with the settings is reported as words
     try:
-        return errors.report(error, as_json=asked == Format.JSON)
+        return errors.report(error, as_json=requested == Format.JSON)
     except OSError:
         return errors.exit_code_of(error)  # stderr cannot be written
 

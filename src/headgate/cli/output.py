@@ -69,19 +69,19 @@ def _writing() -> Iterator[None]:
         raise WorldError([problem], code="cannot_write") from error
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
     """Print text for people; control characters in it are made visible."""
     write(f"{visible(text, lines=True)}\n")
 
 
-def say_aside(text: str) -> None:
+def print_note(text: str) -> None:
     """Print a line on stderr that is no part of the result."""
     print(visible(text, lines=True), file=sys.stderr)
 
 
 def warn(problem: Problem) -> None:
     """Print on stderr what is probably not meant."""
-    say_aside(f"warning: {problem.path}: {problem.problem}\n  {problem.hint}")
+    print_note(f"warning: {problem.path}: {problem.problem}\n  {problem.hint}")
 
 
 def print_json(value: Any) -> None:
@@ -136,8 +136,8 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        problem = Problem(path="--yes", problem=question, hint="say yes with -y")
+        problem = Problem(path="--yes", problem=question, hint="confirm with -y")
         raise SpecError([problem], code="needs_confirmation")
     if not typer.confirm(visible(question), err=True):
-        say_aside("nothing was changed")
+        print_note("nothing was changed")
         raise typer.Exit(OUTSIDE)

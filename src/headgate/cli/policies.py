@@ -19,7 +19,7 @@ def policies(fmt: FormatOption = None) -> None:
     output.print_table(
         ("POLICY", "IDEA", "SOURCE"), ((i.name, i.idea, i.source) for i in POLICIES.values())
     )
-    output.say("")
+    output.print_text("")
     output.print_table(
         ("POLICY", "PARAMETER", "DEFAULT", "RANGE", "UNIT", "MEANING"),
         (

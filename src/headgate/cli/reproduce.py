@@ -81,7 +81,7 @@ def flow(
         )
     else:
         _show(results, verdicts)
-        output.say(f"\nThe report, with charts: {page}")
+        output.print_text(f"\nThe report, with charts: {page}")
     if strict and any(verdict.holds is False for verdict in verdicts):
         raise typer.Exit(OUTSIDE)
 
@@ -98,8 +98,8 @@ def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> No
     chosen = flow_runs.choose(POLICIES, names)
     need_network()
     _make(out)
-    say = (lambda _: None) if as_json else output.say_aside
-    comparison = compare(chosen, flow_live.UPLINKS_MBIT_PER_S, say=say)
+    show_progress = (lambda _: None) if as_json else output.print_note
+    comparison = compare(chosen, flow_live.UPLINKS_MBIT_PER_S, show_progress=show_progress)
     with _writing(out):
         flow_live_page.write(out, comparison)
     page = out / flow_live_page.PAGE
@@ -107,7 +107,7 @@ def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> No
         output.print_json({**flow_live_checks.as_json(comparison), "report": str(page)})
     else:
         show(comparison)
-        output.say(f"\nThe same as a page: {page}")
+        output.print_text(f"\nThe same as a page: {page}")
     if strict and not all(shape.holds for shape in flow_live_checks.judge(comparison)):
         raise typer.Exit(OUTSIDE)
 
@@ -188,8 +188,8 @@ def _run(
         measured = overhead(chosen, POLICIES, time.perf_counter, at_once=at_once)
 
         def step(run: Run) -> None:
-            told = f"Simulated {run.setup}, {run.network}, {run.policy}, seed {run.seed}"
-            bar.update(task, advance=1, description=told)
+            description = f"Simulated {run.setup}, {run.network}, {run.policy}, seed {run.seed}"
+            bar.update(task, advance=1, description=description)
 
         made = carry_out(runs, POLICIES, workers=workers, step=step)
     return gather(made, seeds, at_once, measured)
@@ -208,10 +208,10 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
     )  # fmt: skip
     for table in TABLES:
         if figures := results.figures[table.name]:
-            output.say(f"\n{table.title}")
+            output.print_text(f"\n{table.title}")
             output.print_table(head, (_row(table.name, p, own) for p, own in figures.items()))
     if results.overhead:
-        output.say("\nRounds, measured on this machine")
+        output.print_text("\nRounds, measured on this machine")
         output.print_table(
             ("policy", "where", "mean", "max"),
             (
@@ -220,7 +220,7 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
             ),
         )
     words = {True: "yes", False: "NO", None: None}
-    output.say("\nClaims")
+    output.print_text("\nClaims")
     output.print_table(
         ("holds", "claim", "published", "ours"),
         (
@@ -233,7 +233,7 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
             for v in verdicts
         ),
     )
-    output.say(f"\n{summary(verdicts)}")
+    output.print_text(f"\n{summary(verdicts)}")
 
 
 def _row(table: str, policy: str, own: Figures) -> list[object]:

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from headgate.experiments.flow.live import Comparison, LiveJob, Overhead, Pair
 
 _UNSHAPED_MBIT_PER_S = 10_000
-_PATIENCE_S = 120.0
+_TIMEOUT_S = 120.0
 _RUN_S = 600.0
 _LOOK_S = 0.25
 _PROBED_BYTES = 3 * 4 * (4 << 20)  # three rounds of probes between nodes
 _ENDED = ("finished", "failed", "cancelled")
-Say = Callable[[str], None]
+ShowProgress = Callable[[str], None]
 
 
 def compare(
@@ -41,7 +41,7 @@ def compare(
     *,
     kinds: Sequence[str] | None = None,
     shards: int = 10,
-    say: Say,
+    show_progress: ShowProgress,
 ) -> Comparison:
     """Run the comparison; nothing is left running whatever happens.
 
@@ -53,19 +53,19 @@ def compare(
     need_network()
     base = Path(tempfile.mkdtemp(prefix="headgate-live-"))
     try:
-        say("making the inputs")
+        show_progress("making the inputs")
         jobs = flow_live.make_jobs(base, kinds=kinds, shards=shards)
-        say("starting 8 virtual nodes in 2 racks")
+        show_progress("starting 8 virtual nodes in 2 racks")
         with Bed(flow_live.RACKS) as bed:
             live = _Live(bed, jobs, base)
-            live.put(say)
+            live.put(show_progress)
             overhead = None
             pairs = []
             for uplink in uplinks_mbit_per_s:
-                live.shape(uplink, say)
+                live.shape(uplink, show_progress)
                 if overhead is None:
-                    overhead = live.calibrate(say)
-                pairs += [live.run(policy, uplink, overhead, say) for policy in policies]
+                    overhead = live.calibrate(show_progress)
+                pairs += [live.run(policy, uplink, overhead, show_progress) for policy in policies]
         assert overhead is not None, "there is a network"
         return flow_live.Comparison(pairs=tuple(pairs), overhead=overhead)
     finally:
@@ -93,11 +93,11 @@ class _Live:
     jobs: Sequence[LiveJob]
     base: Path
 
-    def put(self, say: Say) -> None:
+    def put(self, show_progress: ShowProgress) -> None:
         """Put the data, then move the shards to where they are to lie."""
         from headgate.live.split import split_files
 
-        say("putting the data")
+        show_progress("putting the data")
         self._limit(_UNSHAPED_MBIT_PER_S)
         held: dict[str, list[str]] = {}
         with self._controller("fs") as client:
@@ -105,8 +105,8 @@ class _Live:
                 for name, (path, shard_bytes) in job.data.items():
                     parts = split_files([path], shard_bytes, lines=False)
                     for index, (_, part) in enumerate(parts):
-                        told = client.put_shard(name, index, iter(part), replicas=1)
-                        held.setdefault(name, []).append(told["nodes"][0])
+                        placed = client.put_shard(name, index, iter(part), replicas=1)
+                        held.setdefault(name, []).append(placed["nodes"][0])
                     client.commit_dataset(name, shards=len(parts))
         self._move(held)
         self._keep_journal()
@@ -135,9 +135,9 @@ class _Live:
         (self.base / "places.json").write_text(json.dumps(found))
         return found
 
-    def shape(self, uplink_mbit_per_s: float, say: Say) -> None:
+    def shape(self, uplink_mbit_per_s: float, show_progress: ShowProgress) -> None:
         """Shape the uplinks, let a controller measure them, and keep its journal for all others."""
-        say(f"measuring the network at {uplink_mbit_per_s:g} Mbit/s between the racks")
+        show_progress(f"measuring the network at {uplink_mbit_per_s:g} Mbit/s between the racks")
         self._limit(uplink_mbit_per_s)
         self._fresh_journal()
         wanted = json.loads((self.base / "places.json").read_text())
@@ -157,25 +157,27 @@ class _Live:
             )
         self._keep_journal()
 
-    def calibrate(self, say: Say) -> Overhead:
+    def calibrate(self, show_progress: ShowProgress) -> Overhead:
         """Run jobs without data and return their launch overhead."""
         from headgate.experiments.flow.live import calibration_jobs, measured_overhead
 
-        say("measuring the launch overhead")
+        show_progress("measuring the launch overhead")
         self._fresh_journal()
         with self._controller("fs") as client:
             texts = [json.dumps(job) for job in calibration_jobs(len(self.jobs))]
             self._ended(client, self._submit(client, texts))
         return measured_overhead(self._view())
 
-    def run(self, policy: str, uplink: float, overhead: Overhead, say: Say) -> Pair:
+    def run(
+        self, policy: str, uplink: float, overhead: Overhead, show_progress: ShowProgress
+    ) -> Pair:
         """Run the jobs under a policy, check their results, and simulate them."""
         from headgate.experiments.flow import live as flow_live
 
         self._fresh_journal()
         wrong: dict[str, str] = {}
         with self._controller(policy) as client:
-            say(f"{policy} at {uplink:g} Mbit/s")
+            show_progress(f"{policy} at {uplink:g} Mbit/s")
             texts = [job.text(f"{job.kind}-{policy}-{uplink:g}") for job in self.jobs]
             before = _served(client)
             ids = dict(zip(self._submit(client, texts), self.jobs, strict=True))
@@ -204,7 +206,7 @@ class _Live:
             overhead=flow_live.measured_overhead(view),
             wrong=wrong,
         )
-        say(
+        show_progress(
             f"{policy} at {uplink:g} Mbit/s: {measured.makespan_s:.1f} s measured, "
             f"{pair.simulated.makespan_s:.1f} s simulated"
         )
@@ -316,8 +318,8 @@ class _Live:
 
                 def up() -> bool:
                     if child.poll() is not None:
-                        told = process.tail(state, start)
-                        raise WorldError(f"the controller ended while it started:\n{told}")
+                        log = process.tail(state, start)
+                        raise WorldError(f"the controller ended while it started:\n{log}")
                     reports = [n["report"] for n in _nodes(client)]
                     return len(reports) == len(self.bed.nodes) and None not in reports
 
@@ -354,11 +356,11 @@ def _served(client: Client) -> dict[str, int]:
     return total
 
 
-def _until(truth: Callable[[], bool], what: str, patience_s: float = _PATIENCE_S) -> None:
-    until = time.monotonic() + patience_s
+def _until(truth: Callable[[], bool], what: str, timeout_s: float = _TIMEOUT_S) -> None:
+    until = time.monotonic() + timeout_s
     while not truth():
         if time.monotonic() > until:
-            raise WorldError(f"after {patience_s:g} s still not: {what}", code="not_finished")
+            raise WorldError(f"after {timeout_s:g} s still not: {what}", code="not_finished")
         time.sleep(_LOOK_S)
 
 
@@ -371,7 +373,7 @@ def show(comparison: Comparison) -> None:
 
     head = ("policy", "simulated", "measured", "", "on node", "in rack", "across")
     for uplink, pairs in by_uplink(comparison.pairs).items():
-        output.say(f"\nUplinks of {uplink:g} Mbit/s; bytes: simulated | measured, MB")
+        output.print_text(f"\nUplinks of {uplink:g} Mbit/s; bytes: simulated | measured, MB")
         output.print_table(
             head,
             (
@@ -393,11 +395,11 @@ def show(comparison: Comparison) -> None:
             ),
         )
     given = comparison.overhead
-    output.say(
+    output.print_text(
         f"\nLaunch overhead given to the simulator: {given.gpu_s:.2f} s with GPUs, "
         f"{given.cpu_s:.2f} s without"
     )
-    output.say("\nShapes")
+    output.print_text("\nShapes")
     words = {True: "yes", False: "NO"}
     output.print_table(
         ("holds", "claim", "ours"),

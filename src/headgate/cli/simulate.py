@@ -251,17 +251,17 @@ def _print(figures: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         output.print_json_line(visible_values(figures))
         return
-    output.say(f"policy {figures['policy']}, seed {figures['seed']}\n")
+    output.print_text(f"policy {figures['policy']}, seed {figures['seed']}\n")
     output.print_table(("WHAT", "FIGURE"), _rows(figures))
     placed = figures.get("placements")
     if placed:
-        output.say("")
+        output.print_text("")
         output.print_table(
             ("AT", "TASK", "NODE", "LOCALITY"),
             ((f"{p['at_s']:.1f} s", p["task"], p["node"], p["locality"]) for p in placed[:50]),
         )
         if len(placed) > 50:
-            output.say_aside(f"and {len(placed) - 50} more; -o json lists all")
+            output.print_note(f"and {len(placed) - 50} more; -o json lists all")
 
 
 def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:

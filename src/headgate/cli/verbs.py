@@ -46,8 +46,8 @@ _reproduce = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         print(f"headgate {version('headgate')}")
         raise typer.Exit
 
