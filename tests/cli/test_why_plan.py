@@ -131,7 +131,7 @@ def test_plan_with_more_nodes(shared: Any) -> None:
         ("--nodes -3", "nodes", "-3 is not between 1 and 10000", ""),
         ("--nodes 10001", "nodes", "10001 is not between 1 and 10000", ""),
         ("--nodes 1 --like n7", "like", "there is no node 'n7'", "known: n0, n1"),
-        ("--like n0", "like", "there are no nodes to be like", "nodes"),
+        ("--like n0", "like", "no nodes are added", "nodes"),
         ("--nodes x", "--nodes", "should be a valid integer", "--help"),
     ],
 )

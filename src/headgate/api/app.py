@@ -29,7 +29,7 @@ def make_app(controller: Controller) -> FastAPI:
         version=VERSION,
         description="A scheduler for shared clusters of mixed GPUs.",
         openapi_url=f"{ROOT}/openapi.json",
-        docs_url=None,  # these pages would load scripts from elsewhere
+        docs_url=None,  # these pages load scripts from other sites
         redoc_url=None,
         default_response_class=EscapedJSON,
     )
@@ -63,7 +63,7 @@ async def _known_error(request: Request, error: Exception) -> Response:
     if isinstance(error, InvariantBroken):
         _log.error("%s %s", request.method, request.url.path, exc_info=error)
         first_line = str(error).splitlines()[0]
-        hint = "the controller's log has the story"
+        hint = "the controller's log contains the history"
         return _error_response(InvariantBroken([Problem(path="", problem=first_line, hint=hint)]))
     return _error_response(error)
 
@@ -81,18 +81,18 @@ async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     known = {404: "not_found", 405: "not_allowed"}
     text = f"{request.method} {request.url.path}: {error.detail}"
-    hint = f"GET {ROOT}/openapi.json describes what there is"
+    hint = f"GET {ROOT}/openapi.json describes all routes"
     problem = Problem(path=request.url.path, problem=text, hint=hint)
     return _error_response(SpecError([problem], code=known.get(error.status_code, "bad_spec")))
 
 
 async def _client_disconnected(request: Request, _: Exception) -> Response:
-    _log.info("%s %s: the client hung up", request.method, request.url.path)
-    return _error_response(SpecError("the request broke off"))
+    _log.info("%s %s: the client disconnected", request.method, request.url.path)
+    return _error_response(SpecError("the client disconnected before the end of the request"))
 
 
 async def _unexpected(*_: object) -> Response:
-    """Say only that something broke; the server logs the error itself."""
-    hint = "the controller's log says more"
+    """Return an error without details; the server logs them."""
+    hint = "the controller's log contains the details"
     problem = Problem(path="", problem="something went wrong inside Headgate", hint=hint)
     return _error_response(HeadgateError([problem], code="internal"))

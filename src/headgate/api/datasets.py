@@ -1,4 +1,4 @@
-"""Routes for datasets: put shard by shard, then committed at once, or abandoned."""
+"""Routes for datasets: put shard by shard, then committed as a whole, or abandoned."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def put_shard(
     user: User,
     replicas: Annotated[int, Query(ge=1)] = 2,
 ) -> Body:
-    """Place one shard, whose bytes are the body; nobody sees it before the commit."""
+    """Place one shard, whose bytes are the body; it is invisible before the commit."""
     pieces = pieces_of(request)
     place = controller.put_shard
     placed = await in_pool(pools.nodes, place, name, index, pieces, replicas=replicas, user=user)
@@ -61,7 +61,7 @@ async def commit(
     user: User,
     public: Annotated[bool, Query(description="jobs of all users may read it")] = False,
 ) -> Body:
-    """Make a dataset of so many shards visible."""
+    """Make a dataset of `shards` shards visible."""
     commit = controller.commit_dataset
     made = await in_pool(pools.journal, commit, name, shards=shards, user=user, public=public)
     size_bytes = sum(shard.size_bytes for shard in made.shards)
@@ -70,7 +70,7 @@ async def commit(
 
 @router.post("/datasets/{name}/abandon")
 async def abandon(name: str, controller: ControllerDep, pools: Pools, user: User) -> Body:
-    """Remove what was placed of a dataset that will not be committed."""
+    """Remove the shards placed for a dataset that will not be committed."""
     await in_pool(pools.nodes, controller.abandon_dataset, name, user=user)
     return {"name": name}
 

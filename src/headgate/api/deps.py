@@ -1,4 +1,4 @@
-"""What every route is given: the controller, and who asks."""
+"""Dependencies of the routes: the controller, the calling user, and thread pools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PEER = "headgate.peer"  # the key in the ASGI scope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Who is at the other end of a connection, as the kernel says."""
+    """The process at the other end of a connection, as the kernel reports it."""
 
     uid: int
     pid: int
@@ -36,18 +36,19 @@ class Peer:
 
 
 def need_readable(controller: Controller, job: Job, user: str) -> None:
-    """Raise SpecError `forbidden` unless a user may read what a job wrote."""
+    """Raise SpecError `forbidden` unless a user may read a job's logs and results."""
     if not controller.may_read(job, user):
-        hint = "its owner can open it when submitting: headgate submit --public"
+        hint = "its owner can make it public when submitting: headgate submit --public"
         text = f"job {job.id} belongs to {job.user}"
         raise SpecError([Problem(path=job.id, problem=text, hint=hint)], code="forbidden")
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadPools:
-    """Threads by what they wait for: no kind of request takes those that answer from memory.
+    """Thread pools by what their calls wait for: the journal, nodes, changes, or a computation.
 
-    Those have the threads of plain `def` routes. Requests beyond a pool's size wait in a queue.
+    Requests served from memory use the threads of plain `def` routes, so that no blocking request
+    delays them. Requests beyond a pool's size wait for a free thread.
     """
 
     journal: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(64))

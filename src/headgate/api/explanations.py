@@ -1,4 +1,4 @@
-"""Routes that explain and look ahead: why something waits, and what would change if."""
+"""Routes for explanations and what-ifs: why a job waits, and what would change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Body = dict[str, Any]
 async def explanation(
     job: str, controller: ControllerDep, pools: Pools, user: User, task: Ordinal | None = None
 ) -> EscapedJSON:
-    """Say where a job, or one of its tasks, stands, and all that decides when it starts."""
+    """Return the state of a job, or of one of its tasks, and what its start depends on."""
 
     def compute() -> EscapedJSON:
         snapshot, now = controller.snapshot(), controller.now()
@@ -51,14 +51,16 @@ async def plan(
     policy: Annotated[
         str | None, Query(description="NAME or NAME,PARAMETER=NUMBER,...; else the one in force")
     ] = None,
-    nodes: Annotated[int | None, Query(description="so many nodes more")] = None,
-    like: Annotated[str | None, Query(description="these nodes are like this one")] = None,
+    nodes: Annotated[int | None, Query(description="number of nodes to add")] = None,
+    like: Annotated[
+        str | None, Query(description="a node whose hardware the added nodes have")
+    ] = None,
 ) -> EscapedJSON:
-    """Say what would change now under another policy or with more nodes; nothing is done."""
+    """Return what would change now under another policy or with more nodes; nothing is changed."""
     if like is not None and nodes is None:
-        hint = "say how many with nodes"
-        raise SpecError([Problem(path="like", problem="there are no nodes to be like", hint=hint)])
-    # of the time of asking, also for one that waits for its turn
+        hint = "give their number with nodes"
+        raise SpecError([Problem(path="like", problem="no nodes are added", hint=hint)])
+    # the state at the request, also if the computation has to wait
     snapshot, now = controller.snapshot(), controller.now()
 
     def compute() -> EscapedJSON:

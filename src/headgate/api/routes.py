@@ -23,8 +23,8 @@ router = APIRouter()
 _MOST_DIGITS = 12
 _MOST_BYTES = 1 << 60
 Body = dict[str, Any]
-Limit = Annotated[int, Query(ge=1, le=1000, description="most entries of a page")]
-Cursor = Annotated[str | None, Query(description="`next` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="maximum entries of a page")]
+Cursor = Annotated[str | None, Query(description="`next` of the previous page")]
 
 
 def _job_views_of(request: Request) -> Any:
@@ -37,13 +37,13 @@ DryRun = Annotated[bool, Query(description="do all checks, change nothing")]
 
 @router.get("/health")
 def health(controller: ControllerDep) -> Body:
-    """Say that the controller answers."""
+    """Return the version of the state; succeeds whenever the controller responds."""
     return {"status": "ok", "version": controller.snapshot().version}
 
 
 @router.get("/info")
 def info(controller: ControllerDep, user: User) -> Body:
-    """Tell about the controller, and who the caller is to it."""
+    """Return facts about the controller, and the user that it sees as the caller."""
     return {**controller.info(), "headgate": VERSION, "you": user}
 
 
@@ -58,7 +58,7 @@ def jobs(
     state: str | None = None,
     user: str | None = None,
     queue: str | None = None,
-    all_jobs: Annotated[bool, Query(alias="all", description="archived jobs, too")] = False,
+    all_jobs: Annotated[bool, Query(alias="all", description="archived jobs also")] = False,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> EscapedJSON:
@@ -76,7 +76,7 @@ def jobs(
         for job in controller.archive.page(
             state=name, user=user, queue=queue, before=before, limit=most
         ):
-            found.setdefault(job.number, job)  # one that is in both is as the state has it
+            found.setdefault(job.number, job)  # of a job in both, the state's view is shown
     page = sorted(found, reverse=True)[:limit]
     return EscapedJSON(
         {
@@ -98,7 +98,7 @@ async def submit(
     dry_run: DryRun = False,
     public: Annotated[bool, Query(description="all users may read its logs and results")] = False,
 ) -> EscapedJSON:
-    """Submit a job file, which is the body; the same key gives the same job again."""
+    """Submit a job file, which is the body; the same key returns the same job."""
     text = await text_of(request)
     if dry_run:
         job = await in_pool(pools.journal, controller.check, text, user=user)
@@ -131,7 +131,7 @@ def _job_views(
     now: float,
     user: str,
 ) -> list[Body]:
-    """Return jobs, rows of the state or archived ones, as a user may see them."""
+    """Return views of jobs (rows of the state, or archived ones) as `user` may read them."""
     hot = iter(job_views.of(snapshot, [job for job in jobs if isinstance(job, int)], now))
     return [
         _readable(controller, snapshot.job(job), next(hot), user)
@@ -170,11 +170,11 @@ async def cancel(
     """Cancel a job."""
     snapshot = controller.snapshot()
     await in_pool(pools.journal, controller.cancel, job, user=user, dry_run=dry_run)
-    row = job_row(snapshot, job)  # it had not ended
+    row = job_row(snapshot, job)  # found, since the cancellation succeeded
     return {"id": job, "was": JobState(snapshot.jobs.state[row]).name.lower(), "dry_run": dry_run}
 
 
-@router.get("/jobs/{job}/logs", response_class=JSONResponse)  # a log is data: as it is
+@router.get("/jobs/{job}/logs", response_class=JSONResponse)  # a log is data: not escaped
 async def logs(
     job: str,
     controller: ControllerDep,
@@ -186,7 +186,7 @@ async def logs(
     ] = None,
     offset: Annotated[int, Query(ge=0, le=_MOST_BYTES, description="in bytes")] = 0,
 ) -> Body:
-    """Return what a run has written from an offset on."""
+    """Return a piece of a run's log from an offset on."""
 
     def read() -> LogPiece:
         snapshot = controller.snapshot()
@@ -211,7 +211,7 @@ async def result(
 ) -> StreamingResponse:
     """Return the bytes of the result of a finished task, the job's last one by default."""
 
-    def begun() -> Iterator[bytes]:
+    def start() -> Iterator[bytes]:
         snapshot = controller.snapshot()
         past = archived.archived_job(controller, snapshot, job)
         if past is not None:
@@ -222,9 +222,10 @@ async def result(
             need_readable(controller, snapshot.job(row), user)
             views.need_result(snapshot, row, task)
         pieces = controller.result(job, task)
-        return _chain(next(pieces, b""), pieces)  # what can go wrong now, does before the answer
+        first = next(pieces, b"")  # an error up to here becomes an error response
+        return _chain(first, pieces)
 
-    pieces = await in_pool(pools.nodes, begun)
+    pieces = await in_pool(pools.nodes, start)
     return StreamingResponse(pieces, media_type="application/octet-stream")
 
 
@@ -255,7 +256,7 @@ def queues(controller: ControllerDep) -> Body:
     return {"queues": [views.queue_view(snapshot, row) for row in range(len(snapshot.queues.spec))]}
 
 
-# --- what requests say ---------------------------------------------------------------------------
+# --- parameters ----------------------------------------------------------------------------------
 
 
 def _job_state(name: str | None) -> JobState | None:
@@ -269,12 +270,12 @@ def _job_state(name: str | None) -> JobState | None:
 
 
 def _number(cursor: str | None, count: int) -> int | None:
-    """Return the number, less than `count`, that a cursor is; None without one."""
+    """Return a cursor as a number below `count`; None without one; SpecError if it is invalid."""
     if cursor is None:
         return None
     digits = cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS
     if not digits or int(cursor) >= count:
-        hint = "take it from `next` of the page before"
+        hint = "take it from `next` of the previous page"
         problem = Problem(path="cursor", problem=f"'{cursor}' is not a cursor", hint=hint)
         raise SpecError([problem])
     return int(cursor)
