@@ -1,4 +1,4 @@
-"""What `up` asks for before it lets others in, and whom it keeps out of its files."""
+"""Checks of `up --group`, and permissions of the state directory."""
 
 from __future__ import annotations
 

@@ -24,15 +24,17 @@ def plan(
             help="Under this policy, such as fsp or fs,alpha1=2; else under the one in force.",
         ),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="With so many nodes more.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Number of nodes to add.")] = None,
     like: Annotated[
         str | None,
-        typer.Option(metavar="NODE", help="The new nodes are like this one; else like most are."),
+        typer.Option(
+            metavar="NODE", help="Node whose hardware the added ones have; else the commonest."
+        ),
     ] = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Say what would change now under another policy or with more nodes; nothing is done."""
+    """Show what would change now under another policy or with more nodes; nothing is changed."""
     settings = settle(state, fmt)
     with settings.client() as client:
         outlooks = client.plan(policy=policy, nodes=nodes, like=like)
@@ -42,12 +44,12 @@ def plan(
     other = policy or outlooks["what_if"]["policy"]
     if outlooks["new_nodes"]:
         other += f", with {output.counted(len(outlooks['new_nodes']), 'node')} more"
-    output.print_text(f"as it is ({outlooks['today']['policy']}): {_summary(outlooks['today'])}")
+    output.print_text(f"now ({outlooks['today']['policy']}): {_summary(outlooks['today'])}")
     output.print_text(f"what if ({other}): {_summary(outlooks['what_if'])}")
     if outlooks["what_if"]["jobs"]:
         output.print_text("")
         output.print_table(
-            ("JOB", "GPUS NOW", "AS IT IS", "WHAT IF", "STARTED", "CUT SHORT", "READS", "WAITING",
+            ("JOB", "HELD GPUS", "NOW", "WHAT IF", "STARTED", "PREEMPTED", "READS", "WAITING",
              "WHY"),
             _jobs(outlooks),
         )  # fmt: skip
@@ -60,9 +62,9 @@ def _summary(found: View) -> str:
     text = f"{output.counted(len(found['starts']), 'run')} would start"
     if found["cuts"]:
         lost = format_seconds(sum(job["lost_gpu_s"] for job in found["jobs"]))
-        text += f", {len(found['cuts'])} would be cut short, with {lost} of GPU time lost"
+        text += f", {len(found['cuts'])} would be preempted, with {lost} of GPU time lost"
     text += f"; {found['free_gpus']}/{found['gpus']} GPUs would stay free"
-    return text if found["settled"] else f"{text}; it would go on changing"
+    return text if found["settled"] else f"{text}; further rounds would change more"
 
 
 def _jobs(outlooks: View) -> Iterator[tuple[object, ...]]:
@@ -80,7 +82,7 @@ def _jobs(outlooks: View) -> Iterator[tuple[object, ...]]:
 
 def _print_runs(found: View) -> None:
     rows: list[tuple[object, ...]] = [
-        (_name(c), "is cut short", c["node"], _gpus(c), f"after {format_seconds(c['ran_s'])}")
+        (_name(c), "is preempted", c["node"], _gpus(c), f"after {format_seconds(c['ran_s'])}")
         for c in found["cuts"]
     ]
     rows += [

@@ -1,4 +1,4 @@
-"""`headgate policies`: which policies there are, and what can be set on them."""
+"""`headgate policies`: the list of policies and their parameters."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def _bound(number: float) -> float | None:
 
 
 def _range(parameter: Parameter) -> str | None:
-    """Return what values a parameter may have, in signs."""
+    """Return the range of a parameter as text, such as `> 1`; None for no bound."""
     bounds = ((">", parameter.above), (">=", parameter.least))
     return ", ".join(f"{sign} {n:g}" for sign, n in bounds if math.isfinite(n)) or None

@@ -1,4 +1,4 @@
-"""`headgate reproduce`: published experiments, run again, their figures beside ours."""
+"""`headgate reproduce`: repeat published experiments, and compare the figures."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def flow(
         bool, typer.Option("--strict", help="Exit with 1 when a claim does not hold.")
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Run real nodes beside the simulator instead; as root.")
+        bool, typer.Option("--live", help="Compare real nodes with the simulator instead; as root.")
     ] = False,
     fmt: FormatOption = None,
 ) -> None:
     """Run the flow paper's experiments in the simulator, and write a report on its claims.
 
-    With --live, run a smaller comparison on real nodes between shaped links, and say how near the
-    simulator comes to it.
+    With --live, run a smaller comparison on real nodes with shaped links, and report the error of
+    the simulator.
     """
     from headgate.experiments import claims
     from headgate.experiments.flow import report, runs, tables
@@ -114,7 +114,7 @@ def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> No
 
 @contextmanager
 def _writing(out: Path) -> Iterator[None]:
-    """Say so where a report cannot be written."""
+    """Raise WorldError `cannot_write` where a report cannot be written."""
     try:
         yield
     except OSError as error:
@@ -126,7 +126,7 @@ def _cpus() -> int:
 
 
 def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
-    """Raise SpecError for what cannot be run, or written without harm."""
+    """Raise SpecError `usage` with all invalid options, and for a directory of other files."""
     from headgate.experiments.flow import COMMAND, live_page, report
     from headgate.experiments.flow.jobs import KINDS
     from headgate.experiments.pages import is_ours
@@ -141,14 +141,14 @@ def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
     if workers is not None and workers < 1:
         wrong.append(("--workers", f"must be 1 or more, not {workers}", ""))
     if out.exists() and not out.is_dir():
-        wrong.append(("--out", f"{out} is no directory", "name a directory for the report"))
+        wrong.append(("--out", f"{out} is not a directory", "name a directory for the report"))
     elif (
         out.is_dir()
         and any(out.iterdir())
         and not (any(is_ours(out / page, COMMAND) for page in (report.PAGE, live_page.PAGE)))
     ):
         hint = "name a new or empty directory, or that of an earlier report"
-        wrong.append(("--out", f"{out} holds other files, which could be overwritten", hint))
+        wrong.append(("--out", f"{out} contains other files, which could be overwritten", hint))
     if wrong:
         raise SpecError(
             [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong],
@@ -157,12 +157,12 @@ def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
 
 
 def _make(out: Path) -> None:
-    """Make the directory now: better to fail before the runs than after them."""
+    """Create the directory, or raise WorldError `cannot_write` before the runs."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         writable = os.access(out, os.W_OK | os.X_OK)
     except OSError as error:
-        raise WorldError(f"cannot make {out}: {error}", code="cannot_write") from error
+        raise WorldError(f"cannot create {out}: {error}", code="cannot_write") from error
     if not writable:
         raise WorldError(f"cannot write into {out}", code="cannot_write")
 
@@ -195,7 +195,7 @@ def _run(
     return gather(made, seeds, at_once, measured)
 
 
-# --- for people ----------------------------------------------------------------------------------
+# --- tables --------------------------------------------------------------------------------------
 
 
 def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:

@@ -1,4 +1,4 @@
-"""`headgate reproduce flow --live`: the policies on a bed of real nodes, beside the simulator."""
+"""`headgate reproduce flow --live`: policies on a test bed of real nodes, and simulated."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def compare(
     shards: int = 10,
     show_progress: ShowProgress,
 ) -> Comparison:
-    """Run the comparison; nothing is left running whatever happens.
+    """Run the comparison; all processes are stopped at the end, also after a failure.
 
-    WorldError when the bed or a run does not work; see `need_network` for what must be there.
+    Raises WorldError when the test bed or a run fails; see `need_network` for the requirements.
     """
     from headgate.experiments.bed import Bed
     from headgate.experiments.flow import live as flow_live
@@ -53,7 +53,7 @@ def compare(
     need_network()
     base = Path(tempfile.mkdtemp(prefix="headgate-live-"))
     try:
-        show_progress("making the inputs")
+        show_progress("generating the inputs")
         jobs = flow_live.make_jobs(base, kinds=kinds, shards=shards)
         show_progress("starting 8 virtual nodes in 2 racks")
         with Bed(flow_live.RACKS) as bed:
@@ -84,9 +84,9 @@ def need_network() -> None:
 
 @dataclass(slots=True)
 class _Live:
-    """A bed with data on it, on which one controller after another runs the same jobs.
+    """A test bed with data, on which one controller after another runs the same jobs.
 
-    Each starts from the same journal: it knows the data and the bandwidth, and no job.
+    Each starts from the same journal, which contains the data and the bandwidth, and no job.
     """
 
     bed: Bed
@@ -94,7 +94,7 @@ class _Live:
     base: Path
 
     def put(self, show_progress: ShowProgress) -> None:
-        """Put the data, then move the shards to where they are to lie."""
+        """Put the data, then move the shards to their planned nodes."""
         from headgate.live.split import split_files
 
         show_progress("putting the data")
@@ -112,7 +112,7 @@ class _Live:
         self._keep_journal()
 
     def _move(self, held: Mapping[str, Sequence[str]]) -> None:
-        """Move shards between the stores of nodes, while no controller looks."""
+        """Move shards between the stores of nodes, while no controller runs."""
         from headgate.experiments.flow.live import places
         from headgate.live.executor import shards_directory
         from headgate.live.membership import dataset_shard
@@ -136,7 +136,7 @@ class _Live:
         return found
 
     def shape(self, uplink_mbit_per_s: float, show_progress: ShowProgress) -> None:
-        """Shape the uplinks, let a controller measure them, and keep its journal for all others."""
+        """Shape the uplinks, measure them, and store that journal for all later controllers."""
         show_progress(f"measuring the network at {uplink_mbit_per_s:g} Mbit/s between the racks")
         self._limit(uplink_mbit_per_s)
         self._fresh_journal()
@@ -153,7 +153,7 @@ class _Live:
                     == [[node] for node in nodes]
                     for name, nodes in wanted.items()
                 ),
-                "the shards lie where they should",
+                "the shards are on their planned nodes",
             )
         self._keep_journal()
 
@@ -232,7 +232,7 @@ class _Live:
     def _served_since(
         self, client: Client, before: Mapping[str, int], ids: Sequence[str]
     ) -> dict[str, int]:
-        """Return what the shard services have sent to tasks since, once all of them have told."""
+        """Return the bytes sent to tasks since `before`, after all shard services have reported."""
         jobs = [client.job(job)["read_bytes"] for job in ids]
         least = {kind: sum(job[kind] for job in jobs) for kind in ("rack", "cluster")}
 
@@ -241,12 +241,12 @@ class _Live:
 
         _until(
             lambda: all(since().get(kind, 0) >= count for kind, count in least.items()),
-            "the shard services have told what they sent",
+            "the shard services have reported the bytes sent",
         )
         return since()
 
     def _wrong(self, client: Client, job_id: str, job: LiveJob) -> str:
-        """Return what is wrong with a job's results, or nothing."""
+        """Return how a job's results are wrong, "" if they are right."""
         from headgate.workloads.verify import verify
 
         view = client.job(job_id)
@@ -292,7 +292,7 @@ class _Live:
 
     @contextmanager
     def _controller(self, policy: str, *, probe_period_s: float = 0.0) -> Iterator[Client]:
-        """Run a controller on the head of the bed until left, and hand out a client of it."""
+        """Run a controller on the head of the test bed, and yield a client of it."""
         from headgate.live.config import ControllerConfig, save_config
 
         state, cluster = self.bed.state, self.bed.cluster
@@ -311,7 +311,7 @@ class _Live:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for us, who end it
+                start_new_session=True,  # Ctrl-C reaches only this process, which stops it
             )
         try:
             with Client(socket_path(state)) as client:
@@ -319,7 +319,7 @@ class _Live:
                 def up() -> bool:
                     if child.poll() is not None:
                         log = process.tail(state, start)
-                        raise WorldError(f"the controller ended while it started:\n{log}")
+                        raise WorldError(f"the controller ended during its start:\n{log}")
                     reports = [n["report"] for n in _nodes(client)]
                     return len(reports) == len(self.bed.nodes) and None not in reports
 
@@ -344,11 +344,11 @@ def _nodes(client: Client) -> list[dict[str, Any]]:
     try:
         return client.nodes()
     except WorldError:
-        return []  # it does not answer yet
+        return []  # it does not respond yet
 
 
 def _served(client: Client) -> dict[str, int]:
-    """Return the bytes that all shard services have sent, by what they were for."""
+    """Return the bytes that all shard services have sent, by purpose."""
     total: dict[str, int] = {}
     for node in client.nodes():
         for kind, count in (node["report"] or {}).get("served_bytes", {}).items():
@@ -364,11 +364,11 @@ def _until(truth: Callable[[], bool], what: str, timeout_s: float = _TIMEOUT_S) 
         time.sleep(_LOOK_S)
 
 
-# --- for people ----------------------------------------------------------------------------------
+# --- tables --------------------------------------------------------------------------------------
 
 
 def show(comparison: Comparison) -> None:
-    """Print both sides per network, then the shapes."""
+    """Print simulated and measured figures per network, then the claims."""
     from headgate.experiments.flow.live_checks import by_uplink, judge, makespan_error
 
     head = ("policy", "simulated", "measured", "", "on node", "in rack", "across")

@@ -19,7 +19,7 @@ from headgate.cli.why import why
 
 
 class Verbs(TyperGroup):
-    """A group that answers an unknown verb with the nearest known one."""
+    """A group whose error for an unknown verb names the nearest known one."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]

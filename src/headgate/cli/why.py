@@ -1,4 +1,4 @@
-"""`headgate why`: where a job or a task stands, what decides about it, and when it may start."""
+"""`headgate why`: why a job or a task waits, what its start depends on, when it may start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def why(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Say where a job or a task stands, why it waits, and when it is expected to start."""
+    """Show the state of a job or a task, why it waits, and when it is expected to start."""
     settings = settle(state, fmt)
     job, task = _parsed(target)
     with settings.client() as client:
@@ -51,7 +51,9 @@ def _parsed(target: str) -> tuple[str, int | None]:
         return target, None
     if not (ordinal.isascii() and ordinal.isdigit()):
         hint = "write JOB, or JOB/TASK with the task's number"
-        problem = Problem(path=target, problem=f"'{ordinal}' is no number of a task", hint=hint)
+        problem = Problem(
+            path=target, problem=f"'{ordinal}' is not the number of a task", hint=hint
+        )
         raise SpecError([problem], code="usage")
     return job, int(ordinal)
 
@@ -68,9 +70,7 @@ def _head(explanation: View, target: str, task: int | None) -> Iterator[str]:
         yield f"submitted {format_seconds(explanation['waits_s'])} ago"
         yield f"{reason['code']}: {reason['text']}"
     else:
-        yield explanation["message"] or (
-            "nothing of it waits" if task is None else "it does not wait"
-        )
+        yield explanation["message"] or ("no task waits" if task is None else "it does not wait")
 
 
 def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
@@ -125,7 +125,7 @@ def _place(explanation: View, place: View) -> str:
 
 
 def reads(read_bytes: View) -> str:
-    """Return bytes by where they lie, in words."""
+    """Return bytes by locality as text."""
     parts = [f"{format_size(size)} {WHERE[where]}" for where, size in read_bytes.items() if size]
     return ", ".join(parts) or "nothing to read"
 
@@ -136,7 +136,7 @@ def _freed(explanation: View, freed: View) -> str:
         text = "it would start there"
     else:
         taken = freed["taken_by"]
-        text = f"{taken} would take that GPU" if taken else "nobody would take that GPU"
+        text = f"{taken} would take that GPU" if taken else "no task would take that GPU"
         on = freed["starts_on"]
         text += "; it would wait on" if on is None else f"; it would start on {on}"
     price = freed["price_s"]
@@ -146,8 +146,9 @@ def _freed(explanation: View, freed: View) -> str:
 def _start(explanation: View, start: View) -> str:
     if start["at"] is None:
         unknown = output.counted(start["unknown_runs"], "run")
+        verb = "has" if start["unknown_runs"] == 1 else "have"
         if start["unknown_runs"]:
-            return f"cannot be explanation: nobody knows yet when {unknown} will end"
+            return f"unknown: {unknown} {verb} no known end yet"
         return f"not within the next {format_seconds(start['until'] - explanation['now'])}"
     after = "" if start["after"] is None else f", when {start['after']} has ended"
     return f"{start['task']} starts {_at(explanation, start['at'])} on {start['node']}{after}"
