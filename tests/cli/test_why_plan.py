@@ -45,7 +45,7 @@ def test_why_shows_reason_share_and_places_of_a_waiting_job(shared: Any) -> None
 def test_why_shows_a_waiting_and_a_running_task(shared: Any, controller: Any) -> None:
     view = shared("why", "job-2/1", "-o", "json").json
     assert (view["job"], view["task"]) == (
-        "job-2", {"ordinal": 1, "state": "waiting", "unfinished": []},
+        "job-2", {"ordinal": 1, "state": "waiting", "unfinished": [], "preempted": None},
     )  # fmt: skip
     assert view["reason"]["code"] == "BelowShare"
     assert view["share"] == {
