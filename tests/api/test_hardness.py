@@ -275,11 +275,11 @@ def test_submissions_that_wait_for_the_journal_do_not_delay_reads(
 def test_plans_wait_for_each_other_without_taking_threads(
     socket: Path, client: Client, controller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, opened = threading.Event(), threading.Event()
+    called, opened = threading.Event(), threading.Event()
     usual = controller.policy
 
     def policy(text: str | None) -> Any:
-        asked.set()
+        called.set()
         assert opened.wait(60)
         return usual(text)
 
@@ -291,7 +291,7 @@ def test_plans_wait_for_each_other_without_taking_threads(
 
     with ThreadPoolExecutor(50) as threads:
         calls = [threads.submit(plan) for _ in range(50)]
-        assert asked.wait(60)
+        assert called.wait(60)
         for _ in range(20):
             assert client.health()["status"] == "ok"
         opened.set()

@@ -153,8 +153,8 @@ class _KnownPeer(H11Protocol):
 
     def _limit(self) -> None:
         """Start or cancel the timeout of the client, by the progress of the request."""
-        theirs, answered = self.conn.their_state, self.conn.our_state is h11.DONE
-        if theirs is not h11.IDLE and not (answered and theirs is h11.SEND_BODY):
+        theirs, responded = self.conn.their_state, self.conn.our_state is h11.DONE
+        if theirs is not h11.IDLE and not (responded and theirs is h11.SEND_BODY):
             self._unlimit()
         elif self._late is None and not self.transport.is_closing():
             self._late = self.loop.call_later(CLIENT_S, self.transport.close)

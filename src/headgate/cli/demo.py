@@ -276,7 +276,7 @@ def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
     console.print(both)
     console.print(
         "run: from the first start to the last end. sim.: the same in the simulator,\n"
-        "where tasks hold their GPUs as long as they did here and reading is simulated.\n"
+        "where tasks hold their GPUs for the measured times and reading is simulated.\n"
         "fair: the job alone on its part of the GPUs, simulated, over its run.\n"
         "read: on the node / in the rack / across racks."
     )

@@ -315,10 +315,10 @@ def cancel(
     settings = settle(state, fmt)
     with settings.client() as client:
         user = client.job(job)["user"]
-        answer = client.cancel(job, dry_run=True)  # errors come before the question
+        cancelled = client.cancel(job, dry_run=True)  # errors come before the question
         if not dry_run:
             if user != client.info()["you"]:
                 output.confirm(f"{job} is {user}'s job; cancel it?", yes=yes)
-            answer = client.cancel(job)
+            cancelled = client.cancel(job)
     done = "would be cancelled" if dry_run else "cancelled"
-    _done(settings, answer, f"{job} {done}; it was {answer['was']}")
+    _done(settings, cancelled, f"{job} {done}; it was {cancelled['was']}")
