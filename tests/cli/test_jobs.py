@@ -56,15 +56,15 @@ def test_a_dry_run_submits_nothing(up: Any, job_file: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "code", "state"), [(b"", 0, "finished"), ("it broke", 100, "failed")]
+    ("outcome", "code", "ending"), [(b"", 0, "finished"), ("it broke", 100, "failed")]
 )
 def test_waiting_ends_with_the_exit_code_of_the_job(
-    up: Any, job_file: Any, controller: Any, outcome: bytes | str, code: int, state: str
+    up: Any, job_file: Any, controller: Any, outcome: bytes | str, code: int, ending: str
 ) -> None:
     controller.on_launch = lambda launch: outcome
     output = up("submit", job_file(PAIR), "--wait", "-o", "json")
     assert output.code == code
-    assert output.json["state"] == state
+    assert output.json["state"] == ending
     assert output.err == ""
     if code:
         text = up("submit", job_file(PAIR), "--wait")
