@@ -1,4 +1,4 @@
-"""Where the parts are put together: the policies that there are, the controller's process."""
+"""The composition root: the table of all policies, and the controller's process."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ _OWN = (
     yarn.FAIR,
 )
 POLICIES: Mapping[str, PolicyInfo] = installed_policies({info.name: info for info in _OWN})
-"""Every policy by its name, in the order in which they are listed: ours, then installed ones."""
+"""Every policy by its name, in the order of listing: built-in ones, then installed ones."""
 
 
 def run_controller(state: Path) -> None:
-    """Run the controller of a state directory until it is asked to end by SIGTERM or SIGINT.
+    """Run the controller of a state directory until SIGTERM or SIGINT.
 
-    It reads what `headgate up` wrote there. What runs on the cluster goes on when it ends.
+    It reads the configuration that `headgate up` wrote there. Runs continue after its end.
+    Raises WorldError without a configuration, where the socket is in use, or when the Ray cluster
+    cannot be reached; SpecError for an unknown policy or parameter.
     """
     from headgate.api.address import socket_path
     from headgate.api.app import make_app
@@ -50,13 +52,13 @@ def run_controller(state: Path) -> None:
     from headgate.live.private import PRIVATE_UMASK
     from headgate.live.ray_nodes import connect
 
-    os.umask(PRIVATE_UMASK)  # no other user looks into what a controller writes
+    os.umask(PRIVATE_UMASK)  # files of the controller are closed to all other users
     config = load_config(state)
     if config is None:
         raise WorldError(f"{state} has no configuration; headgate up writes it")
     ending = threading.Event()
     policies = partial(choose, POLICIES, config.policy, config.parameters)
-    policies(None)  # what is wrong with it is told before anything is begun
+    policies(None)  # a wrong policy is reported before any process starts
     listener = listen(socket_path(state), group=config.group)
     if not config.foreign and (started := ensure_head(state)) not in (None, config.ray_address):
         config = replace(config, ray_address=started)
@@ -91,14 +93,14 @@ def run_controller(state: Path) -> None:
 
 def _head_lost(address: str) -> None:
     logging.getLogger(__name__).critical(
-        "the Ray cluster at %s does not answer: unless it does within a minute, the controller"
-        " ends; then headgate up goes on once the cluster is there again",
+        "the Ray cluster at %s does not respond: unless it does within a minute, the controller"
+        " ends; run headgate up again when the cluster is up",
         address,
     )
 
 
 def main() -> int:
-    """Run `python -m headgate.app controller --state DIR`: what `headgate up` starts."""
+    """Run `python -m headgate.app controller --state DIR`, which `headgate up` starts."""
     parser = argparse.ArgumentParser(prog="python -m headgate.app")
     parser.add_argument("what", choices=["controller"])
     parser.add_argument("--state", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""A controller for tests: the real engine and policy, and a world whose runs the test ends."""
+"""A controller for tests: the real engine and policies, and a world whose runs the test ends."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ QUEUES = (Queue(name="default"), Queue(name="narrow", weight=2.0, max_jobs_in_fl
 
 
 class ScriptedController:
-    """Runs start when the policy places them and end when the test says so.
+    """A controller whose runs start when the policy places them and end when the test ends them.
 
-    `on_launch` may end a run as soon as it starts: it returns the run's fate or None.
+    `on_launch` may end a run as soon as it starts: it returns the run's outcome, or None.
     """
 
     def __init__(self) -> None:
@@ -89,10 +89,10 @@ class ScriptedController:
             ),
         )  # fmt: skip
 
-    # --- the script ------------------------------------------------------------------------------
+    # --- control by the test ---------------------------------------------------------------------
 
     def handle(self, *events: Event) -> None:
-        """Let facts happen, and what follows from them."""
+        """Process events, and the events of the commands that follow."""
         with self.changed:
             batches: list[tuple[Event, ...]] = [events]
             while batches:
@@ -117,22 +117,24 @@ class ScriptedController:
     def _launch(self, launch: LaunchTask) -> Iterator[Event]:
         self.launches[launch.run[:2]] = launch
         yield TaskStarted(at=self.clock, run=launch.run)
-        fate = self.on_launch(launch)
-        if fate is not None:
-            yield self._end(launch, fate)
+        outcome = self.on_launch(launch)
+        if outcome is not None:
+            yield self._end(launch, outcome)
 
-    def _end(self, launch: LaunchTask, fate: bytes | str) -> Event:
-        if isinstance(fate, str):
-            return TaskFailed(at=self.clock, run=launch.run, kind=FailureKind.ERROR, message=fate)
-        self.results[launch.run[:2]] = fate
-        return TaskFinished(at=self.clock, run=launch.run, output_bytes=len(fate))
+    def _end(self, launch: LaunchTask, outcome: bytes | str) -> Event:
+        if isinstance(outcome, str):
+            return TaskFailed(
+                at=self.clock, run=launch.run, kind=FailureKind.ERROR, message=outcome
+            )
+        self.results[launch.run[:2]] = outcome
+        return TaskFinished(at=self.clock, run=launch.run, output_bytes=len(outcome))
 
-    def end(self, job: str, ordinal: int, fate: bytes | str, *, after_s: float = 1.0) -> None:
-        """End a run: well, with its result, or badly, with a message."""
+    def end(self, job: str, ordinal: int, outcome: bytes | str, *, after_s: float = 1.0) -> None:
+        """End a run: `outcome` is its result, or the message of its failure."""
         self.clock += after_s
-        self.handle(self._end(self.launches[job, ordinal], fate))
+        self.handle(self._end(self.launches[job, ordinal], outcome))
 
-    def put_away(self, *jobs: str) -> None:
+    def move_to_archive(self, *jobs: str) -> None:
         """Archive jobs that have ended."""
         view = self.snapshot()
         rows = [job_row(view, job) for job in jobs]
@@ -140,11 +142,11 @@ class ScriptedController:
         self.handle(JobsArchived(at=self.clock, jobs=jobs))
 
     def close(self) -> None:
-        """Let go of the archive."""
+        """Close the archive."""
         self.archive.close()
         self._files.cleanup()
 
-    # --- what the API asks for -------------------------------------------------------------------
+    # --- the interface of the API ----------------------------------------------------------------
 
     def now(self) -> float:
         return self.clock

@@ -17,7 +17,7 @@ PAIR = "{tasks: {run: 'true', count: 2, resources: {gpus: 0}}, keep: 1h}"
 
 
 def ended(controller: Any, text: str = ONE, user: str = "ada") -> str:
-    """Return a job that has finished, each task with its number as result and log."""
+    """Return a finished job, each task with its ordinal as result and log."""
     job = str(controller.submit(text, user=user, key=None))
     for launch in [run for run in list(controller.launches) if run[0] == job]:
         controller.logs[(*launch, 1)] = f"log of {launch[1]}"
@@ -43,11 +43,11 @@ def code_of(call: Any) -> str:
     return refused.value.code
 
 
-def test_archived_job_is_shown_as_before_but_says_so(client: Client, controller: Any) -> None:
+def test_archived_job_has_the_same_view_with_archived_set(client: Client, controller: Any) -> None:
     job = ended(controller, PAIR)
     before = client.job(job), client.tasks(job), client.jobs()["jobs"]
     assert not before[0]["archived"]
-    controller.put_away(job)
+    controller.move_to_archive(job)
     view = client.job(job)
     assert view == {**before[0], "archived": True}
     assert client.tasks(job) == before[1]
@@ -61,11 +61,11 @@ def test_pages_go_through_hot_and_archived_jobs_in_the_order_of_submission(
 ) -> None:
     jobs = [ended(controller) for _ in range(9)]
     running = controller.submit(ONE, user="ada", key=None)
-    controller.put_away(*jobs[1:8:2])
+    controller.move_to_archive(*jobs[1:8:2])
     assert listed(client, limit=2) == [running, *jobs[8::-2]]
     assert listed(client, limit=2, all=True) == [running, *reversed(jobs)]
     page = client.jobs(limit=4, all=True)
-    controller.put_away(jobs[6], jobs[8])  # what is archived meanwhile shifts nothing
+    controller.move_to_archive(jobs[6], jobs[8])  # archiving meanwhile does not shift pages
     controller.submit(ONE, user="ada", key=None)
     rest = listed(client, limit=100, all=True)[-6:]
     after = client.jobs(limit=100, all=True, cursor=page["next"])
@@ -77,7 +77,7 @@ def test_filters_hold_for_archived_jobs(client: Client, controller: Any) -> None
     cancelled = controller.submit(ONE, user="ada", key=None)
     controller.cancel(cancelled, user="ada")
     hot = ended(controller)
-    controller.put_away(mine, other, cancelled)
+    controller.move_to_archive(mine, other, cancelled)
     assert listed(client, all=True, user="ada") == [hot, cancelled, mine]
     assert listed(client, all=True, user="ada", state="finished") == [hot, mine]
     assert listed(client, all=True, user="grace", queue="default") == [other]
@@ -86,7 +86,7 @@ def test_filters_hold_for_archived_jobs(client: Client, controller: Any) -> None
 
 def test_job_in_state_and_archive_is_listed_once(client: Client, controller: Any) -> None:
     jobs = [ended(controller) for _ in range(3)]
-    controller.put_away(*jobs)
+    controller.move_to_archive(*jobs)
     later = [ended(controller) for _ in range(3)]
     rows = [controller.snapshot().names.job_rows[job] for job in later]
     controller.archive.add([record_of(controller.snapshot(), row) for row in rows])
@@ -96,7 +96,7 @@ def test_job_in_state_and_archive_is_listed_once(client: Client, controller: Any
 
 def test_logs_and_results_of_an_archived_job_are_read(client: Client, controller: Any) -> None:
     job = ended(controller, PAIR)
-    controller.put_away(job)
+    controller.move_to_archive(job)
     assert client.log(job, 1, attempt=None, offset=0)["text"] == "log of 1"
     assert b"".join(client.result(job, None)) == b"1"
     assert b"".join(client.result(job, 0)) == b"0"
@@ -108,10 +108,12 @@ def test_logs_and_results_of_an_archived_job_are_read(client: Client, controller
         assert code_of(call) == "not_found"
 
 
-def test_expiry_of_an_archived_job_is_shown_and_refused(client: Client, controller: Any) -> None:
+def test_expiry_of_an_archived_job_is_shown_and_ends_reading(
+    client: Client, controller: Any
+) -> None:
     job, early = ended(controller, PAIR), ended(controller, PAIR)
     controller.handle(ResultsExpired(at=controller.clock, job=early))
-    controller.put_away(job, early)
+    controller.move_to_archive(job, early)
     controller.clock += 600.0
     kept = client.job(job)["results"]
     assert (kept["keep_s"], kept["expired_at"]) == (3600.0, None)
@@ -125,22 +127,22 @@ def test_expiry_of_an_archived_job_is_shown_and_refused(client: Client, controll
         assert code_of(lambda name=name: client.log(name, 0, attempt=None, offset=0)) == "expired"
 
 
-def test_why_says_that_a_job_is_archived(client: Client, controller: Any) -> None:
+def test_explanation_of_an_archived_job_has_archived_set(client: Client, controller: Any) -> None:
     job = ended(controller, PAIR)
     before = client.explanation(job), client.explanation(job, 1)
-    controller.put_away(job)
+    controller.move_to_archive(job)
     for task, was in zip((None, 1), before, strict=True):
-        told = client.explanation(job, task)
-        assert set(told) == set(was)
-        assert (told["archived"], was["archived"]) == (True, False)
-        assert (told["state"], told["counts"]) == ("finished", {"finished": 2})
-    assert told["task"] == {"ordinal": 1, "state": "finished", "unfinished": [], "preempted": None}
+        view = client.explanation(job, task)
+        assert set(view) == set(was)
+        assert (view["archived"], was["archived"]) == (True, False)
+        assert (view["state"], view["counts"]) == ("finished", {"finished": 2})
+    assert view["task"] == {"ordinal": 1, "state": "finished", "unfinished": [], "preempted": None}
 
 
 def test_archived_job_cannot_be_cancelled(client: Client, controller: Any) -> None:
     me = client.info()["you"]
     mine, other = ended(controller, user=me), ended(controller, user="ada")
-    controller.put_away(mine, other)
+    controller.move_to_archive(mine, other)
     assert code_of(lambda: client.cancel(mine)) == "already_ended"
     controller.admins = set()
     assert code_of(lambda: client.cancel(other)) == "forbidden"
@@ -154,7 +156,7 @@ def test_rights_hold_for_archived_jobs(client: Client, controller: Any) -> None:
         "{tasks: {count: 1, run: x, retries: 0, resources: {gpus: 0}}}", user="ada", key=None
     )
     controller.end(failed, 0, "the last lines of its log")
-    controller.put_away(secret, public, failed)
+    controller.move_to_archive(secret, public, failed)
     assert client.log(public, 0, attempt=None, offset=0)["text"] == "log of 0"
     assert b"".join(client.result(public, None)) == b"0"
     for call in (

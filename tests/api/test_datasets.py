@@ -1,4 +1,4 @@
-"""Datasets over the API: put shard by shard, visible at once, removed whole."""
+"""Datasets over the API: put shard by shard, visible together, removed as a whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def put(client: Client, name: str, *shards: bytes) -> None:
     client.commit_dataset(name, shards=len(shards))
 
 
-def test_a_dataset_is_seen_only_after_its_commit(client: Client) -> None:
+def test_a_dataset_is_visible_only_after_its_commit(client: Client) -> None:
     placed = client.put_shard("ints", 0, [b"abc", b"de"], replicas=2)
     assert placed == {"size_bytes": 5, "nodes": ["n0", "n1"]}
     assert client.datasets() == []
@@ -38,7 +38,7 @@ def test_large_bodies_arrive_whole(client: Client, controller: Any) -> None:
     assert controller.pending["big"][0] == b"".join(pieces)
 
 
-def test_a_refusal_reaches_who_is_still_sending(client: Client, controller: Any) -> None:
+def test_an_error_reaches_a_client_that_is_still_sending(client: Client, controller: Any) -> None:
     put(client, "ints", b"x")
     for _ in range(3):  # the connection stays good for the next request
         with pytest.raises(SpecError) as there:
@@ -47,7 +47,7 @@ def test_a_refusal_reaches_who_is_still_sending(client: Client, controller: Any)
     assert client.health()["status"] == "ok"
 
 
-def test_an_error_of_the_source_goes_through_and_places_nothing(
+def test_an_error_of_the_source_is_raised_and_places_no_shard(
     client: Client, controller: Any
 ) -> None:
     def source() -> Iterator[bytes]:
@@ -66,7 +66,7 @@ def test_an_abandoned_dataset_leaves_nothing(client: Client, controller: Any) ->
     assert controller.pending == {}
 
 
-def test_an_unknown_dataset_is_not_found_and_a_near_one_named(client: Client) -> None:
+def test_an_unknown_dataset_is_not_found_with_the_nearest_as_hint(client: Client) -> None:
     put(client, "my-ints", b"x")
     with pytest.raises(SpecError) as wrong:
         client.remove_dataset("my-int")

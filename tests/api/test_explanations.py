@@ -1,4 +1,4 @@
-"""Explanations and plans over REST: they never stand in the scheduler's way."""
+"""Explanations and plans over REST: they never delay the scheduler."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ MANY = "{tasks: {run: x, count: 6}}"
 
 
 class Slow:
-    """A policy that takes its time: it places nothing, once it is let through."""
+    """A policy whose decision blocks until `released`, and places no task."""
 
     name = "slow"
 
     def __init__(self) -> None:
-        self.asked, self.let = threading.Event(), threading.Event()
+        self.called, self.released = threading.Event(), threading.Event()
 
     def decide(self, snapshot: Snapshot, rng: object) -> Plan:
-        self.asked.set()
-        assert self.let.wait(60)
+        self.called.set()
+        assert self.released.wait(60)
         return Plan()
 
 
-def test_while_a_plan_is_made_everything_goes_on(
+def test_requests_and_events_continue_while_a_plan_is_computed(
     client: Client, controller: Any, socket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.submit(MANY)
     slow, usual = Slow(), controller.policy
     monkeypatch.setattr(controller, "policy", lambda text: slow if text == "slow" else usual(text))
-    answers: list[Any] = []
+    responses: list[Any] = []
 
-    def ask() -> None:
+    def request() -> None:
         with Client(socket) as other:
-            answers.append(other.plan(policy="slow"))
+            responses.append(other.plan(policy="slow"))
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    assert slow.asked.wait(60)
+    requesting = threading.Thread(target=request)
+    requesting.start()
+    assert slow.called.wait(60)
     second = client.submit(MANY)
     controller.end("job-1", 0, b"")
     assert client.job("job-1")["tasks"]["finished"] == 1
     assert client.job(second)["reason"]
-    assert answers == []
-    slow.let.set()
-    asking.join(60)
-    (told,) = answers
-    assert [job["job"] for job in told["what_if"]["jobs"]] == ["job-1"], "as it was when asked"
+    assert responses == []
+    slow.released.set()
+    requesting.join(60)
+    (view,) = responses
+    assert [job["job"] for job in view["what_if"]["jobs"]] == ["job-1"], "the state at the request"
 
 
-def test_a_task_that_is_not_there_and_a_policy_that_is_not_known(client: Client) -> None:
+def test_an_unknown_task_policy_or_parameter_is_rejected(client: Client) -> None:
     job = client.submit(MANY)
     with pytest.raises(SpecError) as wrong:
         client.explanation(job, 6)
@@ -70,7 +70,7 @@ def test_a_task_that_is_not_there_and_a_policy_that_is_not_known(client: Client)
     assert wrong.value.code == "bad_parameter"
 
 
-def test_what_a_broken_policy_leaves_is_told_without_asking_it_again(
+def test_a_failed_policy_is_explained_without_another_decision(
     client: Client, controller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
@@ -78,7 +78,7 @@ def test_what_a_broken_policy_leaves_is_told_without_asking_it_again(
     controller.engine.state.refusals = (Refusal(reason=PolicyBroke(message="it fell over")),)
     slow = Slow()
     monkeypatch.setattr(controller, "policy", lambda text: slow)
-    told = client.explanation(job)
-    assert told["reason"]["code"] == "PolicyBroke"
-    assert (told["start"], told["if_freed"]) == (None, None)
-    assert not slow.asked.is_set()
+    view = client.explanation(job)
+    assert view["reason"]["code"] == "PolicyBroke"
+    assert (view["start"], view["if_freed"]) == (None, None)
+    assert not slow.called.is_set()

@@ -1,4 +1,4 @@
-"""Whatever a client sends, however slowly: an answer in our words, in bounded time and size."""
+"""Invalid, slow and concurrent requests: every response is bounded in time and size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.api.silly import checked, requests
+from tests.api.absurd_input import checked, requests
 
 from headgate.api import bodies, server, views
 from headgate.api.client import Client
@@ -29,7 +29,7 @@ JOB = "{name: work, tasks: {run: 'true', count: 2}}"
 
 @pytest.fixture
 def http(socket: Path, controller: Any) -> Iterator[httpx.Client]:
-    """Raw HTTP, with a dataset, a running and a queued job there."""
+    """Raw HTTP, with a dataset, a running job and queued ones."""
     with Client(socket) as client:
         client.put_shard("ints", 0, [b"abc"], replicas=1)
         client.commit_dataset("ints", shards=1)
@@ -45,33 +45,35 @@ def http(socket: Path, controller: Any) -> Iterator[httpx.Client]:
     max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_no_request_is_a_fault_of_ours(http: httpx.Client, controller: Any, data: Any) -> None:
+def test_no_request_causes_an_internal_error(
+    http: httpx.Client, controller: Any, data: Any
+) -> None:
     def none(*_: Any, **__: Any) -> Any:
         raise SpecError("no such put", code="not_found")
 
     controller.commit_dataset = none
     names = ["job-1", "job-2", "job-3", "ints"]
     method, target, query, content = data.draw(requests(names))
-    if not target.endswith("/result"):  # the scripted controller has none
+    if not target.endswith("/result"):  # the scripted controller has no results
         checked(http.request(method, target, params=query, content=content))
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/jobs/job-1/tasks"])
 @pytest.mark.parametrize("cursor", ["9" * 5000, "4", "10", "1" + "0" * 12, "-1", "", "x", "0x1"])
-def test_a_cursor_that_no_page_gave_is_refused(http: httpx.Client, path: str, cursor: str) -> None:
-    answer = http.get(path, params={"cursor": cursor})
-    assert answer.status_code == 400
-    assert [p["path"] for p in answer.json()["problems"]] == ["cursor"]
+def test_an_invalid_cursor_is_rejected(http: httpx.Client, path: str, cursor: str) -> None:
+    response = http.get(path, params={"cursor": cursor})
+    assert response.status_code == 400
+    assert [p["path"] for p in response.json()["problems"]] == ["cursor"]
 
 
 @pytest.mark.parametrize("offset", ["9" * 30, "9" * 5000, "-1"])
-def test_an_offset_that_no_log_has_is_refused(http: httpx.Client, offset: str) -> None:
-    answer = http.get("/jobs/job-1/logs", params={"offset": offset})
-    assert answer.status_code == 400
-    assert [p["path"] for p in answer.json()["problems"]] == ["offset"]
+def test_an_invalid_offset_is_rejected(http: httpx.Client, offset: str) -> None:
+    response = http.get("/jobs/job-1/logs", params={"offset": offset})
+    assert response.status_code == 400
+    assert [p["path"] for p in response.json()["problems"]] == ["offset"]
 
 
-def test_unknown_names_among_many_get_a_short_answer(client: Client, controller: Any) -> None:
+def test_an_unknown_name_among_many_has_a_short_error(client: Client, controller: Any) -> None:
     state = controller.engine.state
     state.datasets = {f"data-{i}": None for i in range(20_000)}
     with pytest.raises(SpecError) as found:
@@ -80,7 +82,7 @@ def test_unknown_names_among_many_get_a_short_answer(client: Client, controller:
     assert "and 19980 more" in str(found.value)
 
 
-def test_a_page_of_jobs_looks_at_the_refusals_once(client: Client, controller: Any) -> None:
+def test_a_page_of_jobs_reads_the_refusals_once(client: Client, controller: Any) -> None:
     class Counted(tuple[int, ...]):
         __slots__ = ()
         looked = 0
@@ -102,7 +104,7 @@ def test_a_page_of_jobs_looks_at_the_refusals_once(client: Client, controller: A
     assert Counted.looked == 1
 
 
-def test_jobs_are_looked_at_once_per_version_and_their_times_go_on(
+def test_job_views_are_computed_once_per_version_and_durations_continue(
     client: Client, controller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     explained: list[int] = []
@@ -141,7 +143,7 @@ def connected(path: Path, sent: bytes) -> Iterator[sockets.socket]:
 
 
 def read(connection: sockets.socket) -> bytes:
-    """Return all that comes until the other end hangs up."""
+    """Return all bytes until the server closes the connection."""
     found = bytearray()
     with contextlib.suppress(ConnectionResetError):
         while piece := connection.recv(1 << 16):
@@ -156,7 +158,7 @@ def head(method: str, path: str, length: int) -> bytes:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /api/v1/health HTTP/1.1\r\nHost: x\r\n"])
-def test_a_head_that_never_ends_is_given_up(
+def test_a_connection_whose_head_never_ends_is_closed(
     socket: Path, client: Client, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(server, "CLIENT_S", 0.1)
@@ -165,7 +167,7 @@ def test_a_head_that_never_ends_is_given_up(
     assert client.health()
 
 
-def test_a_second_head_that_never_ends_is_given_up(
+def test_a_connection_whose_second_head_never_ends_is_closed(
     socket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "CLIENT_S", 0.2)
@@ -179,7 +181,7 @@ def test_a_second_head_that_never_ends_is_given_up(
         read(connection)
 
 
-def test_a_request_that_takes_its_time_is_not_given_up(
+def test_a_slow_response_does_not_close_the_connection(
     client: Client, controller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "CLIENT_S", 0.1)
@@ -196,7 +198,7 @@ def test_a_request_that_takes_its_time_is_not_given_up(
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/jobs"), ("PUT", "/datasets/ints/shards/0?replicas=1")]
 )
-def test_a_body_that_never_ends_is_given_up(
+def test_a_body_that_never_ends_is_a_timeout(
     socket: Path,
     client: Client,
     controller: Any,
@@ -208,28 +210,28 @@ def test_a_body_that_never_ends_is_given_up(
     monkeypatch.setattr(bodies, "PIECE_S", 0.2)
     monkeypatch.setattr(server, "CLIENT_S", 0.2)
     with connected(socket, head(method, path, 1000) + b"run: x") as connection:
-        answer = read(connection)
-    assert answer.startswith(b"HTTP/1.1 408")
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "timeout"
+        response = read(connection)
+    assert response.startswith(b"HTTP/1.1 408")
+    assert json.loads(response.partition(b"\r\n\r\n")[2])["code"] == "timeout"
     assert client.jobs()["jobs"] == []
     assert controller.pending == {}
 
 
-def test_a_client_that_goes_on_sending_after_its_answer_is_given_up(
+def test_a_client_that_sends_after_its_response_is_disconnected(
     socket: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "CLIENT_S", 0.2)
-    answer = b""
+    response = b""
     with connected(socket, head("POST", "/jobs", 1 << 40)) as connection:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             for _ in range(100_000):
                 connection.sendall(bytes(1 << 16))
-        answer = read(connection)
-    assert answer.startswith(b"HTTP/1.1 413")
+        response = read(connection)
+    assert response.startswith(b"HTTP/1.1 413")
     assert client.health()
 
 
-def test_a_refused_job_file_leaves_the_connection_good(client: Client) -> None:
+def test_a_rejected_job_file_keeps_the_connection_usable(client: Client) -> None:
     for _ in range(3):
         with pytest.raises(SpecError) as found:
             client.submit("x" * (5 << 20))
@@ -237,10 +239,10 @@ def test_a_refused_job_file_leaves_the_connection_good(client: Client) -> None:
     assert client.submit(JOB) == "job-1"
 
 
-# --- many at a time -------------------------------------------------------------------------------
+# --- concurrent requests --------------------------------------------------------------------------
 
 
-def test_what_waits_for_the_journal_does_not_hold_up_what_is_read(
+def test_submissions_that_wait_for_the_journal_do_not_delay_reads(
     socket: Path, client: Client, controller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened, waiting = threading.Event(), threading.Semaphore(0)
@@ -273,11 +275,11 @@ def test_what_waits_for_the_journal_does_not_hold_up_what_is_read(
 def test_plans_wait_for_each_other_without_taking_threads(
     socket: Path, client: Client, controller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, opened = threading.Event(), threading.Event()
+    called, opened = threading.Event(), threading.Event()
     usual = controller.policy
 
     def policy(text: str | None) -> Any:
-        asked.set()
+        called.set()
         assert opened.wait(60)
         return usual(text)
 
@@ -289,21 +291,21 @@ def test_plans_wait_for_each_other_without_taking_threads(
 
     with ThreadPoolExecutor(50) as threads:
         calls = [threads.submit(plan) for _ in range(50)]
-        assert asked.wait(60)
+        assert called.wait(60)
         for _ in range(20):
             assert client.health()["status"] == "ok"
         opened.set()
     assert all(call.result()["what_if"] for call in calls)
 
 
-def test_counts_are_worked_out_once_for_all_watchers(
+def test_counts_are_computed_once_for_all_watchers(
     socket: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worked_out: list[int] = []
+    computed: list[int] = []
     counts_view = views.counts_view
 
     def counted(snapshot: Any) -> Any:
-        worked_out.append(snapshot.version)
+        computed.append(snapshot.version)
         return counts_view(snapshot)
 
     monkeypatch.setattr(views, "counts_view", counted)
@@ -322,4 +324,4 @@ def test_counts_are_worked_out_once_for_all_watchers(
         begun.wait(60)
         client.submit(JOB)
     assert [call.exception() for call in calls] == [None] * 10
-    assert len(worked_out) == len(set(worked_out))
+    assert len(computed) == len(set(computed))

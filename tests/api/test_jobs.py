@@ -1,4 +1,4 @@
-"""Jobs over the API: submitted once, seen by all, explained, followed and fetched."""
+"""Jobs over the API: submitted, listed, explained, followed, fetched and cancelled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GANG_OF_FOUR = "{name: four, gang: true, tasks: {run: 'true', count: 4}}"
 WITH_REDUCE = "{tasks: {run: 'true', count: 1}, reduce: {run: 'true'}}"
 
 
-def test_a_job_is_submitted_runs_and_gives_its_result(client: Client, controller: Any) -> None:
+def test_a_submitted_job_runs_and_returns_its_result(client: Client, controller: Any) -> None:
     job = client.submit(WITH_REDUCE)
     assert client.job(job)["state"] == "active"
     assert client.job(job)["tasks"] == {"total": 2, "running": 1, "blocked": 1}
@@ -37,9 +37,7 @@ def test_a_job_is_submitted_runs_and_gives_its_result(client: Client, controller
     assert b"".join(client.result(job, None)) == b"the whole result"
 
 
-def test_job_shows_how_its_results_are_kept_until_they_expire(
-    client: Client, controller: Any
-) -> None:
+def test_job_shows_copies_and_expiry_of_its_results(client: Client, controller: Any) -> None:
     plain = client.submit(WITH_REDUCE)
     assert client.job(plain)["results"] == {
         "replicas": 1, "path": None, "keep_s": None,
@@ -62,21 +60,21 @@ def test_job_shows_how_its_results_are_kept_until_they_expire(
     controller.handle(ResultsExpired(at=controller.clock, job=job))
     kept = client.job(job)["results"]
     assert (kept["expired_at"], kept["expires_in_s"]) == (ended_at + 3601, None)
-    for ask in (
+    for request in (
         lambda: b"".join(client.result(job, None)),
         lambda: b"".join(client.result(job, 0)),
         lambda: client.log(job, 0, attempt=None, offset=0),
     ):
-        with pytest.raises(SpecError) as gone:
-            ask()
-        assert gone.value.code == "expired"
+        with pytest.raises(SpecError) as expired:
+            request()
+        assert expired.value.code == "expired"
         assert re.search(
             r"expired on 1970-01-12 at \d\d:\d\d:\d\d UTC, 1 h after its end",
-            str(gone.value),
+            str(expired.value),
         )
 
 
-def test_tasks_say_where_they_run(client: Client) -> None:
+def test_tasks_show_nodes_and_gpus(client: Client) -> None:
     job = client.submit(GANG_OF_FOUR)
     tasks = client.tasks(job)
     assert [t["ordinal"] for t in tasks] == [0, 1, 2, 3]
@@ -110,7 +108,7 @@ def test_nodes_show_what_grants_hold_of_them_and_of_their_gpus(client: Client) -
     assert sum(n["free_gpus"] for n in nodes) == 3
 
 
-def test_pages_hold_every_job_once_newest_first(client: Client) -> None:
+def test_pages_contain_every_job_once_newest_first(client: Client) -> None:
     submitted = [client.submit(TWO_TASKS) for _ in range(7)]
     seen, cursor, pages = [], None, 0
     while True:
@@ -133,27 +131,27 @@ def test_jobs_are_filtered(client: Client, controller: Any) -> None:
     controller.end(ended, 0, b"")
     assert [j["id"] for j in client.jobs(queue="default")["jobs"]] == [other]
     assert [j["id"] for j in client.jobs(state="finished", queue="narrow")["jobs"]] == [ended]
-    assert client.jobs(user="nobody-we-know")["jobs"] == []
+    assert client.jobs(user="unknown-user")["jobs"] == []
     with pytest.raises(SpecError) as wrong:
         client.jobs(state="finishd")
     assert wrong.value.problems[0].hint == "did you mean 'finished'?"
 
 
 @pytest.mark.parametrize("cursor", ["-1", "x", "٣"])
-def test_a_cursor_that_is_none_is_refused(client: Client, cursor: str) -> None:
+def test_a_cursor_that_is_no_number_is_rejected(client: Client, cursor: str) -> None:
     with pytest.raises(SpecError) as wrong:
         client.jobs(cursor=cursor)
     assert [p.path for p in wrong.value.problems] == ["cursor"]
 
 
-def test_the_same_key_is_the_same_job(client: Client) -> None:
+def test_the_same_key_returns_the_same_job(client: Client) -> None:
     first = client.submit(TWO_TASKS, key="k1")
     assert client.submit(TWO_TASKS, key="k1") == first
     assert client.submit(TWO_TASKS, key="k2") != first
     assert len(client.jobs()["jobs"]) == 2
 
 
-def test_a_dry_run_checks_and_leaves_nothing(client: Client) -> None:
+def test_a_dry_run_checks_and_submits_no_job(client: Client) -> None:
     promised = client.submit(TWO_TASKS, dry_run=True)
     assert client.jobs()["jobs"] == []
     with pytest.raises(SpecError):
@@ -163,7 +161,7 @@ def test_a_dry_run_checks_and_leaves_nothing(client: Client) -> None:
     assert client.job(promised)["state"] == "active"
 
 
-def test_every_problem_of_a_job_file_comes_back_with_its_place(client: Client) -> None:
+def test_all_problems_of_a_job_file_are_returned_with_their_place(client: Client) -> None:
     with pytest.raises(SpecError) as wrong:
         client.submit("nam: x\ntasks:\n  run: 'true'\n  count: -1\n")
     assert wrong.value.code == "bad_spec"
@@ -172,28 +170,28 @@ def test_every_problem_of_a_job_file_comes_back_with_its_place(client: Client) -
     assert "did you mean 'name'?" in wrong.value.problems[0].hint
 
 
-def test_what_no_node_can_hold_is_infeasible(client: Client) -> None:
+def test_a_job_that_no_node_can_hold_is_infeasible(client: Client) -> None:
     with pytest.raises(SpecError) as wrong:
         client.submit("{run: 'true', resources: {gpus: 3}}")
     assert wrong.value.code == "infeasible"
     assert client.jobs()["jobs"] == []
 
 
-def test_an_explanation_has_the_numbers(client: Client, controller: Any) -> None:
+def test_an_explanation_contains_the_numbers_of_the_reason(client: Client, controller: Any) -> None:
     client.submit(TWO_TASKS)
     gang = client.submit(GANG_OF_FOUR)
     controller.clock += 5
-    told = client.explanation(gang)
-    assert told["counts"] == {"waiting": 4}
-    assert told["waits_s"] == 5.0
-    assert told["reason"]["code"] == "GangShort"
-    assert told["reason"]["numbers"] == {
+    view = client.explanation(gang)
+    assert view["counts"] == {"waiting": 4}
+    assert view["waits_s"] == 5.0
+    assert view["reason"]["code"] == "GangShort"
+    assert view["reason"]["numbers"] == {
         "placeable_tasks": 2, "tasks": 4, "free_gpus": 2, "needed_gpus": 4,
     }  # fmt: skip
-    assert client.job(gang)["reason"] == f"GangShort({told['reason']['text']})"
+    assert client.job(gang)["reason"] == f"GangShort({view['reason']['text']})"
 
 
-def test_cancelling_twice_says_so(client: Client) -> None:
+def test_cancelling_twice_is_already_ended(client: Client) -> None:
     job = client.submit(TWO_TASKS)
     assert client.cancel(job) == {"id": job, "was": "active", "dry_run": False}
     assert client.job(job)["state"] == "cancelled"
@@ -219,7 +217,7 @@ def test_a_log_is_read_in_pieces_to_its_end(client: Client, controller: Any) -> 
     assert read == text
 
 
-def test_events_tell_the_counts_and_then_every_change(client: Client, socket: Path) -> None:
+def test_events_contain_the_counts_and_then_every_change(client: Client, socket: Path) -> None:
     seen: list[dict[str, Any]] = []
     first = threading.Event()
 
@@ -246,12 +244,12 @@ def test_events_tell_the_counts_and_then_every_change(client: Client, socket: Pa
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (lambda c: c.job("nobody-1"), "not_found"),
-        (lambda c: c.explanation("nobody-1"), "not_found"),
+        (lambda c: c.job("unknown-1"), "not_found"),
+        (lambda c: c.explanation("unknown-1"), "not_found"),
         (lambda c: c.explanation("a/b ?"), "usage"),
         (lambda c: c.remove_dataset("../jobs/x"), "usage"),
-        (lambda c: c.cancel("nobody-1"), "not_found"),
-        (lambda c: c.log("nobody-1", 0, attempt=None, offset=0), "not_found"),
+        (lambda c: c.cancel("unknown-1"), "not_found"),
+        (lambda c: c.log("unknown-1", 0, attempt=None, offset=0), "not_found"),
         (lambda c: c.jobs(limit=0), "bad_spec"),
         (lambda c: c.submit("x" * (5 << 20)), "too_large"),
     ],
@@ -262,7 +260,7 @@ def test_errors_keep_their_codes(client: Client, call: Any, code: str) -> None:
     assert wrong.value.code == code
 
 
-def test_a_task_that_is_not_there(client: Client) -> None:
+def test_the_log_of_an_unknown_task_is_not_found(client: Client) -> None:
     job = client.submit(TWO_TASKS)
     with pytest.raises(SpecError) as wrong:
         client.log(job, 2, attempt=None, offset=0)
@@ -270,7 +268,7 @@ def test_a_task_that_is_not_there(client: Client) -> None:
     assert "it has tasks 0 to 1" in str(wrong.value)
 
 
-def test_an_error_of_ours_shows_no_traceback(
+def test_an_internal_error_contains_no_traceback(
     client: Client, controller: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     controller.reports = lambda: 1 / 0
@@ -281,11 +279,11 @@ def test_an_error_of_ours_shows_no_traceback(
     assert "Traceback" not in str(broken.value)
     end = time.monotonic() + 30
     while "ZeroDivisionError" not in caplog.text and time.monotonic() < end:
-        time.sleep(0.01)  # it is logged just after the answer has gone
+        time.sleep(0.01)  # it is logged just after the response was sent
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_unknown_routes_answer_in_the_same_shape(socket: Path) -> None:
+def test_unknown_routes_return_an_error_object(socket: Path) -> None:
     with httpx.Client(
         transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://headgate"
     ) as http:

@@ -1,4 +1,4 @@
-"""The socket: who is at the other end, who may listen, and what a dead process leaves."""
+"""The socket: the user at the other end, permissions, and sockets of dead processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.api.client import Client
 from headgate.api.server import Server, listen
 from headgate.base.errors import SpecError, WorldError
 
-NOBODY = 65534
+OTHER_UID = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
 
 
@@ -31,7 +31,7 @@ def as_uid(uid: int, socket: Path, body: str) -> str:
         "from pathlib import Path\n"
         "from headgate.api.client import Client\n"
         "from headgate.base.errors import HeadgateError\n"
-        # Everything is imported by a first call: another user may not read where Python lies.
+        # The first call imports all modules: the other user may not read Python's directory.
         f"Client(Path({str(socket)!r})).health()\n"
         f"os.setgid({uid}); os.setuid({uid})\n"
         f"client = Client(Path({str(socket)!r}))\n" + textwrap.dedent(body)
@@ -42,20 +42,20 @@ def as_uid(uid: int, socket: Path, body: str) -> str:
     return done.stdout.strip()
 
 
-def test_who_submits_is_who_the_kernel_says(client: Client) -> None:
+def test_the_user_of_a_job_is_the_peer_of_the_socket(client: Client) -> None:
     me = pwd.getpwuid(os.getuid()).pw_name
     assert client.info()["you"] == me
     assert client.job(client.submit("{run: 'true'}"))["user"] == me
 
 
 @needs_root
-def test_users_see_all_jobs_and_cancel_their_own(client: Client, socket: Path) -> None:
+def test_users_see_all_jobs_and_cancel_only_their_own(client: Client, socket: Path) -> None:
     socket.chmod(0o666)
     mine = client.submit("{run: 'true'}")
-    theirs = as_uid(NOBODY, socket, "print(client.submit('{run: \"true\"}'))")
-    assert client.job(theirs)["user"] == pwd.getpwuid(NOBODY).pw_name
+    theirs = as_uid(OTHER_UID, socket, "print(client.submit('{run: \"true\"}'))")
+    assert client.job(theirs)["user"] == pwd.getpwuid(OTHER_UID).pw_name
     outcome = as_uid(
-        NOBODY,
+        OTHER_UID,
         socket,
         f"""
         print(len(client.jobs()['jobs']))
@@ -72,15 +72,15 @@ def test_users_see_all_jobs_and_cancel_their_own(client: Client, socket: Path) -
 
 
 @needs_root
-def test_a_user_without_a_name_has_a_number(socket: Path) -> None:
+def test_a_user_without_a_name_is_shown_by_id(socket: Path) -> None:
     socket.chmod(0o666)
     assert as_uid(3_999_999, socket, "print(client.info()['you'])") == "uid:3999999"
 
 
 @needs_root
-def test_who_is_outside_the_group_is_told_so(socket: Path) -> None:
+def test_a_user_outside_the_group_is_rejected_with_a_message(socket: Path) -> None:
     outcome = as_uid(
-        NOBODY,
+        OTHER_UID,
         socket,
         """
         try:
@@ -92,35 +92,37 @@ def test_who_is_outside_the_group_is_told_so(socket: Path) -> None:
     assert outcome == "unreachable you may not use this Headgate"
 
 
-def test_the_socket_is_for_its_owner_and_group(socket: Path) -> None:
+def test_the_socket_is_accessible_to_its_owner_and_group(socket: Path) -> None:
     assert stat.S_IMODE(socket.stat().st_mode) == 0o660
 
 
 @needs_root
-def test_a_group_may_be_let_in(state: Path, controller: Any) -> None:
+def test_members_of_a_configured_group_may_submit(state: Path, controller: Any) -> None:
     server = Server(
-        make_app(controller), listen(socket_path(state), group=grp.getgrgid(NOBODY).gr_name)
+        make_app(controller), listen(socket_path(state), group=grp.getgrgid(OTHER_UID).gr_name)
     )
     server.start()
-    job = as_uid(NOBODY, socket_path(state), "print(client.submit('{run: x}'))")
+    job = as_uid(OTHER_UID, socket_path(state), "print(client.submit('{run: x}'))")
     server.stop()
     assert controller.engine.state.names.jobs[0].id == job
 
 
-def test_an_unknown_group_is_refused(state: Path) -> None:
+def test_an_unknown_group_is_rejected(state: Path) -> None:
     with pytest.raises(SpecError, match="there is no group"):
         listen(socket_path(state), group="no-such-group-here")
     assert not socket_path(state).exists()
 
 
-def test_a_living_one_is_not_replaced(state: Path, socket: Path, client: Client) -> None:
+def test_the_socket_of_a_running_server_is_not_replaced(
+    state: Path, socket: Path, client: Client
+) -> None:
     with pytest.raises(WorldError) as there:
         listen(socket)
     assert there.value.code == "already_running"
     assert client.health()["status"] == "ok"
 
 
-def test_a_dead_one_is_replaced(state: Path, controller: Any) -> None:
+def test_the_socket_of_a_dead_process_is_replaced(state: Path, controller: Any) -> None:
     path = socket_path(state)
     program = (
         "import os\nfrom pathlib import Path\nfrom headgate.api.server import listen\n"
@@ -139,7 +141,7 @@ def test_a_dead_one_is_replaced(state: Path, controller: Any) -> None:
     assert not path.exists()
 
 
-def test_what_is_no_socket_is_left_alone(state: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_kept(state: Path) -> None:
     path = socket_path(state)
     path.write_text("mine")
     with pytest.raises(WorldError, match="not a socket"):
@@ -147,7 +149,7 @@ def test_what_is_no_socket_is_left_alone(state: Path) -> None:
     assert path.read_text() == "mine"
 
 
-def test_a_place_is_free_again_after_a_failure(state: Path) -> None:
+def test_listen_releases_its_lock_after_a_failure(state: Path) -> None:
     path = socket_path(state)
     path.write_text("in the way")
     with pytest.raises(WorldError):
@@ -156,14 +158,14 @@ def test_a_place_is_free_again_after_a_failure(state: Path) -> None:
     listen(path).close()
 
 
-def test_nobody_there_names_the_way_out(state: Path) -> None:
-    with Client(socket_path(state)) as client, pytest.raises(WorldError) as nobody:
+def test_a_missing_controller_is_unreachable_with_a_hint(state: Path) -> None:
+    with Client(socket_path(state)) as client, pytest.raises(WorldError) as caught:
         client.jobs()
-    assert nobody.value.code == "unreachable"
-    assert "headgate up" in nobody.value.problems[0].hint
+    assert caught.value.code == "unreachable"
+    assert "headgate up" in caught.value.problems[0].hint
 
 
-def test_a_path_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
+def test_a_path_too_long_for_a_socket_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="107"):
         socket_path(tmp_path / ("x" * 107))
 

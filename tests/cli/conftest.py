@@ -1,4 +1,4 @@
-"""The command line against a scripted controller on a real socket, in this very process."""
+"""The command line against a scripted controller on a real socket, in this process."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ state, controller, socket = _api.state, _api.controller, _api.socket
 
 
 @dataclass(frozen=True)
-class Said:
-    """What one call of the program said, and its exit code."""
+class Output:
+    """The output of one call of the program, and its exit code."""
 
     code: int
     out: str
@@ -39,12 +39,12 @@ class Said:
 
     @property
     def json(self) -> Any:
-        """What was printed, which must be one JSON document."""
+        """The content of stdout, which must be one JSON document."""
         return json.loads(self.out)
 
     @property
     def error(self) -> Any:
-        """The error, which must be one JSON object, and nothing beside it."""
+        """The error on stderr, which must be one JSON object; stdout must be empty."""
         assert self.out == ""
         assert len(self.err.splitlines()) == 1
         error = json.loads(self.err)
@@ -57,36 +57,36 @@ class Said:
 @pytest.fixture
 def headgate(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., Said]:
-    """Run the program on some arguments, far from anybody's configuration."""
+) -> Callable[..., Output]:
+    """A function that runs the program, without any user's configuration."""
     for variable in ("HEADGATE_STATE", "HEADGATE_OUTPUT", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
-    def call(*arguments: str) -> Said:
+    def call(*arguments: str) -> Output:
         capsys.readouterr()
         try:
             code = run(arguments)
-        except SystemExit as end:  # completion and help leave so
+        except SystemExit as end:  # completion and help end with it
             code = int(end.code or 0)
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return Said(code, said.out, said.err)
+        output = capsys.readouterr()
+        assert "Traceback" not in output.out + output.err
+        return Output(code, output.out, output.err)
 
     return call
 
 
 @pytest.fixture
 def up(socket: Path, state: Path, headgate: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The program, with a controller to talk to."""
+    """The program, with a running controller."""
     monkeypatch.setenv("HEADGATE_STATE", str(state))
     return headgate
 
 
 @pytest.fixture
 def job_file(tmp_path: Path) -> Callable[[str], str]:
-    """Write a job file and return its path."""
+    """A function that writes a job file and returns its path."""
 
     def write(text: str) -> str:
         path = tmp_path / "job.yaml"

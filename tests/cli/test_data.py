@@ -1,4 +1,4 @@
-"""Datasets from the command line: whole or not there, whatever happens on the way."""
+"""Datasets on the command line: put completely or not at all, listed and removed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def numbers(tmp_path: Path) -> str:
 
 
 def test_files_are_split_put_and_listed(up: Any, controller: Any, numbers: str) -> None:
-    said = up("data", "put", numbers, "--name", "ints", "--shard", "1KiB", "--lines", "-o", "json")
-    assert said.json == {"name": "ints", "shards": 5, "size_bytes": 5000, "dry_run": False}
+    output = up(
+        "data", "put", numbers, "--name", "ints", "--shard", "1KiB", "--lines", "-o", "json"
+    )
+    assert output.json == {"name": "ints", "shards": 5, "size_bytes": 5000, "dry_run": False}
     parts = [controller.shards[f"ints:{i:05d}"] for i in range(5)]
     assert b"".join(parts) == Path(numbers).read_bytes()
     assert all(part.endswith(b"\n") for part in parts)
@@ -45,8 +47,8 @@ def test_files_are_split_put_and_listed(up: Any, controller: Any, numbers: str) 
 
 
 def test_a_dry_run_puts_nothing(up: Any, controller: Any, numbers: str) -> None:
-    said = up("data", "put", numbers, "--name", "ints", "--dry-run")
-    assert said.out == "ints: 4.9 KiB in 1 shard would be put\n"
+    output = up("data", "put", numbers, "--name", "ints", "--dry-run")
+    assert output.out == "ints: 4.9 KiB in 1 shard would be put\n"
     assert (controller.pending, controller.shards) == ({}, {})
     assert up("data", "put", numbers, "--name", "ints", "--dry-run", "--replicas", "3").code == 2
 
@@ -54,25 +56,29 @@ def test_a_dry_run_puts_nothing(up: Any, controller: Any, numbers: str) -> None:
 @pytest.mark.parametrize(
     "arguments", [["no-such-file"], ["--shard", "0"], ["--shard", "much"], ["--replicas", "0"]]
 )
-def test_what_cannot_be_put(up: Any, controller: Any, numbers: str, arguments: list[str]) -> None:
-    said = up("data", "put", numbers, "--name", "ints", *arguments, "-o", "json")
-    assert said.code == 2
-    assert said.error["problems"]
+def test_put_with_invalid_arguments_is_rejected(
+    up: Any, controller: Any, numbers: str, arguments: list[str]
+) -> None:
+    output = up("data", "put", numbers, "--name", "ints", *arguments, "-o", "json")
+    assert output.code == 2
+    assert output.error["problems"]
     assert controller.pending == {}
 
 
-def test_a_name_that_is_taken_keeps_what_it_has(up: Any, controller: Any, numbers: str) -> None:
+def test_put_under_an_existing_name_is_rejected_and_keeps_its_shards(
+    up: Any, controller: Any, numbers: str
+) -> None:
     up("data", "put", numbers, "--name", "ints")
     abandoned: list[str] = []
     controller.abandon_dataset = lambda name, user: abandoned.append(name)
     for arguments in ([], ["--dry-run"]):
-        said = up("data", "put", numbers, "--name", "ints", "-o", "json", *arguments)
-        assert (said.code, said.error["code"]) == (2, "exists")
+        output = up("data", "put", numbers, "--name", "ints", "-o", "json", *arguments)
+        assert (output.code, output.error["code"]) == (2, "exists")
     assert abandoned == []
     assert "ints:00000" in controller.shards
 
 
-def test_a_failure_on_the_way_leaves_nothing(up: Any, controller: Any, numbers: str) -> None:
+def test_a_failed_put_leaves_no_shard(up: Any, controller: Any, numbers: str) -> None:
     put = controller.put_shard
 
     def failing(dataset: str, index: int, pieces: Iterator[bytes], **more: Any) -> Any:
@@ -81,24 +87,24 @@ def test_a_failure_on_the_way_leaves_nothing(up: Any, controller: Any, numbers: 
         return put(dataset, index, pieces, **more)
 
     controller.put_shard = failing
-    said = up("data", "put", numbers, "--name", "ints", "--shard", "1KiB", "-o", "json")
-    assert (said.code, said.error["code"]) == (1, "disk_full")
+    output = up("data", "put", numbers, "--name", "ints", "--shard", "1KiB", "-o", "json")
+    assert (output.code, output.error["code"]) == (1, "disk_full")
     assert (controller.pending, controller.shards) == ({}, {})
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "expected"),
     [(signal.SIGINT, "error: interrupted\n"), (signal.SIGTERM, ""), (signal.SIGHUP, "")],
 )
-def test_a_signal_on_the_way_leaves_nothing(
-    up: Any, controller: Any, numbers: str, number: signal.Signals, said: str
+def test_a_signal_during_a_put_leaves_no_shard(
+    up: Any, controller: Any, numbers: str, number: signal.Signals, expected: str
 ) -> None:
-    put, reached, go_on = controller.put_shard, threading.Event(), threading.Event()
+    put, reached, resume = controller.put_shard, threading.Event(), threading.Event()
 
     def slow(dataset: str, index: int, pieces: Iterator[bytes], **more: Any) -> Any:
         if index == 2:
             reached.set()
-            go_on.wait(30)
+            resume.wait(30)
         return put(dataset, index, pieces, **more)
 
     controller.put_shard = slow
@@ -112,12 +118,12 @@ def test_a_signal_on_the_way_leaves_nothing(
     putting.send_signal(number)
     out, err = putting.communicate(timeout=30)
     left = dict(controller.pending)
-    go_on.set()
-    assert (putting.returncode, out, err) == (128 + number, "", said)
+    resume.set()
+    assert (putting.returncode, out, err) == (128 + number, "", expected)
     assert left == {}
 
 
-def test_removing_asks_unless_told(up: Any, numbers: str) -> None:
+def test_removing_requires_a_confirmation(up: Any, numbers: str) -> None:
     up("data", "put", numbers, "--name", "ints")
     assert up("data", "rm", "ints", "-o", "json").error["code"] == "needs_confirmation"
     assert up("data", "rm", "ints", "--dry-run").out == "ints (4.9 KiB) would be removed\n"
@@ -127,31 +133,31 @@ def test_removing_asks_unless_told(up: Any, numbers: str) -> None:
 
 
 @pytest.mark.parametrize("option", [[], ["-y"], ["--dry-run"]])
-def test_a_dataset_that_is_not_ours_to_remove_is_refused_without_a_question(
+def test_removing_a_dataset_of_another_user_is_forbidden_without_a_question(
     up: Any, controller: Any, option: list[str]
 ) -> None:
-    controller.admins = {"somebody"}
+    controller.admins = {"admin"}
     controller.put_shard("hers", 0, iter([b"x"]), replicas=1, user="ann")
     controller.commit_dataset("hers", shards=1, user="ann")
-    said = up("data", "rm", "hers", "-o", "json", *option)
-    assert (said.code, said.error["code"]) == (2, "forbidden")
+    output = up("data", "rm", "hers", "-o", "json", *option)
+    assert (output.code, output.error["code"]) == (2, "forbidden")
     assert "hers" in controller.engine.state.datasets
 
 
 @pytest.mark.parametrize("more", [[], ["--lines"], ["--dry-run"]])
-def test_an_absurd_number_of_shards_is_refused_before_any_is_placed(
+def test_too_many_shards_are_rejected_before_any_is_placed(
     up: Any, controller: Any, tmp_path: Path, more: list[str]
 ) -> None:
     (tmp_path / "lines").write_text("\n" * 10_001)
-    controller.put_shard = lambda *_, **__: pytest.fail("nothing is to be placed")
-    said = up("data", "put", "lines", "--shard", "1B", *more, "-o", "json")
-    assert said.code == 2
-    (problem,) = said.error["problems"]
+    controller.put_shard = lambda *_, **__: pytest.fail("a shard was placed")
+    output = up("data", "put", "lines", "--shard", "1B", *more, "-o", "json")
+    assert output.code == 2
+    (problem,) = output.error["problems"]
     assert (problem["path"], problem["problem"]) == ("--shard", "makes more than 10000 shards")
     assert problem["hint"] == "--shard 1MiB makes fewer"
 
 
-def test_putting_shows_its_progress_on_a_terminal(up: Any, tmp_path: Path) -> None:
+def test_put_shows_progress_on_a_terminal(up: Any, tmp_path: Path) -> None:
     (tmp_path / "numbers").write_bytes(b"x" * 100_000)
     ours, theirs = pty.openpty()
     program = "from headgate.cli.main import main; main()"

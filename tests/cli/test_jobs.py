@@ -1,4 +1,4 @@
-"""Jobs from the command line: submitted, watched, explained, followed, fetched, cancelled."""
+"""Jobs on the command line: submitted, watched, explained, followed, fetched, cancelled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def until(truth: Callable[[], Any]) -> Any:
         if found := truth():
             return found
         time.sleep(0.02)
-    raise AssertionError("it never came true")
+    raise AssertionError("the condition was false for 30 s")
 
 
 def rows(text: str) -> list[list[str]]:
@@ -45,43 +45,45 @@ def pair(up: Any, job_file: Any) -> str:
     return str(up("submit", job_file(PAIR), "-o", "json").json["id"])
 
 
-def test_submit_says_the_job_s_id(up: Any, job_file: Any) -> None:
-    said = up("submit", job_file(PAIR))
-    assert (said.code, said.out, said.err) == (0, "submitted job-1\n", "")
+def test_submit_prints_the_job_id(up: Any, job_file: Any) -> None:
+    output = up("submit", job_file(PAIR))
+    assert (output.code, output.out, output.err) == (0, "submitted job-1\n", "")
 
 
 def test_a_dry_run_submits_nothing(up: Any, job_file: Any) -> None:
-    said = up("submit", job_file(PAIR), "--dry-run")
-    assert (said.code, said.out) == (0, "would be submitted as job-1\n")
+    output = up("submit", job_file(PAIR), "--dry-run")
+    assert (output.code, output.out) == (0, "would be submitted as job-1\n")
     assert up("jobs", "-o", "json").json == {"jobs": [], "next": None}
 
 
 @pytest.mark.parametrize(
-    ("fate", "code", "outcome"), [(b"", 0, "finished"), ("it broke", 100, "failed")]
+    ("outcome", "code", "ending"), [(b"", 0, "finished"), ("it broke", 100, "failed")]
 )
-def test_waiting_ends_with_the_job(
-    up: Any, job_file: Any, controller: Any, fate: bytes | str, code: int, outcome: str
+def test_waiting_ends_with_the_exit_code_of_the_job(
+    up: Any, job_file: Any, controller: Any, outcome: bytes | str, code: int, ending: str
 ) -> None:
-    controller.on_launch = lambda launch: fate
-    said = up("submit", job_file(PAIR), "--wait", "-o", "json")
-    assert said.code == code
-    assert said.json["state"] == outcome
-    assert said.err == ""
+    controller.on_launch = lambda launch: outcome
+    output = up("submit", job_file(PAIR), "--wait", "-o", "json")
+    assert output.code == code
+    assert output.json["state"] == ending
+    assert output.err == ""
     if code:
-        words = up("submit", job_file(PAIR), "--wait")
-        assert words.out == "job-2 failed: task 0 failed 3 times: it broke\n"
+        text = up("submit", job_file(PAIR), "--wait")
+        assert text.out == "job-2 failed: task 0 failed 3 times: it broke\n"
 
 
-def test_waiting_for_a_job_that_is_cancelled(up: Any, job_file: Any, controller: Any) -> None:
+def test_waiting_for_a_cancelled_job_has_exit_code_103(
+    up: Any, job_file: Any, controller: Any
+) -> None:
     def cancel() -> None:
         until(lambda: controller.engine.state.names.jobs)
         controller.cancel("job-1", user=ME)
 
     canceller = threading.Thread(target=cancel)
     canceller.start()
-    said = up("submit", job_file(PAIR), "--wait")
+    output = up("submit", job_file(PAIR), "--wait")
     canceller.join()
-    assert (said.code, said.out) == (103, f"job-1 cancelled: cancelled by {ME}\n")
+    assert (output.code, output.out) == (103, f"job-1 cancelled: cancelled by {ME}\n")
 
 
 @pytest.mark.parametrize(
@@ -92,15 +94,17 @@ def test_waiting_for_a_job_that_is_cancelled(up: Any, job_file: Any, controller:
         ("{run: x, resources: {gpus: 9}}", 105, "infeasible"),
     ],
 )
-def test_a_job_that_cannot_be(up: Any, job_file: Any, text: str, code: int, name: str) -> None:
-    said = up("submit", job_file(text), "-o", "json")
-    assert (said.code, said.error["code"]) == (code, name)
+def test_an_invalid_or_infeasible_job_is_rejected(
+    up: Any, job_file: Any, text: str, code: int, name: str
+) -> None:
+    output = up("submit", job_file(text), "-o", "json")
+    assert (output.code, output.error["code"]) == (code, name)
 
 
-def test_a_file_that_is_wrong_is_told_without_a_controller(headgate: Any, job_file: Any) -> None:
-    said = headgate("submit", job_file("nam: x\nrun: y\n"), "-o", "json")
-    assert said.code == 2
-    (problem,) = said.error["problems"]
+def test_problems_of_a_file_are_reported_without_a_controller(headgate: Any, job_file: Any) -> None:
+    output = headgate("submit", job_file("nam: x\nrun: y\n"), "-o", "json")
+    assert output.code == 2
+    (problem,) = output.error["problems"]
     assert (problem["path"], problem["line"]) == ("nam", 1)
     assert headgate("submit", "no-such-file", "-o", "json").error["problems"][0]["path"] == (
         "no-such-file"
@@ -117,26 +121,24 @@ reduce:
 """
 
 
-def test_what_is_probably_not_meant_is_a_warning(up: Any, job_file: Any) -> None:
+def test_submit_warns_of_values_that_are_probably_unintended(up: Any, job_file: Any) -> None:
     paths = ["tasks.run", "tasks.run", "tasks.run", "tasks.resources.gpu_memory"]
     for more in (["--dry-run"], []):
-        said = up("submit", job_file(ODD), *more)
-        assert said.code == 0
-        lines = said.err.splitlines()
+        output = up("submit", job_file(ODD), *more)
+        assert output.code == 0
+        lines = output.err.splitlines()
         assert [line.split(": ")[:2] for line in lines[::2]] == [["warning", p] for p in paths]
         assert lines[0].endswith("{shardd} stands for nothing and is left unchanged")
         assert lines[1] == "  did you mean {shard}?"
         assert "16 B is little for a GPU" in lines[6]
-        told = up("submit", job_file(ODD), *more, "-o", "json")
-        assert told.err == ""
-        assert [warning["path"] for warning in told.json["warnings"]] == paths
+        shown = up("submit", job_file(ODD), *more, "-o", "json")
+        assert shown.err == ""
+        assert [warning["path"] for warning in shown.json["warnings"]] == paths
     plain = up("submit", job_file("{run: x}"), "-o", "json")
     assert plain.json == {"id": "job-3", "dry_run": False, "warnings": []}
 
 
-def test_a_job_file_is_read_once_so_that_it_may_come_through_a_pipe(
-    up: Any, controller: Any
-) -> None:
+def test_submit_reads_a_job_file_from_a_pipe(up: Any, controller: Any) -> None:
     done = subprocess.run(
         [*PROGRAM, "submit", "/dev/stdin"], input="{name: piped, run: x}", text=True, check=False
     )
@@ -144,18 +146,18 @@ def test_a_job_file_is_read_once_so_that_it_may_come_through_a_pipe(
     assert controller.engine.state.job(0).name == "piped"
 
 
-def test_a_list_that_is_empty_for_a_name_that_nothing_has_says_so(up: Any, pair: str) -> None:
-    assert "no job of a user 'nobody9' is known" in up("jobs", "--user", "nobody9").err
+def test_jobs_notes_an_unknown_user_or_queue(up: Any, pair: str) -> None:
+    assert "no job of a user 'unknown9' is known" in up("jobs", "--user", "unknown9").err
     assert up("jobs", "--queue", "narow").err == (
         "there is no queue 'narow'; did you mean 'narrow'?\n"
     )
     assert up("jobs", "--user", ME, "--status", "failed").err == ""
     assert up("jobs", "--queue", "narrow").err == ""
-    quiet = up("jobs", "--user", "nobody9", "-o", "json")
+    quiet = up("jobs", "--user", "unknown9", "-o", "json")
     assert (quiet.json, quiet.err) == ({"jobs": [], "next": None}, "")
 
 
-def test_the_table_of_jobs(up: Any, job_file: Any, controller: Any) -> None:
+def test_jobs_prints_a_table(up: Any, job_file: Any, controller: Any) -> None:
     up("submit", job_file(PAIR))
     up("submit", job_file("{name: gang, gang: true, tasks: {run: x, count: 3}}"))
     controller.clock += 90
@@ -173,13 +175,13 @@ def test_jobs_are_filtered_and_limited(up: Any, job_file: Any) -> None:
     found = up("jobs", "--status", "queued", "-o", "json").json["jobs"]
     assert [job["id"] for job in found] == ["job-3", "job-2"]
     assert found[0]["reason"].startswith("JobsInFlightLimit(queue narrow has 1/1 jobs in flight")
-    said = up("jobs", "--limit", "1")
-    assert said.out.splitlines()[1].startswith("job-3")
-    assert "--limit" in said.err
+    output = up("jobs", "--limit", "1")
+    assert output.out.splitlines()[1].startswith("job-3")
+    assert "--limit" in output.err
     assert up("jobs", "--status", "quued").code == 2
 
 
-def test_get_says_how_results_are_kept_and_when_they_expire(
+def test_get_shows_copies_and_expiry_of_results(
     up: Any, job_file: Any, controller: Any, tmp_path: Path
 ) -> None:
     text = "{run: 'true', results: {replicas: 2, path: /shared}, keep: 2d}"
@@ -196,14 +198,14 @@ def test_get_says_how_results_are_kept_and_when_they_expire(
     controller.end(job, 0, b"result")
     controller.clock += 86400
     assert line() == (
-        "results  2 copies on nodes (1 there); one below /shared (not complete); expire in 1 d"
+        "results  2 copies on nodes (1 exist); one below /shared (not complete); expire in 1 d"
     )
     controller.clock += 86400
     controller.handle(ResultsExpired(at=controller.clock, job=job))
     assert line() == "results  expired on 1970-01-14 at 13:46:41 UTC"
-    said = up("get", job, "--output", str(tmp_path / "result"))
-    assert said.code == 102
-    assert "expired on 1970-01-14 at 13:46:41 UTC, 2 d after its end" in said.err
+    output = up("get", job, "--output", str(tmp_path / "result"))
+    assert output.code == 102
+    assert "expired on 1970-01-14 at 13:46:41 UTC, 2 d after its end" in output.err
     assert not (tmp_path / "result").exists()
 
 
@@ -228,7 +230,7 @@ def test_get_shows_a_job_and_its_tasks(up: Any, pair: str, controller: Any) -> N
     assert up("get", pair, "--task", "7", "-o", "json").error["code"] == "not_found"
 
 
-def test_results_are_fetched_when_they_are_there(
+def test_results_are_fetched_after_the_task_has_finished(
     up: Any, pair: str, controller: Any, tmp_path: Path
 ) -> None:
     target = tmp_path / "result"
@@ -238,15 +240,15 @@ def test_results_are_fetched_when_they_are_there(
     assert up("get", pair, "--task", "0", "--output", str(target)).code == 0
     assert target.read_bytes() == b"first"
     controller.end(pair, 1, b"second, longer")
-    said = up("get", pair, "--output", str(target), "-o", "json")
-    assert said.json["size_bytes"] == 14
+    output = up("get", pair, "--output", str(target), "-o", "json")
+    assert output.json["size_bytes"] == 14
     assert target.read_bytes() == b"second, longer"
     assert [p.name for p in tmp_path.iterdir() if "part" in p.name] == []
-    said = up("get", pair, "--output", str(tmp_path / "no" / "where"), "-o", "json")
-    assert (said.code, said.error["code"]) == (2, "bad_spec")
+    output = up("get", pair, "--output", str(tmp_path / "no" / "where"), "-o", "json")
+    assert (output.code, output.error["code"]) == (2, "bad_spec")
 
 
-def test_results_go_through_links_and_into_devices_without_replacing_them(
+def test_get_output_writes_through_links_and_into_devices(
     up: Any, pair: str, controller: Any, tmp_path: Path
 ) -> None:
     controller.end(pair, 0, b"first")
@@ -257,75 +259,75 @@ def test_results_go_through_links_and_into_devices_without_replacing_them(
         assert up("get", pair, "--task", "0", "--output", str(tmp_path / name)).code == 0
     assert (tmp_path / "result").read_bytes() == b"first"
     for name, why in (("full", "No space left on device"), (".", "Is a directory")):
-        said = up("get", pair, "--task", "0", "--output", str(tmp_path / name), "-o", "json")
-        assert (said.code, why in said.error["problems"][0]["problem"]) == (2, True)
+        output = up("get", pair, "--task", "0", "--output", str(tmp_path / name), "-o", "json")
+        assert (output.code, why in output.error["problems"][0]["problem"]) == (2, True)
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_symlink()) == ["full", "link", "null"]
     assert Path("/dev/full").is_char_device()
     assert [p.name for p in tmp_path.iterdir() if "part" in p.name] == []
 
 
-@pytest.mark.parametrize(("fate", "code"), [("it broke", 100), (None, 103)])
-def test_a_job_that_ended_badly_has_no_result(
-    up: Any, pair: str, controller: Any, fate: str | None, code: int
+@pytest.mark.parametrize(("outcome", "code"), [("it broke", 100), (None, 103)])
+def test_result_of_a_failed_or_cancelled_job_is_an_error(
+    up: Any, pair: str, controller: Any, outcome: str | None, code: int
 ) -> None:
-    if fate is None:
+    if outcome is None:
         controller.cancel(pair, user=ME)
     else:
-        controller.on_launch = lambda launch: fate
-        controller.end(pair, 0, fate)
+        controller.on_launch = lambda launch: outcome
+        controller.end(pair, 0, outcome)
     assert up("get", pair, "--output", "x").code == code
 
 
-def test_why_names_the_reason_with_numbers(up: Any, pair: str, job_file: Any) -> None:
+def test_why_shows_the_reason_with_numbers(up: Any, pair: str, job_file: Any) -> None:
     up("submit", job_file("{gang: true, tasks: {run: x, count: 3}}"))
-    said = up("why", "job-2")
-    assert said.out.startswith(
+    output = up("why", "job-2")
+    assert output.out.startswith(
         "job-2 is active: 3 waiting\n"
         "submitted 0.0 s ago\n"
         "GangShort: 2/3 tasks fit now, 2 GPUs free of 3 needed; starts when all fit together\n"
     )
-    told = up("why", "job-2", "-o", "json").json
-    assert told["reason"]["numbers"]["free_gpus"] == 2
-    assert up("why", pair).out == "job-1 is active: 2 running\nnothing of it waits\n"
+    shown = up("why", "job-2", "-o", "json").json
+    assert shown["reason"]["numbers"]["free_gpus"] == 2
+    assert up("why", pair).out == "job-1 is active: 2 running\nno task waits\n"
     assert up("why", "job-9").code == 102
 
 
-def test_cancelling_one_s_own_job(up: Any, pair: str) -> None:
+def test_cancelling_an_own_job_needs_no_confirmation(up: Any, pair: str) -> None:
     assert up("cancel", pair, "--dry-run").out.startswith("job-1 would be cancelled")
     assert up("cancel", pair).out == "job-1 cancelled; it was active\n"
     again = up("cancel", pair, "-o", "json")
     assert (again.code, again.error["code"]) == (2, "already_ended")
 
 
-def test_cancelling_somebody_else_s_job_asks(up: Any, controller: Any) -> None:
+def test_cancelling_a_job_of_another_user_requires_a_confirmation(up: Any, controller: Any) -> None:
     controller.submit(PAIR, user="ann", key=None)
-    said = up("cancel", "job-1", "-o", "json")
-    assert (said.code, said.error["code"]) == (2, "needs_confirmation")
+    output = up("cancel", "job-1", "-o", "json")
+    assert (output.code, output.error["code"]) == (2, "needs_confirmation")
     assert controller.engine.state.jobs.state[0] == 1
     assert up("cancel", "job-1", "-y").code == 0
 
 
 @pytest.mark.parametrize("option", [[], ["-y"], ["--dry-run"]])
-def test_a_job_that_is_not_ours_to_cancel_is_refused_without_a_question(
+def test_cancelling_a_job_without_the_right_is_forbidden_without_a_question(
     up: Any, controller: Any, option: list[str]
 ) -> None:
-    controller.admins = {"somebody"}
+    controller.admins = {"admin"}
     controller.submit(PAIR, user="ann", key=None)
-    said = up("cancel", "job-1", "-o", "json", *option)
-    assert (said.code, said.error["code"]) == (2, "forbidden")
+    output = up("cancel", "job-1", "-o", "json", *option)
+    assert (output.code, output.error["code"]) == (2, "forbidden")
     assert controller.engine.state.jobs.state[0] == 1
 
 
-def test_logs_show_the_task_most_worth_a_look(up: Any, pair: str, controller: Any) -> None:
+def test_logs_shows_a_running_task_by_default(up: Any, pair: str, controller: Any) -> None:
     controller.logs |= {(pair, 0, 1): "zero\n", (pair, 1, 1): "one\n"}
-    said = up("logs", pair)
-    assert (said.out, said.err) == ("zero\n", "task 0 of 2; others with --task\n")
+    output = up("logs", pair)
+    assert (output.out, output.err) == ("zero\n", "task 0 of 2; others with --task\n")
     controller.end(pair, 0, b"")
     assert up("logs", pair).out == "one\n"
     assert up("logs", pair, "--task", "0").out == "zero\n"
     assert up("logs", pair, "--task", "2").code == 102
-    told = up("logs", pair, "-o", "json").json
-    assert told == {"job": pair, "task": 1, "attempt": 1, "text": "one\n"}
+    shown = up("logs", pair, "-o", "json").json
+    assert shown == {"job": pair, "task": 1, "attempt": 1, "text": "one\n"}
 
 
 def test_a_task_that_has_not_run_has_no_log(up: Any, job_file: Any) -> None:
@@ -333,7 +335,7 @@ def test_a_task_that_has_not_run_has_no_log(up: Any, job_file: Any) -> None:
     assert up("logs", "job-1", "--task", "8").code == 101
 
 
-def test_following_goes_on_through_a_retry(
+def test_following_a_log_continues_through_a_retry(
     up: Any, job_file: Any, controller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     up("submit", job_file("{run: x}"))
@@ -357,12 +359,14 @@ def test_following_goes_on_through_a_retry(
 
     writer = threading.Thread(target=script)
     writer.start()
-    said = up("logs", "-f", "job-1")
+    output = up("logs", "-f", "job-1")
     writer.join()
-    assert said.out == "first\n" * 400 + "second\n"
+    assert output.out == "first\n" * 400 + "second\n"
 
 
-def test_ctrl_c_while_waiting_leaves_the_job_alone(up: Any, job_file: Any, controller: Any) -> None:
+def test_ctrl_c_while_waiting_does_not_cancel_the_job(
+    up: Any, job_file: Any, controller: Any
+) -> None:
     waiting = subprocess.Popen(
         [*PROGRAM, "submit", job_file(PAIR), "--wait", "-o", "json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -391,7 +395,7 @@ def test_watching_shows_every_change_until_ctrl_c(up: Any, controller: Any) -> N
     watching.communicate()
 
 
-def test_the_cluster_is_shown(up: Any, pair: str) -> None:
+def test_nodes_and_queues_print_tables(up: Any, pair: str) -> None:
     assert up("nodes").out == (
         "NODE  RACK  STATE  FREE GPUS  GPU MEMORY  CPUS              MEMORY  RUNS\n"
         "n0    r0    up           0/2  4 GiB       0 of 4, 0.5 used  -       job-1/0, job-1/1\n"
@@ -414,15 +418,15 @@ def test_archived_jobs_are_listed_with_all_and_shown_by_every_verb(
 ) -> None:
     jobs = [up("submit", job_file(PAIR), "-o", "json").json["id"] for _ in range(3)]
     for job in jobs[:2]:
-        controller.logs[job, 1, 1] = "what it wrote\n"
+        controller.logs[job, 1, 1] = "its output\n"
         controller.end(job, 0, b"0")
         controller.end(job, 1, b"the end")
-    controller.put_away(*jobs[:2])
+    controller.move_to_archive(*jobs[:2])
     assert [row[0] for row in rows(up("jobs").out)[1:]] == [jobs[2]]
     assert [row[0] for row in rows(up("jobs", "--all").out)[1:]] == jobs[::-1]
-    said = up("jobs", "--all", "--limit", "2")
+    output = up("jobs", "--all", "--limit", "2")
     cursor = up("jobs", "--all", "--limit", "2", "-o", "json").json["next"]
-    assert said.err == f"there are more than 2; see --limit or --cursor {cursor}\n"
+    assert output.err == f"there are more than 2; see --limit or --cursor {cursor}\n"
     rest = up("jobs", "--all", "--cursor", cursor, "-o", "json").json
     assert [job["id"] for job in rest["jobs"]] == jobs[:1]
     assert rest["jobs"][0]["archived"]
@@ -430,7 +434,7 @@ def test_archived_jobs_are_listed_with_all_and_shown_by_every_verb(
     target = tmp_path / "result"
     assert up("get", jobs[0], "--output", str(target)).code == 0
     assert target.read_bytes() == b"the end"
-    assert up("logs", jobs[0]).out == "what it wrote\n"
+    assert up("logs", jobs[0]).out == "its output\n"
     assert up("why", jobs[0]).out.startswith(f"{jobs[0]} is finished and archived: 2 finished\n")
     assert up("why", f"{jobs[0]}/1").out.startswith(
         f"{jobs[0]}/1 is finished; its job is finished and archived\n"

@@ -1,4 +1,4 @@
-"""Up and down: which process is ours, what a failure leaves, and a real life from up to down."""
+"""`up` and `down`: the controller's process, options, failures, and a whole cycle on Ray."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ time.sleep(600)
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Iterator[Any]:
-    """Start processes whose command lines are those of controllers."""
+    """A function that starts processes with the command lines of controllers."""
     (tmp_path / "headgate").mkdir()
     (tmp_path / "headgate" / "__init__.py").touch()
     (tmp_path / "headgate" / "app.py").write_text(DEAF)
-    # An editable install finds its package before PYTHONPATH is looked at.
+    # An editable install is found before PYTHONPATH.
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "sys.meta_path = [f for f in sys.meta_path if 'editable' not in type(f).__module__]\n"
@@ -60,7 +60,7 @@ def stand_in(tmp_path: Path) -> Iterator[Any]:
         child.communicate()
 
 
-def test_only_the_controllers_of_a_directory_are_ended(
+def test_end_controllers_ends_only_those_of_its_state_directory(
     stand_in: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine, other = stand_in(tmp_path / "mine"), stand_in(tmp_path / "mine-too")
@@ -72,38 +72,38 @@ def test_only_the_controllers_of_a_directory_are_ended(
     assert process.end_controllers(tmp_path / "mine") == 0
 
 
-def test_two_never_work_on_one_directory(tmp_path: Path) -> None:
+def test_a_second_up_or_down_in_a_directory_is_busy(tmp_path: Path) -> None:
     first = process.alone(tmp_path)
-    with first, pytest.raises(WorldError, match="at work here"), process.alone(tmp_path):
+    with first, pytest.raises(WorldError, match="running here"), process.alone(tmp_path):
         pass
     with process.alone(tmp_path):
         pass
 
 
-def test_nothing_is_down_already(headgate: Any, tmp_path: Path) -> None:
-    said = headgate("down", "--state", str(tmp_path / "none"), "-o", "json")
-    assert said.code == 0
-    assert (said.json["controllers"], said.json["nodes"]) == (0, 0)
+def test_down_without_a_headgate_succeeds(headgate: Any, tmp_path: Path) -> None:
+    output = headgate("down", "--state", str(tmp_path / "none"), "-o", "json")
+    assert output.code == 0
+    assert (output.json["controllers"], output.json["nodes"]) == (0, 0)
     assert not (tmp_path / "none").exists()
 
 
-def test_up_finds_a_healthy_one(up: Any, state: Path) -> None:
-    said = up("up", "-o", "json")
-    assert said.code == 0
-    assert said.json == {
+def test_up_reports_a_running_headgate(up: Any, state: Path) -> None:
+    output = up("up", "-o", "json")
+    assert output.code == 0
+    assert output.json == {
         "state": str(state), "pid": os.getpid(), "policy": "fifo", "nodes": 2,
         "already_running": True,
     }  # fmt: skip
 
 
-def test_up_and_down_look_before_they_touch(up: Any, headgate: Any, state: Path) -> None:
-    said = headgate("up", "--queues", "no-such-file", "--state", str(state), "-o", "json")
-    assert (said.code, said.error["problems"][0]["path"]) == (2, "no-such-file")
-    said = headgate("up", "--group", "no-such-group-here", "--state", str(state / "new"))
-    assert (said.code, "no group" in said.err) == (2, True)
+def test_up_with_invalid_options_is_rejected(up: Any, headgate: Any, state: Path) -> None:
+    output = headgate("up", "--queues", "no-such-file", "--state", str(state), "-o", "json")
+    assert (output.code, output.error["problems"][0]["path"]) == (2, "no-such-file")
+    output = headgate("up", "--group", "no-such-group-here", "--state", str(state / "new"))
+    assert (output.code, "no group" in output.err) == (2, True)
 
 
-def test_a_configuration_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_saved_configuration_is_loaded_unchanged(tmp_path: Path) -> None:
     assert load_config(tmp_path) is None
     config = ControllerConfig(
         policy="fs",
@@ -120,7 +120,7 @@ def test_a_configuration_comes_back_as_it_was(tmp_path: Path) -> None:
         load_config(tmp_path)
 
 
-def test_queues_are_read_with_every_problem(tmp_path: Path) -> None:
+def test_load_queues_reports_all_problems(tmp_path: Path) -> None:
     file = tmp_path / "queues.yaml"
     file.write_text("queues:\n- {name: a, weight: 2}\n- {name: b, max_gpus: 3}\n")
     assert load_queues(file) == (Queue(name="a", weight=2.0), Queue(name="b", max_gpus=3))
@@ -136,7 +136,7 @@ def test_queues_are_read_with_every_problem(tmp_path: Path) -> None:
 
 
 def environments_with(text: bytes) -> list[int]:
-    """Return the processes that were started under a state directory of this test."""
+    """Return the ids of processes with a text in their environment or command line."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -148,7 +148,9 @@ def environments_with(text: bytes) -> list[int]:
 
 
 @pytest.mark.live
-def test_a_life_from_up_through_a_crash_to_down(headgate: Any, state: Path, job_file: Any) -> None:
+def test_jobs_survive_a_crash_of_the_controller_between_up_and_down(
+    headgate: Any, state: Path, job_file: Any
+) -> None:
     there = ("--state", str(state), "-o", "json")
     first = headgate("up", "--nodes", "2", "--gpus", "1", "--policy", "fifo", *there)
     assert (first.code, first.json["nodes"], first.json["policy"]) == (0, 2, "fifo"), first.err
@@ -176,12 +178,12 @@ def test_a_life_from_up_through_a_crash_to_down(headgate: Any, state: Path, job_
     assert headgate("down", *there).json["controllers"] == 0
 
 
-# --- options of up: checked, compared with what runs, never ignored ------------------------------
+# --- options of up: checked, compared with the running Headgate, never ignored -------------------
 
 
 @pytest.fixture
 def running(up: Any, state: Path) -> Any:
-    """A Headgate that runs, with the configuration that it was started with."""
+    """The program, with a running Headgate and its configuration."""
     save_config(
         state,
         ControllerConfig(
@@ -200,8 +202,8 @@ def running(up: Any, state: Path) -> Any:
     ],
 )  # fmt: skip
 def test_up_is_idempotent_for_options_in_force(running: Any, arguments: str) -> None:
-    said = running("up", *arguments.split(), "-o", "json")
-    assert (said.code, said.json["already_running"]) == (0, True), said.err
+    output = running("up", *arguments.split(), "-o", "json")
+    assert (output.code, output.json["already_running"]) == (0, True), output.err
 
 
 @pytest.mark.parametrize(
@@ -219,28 +221,26 @@ def test_up_is_idempotent_for_options_in_force(running: Any, arguments: str) -> 
         ("--address 10.0.0.1:6379", ["--address"], "127.0.0.1:6379 is in force"),
     ],
 )
-def test_up_reports_options_that_a_running_headgate_does_not_take(
+def test_up_rejects_options_that_differ_from_the_running_headgate(
     running: Any, tmp_path: Path, arguments: str, paths: list[str], problem: str
 ) -> None:
     (tmp_path / "q.yaml").write_text("queues: [{name: b}]\n")
     arguments = arguments.format(queues=tmp_path / "q.yaml")
-    said = running("up", *arguments.split(), "-o", "json")
-    assert (said.code, said.error["code"]) == (2, "not_in_force")
-    assert [p["path"] for p in said.error["problems"]] == paths
-    assert said.error["problems"][0]["problem"] == problem
-    assert "headgate down, then headgate up" in said.error["problems"][0]["hint"]
+    output = running("up", *arguments.split(), "-o", "json")
+    assert (output.code, output.error["code"]) == (2, "not_in_force")
+    assert [p["path"] for p in output.error["problems"]] == paths
+    assert output.error["problems"][0]["problem"] == problem
+    assert "headgate down, then headgate up" in output.error["problems"][0]["hint"]
 
 
-def test_sizes_of_virtual_nodes_are_not_in_force_on_a_joined_cluster(
-    running: Any, state: Path
-) -> None:
+def test_sizes_of_virtual_nodes_are_rejected_on_a_joined_cluster(running: Any, state: Path) -> None:
     save_config(state, ControllerConfig(policy="fs", ray_address="10.0.0.5:6379", foreign=True))
-    said = running("up", "--nodes", "2", "-o", "json")
-    assert (said.code, said.error["problems"][0]["path"]) == (2, "--nodes")
-    assert "10.0.0.5:6379 is joined" in said.error["problems"][0]["problem"]
+    output = running("up", "--nodes", "2", "-o", "json")
+    assert (output.code, output.error["problems"][0]["path"]) == (2, "--nodes")
+    assert "10.0.0.5:6379 is joined" in output.error["problems"][0]["problem"]
 
 
-def test_sizes_of_virtual_nodes_are_those_they_were_started_with_while_some_are_down(
+def test_sizes_of_virtual_nodes_are_compared_with_the_recorded_nodes_while_some_are_down(
     running: Any, state: Path
 ) -> None:
     gpu = Gpu(memory_bytes=1 << 30)
@@ -251,19 +251,19 @@ def test_sizes_of_virtual_nodes_are_those_they_were_started_with_while_some_are_
     (state / "ray.json").write_text(json.dumps(asdict(cluster)))
     given = ("--nodes", "4", "--gpus", "1", "--racks", "2", "--gpu-memory", "1GiB")
     assert running("up", *given, "-o", "json").code == 0
-    said = running("up", "--racks", "1", "-o", "json")
-    assert said.error["problems"][0]["problem"] == "2 is in force"
+    output = running("up", "--racks", "1", "-o", "json")
+    assert output.error["problems"][0]["problem"] == "2 is in force"
 
 
-def test_up_that_is_refused_leaves_the_rights_of_a_running_headgate(
+def test_a_rejected_up_leaves_the_permissions_of_the_state_directory(
     running: Any, state: Path
 ) -> None:
     save_config(state, ControllerConfig(policy="fs", ray_address="10.0.0.5:6379", foreign=True))
     state.chmod(0o700)
-    said = running("up", "--group", "daemon", "--shared-account", "-o", "json")
-    assert (said.code, said.error["code"]) == (2, "not_in_force")
-    assert [p["path"] for p in said.error["problems"]] == ["--group", "--shared-account"]
-    assert said.error["problems"][1]["problem"] == "none is in force"
+    output = running("up", "--group", "daemon", "--shared-account", "-o", "json")
+    assert (output.code, output.error["code"]) == (2, "not_in_force")
+    assert [p["path"] for p in output.error["problems"]] == ["--group", "--shared-account"]
+    assert output.error["problems"][1]["problem"] == "none is in force"
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
     assert state.stat().st_gid == os.getegid()
 
@@ -290,8 +290,8 @@ def test_wrong_options_of_up_start_nothing(
 ) -> None:
     (tmp_path / "empty").touch()
     place = state / "new"
-    said = headgate("up", *arguments.split(), "--state", str(place), "-o", "json")
-    assert (said.code, [p["path"] for p in said.error["problems"]]) == (2, paths)
+    output = headgate("up", *arguments.split(), "--state", str(place), "-o", "json")
+    assert (output.code, [p["path"] for p in output.error["problems"]]) == (2, paths)
     assert not place.exists()
 
 
@@ -319,7 +319,7 @@ def test_a_token_is_found_where_ray_would_find_it(
         assert Path(path).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_token_that_is_asked_for_and_missing_is_an_error(tmp_path: Path) -> None:
+def test_a_required_token_that_is_missing_is_an_error(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path)}
     with pytest.raises(SpecError, match="there is none"):
         joining.token(tmp_path, None, {**home, "RAY_AUTH_MODE": "token"})
@@ -332,22 +332,20 @@ def test_a_token_that_is_asked_for_and_missing_is_an_error(tmp_path: Path) -> No
 
 
 @pytest.mark.live
-def test_up_joins_a_cluster_that_asks_for_a_token_with_the_right_one_only(
-    headgate: Any, state: Path
-) -> None:
+def test_up_joins_a_cluster_only_with_its_token(headgate: Any, state: Path) -> None:
     theirs = start_nodes(state / "ray", [Node(id="n0", rack="r0", gpus=())])
     try:
         ours = ("--state", str(state / "hg"), "-o", "json")
         join = ("up", "--address", theirs.address, *ours)
-        said = headgate(*join)
-        assert (said.code, said.error["problems"][0]["path"]) == (2, "--token-file")
-        assert said.error["problems"][0]["problem"].endswith("asks for a token")
+        output = headgate(*join)
+        assert (output.code, output.error["problems"][0]["path"]) == (2, "--token-file")
+        assert output.error["problems"][0]["problem"].endswith("requires a token")
         (state / "wrong").write_text("0" * 64)
-        said = headgate(*join, "--token-file", str(state / "wrong"))
-        assert (said.code, said.error["problems"][0]["path"]) == (2, "--token-file")
-        assert "refuses the token" in said.error["problems"][0]["problem"]
-        said = headgate(*join, "--token-file", theirs.token)
-        assert (said.code, said.err) == (0, "")
+        output = headgate(*join, "--token-file", str(state / "wrong"))
+        assert (output.code, output.error["problems"][0]["path"]) == (2, "--token-file")
+        assert "rejects the token" in output.error["problems"][0]["problem"]
+        output = headgate(*join, "--token-file", theirs.token)
+        assert (output.code, output.err) == (0, "")
         assert headgate(*join).json["already_running"]
         assert headgate("down", "-y", *ours).code == 0
         assert alive(theirs) == ("head", "n0")

@@ -1,4 +1,4 @@
-"""`headgate policies`: the list is the one that policies are made from, with nothing running."""
+"""`headgate policies`: lists every policy with its parameters, without a controller."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headgate.ports import make_policy
 
 @pytest.fixture
 def listed(headgate: Any) -> list[dict[str, Any]]:
-    said = headgate("policies", "-o", "json")
-    assert (said.code, said.err) == (0, "")
-    assert set(said.json) == {"policies"}
-    found: list[dict[str, Any]] = said.json["policies"]
+    output = headgate("policies", "-o", "json")
+    assert (output.code, output.err) == (0, "")
+    assert set(output.json) == {"policies"}
+    found: list[dict[str, Any]] = output.json["policies"]
     return found
 
 
@@ -42,7 +42,7 @@ def test_parameters_have_default_bound_unit_and_meaning(listed: list[dict[str, A
     assert next(policy for policy in listed if policy["name"] == "fifo")["parameters"] == []
 
 
-def test_what_is_listed_is_what_can_be_set(listed: list[dict[str, Any]]) -> None:
+def test_every_listed_parameter_can_be_set_within_its_range(listed: list[dict[str, Any]]) -> None:
     for policy in listed:
         parameters = policy["parameters"]
         defaults = {p["name"]: p["default"] for p in parameters}
@@ -56,10 +56,10 @@ def test_what_is_listed_is_what_can_be_set(listed: list[dict[str, Any]]) -> None
                     make_policy(POLICIES, policy["name"], {p["name"]: p["least"] - 1.0})
 
 
-def test_the_table_tells_the_same_to_people(headgate: Any) -> None:
-    said = headgate("policies")
-    assert (said.code, said.err) == (0, "")
-    policies, parameters = (part.splitlines() for part in said.out.split("\n\n"))
+def test_the_table_contains_the_same_policies_and_parameters(headgate: Any) -> None:
+    output = headgate("policies")
+    assert (output.code, output.err) == (0, "")
+    policies, parameters = (part.splitlines() for part in output.out.split("\n\n"))
     assert policies[0].split() == ["POLICY", "IDEA", "SOURCE"]
     assert [line.split()[0] for line in policies[1:]] == list(POLICIES)
     assert parameters[0].split() == ["POLICY", "PARAMETER", "DEFAULT", "RANGE", "UNIT", "MEANING"]

@@ -1,4 +1,4 @@
-"""Which Headgate is meant: flag, environment, project, user, site, default - in this order."""
+"""Settings: flag, environment, project, user, site, default - in this order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.cli.settings import Format, Settings, settle
 
 
 class Place:
-    """A home, a project in it, and a site file, with nothing in them yet."""
+    """A home, a project in it, and the path of a site file, all empty."""
 
     def __init__(self, base: Path) -> None:
         self.home, self.site = base / "home", base / "etc" / "config.yaml"
@@ -31,7 +31,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_each_source_stands_before_the_next(place: Place) -> None:
+def test_each_source_overrides_the_next(place: Place) -> None:
     expected = [place.home / ".local/state/headgate"]
     assert place.settle().state == expected[0]
     place.site.write_text("state: /from/site\noutput: json\n")
@@ -46,16 +46,16 @@ def test_each_source_stands_before_the_next(place: Place) -> None:
     assert flags == Settings(state=Path("/from/flag"), format=Format.TABLE)
 
 
-def test_the_base_directories_can_be_moved(place: Place, tmp_path: Path) -> None:
+def test_xdg_variables_move_the_base_directories(place: Place, tmp_path: Path) -> None:
     assert place.settle(XDG_STATE_HOME="/var/x").state == Path("/var/x/headgate")
     moved = tmp_path / "moved"
     (moved / "headgate").mkdir(parents=True)
     (moved / "headgate" / "config.yaml").write_text("state: ~user-has-no-such-thing/\n")
-    with pytest.raises(SpecError, match="names no home"):
+    with pytest.raises(SpecError, match="no such home directory"):
         place.settle(XDG_CONFIG_HOME=str(moved))
 
 
-def test_a_wrong_file_is_told_with_its_place(place: Place) -> None:
+def test_problems_of_a_settings_file_are_reported_with_path_and_line(place: Place) -> None:
     file = place.project / ".headgate.yaml"
     file.write_text("output: table\nstat: x\nstate: 3\n")
     with pytest.raises(SpecError) as wrong:
@@ -67,7 +67,7 @@ def test_a_wrong_file_is_told_with_its_place(place: Place) -> None:
 
 
 @pytest.mark.parametrize("where", ["environment", "file"])
-def test_a_format_that_is_none(place: Place, where: str) -> None:
+def test_an_unknown_format_is_rejected_with_the_nearest(place: Place, where: str) -> None:
     environment = {"HEADGATE_OUTPUT": "jsn"} if where == "environment" else {}
     if where == "file":
         place.user.write_text("output: jsn\n")

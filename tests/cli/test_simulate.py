@@ -1,4 +1,4 @@
-"""`headgate simulate` as a program: its contract, its errors, the same bytes in any process."""
+"""`headgate simulate`: figures, errors, and equal output in every process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FIGURES = {
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the program in this process: the same words, without the start of an interpreter."""
+    """Run the program in this process, without the start of an interpreter."""
     command = ["simulate", *map(str, arguments)]
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -63,25 +63,25 @@ def figures(*arguments: str | Path) -> dict[str, Any]:
     done = run(*arguments, "-o", "json")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def refused(*arguments: str | Path) -> dict[str, Any]:
     """Return the one JSON object on stderr of a call that ends with exit code 2."""
-    return told_with(2, *arguments)
+    return error_with_code(2, *arguments)
 
 
-def told_with(code: int, *arguments: str | Path) -> dict[str, Any]:
+def error_with_code(code: int, *arguments: str | Path) -> dict[str, Any]:
     done = run(*arguments, "-o", "json")
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
-    told: dict[str, Any] = json.loads(done.stderr)
-    assert set(told) >= {"code", "problems"}
-    assert told["problems"]
-    for problem in told["problems"]:
+    result: dict[str, Any] = json.loads(done.stderr)
+    assert set(result) >= {"code", "problems"}
+    assert result["problems"]
+    for problem in result["problems"]:
         assert {"path", "problem", "hint"} <= set(problem)
-    return told
+    return result
 
 
 def history(path: Path, *rows: tuple[float, float, float]) -> Path:
@@ -99,43 +99,43 @@ def history(path: Path, *rows: tuple[float, float, float]) -> Path:
     return path
 
 
-def test_the_three_tasks_are_fair_and_local() -> None:
-    told = figures(THREE_TASKS)
-    assert told.keys() >= FIGURES | {"placements"}
-    assert told["placements"][:2] == [
+def test_the_three_tasks_example_is_fair_and_local() -> None:
+    result = figures(THREE_TASKS)
+    assert result.keys() >= FIGURES | {"placements"}
+    assert result["placements"][:2] == [
         {"task": "task11", "node": "node1", "locality": "node", "at_s": 0.0},
         {"task": "task21", "node": "node2", "locality": "node", "at_s": 0.0},
     ]
-    assert told["placements"][2]["task"] == "task12"
-    assert told["makespan_s"] == 50.0
-    assert told["bytes"] == {"node": 3 * 10**9, "rack": 0, "cluster": 0}
+    assert result["placements"][2]["task"] == "task12"
+    assert result["makespan_s"] == 50.0
+    assert result["bytes"] == {"node": 3 * 10**9, "rack": 0, "cluster": 0}
     # alone on one of two GPUs (1.4 jobs are active on average): 60 s and 20 s, here 50 s and 20 s
-    assert told["fairness"] == {"mean": pytest.approx(1.1), "deviation": pytest.approx(0.1)}
+    assert result["fairness"] == {"mean": pytest.approx(1.1), "deviation": pytest.approx(0.1)}
 
 
-def test_a_history_gives_the_figures_worked_out_by_hand(tmp_path: Path) -> None:
+def test_a_trace_has_the_figures_computed_by_hand(tmp_path: Path) -> None:
     """4 GPUs; the second job is the head and holds back the third until both fit."""
     trace = history(
         tmp_path / "t.parquet",
         (10.0, 100.0, 2.5),  # 3 GPUs from 10 to 110
         (20.0, 50.0, 2),  # waits for 110, to 160
-        (30.0, 10.0, 1),  # would fit at once, but stands behind: 110 to 120
-        (110.0, 0.0, 4),  # equal time: after the end at 110, behind nobody, starts at 160
-        (120.0, 1.0, 5),  # more than there are
+        (30.0, 10.0, 1),  # would fit immediately, but is behind the second: 110 to 120
+        (110.0, 0.0, 4),  # equal time: after the end at 110, first in the queue, starts at 160
+        (120.0, 1.0, 5),  # more than the cluster has
     )
     out = tmp_path / "jobs.parquet"
-    told = figures("--trace", trace, "--gpus", "4", "--policy", "fifo", "--jobs-out", out)
-    assert told["jobs_rejected"] == 1
-    assert told["jobs_finished"] == 4
-    assert told["makespan_s"] == 150.0
-    assert told["mean_wait_s"] == (0 + 90 + 80 + 50) / 4
-    assert told["mean_jct_s"] == (100 + 140 + 90 + 50) / 4
-    assert told["median_jct_s"] == 95.0
-    assert told["p99_jct_s"] == pytest.approx(100 + 0.97 * 40)
-    assert told["gpu_utilisation"] == pytest.approx((300 + 100 + 10) / (4 * 150))
-    assert told["fairness"] is None
-    assert told["bytes"] == {"node": 0, "rack": 0, "cluster": 0}
-    assert told["decisions"]["mean_s"] == told["decisions"]["max_s"] == 0.0
+    result = figures("--trace", trace, "--gpus", "4", "--policy", "fifo", "--jobs-out", out)
+    assert result["jobs_rejected"] == 1
+    assert result["jobs_finished"] == 4
+    assert result["makespan_s"] == 150.0
+    assert result["mean_wait_s"] == (0 + 90 + 80 + 50) / 4
+    assert result["mean_jct_s"] == (100 + 140 + 90 + 50) / 4
+    assert result["median_jct_s"] == 95.0
+    assert result["p99_jct_s"] == pytest.approx(100 + 0.97 * 40)
+    assert result["gpu_utilisation"] == pytest.approx((300 + 100 + 10) / (4 * 150))
+    assert result["fairness"] is None
+    assert result["bytes"] == {"node": 0, "rack": 0, "cluster": 0}
+    assert result["decisions"]["mean_s"] == result["decisions"]["max_s"] == 0.0
     rows = pq.read_table(out).to_pylist()
     assert [tuple(row.values()) for row in rows] == [
         ("j0", 10.0, 10.0, 110.0, 3, None),
@@ -145,7 +145,7 @@ def test_a_history_gives_the_figures_worked_out_by_hand(tmp_path: Path) -> None:
     ]
 
 
-def test_jobs_without_a_gpu_keep_their_place_in_the_line(tmp_path: Path) -> None:
+def test_jobs_without_a_gpu_keep_their_place_in_the_queue(tmp_path: Path) -> None:
     trace = history(tmp_path / "t.parquet", (0, 10, 2), (1, 5, 2), (2, 5, 0))
     out = tmp_path / "jobs.parquet"
     figures("--trace", trace, "--gpus", "2", "--policy", "fifo", "--jobs-out", out)
@@ -154,12 +154,14 @@ def test_jobs_without_a_gpu_keep_their_place_in_the_line(tmp_path: Path) -> None
 
 def test_a_modelled_latency_delays_starts(tmp_path: Path) -> None:
     trace = history(tmp_path / "t.parquet", (0, 10, 1))
-    told = figures("--trace", trace, "--gpus", "1", "--policy", "fifo", "--decision-latency", "2.5")
-    assert told["makespan_s"] == 12.5
-    assert told["decisions"] == {"count": 1, "mean_s": 2.5, "max_s": 2.5}
+    result = figures(
+        "--trace", trace, "--gpus", "1", "--policy", "fifo", "--decision-latency", "2.5"
+    )
+    assert result["makespan_s"] == 12.5
+    assert result["decisions"] == {"count": 1, "mean_s": 2.5, "max_s": 2.5}
 
 
-def test_what_was_measured_goes_to_a_file_of_its_own(tmp_path: Path) -> None:
+def test_measured_times_are_written_to_a_separate_file(tmp_path: Path) -> None:
     timings = tmp_path / "timings.json"
     with_timings = figures(THREE_TASKS, "--timings", timings)
     assert with_timings == figures(THREE_TASKS)
@@ -170,10 +172,10 @@ def test_what_was_measured_goes_to_a_file_of_its_own(tmp_path: Path) -> None:
 
 def test_jobs_that_the_policy_does_not_place_are_counted(tmp_path: Path) -> None:
     trace = history(tmp_path / "t.parquet", (0, 10, 1), (0, 10, 2), (0, 10, 9))
-    told = figures("--trace", trace, "--gpus", "4", "--policy", "fs")
-    assert told["jobs_finished"] == 1
-    assert told["jobs_rejected"] == 2
-    assert told["rejected"] == {"NothingFits": 1, "PolicyRefuses": 1}
+    result = figures("--trace", trace, "--gpus", "4", "--policy", "fs")
+    assert result["jobs_finished"] == 1
+    assert result["jobs_rejected"] == 2
+    assert result["rejected"] == {"NothingFits": 1, "PolicyRefuses": 1}
 
 
 @pytest.mark.parametrize(
@@ -185,13 +187,13 @@ def test_jobs_that_the_policy_does_not_place_are_counted(tmp_path: Path) -> None
     ],
     ids=["scenario", "options", "trace"],
 )
-def test_same_input_same_bytes_whatever_the_hash_seed(arguments: tuple[str | Path, ...]) -> None:
+def test_output_is_equal_for_every_hash_seed(arguments: tuple[str | Path, ...]) -> None:
     outputs = {printed_by_a_process(*arguments, "-o", "json", hash_seed=s) for s in "012"}
     assert len(outputs) == 1
     assert json.loads(outputs.pop())["jobs_finished"] > 0
 
 
-def test_the_options_seed_places_replicas_anew(tmp_path: Path) -> None:
+def test_the_seed_option_changes_the_placement_of_replicas(tmp_path: Path) -> None:
     scenario = tmp_path / "s.yaml"
     scenario.write_text(
         """
@@ -211,7 +213,7 @@ jobs: [{name: a, for_each: {count: 8, compute_s: 1, size_bytes: 1GB, replicas: 1
     assert figures(scenario, "--seed", "1") == written
 
 
-def test_a_table_is_for_people() -> None:
+def test_the_default_output_is_a_table() -> None:
     done = run(THREE_TASKS)
     assert done.returncode == 0
     assert "task21" in done.stdout
@@ -242,7 +244,7 @@ def edited(tmp_path: Path, old: str, new: str) -> Path:
         ("name: job2", "name: job1", "jobs", ""),
     ],
 )
-def test_what_is_wrong_in_a_scenario_is_said_with_its_place(
+def test_problems_of_a_scenario_are_reported_with_their_place(
     tmp_path: Path, old: str, new: str, path: str, words: str
 ) -> None:
     if "after" in new:
@@ -254,18 +256,18 @@ def test_what_is_wrong_in_a_scenario_is_said_with_its_place(
         )
     else:
         scenario = edited(tmp_path, old, new)
-    told = refused(scenario)
-    found = " ".join(f"{p['path']}: {p['problem']} {p['hint']}" for p in told["problems"])
+    result = refused(scenario)
+    found = " ".join(f"{p['path']}: {p['problem']} {p['hint']}" for p in result["problems"])
     assert path in found
     assert words in found
 
 
-def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_a_scenario_are_reported_together(tmp_path: Path) -> None:
     scenario = edited(tmp_path, "policy: fs\nseed: 1", "policy: nope\nseed: -3\nsed: 1")
     assert len(refused(scenario)["problems"]) == 3
 
 
-def test_files_that_are_not_there_or_not_what_they_should_be(tmp_path: Path) -> None:
+def test_missing_and_invalid_files_are_rejected(tmp_path: Path) -> None:
     trace = ("--gpus", "4", "--policy", "fifo")
     cut = tmp_path / "cut.parquet"
     cut.write_bytes(PHILLY.read_bytes()[:3000])
@@ -281,7 +283,7 @@ def test_files_that_are_not_there_or_not_what_they_should_be(tmp_path: Path) -> 
     refused(PHILLY)
 
 
-def test_options_that_do_not_make_sense() -> None:
+def test_invalid_options_are_rejected() -> None:
     refused()
     refused(THREE_TASKS, "--trace", PHILLY)
     refused(THREE_TASKS, "--gpus", "3")
@@ -295,30 +297,30 @@ def test_options_that_do_not_make_sense() -> None:
     refused(THREE_TASKS, "--polic", "fs")
 
 
-def test_a_gang_under_fs_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_a_gang_under_fs_is_rejected_with_the_reason(tmp_path: Path) -> None:
     scenario = edited(tmp_path, "name: job1", "name: job1\n    gang: true")
-    told = told_with(104, scenario)
-    assert "fifo" in told["problems"][0]["problem"]
+    result = error_with_code(104, scenario)
+    assert "fifo" in result["problems"][0]["problem"]
     assert figures(scenario, "--policy", "fifo")["jobs_finished"] == 2
 
 
-def test_a_policy_is_named_with_its_parameters_everywhere(headgate: Any) -> None:
+def test_every_verb_takes_a_policy_with_parameters(headgate: Any) -> None:
     file = str(THREE_TASKS)
     assert headgate("simulate", file, "--policy", "fsp,slack=0", "-o", "json").code == 0
     trace = ("--trace", str(PHILLY), "--gpus", "8")
     for verb in (("simulate", file), ("simulate", *trace), ("up",), ("demo",)):
-        said = headgate(*verb, "--policy", "fs,alpa1=2", "-o", "json")
-        (problem,) = said.error["problems"]
-        assert (said.code, problem["path"]) == (2, "policy.alpa1")
+        output = headgate(*verb, "--policy", "fs,alpa1=2", "-o", "json")
+        (problem,) = output.error["problems"]
+        assert (output.code, problem["path"]) == (2, "policy.alpa1")
         assert problem["hint"] == "did you mean 'alpha1'?"
 
 
-def test_results_that_cannot_be_written_leave_devices_and_no_part(
-    headgate: Any, tmp_path: Path
-) -> None:
+def test_a_failed_write_keeps_devices_and_leaves_no_part(headgate: Any, tmp_path: Path) -> None:
     (tmp_path / "full").symlink_to("/dev/full")
     for option in ("--jobs-out", "--timings"):
-        said = headgate("simulate", str(THREE_TASKS), option, str(tmp_path / "full"), "-o", "json")
-        assert (said.code, said.error["code"]) == (1, "cannot_write")
+        output = headgate(
+            "simulate", str(THREE_TASKS), option, str(tmp_path / "full"), "-o", "json"
+        )
+        assert (output.code, output.error["code"]) == (1, "cannot_write")
     assert (tmp_path / "full").is_symlink()
     assert Path("/dev/full").is_char_device()

@@ -1,4 +1,4 @@
-"""What jobs and users write does nothing to the terminal of whoever reads it; streams that end."""
+"""Control characters in text of jobs and users are escaped; streams that end or fail."""
 
 from __future__ import annotations
 
@@ -60,32 +60,32 @@ def broken(up: Any, controller: Any, job_file: Any) -> Any:
 )  # fmt: skip
 def test_no_verb_prints_a_control_character(broken: Any, arguments: str) -> None:
     for chosen in ("table", "json"):
-        said = broken(*arguments.split(" "), "-o", chosen)
-        assert said.out + said.err
-        assert controls(said.out) | controls(said.err) == set(), chosen
+        output = broken(*arguments.split(" "), "-o", chosen)
+        assert output.out + output.err
+        assert controls(output.out) | controls(output.err) == set(), chosen
 
 
-def test_a_message_keeps_its_lines_and_none_passes_for_headgate_s_own(broken: Any) -> None:
+def test_further_lines_of_a_message_are_indented(broken: Any) -> None:
     shown = r"\x1b]0;X\x07\x1b[2J\x9b31m\u202e[bold]\x0d"
     message = f"task 0 failed 3 times: {shown}"
     assert f"message  {message}\n  error: all is lost\n" in broken("get", "job-1").out
     assert broken("why", "job-1").out.endswith(f"\n{message}\n  error: all is lost\n")
     assert broken("jobs").out.splitlines()[-1].endswith(f"{message} ...")
     assert broken("get", "job-1", "-o", "json").json["message"] == f"{message}\nerror: all is lost"
-    said = broken("get", "job-1", "--output", "x")
-    assert said.err.endswith(f"\n  {message}\n  error: all is lost\n")
+    output = broken("get", "job-1", "--output", "x")
+    assert output.err.endswith(f"\n  {message}\n  error: all is lost\n")
 
 
-def test_waiting_shows_the_message_harmless(up: Any, controller: Any, job_file: Any) -> None:
+def test_waiting_shows_the_message_escaped(up: Any, controller: Any, job_file: Any) -> None:
     controller.on_launch = lambda launch: EVIL
     for chosen in ("table", "json"):
-        said = up("submit", job_file("{run: x}"), "--wait", "-o", chosen)
-        assert "all is lost" in said.out
-        assert controls(said.out + said.err) == set()
+        output = up("submit", job_file("{run: x}"), "--wait", "-o", chosen)
+        assert "all is lost" in output.out
+        assert controls(output.out + output.err) == set()
 
 
 def on_terminal(arguments: list[str]) -> str:
-    """Return what a terminal is sent by a program whose stdout it is."""
+    """Return the output of a program whose stdout is a terminal."""
     ours, theirs = pty.openpty()
     child = subprocess.Popen(arguments, stdout=theirs, stdin=subprocess.DEVNULL)
     os.close(theirs)
@@ -100,12 +100,14 @@ def on_terminal(arguments: list[str]) -> str:
     return sent.decode().replace("\r\n", "\n")
 
 
-def test_a_log_is_harmless_on_a_terminal_and_itself_elsewhere(broken: Any, controller: Any) -> None:
+def test_a_log_is_escaped_on_a_terminal_and_unchanged_elsewhere(
+    broken: Any, controller: Any
+) -> None:
     log = controller.logs["job-1", 0, 3] = f"10%\r20%\r\n\ttab {EVIL}\n"
     assert broken("logs", "job-1").out == log
-    said = broken("logs", "job-1", "-o", "json")
-    assert said.json["text"] == log
-    assert controls(said.out) == set()
+    output = broken("logs", "job-1", "-o", "json")
+    assert output.json["text"] == log
+    assert controls(output.out) == set()
     expected = "10%\n20%\n\ttab \\x1b]0;X\\x07\\x1b[2J\\x9b31m\\u202e[bold]\nerror: all is lost\n"
     for more in ([], ["-f"]):
         sent = on_terminal([*PROGRAM, "logs", "job-1", *more])
@@ -123,7 +125,7 @@ def many(up: Any, controller: Any) -> Any:
     return up
 
 
-def test_a_reader_that_has_seen_enough_ends_the_program_quietly(many: Any) -> None:
+def test_a_reader_that_closes_the_pipe_ends_the_program_silently(many: Any) -> None:
     for more in ([], ["-o", "json"]):
         with subprocess.Popen(
             [*PROGRAM, "jobs", "--limit", "1000", *more],
@@ -138,7 +140,7 @@ def test_a_reader_that_has_seen_enough_ends_the_program_quietly(many: Any) -> No
 
 
 def shell(command: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a command line in which `headgate` is the program."""
+    """Run a shell command in which `headgate` is the program."""
     script = f'headgate() {{ "{sys.executable}" -m headgate.cli.main "$@"; }}; {command}'
     return subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60,
@@ -155,38 +157,38 @@ def test_a_full_disk_behind_stdout_is_reported(up: Any, verb: str) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_closed_streams_do_no_harm(up: Any) -> None:
+def test_closed_streams_are_no_error(up: Any) -> None:
     done = shell("headgate jobs >&- 2>&- <&-; echo $?; headgate data rm x <&-; echo $?")
     assert done.stdout == "0\n102\n"
     assert done.stderr.startswith("error: x: there is no dataset 'x'")
 
 
-def test_text_that_an_encoding_lacks_is_written_out(up: Any, controller: Any) -> None:
+def test_characters_that_an_encoding_lacks_are_escaped(up: Any, controller: Any) -> None:
     controller.submit(SLEEP, user="Jörg", key=None)
     done = shell("headgate jobs; headgate jobs -o json", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("J\\xf6rg") == 2
 
 
-def test_nothing_but_text_reaches_a_pipe_or_a_terminal_without_colour(broken: Any) -> None:
+def test_pipes_and_terminals_without_colour_get_plain_text(broken: Any) -> None:
     assert "\x1b" not in shell("headgate jobs; headgate get job-1; headgate policies").stdout
     command = ["env", "NO_COLOR=1", "TERM=xterm-256color", *PROGRAM, "jobs"]
     assert "\x1b[3" not in on_terminal(command)  # no colours; bold headings may be
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_program_that_is_ended_leaves_nothing_half_done(
+def test_a_signal_during_get_output_leaves_no_file(
     up: Any, controller: Any, tmp_path: Path, number: signal.Signals
 ) -> None:
     controller.submit("{name: one, run: x}", user="ann", key=None)
     controller.end("job-1", 0, b"x" * 1000)
     whole: Callable[..., Any] = controller.result
-    go_on = threading.Event()
+    resume = threading.Event()
 
     def slow(job: str, ordinal: int | None) -> Any:
         for piece in whole(job, ordinal):
             yield piece
-            go_on.wait(30)
+            resume.wait(30)
 
     controller.result = slow
     target = tmp_path / "result"
@@ -195,5 +197,5 @@ def test_a_program_that_is_ended_leaves_nothing_half_done(
         assert child.poll() is None
     child.send_signal(number)
     assert child.wait(30) == 128 + number
-    go_on.set()
+    resume.set()
     assert list(tmp_path.glob("*result*")) == []

@@ -1,4 +1,4 @@
-"""Command lines that are wrong, help, completion: no traceback, and one object with -o json."""
+"""Invalid command lines, help, completion: no traceback, and one object with -o json."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ VERBS = {
 }  # fmt: skip
 
 
-def test_the_verbs_are_these(headgate: Any) -> None:
-    said = headgate("--help")
-    assert said.code == 0
-    assert {line.split()[0] for line in said.out.split("Commands:")[1].splitlines() if line} == {
+def test_help_lists_all_verbs(headgate: Any) -> None:
+    output = headgate("--help")
+    assert output.code == 0
+    assert {line.split()[0] for line in output.out.split("Commands:")[1].splitlines() if line} == {
         *VERBS
     }
-    assert headgate().out == said.out
+    assert headgate().out == output.out
 
 
 @pytest.mark.parametrize(
     "verb", [*sorted(VERBS), "data put", "data ls", "data rm", "reproduce flow"]
 )
 def test_every_verb_has_help(headgate: Any, verb: str) -> None:
-    said = headgate(*verb.split(), "--help")
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith(f"Usage: headgate {verb}")
+    output = headgate(*verb.split(), "--help")
+    assert (output.code, output.err) == (0, "")
+    assert output.out.startswith(f"Usage: headgate {verb}")
 
 
 def test_the_version_is_the_package_s(headgate: Any) -> None:
@@ -43,9 +43,9 @@ def test_the_version_is_the_package_s(headgate: Any) -> None:
 
 
 def test_an_unknown_verb_names_the_nearest(headgate: Any) -> None:
-    said = headgate("sumbit", "job.yaml")
-    assert said.code == 2
-    assert said.err == "error: sumbit: there is no verb 'sumbit'\n  did you mean 'submit'?\n"
+    output = headgate("sumbit", "job.yaml")
+    assert output.code == 2
+    assert output.err == "error: sumbit: there is no verb 'sumbit'\n  did you mean 'submit'?\n"
     assert headgate("data", "pt").err.endswith("did you mean 'put'?\n")
 
 
@@ -66,30 +66,30 @@ def test_an_unknown_verb_names_the_nearest(headgate: Any) -> None:
         ("up --nodes 2 --racks 3 -o json", "--racks", "3 racks for 2 nodes"),
     ],
 )
-def test_a_wrong_command_line_is_one_object(
+def test_an_invalid_command_line_is_one_error_object(
     headgate: Any, arguments: str, path: str, problem: str
 ) -> None:
-    said = headgate(*arguments.split())
-    assert said.code == 2
-    assert said.error["problems"][0]["path"] == path
-    assert problem in said.error["problems"][0]["problem"]
+    output = headgate(*arguments.split())
+    assert output.code == 2
+    assert output.error["problems"][0]["path"] == path
+    assert problem in output.error["problems"][0]["problem"]
 
 
-def test_a_bad_choice_lists_the_good_ones(headgate: Any) -> None:
-    said = headgate("jobs", "-o", "xml")
-    assert said.code == 2
-    assert said.err.startswith("error: --format: 'xml' is not one of 'table', 'json'")
+def test_an_invalid_choice_lists_the_valid_ones(headgate: Any) -> None:
+    output = headgate("jobs", "-o", "xml")
+    assert output.code == 2
+    assert output.err.startswith("error: --format: 'xml' is not one of 'table', 'json'")
 
 
 def test_hints_name_near_options(headgate: Any) -> None:
     assert "did you mean '--limit'?" in headgate("jobs", "--limt", "3").err
 
 
-def test_nobody_there_is_the_outside_s_failure(headgate: Any, state: Path) -> None:
-    said = headgate("jobs", "--state", str(state), "-o", "json")
-    assert said.code == 1
-    assert said.error["code"] == "unreachable"
-    assert said.error["problems"][0]["hint"] == "start one: headgate up"
+def test_a_missing_controller_is_an_error_of_the_environment(headgate: Any, state: Path) -> None:
+    output = headgate("jobs", "--state", str(state), "-o", "json")
+    assert output.code == 1
+    assert output.error["code"] == "unreachable"
+    assert output.error["problems"][0]["hint"] == "start one: headgate up"
 
 
 def test_errors_have_the_format_of_the_settings(
@@ -103,23 +103,23 @@ def test_errors_have_the_format_of_the_settings(
     assert headgate("jobs").err.startswith("error: ")
 
 
-def test_a_state_directory_too_deep_for_a_socket(headgate: Any) -> None:
-    said = headgate("jobs", "--state", "/tmp/" + "x" * 120, "-o", "json")
-    assert said.code == 2
-    assert "107" in said.error["problems"][0]["problem"]
+def test_a_state_directory_too_deep_for_a_socket_is_rejected(headgate: Any) -> None:
+    output = headgate("jobs", "--state", "/tmp/" + "x" * 120, "-o", "json")
+    assert output.code == 2
+    assert "107" in output.error["problems"][0]["problem"]
 
 
-def test_our_own_failure_is_told_without_a_traceback(
+def test_an_internal_error_is_reported_without_a_traceback(
     headgate: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(show, "settle", lambda *_: {}["what"])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    said = headgate("nodes", "-o", "json")
-    assert said.code == 1
-    assert said.error["code"] == "internal"
-    assert "KeyError" in said.error["problems"][0]["problem"]
+    output = headgate("nodes", "-o", "json")
+    assert output.code == 1
+    assert output.error["code"] == "internal"
+    assert "KeyError" in output.error["problems"][0]["problem"]
     (written,) = tmp_path.glob("headgate-error-*.txt")
-    assert str(written) in said.error["problems"][0]["hint"]
+    assert str(written) in output.error["problems"][0]["hint"]
     assert "Traceback" in written.read_text()
 
 
@@ -153,7 +153,7 @@ def test_starting_up_loads_neither_ray_nor_the_server() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_every_verb_that_prints_knows_json() -> None:
+def test_every_verb_that_prints_has_a_format_option() -> None:
     printing = [c for c in app.registered_commands if c.callback is not None]
     lacking = [c.callback.__name__ for c in printing if c.callback is not None
                and not {"fmt", "output"} & set(c.callback.__annotations__)]  # fmt: skip
@@ -168,27 +168,25 @@ LONG, NO_TEXT = "x" * 5000, os.fsdecode(b"\xff\xfe")
     "name",
     ["", "a/b", "a/../..", "..", ".", "a b", "a\nb", "a%2fb", "?", "#", LONG, NO_TEXT, "jöb"],
 )
-def test_what_cannot_be_a_job_is_refused_before_it_is_asked_for(
-    up: Any, verb: str, name: str
-) -> None:
-    said = up(*verb.split(), name, "-o", "json")
-    assert (said.code, said.error["code"]) == (2, "usage")
-    (problem,) = said.error["problems"]
+def test_an_invalid_job_name_is_rejected_without_a_request(up: Any, verb: str, name: str) -> None:
+    output = up(*verb.split(), name, "-o", "json")
+    assert (output.code, output.error["code"]) == (2, "usage")
+    (problem,) = output.error["problems"]
     assert "HTTP" not in problem["problem"]
     assert "/api/" not in problem["problem"] + problem["path"]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a b", LONG, NO_TEXT, "x" * 101])
-def test_what_cannot_be_a_dataset_is_refused(up: Any, tmp_path: Path, name: str) -> None:
+def test_an_invalid_dataset_name_is_rejected(up: Any, tmp_path: Path, name: str) -> None:
     (tmp_path / "numbers").write_text("1\n")
     verbs = [("data", "put", "numbers", "--name"), ("data", "ls"), ("data", "rm", "-y")]
     for verb in verbs[: 1 if name == "x" * 101 else 3]:
-        said = up(*verb, name, "-o", "json")
-        assert (said.code, said.error["code"]) == (2, "usage")
+        output = up(*verb, name, "-o", "json")
+        assert (output.code, output.error["code"]) == (2, "usage")
     (tmp_path / "my numbers.bin").write_text("1\n")
-    said = up("data", "put", "my numbers.bin", "-o", "json")
-    assert (said.code, said.error["problems"][0]["path"]) == (2, "--name")
-    assert "with --name" in said.error["problems"][0]["hint"]
+    output = up("data", "put", "my numbers.bin", "-o", "json")
+    assert (output.code, output.error["problems"][0]["path"]) == (2, "--name")
+    assert "with --name" in output.error["problems"][0]["hint"]
 
 
 @pytest.mark.parametrize(
@@ -197,24 +195,24 @@ def test_what_cannot_be_a_dataset_is_refused(up: Any, tmp_path: Path, name: str)
      "simulate --trace", "up --queues", "up --group", "up --address", "data put x --shard",
      "submit", "data put", "jobs --limit", "up --gpu-memory", "up --token-file", "simulate"],
 )  # fmt: skip
-def test_values_that_make_no_sense_are_errors_of_the_command_line(
-    up: Any, tmp_path: Path, option: str
-) -> None:
+def test_invalid_values_of_options_are_usage_errors(up: Any, tmp_path: Path, option: str) -> None:
     (tmp_path / "x").write_text("1\n")
     nodes = ["--nodes", "1"] if option == "plan --like" else []
     for value in (LONG, NO_TEXT, "a\nb", ""):
-        said = up(*option.split(), value, *nodes, "-o", "json")
-        assert said.code == 2, said
-        assert said.error["code"] != "internal"
+        output = up(*option.split(), value, *nodes, "-o", "json")
+        assert output.code == 2, output
+        assert output.error["code"] != "internal"
 
 
 @pytest.mark.parametrize("directory", ["", LONG, "file", "~no-such-user"])
-def test_state_directories_that_cannot_be(headgate: Any, tmp_path: Path, directory: str) -> None:
+def test_an_invalid_state_directory_is_no_internal_error(
+    headgate: Any, tmp_path: Path, directory: str
+) -> None:
     (tmp_path / "file").touch()
     for verb in (["jobs"], ["up", "--nodes", "1"], ["down", "-y"]):
-        said = headgate(*verb, "--state", directory, "-o", "json")
-        assert said.code in (0, 1, 2)
-        assert said.code == 0 or said.error["code"] != "internal", said
+        output = headgate(*verb, "--state", directory, "-o", "json")
+        assert output.code in (0, 1, 2)
+        assert output.code == 0 or output.error["code"] != "internal", output
 
 
 @pytest.mark.parametrize(
@@ -226,21 +224,21 @@ def test_a_semicolon_in_a_value_does_not_split_the_message(
     headgate: Any, tmp_path: Path, arguments: str
 ) -> None:
     (tmp_path / "f").write_text("name: 'x; y'\nrun: z\nresources: {gpu_memory: 'x; y'}\n")
-    said = headgate(*shlex.split(arguments), "-o", "json")
-    for problem in said.error["problems"]:
+    output = headgate(*shlex.split(arguments), "-o", "json")
+    for problem in output.error["problems"]:
         assert "; " in problem["problem"] + problem["path"]
         assert "; " not in problem["hint"]
 
 
 def test_an_output_file_given_as_the_format_is_explained(headgate: Any) -> None:
     for arguments in (("-o", "result.npz"), ("-oresult.npz",), ("--format=result.npz",)):
-        said = headgate("get", "job-1", *arguments)
-        assert said.code == 2
-        assert "--output FILE" in said.err
+        output = headgate("get", "job-1", *arguments)
+        assert output.code == 2
+        assert "--output FILE" in output.err
     assert "--output" not in headgate("jobs", "-o", "x").err
 
 
-def test_a_working_directory_that_has_gone_is_no_traceback(
+def test_a_removed_working_directory_is_reported_without_a_traceback(
     headgate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = tmp_path / "gone"
@@ -248,6 +246,6 @@ def test_a_working_directory_that_has_gone_is_no_traceback(
     monkeypatch.chdir(gone)
     gone.rmdir()
     for arguments in (("jobs",), ("submit", "job.yaml"), ("jobs", "-o", "json")):
-        said = headgate(*arguments)
-        assert (said.code, len(said.err.splitlines())) == (1, 1)
-        assert "No such file or directory" in said.err
+        output = headgate(*arguments)
+        assert (output.code, len(output.err.splitlines())) == (1, 1)
+        assert "No such file or directory" in output.err

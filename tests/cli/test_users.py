@@ -1,4 +1,4 @@
-"""What `up` asks for before it lets others in, and whom it keeps out of its files."""
+"""Checks of `up --group`, and permissions of the state directory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def place() -> Iterator[Path]:
 
 def _problem(state: Path, group: str | None = USER) -> str:
     with pytest.raises(SpecError) as caught:
-        cluster.bring_up(state, group=group)
+        cluster.start_cluster(state, group=group)
     assert all(problem.hint for problem in caught.value.problems)
     return str(caught.value)
 

@@ -1,4 +1,4 @@
-"""Why and plan from the command line: for people, for programs, and asked wrongly."""
+"""`why` and `plan` on the command line: output for people and programs, and errors."""
 
 from __future__ import annotations
 
@@ -28,48 +28,48 @@ def shared(up: Any, job_file: Any, controller: Any) -> Any:
     return up
 
 
-def test_why_a_job_waits(shared: Any) -> None:
-    said = shared("why", "job-2")
-    lines = said.out.splitlines()
+def test_why_shows_reason_share_and_places_of_a_waiting_job(shared: Any) -> None:
+    output = shared("why", "job-2")
+    lines = output.out.splitlines()
     assert lines[:2] == ["job-2 is active: 3 waiting", "submitted 30 s ago"]
     assert lines[2].startswith("BelowShare: 0/2 GPUs of its share, job-1 holds 2 above its own;")
-    assert "holds 0 of the 2 GPUs of its share; may win 2 more where they are free" in said.out
-    facts = dict(row for row in rows(said.out) if len(row) == 2)
+    assert "holds 0 of the 2 GPUs of its share; may win 2 more where they are free" in output.out
+    facts = dict(row for row in rows(output.out) if len(row) == 2)
     assert facts["task"] == "job-2/0, the first that waits"
     assert facts["cheapest now"] == "no place is free"
     assert facts["cheapest ever"] == "n0 (GPU, 4 GiB) at 0.0 s: nothing to read; held by job-1/0"
     assert facts["if job-1/0 ended now"] == "it would start there"
-    assert "cannot be told: nobody knows yet when 4 runs will end" in said.out
+    assert "unknown: 4 runs have no known end yet" in output.out
 
 
-def test_why_a_task_waits_or_runs(shared: Any, controller: Any) -> None:
-    told = shared("why", "job-2/1", "-o", "json").json
-    assert (told["job"], told["task"]) == (
-        "job-2", {"ordinal": 1, "state": "waiting", "unfinished": []},
+def test_why_shows_a_waiting_and_a_running_task(shared: Any, controller: Any) -> None:
+    view = shared("why", "job-2/1", "-o", "json").json
+    assert (view["job"], view["task"]) == (
+        "job-2", {"ordinal": 1, "state": "waiting", "unfinished": [], "preempted": None},
     )  # fmt: skip
-    assert told["reason"]["code"] == "BelowShare"
-    assert told["share"] == {
+    assert view["reason"]["code"] == "BelowShare"
+    assert view["share"] == {
         "job": "job-2", "held_gpus": 0, "waiting_tasks": 3, "share_gpus": 2, "may_win_gpus": 2,
         "wait_s": None,
     }  # fmt: skip
-    assert [(h["job"], h["held_gpus"], h["share_gpus"]) for h in told["holders"]] == [
+    assert [(h["job"], h["held_gpus"], h["share_gpus"]) for h in view["holders"]] == [
         ("job-1", 4, 2)
     ]
-    assert told["cheapest_now"] is None
-    assert told["cheapest"] == {
+    assert view["cheapest_now"] is None
+    assert view["cheapest"] == {
         "node": "n0", "gpu_model": "", "gpu_memory_bytes": 4 << 30, "cost_s": 0.0, "read_s": 0.0,
         "read_bytes": {"node": 0, "rack": 0, "cluster": 0}, "held_by": "job-1/0",
         "held_until": None,
     }  # fmt: skip
-    assert told["if_freed"]["taken_by"] == "job-2/0"
-    controller.end("job-1", 0, b"")  # after a second: so long do such tasks take, 31 s in all
-    told = shared("why", "job-2/1", "-o", "json").json
-    assert told["start"]["task"] == "job-2/1"
-    assert told["start"]["at"] == controller.clock
+    assert view["if_freed"]["taken_by"] == "job-2/0"
+    controller.end("job-1", 0, b"")  # a second later: 31 s in all, the estimate of such runs
+    view = shared("why", "job-2/1", "-o", "json").json
+    assert view["start"]["task"] == "job-2/1"
+    assert view["start"]["at"] == controller.clock
     assert "starts any moment now" in shared("why", "job-2/1").out
-    said = shared("why", "job-2/0").out
-    assert said.startswith("job-2/0 is running; its job is active\nit does not wait\n")
-    assert "on n0 for 0.0 s; ends in about 31 s" in said
+    output = shared("why", "job-2/0").out
+    assert output.startswith("job-2/0 is running; its job is active\nit does not wait\n")
+    assert "on n0 for 0.0 s; ends in about 31 s" in output
 
 
 @pytest.mark.parametrize(
@@ -77,44 +77,46 @@ def test_why_a_task_waits_or_runs(shared: Any, controller: Any) -> None:
     [
         ("job-9", 102, "there is no job 'job-9'"),
         ("job-2/7", 102, "job job-2 has no task 7; it has tasks 0 to 2"),
-        ("job-2/x", 2, "'x' is no number of a task"),
-        ("job-2/", 2, "'' is no number of a task"),
+        ("job-2/x", 2, "'x' is not the number of a task"),
+        ("job-2/", 2, "'' is not the number of a task"),
     ],
 )
-def test_who_is_not_there(shared: Any, target: str, code: int, problem: str) -> None:
-    said = shared("why", target, "-o", "json")
-    assert said.code == code
-    assert problem in said.error["problems"][0]["problem"]
+def test_why_of_an_unknown_job_or_task_is_an_error(
+    shared: Any, target: str, code: int, problem: str
+) -> None:
+    output = shared("why", target, "-o", "json")
+    assert output.code == code
+    assert problem in output.error["problems"][0]["problem"]
 
 
-def test_plan_under_another_policy(shared: Any) -> None:
-    said = shared("plan", "--policy", "fsp,slack=0")
-    lines = said.out.splitlines()
-    assert lines[0] == "as it is (fs): nothing would change; 0/4 GPUs stay free"
+def test_plan_under_another_policy_shows_starts_and_preemptions(shared: Any) -> None:
+    output = shared("plan", "--policy", "fsp,slack=0")
+    lines = output.out.splitlines()
+    assert lines[0] == "now (fs): nothing would change; 0/4 GPUs stay free"
     assert lines[1] == (
-        "what if (fsp,slack=0): 2 runs would start, 2 would be cut short, with 1 min of GPU "
+        "what if (fsp,slack=0): 2 runs would start, 2 would be preempted, with 1 min of GPU "
         "time lost; 0/4 GPUs would stay free"
     )
-    told = shared("plan", "--policy", "fsp,slack=0", "-o", "json").json
-    jobs = {job["job"]: job for job in told["what_if"]["jobs"]}
+    view = shared("plan", "--policy", "fsp,slack=0", "-o", "json").json
+    jobs = {job["job"]: job for job in view["what_if"]["jobs"]}
     assert [(j["held_gpus"], j["holds_gpus"], j["cut_tasks"]) for j in jobs.values()] == [
         (4, 2, 2), (0, 2, 0),
     ]  # fmt: skip
     assert jobs["job-1"]["lost_gpu_s"] == 60.0
     assert jobs["job-2"]["reason"]["code"] == "ShareLimit"
-    assert [(s["job"], s["ordinal"]) for s in told["what_if"]["starts"]] == [
+    assert [(s["job"], s["ordinal"]) for s in view["what_if"]["starts"]] == [
         ("job-2", 0), ("job-2", 1),
     ]  # fmt: skip
-    assert told["today"]["starts"] == []
+    assert view["today"]["starts"] == []
 
 
-def test_plan_with_more_nodes(shared: Any) -> None:
-    told = shared("plan", "--nodes", "2", "-o", "json").json
-    assert told["new_nodes"] == ["new-1", "new-2"]
-    assert (told["what_if"]["gpus"], told["what_if"]["free_gpus"]) == (8, 0)
-    assert {s["node"] for s in told["what_if"]["starts"]} == {"new-1", "new-2"}
-    words = shared("plan", "--nodes", "1", "--like", "n0").out
-    assert "what if (fs, with 1 node more): 2 runs would start" in words
+def test_plan_with_more_nodes_shows_starts_on_them(shared: Any) -> None:
+    view = shared("plan", "--nodes", "2", "-o", "json").json
+    assert view["new_nodes"] == ["new-1", "new-2"]
+    assert (view["what_if"]["gpus"], view["what_if"]["free_gpus"]) == (8, 0)
+    assert {s["node"] for s in view["what_if"]["starts"]} == {"new-1", "new-2"}
+    output = shared("plan", "--nodes", "1", "--like", "n0").out
+    assert "what if (fs, with 1 node more): 2 runs would start" in output
 
 
 @pytest.mark.parametrize(
@@ -131,22 +133,22 @@ def test_plan_with_more_nodes(shared: Any) -> None:
         ("--nodes -3", "nodes", "-3 is not between 1 and 10000", ""),
         ("--nodes 10001", "nodes", "10001 is not between 1 and 10000", ""),
         ("--nodes 1 --like n7", "like", "there is no node 'n7'", "known: n0, n1"),
-        ("--like n0", "like", "there are no nodes to be like", "nodes"),
+        ("--like n0", "like", "no nodes are added", "nodes"),
         ("--nodes x", "--nodes", "should be a valid integer", "--help"),
     ],
 )
-def test_plans_asked_wrongly(
+def test_plan_with_invalid_options_is_rejected_with_path_and_hint(
     shared: Any, arguments: str, path: str, problem: str, hint: str
 ) -> None:
-    said = shared("plan", *arguments.split(), "-o", "json")
-    assert said.code == 2
-    (found,) = said.error["problems"]
+    output = shared("plan", *arguments.split(), "-o", "json")
+    assert output.code == 2
+    (found,) = output.error["problems"]
     assert found["path"] == path
     assert problem in found["problem"]
     assert hint in found["hint"]
 
 
-def test_asking_changes_nothing(shared: Any, controller: Any) -> None:
+def test_why_and_plan_change_no_state(shared: Any, controller: Any) -> None:
     before, version = digest(controller.engine.state), controller.engine.state.version
     names = repr(controller.engine.state.names)
     for arguments in (

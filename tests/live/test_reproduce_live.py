@@ -25,7 +25,9 @@ def test_live_and_simulated_figures_are_reported_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines: list[str] = []
-    found = compare(("gs",), (100,), kinds=("occurrence",), shards=SHARDS, say=lines.append)
+    found = compare(
+        ("gs",), (100,), kinds=("occurrence",), shards=SHARDS, show_progress=lines.append
+    )
 
     (pair,) = found.pairs
     assert (pair.policy, pair.uplink_mbit_per_s, pair.wrong) == ("gs", 100, {})

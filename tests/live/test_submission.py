@@ -21,7 +21,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.api.silly import checked, requests
+from tests.api.absurd_input import checked, requests
 
 from headgate.api.address import socket_path
 from headgate.api.app import make_app

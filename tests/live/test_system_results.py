@@ -147,7 +147,7 @@ def test_shortfall_of_copies_is_visible_and_the_job_finishes(headgate: Headgate)
     assert results(headgate, job)["replicas"] == 8
     headgate.until(lambda: f"{job}/0 has 4 of 8 copies" in headgate.logged(), "it is logged")
     said = headgate.run("get", job).stdout
-    assert "8 copies on nodes (4 there)" in said
+    assert "8 copies on nodes (4 exist)" in said
 
 
 def test_expired_results_are_removed_from_nodes_and_the_shared_path(

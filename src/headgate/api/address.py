@@ -1,4 +1,4 @@
-"""Where a Headgate answers: a Unix socket in its state directory."""
+"""The address of a Headgate: a Unix socket in its state directory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from headgate.base.errors import Problem, SpecError
 
-_LONGEST_BYTES = 107  # what fits into `sockaddr_un` beside the closing zero
+_LONGEST_BYTES = 107  # of a path in `sockaddr_un`, without the terminating zero
 
 
 def socket_path(state: Path) -> Path:
-    """Return the socket of a state directory; raise SpecError when its path cannot be a socket's.
+    """Return the socket of a state directory; raise SpecError when its path is too long.
 
     The path is absolute, so that it means the same for every process.
     """

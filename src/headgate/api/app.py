@@ -12,10 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from headgate.api import datasets, events, explanations, metrics, routes, views
-from headgate.api.answers import ShownJSON
 from headgate.api.controller import Controller
-from headgate.api.deps import VERSION, Lanes
+from headgate.api.deps import VERSION, ThreadPools
 from headgate.api.errors import error_body, status_of
+from headgate.api.responses import EscapedJSON
 from headgate.base.errors import HeadgateError, InvariantBroken, Problem, SpecError
 
 ROOT = "/api/v1"
@@ -29,13 +29,13 @@ def make_app(controller: Controller) -> FastAPI:
         version=VERSION,
         description="A scheduler for shared clusters of mixed GPUs.",
         openapi_url=f"{ROOT}/openapi.json",
-        docs_url=None,  # these pages would load scripts from elsewhere
+        docs_url=None,  # these pages load scripts from other sites
         redoc_url=None,
-        default_response_class=ShownJSON,
+        default_response_class=EscapedJSON,
     )
     app.state.controller = controller
     app.state.ending = threading.Event()
-    app.state.lanes = Lanes()
+    app.state.pools = ThreadPools()
     app.state.counts = events.Counts()
     app.state.job_views = views.JobViews()
     for router in (
@@ -46,26 +46,26 @@ def make_app(controller: Controller) -> FastAPI:
         metrics.router,
     ):
         app.include_router(router, prefix=ROOT)
-    app.add_exception_handler(HeadgateError, _told)
+    app.add_exception_handler(HeadgateError, _known_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)
-    app.add_exception_handler(ClientDisconnect, _hung_up)
+    app.add_exception_handler(ClientDisconnect, _client_disconnected)
     app.add_exception_handler(Exception, _unexpected)
     return app
 
 
-def _answer(error: HeadgateError) -> Response:
-    return ShownJSON(error_body(error), status_of(error))
+def _error_response(error: HeadgateError) -> Response:
+    return EscapedJSON(error_body(error), status_of(error))
 
 
-async def _told(request: Request, error: Exception) -> Response:
+async def _known_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HeadgateError)
     if isinstance(error, InvariantBroken):
         _log.error("%s %s", request.method, request.url.path, exc_info=error)
         first_line = str(error).splitlines()[0]
-        hint = "the controller's log has the story"
-        return _answer(InvariantBroken([Problem(path="", problem=first_line, hint=hint)]))
-    return _answer(error)
+        hint = "the controller's log contains the history"
+        return _error_response(InvariantBroken([Problem(path="", problem=first_line, hint=hint)]))
+    return _error_response(error)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
@@ -74,25 +74,25 @@ async def _invalid(_: Request, error: Exception) -> Response:
         Problem(path=".".join(str(part) for part in found["loc"][1:]), problem=found["msg"])
         for found in error.errors()
     ]
-    return _answer(SpecError(problems))
+    return _error_response(SpecError(problems))
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     known = {404: "not_found", 405: "not_allowed"}
     text = f"{request.method} {request.url.path}: {error.detail}"
-    hint = f"GET {ROOT}/openapi.json describes what there is"
+    hint = f"GET {ROOT}/openapi.json describes all routes"
     problem = Problem(path=request.url.path, problem=text, hint=hint)
-    return _answer(SpecError([problem], code=known.get(error.status_code, "bad_spec")))
+    return _error_response(SpecError([problem], code=known.get(error.status_code, "bad_spec")))
 
 
-async def _hung_up(request: Request, _: Exception) -> Response:
-    _log.info("%s %s: the client hung up", request.method, request.url.path)
-    return _answer(SpecError("the request broke off"))
+async def _client_disconnected(request: Request, _: Exception) -> Response:
+    _log.info("%s %s: the client disconnected", request.method, request.url.path)
+    return _error_response(SpecError("the client disconnected before the end of the request"))
 
 
 async def _unexpected(*_: object) -> Response:
-    """Say only that something broke; the server logs the error itself."""
-    hint = "the controller's log says more"
+    """Return an error without details; the server logs them."""
+    hint = "the controller's log contains the details"
     problem = Problem(path="", problem="something went wrong inside Headgate", hint=hint)
-    return _answer(HeadgateError([problem], code="internal"))
+    return _error_response(HeadgateError([problem], code="internal"))

@@ -1,4 +1,4 @@
-"""Archived jobs in the API: found where the state does not know a job, shown like all others."""
+"""Archived jobs in the API: the archive is searched for jobs that the state does not contain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ View = dict[str, Any]
 
 
 def record_of(snapshot: Snapshot, row: int) -> Record:
-    """Return what the archive keeps of a job that has ended; O(its tasks)."""
+    """Return the archive's record of an ended job and its tasks; O(its tasks)."""
     job, jobs = snapshot.job(row), snapshot.jobs
     ended_at = float(jobs.ended_at[row])
     expired_at = float(jobs.expired_at[row])
@@ -49,7 +49,7 @@ def _part(snapshot: Snapshot, shard: str, task: int) -> Part | None:
     if row is None or row >= len(snapshot.shards.replicas):
         return None
     shared = bool(snapshot.shards.shared[row])
-    # One that no node up holds may be on the node that made it, which is away just now.
+    # Without a replica on a node that is up, it may be on the node that made it, now lost.
     nodes = snapshot.replicas(row) or (() if shared else (snapshot.tasks.node[task],))
     return Part(
         size_bytes=int(snapshot.shards.size_bytes[row]),
@@ -61,32 +61,32 @@ def _part(snapshot: Snapshot, shard: str, task: int) -> Part | None:
 def archived_job(controller: Controller, snapshot: Snapshot, job: str) -> ArchivedJob | None:
     """Return a job from the archive, None for one that the state has; SpecError `not_found`.
 
-    The snapshot must have been taken before: what has left the state by then is archived by now.
+    The caller takes the snapshot before the call: a job missing in it is in the archive by now.
     """
     if known_row(snapshot, job) is not None:
         return None
     found = controller.archive.find(job)
     if found is None:
-        job_row(snapshot, job)  # says that there is none
+        job_row(snapshot, job)  # raises `not_found`
     return found
 
 
 def list_view(job: ArchivedJob, now: float) -> View:
-    """Return a job as lists of jobs show it."""
+    """Return the view of a job in lists of jobs."""
     view = views.as_of(job.view, now)
     del view["results"]
     return view
 
 
 def full_view(job: ArchivedJob, now: float, *, default_keep_s: float | None) -> View:
-    """Return a job with how its results are kept, as `views.results_view` does."""
+    """Return a job with the retention of its results; see `views.results_view`."""
     keep_s = default_keep_s if job.job.keep_s is None else job.job.keep_s
     expiry = views.expiry_view(keep_s, job.ended_at, job.expired_at, now)
     return {**views.as_of(job.view, now), "results": {**job.view["results"], **expiry}}
 
 
 def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:
-    """Return where a job, or one of its tasks, stands, in the fields of `/explanation`."""
+    """Return the explanation of a job, or of one of its tasks, in the fields of `/explanation`."""
     counts = {name: count for name, count in job.view["tasks"].items() if name != "total"}
     named = None if task is None else {name: task.view[name] for name in ("ordinal", "state")}
     return {
@@ -104,13 +104,13 @@ def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:
 
 
 def need_kept(job: ArchivedJob) -> None:
-    """Raise SpecError `expired` for a job of which nothing is kept any longer."""
+    """Raise SpecError `expired` when the results and logs of a job have expired."""
     if job.expired_at is not None:
         raise views.expired(job.job.id, job.ended_at, job.expired_at)
 
 
 def need_result(controller: Controller, job: ArchivedJob, ordinal: int | None) -> None:
-    """Raise SpecError when a job (or its task) has no result: the code says why."""
+    """Raise SpecError when a job (or its task) has no result; see `views.need_result`."""
     need_kept(job)
     state, done = JobState[job.state.upper()], job.state == "finished"
     if ordinal is not None:

@@ -11,16 +11,19 @@ from fastapi import Request
 from headgate.base.errors import SpecError
 
 TEXT_S = 60.0
-"""What a job file may take to arrive."""
+"""Seconds within which a job file must be received."""
 PIECE_S = 60.0
-"""What each MiB of a shard may take."""
+"""Seconds within which each MiB of a shard must be received."""
 
 _TEXT_BYTES = 4 << 20
 _PIECE_BYTES = 1 << 20
 
 
 async def text_of(request: Request) -> str:
-    """Return the body as text; SpecError `too_large` above 4 MiB, `timeout` if it comes slowly."""
+    """Return the body as text.
+
+    Raises SpecError: `too_large` above 4 MiB, `timeout` after `TEXT_S`, `bad_spec` if not UTF-8.
+    """
     body = bytearray()
     try:
         async with asyncio.timeout(TEXT_S):
@@ -29,7 +32,7 @@ async def text_of(request: Request) -> str:
                 if len(body) > _TEXT_BYTES:
                     raise SpecError("a job file has at most 4 MiB", code="too_large")
     except TimeoutError:
-        raise _late(f"the job file has not arrived within {TEXT_S:g} s") from None
+        raise _late(f"the job file was not received within {TEXT_S:g} s") from None
     try:
         return body.decode()
     except UnicodeDecodeError:
@@ -37,7 +40,7 @@ async def text_of(request: Request) -> str:
 
 
 def pieces_of(request: Request) -> Iterator[bytes]:
-    """Yield, in a thread, the body in pieces of a MiB; SpecError `timeout` when one takes long."""
+    """Yield the body in MiB pieces, in a thread; SpecError `timeout` if one exceeds `PIECE_S`."""
     stream = request.stream()
     while piece := from_thread.run(_gather, stream):
         yield piece
@@ -53,7 +56,7 @@ async def _gather(stream: AsyncIterator[bytes]) -> bytes:
                     break
                 gathered += piece
     except TimeoutError:
-        raise _late(f"less than a MiB has arrived in {PIECE_S:g} s") from None
+        raise _late(f"less than a MiB was received in {PIECE_S:g} s") from None
     return bytes(gathered)
 
 

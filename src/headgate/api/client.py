@@ -22,23 +22,23 @@ Body = dict[str, Any]
 _CONNECT_S = 5.0
 _LONGEST = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # also jobs' ids: a name and a number
-_ANSWER_S = 300.0  # a shard of a large dataset takes a while to place
+_RESPONSE_S = 300.0  # placing a shard of a large dataset takes long
 
 
 class Client:
     """One method per route; every error is the HeadgateError that the controller raised.
 
-    SpecError `usage` for a name that nothing can have, WorldError `unreachable` when nobody answers
-    at the socket.
+    Besides, SpecError `usage` for an invalid name, and WorldError `unreachable` when no controller
+    responds at the socket.
     """
 
-    def __init__(self, path: Path, *, answer_s: float = _ANSWER_S) -> None:
-        """`path` is the socket's; nothing is connected before the first call."""
-        self._socket, self._met = path, False
+    def __init__(self, path: Path, *, timeout_s: float = _RESPONSE_S) -> None:
+        """`path` is that of the socket; the first call connects."""
+        self._socket, self._probed = path, False
         self._http = httpx.Client(
             transport=httpx.HTTPTransport(uds=str(path)),
             base_url="http://headgate/api/v1",
-            timeout=httpx.Timeout(answer_s, connect=_CONNECT_S),
+            timeout=httpx.Timeout(timeout_s, connect=_CONNECT_S),
         )
 
     def __enter__(self) -> Client:
@@ -55,11 +55,11 @@ class Client:
     # --- the controller --------------------------------------------------------------------------
 
     def health(self) -> Body:
-        """Return at once when the controller answers."""
+        """Return immediately if the controller responds."""
         return self._call("GET", "/health")
 
     def info(self) -> Body:
-        """Return facts about the controller, and who we are to it."""
+        """Return facts about the controller, and the user that it sees as the caller."""
         return self._call("GET", "/info")
 
     def nodes(self) -> list[Body]:
@@ -75,13 +75,13 @@ class Client:
     def plan(
         self, *, policy: str | None = None, nodes: int | None = None, like: str | None = None
     ) -> Body:
-        """Return what would change now; see the route."""
+        """Return the starts and preemptions of a hypothetical round now; see the route."""
         return self._call("GET", "/plan", {"policy": policy, "nodes": nodes, "like": like})
 
     def events(self) -> Iterator[Body]:
         """Yield counts now and after every change, until the controller ends."""
-        with self._stream("/events", {}) as answer:
-            for line in self._guarded(answer.iter_lines()):
+        with self._stream("/events", {}) as response:
+            for line in self._translated(response.iter_lines()):
                 if line.startswith("data: "):
                     yield json.loads(line.removeprefix("data: "))
 
@@ -96,15 +96,15 @@ class Client:
     ) -> str:
         """Submit a job file's text and return the job's id; all users may read a public one's logs.
 
-        When the connection breaks it is tried once more, under the same key: never two jobs.
+        When the connection breaks, the request is repeated once under the same key: never two jobs.
         """
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
         query = {"dry_run": dry_run, "public": public}
         try:
-            answer = self._call("POST", "/jobs", query, text.encode(), headers)
-        except _Broke:
-            answer = self._call("POST", "/jobs", query, text.encode(), headers)
-        return str(answer["id"])
+            response = self._call("POST", "/jobs", query, text.encode(), headers)
+        except _ConnectionLost:
+            response = self._call("POST", "/jobs", query, text.encode(), headers)
+        return str(response["id"])
 
     def job(self, job: str) -> Body:
         """Return one job."""
@@ -126,18 +126,18 @@ class Client:
         return self._call("DELETE", _job(job), {"dry_run": dry_run})
 
     def explanation(self, job: str, task: int | None = None) -> Body:
-        """Return where a job, or one of its tasks, stands and why it waits."""
+        """Return the state of a job, or of one of its tasks, and why it waits."""
         return self._call("GET", f"{_job(job)}/explanation", {"task": task})
 
     def log(self, job: str, task: int, *, attempt: int | None, offset: int) -> Body:
-        """Return a piece of a run's log: `text`, `next_offset`, `ended`."""
+        """Return a piece of a run's log from `offset` (bytes): `text`, `next_offset`, `ended`."""
         query = {"task": task, "attempt": attempt, "offset": offset}
         return self._call("GET", f"{_job(job)}/logs", query)
 
     def result(self, job: str, task: int | None) -> Iterator[bytes]:
         """Yield the bytes of a result."""
-        with self._stream(f"{_job(job)}/result", {"task": task}) as answer:
-            yield from self._guarded(answer.iter_bytes())
+        with self._stream(f"{_job(job)}/result", {"task": task}) as response:
+            yield from self._translated(response.iter_bytes())
 
     # --- datasets --------------------------------------------------------------------------------
 
@@ -147,13 +147,13 @@ class Client:
         return datasets
 
     def dataset(self, name: str) -> Body:
-        """Return one dataset with the places of its shards."""
+        """Return one dataset with the nodes of its shards."""
         return self._call("GET", _dataset(name))
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterable[bytes], *, replicas: int
     ) -> Body:
-        """Place one shard; an error of `pieces` goes through as it is."""
+        """Place one shard; an error of `pieces` is raised unchanged."""
         path = f"{_dataset(dataset)}/shards/{index}"
         return self._call("PUT", path, {"replicas": replicas}, pieces)
 
@@ -163,14 +163,14 @@ class Client:
         return self._call("POST", f"{_dataset(dataset)}/commit", query)
 
     def abandon_dataset(self, dataset: str) -> None:
-        """Remove what was placed of a dataset."""
+        """Remove the shards placed for a dataset that is not committed."""
         self._call("POST", f"{_dataset(dataset)}/abandon")
 
     def remove_dataset(self, dataset: str, *, dry_run: bool = False) -> None:
         """Remove a dataset."""
         self._call("DELETE", _dataset(dataset), {"dry_run": dry_run})
 
-    # --- the wire --------------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------
 
     def _call(
         self,
@@ -180,73 +180,73 @@ class Client:
         content: bytes | Iterable[bytes] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Body:
-        with self._unreachable():
-            answer = self._http.request(
+        with self._translated_errors():
+            response = self._http.request(
                 method, path, params=_given(query), content=content, headers=headers
             )
-        if answer.is_error:
-            raise _error(answer)
-        body: Body = answer.json()
+        if response.is_error:
+            raise _error(response)
+        body: Body = response.json()
         return body
 
     @contextlib.contextmanager
     def _stream(self, path: str, query: dict[str, Any]) -> Iterator[httpx.Response]:
         with contextlib.ExitStack() as stack:
-            with self._unreachable():
-                asked = self._http.stream("GET", path, params=_given(query))
-                answer = stack.enter_context(asked)
-                if answer.is_error:
-                    answer.read()
-                    raise _error(answer)
-            yield answer
+            with self._translated_errors():
+                request = self._http.stream("GET", path, params=_given(query))
+                response = stack.enter_context(request)
+                if response.is_error:
+                    response.read()
+                    raise _error(response)
+            yield response
 
-    def _guarded(self, pieces: Iterator[Any]) -> Iterator[Any]:
-        with self._unreachable():
+    def _translated(self, pieces: Iterator[Any]) -> Iterator[Any]:
+        with self._translated_errors():
             yield from pieces
 
     @contextlib.contextmanager
-    def _unreachable(self) -> Iterator[None]:
-        """Turn the many ways in which nobody answers into WorldError."""
-        self._meet()
+    def _translated_errors(self) -> Iterator[None]:
+        """Translate connection errors into WorldError `unreachable`."""
+        self._probe_connection()
         try:
             yield
         except httpx.ConnectError as error:
-            raise self._nobody() from error
+            raise self._not_running() from error
         except httpx.TimeoutException as error:
             hint = "the controller's log, beside the socket, may say why"
-            raise self._failed("Headgate does not answer in time", hint) from error
+            raise self._failed("Headgate does not respond in time", hint) from error
         except httpx.TransportError as error:
             hint = "the controller may have ended: headgate up starts it again"
-            raise self._failed("the connection broke off", hint, _Broke) from error
+            raise self._failed("the connection was lost", hint, _ConnectionLost) from error
 
-    def _meet(self) -> None:
-        """Connect once by ourselves: httpx tells less of a failure, and leaves its socket open."""
-        if self._met:
+    def _probe_connection(self) -> None:
+        """Connect once directly: httpx reports less of a failure, and leaves its socket open."""
+        if self._probed:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             try:
                 probe.connect(str(self._socket))
             except PermissionError as error:
-                hint = "ask to be let into its group"
+                hint = "ask its owner to add you to its group"
                 raise self._failed("you may not use this Headgate", hint) from error
             except OSError as error:
-                raise self._nobody() from error
-        self._met = True
+                raise self._not_running() from error
+        self._probed = True
 
-    def _nobody(self) -> WorldError:
-        return self._failed("no Headgate answers here", "start one: headgate up")
+    def _not_running(self) -> WorldError:
+        return self._failed("no Headgate is running here", "start one: headgate up")
 
     def _failed(self, text: str, hint: str, family: type[WorldError] = WorldError) -> WorldError:
         problem = Problem(path=str(self._socket), problem=text, hint=hint)
         return family([problem], code="unreachable")
 
 
-class _Broke(WorldError):
-    """A request may or may not have had its effect."""
+class _ConnectionLost(WorldError):
+    """The connection broke during a request, which may or may not have taken effect."""
 
 
 def _given(query: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what a query says; raise SpecError for text that no answer can be about."""
+    """Return the parameters that are given; raise SpecError for a text that cannot be a name."""
     given = {key: value for key, value in (query or {}).items() if value is not None}
     problems = []
     for key, value in given.items():
@@ -254,7 +254,7 @@ def _given(query: dict[str, Any] | None) -> dict[str, Any]:
             text = f"has {len(value)} characters, at most {_LONGEST} are allowed"
             problems.append(Problem(path=key, problem=text))
         elif isinstance(value, str) and visible(value) != value:
-            text = f"'{value}' holds characters that no name has"
+            text = f"'{value}' contains characters that no name has"
             problems.append(Problem(path=key, problem=text))
     if problems:
         raise SpecError(problems, code="usage")
@@ -270,17 +270,17 @@ def _dataset(name: str) -> str:
 
 
 def _segment(name: str, thing: str, hint: str) -> str:
-    """Return the name of a thing as a part of a path; raise SpecError for what can be none."""
+    """Return a name as a segment of a path; raise SpecError `usage` for an invalid name."""
     if not _NAME.fullmatch(name):
-        told = name if len(name) <= _LONGEST else f"{name[:40]}..."
-        problem = Problem(path=told, problem=f"'{told}' cannot name {thing}", hint=hint)
+        shown = name if len(name) <= _LONGEST else f"{name[:40]}..."
+        problem = Problem(path=shown, problem=f"'{shown}' cannot name {thing}", hint=hint)
         raise SpecError([problem], code="usage")
-    return name  # nothing in it needs to be quoted
+    return name  # a valid name needs no quoting
 
 
-def _error(answer: httpx.Response) -> HeadgateError:
+def _error(response: httpx.Response) -> HeadgateError:
     try:
-        return error_from(answer.status_code, answer.json())
+        return error_from(response.status_code, response.json())
     except (ValueError, KeyError, TypeError):
-        text = f"the answer is not one of Headgate's (HTTP {answer.status_code})"
+        text = f"the response is not from Headgate (HTTP {response.status_code})"
         return WorldError(text, code="unreachable")

@@ -1,4 +1,4 @@
-"""Routes for datasets: put shard by shard, then committed at once, or abandoned."""
+"""Routes for datasets: put shard by shard, then committed as a whole, or abandoned."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 
 from headgate.api import views
-from headgate.api.answers import ShownJSON
 from headgate.api.bodies import pieces_of
-from headgate.api.deps import Held, User, Waits, in_lane
+from headgate.api.deps import ControllerDep, Pools, User, in_pool
+from headgate.api.responses import EscapedJSON
 from headgate.state.lookup import dataset_of
 
 router = APIRouter()
@@ -19,20 +19,20 @@ Body = dict[str, Any]
 
 
 @router.get("/datasets")
-def datasets(controller: Held) -> ShownJSON:
+def datasets(controller: ControllerDep) -> EscapedJSON:
     """List the datasets by name."""
     snapshot = controller.snapshot()
     found = [dataset for _, dataset in sorted(snapshot.datasets.items())]
-    return ShownJSON({"datasets": [views.dataset_view(snapshot, each) for each in found]})
+    return EscapedJSON({"datasets": [views.dataset_view(snapshot, each) for each in found]})
 
 
 @router.get("/datasets/{name}")
-def dataset(name: str, controller: Held) -> ShownJSON:
+def dataset(name: str, controller: ControllerDep) -> EscapedJSON:
     """Return one dataset with its shards and the nodes that hold them."""
     snapshot = controller.snapshot()
     found = dataset_of(snapshot, name)
     placement = views.shard_views(snapshot, found)
-    return ShownJSON({**views.dataset_view(snapshot, found), "placement": placement})
+    return EscapedJSON({**views.dataset_view(snapshot, found), "placement": placement})
 
 
 @router.put("/datasets/{name}/shards/{index}")
@@ -40,15 +40,15 @@ async def put_shard(
     name: str,
     index: Annotated[int, Path(ge=0, lt=_MOST_SHARDS)],
     request: Request,
-    controller: Held,
-    waits: Waits,
+    controller: ControllerDep,
+    pools: Pools,
     user: User,
     replicas: Annotated[int, Query(ge=1)] = 2,
 ) -> Body:
-    """Place one shard, whose bytes are the body; nobody sees it before the commit."""
+    """Place one shard, whose bytes are the body; it is invisible before the commit."""
     pieces = pieces_of(request)
     place = controller.put_shard
-    placed = await in_lane(waits.nodes, place, name, index, pieces, replicas=replicas, user=user)
+    placed = await in_pool(pools.nodes, place, name, index, pieces, replicas=replicas, user=user)
     return dict(placed)
 
 
@@ -56,34 +56,34 @@ async def put_shard(
 async def commit(
     name: str,
     shards: Annotated[int, Query(ge=1, le=_MOST_SHARDS)],
-    controller: Held,
-    waits: Waits,
+    controller: ControllerDep,
+    pools: Pools,
     user: User,
     public: Annotated[bool, Query(description="jobs of all users may read it")] = False,
 ) -> Body:
-    """Make a dataset of so many shards visible."""
+    """Make a dataset of `shards` shards visible."""
     commit = controller.commit_dataset
-    made = await in_lane(waits.journal, commit, name, shards=shards, user=user, public=public)
+    made = await in_pool(pools.journal, commit, name, shards=shards, user=user, public=public)
     size_bytes = sum(shard.size_bytes for shard in made.shards)
     return {"name": made.name, "shards": len(made.shards), "size_bytes": size_bytes}
 
 
 @router.post("/datasets/{name}/abandon")
-async def abandon(name: str, controller: Held, waits: Waits, user: User) -> Body:
-    """Remove what was placed of a dataset that will not be committed."""
-    await in_lane(waits.nodes, controller.abandon_dataset, name, user=user)
+async def abandon(name: str, controller: ControllerDep, pools: Pools, user: User) -> Body:
+    """Remove the shards placed for a dataset that will not be committed."""
+    await in_pool(pools.nodes, controller.abandon_dataset, name, user=user)
     return {"name": name}
 
 
 @router.delete("/datasets/{name}")
 async def remove(
     name: str,
-    controller: Held,
-    waits: Waits,
+    controller: ControllerDep,
+    pools: Pools,
     user: User,
     dry_run: Annotated[bool, Query(description="do all checks, change nothing")] = False,
 ) -> Body:
     """Remove a dataset and its replicas."""
     dataset_of(controller.snapshot(), name)
-    await in_lane(waits.nodes, controller.remove_dataset, name, user=user, dry_run=dry_run)
+    await in_pool(pools.nodes, controller.remove_dataset, name, user=user, dry_run=dry_run)
     return {"name": name}

@@ -1,4 +1,4 @@
-"""What every route is given: the controller, and who asks."""
+"""Dependencies of the routes: the controller, the calling user, and thread pools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PEER = "headgate.peer"  # the key in the ASGI scope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Who is at the other end of a connection, as the kernel says."""
+    """The process at the other end of a connection, as the kernel reports it."""
 
     uid: int
     pid: int
@@ -36,35 +36,36 @@ class Peer:
 
 
 def need_readable(controller: Controller, job: Job, user: str) -> None:
-    """Raise SpecError `forbidden` unless a user may read what a job wrote."""
+    """Raise SpecError `forbidden` unless a user may read a job's logs and results."""
     if not controller.may_read(job, user):
-        hint = "its owner can open it when submitting: headgate submit --public"
+        hint = "its owner can make it public when submitting: headgate submit --public"
         text = f"job {job.id} belongs to {job.user}"
         raise SpecError([Problem(path=job.id, problem=text, hint=hint)], code="forbidden")
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
-    """Threads by what they wait for: no kind of request takes those that answer from memory.
+class ThreadPools:
+    """Thread pools by what their calls wait for: the journal, nodes, changes, or a computation.
 
-    Those have the threads of plain `def` routes. Requests beyond a lane's number wait in line.
+    Requests served from memory use the threads of plain `def` routes, so that no blocking request
+    delays them. Requests beyond a pool's size wait for a free thread.
     """
 
     journal: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(64))
     nodes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(32))
     changes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(100))
-    thinking: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+    explanations: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def in_lane(
-    lane: CapacityLimiter, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+async def in_pool(
+    pool: CapacityLimiter, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Call a function that may block, in a thread of a lane."""
-    return await to_thread.run_sync(lambda: function(*args, **kwargs), limiter=lane)
+    """Call a function that may block, in a thread of a pool."""
+    return await to_thread.run_sync(lambda: function(*args, **kwargs), limiter=pool)
 
 
 def _controller(request: Request) -> Any:
@@ -75,11 +76,11 @@ def _user(request: Request) -> str:
     return cast("Peer", request.scope[PEER]).user
 
 
-def _lanes(request: Request) -> Any:
-    return request.app.state.lanes
+def _pools(request: Request) -> Any:
+    return request.app.state.pools
 
 
-Waits = Annotated[Lanes, Depends(_lanes)]
+Pools = Annotated[ThreadPools, Depends(_pools)]
 Ordinal = Annotated[int, Query(ge=0, le=1_000_000)]
-Held = Annotated[Controller, Depends(_controller)]
+ControllerDep = Annotated[Controller, Depends(_controller)]
 User = Annotated[str, Depends(_user)]

@@ -1,4 +1,4 @@
-"""Errors on the wire: `{code, problems: [{path, problem, hint, line?}]}`, and their HTTP status."""
+"""Errors as JSON, `{code, problems: [{path, problem, hint, line?}]}`, and their HTTP status."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STATUS = {
 
 
 def status_of(error: HeadgateError) -> int:
-    """Return the HTTP status of an error; a code without one goes by the family of the error."""
+    """Return the HTTP status of an error's code; of its class for a code without a status."""
     known = _STATUS.get(error.code)
     if known is not None:
         return known
@@ -45,7 +45,7 @@ def status_of(error: HeadgateError) -> int:
 
 
 def error_body(error: HeadgateError) -> dict[str, Any]:
-    """Return an error as JSON; a problem has a `line` only where it lies in a file."""
+    """Return an error as JSON; a problem has a `line` only if it is in a file."""
     return {"code": error.code, "problems": [_problem(p) for p in error.problems]}
 
 
@@ -59,7 +59,10 @@ def _problem(problem: Problem) -> dict[str, Any]:
 
 
 def error_from(status: int, body: Mapping[str, Any]) -> HeadgateError:
-    """Return the error that was sent: SpecError below status 500, WorldError from there on."""
+    """Return the error of a response: SpecError below status 500, WorldError from 500 on.
+
+    Raises KeyError or TypeError for a body of another form.
+    """
     problems = [Problem(**problem) for problem in body["problems"]]
     family = SpecError if status < 500 else WorldError
     return family(problems, code=body["code"])

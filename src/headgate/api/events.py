@@ -1,4 +1,4 @@
-"""The event stream: a line whenever the state's version changes, with counts."""
+"""The event stream: counts of jobs, GPUs and nodes whenever the state's version changes."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from fastapi.responses import StreamingResponse
 
 from headgate.api import views
 from headgate.api.controller import Controller
-from headgate.api.deps import Held, Waits
+from headgate.api.deps import ControllerDep, Pools
 from headgate.state import Snapshot
 
 router = APIRouter()
 
-_WAIT_S = 1.0  # in a thread, so it bounds how long the server's end waits for it
-_PAUSE_S = 0.2  # between two lines: changes that come faster are told together
+_WAIT_S = 1.0  # of a thread, and so the longest delay of the server's end
+_PAUSE_S = 0.2  # between two events: faster changes are reported together
 _ALIVE_S = 15.0
 
 
 @router.get("/events", response_class=StreamingResponse)
-async def events(request: Request, controller: Held, waits: Waits) -> StreamingResponse:
-    """Tell the counts now, then again after every change (server-sent events)."""
+async def events(request: Request, controller: ControllerDep, pools: Pools) -> StreamingResponse:
+    """Stream the counts now and after every change (server-sent events)."""
     shared = request.app.state
-    lines = _lines(controller, waits.changes, shared.ending, shared.counts)
+    lines = _lines(controller, pools.changes, shared.ending, shared.counts)
     return StreamingResponse(lines, media_type="text/event-stream")
 
 
 class Counts:
-    """The last counts, worked out once for all watchers; used on the event loop alone."""
+    """The latest counts, computed once for all watchers; used on the event loop alone."""
 
     def __init__(self) -> None:
         self._version, self._line = -1, ""
 
     def line(self, snapshot: Snapshot) -> tuple[int, str]:
-        """Return a snapshot's version and the line that tells its counts; O(jobs) if it is new."""
+        """Return a snapshot's version and the event with its counts; O(jobs) for a new version."""
         if snapshot.version != self._version:
             counts = json.dumps(views.counts_view(snapshot))
             self._version = snapshot.version

@@ -1,4 +1,4 @@
-"""Routes that explain and look ahead: why something waits, and what would change if."""
+"""Routes for explanations and what-ifs: why a job waits, and what would change."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from headgate.api import archived
-from headgate.api.answers import ShownJSON
-from headgate.api.deps import Held, Ordinal, User, Waits, in_lane
+from headgate.api.deps import ControllerDep, Ordinal, Pools, User, in_pool
+from headgate.api.responses import EscapedJSON
 from headgate.api.views import explanation_view, reason_view, without_message
 from headgate.base.errors import Problem, SpecError
 from headgate.foresight.outlook import JobOutlook, Outlook, StartedRun, more_nodes, outlook
@@ -23,11 +23,11 @@ Body = dict[str, Any]
 
 @router.get("/jobs/{job}/explanation")
 async def explanation(
-    job: str, controller: Held, waits: Waits, user: User, task: Ordinal | None = None
-) -> ShownJSON:
-    """Say where a job, or one of its tasks, stands, and all that decides when it starts."""
+    job: str, controller: ControllerDep, pools: Pools, user: User, task: Ordinal | None = None
+) -> EscapedJSON:
+    """Return the state of a job, or of one of its tasks, and what its start depends on."""
 
-    def answer() -> ShownJSON:
+    def compute() -> EscapedJSON:
         snapshot, now = controller.snapshot(), controller.now()
         past = archived.archived_job(controller, snapshot, job)
         if past is not None:
@@ -39,32 +39,34 @@ async def explanation(
             found = why(snapshot, controller.policy(None), row, named_row, now)
             spec, view = snapshot.job(row), {**_why_view(found), "archived": False}
         view = {**view, "version": snapshot.version, "now": now}
-        return ShownJSON(view if controller.may_read(spec, user) else without_message(view))
+        return EscapedJSON(view if controller.may_read(spec, user) else without_message(view))
 
-    return await in_lane(waits.thinking, answer)
+    return await in_pool(pools.explanations, compute)
 
 
 @router.get("/plan")
 async def plan(
-    controller: Held,
-    waits: Waits,
+    controller: ControllerDep,
+    pools: Pools,
     policy: Annotated[
         str | None, Query(description="NAME or NAME,PARAMETER=NUMBER,...; else the one in force")
     ] = None,
-    nodes: Annotated[int | None, Query(description="so many nodes more")] = None,
-    like: Annotated[str | None, Query(description="these nodes are like this one")] = None,
-) -> ShownJSON:
-    """Say what would change now under another policy or with more nodes; nothing is done."""
+    nodes: Annotated[int | None, Query(description="number of nodes to add")] = None,
+    like: Annotated[
+        str | None, Query(description="a node whose hardware the added nodes have")
+    ] = None,
+) -> EscapedJSON:
+    """Return what would change now under another policy or with more nodes; nothing is changed."""
     if like is not None and nodes is None:
-        hint = "say how many with nodes"
-        raise SpecError([Problem(path="like", problem="there are no nodes to be like", hint=hint)])
-    # of the time of asking, also for one that waits for its turn
+        hint = "give their number with nodes"
+        raise SpecError([Problem(path="like", problem="no nodes are added", hint=hint)])
+    # the state at the request, also if the computation has to wait
     snapshot, now = controller.snapshot(), controller.now()
 
-    def answer() -> ShownJSON:
+    def compute() -> EscapedJSON:
         today, other = controller.policy(None), controller.policy(policy)
         more = () if nodes is None else more_nodes(snapshot, nodes, like)
-        return ShownJSON(
+        return EscapedJSON(
             {
                 "version": snapshot.version,
                 "now": now,
@@ -75,7 +77,7 @@ async def plan(
             }
         )
 
-    return await in_lane(waits.thinking, answer)
+    return await in_pool(pools.explanations, compute)
 
 
 def _by_locality(read_bytes: tuple[int, int, int]) -> Body:

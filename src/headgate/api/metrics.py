@@ -1,4 +1,4 @@
-"""The route for metrics, as Prometheus reads them."""
+"""The route for metrics in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headgate.api.deps import Held
+from headgate.api.deps import ControllerDep
 from headgate.planning.certificates import CertificateStats
 
 router = APIRouter()
 
 
 @router.get("/metrics")
-def metrics(controller: Held) -> Response:
-    """Tell what is measured of the controller, in Prometheus' text format."""
+def metrics(controller: ControllerDep) -> Response:
+    """Return the controller's metrics in Prometheus' text format."""
     registry = CollectorRegistry()
     if (certified := controller.certified()) is not None:
         registry.register(_Certificates(certified))
@@ -26,7 +26,7 @@ def metrics(controller: Held) -> Response:
 
 
 class _Certificates(Collector):
-    """The proofs of plans: how many were checked, what was found."""
+    """Certificates of plans: how many were checked, and the violations found."""
 
     def __init__(self, certified: CertificateStats) -> None:
         self._certified = certified
@@ -35,16 +35,16 @@ class _Certificates(Collector):
         """Yield each metric with its value."""
         yield CounterMetricFamily(
             "headgate_certified_rounds",
-            "Rounds whose plan was checked against the prices that prove it optimal.",
+            "Rounds whose plan was checked for optimality with its dual prices.",
             value=self._certified.rounds,
         )
         yield CounterMetricFamily(
             "headgate_certificate_violations",
-            "Rounds whose plan was not optimal, and was therefore made anew.",
+            "Rounds whose plan was not optimal, and was therefore computed again.",
             value=self._certified.violations,
         )
         yield GaugeMetricFamily(
             "headgate_certificate_gap_seconds",
-            "What the plan checked last costs above the bound that its prices prove.",
+            "Cost of the plan checked last above the lower bound that its dual prices prove.",
             value=self._certified.last_gap / 1e6,
         )

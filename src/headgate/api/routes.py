@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from headgate.api import archived, views
-from headgate.api.answers import ShownJSON
 from headgate.api.bodies import text_of
-from headgate.api.deps import VERSION, Held, Ordinal, User, Waits, in_lane, need_readable
+from headgate.api.deps import VERSION, ControllerDep, Ordinal, Pools, User, in_pool, need_readable
+from headgate.api.responses import EscapedJSON
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.journal import ArchivedJob
 from headgate.model import Job, LogPiece
@@ -23,27 +23,27 @@ router = APIRouter()
 _MOST_DIGITS = 12
 _MOST_BYTES = 1 << 60
 Body = dict[str, Any]
-Limit = Annotated[int, Query(ge=1, le=1000, description="most entries of a page")]
-Cursor = Annotated[str | None, Query(description="`next` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="maximum entries of a page")]
+Cursor = Annotated[str | None, Query(description="`next` of the previous page")]
 
 
-def _shown(request: Request) -> Any:
+def _job_views_of(request: Request) -> Any:
     return request.app.state.job_views
 
 
-Shown = Annotated[views.JobViews, Depends(_shown)]
+JobViewsDep = Annotated[views.JobViews, Depends(_job_views_of)]
 DryRun = Annotated[bool, Query(description="do all checks, change nothing")]
 
 
 @router.get("/health")
-def health(controller: Held) -> Body:
-    """Say that the controller answers."""
+def health(controller: ControllerDep) -> Body:
+    """Return the version of the state; succeeds whenever the controller responds."""
     return {"status": "ok", "version": controller.snapshot().version}
 
 
 @router.get("/info")
-def info(controller: Held, user: User) -> Body:
-    """Tell about the controller, and who the caller is to it."""
+def info(controller: ControllerDep, user: User) -> Body:
+    """Return facts about the controller, and the user that it sees as the caller."""
     return {**controller.info(), "headgate": VERSION, "you": user}
 
 
@@ -52,16 +52,16 @@ def info(controller: Held, user: User) -> Body:
 
 @router.get("/jobs")
 def jobs(
-    controller: Held,
-    shown: Shown,
+    controller: ControllerDep,
+    job_views: JobViewsDep,
     caller: User,
     state: str | None = None,
     user: str | None = None,
     queue: str | None = None,
-    all_jobs: Annotated[bool, Query(alias="all", description="archived jobs, too")] = False,
+    all_jobs: Annotated[bool, Query(alias="all", description="archived jobs also")] = False,
     cursor: Cursor = None,
     limit: Limit = 100,
-) -> ShownJSON:
+) -> EscapedJSON:
     """List jobs, newest first."""
     snapshot, now = controller.snapshot(), controller.now()
     wanted, before = _job_state(state), _number(cursor, snapshot.next_job)
@@ -76,11 +76,13 @@ def jobs(
         for job in controller.archive.page(
             state=name, user=user, queue=queue, before=before, limit=most
         ):
-            found.setdefault(job.number, job)  # one that is in both is as the state has it
+            found.setdefault(job.number, job)  # of a job in both, the state's view is shown
     page = sorted(found, reverse=True)[:limit]
-    return ShownJSON(
+    return EscapedJSON(
         {
-            "jobs": _job_views(controller, shown, snapshot, [found[n] for n in page], now, caller),
+            "jobs": _job_views(
+                controller, job_views, snapshot, [found[n] for n in page], now, caller
+            ),
             "next": str(page[-1]) if len(found) > limit else None,
         }
     )
@@ -89,48 +91,48 @@ def jobs(
 @router.post("/jobs", status_code=201)
 async def submit(
     request: Request,
-    controller: Held,
-    waits: Waits,
+    controller: ControllerDep,
+    pools: Pools,
     user: User,
     idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     dry_run: DryRun = False,
     public: Annotated[bool, Query(description="all users may read its logs and results")] = False,
-) -> ShownJSON:
-    """Submit a job file, which is the body; the same key gives the same job again."""
+) -> EscapedJSON:
+    """Submit a job file, which is the body; the same key returns the same job."""
     text = await text_of(request)
     if dry_run:
-        job = await in_lane(waits.journal, controller.check, text, user=user)
-        return ShownJSON({"id": job, "dry_run": True})
+        job = await in_pool(pools.journal, controller.check, text, user=user)
+        return EscapedJSON({"id": job, "dry_run": True})
     add, key = controller.submit, idempotency_key
-    job = await in_lane(waits.journal, add, text, user=user, key=key, public=public)
-    return ShownJSON({"id": job, "dry_run": False}, 201)
+    job = await in_pool(pools.journal, add, text, user=user, key=key, public=public)
+    return EscapedJSON({"id": job, "dry_run": False}, 201)
 
 
 @router.get("/jobs/{job}")
-def one_job(job: str, controller: Held, shown: Shown, user: User) -> ShownJSON:
+def one_job(job: str, controller: ControllerDep, job_views: JobViewsDep, user: User) -> EscapedJSON:
     """Return one job."""
     snapshot, now = controller.snapshot(), controller.now()
     past = archived.archived_job(controller, snapshot, job)
     keep_s = controller.info().get("keep_results_s")
     if past is not None:
         view = archived.full_view(past, now, default_keep_s=keep_s)
-        return ShownJSON(_readable(controller, past.job, view, user))
+        return EscapedJSON(_readable(controller, past.job, view, user))
     row = job_row(snapshot, job)
     kept = views.results_view(snapshot, row, now, default_keep_s=keep_s)
-    (view,) = _job_views(controller, shown, snapshot, [row], now, user)
-    return ShownJSON({**view, "results": kept})
+    (view,) = _job_views(controller, job_views, snapshot, [row], now, user)
+    return EscapedJSON({**view, "results": kept})
 
 
 def _job_views(
-    controller: Held,
-    shown: Shown,
+    controller: ControllerDep,
+    job_views: JobViewsDep,
     snapshot: Snapshot,
     jobs: Sequence[int | ArchivedJob],
     now: float,
     user: str,
 ) -> list[Body]:
-    """Return jobs, rows of the state or archived ones, as a user may see them."""
-    hot = iter(shown.of(snapshot, [job for job in jobs if isinstance(job, int)], now))
+    """Return views of jobs (rows of the state, or archived ones) as `user` may read them."""
+    hot = iter(job_views.of(snapshot, [job for job in jobs if isinstance(job, int)], now))
     return [
         _readable(controller, snapshot.job(job), next(hot), user)
         if isinstance(job, int)
@@ -139,12 +141,14 @@ def _job_views(
     ]
 
 
-def _readable(controller: Held, job: Job, view: Body, user: str) -> Body:
+def _readable(controller: ControllerDep, job: Job, view: Body, user: str) -> Body:
     return view if controller.may_read(job, user) else views.without_message(view)
 
 
 @router.get("/jobs/{job}/tasks")
-def tasks(job: str, controller: Held, cursor: Cursor = None, limit: Limit = 1000) -> ShownJSON:
+def tasks(
+    job: str, controller: ControllerDep, cursor: Cursor = None, limit: Limit = 1000
+) -> EscapedJSON:
     """List the tasks of a job by their ordinals."""
     snapshot = controller.snapshot()
     past = archived.archived_job(controller, snapshot, job)
@@ -156,25 +160,25 @@ def tasks(job: str, controller: Held, cursor: Cursor = None, limit: Limit = 1000
     else:
         page = [views.task_view(snapshot, row) for row in rows[start : start + limit]]
     after = str(start + limit) if start + limit < count else None
-    return ShownJSON({"tasks": page, "next": after})
+    return EscapedJSON({"tasks": page, "next": after})
 
 
 @router.delete("/jobs/{job}")
 async def cancel(
-    job: str, controller: Held, waits: Waits, user: User, dry_run: DryRun = False
+    job: str, controller: ControllerDep, pools: Pools, user: User, dry_run: DryRun = False
 ) -> Body:
     """Cancel a job."""
     snapshot = controller.snapshot()
-    await in_lane(waits.journal, controller.cancel, job, user=user, dry_run=dry_run)
-    row = job_row(snapshot, job)  # it had not ended
+    await in_pool(pools.journal, controller.cancel, job, user=user, dry_run=dry_run)
+    row = job_row(snapshot, job)  # found, since the cancellation succeeded
     return {"id": job, "was": JobState(snapshot.jobs.state[row]).name.lower(), "dry_run": dry_run}
 
 
-@router.get("/jobs/{job}/logs", response_class=JSONResponse)  # a log is data: as it is
+@router.get("/jobs/{job}/logs", response_class=JSONResponse)  # a log is data: not escaped
 async def logs(
     job: str,
-    controller: Held,
-    waits: Waits,
+    controller: ControllerDep,
+    pools: Pools,
     user: User,
     task: Ordinal = 0,
     attempt: Annotated[
@@ -182,7 +186,7 @@ async def logs(
     ] = None,
     offset: Annotated[int, Query(ge=0, le=_MOST_BYTES, description="in bytes")] = 0,
 ) -> Body:
-    """Return what a run has written from an offset on."""
+    """Return a piece of a run's log from an offset on."""
 
     def read() -> LogPiece:
         snapshot = controller.snapshot()
@@ -197,17 +201,17 @@ async def logs(
             views.need_kept(snapshot, row)
         return controller.log(job, task, attempt=attempt, offset=offset)
 
-    piece = await in_lane(waits.nodes, read)
+    piece = await in_pool(pools.nodes, read)
     return {"text": piece.text, "next_offset": piece.next_offset, "ended": piece.ended}
 
 
 @router.get("/jobs/{job}/result")
 async def result(
-    job: str, controller: Held, waits: Waits, user: User, task: Ordinal | None = None
+    job: str, controller: ControllerDep, pools: Pools, user: User, task: Ordinal | None = None
 ) -> StreamingResponse:
     """Return the bytes of the result of a finished task, the job's last one by default."""
 
-    def begun() -> Iterator[bytes]:
+    def start() -> Iterator[bytes]:
         snapshot = controller.snapshot()
         past = archived.archived_job(controller, snapshot, job)
         if past is not None:
@@ -218,9 +222,10 @@ async def result(
             need_readable(controller, snapshot.job(row), user)
             views.need_result(snapshot, row, task)
         pieces = controller.result(job, task)
-        return _chain(next(pieces, b""), pieces)  # what can go wrong now, does before the answer
+        first = next(pieces, b"")  # an error up to here becomes an error response
+        return _chain(first, pieces)
 
-    pieces = await in_lane(waits.nodes, begun)
+    pieces = await in_pool(pools.nodes, start)
     return StreamingResponse(pieces, media_type="application/octet-stream")
 
 
@@ -233,7 +238,7 @@ def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 @router.get("/nodes")
-def nodes(controller: Held) -> ShownJSON:
+def nodes(controller: ControllerDep) -> EscapedJSON:
     """List all nodes that have ever joined, by name, with the reports of those that are up."""
     snapshot, reports = controller.snapshot(), controller.reports()
     names = {snapshot.node(row).id: row for row in range(len(snapshot.nodes.spec))}
@@ -241,17 +246,17 @@ def nodes(controller: Held) -> ShownJSON:
         views.node_view(snapshot, names[name], reports.get(name))
         for name in sorted(names, key=lambda name: (len(name), name))  # n2 before n10
     ]
-    return ShownJSON({"nodes": views_found})
+    return EscapedJSON({"nodes": views_found})
 
 
 @router.get("/queues")
-def queues(controller: Held) -> Body:
+def queues(controller: ControllerDep) -> Body:
     """List the queues."""
     snapshot = controller.snapshot()
     return {"queues": [views.queue_view(snapshot, row) for row in range(len(snapshot.queues.spec))]}
 
 
-# --- what requests say ---------------------------------------------------------------------------
+# --- parameters ----------------------------------------------------------------------------------
 
 
 def _job_state(name: str | None) -> JobState | None:
@@ -265,12 +270,12 @@ def _job_state(name: str | None) -> JobState | None:
 
 
 def _number(cursor: str | None, count: int) -> int | None:
-    """Return the number, less than `count`, that a cursor is; None without one."""
+    """Return a cursor as a number below `count`; None without one; SpecError if it is invalid."""
     if cursor is None:
         return None
     digits = cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS
     if not digits or int(cursor) >= count:
-        hint = "take it from `next` of the page before"
+        hint = "take it from `next` of the previous page"
         problem = Problem(path="cursor", problem=f"'{cursor}' is not a cursor", hint=hint)
         raise SpecError([problem])
     return int(cursor)

@@ -1,4 +1,4 @@
-"""Serves the app on a Unix socket, and knows by the kernel who is at the other end."""
+"""The server of the app on a Unix socket; the kernel identifies the user of each connection."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ _UCRED = struct.Struct("iII")  # pid, uid, gid
 _STOP_S = 30.0
 _DRAIN_S = 3
 CLIENT_S = 30.0
-"""What a client may take for the head of a request, and for the end of one answered already."""
+"""Seconds for the head of a request, and for the rest of one that has its response already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """A socket that listens, and the lock that says so for as long as its process lives."""
+    """A listening socket, and the file lock that marks it as in use while its process lives."""
 
     path: Path
     socket: socket.socket
     lock: int
 
     def close(self) -> None:
-        """Stop listening and let another process take the place."""
+        """Stop listening; another process may use the path then."""
         self.path.unlink(missing_ok=True)
         self.socket.close()
         os.close(self.lock)
 
 
 def listen(path: Path, *, group: str | None = None) -> Listener:
-    """Take the socket at `path`, for its owner and a group; the directory must be there.
+    """Listen at `path`, for its owner and a group; the directory must exist.
 
-    What a dead process left behind is replaced. Raises WorldError `already_running` when a living
-    one listens there, SpecError for an unknown group.
+    The socket of a dead process is replaced. Raises WorldError `already_running` when another
+    process listens there, SpecError for an unknown group.
     """
     group_id = -1 if group is None else _group_id(group)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -59,7 +59,7 @@ def listen(path: Path, *, group: str | None = None) -> Listener:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             listener.bind(str(path))
-            path.chmod(0o660)  # before it listens: until then nobody can connect
+            path.chmod(0o660)  # before `listen`: until then no client can connect
             os.chown(path, -1, group_id)
             listener.listen(128)
         except BaseException:
@@ -85,7 +85,7 @@ def _group_id(group: str) -> int:
 
 
 def _running(path: Path) -> WorldError:
-    hint = "end it first: headgate down"
+    hint = "stop it first: headgate down"
     problem = Problem(path=str(path), problem="a controller runs here already", hint=hint)
     return WorldError([problem], code="already_running")
 
@@ -98,14 +98,14 @@ def _take(lock: int, path: Path) -> None:
 
 
 def _clear(path: Path) -> None:
-    """Remove a socket that nobody listens on; leave anything else alone."""
+    """Remove a socket without a listener; raise WorldError for any other file or a listener."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        hint = "move it out of the way"
-        text = "something that is not a socket lies here"
+        hint = "move or remove it"
+        text = "a file that is not a socket is here"
         raise WorldError([Problem(path=str(path), problem=text, hint=hint)])
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
@@ -117,10 +117,10 @@ def _clear(path: Path) -> None:
 
 
 class _KnownPeer(H11Protocol):
-    """HTTP that puts the peer of its connection into the scope of every request.
+    """HTTP/1.1 with the peer of the connection in the scope of every request.
 
-    A client gets so long for the head of a request, and for the rest of a body that was answered
-    before its end; how long a body may take that is being read is the routes' business.
+    A client has `CLIENT_S` for the head of a request, and for the rest of a body that has its
+    response already; the routes limit the time of bodies that they read.
     """
 
     _late: asyncio.TimerHandle | None = None
@@ -152,9 +152,9 @@ class _KnownPeer(H11Protocol):
         self._unlimit()
 
     def _limit(self) -> None:
-        """Hang up after a while in which the client does not get further."""
-        theirs, answered = self.conn.their_state, self.conn.our_state is h11.DONE
-        if theirs is not h11.IDLE and not (answered and theirs is h11.SEND_BODY):
+        """Start or cancel the timeout of the client, by the progress of the request."""
+        theirs, responded = self.conn.their_state, self.conn.our_state is h11.DONE
+        if theirs is not h11.IDLE and not (responded and theirs is h11.SEND_BODY):
             self._unlimit()
         elif self._late is None and not self.transport.is_closing():
             self._late = self.loop.call_later(CLIENT_S, self.transport.close)
@@ -169,7 +169,7 @@ class Server:
     """Serves an app on a listener, in a thread, from `start` to `stop`."""
 
     def __init__(self, app: FastAPI, listener: Listener) -> None:
-        """The listener becomes the server's: `stop` closes it."""
+        """The server owns the listener: `stop` closes it."""
         self._app, self._listener = app, listener
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -189,12 +189,12 @@ class Server:
         )
 
     def start(self) -> None:
-        """Answer requests from now on."""
+        """Start to serve requests."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Let requests under way end, for some seconds at most, then free the socket."""
-        self._app.state.ending.set()  # event streams never end otherwise
+        """Wait some seconds at most for current requests to end, then release the socket."""
+        self._app.state.ending.set()  # ends event streams
         self._server.should_exit = True
         with contextlib.suppress(RuntimeError):  # it was never started
             self._thread.join(_STOP_S)

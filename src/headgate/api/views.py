@@ -1,4 +1,4 @@
-"""What the API shows of a snapshot, as plain JSON values.
+"""JSON views of a snapshot, as plain values.
 
 Times are seconds since the epoch, null before they are known; sizes are bytes.
 """
@@ -52,16 +52,16 @@ def matching_jobs(
 
 
 class JobViews:
-    """What is shown of jobs, worked out once per version of the state; calls from any thread."""
+    """Views of jobs, computed once per version of the state; calls from any thread."""
 
     def __init__(self) -> None:
         self._kept: tuple[int, dict[int, View]] = (-1, {})
 
     def of(self, snapshot: Snapshot, rows: Sequence[int], now: float) -> list[View]:
-        """Return jobs: who, where, how far, and in short why what waits of each waits.
+        """Return views of the jobs in `rows`: user, queue, progress, and the reason of a wait.
 
-        `wait_s` is the time to its first run, `run_s` from there to its end or now; `read_bytes`
-        are those that its runs have read, by where they lay.
+        `wait_s` is the time from submission to the first run, `run_s` from there to the end or
+        `now`; `read_bytes` counts what the runs have read, by locality.
         """
         kept = self._kept
         if kept[0] != snapshot.version:
@@ -74,7 +74,7 @@ class JobViews:
 
 
 def as_of(view: View, now: float) -> View:
-    """Return a job's view with the times that go on."""
+    """Return a job's view with its durations (`wait_s`, `run_s`) up to `now`."""
     started_at, ended_at = view["started_at"], view["ended_at"]
     return {
         **view,
@@ -84,18 +84,18 @@ def as_of(view: View, now: float) -> View:
 
 
 def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationContext) -> View:
-    """Return a job as of a version; the times that go on are added by `as_of`."""
+    """Return the view of a job; `as_of` fills in its durations, which change with the time."""
     job, jobs = snapshot.job(row), snapshot.jobs
-    told = explain(snapshot, row, now, context=context)
+    explanation = explain(snapshot, row, now, context=context)
     return {
         "id": job.id,
         "name": job.name,
         "user": job.user,
         "queue": job.queue,
-        "state": told.state,
+        "state": explanation.state,
         "priority": job.priority,
         "gang": job.gang,
-        "tasks": {"total": len(job.tasks), **told.counts},
+        "tasks": {"total": len(job.tasks), **explanation.counts},
         "gpus": {
             "held": amount_of(jobs.held_gpus_milli[row]),
             "peak": amount_of(jobs.peak_gpus_milli[row]),
@@ -110,23 +110,23 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
         "ended_at": _time(jobs.ended_at[row]),
         "wait_s": None,
         "run_s": None,
-        "reason": None if told.reason is None else str(told.reason),
-        "message": told.message,
+        "reason": None if explanation.reason is None else str(explanation.reason),
+        "message": explanation.message,
         "public": job.public,
         "archived": False,
     }
 
 
 def without_message(view: View) -> View:
-    """Return the view of a job for those who may not read its logs, which its message quotes."""
-    return {**view, "message": "only its owner may read why"} if view["message"] else view
+    """Return the view of a job for users who may not read its logs, which its message quotes."""
+    return {**view, "message": "only the owner may read the message"} if view["message"] else view
 
 
 def results_view(snapshot: Snapshot, row: int, now: float, *, default_keep_s: float | None) -> View:
-    """Return how a job's results are kept: O(its tasks) where more than one copy is wanted.
+    """Return copies and retention of a job's results; O(its tasks) if it wants several copies.
 
-    `copies` is the number of nodes that have the rarest result, null where none is there yet;
-    `keep_s` is null for ever, `default_keep_s` holds for a job that does not say.
+    `copies` is the number of nodes with the rarest result, null before the first result; `keep_s`
+    is null for no limit, `default_keep_s` applies to jobs without `keep`.
     """
     job, jobs = snapshot.job(row), snapshot.jobs
     ended_at, expired_at = _time(jobs.ended_at[row]), _time(jobs.expired_at[row])
@@ -137,7 +137,7 @@ def results_view(snapshot: Snapshot, row: int, now: float, *, default_keep_s: fl
 def expiry_view(
     keep_s: float | None, ended_at: float | None, expired_at: float | None, now: float
 ) -> View:
-    """Return how long the results of a job are kept: `keep_s` after its end, None for ever."""
+    """Return the retention of a job's results: `keep_s` after its end, None for no limit."""
     keep_s = None if keep_s is None or math.isinf(keep_s) else keep_s
     expires_at = None if keep_s is None or ended_at is None else ended_at + keep_s
     ahead = expires_at is not None and expired_at is None
@@ -150,7 +150,7 @@ def expiry_view(
 
 
 def copies_view(snapshot: Snapshot, row: int) -> View:
-    """Return where a job's results are wanted, and where they are; costs as of `results_view`."""
+    """Return the wanted and existing copies of a job's results; costs as of `results_view`."""
     job = snapshot.job(row)
     view: View = {"replicas": job.result_replicas, "path": job.results_path or None}
     if job.result_replicas > 1 or job.results_path:
@@ -173,14 +173,14 @@ def _result_rows(snapshot: Snapshot, job: int) -> Iterator[int]:
 
 
 def need_kept(snapshot: Snapshot, job: int) -> None:
-    """Raise SpecError `expired` for a job of which nothing is kept any longer."""
+    """Raise SpecError `expired` when the results and logs of a job have expired."""
     expired_at = snapshot.jobs.expired_at[job]
     if not math.isnan(expired_at):
         raise expired(snapshot.job(job).id, snapshot.jobs.ended_at[job], expired_at)
 
 
 def expired(name: str, ended_at: float, expired_at: float) -> SpecError:
-    """Return the error that nothing of a job is kept any longer."""
+    """Return the error that the results and logs of a job have expired."""
     kept = format_seconds(expired_at - ended_at)
     when = f"on {format_time(expired_at)}, {kept} after its end"
     text = f"the results and logs of job {name} expired {when}"
@@ -189,7 +189,7 @@ def expired(name: str, ended_at: float, expired_at: float) -> SpecError:
 
 
 def task_view(snapshot: Snapshot, row: int) -> View:
-    """Return a task and its last run."""
+    """Return the view of a task and its last run."""
     tasks = snapshot.tasks
     node = tasks.node[row]
     return {
@@ -210,9 +210,12 @@ def task_view(snapshot: Snapshot, row: int) -> View:
     }
 
 
-def explanation_view(told: Explanation) -> View:
-    """Return an explanation, its reason with code, text and numbers."""
-    return {**asdict(told), "reason": None if told.reason is None else reason_view(told.reason)}
+def explanation_view(explanation: Explanation) -> View:
+    """Return the view of an explanation, with code, text and numbers of its reason."""
+    return {
+        **asdict(explanation),
+        "reason": None if explanation.reason is None else reason_view(explanation.reason),
+    }
 
 
 def reason_view(reason: Reason) -> View:
@@ -221,9 +224,9 @@ def reason_view(reason: Reason) -> View:
 
 
 def node_view(snapshot: Snapshot, row: int, report: Mapping[str, Any] | None) -> View:
-    """Return a node: what it has, what grants hold of it, what is really used, its last report.
+    """Return a node: its total, the amounts granted and actually used, and its last report.
 
-    What is used is the state's book of it, null where nothing was reported or the node is lost.
+    `actual` is the state's actual book, null before the first report and for a lost node.
     """
     node, nodes = snapshot.node(row), snapshot.nodes
     alive = bool(nodes.alive[row])
@@ -245,7 +248,7 @@ def node_view(snapshot: Snapshot, row: int, report: Mapping[str, Any] | None) ->
 
 
 def _vector(snapshot: Snapshot, amounts: Sequence[int]) -> View:
-    """Return amounts by the names of their kinds; memory that is not counted is null."""
+    """Return amounts by the names of their kinds; memory that is not booked is null."""
     view: View = {}
     for name, amount in zip(snapshot.names.resources, amounts, strict=False):
         if name == "memory":
@@ -263,7 +266,7 @@ def _used(snapshot: Snapshot, row: int) -> View | None:
 
 
 def _gpu_view(snapshot: Snapshot, row: int, index: int) -> View:
-    """Return a GPU: shares and utilisation from 0 to 1, null where nothing was reported."""
+    """Return a GPU: shares and utilisation from 0 to 1, actual use null before a report."""
     gpus, gpu = snapshot.gpus, snapshot.nodes.first_gpu[row] + index
     spec, holder = snapshot.node(row).gpus[index], gpus.task[gpu]
     share, held_bytes = 0.0, 0
@@ -293,7 +296,7 @@ def _holder(snapshot: Snapshot, gpu: int) -> str | None:
 
 
 def queue_view(snapshot: Snapshot, row: int) -> View:
-    """Return a queue with what it holds and how many jobs stand in it."""
+    """Return a queue with the GPUs that it holds and the numbers of its jobs."""
     queues = snapshot.queues
     return {
         **asdict(snapshot.queue(row)),
@@ -304,7 +307,7 @@ def queue_view(snapshot: Snapshot, row: int) -> View:
 
 
 def dataset_view(snapshot: Snapshot, dataset: Dataset) -> View:
-    """Return a dataset in short; `replicas` is the number of copies of its rarest shard."""
+    """Return a summary of a dataset; `replicas` is the number of copies of its rarest shard."""
     copies = [len(_holders(snapshot, shard.id)) for shard in dataset.shards]
     return {
         "name": dataset.name,
@@ -334,7 +337,7 @@ def _holders(snapshot: Snapshot, shard: str) -> tuple[int, ...]:
 
 
 def counts_view(snapshot: Snapshot) -> View:
-    """Return what an event says: the version; how many jobs (not archived), tasks, GPUs, nodes."""
+    """Return an event's content: the version, and counts of jobs (not archived), GPUs, nodes."""
     here = snapshot.jobs.archived.array() == 0
     states = np.bincount(snapshot.jobs.state.array()[here], minlength=len(JobState))
     jobs = {s.name.lower(): int(states[s]) for s in JobState if states[s]}
@@ -352,7 +355,10 @@ def counts_view(snapshot: Snapshot) -> View:
 
 
 def need_result(snapshot: Snapshot, job: int, ordinal: int | None) -> None:
-    """Raise SpecError when a job (or its task) has no result: the code says why."""
+    """Raise SpecError when a job (or its task) has no result.
+
+    The code is `expired`, `failed`, `cancelled` or `not_finished`.
+    """
     need_kept(snapshot, job)
     state = JobState(snapshot.jobs.state[job])
     if ordinal is not None:
@@ -366,7 +372,7 @@ def need_result(snapshot: Snapshot, job: int, ordinal: int | None) -> None:
 
 
 def no_result(name: str, ordinal: int | None, state: JobState, message: str | None) -> SpecError:
-    """Return the error that a job in some state (or its task) has no result."""
+    """Return the error that a job in `state` (or its task `ordinal`) has no result."""
     what = f"job {name}" if ordinal is None else f"task {ordinal} of job {name}"
     code = state.name.lower() if state in ENDED and state != JobState.FINISHED else "not_finished"
     text = f"{what} has no result: the job is {state.name.lower()}"
@@ -379,5 +385,5 @@ def _time(seconds: float) -> float | None:
 
 
 def _between(start: float, ends: Sequence[float | None]) -> float:
-    """Return the seconds from a time to the first of the others that is known."""
+    """Return the seconds from `start` to the first of `ends` that is known, at least 0."""
     return max(0.0, next(end for end in ends if end is not None) - start)

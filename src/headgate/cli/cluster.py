@@ -1,4 +1,4 @@
-"""A Headgate on this machine: brought up from nothing, gone on with, and taken down to nothing."""
+"""Start, restart and stop Headgate on this machine."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ DEFAULT_POLICY = "headgate"
 GPU_MEMORY_BYTES = 4 << 30
 _JOIN_S = 120.0
 _LOOK_S = 0.3
-Say = Callable[[str], None]
+ShowProgress = Callable[[str], None]
 
 
-def bring_up(
+def start_cluster(
     state: Path,
     *,
     nodes: int | None = None,
@@ -48,14 +48,15 @@ def bring_up(
     probe_period_s: float | None = None,
     keep_results_s: float | None = None,
     retain_s: float | None = None,
-    say: Say = lambda _: None,
+    show_progress: ShowProgress = lambda _: None,
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
 
-    Nodes are 8 with 2 GPUs in 2 racks unless given. `policy` is text for `read_policy`. `say` gets
-    lines about what is going on. On a failure nothing that was started stays. A configuration still
-    in `state` (it was not taken down) stays in force, but for what is given here. Raise SpecError
-    `not_in_force` for what does not hold for what runs already.
+    Nodes are 8 with 2 GPUs in 2 racks unless given. `policy` is text for `read_policy`.
+    `show_progress` is called with lines on the progress. On a failure, all that was started is
+    stopped. A configuration still in `state` (without a `stop_cluster` before) stays in force,
+    except for the options given here. Raises SpecError `not_in_force` for options that differ from
+    a running Headgate's, WorldError when a process does not start.
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
@@ -88,7 +89,7 @@ def bring_up(
             facts = _already_up(state)
             if facts is None:
                 _set_rights(state, members)
-                facts = _start(state, planned, given, say)
+                facts = _start(state, planned, given, show_progress)
             in_force.check(state, given, shape)
             return facts
 
@@ -97,8 +98,8 @@ def _given(**options: Any) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 
 
-def take_down(state: Path, *, say: Say = lambda _: None) -> None:
-    """End the controller, all jobs and the virtual nodes; a Ray cluster that was joined stays."""
+def stop_cluster(state: Path, *, show_progress: ShowProgress = lambda _: None) -> None:
+    """Stop the controller, all jobs and the virtual nodes; a joined Ray cluster stays up."""
     from headgate.live.config import remove_config
     from headgate.live.ray_nodes import stop_nodes
 
@@ -108,7 +109,7 @@ def take_down(state: Path, *, say: Say = lambda _: None) -> None:
         process.end_controllers(state)
         config = config_of(state)
         if config is not None and config.foreign:
-            _leave(config, say)
+            _leave(config, show_progress)
         stop_nodes(state)
         remove_config(state)
 
@@ -116,7 +117,7 @@ def take_down(state: Path, *, say: Say = lambda _: None) -> None:
 def _planned(
     nodes: int = 8, gpus: int = 2, racks: int | None = None, gpu_memory: int = GPU_MEMORY_BYTES
 ) -> list[Node]:
-    """Return virtual nodes, spread over racks (two where there are that many) in turn."""
+    """Return virtual nodes in consecutive racks of about equal size, at most two by default."""
     racks = min(2, nodes) if racks is None else racks
     if racks > nodes:
         problem = Problem(path="--racks", problem=f"{racks} racks for {nodes} nodes")
@@ -132,9 +133,9 @@ def _planned(
 
 
 def _members(state: Path, given: Mapping[str, Any]) -> str | None:
-    """Return the group to let in, as given or as configured, if any; SpecError of `_check_group`.
+    """Return the group with access, as given or as configured, if any; SpecError of `_check_group`.
 
-    Of a Ray cluster that is joined, nothing is known yet: the controller checks each of its nodes.
+    For a joined Ray cluster nothing is checked here: the controller checks each of its nodes.
     """
     kept = config_of(state)
     group: str | None = given.get("group", None if kept is None else kept.group)
@@ -146,7 +147,7 @@ def _members(state: Path, given: Mapping[str, Any]) -> str | None:
 
 
 def _check_group(state: Path, group: str, *, shared_account: bool) -> None:
-    """Raise SpecError where a group could not be let in, or would share one account unawares."""
+    """Raise SpecError for a group that cannot get access, or would share an account unawares."""
     from headgate.live.account import any_member, unusable, why_unusable
 
     try:
@@ -174,10 +175,10 @@ def _check_group(state: Path, group: str, *, shared_account: bool) -> None:
 
 
 def _closed(parents: Sequence[Path], member: Account) -> Path | None:
-    """Return the outermost of some directories that a member of a group cannot pass through."""
+    """Return the outermost of `parents` that a member of a group cannot pass through."""
     for place in reversed(parents):
         if not place.exists():
-            return None  # it is made for them
+            return None  # it is created with access for the group
         found = place.stat()
         own_group = found.st_gid == member.gid
         if not found.st_mode & (stat.S_IXGRP if own_group else stat.S_IXOTH):
@@ -186,7 +187,7 @@ def _closed(parents: Sequence[Path], member: Account) -> Path | None:
 
 
 def _make_directory(state: Path, group: str | None) -> None:
-    """Make the state directory; one that is there stays as it is, and must be safe to use."""
+    """Create the state directory; an existing one stays, and only its owner may write there."""
     with _usable(state):
         if not state.is_dir():
             _set_rights(state, group)
@@ -215,7 +216,7 @@ def _set_rights(state: Path, group: str | None) -> None:
 def _usable(state: Path) -> Iterator[None]:
     try:
         yield
-    except LookupError as error:  # where its existence is not checked: a Ray cluster is joined
+    except LookupError as error:  # for a joined Ray cluster, the group is not checked before
         problem = Problem(path="--group", problem=str(error))
         raise SpecError([problem]) from error
     except OSError as error:
@@ -224,13 +225,13 @@ def _usable(state: Path) -> Iterator[None]:
 
 
 def _already_up(state: Path) -> dict[str, Any] | None:
-    """Return the facts of the Headgate that runs here, None when none does."""
+    """Return the facts of the Headgate that runs here, None when none runs."""
     try:
         return {**_facts(state), "already_running": True}
     except WorldError as error:
         if process.controllers(state):
-            hint = f"{error.problems[0].problem}; headgate down ends it"
-            text = "a controller runs here and does not answer"
+            hint = f"{error.problems[0].problem}; headgate down stops it"
+            text = "a controller runs here and does not respond"
             raise WorldError(
                 [Problem(path=str(state), problem=text, hint=hint)], code="unreachable"
             ) from error
@@ -252,21 +253,21 @@ def _start(
     state: Path,
     planned: list[Node],
     given: dict[str, Any],
-    say: Say,
+    show_progress: ShowProgress,
 ) -> dict[str, Any]:
-    """Start what does not run; what fails leaves the configuration as it was."""
+    """Start the processes that do not run; on a failure, restore the configuration."""
     from headgate.live.config import ControllerConfig, load_config, remove_config, save_config
     from headgate.live.ray_nodes import HEAD, alive, local_cluster, start_nodes, stop_nodes
 
     config, cluster = load_config(state), local_cluster(state)
     if cluster is not None and HEAD not in alive(cluster):
         planned = planned or list(cluster.nodes.values())
-        stop_nodes(state)  # only the record is left, perhaps since before the machine's last start
+        stop_nodes(state)  # the processes ended, perhaps with the machine; their record remains
         cluster = None
     planned = planned or _planned()
     address = given.get("ray_address")
     if cluster is not None and address is not None:
-        text, hint = "nodes of our own run here", "headgate down ends them"
+        text, hint = "virtual nodes run here", "headgate down stops them"
         raise SpecError([Problem(path="--address", problem=text, hint=hint)])
     joins = address or (config.ray_address if config is not None and config.foreign else None)
     fresh = cluster is None and (config is None or config.ray_address != joins)
@@ -278,14 +279,14 @@ def _start(
             expected: set[str] = set()
         else:
             if cluster is None:
-                say(f"starting {len(planned)} virtual nodes")
+                show_progress(f"starting {len(planned)} virtual nodes")
                 cluster = start_nodes(state, planned)
             else:
-                say("the nodes run already; only the controller is started")
+                show_progress("the nodes are running; only the controller is started")
             at = {"ray_address": cluster.address, "token": cluster.token, "foreign": False}
             expected = set(alive(cluster)) - {HEAD}
         save_config(state, replace(base, **{**at, **given}))
-        return _start_controller(state, expected, say)
+        return _start_controller(state, expected, show_progress)
     except BaseException:
         if fresh:
             stop_nodes(state)
@@ -295,9 +296,11 @@ def _start(
         raise
 
 
-def _start_controller(state: Path, expected: set[str], say: Say) -> dict[str, Any]:
+def _start_controller(
+    state: Path, expected: set[str], show_progress: ShowProgress
+) -> dict[str, Any]:
     """Start the controller and wait until all of these nodes (or any) have joined."""
-    say("starting the controller")
+    show_progress("starting the controller")
     log_start = process.log_size(state)
     child = process.start_controller(state)
     until = time.monotonic() + _JOIN_S
@@ -305,12 +308,12 @@ def _start_controller(state: Path, expected: set[str], say: Say) -> dict[str, An
         while not (up_now := _joined(state)) or not expected <= up_now:
             failure = None
             if process.has_ended(child):
-                failure = "the controller ended while it started"
+                failure = "the controller ended during its start"
             elif time.monotonic() > until:
                 failure = f"{_joining(up_now, expected)} after {_JOIN_S:g} s"
             if failure is not None:
                 raise _not_started(state, failure, process.tail(state, log_start))
-            say(_joining(up_now, expected))
+            show_progress(_joining(up_now, expected))
             time.sleep(_LOOK_S)
     except BaseException:
         process.end_controllers(state)
@@ -337,14 +340,14 @@ def _joined(state: Path) -> set[str]:
         with client_of(state) as client:
             return {node["id"] for node in client.nodes() if node["state"] == "up"}
     except WorldError:
-        return set()  # it does not answer yet
+        return set()  # it does not respond yet
 
 
-def _leave(config: ControllerConfig, say: Say) -> None:
-    """End what we run on a Ray cluster that is not ours."""
+def _leave(config: ControllerConfig, show_progress: ShowProgress) -> None:
+    """Stop Headgate's actors on a joined Ray cluster."""
     from headgate.live.leave import leave
 
     try:
         leave(config.ray_address, token=config.token)
     except WorldError as error:
-        say(f"what ran on {config.ray_address} could not be ended: {error}")
+        show_progress(f"Headgate's processes on {config.ray_address} could not be stopped: {error}")

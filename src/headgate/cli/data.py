@@ -39,7 +39,9 @@ def put(
         typer.Option(help="The dataset's name.", show_default="the first file's, without suffix"),
     ] = None,
     shard: Annotated[str, typer.Option(metavar="SIZE", help="Size of a shard.")] = "64MiB",
-    replicas: Annotated[int, typer.Option(min=1, help="Copies, each on another node.")] = 2,
+    replicas: Annotated[
+        int, typer.Option(min=1, help="Copies of each shard, on different nodes.")
+    ] = 2,
     lines: Annotated[bool, typer.Option("--lines", help="Cut only at the ends of lines.")] = False,
     public: Annotated[
         bool, typer.Option("--public", help="Let the jobs of all users read it.")
@@ -66,17 +68,19 @@ def put(
         output.print_json(facts)
         return
     verb = "would be put" if dry_run else "put"
-    output.say(f"{name}: {format_size(size_bytes)} in {output.counted(len(parts), 'shard')} {verb}")
+    output.print_text(
+        f"{name}: {format_size(size_bytes)} in {output.counted(len(parts), 'shard')} {verb}"
+    )
 
 
 def _name(name: str | None, files: list[Path]) -> str:
-    """Return the dataset's name; raise SpecError when that cannot be one."""
+    """Return the dataset's name; raise SpecError `usage` for an invalid one."""
     found = files[0].stem if name is None else name
     if NAME.fullmatch(found):
         return found
     hint = f"use {NAME_FORM}"
     if name is None:
-        hint = f"choose another than the file's with --name: {hint}"
+        hint = f"choose another name with --name: {hint}"
     problem = Problem(path="--name", problem=f"'{found}' is not a name", hint=hint)
     raise SpecError([problem], code="usage")
 
@@ -84,7 +88,7 @@ def _name(name: str | None, files: list[Path]) -> str:
 def _check(client: Client, name: str, replicas: int) -> None:
     if any(dataset["name"] == name for dataset in client.datasets()):
         hint = f"remove it first (headgate data rm {name}) or choose another name"
-        problem = Problem(path=name, problem=f"there is a dataset '{name}' already", hint=hint)
+        problem = Problem(path=name, problem=f"the dataset '{name}' exists already", hint=hint)
         raise SpecError([problem], code="exists")
     up = sum(node["state"] == "up" for node in client.nodes())
     if replicas > up:
@@ -101,7 +105,7 @@ def _put(
     replicas: int,
     public: bool,
 ) -> None:
-    """Place all shards, then make them visible; whatever goes wrong, nothing is half-done."""
+    """Place all shards, then commit the dataset; on any failure, remove the placed shards."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 
     name_column = TextColumn("{task.description}", markup=False)
@@ -113,9 +117,9 @@ def _put(
                 client.put_shard(name, index, _counted(part, bar, line), replicas=replicas)
         client.commit_dataset(name, shards=len(parts), public=public)
     except BaseException as error:
-        # Somebody else's dataset of this name is not ours to abandon.
+        # The put of another user under this name is not abandoned.
         if not (isinstance(error, HeadgateError) and error.code in ("exists", "forbidden")):
-            with contextlib.suppress(WorldError):  # the first error is the one to tell
+            with contextlib.suppress(WorldError):  # the first error is reported
                 client.abandon_dataset(name)
         if isinstance(error, OSError):
             text = f"cannot be read: {error.strerror}"
@@ -174,7 +178,7 @@ def rm(
     with settings.client() as client:
         found = client.dataset(name)
         size = format_size(found["size_bytes"])
-        client.remove_dataset(name, dry_run=True)  # what cannot be is refused, not asked about
+        client.remove_dataset(name, dry_run=True)  # errors come before the question
         if not dry_run:
             output.confirm(f"remove {name} of {found['user']} ({size})?", yes=yes)
             client.remove_dataset(name)
@@ -182,4 +186,4 @@ def rm(
     if settings.as_json:
         output.print_json({"name": name, "size_bytes": found["size_bytes"], "dry_run": dry_run})
     else:
-        output.say(f"{name} ({size}) {verb}")
+        output.print_text(f"{name} ({size}) {verb}")

@@ -1,4 +1,4 @@
-"""`headgate demo`: a cluster on this machine, real jobs on it, and the same in virtual time."""
+"""`headgate demo`: real jobs on a cluster on this machine, and their simulation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SEED = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """What the demo tells of one job, live and simulated."""
+    """One job in the demo's report, live and simulated."""
 
     job: str
     tasks: int
@@ -50,7 +50,7 @@ def demo(
     ] = DEFAULT_POLICY,
     fmt: FormatOption = None,
 ) -> None:
-    """Start 8 virtual nodes, run four real jobs at once, check them, and simulate the same."""
+    """Start 8 virtual nodes, run four jobs concurrently, check their results, simulate the same."""
     from rich.console import Console
 
     read_policy(POLICIES, policy)
@@ -71,8 +71,8 @@ def demo(
 
 
 def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, Any]]:
-    """Run the demo in a directory; whatever happens, nothing is left running."""
-    from headgate.cli.cluster import bring_up, take_down
+    """Run the demo in a directory; all processes are stopped at the end, also after a failure."""
+    from headgate.cli.cluster import start_cluster, stop_cluster
     from headgate.cli.demo_jobs import make_jobs
 
     state, inputs = base / "state", base / "inputs"
@@ -80,10 +80,10 @@ def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, A
     started = time.monotonic()
     try:
         with console.status(f"Starting {_NODES} virtual nodes with {_GPUS} GPUs each"):
-            bring_up(state, nodes=_NODES, gpus=_GPUS, racks=_RACKS, policy=policy, seed=_SEED)
+            start_cluster(state, nodes=_NODES, gpus=_GPUS, racks=_RACKS, policy=policy, seed=_SEED)
         console.print(f"{_NODES} nodes up after {format_seconds(time.monotonic() - started)}")
         with Client(_socket(state)) as client:
-            with console.status("Making the inputs"):
+            with console.status("Generating the inputs"):
                 jobs = make_jobs(inputs, _SEED)
             _put(client, jobs, console)
             ids = {client.submit(job.text): job for job in jobs}
@@ -91,8 +91,8 @@ def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, A
             with console.status("Checking the results against NumPy"):
                 verdicts = {i: _verdict(client, i, job, base) for i, job in ids.items()}
     finally:
-        with console.status("Ending all processes"):
-            take_down(state)
+        with console.status("Stopping all processes"):
+            stop_cluster(state)
     with console.status("Simulating the same jobs on the same cluster"):
         return _compare(state, policy, verdicts)
 
@@ -143,7 +143,7 @@ def _watch(client: Client, ids: Sequence[str], console: Any) -> None:
             if all(view["state"] in ("finished", "failed", "cancelled") for view in views):
                 return
             if time.monotonic() > until:
-                text = f"the jobs have not ended after {format_seconds(_LONGEST_S)}"
+                text = f"the jobs are unfinished after {format_seconds(_LONGEST_S)}"
                 raise WorldError(text, code="not_finished")
             time.sleep(_LOOK_S)
 
@@ -164,7 +164,7 @@ def _table(views: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _verdict(client: Client, job_id: str, job: Any, base: Path) -> str:
-    """Return what is wrong with a job's result, or nothing."""
+    """Return how a job's result is wrong, "" if it is right."""
     view = client.job(job_id)
     if view["state"] != "finished":
         return f"{view['state']}: {view['message']}"
@@ -183,7 +183,7 @@ def _verdict(client: Client, job_id: str, job: Any, base: Path) -> str:
 def _compare(
     state: Path, policy: str, verdicts: Mapping[str, str]
 ) -> tuple[list[_Row], dict[str, Any]]:
-    """Replay the journal, simulate what it tells, and return both side by side."""
+    """Replay the journal, simulate its jobs, and return both results per job."""
     import numpy as np
 
     from headgate.live.durable import DurableEngine
@@ -276,7 +276,7 @@ def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
     console.print(both)
     console.print(
         "run: from the first start to the last end. sim.: the same in the simulator,\n"
-        "where tasks hold their GPUs as long as they did here and reading is simulated.\n"
+        "where tasks hold their GPUs for the measured times and reading is simulated.\n"
         "fair: the job alone on its part of the GPUs, simulated, over its run.\n"
         "read: on the node / in the rack / across racks."
     )

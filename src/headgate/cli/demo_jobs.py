@@ -1,4 +1,4 @@
-"""The demo's four jobs: their data, their job files, and whether their results are right."""
+"""The demo's four jobs: their data, their job files, and the checks of their results."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MIB = 1 << 20
 class DemoJob:
     """A job of the demo.
 
-    `data` are the files to put as datasets, with the size of their shards, cut at line ends where
-    `lines` says so; `results` how many of the last tasks' results make up the whole, which `wrong`
-    checks (empty when it is right).
+    `data`: name of a dataset -> its file and shard size in bytes, cut at line ends if `lines`.
+    `results`: the number of last tasks whose results make up the job's result. `wrong` returns
+    how that result is wrong, "" if it is right.
     """
 
     name: str
@@ -90,7 +90,7 @@ reduce:
 
 
 def _lines(folder: Path, lines: int, shards: int, seed: int) -> DemoJob:
-    """A plain command: count the lines of a text that name an error."""
+    """Return a job of shell commands: count the lines of a text that contain an error."""
     path = folder / "log.txt"
     kinds = np.array(["info", "warning", "error"])
     levels = np.random.default_rng(seed).choice(3, lines, p=[0.9, 0.09, 0.01])

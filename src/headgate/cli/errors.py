@@ -1,4 +1,4 @@
-"""How errors leave the command line: readable text or one JSON object, and an exit code."""
+"""Errors of the command line: as text or as one JSON object, with an exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError, 
 from headgate.base.text import indented, visible, visible_values
 
 OK, OUTSIDE, USAGE, FAILED, NOT_FINISHED, CANCELLED, INTERRUPTED = 0, 1, 2, 100, 101, 103, 130
-PIPE_CLOSED = 141  # as a shell reports a program that SIGPIPE ended
+PIPE_CLOSED = 141  # the shell's code for a program ended by SIGPIPE
 _EXIT_CODES = {
     "failed": FAILED,
     "not_finished": NOT_FINISHED,
@@ -30,14 +30,14 @@ _EXIT_CODES = {
 
 
 def exit_code_of(error: HeadgateError) -> int:
-    """Return what a program that called us sees of an error."""
+    """Return the exit code of an error; docs/cli.md lists them."""
     if error.code in _EXIT_CODES:
         return _EXIT_CODES[error.code]
     return USAGE if isinstance(error, SpecError) else OUTSIDE
 
 
-def asked_format(arguments: Sequence[str]) -> str | None:
-    """Return the format that a command line asks for, be it wrong otherwise; None for none."""
+def requested_format(arguments: Sequence[str]) -> str | None:
+    """Return the format that a command line requests, also an invalid one; None without one."""
     chosen = None
     for position, argument in enumerate(arguments):
         following = arguments[position + 1] if position + 1 < len(arguments) else ""
@@ -53,7 +53,7 @@ def asked_format(arguments: Sequence[str]) -> str | None:
 
 
 def need_no_empty(arguments: Sequence[str]) -> None:
-    """Raise SpecError for an empty argument, which no verb can make sense of."""
+    """Raise SpecError `usage` for an empty argument: no verb accepts one."""
     for position, argument in enumerate(arguments, start=1):
         option, equals, value = argument.partition("=")
         if not argument or (option.startswith("--") and equals and not value):
@@ -65,27 +65,27 @@ def need_no_empty(arguments: Sequence[str]) -> None:
 
 
 def report(error: HeadgateError, *, as_json: bool) -> int:
-    """Print an error on stderr and return the exit code."""
+    """Print an error on stderr and return its exit code."""
     if as_json:
         print(json.dumps(visible_values(error_body(error))), file=sys.stderr)
         return exit_code_of(error)
     for problem in error.problems:
         line = "" if problem.line is None else f" (line {problem.line})"
         place = f"{problem.path}{line}: " if problem.path else ""
-        _say(f"error: {indented(place + problem.problem)}")
+        _print(f"error: {indented(place + problem.problem)}")
         if problem.hint:
-            _say(f"  {indented(problem.hint)}")
+            _print(f"  {indented(problem.hint)}")
     return exit_code_of(error)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(visible(text, lines=True), file=sys.stderr)
 
 
 def misused(error: typer.TyperException) -> SpecError:
-    """Return what is wrong with a command line, as typer found it, in our form.
+    """Return typer's error of a command line as a SpecError `usage`.
 
-    Typer's kinds of errors are told apart by what they carry: they are no public names.
+    Typer's classes of errors are not public: their attributes distinguish them.
     """
     context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
     command = context.command_path if context is not None else "headgate"
@@ -110,9 +110,9 @@ def misused(error: typer.TyperException) -> SpecError:
 
 
 def unexpected(error: BaseException) -> HeadgateError:
-    """Return an error of ours without its details, which are written to a file.
+    """Return an unforeseen error as HeadgateError `internal`; its traceback is written to a file.
 
-    What the system refuses is no error of ours: WorldError says what it was.
+    An OSError becomes a WorldError with its path and message.
     """
     if isinstance(error, OSError) and error.strerror:
         path = "" if error.filename is None else os.fsdecode(error.filename)
@@ -129,5 +129,5 @@ def unexpected(error: BaseException) -> HeadgateError:
 
 
 def interrupted(hint: str = "") -> HeadgateError:
-    """Return what Ctrl-C becomes."""
+    """Return the error of a Ctrl-C."""
     return HeadgateError([Problem(path="", problem="interrupted", hint=hint)], code="interrupted")

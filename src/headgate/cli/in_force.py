@@ -1,4 +1,4 @@
-"""Whether what `up` was asked for is what runs: a running Headgate takes no options."""
+"""Comparison of the options of `up` with the configuration of a running Headgate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HINT = "to apply it: headgate down, then headgate up with all options"
 
 
 def check(state: Path, given: Mapping[str, Any], shape: Mapping[str, int]) -> None:
-    """Raise SpecError `not_in_force` for every option given that does not hold for what runs.
+    """Raise SpecError `not_in_force` with every option that differs from the running Headgate.
 
     `given` are fields of the configuration, `shape` options about virtual nodes.
     """
@@ -37,7 +37,7 @@ def check(state: Path, given: Mapping[str, Any], shape: Mapping[str, int]) -> No
 
 
 def config_of(state: Path) -> ControllerConfig | None:
-    """Return the configuration; None when there is none, or none that can be read."""
+    """Return the configuration; None when it does not exist or cannot be read."""
     from headgate.live.config import load_config
 
     try:
@@ -77,13 +77,13 @@ def _shown(value: Any) -> str:
 def _nodes(
     state: Path, config: ControllerConfig, shape: Mapping[str, int]
 ) -> Iterator[tuple[str, str]]:
-    """Yield which of the options about virtual nodes those that run do not meet."""
+    """Yield the options about virtual nodes that differ from the running nodes, with messages."""
     from headgate.live.ray_nodes import local_cluster
 
     if not shape:
         return
     cluster = local_cluster(state)
-    if cluster is not None:  # as they were started, whether they are up or not
+    if cluster is not None:  # as started, also those that are down
         nodes = [asdict(node) for node in cluster.nodes.values()]
     else:
         with client_of(state) as client:

@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 _OUTCOMES = {"finished": OK, "failed": FAILED, "cancelled": CANCELLED}
-_PATIENCE_S = 60.0  # for a controller that is being started again
+_RESTART_TIMEOUT_S = 60.0  # of waiting for a controller to be restarted
 _HEADINGS = ("JOB", "NAME", "USER", "QUEUE", "STATE", "TASKS", "GPUS", "WAITED", "RAN", "WHY")
 
 
 def submit(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file (YAML).")],
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the job's end; the exit code tells how.")
+        bool,
+        typer.Option("--wait", help="Wait for the job's end; the exit code shows its outcome."),
     ] = False,
     public: Annotated[
         bool, typer.Option("--public", help="Let all users read its logs and results.")
@@ -51,27 +52,27 @@ def submit(
 
     settings = settle(state, fmt)
     text = read_text(file)
-    # What is wrong with the file is wrong without a controller, too.
+    # Errors of the file are reported without a controller also.
     warnings = warnings_for(load_job(text, name=str(file)))
     if not settings.as_json:
         for warning in warnings:
             output.warn(warning)
-    told = {"warnings": [_warning(warning) for warning in warnings]}
+    shown_warnings = {"warnings": [_warning(warning) for warning in warnings]}
     with settings.client() as client:
         job = client.submit(text, dry_run=dry_run, public=public)
         if not wait or dry_run:
             verb = "would be submitted as" if dry_run else "submitted"
-            _done(settings, {"id": job, "dry_run": dry_run, **told}, f"{verb} {job}")
+            _done(settings, {"id": job, "dry_run": dry_run, **shown_warnings}, f"{verb} {job}")
             return
         try:
             ended = _wait(client, job, settings)
         except KeyboardInterrupt:
-            raise interrupted(f"job {job} goes on; to end it: headgate cancel {job}") from None
+            raise interrupted(f"job {job} continues; to cancel it: headgate cancel {job}") from None
         if settings.as_json:
-            output.print_json({**ended, **told})
+            output.print_json({**ended, **shown_warnings})
         else:
             reason = f": {indented(ended['message'])}" if ended["message"] else ""
-            output.say(f"{job} {ended['state']}{reason}")
+            output.print_text(f"{job} {ended['state']}{reason}")
         raise typer.Exit(_OUTCOMES[ended["state"]])
 
 
@@ -83,11 +84,11 @@ def _done(settings: Settings, facts: dict[str, Any], text: str) -> None:
     if settings.as_json:
         output.print_json(facts)
     else:
-        output.say(text)
+        output.print_text(text)
 
 
 def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
-    """Return a job as it has ended, showing its tasks as they finish."""
+    """Return the view of a job after its end; meanwhile show its progress."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
     text = TextColumn("{task.description}", markup=False)
@@ -110,7 +111,7 @@ def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
 
 
 def _changes(client: Client, job: str) -> Iterator[dict[str, Any]]:
-    """Yield a job after every change, through restarts of the controller."""
+    """Yield the view of a job after every change, across restarts of the controller."""
     since: float | None = None
     while True:
         try:
@@ -121,7 +122,7 @@ def _changes(client: Client, job: str) -> Iterator[dict[str, Any]]:
             if error.code != "unreachable":
                 raise
             since = since or time.monotonic()
-            if time.monotonic() - since > _PATIENCE_S:
+            if time.monotonic() - since > _RESTART_TIMEOUT_S:
                 raise
         time.sleep(0.5)
 
@@ -132,14 +133,12 @@ def jobs(
     ] = None,
     user: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
     queue: Annotated[str | None, typer.Option(help="Only jobs of this queue.")] = None,
-    all_jobs: Annotated[
-        bool, typer.Option("--all", help="List jobs that ended long ago, too.")
-    ] = False,
+    all_jobs: Annotated[bool, typer.Option("--all", help="List archived jobs also.")] = False,
     limit: Annotated[
-        int, typer.Option(min=1, max=1000, help="At most so many, newest first.")
+        int, typer.Option(min=1, max=1000, help="Maximum number of jobs, newest first.")
     ] = 50,
     cursor: Annotated[
-        str | None, typer.Option(help="Go on after a page that ended with this.")
+        str | None, typer.Option(help="Continue after the page that ended with this.")
     ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show every change, until Ctrl-C.")
@@ -162,17 +161,17 @@ def jobs(
             if not page["jobs"]:
                 _note_unknown(client, user, queue)
             if next_ := page["next"]:
-                output.say_aside(f"there are more than {limit}; see --limit or --cursor {next_}")
+                output.print_note(f"there are more than {limit}; see --limit or --cursor {next_}")
 
 
 def _note_unknown(client: Client, user: str | None, queue: str | None) -> None:
-    """Say when nothing is listed because a name may be wrong."""
+    """Print a note if the list is empty for a user or queue that is unknown."""
     if user is not None and not client.jobs(user=user, limit=1, all=True)["jobs"]:
-        output.say_aside(f"no job of a user '{user}' is known")
+        output.print_note(f"no job of a user '{user}' is known")
     if queue is not None:
         known = [held["name"] for held in client.queues()]
         if queue not in known:
-            output.say_aside(f"there is no queue '{queue}'; {nearest(queue, known)}")
+            output.print_note(f"there is no queue '{queue}'; {nearest(queue, known)}")
 
 
 def _watch(client: Client, query: dict[str, str | int | None], settings: Settings) -> None:
@@ -201,7 +200,7 @@ def _job_cells(job: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _first_line(message: str | None) -> str | None:
-    """Return the first line of a message, which may end with the end of a log."""
+    """Return the first line of a message, with an ellipsis if there are more."""
     first, _, rest = (message or "").partition("\n")
     return f"{first} ..." if rest else first or None
 
@@ -246,28 +245,28 @@ def get(
         ("message", view["message"]),
     ):
         if value is not None:
-            output.say(f"{name:<8} {indented(value)}")
-    output.say("")
+            output.print_text(f"{name:<8} {indented(value)}")
+    output.print_text("")
     output.print_table(
         ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"), map(_task_cells, tasks)
     )
 
 
 def _results(kept: dict[str, Any]) -> str | None:
-    """Return how the results of a job are kept; None where there is nothing to say."""
+    """Return copies and retention of a job's results as text; None for the defaults."""
     if kept["expired_at"] is not None:
         return f"expired on {format_time(kept['expired_at'])}"
-    said = []
+    parts = []
     if kept["replicas"] > 1:
-        has = "none yet" if kept["copies"] is None else f"{kept['copies']} there"
-        said.append(f"{kept['replicas']} copies on nodes ({has})")
+        has = "none yet" if kept["copies"] is None else f"{kept['copies']} exist"
+        parts.append(f"{kept['replicas']} copies on nodes ({has})")
     if kept["path"] is not None:
-        said.append(f"one below {kept['path']}" + ("" if kept["shared"] else " (not complete)"))
+        parts.append(f"one below {kept['path']}" + ("" if kept["shared"] else " (not complete)"))
     if kept["expires_in_s"] is not None:
-        said.append(f"expire in {format_seconds(kept['expires_in_s'])}")
+        parts.append(f"expire in {format_seconds(kept['expires_in_s'])}")
     elif kept["keep_s"] is not None:
-        said.append(f"kept for {format_seconds(kept['keep_s'])} after its end")
-    return "; ".join(said) or None
+        parts.append(f"kept for {format_seconds(kept['keep_s'])} after its end")
+    return "; ".join(parts) or None
 
 
 def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:
@@ -282,9 +281,9 @@ def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _fetch(client: Client, job: str, task: int | None, target: Path) -> int:
-    """Write a result to a file, which is there whole or not at all; return its size.
+    """Write a result to a file, atomically; return its size in bytes.
 
-    A pipe or a device is written to as the result comes.
+    Pipes and devices are written to directly. Raises SpecError when the file cannot be written.
     """
     place = Path(os.path.realpath(target))
     whole = place.is_file() or not place.exists()
@@ -316,10 +315,10 @@ def cancel(
     settings = settle(state, fmt)
     with settings.client() as client:
         user = client.job(job)["user"]
-        answer = client.cancel(job, dry_run=True)  # what cannot be is refused, not asked about
+        cancelled = client.cancel(job, dry_run=True)  # errors come before the question
         if not dry_run:
             if user != client.info()["you"]:
                 output.confirm(f"{job} is {user}'s job; cancel it?", yes=yes)
-            answer = client.cancel(job)
+            cancelled = client.cancel(job)
     done = "would be cancelled" if dry_run else "cancelled"
-    _done(settings, answer, f"{job} {done}; it was {answer['was']}")
+    _done(settings, cancelled, f"{job} {done}; it was {cancelled['was']}")

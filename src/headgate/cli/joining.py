@@ -1,4 +1,4 @@
-"""What it takes to join a Ray cluster: its address, and the token of one that asks for a token."""
+"""Joining a Ray cluster: its address, and its token where it requires one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _ADDRESS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 _KEPT = "joined-token"
 
 REFUSED = "InvalidAuthToken"
-"""What Ray logs when a cluster does not take a token, or gets none; its exceptions do not say."""
+"""Ray's log message for a wrong or missing token; its exceptions do not contain the reason."""
 
 
 def check(address: str | None, token_file: Path | None, shape: Iterable[str]) -> None:
-    """Raise SpecError with everything wrong with the options of `up` about joining.
+    """Raise SpecError `usage` with all problems of the options of `up` about joining.
 
     `shape` names the options about virtual nodes that were given.
     """
@@ -28,10 +28,10 @@ def check(address: str | None, token_file: Path | None, shape: Iterable[str]) ->
             hint = "such as 10.0.0.5:6379"
             wrong.append(("--address", f"'{address}' is not HOST:PORT", hint))
         for option in shape:
-            text = "is about virtual nodes; with --address none are started"
+            text = "applies to virtual nodes; --address starts none"
             wrong.append((f"--{option.replace('_', '-')}", text, ""))
     elif token_file is not None:
-        wrong.append(("--token-file", "goes with --address", ""))
+        wrong.append(("--token-file", "requires --address", ""))
     problems = [Problem(path=path, problem=text, hint=hint) for path, text, hint in wrong]
     if token_file is not None:
         problems += _unusable(token_file, "--token-file")
@@ -42,11 +42,11 @@ def check(address: str | None, token_file: Path | None, shape: Iterable[str]) ->
 def token(
     state: Path, token_file: Path | None, environment: Mapping[str, str] = os.environ
 ) -> str | None:
-    """Return the path of the token to join with, None when none is known.
+    """Return the path of the token for joining, None without one.
 
-    It is where Ray itself would find one, unless given: `RAY_AUTH_TOKEN` (kept in `state` for the
-    controllers to come), `RAY_AUTH_TOKEN_PATH`, `~/.ray/auth_token`. Raise SpecError for one that
-    cannot be read, and for none where `RAY_AUTH_MODE` asks for one.
+    Unless given, it is the one that Ray itself would find: `RAY_AUTH_TOKEN` (stored in `state` for
+    later controllers), `RAY_AUTH_TOKEN_PATH`, `~/.ray/auth_token`. Raises SpecError for one that
+    cannot be read, and for a missing one where `RAY_AUTH_MODE` requires one.
     """
     if token_file is not None:
         return str(token_file.absolute())
@@ -64,17 +64,17 @@ def token(
             raise SpecError(problems, code="usage")
         return str(path.absolute())
     if mode:
-        text = "RAY_AUTH_MODE asks for a token, and there is none"
-        hint = "name the cluster's token with --token-file FILE"
+        text = "RAY_AUTH_MODE requires a token, and there is none"
+        hint = "give the cluster's token with --token-file FILE"
         raise SpecError([Problem(path="--token-file", problem=text, hint=hint)], code="usage")
     return None
 
 
 def refused(address: str, token: str | None) -> SpecError:
-    """Return the error for a cluster that did not take a token, or asked for one."""
+    """Return the error for a cluster that rejected the token, or required one."""
     text = f"the Ray cluster at {address} "
-    text += "asks for a token" if token is None else f"refuses the token in {token}"
-    hint = "name the cluster's token with --token-file FILE"
+    text += "requires a token" if token is None else f"rejects the token in {token}"
+    hint = "give the cluster's token with --token-file FILE"
     return SpecError([Problem(path="--token-file", problem=text, hint=hint)], code="usage")
 
 

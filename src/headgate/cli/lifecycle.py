@@ -1,4 +1,4 @@
-"""The verbs up and down: a Headgate on this machine, from nothing and back to nothing."""
+"""The verbs up and down: start and stop Headgate on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.base.errors import Problem, WorldError
 from headgate.base.text import visible
 from headgate.base.units import BadQuantity, parse_duration
 from headgate.cli import output, process
-from headgate.cli.cluster import DEFAULT_POLICY, Say, bring_up, take_down
+from headgate.cli.cluster import DEFAULT_POLICY, ShowProgress, start_cluster, stop_cluster
 from headgate.cli.in_force import config_of
 from headgate.cli.settings import (
     POLICY_FORM,
@@ -73,20 +73,20 @@ _TokenFileOption = Annotated[
 ]
 
 _GroupOption = Annotated[
-    str | None, typer.Option(help="A group of users who may use this Headgate, too.")
+    str | None, typer.Option(help="A group of users who may also use this Headgate.")
 ]
 _SharedAccountOption = Annotated[
     bool,
     typer.Option(
         "--shared-account",
-        help="With --group, where nodes do not run as root: let all its jobs run as one user.",
+        help="With --group, where nodes do not run as root: run all its jobs as one user.",
     ),
 ]
 _KeepOption = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Time to keep what a job left after its end, such as 30d, where it does not say.",
+        help="Retention of results and logs after a job's end, such as 30d; job files override it.",
         show_default="forever",
     ),
 ]
@@ -95,7 +95,7 @@ _RetainOption = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Time after its end when a job is archived; jobs --all lists archived ones.",
+        help="Time from a job's end until it is archived; jobs --all lists archived jobs.",
         show_default="1d",
     ),
 ]
@@ -125,16 +125,16 @@ def up(
 ) -> None:
     """Start Headgate: virtual nodes on this machine (or a Ray cluster), and the controller.
 
-    With the nodes up and the controller gone, starts only the controller, which goes on where the
-    last one ended.
+    With the nodes up and the controller down, starts only the controller, which continues from the
+    journal.
     """
     settings = settle(state, fmt)
     listed = None if queues is None else load_queues(queues)
     memory_bytes = None if gpu_memory is None else _memory_bytes(gpu_memory, settings)
     keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
     retain_s = None if retain is None else parsed("--retain", _keep, retain)
-    with _progress(settings, "starting") as say:
-        facts = bring_up(
+    with _progress(settings, "starting") as show_progress:
+        facts = start_cluster(
             settings.state,
             nodes=nodes,
             gpus=gpus,
@@ -150,20 +150,20 @@ def up(
             probe_period_s=probe_period,
             keep_results_s=keep_s,
             retain_s=retain_s,
-            say=say,
+            show_progress=show_progress,
         )
     if settings.as_json:
         output.print_json(facts)
         return
     verb = "runs already" if facts["already_running"] else "is up"
-    output.say(
+    output.print_text(
         f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
     )
-    output.say(f"state: {settings.state}")
+    output.print_text(f"state: {settings.state}")
 
 
 def _memory_bytes(text: str, settings: Settings) -> int:
-    """Return the memory of a GPU, with a warning where it is probably not meant."""
+    """Return the memory of a GPU in bytes; warn about a value that is probably unintended."""
     from headgate.spec.warnings import little_memory
 
     found = size_bytes(text, "--gpu-memory")
@@ -181,8 +181,8 @@ def _keep(text: str) -> float:
 
 
 @contextmanager
-def _progress(settings: Settings, text: str) -> Iterator[Say]:
-    """Hand out what tells of progress: on a terminal in place, else line by line."""
+def _progress(settings: Settings, text: str) -> Iterator[ShowProgress]:
+    """Yield a function that shows progress: in place on a terminal, else line by line."""
     if settings.as_json:
         yield lambda _: None
     elif sys.stderr.isatty():
@@ -191,18 +191,18 @@ def _progress(settings: Settings, text: str) -> Iterator[Say]:
         with output.stderr().status(text) as status:
             yield lambda line: status.update(Text(visible(line)))
     else:
-        told: list[str] = []
+        shown: list[str] = []
 
-        def tell(line: str) -> None:
-            if line not in told:
-                told.append(line)
-                output.say_aside(line)
+        def show(line: str) -> None:
+            if line not in shown:
+                shown.append(line)
+                output.print_note(line)
 
-        yield tell
+        yield show
 
 
 def load_queues(file: Path) -> tuple[Queue, ...]:
-    """Return the queues of a file; raise SpecError with every problem of it."""
+    """Return the queues of a file; raise SpecError with all its problems."""
     from headgate.spec.document import read_document
     from headgate.spec.scenario import QueueShape
     from headgate.spec.shape import parse
@@ -221,7 +221,7 @@ def load_queues(file: Path) -> tuple[Queue, ...]:
         if shape is None:
             continue
         if shape.name in found:
-            text = f"the queue '{shape.name}' is there already"
+            text = f"the queue '{shape.name}' is listed twice"
             document.add(("queues", number, "name"), text)
         found[shape.name] = Queue(**shape.model_dump())
     document.raise_problems()
@@ -234,7 +234,7 @@ def down(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """End the controller, all that runs and the virtual nodes; a joined Ray cluster stays.
+    """Stop the controller, all runs and the virtual nodes; a joined Ray cluster stays up.
 
     The journal of jobs is kept.
     """
@@ -246,21 +246,21 @@ def down(
     nodes = 0 if cluster is None else len(set(cluster.sessions) - {HEAD})
     facts = {"state": str(place), "controllers": running, "nodes": nodes, "dry_run": dry_run}
     if not running and cluster is None and config_of(place) is None:
-        _told(settings, facts, f"nothing runs in {place}")
+        _print_result(settings, facts, f"nothing runs in {place}")
         return
     what = f"{output.counted(nodes, 'node')}, {_in_flight(settings)}"
     if not dry_run:
-        output.confirm(f"end the Headgate in {place} ({what})?", yes=yes)
-        with _progress(settings, "ending") as say:
-            take_down(place, say=say)
-    _told(settings, facts, f"Headgate {'would be' if dry_run else 'is'} down ({what})")
+        output.confirm(f"stop the Headgate in {place} ({what})?", yes=yes)
+        with _progress(settings, "stopping") as show_progress:
+            stop_cluster(place, show_progress=show_progress)
+    _print_result(settings, facts, f"Headgate {'would be' if dry_run else 'is'} down ({what})")
 
 
-def _told(settings: Settings, facts: dict[str, Any], text: str) -> None:
+def _print_result(settings: Settings, facts: dict[str, Any], text: str) -> None:
     if settings.as_json:
         output.print_json(facts)
     else:
-        output.say(text)
+        output.print_text(text)
 
 
 def _in_flight(settings: Settings) -> str:
@@ -268,6 +268,6 @@ def _in_flight(settings: Settings) -> str:
         with settings.client() as client:
             jobs = next(client.events())["jobs"]
     except (WorldError, StopIteration):
-        return "a controller that does not answer"
+        return "a controller that does not respond"
     count = sum(jobs.get(state, 0) for state in ("queued", "active", "stopping"))
     return f"{output.counted(count, 'job')} in flight"

@@ -1,4 +1,4 @@
-"""The verb logs: what a task has written, as it writes."""
+"""The verb logs: the output of a task, also while it runs."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def logs(
         int | None, typer.Option(min=1, help="Which of its runs; by default the last.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on until the task has ended.")
+        bool, typer.Option("-f", "--follow", help="Continue until the task has ended.")
     ] = False,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Show what a task has written."""
+    """Show the output of a task."""
     settings = settle(state, fmt)
     with settings.client() as client:
         tasks = client.tasks(job)
@@ -50,7 +50,7 @@ def logs(
             problem = Problem(path=job, problem=text, hint=f"headgate why {job}")
             raise SpecError([problem], code="not_finished")
         if task is None and len(tasks) > 1 and not settings.as_json:
-            output.say_aside(f"task {chosen['ordinal']} of {len(tasks)}; others with --task")
+            output.print_note(f"task {chosen['ordinal']} of {len(tasks)}; others with --task")
         if follow:
             pieces = _follow(client, job, chosen["ordinal"], attempt)
             write = _writer()
@@ -73,10 +73,10 @@ def logs(
 
 
 def _writer() -> Callable[[str], None]:
-    """Return what writes pieces of a log: as they are, but harmless on a terminal.
+    """Return a function that writes pieces of a log: unchanged, but escaped on a terminal.
 
-    There the end of a line is any of those that programs write; a bar that a program draws again
-    and again in place becomes lines.
+    On a terminal any of the usual line ends ends a line, so that a progress bar redrawn in place
+    becomes lines.
     """
     lines = io.IncrementalNewlineDecoder(None, translate=True)
 
@@ -90,7 +90,7 @@ def _writer() -> Callable[[str], None]:
 
 
 def _chosen(job: str, tasks: list[dict[str, Any]], task: int | None) -> dict[str, Any]:
-    """Return the task that was asked for, or the one that is most worth a look."""
+    """Return the requested task; by default the first failed or running, else the last that ran."""
     if task is not None:
         if task >= len(tasks):
             text = f"job {job} has no task {task}; it has tasks 0 to {len(tasks) - 1}"
@@ -105,7 +105,7 @@ def _chosen(job: str, tasks: list[dict[str, Any]], task: int | None) -> dict[str
 
 
 def _read(client: Client, job: str, task: int, attempt: int) -> Iterator[str]:
-    """Yield what is there of a run's log."""
+    """Yield the present content of a run's log in pieces."""
     offset = 0
     while True:
         piece = client.log(job, task, attempt=attempt, offset=offset)
@@ -116,7 +116,7 @@ def _read(client: Client, job: str, task: int, attempt: int) -> Iterator[str]:
 
 
 def _follow(client: Client, job: str, task: int, attempt: int | None) -> Iterator[tuple[int, str]]:
-    """Yield (run, text) as it is written: of one run, or of all from the present one on."""
+    """Yield (attempt, text) while it is written: of one attempt, or of all from the current on."""
     run = attempt or max(1, client.tasks(job)[task]["attempts"])
     offset = 0
     while True:
@@ -129,7 +129,7 @@ def _follow(client: Client, job: str, task: int, attempt: int | None) -> Iterato
             yield run, piece["text"]
             continue
         if piece["ended"] and view["attempts"] > run and attempt is None:
-            run, offset = run + 1, 0  # it was tried again
+            run, offset = run + 1, 0  # the task runs again
         elif view["state"] in _ENDED or (piece["ended"] and attempt is not None):
             return
         else:

@@ -1,4 +1,4 @@
-"""The program `headgate`: the one place where every error is reported, and what a shell expects."""
+"""The program `headgate`: reports every error, and handles signals and streams."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from headgate.cli.settings import Format, settle
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; every error ends as words or JSON."""
+    """Run one command line and return its exit code; every error is printed as text or JSON."""
     try:
         errors.need_no_empty(arguments)
-        from headgate.cli.verbs import app  # takes a while, in which Ctrl-C may come
+        from headgate.cli.verbs import app  # slow; Ctrl-C may arrive meanwhile
 
         code = app(args=list(arguments), prog_name="headgate", standalone_mode=False)
         output.flush()
@@ -41,14 +41,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _report(error: HeadgateError, arguments: Sequence[str]) -> int:
-    asked = errors.asked_format(arguments)
-    if asked is None:
+    requested = errors.requested_format(arguments)
+    if requested is None:
         try:
-            asked = settle(None, None).format
+            requested = settle(None, None).format
         except (HeadgateError, OSError):
-            asked = Format.TABLE  # what is wrong with the settings is reported as words
+            requested = Format.TABLE  # errors of the settings are reported as text
     try:
-        return errors.report(error, as_json=asked == Format.JSON)
+        return errors.report(error, as_json=requested == Format.JSON)
     except OSError:
         return errors.exit_code_of(error)  # stderr cannot be written
 
@@ -65,12 +65,12 @@ def main() -> None:
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
-    """End as Ctrl-C does: what is half-done is undone on the way."""
+    """End as after Ctrl-C: unfinished work is rolled back."""
     raise SystemExit(128 + number)
 
 
 def _open_streams() -> None:
-    """Open closed streams on nothing; write out what their encodings do not have."""
+    """Open closed streams on /dev/null; escape characters that an encoding lacks."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
@@ -80,7 +80,7 @@ def _open_streams() -> None:
 
 
 def _drop_unwritten() -> None:
-    """Keep what could not be written from being tried again as the interpreter ends."""
+    """Discard unwritten output, so that the interpreter does not retry it at its end."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -1,4 +1,4 @@
-"""What verbs print: tables for people, JSON for programs; and the questions they ask."""
+"""Output of verbs: tables for people, JSON for programs; and confirmations."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from headgate.cli.errors import OUTSIDE
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
-_WIDE = 10_000  # into a file or a pipe, nothing is cut or wrapped
+_WIDE = 10_000  # columns; in a file or a pipe, lines are not wrapped
 
 
 class PipeClosed(Exception):
-    """The reader of stdout has gone: nothing is left to do."""
+    """The reader of stdout has closed it: the program ends."""
 
 
 def stdout() -> Console:
@@ -39,7 +39,7 @@ def stderr() -> Console:
 
 
 def progress(*columns: ProgressColumn, as_json: bool) -> Progress:
-    """Return a progress bar on stderr, which shows only where somebody looks."""
+    """Return a progress bar on stderr, shown only on a terminal."""
     from rich.progress import Progress
 
     hidden = as_json or not sys.stderr.isatty()
@@ -47,13 +47,13 @@ def progress(*columns: ProgressColumn, as_json: bool) -> Progress:
 
 
 def write(text: str) -> None:
-    """Write text to stdout as it is; raise WorldError `cannot_write` when that fails."""
+    """Write text to stdout unchanged; raise WorldError `cannot_write` when that fails."""
     with _writing():
         sys.stdout.write(text)
 
 
 def flush() -> None:
-    """Write what is buffered for stdout; see `write`."""
+    """Flush stdout; errors as of `write`."""
     with _writing():
         sys.stdout.flush()
 
@@ -69,19 +69,19 @@ def _writing() -> Iterator[None]:
         raise WorldError([problem], code="cannot_write") from error
 
 
-def say(text: str) -> None:
-    """Print text for people; control characters in it are made visible."""
+def print_text(text: str) -> None:
+    """Print text on stdout, control characters escaped."""
     write(f"{visible(text, lines=True)}\n")
 
 
-def say_aside(text: str) -> None:
-    """Print a line on stderr that is no part of the result."""
+def print_note(text: str) -> None:
+    """Print a line on stderr, control characters escaped."""
     print(visible(text, lines=True), file=sys.stderr)
 
 
 def warn(problem: Problem) -> None:
-    """Print on stderr what is probably not meant."""
-    say_aside(f"warning: {problem.path}: {problem.problem}\n  {problem.hint}")
+    """Print a warning on stderr."""
+    print_note(f"warning: {problem.path}: {problem.problem}\n  {problem.hint}")
 
 
 def print_json(value: Any) -> None:
@@ -91,13 +91,13 @@ def print_json(value: Any) -> None:
 
 
 def print_json_line(value: Any) -> None:
-    """Print a value as one line of ASCII; text in it stays as it is, escaped as JSON does."""
+    """Print a value as one line of JSON in ASCII; its texts are not changed."""
     write(f"{json.dumps(value, allow_nan=False)}\n")
     flush()
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Return a plain table; None is shown as `-`, columns that hold only numbers stand right."""
+    """Return a plain table; None is shown as `-`, columns of numbers are right-aligned."""
     cells = [["-" if cell is None else visible(str(cell)) for cell in row] for row in rows]
     made = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column, heading in enumerate(headings):
@@ -110,7 +110,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table, without the blanks at the ends of its lines."""
+    """Print a table without trailing blanks."""
     console = stdout()
     with _writing(), console.capture() as capture:  # rich flushes what was written before
         console.print(table(headings, rows))
@@ -129,15 +129,15 @@ def duration(seconds: float | None) -> str | None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is destroyed; end the program when the answer is no.
+    """Request a confirmation; end the program with code 1 when the user declines.
 
-    Without a terminal to ask at, raise SpecError: `-y` must then have been given.
+    Raises SpecError `needs_confirmation` without `yes` and without a terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        problem = Problem(path="--yes", problem=question, hint="say yes with -y")
+        problem = Problem(path="--yes", problem=question, hint="confirm with -y")
         raise SpecError([problem], code="needs_confirmation")
     if not typer.confirm(visible(question), err=True):
-        say_aside("nothing was changed")
+        print_note("nothing was changed")
         raise typer.Exit(OUTSIDE)

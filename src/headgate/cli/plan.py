@@ -24,34 +24,36 @@ def plan(
             help="Under this policy, such as fsp or fs,alpha1=2; else under the one in force.",
         ),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="With so many nodes more.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Number of nodes to add.")] = None,
     like: Annotated[
         str | None,
-        typer.Option(metavar="NODE", help="The new nodes are like this one; else like most are."),
+        typer.Option(
+            metavar="NODE", help="Node whose hardware the added ones have; else the commonest."
+        ),
     ] = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Say what would change now under another policy or with more nodes; nothing is done."""
+    """Show what would change now under another policy or with more nodes; nothing is changed."""
     settings = settle(state, fmt)
     with settings.client() as client:
-        told = client.plan(policy=policy, nodes=nodes, like=like)
+        outlooks = client.plan(policy=policy, nodes=nodes, like=like)
     if settings.as_json:
-        output.print_json(told)
+        output.print_json(outlooks)
         return
-    other = policy or told["what_if"]["policy"]
-    if told["new_nodes"]:
-        other += f", with {output.counted(len(told['new_nodes']), 'node')} more"
-    output.say(f"as it is ({told['today']['policy']}): {_summary(told['today'])}")
-    output.say(f"what if ({other}): {_summary(told['what_if'])}")
-    if told["what_if"]["jobs"]:
-        output.say("")
+    other = policy or outlooks["what_if"]["policy"]
+    if outlooks["new_nodes"]:
+        other += f", with {output.counted(len(outlooks['new_nodes']), 'node')} more"
+    output.print_text(f"now ({outlooks['today']['policy']}): {_summary(outlooks['today'])}")
+    output.print_text(f"what if ({other}): {_summary(outlooks['what_if'])}")
+    if outlooks["what_if"]["jobs"]:
+        output.print_text("")
         output.print_table(
-            ("JOB", "GPUS NOW", "AS IT IS", "WHAT IF", "STARTED", "CUT SHORT", "READS", "WAITING",
+            ("JOB", "HELD GPUS", "NOW", "WHAT IF", "STARTED", "PREEMPTED", "READS", "WAITING",
              "WHY"),
-            _jobs(told),
+            _jobs(outlooks),
         )  # fmt: skip
-    _print_runs(told["what_if"])
+    _print_runs(outlooks["what_if"])
 
 
 def _summary(found: View) -> str:
@@ -60,14 +62,14 @@ def _summary(found: View) -> str:
     text = f"{output.counted(len(found['starts']), 'run')} would start"
     if found["cuts"]:
         lost = format_seconds(sum(job["lost_gpu_s"] for job in found["jobs"]))
-        text += f", {len(found['cuts'])} would be cut short, with {lost} of GPU time lost"
+        text += f", {len(found['cuts'])} would be preempted, with {lost} of GPU time lost"
     text += f"; {found['free_gpus']}/{found['gpus']} GPUs would stay free"
-    return text if found["settled"] else f"{text}; it would go on changing"
+    return text if found["settled"] else f"{text}; further rounds would change more"
 
 
-def _jobs(told: View) -> Iterator[tuple[object, ...]]:
-    today = {job["job"]: job for job in told["today"]["jobs"]}
-    for job in told["what_if"]["jobs"]:
+def _jobs(outlooks: View) -> Iterator[tuple[object, ...]]:
+    today = {job["job"]: job for job in outlooks["today"]["jobs"]}
+    for job in outlooks["what_if"]["jobs"]:
         reason = job["reason"]
         yield (
             *(job["job"], job["held_gpus"], today[job["job"]]["holds_gpus"], job["holds_gpus"]),
@@ -80,7 +82,7 @@ def _jobs(told: View) -> Iterator[tuple[object, ...]]:
 
 def _print_runs(found: View) -> None:
     rows: list[tuple[object, ...]] = [
-        (_name(c), "is cut short", c["node"], _gpus(c), f"after {format_seconds(c['ran_s'])}")
+        (_name(c), "is preempted", c["node"], _gpus(c), f"after {format_seconds(c['ran_s'])}")
         for c in found["cuts"]
     ]
     rows += [
@@ -88,10 +90,10 @@ def _print_runs(found: View) -> None:
     ]
     if not rows:
         return
-    output.say("")
+    output.print_text("")
     output.print_table(("TASK", "WHAT IF", "NODE", "GPUS", ""), rows[:_RUNS_MOST])
     if len(rows) > _RUNS_MOST:
-        output.say_aside(f"and {len(rows) - _RUNS_MOST} more; -o json lists all")
+        output.print_note(f"and {len(rows) - _RUNS_MOST} more; -o json lists all")
 
 
 def _name(run: View) -> str:

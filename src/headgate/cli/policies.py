@@ -1,4 +1,4 @@
-"""`headgate policies`: which policies there are, and what can be set on them."""
+"""`headgate policies`: the list of policies and their parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def policies(fmt: FormatOption = None) -> None:
     output.print_table(
         ("POLICY", "IDEA", "SOURCE"), ((i.name, i.idea, i.source) for i in POLICIES.values())
     )
-    output.say("")
+    output.print_text("")
     output.print_table(
         ("POLICY", "PARAMETER", "DEFAULT", "RANGE", "UNIT", "MEANING"),
         (
@@ -55,6 +55,6 @@ def _bound(number: float) -> float | None:
 
 
 def _range(parameter: Parameter) -> str | None:
-    """Return what values a parameter may have, in signs."""
+    """Return the range of a parameter as text, such as `> 1`; None for no bound."""
     bounds = ((">", parameter.above), (">=", parameter.least))
     return ", ".join(f"{sign} {n:g}" for sign, n in bounds if math.isfinite(n)) or None

@@ -1,4 +1,4 @@
-"""The controller's process: found by its command line, started on its own, ended for sure."""
+"""The controller's process: found by its command line, started detached, stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TAIL_LINES = 15
 
 
 def log_file(state: Path) -> Path:
-    """Return where the controller of a state directory writes its log."""
+    """Return the log file of the controller of a state directory."""
     return state / "controller.log"
 
 
@@ -35,7 +35,7 @@ def controllers(state: Path) -> list[psutil.Process]:
 
 
 def start_controller(state: Path) -> int:
-    """Start a controller that outlives this process; return its process id."""
+    """Start a controller in a session of its own; return its process id."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
         sys.executable,
@@ -51,14 +51,14 @@ def start_controller(state: Path) -> int:
 
 
 def has_ended(child: int) -> bool:
-    """Return whether a controller that this process has started is over."""
+    """Return whether a controller that this process has started has ended."""
     return os.waitpid(child, os.WNOHANG)[0] != 0
 
 
 def end_controllers(state: Path) -> int:
-    """Ask the controllers of a state directory to end, then make them; return how many there were.
+    """Terminate the controllers of a state directory, kill them after 15 s; return their number.
 
-    A process is never taken for another one that got its number: psutil compares start times.
+    A reused process id is never confused: psutil compares start times.
     """
     found = controllers(state)
     for process in found:
@@ -69,13 +69,13 @@ def end_controllers(state: Path) -> int:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(alive, timeout=_END_S)
-    if socket_path(state).is_socket():  # one that was killed leaves it; other files are not ours
+    if socket_path(state).is_socket():  # left by a killed controller; other files stay
         socket_path(state).unlink()
     return len(found)
 
 
 def log_size(state: Path) -> int:
-    """Return how long the controller's log is, in bytes."""
+    """Return the size of the controller's log in bytes, 0 without one."""
     try:
         return log_file(state).stat().st_size
     except FileNotFoundError:
@@ -83,7 +83,7 @@ def log_size(state: Path) -> int:
 
 
 def tail(state: Path, start: int) -> str:
-    """Return the end of what the controller has logged since its log was so long."""
+    """Return the last 15 lines of the controller's log after byte `start`."""
     with log_file(state).open("rb") as file:
         file.seek(start)
         lines = file.read().decode(errors="replace").splitlines()
@@ -92,7 +92,10 @@ def tail(state: Path, start: int) -> str:
 
 @contextlib.contextmanager
 def alone(state: Path) -> Iterator[None]:
-    """Hold the state directory's lock, so that two `up` or `down` never work on it at once."""
+    """Hold the state directory's lock, which excludes another `up` or `down`.
+
+    Raises WorldError: `busy` when another process holds it.
+    """
     try:
         handle = os.open(state / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -102,12 +105,12 @@ def alone(state: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        problem = Problem(path=str(state), problem="another `up` or `down` is at work here")
+        problem = Problem(path=str(state), problem="another `up` or `down` is running here")
         raise WorldError([problem], code="busy") from None
     finally:
         os.close(handle)
 
 
 def controller_command(state: Path) -> list[str]:
-    """Return what starts the controller of a state directory."""
+    """Return the command line of the controller of a state directory."""
     return [sys.executable, "-P", "-m", "headgate.app", "controller", "--state", str(state)]

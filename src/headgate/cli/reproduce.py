@@ -1,4 +1,4 @@
-"""`headgate reproduce`: published experiments, run again, their figures beside ours."""
+"""`headgate reproduce`: repeat published experiments, and compare the figures."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def flow(
         bool, typer.Option("--strict", help="Exit with 1 when a claim does not hold.")
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Run real nodes beside the simulator instead; as root.")
+        bool, typer.Option("--live", help="Compare real nodes with the simulator instead; as root.")
     ] = False,
     fmt: FormatOption = None,
 ) -> None:
     """Run the flow paper's experiments in the simulator, and write a report on its claims.
 
-    With --live, run a smaller comparison on real nodes between shaped links, and say how near the
-    simulator comes to it.
+    With --live, run a smaller comparison on real nodes with shaped links, and report the error of
+    the simulator.
     """
     from headgate.experiments import claims
     from headgate.experiments.flow import report, runs, tables
@@ -81,7 +81,7 @@ def flow(
         )
     else:
         _show(results, verdicts)
-        output.say(f"\nThe report, with charts: {page}")
+        output.print_text(f"\nThe report, with charts: {page}")
     if strict and any(verdict.holds is False for verdict in verdicts):
         raise typer.Exit(OUTSIDE)
 
@@ -98,8 +98,8 @@ def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> No
     chosen = flow_runs.choose(POLICIES, names)
     need_network()
     _make(out)
-    say = (lambda _: None) if as_json else output.say_aside
-    comparison = compare(chosen, flow_live.UPLINKS_MBIT_PER_S, say=say)
+    show_progress = (lambda _: None) if as_json else output.print_note
+    comparison = compare(chosen, flow_live.UPLINKS_MBIT_PER_S, show_progress=show_progress)
     with _writing(out):
         flow_live_page.write(out, comparison)
     page = out / flow_live_page.PAGE
@@ -107,14 +107,14 @@ def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> No
         output.print_json({**flow_live_checks.as_json(comparison), "report": str(page)})
     else:
         show(comparison)
-        output.say(f"\nThe same as a page: {page}")
+        output.print_text(f"\nThe same as a page: {page}")
     if strict and not all(shape.holds for shape in flow_live_checks.judge(comparison)):
         raise typer.Exit(OUTSIDE)
 
 
 @contextmanager
 def _writing(out: Path) -> Iterator[None]:
-    """Say so where a report cannot be written."""
+    """Raise WorldError `cannot_write` where a report cannot be written."""
     try:
         yield
     except OSError as error:
@@ -126,7 +126,7 @@ def _cpus() -> int:
 
 
 def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
-    """Raise SpecError for what cannot be run, or written without harm."""
+    """Raise SpecError `usage` with all invalid options, and for a directory of other files."""
     from headgate.experiments.flow import COMMAND, live_page, report
     from headgate.experiments.flow.jobs import JOB_KINDS
     from headgate.experiments.pages import is_ours
@@ -141,14 +141,14 @@ def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
     if workers is not None and workers < 1:
         wrong.append(("--workers", f"must be 1 or more, not {workers}", ""))
     if out.exists() and not out.is_dir():
-        wrong.append(("--out", f"{out} is no directory", "name a directory for the report"))
+        wrong.append(("--out", f"{out} is not a directory", "name a directory for the report"))
     elif (
         out.is_dir()
         and any(out.iterdir())
         and not (any(is_ours(out / page, COMMAND) for page in (report.PAGE, live_page.PAGE)))
     ):
         hint = "name a new or empty directory, or that of an earlier report"
-        wrong.append(("--out", f"{out} holds other files, which could be overwritten", hint))
+        wrong.append(("--out", f"{out} contains other files, which could be overwritten", hint))
     if wrong:
         raise SpecError(
             [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong],
@@ -157,12 +157,12 @@ def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
 
 
 def _make(out: Path) -> None:
-    """Make the directory now: better to fail before the runs than after them."""
+    """Create the directory, or raise WorldError `cannot_write` before the runs."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         writable = os.access(out, os.W_OK | os.X_OK)
     except OSError as error:
-        raise WorldError(f"cannot make {out}: {error}", code="cannot_write") from error
+        raise WorldError(f"cannot create {out}: {error}", code="cannot_write") from error
     if not writable:
         raise WorldError(f"cannot write into {out}", code="cannot_write")
 
@@ -188,14 +188,14 @@ def _run(
         measured = overhead(chosen, POLICIES, time.perf_counter, parallel=parallel)
 
         def step(run: Run) -> None:
-            told = f"Simulated {run.setup}, {run.network}, {run.policy}, seed {run.seed}"
-            bar.update(task, advance=1, description=told)
+            description = f"Simulated {run.setup}, {run.network}, {run.policy}, seed {run.seed}"
+            bar.update(task, advance=1, description=description)
 
         made = run_all(runs, POLICIES, workers=workers, step=step)
     return gather(made, seeds, parallel, measured)
 
 
-# --- for people ----------------------------------------------------------------------------------
+# --- tables --------------------------------------------------------------------------------------
 
 
 def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
@@ -208,10 +208,10 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
     )  # fmt: skip
     for table in TABLES:
         if figures := results.figures[table.name]:
-            output.say(f"\n{table.title}")
+            output.print_text(f"\n{table.title}")
             output.print_table(head, (_row(table.name, p, own) for p, own in figures.items()))
     if results.overhead:
-        output.say("\nRounds, measured on this machine")
+        output.print_text("\nRounds, measured on this machine")
         output.print_table(
             ("policy", "where", "mean", "max"),
             (
@@ -220,7 +220,7 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
             ),
         )
     words = {True: "yes", False: "NO", None: None}
-    output.say("\nClaims")
+    output.print_text("\nClaims")
     output.print_table(
         ("holds", "claim", "published", "ours"),
         (
@@ -233,7 +233,7 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
             for v in verdicts
         ),
     )
-    output.say(f"\n{summary(verdicts)}")
+    output.print_text(f"\n{summary(verdicts)}")
 
 
 def _row(table: str, policy: str, own: Figures) -> list[object]:

@@ -1,4 +1,4 @@
-"""`headgate reproduce flow --live`: the policies on a bed of real nodes, beside the simulator."""
+"""`headgate reproduce flow --live`: policies on a test bed of real nodes, and simulated."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from headgate.experiments.flow.live import Comparison, LiveJob, Overhead, Pair
 
 _UNSHAPED_MBIT_PER_S = 10_000
-_PATIENCE_S = 120.0
+_TIMEOUT_S = 120.0
 _RUN_S = 600.0
 _LOOK_S = 0.25
 _PROBED_BYTES = 3 * 4 * (4 << 20)  # three rounds of probes between nodes
 _ENDED = ("finished", "failed", "cancelled")
-Say = Callable[[str], None]
+ShowProgress = Callable[[str], None]
 
 
 def compare(
@@ -41,11 +41,11 @@ def compare(
     *,
     kinds: Sequence[str] | None = None,
     shards: int = 10,
-    say: Say,
+    show_progress: ShowProgress,
 ) -> Comparison:
-    """Run the comparison; nothing is left running whatever happens.
+    """Run the comparison; all processes are stopped at the end, also after a failure.
 
-    WorldError when the bed or a run does not work; see `need_network` for what must be there.
+    Raises WorldError when the test bed or a run fails; see `need_network` for the requirements.
     """
     from headgate.experiments.bed import Bed
     from headgate.experiments.flow import live as flow_live
@@ -53,19 +53,19 @@ def compare(
     need_network()
     base = Path(tempfile.mkdtemp(prefix="headgate-live-"))
     try:
-        say("making the inputs")
+        show_progress("generating the inputs")
         jobs = flow_live.make_jobs(base, kinds=kinds, shards=shards)
-        say("starting 8 virtual nodes in 2 racks")
+        show_progress("starting 8 virtual nodes in 2 racks")
         with Bed(flow_live.RACKS) as bed:
             live = _Live(bed, jobs, base)
-            live.put(say)
+            live.put(show_progress)
             overhead = None
             pairs = []
             for uplink in uplinks_mbit_per_s:
-                live.shape(uplink, say)
+                live.shape(uplink, show_progress)
                 if overhead is None:
-                    overhead = live.calibrate(say)
-                pairs += [live.run(policy, uplink, overhead, say) for policy in policies]
+                    overhead = live.calibrate(show_progress)
+                pairs += [live.run(policy, uplink, overhead, show_progress) for policy in policies]
         assert overhead is not None, "there is a network"
         return flow_live.Comparison(pairs=tuple(pairs), overhead=overhead)
     finally:
@@ -84,20 +84,20 @@ def need_network() -> None:
 
 @dataclass(slots=True)
 class _Live:
-    """A bed with data on it, on which one controller after another runs the same jobs.
+    """A test bed with data, on which one controller after another runs the same jobs.
 
-    Each starts from the same journal: it knows the data and the bandwidth, and no job.
+    Each starts from the same journal, which contains the data and the bandwidth, and no job.
     """
 
     bed: Bed
     jobs: Sequence[LiveJob]
     base: Path
 
-    def put(self, say: Say) -> None:
-        """Put the data, then move the shards to where they are to lie."""
+    def put(self, show_progress: ShowProgress) -> None:
+        """Put the data, then move the shards to their planned nodes."""
         from headgate.live.split import split_files
 
-        say("putting the data")
+        show_progress("putting the data")
         self._limit(_UNSHAPED_MBIT_PER_S)
         held: dict[str, list[str]] = {}
         with self._controller("fs") as client:
@@ -105,14 +105,14 @@ class _Live:
                 for name, (path, shard_bytes) in job.data.items():
                     parts = split_files([path], shard_bytes, lines=False)
                     for index, (_, part) in enumerate(parts):
-                        told = client.put_shard(name, index, iter(part), replicas=1)
-                        held.setdefault(name, []).append(told["nodes"][0])
+                        placed = client.put_shard(name, index, iter(part), replicas=1)
+                        held.setdefault(name, []).append(placed["nodes"][0])
                     client.commit_dataset(name, shards=len(parts))
         self._move(held)
         self._keep_journal()
 
     def _move(self, held: Mapping[str, Sequence[str]]) -> None:
-        """Move shards between the stores of nodes, while no controller looks."""
+        """Move shards between the stores of nodes, while no controller runs."""
         from headgate.experiments.flow.live import places
         from headgate.live.executor import shards_directory
         from headgate.live.membership import dataset_shard
@@ -135,9 +135,9 @@ class _Live:
         (self.base / "places.json").write_text(json.dumps(found))
         return found
 
-    def shape(self, uplink_mbit_per_s: float, say: Say) -> None:
-        """Shape the uplinks, let a controller measure them, and keep its journal for all others."""
-        say(f"measuring the network at {uplink_mbit_per_s:g} Mbit/s between the racks")
+    def shape(self, uplink_mbit_per_s: float, show_progress: ShowProgress) -> None:
+        """Shape the uplinks, measure them, and store that journal for all later controllers."""
+        show_progress(f"measuring the network at {uplink_mbit_per_s:g} Mbit/s between the racks")
         self._limit(uplink_mbit_per_s)
         self._fresh_journal()
         wanted = json.loads((self.base / "places.json").read_text())
@@ -153,29 +153,31 @@ class _Live:
                     == [[node] for node in nodes]
                     for name, nodes in wanted.items()
                 ),
-                "the shards lie where they should",
+                "the shards are on their planned nodes",
             )
         self._keep_journal()
 
-    def calibrate(self, say: Say) -> Overhead:
+    def calibrate(self, show_progress: ShowProgress) -> Overhead:
         """Run jobs without data and return their launch overhead."""
         from headgate.experiments.flow.live import calibration_jobs, measured_overhead
 
-        say("measuring the launch overhead")
+        show_progress("measuring the launch overhead")
         self._fresh_journal()
         with self._controller("fs") as client:
             texts = [json.dumps(job) for job in calibration_jobs(len(self.jobs))]
             self._ended(client, self._submit(client, texts))
         return measured_overhead(self._view())
 
-    def run(self, policy: str, uplink: float, overhead: Overhead, say: Say) -> Pair:
+    def run(
+        self, policy: str, uplink: float, overhead: Overhead, show_progress: ShowProgress
+    ) -> Pair:
         """Run the jobs under a policy, check their results, and simulate them."""
         from headgate.experiments.flow import live as flow_live
 
         self._fresh_journal()
         wrong: dict[str, str] = {}
         with self._controller(policy) as client:
-            say(f"{policy} at {uplink:g} Mbit/s")
+            show_progress(f"{policy} at {uplink:g} Mbit/s")
             texts = [job.text(f"{job.job_kind}-{policy}-{uplink:g}") for job in self.jobs]
             before = _served(client)
             ids = dict(zip(self._submit(client, texts), self.jobs, strict=True))
@@ -204,7 +206,7 @@ class _Live:
             overhead=flow_live.measured_overhead(view),
             wrong=wrong,
         )
-        say(
+        show_progress(
             f"{policy} at {uplink:g} Mbit/s: {measured.makespan_s:.1f} s measured, "
             f"{pair.simulated.makespan_s:.1f} s simulated"
         )
@@ -230,7 +232,7 @@ class _Live:
     def _served_since(
         self, client: Client, before: Mapping[str, int], ids: Sequence[str]
     ) -> dict[str, int]:
-        """Return what the shard services have sent to tasks since, once all of them have told."""
+        """Return the bytes sent to tasks since `before`, after all shard services have reported."""
         jobs = [client.job(job)["read_bytes"] for job in ids]
         least = {kind: sum(job[kind] for job in jobs) for kind in ("rack", "cluster")}
 
@@ -239,12 +241,12 @@ class _Live:
 
         _until(
             lambda: all(since().get(kind, 0) >= count for kind, count in least.items()),
-            "the shard services have told what they sent",
+            "the shard services have reported the bytes sent",
         )
         return since()
 
     def _wrong(self, client: Client, job_id: str, job: LiveJob) -> str:
-        """Return what is wrong with a job's results, or nothing."""
+        """Return how a job's results are wrong, "" if they are right."""
         from headgate.workloads.verify import verify
 
         view = client.job(job_id)
@@ -290,7 +292,7 @@ class _Live:
 
     @contextmanager
     def _controller(self, policy: str, *, probe_period_s: float = 0.0) -> Iterator[Client]:
-        """Run a controller on the head of the bed until left, and hand out a client of it."""
+        """Run a controller on the head of the test bed, and yield a client of it."""
         from headgate.live.config import ControllerConfig, save_config
 
         state, cluster = self.bed.state, self.bed.cluster
@@ -309,15 +311,15 @@ class _Live:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for us, who end it
+                start_new_session=True,  # Ctrl-C reaches only this process, which stops it
             )
         try:
             with Client(socket_path(state)) as client:
 
                 def up() -> bool:
                     if child.poll() is not None:
-                        told = process.tail(state, start)
-                        raise WorldError(f"the controller ended while it started:\n{told}")
+                        log = process.tail(state, start)
+                        raise WorldError(f"the controller ended during its start:\n{log}")
                     reports = [n["report"] for n in _nodes(client)]
                     return len(reports) == len(self.bed.nodes) and None not in reports
 
@@ -342,11 +344,11 @@ def _nodes(client: Client) -> list[dict[str, Any]]:
     try:
         return client.nodes()
     except WorldError:
-        return []  # it does not answer yet
+        return []  # it does not respond yet
 
 
 def _served(client: Client) -> dict[str, int]:
-    """Return the bytes that all shard services have sent, by what they were for."""
+    """Return the bytes that all shard services have sent, by purpose."""
     total: dict[str, int] = {}
     for node in client.nodes():
         for kind, count in (node["report"] or {}).get("served_bytes", {}).items():
@@ -354,24 +356,24 @@ def _served(client: Client) -> dict[str, int]:
     return total
 
 
-def _until(truth: Callable[[], bool], what: str, patience_s: float = _PATIENCE_S) -> None:
-    until = time.monotonic() + patience_s
+def _until(truth: Callable[[], bool], what: str, timeout_s: float = _TIMEOUT_S) -> None:
+    until = time.monotonic() + timeout_s
     while not truth():
         if time.monotonic() > until:
-            raise WorldError(f"after {patience_s:g} s still not: {what}", code="not_finished")
+            raise WorldError(f"after {timeout_s:g} s still not: {what}", code="not_finished")
         time.sleep(_LOOK_S)
 
 
-# --- for people ----------------------------------------------------------------------------------
+# --- tables --------------------------------------------------------------------------------------
 
 
 def show(comparison: Comparison) -> None:
-    """Print both sides per network, then the shapes."""
+    """Print simulated and measured figures per network, then the claims."""
     from headgate.experiments.flow.live_checks import by_uplink, judge, makespan_error
 
     head = ("policy", "simulated", "measured", "", "on node", "in rack", "across")
     for uplink, pairs in by_uplink(comparison.pairs).items():
-        output.say(f"\nUplinks of {uplink:g} Mbit/s; bytes: simulated | measured, MB")
+        output.print_text(f"\nUplinks of {uplink:g} Mbit/s; bytes: simulated | measured, MB")
         output.print_table(
             head,
             (
@@ -393,11 +395,11 @@ def show(comparison: Comparison) -> None:
             ),
         )
     given = comparison.overhead
-    output.say(
+    output.print_text(
         f"\nLaunch overhead given to the simulator: {given.gpu_s:.2f} s with GPUs, "
         f"{given.cpu_s:.2f} s without"
     )
-    output.say("\nShapes")
+    output.print_text("\nShapes")
     words = {True: "yes", False: "NO"}
     output.print_table(
         ("holds", "claim", "ours"),

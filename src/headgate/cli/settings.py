@@ -1,4 +1,4 @@
-"""Which Headgate is meant and how to print: flag, environment, then the files that may say so."""
+"""The state directory and the output format: from flags, the environment, then files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """How a verb prints."""
+    """The output format of a verb."""
 
     TABLE = "table"
     JSON = "json"
@@ -30,18 +30,19 @@ POLICY_FORM = "NAME[,PARAMETER=NUMBER...]"
 
 StateOption = Annotated[
     Path | None,
-    typer.Option("--state", metavar="DIR", help="State directory of the Headgate that is meant."),
+    typer.Option("--state", metavar="DIR", help="State directory of the Headgate to use."),
 ]
-FormatOption = Annotated[Format | None, typer.Option("-o", "--format", help="How to print.")]
+FormatOption = Annotated[Format | None, typer.Option("-o", "--format", help="Output format.")]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Do all checks and say what would happen; change nothing.")
+    bool,
+    typer.Option("--dry-run", help="Do all checks and show what would happen; change nothing."),
 ]
-YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Skip the confirmation.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What holds for this call."""
+    """The settings of this call."""
 
     state: Path
     format: Format
@@ -52,12 +53,12 @@ class Settings:
         return self.format is Format.JSON
 
     def client(self) -> Client:
-        """Return a client of the Headgate that is meant."""
+        """Return a client of the Headgate in the state directory."""
         return client_of(self.state)
 
 
 def parsed(option: str, parse: Callable[[str], T], text: str) -> T:
-    """Return what an option says; raise SpecError where `parse` raises BadQuantity."""
+    """Return the parsed value of an option; raise SpecError `usage` for BadQuantity of `parse`."""
     try:
         return parse(text)
     except BadQuantity as error:
@@ -66,7 +67,7 @@ def parsed(option: str, parse: Callable[[str], T], text: str) -> T:
 
 
 def size_bytes(text: str, option: str) -> int:
-    """Return the bytes that an option says; raise SpecError for text that is no size."""
+    """Return the bytes that an option gives; raise SpecError `usage` for an invalid size."""
     return parsed(option, _size_bytes, text)
 
 
@@ -95,7 +96,7 @@ def settle(
 ) -> Settings:
     """Return the settings: flags before environment before files, the nearest file first.
 
-    Raise SpecError for a file or variable that says something else than it may.
+    Raises SpecError for an invalid file or variable.
     """
     environment = os.environ if environment is None else environment
     found: dict[str, Any] = {}
@@ -135,16 +136,16 @@ def _home(environment: Mapping[str, str], variable: str, default: str) -> Path:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return what a configuration file says; a relative state directory is taken from its place.
+    """Return the values of a configuration file; a state directory is relative to the file.
 
-    Raise SpecError for a file of another user but root: it would lead the caller, perhaps root, to
-    a Headgate of that user.
+    Raises SpecError for a file of another user but root: it would direct the caller, perhaps root,
+    to a Headgate of that user.
     """
     from headgate.spec.document import read_document
 
     if file.stat().st_uid not in (0, os.geteuid()):
-        hint = "remove it, or say which Headgate is meant with --state or HEADGATE_STATE"
-        problem = "belongs to another user, whose settings do not hold for you"
+        hint = "remove it, or choose a Headgate with --state or HEADGATE_STATE"
+        problem = "belongs to another user, whose settings do not apply to you"
         raise SpecError([Problem(path=str(file), problem=problem, hint=hint)])
     document = read_document(file)
     found: dict[str, Any] = {}
@@ -171,7 +172,9 @@ def _expanded(path: str, place: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise SpecError([Problem(path=place, problem=f"'{path}' names no home")]) from None
+        raise SpecError(
+            [Problem(path=place, problem=f"'{path}': there is no such home directory")]
+        ) from None
 
 
 def _format(name: str, place: str) -> Format:
@@ -180,5 +183,5 @@ def _format(name: str, place: str) -> Format:
     except ValueError:
         hint = nearest(name, [f.value for f in Format])
         raise SpecError(
-            [Problem(path=place, problem=f"'{name}' is no format", hint=hint)]
+            [Problem(path=place, problem=f"'{name}' is not a format", hint=hint)]
         ) from None

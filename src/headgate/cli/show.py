@@ -11,7 +11,7 @@ from headgate.cli.settings import FormatOption, StateOption, settle
 
 
 def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
-    """List the nodes: what is granted of them and what is used, and how fast data moves."""
+    """List the nodes: amounts granted and actually used, and the expected bandwidth."""
     settings = settle(state, fmt)
     with settings.client() as client:
         found, bandwidth = client.nodes(), client.info()["bandwidth"]
@@ -22,7 +22,7 @@ def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
         ("NODE", "RACK", "STATE", "FREE GPUS", "GPU MEMORY", "CPUS", "MEMORY", "RUNS"),
         map(_node_cells, found),
     )
-    output.say(
+    output.print_text(
         "a transfer can expect"
         f" {format_size(bandwidth['disk_bytes_per_s'])}/s from a disk,"
         f" {format_size(bandwidth['rack_bytes_per_s'])}/s within a rack,"
@@ -44,17 +44,17 @@ def _node_cells(node: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _book(node: dict[str, Any], kind: str, write: Callable[[float], str]) -> str | None:
-    """Return how much of a kind is granted of how much there is, and how much is really used."""
+    """Return the granted, total and actually used amount of a resource; None if not booked."""
     total, granted = node["total"].get(kind), node["granted"].get(kind, 0)
     used = (node["actual"] or {}).get(kind)
-    words = f"{write(granted)} of {write(total)}" if total else None
-    if used is None or words is None:
-        return words
-    return f"{words}, {write(used)} used"
+    text = f"{write(granted)} of {write(total)}" if total else None
+    if used is None or text is None:
+        return text
+    return f"{text}, {write(used)} used"
 
 
 def queues(state: StateOption = None, fmt: FormatOption = None) -> None:
-    """List the queues, their shares and what they hold."""
+    """List the queues: weights, ceilings and the GPUs that they hold."""
     settings = settle(state, fmt)
     with settings.client() as client:
         found = client.queues()

@@ -33,7 +33,7 @@ _PROGRESS_EVERY_S = 0.2
 
 
 class _Timed:
-    """A policy that sums up how long its decisions took; measured, so never part of a result."""
+    """A policy that measures the times of its decisions; they are never part of a result."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -57,7 +57,7 @@ class _Timed:
         return plan
 
     def timings(self) -> dict[str, float]:
-        """Return the figures of all decisions so far."""
+        """Return count, mean, maximum and total (s) of all decisions so far."""
         return {
             "count": self.count,
             "mean_s": self.total_s / self.count if self.count else 0.0,
@@ -72,14 +72,14 @@ def simulate(
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(help="A recorded workload (Parquet), on GPUs that are all alike."),
+        typer.Option(help="A recorded workload (Parquet), on identical GPUs."),
     ] = None,
     gpus: Annotated[int | None, typer.Option(help="With --trace: how many GPUs.")] = None,
     policy: Annotated[
         str | None,
         typer.Option(metavar=POLICY_FORM, help="The policy; needed with --trace, else the file's."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all that is random.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
     decision_latency: Annotated[
         float | None, typer.Option(help="Modelled seconds that each decision takes.")
     ] = None,
@@ -87,7 +87,7 @@ def simulate(
         Path | None, typer.Option(help="Write one row per job to this Parquet file.")
     ] = None,
     timings: Annotated[
-        Path | None, typer.Option(help="Write what was measured on this machine to this file.")
+        Path | None, typer.Option(help="Write the times measured on this machine to this file.")
     ] = None,
     fmt: FormatOption = None,
 ) -> None:
@@ -174,7 +174,7 @@ def _check_options(
         if policy is None:
             wrong.append(("--policy", "is needed with --trace", f"one of {', '.join(POLICIES)}"))
     if scenario is not None and gpus is not None:
-        wrong.append(("--gpus", "goes with --trace", "a scenario file says which GPUs there are"))
+        wrong.append(("--gpus", "requires --trace", "a scenario file defines its GPUs"))
     if gpus is not None and not 1 <= gpus <= 1_000_000:
         wrong.append(("--gpus", f"must be from 1 to 1000000, not {gpus}", ""))
     if seed is not None and not 0 <= seed < 2**63:
@@ -185,19 +185,19 @@ def _check_options(
 
 
 def _check_writable(path: Path | None) -> list[Problem]:
-    """A run may take long: say before it, not after, that its result cannot be written."""
+    """Return the problems of an output file, before a long run instead of after it."""
     if path is None:
         return []
     if path.is_dir():
         return [Problem(path=str(path), problem="is a directory", hint="name a file")]
     if not path.absolute().parent.is_dir():
-        hint = "make the directory first"
+        hint = "create the directory first"
         return [Problem(path=str(path), problem="its directory does not exist", hint=hint)]
     return []
 
 
 def _watch(step: Callable[[int], None]) -> sim.Observer:
-    """Return an observer that tells how many jobs have been submitted and launched so far."""
+    """Return an observer that calls `step` with the number of jobs submitted in each batch."""
     from headgate.protocol import JobSubmitted
 
     def see(batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
@@ -209,7 +209,7 @@ def _watch(step: Callable[[int], None]) -> sim.Observer:
 
 @contextmanager
 def _progress(title: str, total: int, *, as_json: bool) -> Iterator[Callable[[int], None]]:
-    """Show a bar; hand out a function that moves it."""
+    """Show a progress bar; yield a function that advances it by a count."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -231,10 +231,12 @@ def _write_jobs(path: Path, table: Any) -> None:
     import pyarrow.parquet as pq
 
     try:
-        with path.open("wb") as file:  # pyarrow removes a path that it fails to write, a device too
+        with path.open(
+            "wb"
+        ) as file:  # given a path, pyarrow removes it on a failure, a device also
             pq.write_table(table, file)
     except OSError as error:
-        if path.is_file():  # a device stays
+        if path.is_file():  # devices stay
             path.unlink()
         raise WorldError(f"cannot write {path}: {error}", code="cannot_write") from error
 
@@ -251,17 +253,17 @@ def _print(figures: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         output.print_json_line(visible_values(figures))
         return
-    output.say(f"policy {figures['policy']}, seed {figures['seed']}\n")
+    output.print_text(f"policy {figures['policy']}, seed {figures['seed']}\n")
     output.print_table(("WHAT", "FIGURE"), _rows(figures))
     placed = figures.get("placements")
     if placed:
-        output.say("")
+        output.print_text("")
         output.print_table(
             ("AT", "TASK", "NODE", "LOCALITY"),
             ((f"{p['at_s']:.1f} s", p["task"], p["node"], p["locality"]) for p in placed[:50]),
         )
         if len(placed) > 50:
-            output.say_aside(f"and {len(placed) - 50} more; -o json lists all")
+            output.print_note(f"and {len(placed) - 50} more; -o json lists all")
 
 
 def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from headgate.cli.why import why
 
 
 class Verbs(TyperGroup):
-    """A group that answers an unknown verb with the nearest known one."""
+    """A group whose error for an unknown verb names the nearest known one."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
@@ -46,8 +46,8 @@ _reproduce = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         print(f"headgate {version('headgate')}")
         raise typer.Exit
 

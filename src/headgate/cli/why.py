@@ -1,4 +1,4 @@
-"""`headgate why`: where a job or a task stands, what decides about it, and when it may start."""
+"""`headgate why`: why a job or a task waits, what its start depends on, when it may start."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def why(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Say where a job or a task stands, why it waits, and when it is expected to start."""
+    """Show the state of a job or a task, why it waits, and when it is expected to start."""
     settings = settle(state, fmt)
     job, task = _parsed(target)
     with settings.client() as client:
-        told = client.explanation(job, task)
+        explanation = client.explanation(job, task)
     if settings.as_json:
-        output.print_json(told)
+        output.print_json(explanation)
         return
-    for line in _head(told, target, task):
-        output.say(indented(line))
-    facts = list(_facts(told, whole=task is None))
+    for line in _head(explanation, target, task):
+        output.print_text(indented(line))
+    facts = list(_facts(explanation, whole=task is None))
     if facts:
-        output.say("")
+        output.print_text("")
         output.print_table(("WHAT", "AS THE POLICY SEES IT"), facts)
-    if told["holders"]:
-        output.say("")
+    if explanation["holders"]:
+        output.print_text("")
         output.print_table(
-            ("OTHERS", "GPUS", "SHARE", "WAITING TASKS"), map(_cells, told["holders"])
+            ("OTHERS", "GPUS", "SHARE", "WAITING TASKS"), map(_cells, explanation["holders"])
         )
 
 
@@ -51,50 +51,58 @@ def _parsed(target: str) -> tuple[str, int | None]:
         return target, None
     if not (ordinal.isascii() and ordinal.isdigit()):
         hint = "write JOB, or JOB/TASK with the task's number"
-        problem = Problem(path=target, problem=f"'{ordinal}' is no number of a task", hint=hint)
+        problem = Problem(
+            path=target, problem=f"'{ordinal}' is not the number of a task", hint=hint
+        )
         raise SpecError([problem], code="usage")
     return job, int(ordinal)
 
 
-def _head(told: View, target: str, task: int | None) -> Iterator[str]:
-    state = told["state"] + (" and archived" if told["archived"] else "")
+def _head(explanation: View, target: str, task: int | None) -> Iterator[str]:
+    state = explanation["state"] + (" and archived" if explanation["archived"] else "")
     if task is None:
-        counts = ", ".join(f"{n} {what}" for what, n in told["counts"].items())
+        counts = ", ".join(f"{n} {what}" for what, n in explanation["counts"].items())
         yield f"{target} is {state}: {counts}"
     else:
-        yield f"{target} is {told['task']['state']}; its job is {state}"
-    reason = told["reason"]
+        yield f"{target} is {explanation['task']['state']}; its job is {state}"
+    reason = explanation["reason"]
     if reason is not None:
-        yield f"submitted {format_seconds(told['waits_s'])} ago"
+        yield f"submitted {format_seconds(explanation['waits_s'])} ago"
         yield f"{reason['code']}: {reason['text']}"
     else:
-        yield told["message"] or ("nothing of it waits" if task is None else "it does not wait")
+        yield explanation["message"] or ("no task waits" if task is None else "it does not wait")
 
 
-def _facts(told: View, *, whole: bool) -> Iterator[tuple[str, str]]:
-    run, share, task = told["run"], told["share"], told["task"]
+def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
+    run, share, task = explanation["run"], explanation["share"], explanation["task"]
     if run is not None:
         end = (
-            "its end is not known yet" if run["ends"] is None else f"ends {_at(told, run['ends'])}"
+            "its end is not known yet"
+            if run["ends"] is None
+            else f"ends {_at(explanation, run['ends'])}"
         )
-        yield "runs", f"on {run['node']} for {_since(told, run['since'])}; {end}"
+        yield "runs", f"on {run['node']} for {_since(explanation, run['since'])}; {end}"
         yield "reads", reads(run["read_bytes"])
-    if share is not None and told["reason"] is not None:
+    if share is not None and explanation["reason"] is not None:
         yield "share", _share(share)
     if task is not None and task["preempted"]:
         yield "last run", task["preempted"]
     if task is not None and task["unfinished"]:
-        yield "comes after", ", ".join(f"{told['job']}/{n}" for n in task["unfinished"][:8])
+        yield "comes after", ", ".join(f"{explanation['job']}/{n}" for n in task["unfinished"][:8])
     if task is not None and task["state"] == "waiting":
         if whole:
-            yield "task", f"{told['job']}/{task['ordinal']}, the first that waits"
-        now, best, freed = told["cheapest_now"], told["cheapest"], told["if_freed"]
-        yield "cheapest now", "no place is free" if now is None else _place(told, now)
-        yield "cheapest ever", "no node fits it" if best is None else _place(told, best)
+            yield "task", f"{explanation['job']}/{task['ordinal']}, the first that waits"
+        now, best, freed = (
+            explanation["cheapest_now"],
+            explanation["cheapest"],
+            explanation["if_freed"],
+        )
+        yield "cheapest now", "no place is free" if now is None else _place(explanation, now)
+        yield "cheapest ever", "no node fits it" if best is None else _place(explanation, best)
         if freed is not None:
-            yield f"if {freed['ends']} ended now", _freed(told, freed)
-    if told["start"] is not None:
-        yield "expected", _start(told, told["start"])
+            yield f"if {freed['ends']} ended now", _freed(explanation, freed)
+    if explanation["start"] is not None:
+        yield "expected", _start(explanation, explanation["start"])
 
 
 def _share(share: View) -> str:
@@ -106,54 +114,55 @@ def _share(share: View) -> str:
     )
 
 
-def _place(told: View, place: View) -> str:
+def _place(explanation: View, place: View) -> str:
     memory = place["gpu_memory_bytes"]
     gpu = "" if memory is None else f" ({place['gpu_model'] or 'GPU'}, {format_size(memory)})"
     held = ""
     if place["held_by"] is not None:
         until = place["held_until"]
-        end = "" if until is None else f", which ends {_at(told, until)}"
+        end = "" if until is None else f", which ends {_at(explanation, until)}"
         held = f"; held by {place['held_by']}{end}"
     read = reads(place["read_bytes"])
     return f"{place['node']}{gpu} at {format_seconds(place['cost_s'])}: {read}{held}"
 
 
 def reads(read_bytes: View) -> str:
-    """Return bytes by where they lie, in words."""
+    """Return bytes by locality as text."""
     parts = [f"{format_size(size)} {WHERE[where]}" for where, size in read_bytes.items() if size]
     return ", ".join(parts) or "nothing to read"
 
 
-def _freed(told: View, freed: View) -> str:
-    mine = f"{told['job']}/{told['task']['ordinal']}"
+def _freed(explanation: View, freed: View) -> str:
+    mine = f"{explanation['job']}/{explanation['task']['ordinal']}"
     if freed["taken_by"] == mine:
         text = "it would start there"
     else:
         taken = freed["taken_by"]
-        text = f"{taken} would take that GPU" if taken else "nobody would take that GPU"
+        text = f"{taken} would take that GPU" if taken else "no task would take that GPU"
         on = freed["starts_on"]
         text += "; it would wait on" if on is None else f"; it would start on {on}"
     price = freed["price_s"]
     return text if price is None else f"{text}; the GPU would be worth {format_seconds(price)}"
 
 
-def _start(told: View, start: View) -> str:
+def _start(explanation: View, start: View) -> str:
     if start["at"] is None:
         unknown = output.counted(start["unknown_runs"], "run")
+        verb = "has" if start["unknown_runs"] == 1 else "have"
         if start["unknown_runs"]:
-            return f"cannot be told: nobody knows yet when {unknown} will end"
-        return f"not within the next {format_seconds(start['until'] - told['now'])}"
+            return f"unknown: {unknown} {verb} no known end yet"
+        return f"not within the next {format_seconds(start['until'] - explanation['now'])}"
     after = "" if start["after"] is None else f", when {start['after']} has ended"
-    return f"{start['task']} starts {_at(told, start['at'])} on {start['node']}{after}"
+    return f"{start['task']} starts {_at(explanation, start['at'])} on {start['node']}{after}"
 
 
-def _at(told: View, at: float) -> str:
-    ahead_s = at - told["now"]
+def _at(explanation: View, at: float) -> str:
+    ahead_s = at - explanation["now"]
     return "any moment now" if ahead_s < 0.05 else f"in about {format_seconds(ahead_s)}"
 
 
-def _since(told: View, since: float) -> str:
-    return format_seconds(max(0.0, told["now"] - since))
+def _since(explanation: View, since: float) -> str:
+    return format_seconds(max(0.0, explanation["now"] - since))
 
 
 def _cells(holder: View) -> tuple[object, ...]:

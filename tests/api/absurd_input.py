@@ -1,4 +1,4 @@
-"""Requests that nobody means, for every route that takes a name, a number or a text."""
+"""Random invalid requests, for every route that takes a name, a number or a text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ROUTES = (  # method, path with a place for a name or a number, keys of numbers,
 
 @st.composite
 def requests(draw: st.DrawFn, names: Sequence[str]) -> Request:
-    """Draw a request; `names` are some that are there."""
+    """Draw a request; `names` are existing jobs and datasets."""
     method, path, numbers, texts = draw(st.sampled_from(ROUTES))
     query = {key: draw(st.sampled_from(NUMBERS)) for key in numbers if draw(st.booleans())}
     query |= {key: draw(st.sampled_from(TEXTS)) for key in texts if draw(st.booleans())}
@@ -52,15 +52,18 @@ def requests(draw: st.DrawFn, names: Sequence[str]) -> Request:
     return method, target, query, body
 
 
-def checked(answer: httpx.Response) -> None:
-    """An answer is good, or an error in our shape, short, and no fault of ours."""
-    told = f"{answer.request.method} {answer.request.url}: {answer.status_code}"
-    ours = answer.status_code >= 500 and answer.json()["code"] not in ("unreachable", "disk_full")
-    assert not ours, f"{told} {answer.text[:500]}"
-    if answer.is_error:
-        body = answer.json()
-        assert set(body) == {"code", "problems"}, told
+def checked(response: httpx.Response) -> None:
+    """Assert that a response is a success, or a short error object that is not internal."""
+    request = f"{response.request.method} {response.request.url}: {response.status_code}"
+    ours = response.status_code >= 500 and response.json()["code"] not in (
+        "unreachable",
+        "disk_full",
+    )
+    assert not ours, f"{request} {response.text[:500]}"
+    if response.is_error:
+        body = response.json()
+        assert set(body) == {"code", "problems"}, request
         assert 1 <= len(body["problems"]) <= MOST_PROBLEMS
-        assert "Traceback" not in answer.text
-        assert "\\u001b[3" not in answer.text.replace("\\u001b[31m", ""), "colours of others"
-        assert len(answer.content) < 100_000
+        assert "Traceback" not in response.text
+        assert "\\u001b[3" not in response.text.replace("\\u001b[31m", ""), "colours of a request"
+        assert len(response.content) < 100_000

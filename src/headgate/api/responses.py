@@ -1,4 +1,4 @@
-"""Answers as JSON: text of jobs and users is harmless wherever it is shown."""
+"""JSON responses in which text of jobs and users is escaped."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fastapi.responses import JSONResponse
 from headgate.base.text import visible_values
 
 
-class ShownJSON(JSONResponse):
-    """JSON in which text of jobs and users is harmless wherever it is shown."""
+class EscapedJSON(JSONResponse):
+    """A JSON response whose texts contain no control characters; see `visible_values`."""
 
     def render(self, content: Any) -> bytes:
-        """Return the body."""
+        """Return the body: JSON in UTF-8."""
         return super().render(visible_values(content))
