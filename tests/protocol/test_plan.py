@@ -83,3 +83,10 @@ def test_inconsistent_columns_are_rejected(wrong: dict[str, Any], says: str) -> 
     assert len(Steps(starts=Starts(**right))) == 2
     with pytest.raises(ValueError, match=says):
         Steps(starts=Starts(**{**right, **wrong}))
+
+
+@pytest.mark.parametrize("number", [-1, 1])
+def test_the_only_start_of_a_plan_is_rejected_in_a_group_that_does_not_exist(number: int) -> None:
+    starts = Starts.of([Start(1, 0, (0,))], [number])
+    with pytest.raises(ValueError, match=r"starts\.group: not between 0 and 0"):
+        Steps(starts=starts)
