@@ -187,7 +187,7 @@ def test_ticks_are_few_and_round() -> None:
         (("--seeds", "21"), "--seeds"),
         (("--workers", "0"), "--workers"),
         (("--policies", "fs,fps"), "--policies"),
-        (("--policies", ""), "--policies"),
+        (("--policies", ""), "argument 4, after --policies"),
         (("--seeds", "many"), "--seeds"),
         (("--out", "notes.txt"), "--out"),
         (("--out", "full"), "--out"),

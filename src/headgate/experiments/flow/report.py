@@ -180,7 +180,7 @@ def _overhead(results: Results) -> str:
     head = ("policy", "where", "rounds", "mean", "max", "published")
     return (
         "<h3>Times of rounds</h3><p>Measured on the machine that wrote this page, not "
-        f"simulated. In the large round all GPUs are free.</p{grid(head, rows)}"
+        f"simulated. In the large round all GPUs are free.</p>{grid(head, rows)}"
     )
 
 
