@@ -134,7 +134,7 @@ def test_why_says_that_a_job_is_archived(client: Client, controller: Any) -> Non
         assert set(told) == set(was)
         assert (told["archived"], was["archived"]) == (True, False)
         assert (told["state"], told["counts"]) == ("finished", {"finished": 2})
-    assert told["task"] == {"ordinal": 1, "state": "finished", "unfinished": []}
+    assert told["task"] == {"ordinal": 1, "state": "finished", "unfinished": [], "preempted": None}
 
 
 def test_archived_job_cannot_be_cancelled(client: Client, controller: Any) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from headgate.engine import Engine
+from headgate.journal.snapshots import decode_snapshot, encode_snapshot
 from headgate.machine import CRASHES_MOST
 from headgate.model import Job, Queue, Task
 from headgate.protocol import (
     Event,
     FailureKind,
+    Group,
     JobSubmitted,
     PlanAdmitted,
     PlanRejected,
@@ -23,16 +25,19 @@ from headgate.protocol import (
     StopTask,
     WakeAt,
 )
+from headgate.protocol.reasons import PreemptedFor
+from headgate.state import thaw
 from headgate.testing.digest import digest
 
 Bench = Any  # of conftest.py
 
 
-def preempt(bench: Bench, *tasks: int) -> list[Any]:
+def preempt(bench: Bench, *tasks: int, winner: str = "") -> list[Any]:
     """Answer the Decide with a plan that stops the runs of these tasks, by row."""
-    ready = bench.plan_event()
+    ready, reason = bench.plan_event(), PreemptedFor(job=winner)
+    groups = [Group((Stop(task),), reason) for task in tasks]
     commands: list[Any] = bench.give(
-        replace(ready, plan=replace(ready.plan, steps=Steps.of(map(Stop, tasks))))
+        replace(ready, plan=replace(ready.plan, steps=Steps.of(groups)))
     )
     return commands
 
@@ -80,6 +85,22 @@ def test_a_gang_is_preempted_whole_however_many_of_it_a_plan_names(
     for launch in launched:
         bench.stopped(launch)
     assert bench.tasks("g") == ["waiting", "waiting"]
+
+
+def test_reason_of_a_preemption_is_kept_until_the_task_starts_again(bench: Bench) -> None:
+    bench.node("a")
+    bench.job("j")
+    launch = bench.run("j", 0, "a")
+    bench.job("k")
+    preempt(bench, 0, winner="k")
+    bench.stopped(launch)
+    state = bench.engine.state
+    assert "k, which is below its fair share" in state.preempted[0]
+    stored = decode_snapshot(encode_snapshot(bench.engine.snapshot()))
+    assert thaw(stored).preempted == state.preempted
+    bench.up_to_date()
+    bench.run("j", 0, "a")
+    assert state.preempted == {}
 
 
 def test_members_of_a_preempted_gang_count_as_finished_only_if_all_of_them_finish(

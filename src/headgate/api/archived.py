@@ -97,7 +97,7 @@ def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:
         "reason": None,
         "message": job.view["message"],
         "archived": True,
-        "task": None if named is None else {**named, "unfinished": []},
+        "task": None if named is None else {**named, "unfinished": [], "preempted": None},
         "holders": [],
         **dict.fromkeys(("run", "share", "cheapest_now", "cheapest", "if_freed", "start")),
     }

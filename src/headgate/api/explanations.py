@@ -86,7 +86,12 @@ def _why_view(found: Why) -> Body:
     task: Body | None = None
     if found.task is not None:
         unfinished = list(found.unfinished)
-        task = {"ordinal": found.task, "state": found.task_state, "unfinished": unfinished}
+        task = {
+            "ordinal": found.task,
+            "state": found.task_state,
+            "unfinished": unfinished,
+            "preempted": found.preempted,
+        }
     return {
         **explanation_view(found.told),
         "task": task,

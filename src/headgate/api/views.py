@@ -204,6 +204,7 @@ def task_view(snapshot: Snapshot, row: int) -> View:
         "gpus": list(snapshot.held_gpus(row)),
         "attempts": tasks.attempts[row],
         "failures": tasks.failures[row],
+        "preempted": snapshot.preempted.get(row),
         "started_at": _time(tasks.started_at[row]),
         "ended_at": _time(tasks.ended_at[row]),
     }

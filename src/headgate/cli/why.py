@@ -81,6 +81,8 @@ def _facts(told: View, *, whole: bool) -> Iterator[tuple[str, str]]:
         yield "reads", reads(run["read_bytes"])
     if share is not None and told["reason"] is not None:
         yield "share", _share(share)
+    if task is not None and task["preempted"]:
+        yield "last run", task["preempted"]
     if task is not None and task["unfinished"]:
         yield "comes after", ", ".join(f"{told['job']}/{n}" for n in task["unfinished"][:8])
     if task is not None and task["state"] == "waiting":

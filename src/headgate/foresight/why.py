@@ -97,6 +97,7 @@ class Why:
     task_state: str | None
     run: Run | None
     unfinished: tuple[int, ...]
+    preempted: str | None
     share: Holding | None
     holders: tuple[Holding, ...]
     cheapest_now: Place | None
@@ -141,6 +142,7 @@ class _Asked:
             task=None if task is None else snapshot.ordinal(task),
             task_state=None if at is None else at.name.lower(),
             run=self._run(task) if task is not None and at in HOLDING else None,
+            preempted=None if task is None else self._snapshot.preempted.get(task),
             unfinished=() if task is None else self._unfinished(task),
             share=self._standing(self._job, accounts.get(self._job)),
             holders=self._holders(accounts),

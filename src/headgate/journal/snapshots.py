@@ -40,6 +40,7 @@ class _Rest:
     waiting_tasks: int
     first_waiting_job: int
     next_job: int
+    preempted: dict[int, str]
     timers: dict[Timer, float]
     policy_failures: int
     jobs: list[Job]
@@ -103,6 +104,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         waiting_tasks=snapshot.waiting_tasks,
         first_waiting_job=snapshot.first_waiting_job,
         next_job=snapshot.next_job,
+        preempted=dict(snapshot.preempted),
         timers=dict(snapshot.timers),
         policy_failures=snapshot.policy_failures,
         jobs=names.jobs[: len(snapshot.jobs.state)],
@@ -168,6 +170,7 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
         waiting_tasks=rest.waiting_tasks,
         first_waiting_job=rest.first_waiting_job,
         next_job=rest.next_job,
+        preempted=rest.preempted,
         timers=rest.timers,
         policy_failures=rest.policy_failures,
     )

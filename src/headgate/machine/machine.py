@@ -425,7 +425,7 @@ class _Transition:
             self._start(state.names.job_rows[job], tuple(starts))
         for stop in event.stops:
             for run in stop.runs:
-                self._preempt(run)
+                self._preempt(run, stop.reason)
         state.remember(event.memo)
         self._set_timer(Timer.ASK_AGAIN, event.again_at)
         state.policy_failures = 0
@@ -447,16 +447,20 @@ class _Transition:
         else:
             self.effects.commands += [launch_of(state, task) for task in tasks]
 
-    def _preempt(self, run: RunId) -> None:
+    def _preempt(self, run: RunId, reason: str) -> None:
         """Stop a run, or the gang that it belongs to; what is stopped waits again."""
         task = self._held(run)
         if task is None:
             return
-        job = self.state.tasks.job[task]
-        if self.state.job(job).gang:
+        state, job = self.state, self.state.tasks.job[task]
+        gang = state.job(job).gang
+        if gang:
             self._disband(job)
-        elif self.state.tasks.state[task] != TaskState.STOPPING:
+        elif state.tasks.state[task] != TaskState.STOPPING:
             self._stop(task)
+        for each in state.tasks_of(job) if gang else (task,):
+            if state.tasks.state[each] == TaskState.STOPPING:
+                state.note_preempted(each, reason or "preempted")
 
     def plan_rejected(self, event: PlanFailed | PlanRejected) -> None:
         """Explain, and ask the policy again after a pause that doubles with each such event."""

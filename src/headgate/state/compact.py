@@ -54,6 +54,7 @@ def compact(state: State) -> None:
     state.memos = {name: column.select(kept.jobs) for name, column in view.memos.items()}
     state.refusals = OnDemand(lambda: _renamed(view.refusals, kept.job_at))
     state.log = deque(_remembered(state.log, kept), maxlen=state.log.maxlen)
+    state.preempted = {int(kept.task_at[task]): why for task, why in view.preempted.items()}
     state.archived_rows = state.first_waiting_job = 0
     relink(state)
 

@@ -53,6 +53,7 @@ class Snapshot(View):
     waiting_tasks: int
     first_waiting_job: int
     next_job: int
+    preempted: Mapping[int, str]
     timers: Mapping[Timer, float]
     policy_failures: int
 

@@ -71,8 +71,9 @@ class State(View):
     __slots__ = (
         "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus",
         "grants", "inputs", "jobs", "ledger", "lines", "log", "memos", "names", "next_job",
-        "nodes", "now", "on_paper", "policy_failures", "queues", "refusals", "result_of", "results",
-        "runtime_classes", "shards", "tasks", "timers", "user_rows", "version", "waiting_tasks",
+        "nodes", "now", "on_paper", "policy_failures", "preempted", "queues", "refusals", "result_of",
+        "results", "runtime_classes", "shards", "tasks", "timers", "user_rows", "version",
+        "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -104,6 +105,7 @@ class State(View):
         self.user_rows: dict[str, int] = {}
         self.lines: list[Line] = []  # of QUEUED jobs, by row of their queue
         self.memos: dict[str, Column] = {}  # what policies remember of jobs, one row per job
+        self.preempted: Mapping[int, str] = {}  # task -> why; never changed in place
         self.timers: Mapping[Timer, float] = {}  # those set, and when; never changed in place
         self.policy_failures = 0  # in a row
         self.dependents: dict[int, tuple[int, ...]] = {}  # task -> later tasks, where there are any
@@ -136,6 +138,7 @@ class State(View):
             waiting_tasks=self.waiting_tasks,
             first_waiting_job=self._first_waiting(),
             next_job=self.next_job,
+            preempted=self.preempted,
             timers=self.timers,
             policy_failures=self.policy_failures,
         )
@@ -471,6 +474,8 @@ class State(View):
 
     def _forget_lineage(self, job: int) -> None:
         """Forget what depends on what in a job that has ended: nothing of it runs again."""
+        if self.preempted:
+            self._forget_preemptions(self.tasks_of(job))
         for task in self.tasks_of(job):
             self.dependents.pop(task, None)
             for shard in self.results.pop(task, ()):
@@ -481,6 +486,8 @@ class State(View):
     def launch(self, task: int, node: int, gpus: tuple[int, ...], attempt: int) -> None:
         """Grant a WAITING task what it demands, on a node, for its next run: STARTING."""
         job = self.tasks.job[task]
+        if task in self.preempted:
+            self._forget_preemptions((task,))
         if attempt != self.tasks.next_attempt[task]:
             expected = self.tasks.next_attempt[task]
             raise self.broken(f"its next run is {expected}, not {attempt}", "task", task)
@@ -514,13 +521,23 @@ class State(View):
             raise self.broken(str(error), "task", task) from error
         self.tasks.grant[task] = -1
         self.tasks.ended_at[task] = self.now
-        if to is not TaskState.FINISHED:
+        if to is TaskState.FINISHED:
+            if task in self.preempted:  # it ended before it was stopped
+                self._forget_preemptions((task,))
+        else:
             gained_s = self.gained_s(task, self.now)
             self.tasks.progress_s[task] += gained_s
             lost_s = self.now - self.tasks.launched_at[task] - gained_s
             self.jobs.lost_gpu_s[job] += lost_s * (demand.gpus_milli / WHOLE)
         self._count_gpus(task, -1)
         self.move_task(task, to)
+
+    def note_preempted(self, task: int, reason: str) -> None:
+        """Remember why a run is preempted until the task starts again or its job ends."""
+        self.preempted = {**self.preempted, task: reason}
+
+    def _forget_preemptions(self, tasks: Collection[int]) -> None:
+        self.preempted = {task: why for task, why in self.preempted.items() if task not in tasks}
 
     def _count_gpus(self, task: int, sign: int) -> int:
         """Count the GPUs of a run that begins or ends; return what its job holds in all."""

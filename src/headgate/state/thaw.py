@@ -35,6 +35,7 @@ def thaw(snapshot: Snapshot, *, on_paper: bool = True) -> State:
     state.ledger = Ledger(state.names, state.nodes, state.gpus, state.grants)
     state.user_rows = {user: row for row, user in enumerate(state.names.users)}
     state.next_job = snapshot.next_job
+    state.preempted = snapshot.preempted
     state.timers, state.policy_failures = snapshot.timers, snapshot.policy_failures
     state.memos = {name: column.thaw() for name, column in snapshot.memos.items()}
     archived = np.flatnonzero(snapshot.jobs.archived.array())

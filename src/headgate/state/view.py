@@ -123,6 +123,7 @@ class View:
     refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
     memos: Mapping[str, Any]
+    preempted: Mapping[int, str]
 
     def job(self, row: int) -> Job:
         """Return a job as it was submitted."""

@@ -52,6 +52,7 @@ def _names(view: View) -> str:
             view.waiting_tasks, [[*line] for line in view.lines], sorted(view.dependents.items()),
             sorted(view.results.items()), sorted(view.result_of.items()), names.resources,
             names.racks, names.users,
-            sorted(view.timers.items()), view.policy_failures, view.next_job,
+            sorted(view.preempted.items()), sorted(view.timers.items()), view.policy_failures,
+            view.next_job,
         ]  # fmt: skip
     return repr(told)
