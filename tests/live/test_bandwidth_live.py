@@ -49,7 +49,7 @@ def _shape(bed: Bed, mbit_per_s: float) -> None:
 
 
 def _put_on(headgate: System, name: str, file: Path, nodes: list[str]) -> None:
-    """Put a file as a dataset of one shard, and move its replicas to these nodes."""
+    """Put a file as a dataset of one shard, with replicas on these nodes only."""
     headgate.put(name, file, 1, replicas=len(headgate.nodes))
     for node in headgate.nodes:
         if node.id not in nodes:

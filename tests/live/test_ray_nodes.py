@@ -90,9 +90,9 @@ def test_port_in_use_is_reported_immediately(tmp_path: Path) -> None:
 
 
 def test_missing_ray_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(WorldError, match=r"no Ray cluster answers at '127\.77\.0\.1:1'"):
+    with pytest.raises(WorldError, match=r"no Ray cluster responds at '127\.77\.0\.1:1'"):
         connect("127.77.0.1:1")
-    with pytest.raises(WorldError, match="no Ray cluster answers at 'nonsense'"):
+    with pytest.raises(WorldError, match="no Ray cluster responds at 'nonsense'"):
         connect("nonsense")
 
 

@@ -101,7 +101,7 @@ class DatasetUploads:
         with self._lock:
             upload = self._claim(dataset, user, snapshot())
             if index in upload.moving:
-                raise SpecError(_about(dataset, f"shard {index} is on its way"), code="exists")
+                raise SpecError(_about(dataset, f"shard {index} is being stored"), code="exists")
             upload.moving.add(index)
         try:
             yield upload
@@ -238,7 +238,7 @@ def _reject_if_ending(dataset: str, upload: _Upload) -> None:
 def _commit(dataset: str, upload: _Upload, count: int, at: float, *, public: bool) -> list[Event]:
     """Return the events that make a dataset visible; SpecError when shards are missing."""
     if upload.moving:
-        text = f"{len(upload.moving)} of its shards are on their way"
+        text = f"{len(upload.moving)} of its shards are being stored"
         raise SpecError(_about(dataset, text), code="bad_spec")
     missing = sum(i not in upload.shards for i in range(count))
     if missing:

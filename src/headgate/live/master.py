@@ -134,7 +134,7 @@ class JobMaster:
 
         try:
             executor = await asyncio.to_thread(partial(ray.get_actor, name, namespace=NAMESPACE))
-            node, known = await _call_until_answered(executor.known)
+            node, known = await _call_with_retry(executor.known)
         except (RayError, ValueError):  # it is dead, and so are its runs
             return
         ray_id = name.rpartition(":")[2]
@@ -210,8 +210,8 @@ class JobMaster:
         if ray_id != tracked.ray_id:
             return
         try:
-            await _call_until_answered(executor.stop, [run])
-            await _call_until_answered(executor.outcome, run)
+            await _call_with_retry(executor.stop, [run])
+            await _call_with_retry(executor.outcome, run)
         except Exception:  # the first failure is reported
             log.exception("ending run %s failed", run)
 
@@ -244,7 +244,7 @@ class JobMaster:
         while True:
             try:
                 executor = self._executor_of(launch.node, launch.ray_id)
-                await _call_until_answered(executor.begin, [launch])
+                await _call_with_retry(executor.begin, [launch])
             except (ActorDiedError, ValueError):  # ValueError: a dying one still has the name
                 self._drop(launch.node, launch.ray_id)
                 failures += 1
@@ -263,8 +263,8 @@ class JobMaster:
         try:
             executor = await asyncio.to_thread(partial(ray.get_actor, name, namespace=NAMESPACE))
             self._executors[stop.node] = (stop.ray_id, executor)
-            await _call_until_answered(executor.stop, [stop.run])
-            outcome: OutcomeRecord = await _call_until_answered(executor.outcome, stop.run)
+            await _call_with_retry(executor.stop, [stop.run])
+            outcome: OutcomeRecord = await _call_with_retry(executor.outcome, stop.run)
         except RayTaskError:
             raise
         except (RayError, ValueError):  # no executor: the run has ended with it
@@ -308,12 +308,12 @@ class JobMaster:
 
 async def _outcome(executor: Any, run: RunId, tracked: _TrackedRun) -> OutcomeRecord:
     """Return the outcome of an accepted run; deliver a stop until the executor has accepted it."""
-    end = asyncio.create_task(_call_until_answered(executor.outcome, run))
+    end = asyncio.create_task(_call_with_retry(executor.outcome, run))
     stopping = asyncio.create_task(tracked.stopping.wait())
     try:
         await asyncio.wait((end, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not end.done():
-            await _call_until_answered(executor.stop, [run])
+            await _call_with_retry(executor.stop, [run])
         outcome: OutcomeRecord = await end
         return outcome
     finally:
@@ -340,7 +340,7 @@ async def _forget_runs(executor: Any, runs: Sequence[RunId]) -> None:
     from ray.exceptions import RayError
 
     with suppress(RayError):
-        await _call_until_answered(executor.forget, runs)
+        await _call_with_retry(executor.forget, runs)
 
 
 def _failed(run: RunId, failure: FailureKind, message: str) -> OutcomeRecord:
@@ -456,7 +456,7 @@ def _nodes_up() -> set[str]:
     return {entry["NodeID"] for entry in ray.nodes() if entry["Alive"]}  # type: ignore[no-untyped-call]
 
 
-async def _call_until_answered(method: Any, *arguments: Any) -> Any:
+async def _call_with_retry(method: Any, *arguments: Any) -> Any:
     """Call an actor until it responds or is dead: it may be unavailable temporarily."""
     from ray.exceptions import ActorUnavailableError
 

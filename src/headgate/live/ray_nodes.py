@@ -291,7 +291,7 @@ def connect(address: str, *, token: str | None = None) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
     except (OSError, ValueError) as error:
-        raise WorldError(f"no Ray cluster answers at '{address}': {error}") from error
+        raise WorldError(f"no Ray cluster responds at '{address}': {error}") from error
     os.environ.update(_DRIVER_SETTINGS)
     if token is not None:
         os.environ.update(_token_settings(token))
@@ -309,7 +309,7 @@ def connect(address: str, *, token: str | None = None) -> None:
         )
     except Exception as error:  # Ray raises many types here, even bare RuntimeError
         raise WorldError(
-            f"no Ray cluster answers at '{address}': {_first_line(error)}; is it one of this "
+            f"no Ray cluster responds at '{address}': {_first_line(error)}; is it one of this "
             f"version, and {'does it ask for no token' if token is None else 'is the token its'}?"
         ) from error
 
@@ -338,7 +338,7 @@ def short_error(error: Exception) -> str:
         return str(cause)
     if isinstance(error, TimeoutError):
         return "it did not respond in time"
-    return f"{type(cause or error).__name__}; the controller's log says more"
+    return f"{type(cause or error).__name__}; see the controller's log"
 
 
 def _head_command(address: str, temp: str) -> list[str]:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 _LOOK_S = 1.0
 _RETRY_S = 60.0
 _PER_LOOK = 1000  # results
-_COPY_S = 3600.0  # a transfer that stands still ends long before
+_COPY_S = 3600.0  # a stalled transfer ends much earlier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

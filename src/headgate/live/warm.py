@@ -28,9 +28,9 @@ def warm(state: Path, jobs: list[str]) -> None:
     root = str(state / "nodes")
     masters = [start_master(job, state / "nodes") for job in jobs]
     executors = [start_executor(j, m.name, m.ray_id, root=root) for j in jobs for m in members()]
-    answers = [master.stop.remote([]) for master in masters]
-    answers += [executor.begin.remote([]) for executor in executors]
-    ray.get(answers, timeout=_START_S)
+    responses = [master.stop.remote([]) for master in masters]
+    responses += [executor.begin.remote([]) for executor in executors]
+    ray.get(responses, timeout=_START_S)
     ray.shutdown()
 
 
