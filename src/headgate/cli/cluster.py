@@ -52,11 +52,10 @@ def start_cluster(
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
 
-    Nodes are 8 with 2 GPUs in 2 racks unless given. `policy` is text for `read_policy`.
-    `show_progress` is called with lines on the progress. On a failure, all that was started is
-    stopped. A configuration still in `state` (without a `stop_cluster` before) stays in force,
-    except for the options given here. Raises SpecError `not_in_force` for options that differ from
-    a running Headgate's, WorldError when a process does not start.
+    By default 8 nodes with 2 GPUs in 2 racks. `policy` is text for `read_policy`; `show_progress`
+    receives lines. After a failure nothing stays started. A configuration still in `state` holds,
+    except for options given here. Raises SpecError `not_in_force` for options that differ from a
+    running Headgate's, WorldError for a process that does not start.
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
