@@ -210,7 +210,7 @@ class Archive:
         return [self._job(row) for row in rows[:limit]]
 
     def expire(self, jobs: Sequence[ArchivedJob], at: float) -> None:
-        """Note durably that nothing that these jobs left is kept any longer."""
+        """Record durably that the results of these jobs have expired."""
         with self._db.transaction():
             self._db.change_many(
                 "UPDATE jobs SET expired_at = ? WHERE number = ?",

@@ -64,7 +64,7 @@ class ReduceResources(Resources):
 
 
 class Data(Shape):
-    """Where some data comes from: a dataset put before, or files on a path all nodes share."""
+    """The source of some data: a stored dataset, or files on a path all nodes share."""
 
     from_: Annotated[Name | None, Field(alias="from", description="a dataset put before")] = None
     files: Annotated[list[str] | None, Field(description="absolute paths that all nodes see")] = (
@@ -235,7 +235,7 @@ def is_function(run: str) -> bool:
 
 
 def _check_form(document: Document, job: JobFile) -> None:
-    """A job has `run` and its `resources`, or `tasks` and what goes with them."""
+    """Check that a job has either `run` and `resources`, or `tasks` and its further stages."""
     raw = document.data
     if "run" in raw and "tasks" in raw:
         hint = "'run' is the short form of a job of one task"

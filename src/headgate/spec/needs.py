@@ -108,7 +108,7 @@ class Needs(Shape):
 
 
 def check_custom(document: Document, custom: Iterable[str], place: Place) -> None:
-    """Note names of custom resources that stand for others already."""
+    """Add a problem for each custom resource with a reserved name."""
     for name in custom:
         if name in _RESERVED:
             hint = f"write {name} beside custom, not in it"

@@ -1,8 +1,8 @@
 """Translation of pydantic's errors into problems with place, message and hint; common types.
 
-A `Shape` is checked piece by piece with `parse`: a field that is wrong is noted and stands at its
-default from there on, so that one mistake never hides another. Fields that must be given, yet have
-a default to continue with, are named in `must`.
+A `Shape` is checked piece by piece with `parse`: a wrong field adds a problem and gets its
+default, so that one mistake never hides another. `must` names required fields that have a default
+for this purpose only.
 """
 
 from __future__ import annotations
