@@ -54,20 +54,20 @@ def test_refusals_are_computed_once_and_pickled_as_a_tuple() -> None:
     expected = (Refusal(reason=Undecided()), Refusal(reason=NoFreeGpu(
         free_gpus=0, needed_gpus=1, total_gpus=4
     )))  # fmt: skip
-    refusals = 0
+    computed = 0
 
     def compute() -> Iterator[Refusal]:
-        nonlocal refusals
-        refusals += 1
+        nonlocal computed
+        computed += 1
         yield from expected
 
     refusals = OnDemand(compute)
-    assert refusals == 0
+    assert computed == 0
     assert (len(refusals), refusals[0], refusals[1:], repr(refusals)) == (
         2, expected[0], expected[1:], repr(expected),
     )  # fmt: skip
     assert pickle.loads(pickle.dumps(refusals)) == expected
-    assert refusals == 1
+    assert computed == 1
 
 
 def test_an_error_of_the_policy_is_the_refusal() -> None:
