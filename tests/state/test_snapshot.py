@@ -127,7 +127,7 @@ def test_a_trial_leaves_no_trace_unless_it_is_kept(
     snapshot = state.freeze()
     if not snapshot.live_nodes():
         return
-    before, scratch = digest(snapshot), Scratch(snapshot)
+    untouched, scratch = digest(snapshot), Scratch(snapshot)
     place_some(scratch, snapshot, rng)
     before = look(scratch, snapshot)
     within = before
@@ -149,7 +149,7 @@ def test_a_trial_leaves_no_trace_unless_it_is_kept(
     except _Stop:
         keep = False
     assert look(scratch, snapshot) == (within if keep else before)
-    assert (digest(snapshot), digest(state)) == (before, digest_of(state))
+    assert (digest(snapshot), digest(state)) == (untouched, digest_of(state))
 
 
 def digest_of(state: State) -> str:
