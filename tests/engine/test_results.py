@@ -152,7 +152,7 @@ def _forgotten(bench: Bench) -> State:
     first_done(bench)
     bench.finished(bench.run("j", 1, "a"), 0)
     bench.give(JobsArchived(at=bench.at, jobs=("j",)))
-    state = thaw(bench.engine.snapshot(), on_paper=False)
+    state = thaw(bench.engine.snapshot(), hypothetical=False)
     compact(state)
     return state
 
