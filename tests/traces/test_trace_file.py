@@ -1,4 +1,4 @@
-"""A checked trace file is read in batches, in order of time, as often as it is asked for."""
+"""A checked trace file is read in batches, in order of time, at every request."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class JobRecorder:
         self._state = state
         self._arrived = 0
         self._arrivals: dict[str, int] = {}  # order of jobs that have not ended
-        # Not grown, which would copy them again and again, and leave holes in memory.
+        # Not grown, which would copy them again and again, and leave gaps in memory.
         self._columns = {name: np.zeros(jobs, code) for name, code in _COLUMNS.items()}
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
@@ -96,7 +96,7 @@ class JobRecorder:
                     pass
 
     def records(self) -> JobRecords:
-        """Return the records of all jobs, those that have not ended as they are now."""
+        """Return the records of all jobs, those in flight with their present values."""
         for job in self._arrivals:
             self._note(job)
         return JobRecords(

@@ -52,8 +52,8 @@ class Check:
         for name in batch.schema.names:
             column = batch.column(name)
             bad_rows = self._bad_ids(column) if name == "job_id" else _bad_numbers(name, column)
-            for number, (rows, tell) in enumerate(bad_rows):
-                self._note(name, number, self.rows, rows, tell)
+            for number, (rows, message) in enumerate(bad_rows):
+                self._note(name, number, self.rows, rows, message)
         if "submit_s" in batch.schema.names and batch.num_rows:
             times_s = as_floats(batch.column("submit_s"))
             in_order = times_s[0] >= self._latest_s and (times_s[1:] >= times_s[:-1]).all()
@@ -98,10 +98,15 @@ class Check:
         return found
 
     def _note(
-        self, name: str, number: int, base: int, rows: NDArray[np.intp], tell: Callable[[int], str]
+        self,
+        name: str,
+        number: int,
+        base: int,
+        rows: NDArray[np.intp],
+        message: Callable[[int], str],
     ) -> None:
         texts = self._texts.setdefault((name, number), [])
-        texts += [(base + row, tell(row)) for row in rows[: _SHOWN - len(texts)].tolist()]
+        texts += [(base + row, message(row)) for row in rows[: _SHOWN - len(texts)].tolist()]
         self._counts[name, number] = self._counts.get((name, number), 0) + len(rows)
 
     def _bad_ids(self, column: pa.Array) -> _BadRows:

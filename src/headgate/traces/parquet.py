@@ -57,7 +57,7 @@ class TraceFile:
                 problem = Problem(
                     path=str(self.path),
                     problem="has changed since it was checked",
-                    hint="leave it as it is while the simulation reads it",
+                    hint="leave it unchanged while the simulation reads it",
                 )
                 raise SpecError([problem], code="bad_trace")
             yield from _batches(file, _COLUMNS)
