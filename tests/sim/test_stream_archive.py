@@ -59,7 +59,7 @@ class Watched:
         self._note("job rows", len(snapshot.jobs.state))
         self._note("task rows", len(snapshot.tasks.state))
         self._note("grants", len(snapshot.grants.task))
-        self._note("classes", len(snapshot.kinds.compute_s))
+        self._note("classes", len(snapshot.runtime_classes.compute_s))
         for table in (snapshot.jobs, snapshot.tasks):
             for column in fields(table):
                 self._note("pages", sum(1 for _ in getattr(table, column.name).pages()))
