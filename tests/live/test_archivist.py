@@ -258,7 +258,7 @@ def test_returning_node_makes_no_rows_for_results_of_archived_jobs(bench: Bench)
     assert [shard.id for shard in report.shards] == ["j/0"]
     membership = _membership(bench)
     bench.post(membership._found_replicas(report))
-    bench.post([membership._joined(bench.places.members["n0"], report)])
+    bench.post([membership._joined(bench.reachable.members["n0"], report)])
     assert len(bench.engine.state.names.shards) == shards
 
 

@@ -148,10 +148,10 @@ def test_journal_without_room_for_a_report_of_use_does_not_hold_up_the_watch(bed
         await bed.membership._look()
         for _ in range(3):
             async with asyncio.timeout(30):
-                await bed.membership.look_at(["n0"])
+                await bed.membership.refresh_nodes(["n0"])
         assert [type(event) for event in bed.events] == [NodeReported], "one waits, not three"
         bed.posted[0].set_exception(WorldError("no room", code="journal_full"))
-        await bed.membership.look_at(["n0"])
+        await bed.membership.refresh_nodes(["n0"])
         assert len(bed.events) == 2, "one that was refused is posted again"
 
     asyncio.run(scenario())

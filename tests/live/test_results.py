@@ -208,7 +208,9 @@ def test_further_copy_goes_to_another_rack_and_no_result_gets_more_than_its_job_
     assert bench.holders("twice/0") == bench.holders("twice/1") == ["n0", "n2"]
     assert bench.holders("once/0") == ["n0"]
     copied = [event.run for event in bench.events if isinstance(event, ReplicaAdded)]
-    assert copied == [RunId("twice", 0, 1), RunId("twice", 1, 1)], "the results of which runs"
+    runs = {RunId("twice", 0, 1), RunId("twice", 1, 1)}  # in the order in which copies end
+    assert len(copied) == 2
+    assert set(copied) == runs, "the runs that wrote the results"
 
 
 def test_copy_lost_with_its_node_is_made_again_from_one_that_is_left(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
-from tests.policies.greedy.test_storms import Watch, ride, throng, waits_in_vain
+from tests.policies.greedy.test_storms import Watch, can_never_end, contention, run_storm
 
 from headgate.engine import drive
 from headgate.policies.flow import TimelyFlow
@@ -36,16 +36,18 @@ def test_every_job_ends_in_a_storm_unless_it_needs_a_lost_node(
 ) -> None:
     policy = make()
     for seed in range(30):
-        engine = ride(storm(seed, accepts=lambda job: policy.refuses(job) is None), policy).engine
+        engine = run_storm(
+            storm(seed, accepts=lambda job: policy.refuses(job) is None), policy
+        ).engine
         for row, at in enumerate(engine.state.jobs.state.array().tolist()):
             assert at != JobState.STOPPING, seed
-            assert at != JobState.ACTIVE or waits_in_vain(engine, row), seed
+            assert at != JobState.ACTIVE or can_never_end(engine, row), seed
 
 
 @EACH
-def test_every_job_finishes_in_a_throng(make: Callable[[], Policy]) -> None:
+def test_every_job_finishes_under_contention(make: Callable[[], Policy]) -> None:
     for seed in range(15):
-        watch = ride(throng(seed), make())
+        watch = run_storm(contention(seed), make())
         assert set(watch.engine.state.jobs.state.array().tolist()) == {JobState.FINISHED}, seed
         tasks = len(watch.engine.state.tasks.state)
         assert watch.launches == tasks + watch.stops, "each preempted task ran once more"
@@ -88,12 +90,12 @@ def audited(weather: Storm, policy: Policy) -> Ledger:
 def test_no_more_work_is_lost_than_jobs_have_missed(memory_s: float) -> None:
     stops = 0
     for seed in range(20):
-        ledger = audited(throng(seed), TimelyFlow(slack=0.0, memory_s=memory_s))
+        ledger = audited(contention(seed), TimelyFlow(slack=0.0, memory_s=memory_s))
         stops += ledger.stops
     assert stops > 5, "no run was preempted"
 
 
 def test_a_storm_is_deterministic() -> None:
     for seed in range(3):
-        first, second = (ride(throng(seed), TimelyFlow(slack=0.0)) for _ in range(2))
+        first, second = (run_storm(contention(seed), TimelyFlow(slack=0.0)) for _ in range(2))
         assert digest(first.engine.state) == digest(second.engine.state)
