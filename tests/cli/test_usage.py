@@ -75,6 +75,10 @@ def test_an_invalid_command_line_is_one_error_object(
     assert problem in output.error["problems"][0]["problem"]
 
 
+def test_a_name_given_to_the_list_of_jobs_points_to_get(headgate: Any) -> None:
+    assert "headgate get JOB" in headgate("jobs", "sleep-2").err
+
+
 def test_an_invalid_choice_lists_the_valid_ones(headgate: Any) -> None:
     output = headgate("jobs", "-o", "xml")
     assert output.code == 2

@@ -106,6 +106,8 @@ def misused(error: typer.TyperException) -> SpecError:
         known = [name for p in context.command.params for name in p.opts] if context else []
         if path == "--format" and "--output" in known:
             hint = "to write the result to a file use --output FILE"
+    elif command == "headgate jobs":
+        hint = "headgate get JOB shows one job"
     return SpecError([Problem(path=path, problem=problem, hint=hint)], code="usage")
 
 
