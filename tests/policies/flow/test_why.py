@@ -25,17 +25,20 @@ from headgate.testing.digest import digest
 POLICIES: tuple[Policy, ...] = (FlowSharing(), PreemptiveFlowSharing(), UnfairFlow())
 
 
-def price_s(snapshot: Snapshot, task: int, node: int) -> float:
-    """Spec 1, section 3, from the replicas themselves, with the default alphas."""
-    total = 0.0
+ALPHAS = {"fs": (3.0, 4.0), "fsp": (1.5, 2.0), "fsu": (1.5, 2.0)}  # the defaults
+
+
+def price_s(policy: Policy, snapshot: Snapshot, task: int, node: int) -> float:
+    """Flow paper, section 3, from the replicas themselves."""
+    (alpha1, alpha2), total = ALPHAS[policy.name], 0.0
     for shard in snapshot.reads(task):
         size, holders = snapshot.shards.size_bytes[shard], snapshot.replicas(shard)
         if node in holders:
             total += size / DISK
         elif snapshot.node(node).rack in {snapshot.node(n).rack for n in holders}:
-            total += 1.5 * size / RACK
+            total += alpha1 * size / RACK
         else:
-            total += 2.0 * size / CLUSTER
+            total += alpha2 * size / CLUSTER
     return total
 
 
@@ -87,11 +90,11 @@ def test_the_cheapest_places_are_those_found_by_trying_all(data: st.DataObject) 
             if place is None:
                 assert nodes == []
                 continue
-            best = min(price_s(snapshot, task, n) for n in nodes)
+            best = min(price_s(bench.policy, snapshot, task, n) for n in nodes)
             node = snapshot.names.node_rows[place.node]
             assert node in nodes
             assert place.cost_s == pytest.approx(best, abs=1e-5)
-            assert price_s(snapshot, task, node) == pytest.approx(best, abs=1e-5)
+            assert price_s(bench.policy, snapshot, task, node) == pytest.approx(best, abs=1e-5)
             assert sum(place.read_bytes) == sum(
                 snapshot.shards.size_bytes[s] for s in snapshot.reads(task)
             )
