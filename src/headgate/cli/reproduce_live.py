@@ -112,20 +112,30 @@ class _Live:
         self._keep_journal()
 
     def _move(self, held: Mapping[str, Sequence[str]]) -> None:
-        """Move shards between the stores of nodes, while no controller runs."""
+        """Move shards between the stores of nodes, and in the journal, while no controller runs."""
         from headgate.experiments.flow.live import places
+        from headgate.journal import Journal
         from headgate.live.executor import shards_directory
         from headgate.live.membership import dataset_shard
         from headgate.live.store import ShardStore
+        from headgate.protocol import Event, ReplicaAdded, ReplicaLost
 
         stores = {n.id: ShardStore(shards_directory(self.bed.root, n.id)) for n in self.bed.nodes}
+        moves: list[Event] = []
         for name, nodes in self._places(places, held).items():
             for index, (at, to) in enumerate(zip(held[name], nodes, strict=True)):
                 if at != to:
-                    shard, draft = dataset_shard(name, index, 0).id, self.bed.root / to / "moved"
-                    shutil.copyfile(stores[at].path(shard), draft)
-                    stores[to].adopt(shard, draft)
-                    stores[at].remove(shard)
+                    draft, now = self.bed.root / to / "moved", time.time()
+                    path = stores[at].path(dataset_shard(name, index, 0).id)
+                    shard = dataset_shard(name, index, path.stat().st_size)
+                    shutil.copyfile(path, draft)
+                    stores[to].adopt(shard.id, draft)
+                    stores[at].remove(shard.id)
+                    moves.append(ReplicaAdded(at=now, shard=shard, node=to))
+                    moves.append(ReplicaLost(at=now, shard=shard.id, node=at))
+        journal = Journal.open(self._journal)
+        journal.append(moves)
+        journal.close()
 
     def _places(self, places: Any, held: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         racks: dict[str, list[str]] = {}
