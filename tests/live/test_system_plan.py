@@ -23,7 +23,7 @@ def headgate() -> Iterator[Headgate]:
 
 
 def _events(headgate: Headgate, copy: Path) -> int:
-    """Return the number of events in the journal without plans that place and preempt nothing.
+    """Return the number of events in the journal but for empty plans and reports of use.
 
     Read from a copy, since the controller holds it.
     """
@@ -32,8 +32,8 @@ def _events(headgate: Headgate, copy: Path) -> int:
         shutil.copy(file, copy)
     with contextlib.closing(sqlite3.connect(copy / "journal.db")) as database:
         (count,) = database.execute(
-            "SELECT count(*) FROM events WHERE event NOT LIKE ?",
-            ('["PlanAdmitted"%"starts":[],"stops":[]%',),
+            "SELECT count(*) FROM events WHERE event NOT LIKE ? AND event NOT LIKE ?",
+            ('["PlanAdmitted"%"starts":[],"stops":[]%', '["NodeReported"%'),
         ).fetchone()
     return int(count)
 
