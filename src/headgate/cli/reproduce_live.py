@@ -379,31 +379,12 @@ def _until(truth: Callable[[], bool], what: str, timeout_s: float = _TIMEOUT_S) 
 
 def show(comparison: Comparison) -> None:
     """Print simulated and measured figures per network, then the claims."""
-    from headgate.experiments.flow.live_checks import by_uplink, judge, makespan_error
+    from headgate.experiments.flow.live_checks import by_uplink, cells, judge
 
     head = ("policy", "simulated", "measured", "", "on node", "in rack", "across")
     for uplink, pairs in by_uplink(comparison.pairs).items():
         output.print_text(f"\nUplinks of {uplink:g} Mbit/s; bytes: simulated | measured, MB")
-        output.print_table(
-            head,
-            (
-                [
-                    pair.policy,
-                    "{:.1f} s ({:.1f} to {:.1f})".format(
-                        pair.simulated.makespan_s, *pair.simulated_range_s
-                    ),
-                    f"{pair.measured.makespan_s:.1f} s",
-                    f"{makespan_error(pair):+.1%}",
-                    *(
-                        f"{s / 1e6:.1f} | {m / 1e6:.1f}"
-                        for s, m in zip(
-                            pair.simulated.read_bytes, pair.measured.read_bytes, strict=True
-                        )
-                    ),
-                ]
-                for pair in pairs
-            ),
-        )
+        output.print_table(head, map(cells, pairs))
     given = comparison.overhead
     output.print_text(
         f"\nLaunch overhead given to the simulator: {given.gpu_s:.2f} s with GPUs, "

@@ -44,9 +44,8 @@ class Engine:
         self.stale = 0
         self._decision_snapshot: Snapshot | None = None  # of the outstanding decision
         self._frozen: Snapshot | None = None  # the last snapshot taken
-        self._needs_decision = (
-            state is not None
-        )  # a policy might decide differently than in its last round
+        # a policy might decide differently than in its last round
+        self._needs_decision = state is not None
 
     def handle(
         self, *facts: Event, record: Callable[[Batch], Batch] = _unrecorded

@@ -105,7 +105,7 @@ class State(View):
         self.user_rows: dict[str, int] = {}
         self.queued_jobs: list[QueuedJobs] = []  # of QUEUED jobs, by row of their queue
         self.memos: dict[str, Column] = {}  # memo of the policy, one row per job
-        self.preempted: Mapping[int, str] = {}  # task -> reason; never changed in place
+        self.preempted: dict[int, str] = {}  # task -> why its last run was preempted
         self.timers: Mapping[Timer, float] = {}  # timer -> its time; never changed in place
         self.policy_failures = 0  # in a row
         self.dependents: dict[int, tuple[int, ...]] = {}  # task -> later tasks, where there are any
@@ -138,7 +138,7 @@ class State(View):
             waiting_tasks=self.waiting_tasks,
             first_waiting_job=self._first_waiting(),
             next_job=self.next_job,
-            preempted=self.preempted,
+            preempted=dict(self.preempted),
             timers=self.timers,
             policy_failures=self.policy_failures,
         )
@@ -475,10 +475,9 @@ class State(View):
                 numbers[task] += count
 
     def _forget_lineage(self, job: int) -> None:
-        """Drop the dependencies of an ended job: none of its tasks runs again."""
-        if self.preempted:
-            self._drop_preemptions(self.tasks_of(job))
+        """Drop the dependencies and preemptions of an ended job: none of its tasks runs again."""
         for task in self.tasks_of(job):
+            self.preempted.pop(task, None)
             self.dependents.pop(task, None)
             for shard in self.results.pop(task, ()):
                 del self.result_of[shard]
@@ -488,8 +487,6 @@ class State(View):
     def launch(self, task: int, node: int, gpus: tuple[int, ...], attempt: int) -> None:
         """Grant a WAITING task its demand on a node for its next run; it is STARTING then."""
         job = self.tasks.job[task]
-        if task in self.preempted:
-            self._drop_preemptions((task,))
         if attempt != self.tasks.next_attempt[task]:
             expected = self.tasks.next_attempt[task]
             raise self.broken(f"its next run is {expected}, not {attempt}", "task", task)
@@ -497,6 +494,7 @@ class State(View):
             grant = self.ledger.take(task, self.tasks.demand[task], node, gpus)
         except InvariantBroken as error:
             raise self.broken(str(error), "task", task) from error
+        self.preempted.pop(task, None)
         self.tasks.grant[task] = grant
         self.tasks.node[task] = node
         self.tasks.attempts[task] = attempt
@@ -524,8 +522,7 @@ class State(View):
         self.tasks.grant[task] = -1
         self.tasks.ended_at[task] = self.now
         if to is TaskState.FINISHED:
-            if task in self.preempted:  # it ended before it was stopped
-                self._drop_preemptions((task,))
+            self.preempted.pop(task, None)  # it ended before it was stopped
         else:
             gained_s = self.checkpoint_progress_s(task, self.now)
             self.tasks.progress_s[task] += gained_s
@@ -536,10 +533,7 @@ class State(View):
 
     def record_preemption(self, task: int, reason: str) -> None:
         """Record why a run is preempted, until the task starts again or its job ends."""
-        self.preempted = {**self.preempted, task: reason}
-
-    def _drop_preemptions(self, tasks: Collection[int]) -> None:
-        self.preempted = {task: why for task, why in self.preempted.items() if task not in tasks}
+        self.preempted[task] = reason
 
     def _count_gpus(self, task: int, sign: int) -> int:
         """Count the GPUs of a run that begins or ends; return what its job holds in all."""

@@ -63,7 +63,7 @@ class Check:
 
     @cached_property
     def repeated_hashes(self) -> NDArray[np.int64]:
-        """Hashes of ids that several rows have; to be asked for once all batches were added."""
+        """Hashes of ids that several rows have; complete once all batches were added."""
         hashes = np.frombuffer(self._hashes, np.int64) if self._hashes else np.zeros(0, np.int64)
         hashes.sort()
         return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])

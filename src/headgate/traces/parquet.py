@@ -22,7 +22,7 @@ _BUFFER_BYTES = 1 << 18  # of a column's pages, read ahead
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TraceFile:
-    """The jobs of a Parquet file that was checked; read in batches each time they are asked for.
+    """The jobs of a Parquet file that was checked; read in batches at every request.
 
     A file whose rows are not in order of time is read whole each time, and sorted.
     """

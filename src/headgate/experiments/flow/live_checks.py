@@ -30,6 +30,19 @@ def makespan_error(pair: Pair) -> float:
     return pair.simulated.makespan_s / pair.measured.makespan_s - 1
 
 
+def cells(pair: Pair) -> tuple[str, ...]:
+    """Return the row of a pair: policy, makespans, their error, and MB read by locality."""
+    simulated, measured = pair.simulated, pair.measured
+    both = zip(simulated.read_bytes, measured.read_bytes, strict=True)
+    return (
+        pair.policy,
+        "{:.1f} s ({:.1f} to {:.1f})".format(simulated.makespan_s, *pair.simulated_range_s),
+        f"{measured.makespan_s:.1f} s",
+        f"{makespan_error(pair):+.1%}",
+        *(f"{s / 1e6:.1f} | {m / 1e6:.1f}" for s, m in both),
+    )
+
+
 def bytes_errors(pair: Pair) -> tuple[float, ...]:
     """Return simulated minus measured bytes per locality, relative to all bytes read live."""
     both = zip(pair.simulated.read_bytes, pair.measured.read_bytes, strict=True)

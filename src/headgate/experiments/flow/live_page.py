@@ -12,7 +12,7 @@ import pyarrow.csv
 from headgate.experiments import pages
 from headgate.experiments.flow import COMMAND
 from headgate.experiments.flow.live import Comparison, Pair
-from headgate.experiments.flow.live_checks import LOCALITIES, by_uplink, judge, makespan_error
+from headgate.experiments.flow.live_checks import LOCALITIES, by_uplink, cells, judge
 
 PAGE, TABLE = "live.html", "live.csv"
 
@@ -54,27 +54,8 @@ def page(comparison: Comparison) -> str:
 
 def _pairs(pairs: Iterable[Pair]) -> str:
     head = ("policy", "simulated", "measured", "", "on the node", "in the rack", "across racks")
-    return pages.grid(
-        head,
-        (
-            (
-                escape(pair.policy),
-                "{:.1f} s ({:.1f} to {:.1f})".format(
-                    pair.simulated.makespan_s, *pair.simulated_range_s
-                ),
-                f"{pair.measured.makespan_s:.1f} s",
-                f"{makespan_error(pair):+.1%}",
-                *(
-                    f"{s / 1e6:.1f} | {m / 1e6:.1f}"
-                    for s, m in zip(
-                        pair.simulated.read_bytes, pair.measured.read_bytes, strict=True
-                    )
-                ),
-            )
-            for pair in pairs
-        ),
-        ("long",) * len(head),
-    )
+    rows = ([escape(cell) for cell in cells(pair)] for pair in pairs)
+    return pages.grid(head, rows, ("long",) * len(head))
 
 
 def _flat(pair: Pair) -> dict[str, object]:
