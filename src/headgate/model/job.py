@@ -62,7 +62,7 @@ class Task:
 class Job:
     """What a user submits: tasks, the shards they read, and who asks.
 
-    A `gang` starts all its tasks together or none. `shards` gives the sizes of what the tasks read;
+    A `gang` starts all its tasks together or none, with `distinct_nodes` each on another node. `shards` gives the sizes of what the tasks read;
     where replicas lie is the catalog's business. `program` is what its tasks run. Jobs of one
     `runtime_class` are expected to take alike times for alike tasks; one without is a class of its
     own. The same `submission_key` of the same user is the same job. A world that makes ids gives
@@ -82,6 +82,7 @@ class Job:
     shards: tuple[Shard, ...] = ()
     priority: int = 0
     gang: bool = False
+    distinct_nodes: bool = False
     retries: int = 2
     program: Program = NO_PROGRAM
     runtime_class: str = ""

@@ -315,6 +315,9 @@ class State(View):
     def _add_tasks(self, job_row: int, first: int, job: Job) -> None:
         count, tasks, demands = len(job.tasks), self.tasks, self._demands(job)
         grow(tasks, count)
+        milli = [self.names.demands[demand].gpus_milli for demand in demands]
+        at_least = sum(milli) if job.gang else min(filter(None, milli), default=0)
+        self.jobs.unit_gpus_milli[job_row] = at_least
         tasks.job.write(first, job_row, count)
         for column, values in (
             (tasks.gpus, [t.gpus for t in job.tasks]),

@@ -59,6 +59,7 @@ class JobTable(Generic[C]):
     gang: C  # 1 where its tasks, several, start together or not at all
     first_task: C  # row
     task_count: C
+    unit_gpus_milli: C  # fewest thousandths of GPUs with which a task of it, or its gang, can start
     waiting: C  # WAITING tasks that need GPUs
     waiting_cpu: C  # WAITING tasks that need none
     running: C  # tasks that hold GPUs
