@@ -142,7 +142,7 @@ class Timetable:
         """Return the nodes on which `count` tasks of a demand start, one entry per task."""
         spec, ledger = self._demands[demand], self._scratch.ledger
         room = np.where(ledger.nodes_with_room(demand), 1 if distinct else count, 0)
-        room[list(used)] = 0
+        room[sorted(used)] = 0
         for kind, amount in self._scratch.snapshot.names.needs[demand]:
             room = np.minimum(room, ledger.nodes.free.kind(kind) // amount)
         if spec.in_part:
