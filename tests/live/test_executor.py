@@ -6,19 +6,26 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import psutil
 import pytest
-from tests.live.conftest import command
+from tests.live.conftest import ME, command
 
 from headgate.live.executor import Executor
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
-from headgate.model import Demand, RunId
+from headgate.model import Demand, ProgramType, RunId, Stage, TaskProgram
 
 PATIENCE_S = 60.0
 
 
-def _record(number: int, gpus: tuple[int, ...], envs: dict[str, str]) -> LaunchRecord:
+def _record(
+    number: int,
+    gpus: tuple[int, ...] = (),
+    envs: dict[str, str] | None = None,
+    *,
+    program: TaskProgram | None = None,
+) -> LaunchRecord:
     return LaunchRecord(
         run=RunId("j", number, 1),
         node="n0",
@@ -27,7 +34,7 @@ def _record(number: int, gpus: tuple[int, ...], envs: dict[str, str]) -> LaunchR
         reads=(),
         addresses={},
         holds=Demand(gpus=len(gpus)),
-        program=command("true", envs=envs),
+        program=program or command("true", envs=envs or {}),
     )
 
 
@@ -90,8 +97,8 @@ def test_run_starts_only_after_the_workers_that_held_its_gpus_have_ended(run: An
 
 def test_ended_runs_are_forgotten_on_request_and_running_ones_are_not(run: Any) -> None:
     async def steps(executor: Executor) -> list[int]:
-        await _outcomes(executor, *(_record(number, (), {}) for number in range(4)))
-        await executor.begin([_record(9, (), {})])
+        await _outcomes(executor, *(_record(number) for number in range(4)))
+        await executor.begin([_record(9)])
         await executor.forget([RunId("j", number, 1) for number in (0, 1, 2, 3, 9, 77)])
         return [run.ordinal for run in executor._runs]
 
@@ -101,7 +108,59 @@ def test_ended_runs_are_forgotten_on_request_and_running_ones_are_not(run: Any) 
 def test_run_that_was_stopped_before_its_launch_came_never_runs(run: Any) -> None:
     async def steps(executor: Executor) -> OutcomeRecord:
         await executor.stop([RunId("j", 5, 1)])
-        (outcome,) = await _outcomes(executor, _record(5, (), {}))
+        (outcome,) = await _outcomes(executor, _record(5))
         return outcome
 
     assert run(steps).kind is OutcomeKind.STOPPED
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (40, "signal 40")])
+def test_command_that_a_signal_ends_fails_with_its_name(run: Any, number: int, name: str) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        program = command(f"kill -{number} $$")
+        return (await _outcomes(executor, _record(0, program=program)))[0]
+
+    outcome = run(steps)
+    assert (outcome.kind, outcome.message) == (
+        OutcomeKind.FAILED,
+        f"the command was ended by {name}",
+    )
+
+
+def test_message_of_a_failure_is_bounded(run: Any, tmp_path: Path) -> None:
+    module = "def main(task):\n    raise ValueError('long ' * 1_000_000)\n"
+    (tmp_path / "failing.py").write_text(module)
+    stage = Stage(first=0, count=1, program_type=ProgramType.FUNCTION, run="failing:main")
+    envs = {"PYTHONPATH": str(tmp_path)}
+    program = TaskProgram(user=ME, stage=stage, index=0, envs=envs)
+
+    async def steps(executor: Executor) -> OutcomeRecord:
+        return (await _outcomes(executor, _record(0, program=program)))[0]
+
+    message = run(steps).message
+    assert message.startswith("ValueError: long long ")
+    assert len(message) < 10_000
+
+
+def test_worker_that_is_stopped_while_it_starts_leaves_no_process(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(executor: Executor) -> list[psutil.Process]:
+        connecting = asyncio.Event()
+
+        async def hang(_: object, pipe: IO[bytes]) -> None:
+            with pipe:
+                connecting.set()
+                await asyncio.Event().wait()
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "connect_read_pipe", hang)
+        record = _record(0)
+        await executor.begin([record])
+        await connecting.wait()
+        guards = psutil.Process().children(recursive=True)
+        assert guards
+        await executor.stop([record.run])
+        assert (await executor.outcome(record.run)).kind is OutcomeKind.STOPPED
+        return [guard for guard in guards if guard.is_running()]
+
+    assert run(steps) == []
