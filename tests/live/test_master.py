@@ -12,7 +12,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from tests.live.conftest import command
 
 from headgate.live import master as master_module
-from headgate.live.master import JobMaster
+from headgate.live.master import JobMaster, end_job
 from headgate.live.records import (
     LaunchRecord,
     OutcomeKind,
@@ -356,3 +356,72 @@ def test_a_handle_is_kept_per_node_however_often_it_returns(bed: _Bed) -> None:
     _run(scenario())
     assert len(bed.started) == 20
     assert len(bed.master._executors) == 1
+
+
+def test_run_whose_executor_has_no_free_name_is_lost_with_its_node(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed.up = False
+
+    def start(*_: Any, **__: Any) -> Any:
+        raise ValueError("an actor with this name exists already")
+
+    monkeypatch.setattr(master_module, "start_executor", start)
+
+    async def scenario() -> OutcomeRecord:
+        await bed.launch(1)
+        return await bed.end(1)
+
+    outcome = _run(scenario())
+    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.LOST)
+
+
+def test_unknown_runs_are_stopped_although_the_actors_could_not_be_listed_before(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    executor = bed.executors[0]
+    failures: list[Exception] = [ActorUnavailableError("away", None)]
+
+    def actors() -> list[tuple[str, str]]:
+        if failures:
+            raise failures.pop()
+        return [("headgate-executor:j:r0", "j"), ("headgate-executor:other:r0", "other")]
+
+    async def known() -> tuple[str, tuple[RunId, ...]]:
+        return "n0", (_run_id(1), _run_id(2))
+
+    monkeypatch.setattr(master_module, "_actors", actors)
+    monkeypatch.setattr(ray, "get_actor", lambda *_, **__: executor)
+    monkeypatch.setattr(executor, "known", _Method(known), raising=False)
+
+    async def scenario() -> OutcomeRecord:
+        await executor._begin([_record(1, "r0"), _record(2, "r0")])  # by an earlier incarnation
+        await bed.master.keep_only([_run_id(2)])
+        return await bed.end(1)
+
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
+    assert executor.stops == [[1]]
+
+
+def test_job_that_ends_closes_its_executors_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    names = ["headgate-master:j", "headgate-executor:j:r0", "headgate-executor:j:r1"]
+    calls: list[object] = []
+
+    class Actor:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            self.close = self
+
+        def remote(self) -> str:
+            return self.name
+
+    monkeypatch.setattr(master_module, "_actors", lambda: [(name, "j") for name in names])
+    monkeypatch.setattr(ray, "get_actor", lambda name, **_: Actor(name))
+    monkeypatch.setattr(ray, "kill", lambda actor, **_: calls.append(actor.name))
+    monkeypatch.setattr(ray, "wait", lambda refs, **_: calls.append(tuple(refs)))
+    end_job("j")
+    assert calls == [names[0], (names[1], names[2]), names[1], names[2]]
