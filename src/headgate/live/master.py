@@ -435,7 +435,7 @@ def end_job(job: str, *, wait_s: float = 5.0) -> None:
                 executors.append(actor)
             else:
                 ray.kill(actor, no_restart=True)
-    closed = [executor.close.remote() for executor in executors]
+    closed: list[Any] = [executor.close.remote() for executor in executors]
     if closed:
         ray.wait(closed, num_returns=len(closed), timeout=wait_s)
     for executor in executors:
