@@ -19,6 +19,7 @@ from headgate.api.archived import record_of
 from headgate.base.errors import WorldError
 from headgate.engine import Engine
 from headgate.journal import Archive
+from headgate.live import replication
 from headgate.live.agent import NodeAgent
 from headgate.live.archivist import Archivist
 from headgate.live.expiry import Expiry
@@ -377,6 +378,27 @@ def test_result_that_was_removed_from_the_shared_path_is_computed_again_when_its
     bench.replicate()
     states = [TaskState(bench.engine.state.tasks.state[row]).name for row in range(5)]
     assert states == ["FINISHED", "FINISHED", "FINISHED", "WAITING", "WAITING"]
+
+
+def test_check_of_the_shared_path_is_repeated_until_its_file_system_responds(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    bench.run_job("j", [b"a", None], results_path=str(shared))
+    bench.replicate()
+    (shared / "j" / "0").unlink()
+    bench.lose("n0")
+    failures = [WorldError("the file system does not respond", code="unreachable")]
+
+    def find(path: str, shard: Shard, *, user: str) -> Path | None:
+        if failures:
+            raise failures.pop()
+        return find_shared(path, shard, user=user)
+
+    monkeypatch.setattr(replication, "find_shared", find)
+    bench.replicate()
+    assert [bench.engine.state.tasks.state[row] for row in range(2)] == [TaskState.WAITING] * 2
 
 
 @pytest.mark.parametrize(

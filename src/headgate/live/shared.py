@@ -54,7 +54,8 @@ def keep_shared(path: str, shard_id: str, source: Path, *, user: str) -> None:
 def find_shared(path: str, shard: Shard, *, user: str) -> Path | None:
     """Return the file of a result below a shared path, None if it is missing or incomplete.
 
-    It must be opened with the user's rights: the user may have replaced it by a link.
+    It must be opened with the user's rights: the user may have replaced it by a link. WorldError
+    `no_account`, or `unreachable` when the file system does not respond in time.
     """
     if task_of_result(shard.id) is None:
         return None
