@@ -24,7 +24,7 @@ from headgate.live.supervise import supervise
 from headgate.model import SHARED, Job, RunId, Shard, result_ids, task_of_result
 from headgate.protocol import Event, ReplicaAdded, ReplicaLost
 from headgate.state import JobState, Snapshot, TaskState
-from headgate.state.lookup import known_row
+from headgate.state.lookup import known_row, known_shard
 
 log = logging.getLogger(__name__)
 
@@ -91,14 +91,8 @@ def lacks_shared_copies(view: Snapshot, job: int) -> bool:
 
 def _copies_of(view: Snapshot, shard: str) -> Copies | None:
     """Return `copies_of` for a shard's name, None if the state has no such shard."""
-    row = _row_of(view, shard)
+    row = known_shard(view, shard)
     return None if row is None else copies_of(view, row)
-
-
-def _row_of(view: Snapshot, shard: str) -> int | None:
-    """Return the row of a shard, None if the state has no such shard."""
-    row = view.names.shard_rows.get(shard)
-    return None if row is None or row >= len(view.shards.size_bytes) else row
 
 
 def _is_only_shared(view: Snapshot, row: int) -> bool:
@@ -107,7 +101,7 @@ def _is_only_shared(view: Snapshot, row: int) -> bool:
 
 def _misses_needed_file(view: Snapshot, shard: str) -> bool:
     """Return whether a result that an active job has only on its shared path is missing there."""
-    row, found = _row_of(view, shard), task_of_result(shard)
+    row, found = known_shard(view, shard), task_of_result(shard)
     job_row = None if found is None else known_row(view, found[0])
     if row is None or job_row is None or not _is_only_shared(view, row):
         return False
