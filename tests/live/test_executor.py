@@ -10,32 +10,13 @@ from typing import IO, Any
 
 import psutil
 import pytest
-from tests.live.conftest import ME, command
+from tests.live.conftest import ME, command, launch_of
 
 from headgate.live.executor import Executor
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
-from headgate.model import Demand, ProgramType, RunId, Stage, TaskProgram
+from headgate.model import ProgramType, RunId, Stage, TaskProgram
 
 PATIENCE_S = 60.0
-
-
-def _record(
-    number: int,
-    gpus: tuple[int, ...] = (),
-    envs: dict[str, str] | None = None,
-    *,
-    program: TaskProgram | None = None,
-) -> LaunchRecord:
-    return LaunchRecord(
-        run=RunId("j", number, 1),
-        node="n0",
-        ray_id="r0",
-        gpus=gpus,
-        reads=(),
-        addresses={},
-        holds=Demand(gpus=len(gpus)),
-        program=program or command("true", envs=envs or {}),
-    )
 
 
 @pytest.fixture
@@ -68,9 +49,10 @@ async def _outcomes(executor: Executor, *records: LaunchRecord) -> list[OutcomeR
 
 def test_run_succeeds_although_idle_workers_are_ended_while_it_clears_its_gpus(run: Any) -> None:
     async def steps(executor: Executor) -> OutcomeRecord:
-        kinds = await _outcomes(executor, _record(0, (0,), {}), _record(1, (1,), {}))
+        kinds = await _outcomes(executor, launch_of(0, (0,)), launch_of(1, (1,)))
         assert [outcome.kind for outcome in kinds] == [OutcomeKind.FINISHED] * 2
         first, second = executor._idle
+        other = command("true", envs={"OTHER": "settings"})
         ended = first.end
 
         async def end_both() -> None:
@@ -78,7 +60,7 @@ def test_run_succeeds_although_idle_workers_are_ended_while_it_clears_its_gpus(r
             await ended()
 
         first.end = end_both  # type: ignore[method-assign]
-        (outcome,) = await _outcomes(executor, _record(2, (0, 1), {"OTHER": "settings"}))
+        (outcome,) = await _outcomes(executor, launch_of(2, (0, 1), program=other))
         return outcome
 
     assert run(steps).kind is OutcomeKind.FINISHED
@@ -86,10 +68,10 @@ def test_run_succeeds_although_idle_workers_are_ended_while_it_clears_its_gpus(r
 
 def test_run_starts_only_after_the_workers_that_held_its_gpus_have_ended(run: Any) -> None:
     async def steps(executor: Executor) -> list[bool]:
-        await _outcomes(executor, _record(0, (0,), {}))
+        await _outcomes(executor, launch_of(0, (0,)))
         (worker,) = executor._idle
         executor._end_idle(worker, worker.runs)
-        await _outcomes(executor, _record(1, (0,), {}))
+        await _outcomes(executor, launch_of(1, (0,)))
         return [worker.alive, worker in executor._ending]
 
     assert run(steps) == [False, False]
@@ -97,8 +79,8 @@ def test_run_starts_only_after_the_workers_that_held_its_gpus_have_ended(run: An
 
 def test_ended_runs_are_forgotten_on_request_and_running_ones_are_not(run: Any) -> None:
     async def steps(executor: Executor) -> list[int]:
-        await _outcomes(executor, *(_record(number) for number in range(4)))
-        await executor.begin([_record(9)])
+        await _outcomes(executor, *(launch_of(number) for number in range(4)))
+        await executor.begin([launch_of(9)])
         await executor.forget([RunId("j", number, 1) for number in (0, 1, 2, 3, 9, 77)])
         return [run.ordinal for run in executor._runs]
 
@@ -108,7 +90,7 @@ def test_ended_runs_are_forgotten_on_request_and_running_ones_are_not(run: Any) 
 def test_run_that_was_stopped_before_its_launch_came_never_runs(run: Any) -> None:
     async def steps(executor: Executor) -> OutcomeRecord:
         await executor.stop([RunId("j", 5, 1)])
-        (outcome,) = await _outcomes(executor, _record(5))
+        (outcome,) = await _outcomes(executor, launch_of(5))
         return outcome
 
     assert run(steps).kind is OutcomeKind.STOPPED
@@ -118,7 +100,7 @@ def test_run_that_was_stopped_before_its_launch_came_never_runs(run: Any) -> Non
 def test_command_that_a_signal_ends_fails_with_its_name(run: Any, number: int, name: str) -> None:
     async def steps(executor: Executor) -> OutcomeRecord:
         program = command(f"kill -{number} $$")
-        return (await _outcomes(executor, _record(0, program=program)))[0]
+        return (await _outcomes(executor, launch_of(0, program=program)))[0]
 
     outcome = run(steps)
     assert (outcome.kind, outcome.message) == (
@@ -135,7 +117,7 @@ def test_message_of_a_failure_is_bounded(run: Any, tmp_path: Path) -> None:
     program = TaskProgram(user=ME, stage=stage, index=0, envs=envs)
 
     async def steps(executor: Executor) -> OutcomeRecord:
-        return (await _outcomes(executor, _record(0, program=program)))[0]
+        return (await _outcomes(executor, launch_of(0, program=program)))[0]
 
     message = run(steps).message
     assert message.startswith("ValueError: long long ")
@@ -154,7 +136,7 @@ def test_worker_that_is_stopped_while_it_starts_leaves_no_process(
                 await asyncio.Event().wait()
 
         monkeypatch.setattr(asyncio.get_running_loop(), "connect_read_pipe", hang)
-        record = _record(0)
+        record = launch_of(0)
         await executor.begin([record])
         await connecting.wait()
         guards = psutil.Process().children(recursive=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ray.exceptions import ActorUnavailableError, RayTaskError
-from tests.live.conftest import command
+from tests.live.conftest import Method, command
 
 from headgate.live import link as link_module
 from headgate.live.link import JobLink, ReachableNodes
@@ -24,20 +24,12 @@ from headgate.protocol import Event, LaunchTask, TaskFinished, TaskStopped
 PATIENCE_S = 30.0
 
 
-class _Method:
-    def __init__(self, call: Callable[..., Awaitable[Any]]) -> None:
-        self._call = call
-
-    def remote(self, *arguments: Any) -> Awaitable[Any]:
-        return self._call(*arguments)
-
-
 class _Master:
     """A fake master: records commands, reports outcomes of the test; `die` clears its state."""
 
     def __init__(self) -> None:
-        self.launch, self.stop, self.poll = map(_Method, (self._launch, self._stop, self._poll))
-        self.keep_only = _Method(self._keep_only)
+        self.launch, self.stop, self.poll = map(Method, (self._launch, self._stop, self._poll))
+        self.keep_only = Method(self._keep_only)
         self.kept: list[tuple[RunId, ...]] = []  # what it was asked to keep, each time
         self.launched_before: list[int] = []  # how many launches it had got by then
         self.keep_failures: list[BaseException] = []
@@ -242,7 +234,7 @@ def test_master_that_hangs_is_restarted_and_sent_everything_again(
         master.die()
         hanging = False
 
-    monkeypatch.setattr(bed.master, "poll", _Method(poll))
+    monkeypatch.setattr(bed.master, "poll", Method(poll))
     monkeypatch.setattr(ray, "kill", kill)
 
     async def scenario() -> None:
