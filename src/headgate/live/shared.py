@@ -65,10 +65,17 @@ def find_shared(path: str, shard: Shard, *, user: str) -> Path | None:
 
 
 def copy_shared(path: str, shard: Shard, to: Path, *, user: str) -> bool:
-    """Copy a result from a shared path to the new file `to`; return whether it was complete."""
+    """Copy a result from a shared path to the new file `to`; return whether it was complete.
+
+    WorldError as of `find_shared`.
+    """
     if find_shared(path, shard, user=user) is None:
         return False
-    command = ["head", "-c", str(shard.size_bytes), "--", str(_file(path, shard.id))]
+    # The user may have replaced the file since: `nonblock` does not wait for the writer of a pipe.
+    command = [
+        *("dd", f"if={_file(path, shard.id)}", f"count={shard.size_bytes}", "bs=1M"),
+        *("iflag=nonblock,fullblock,count_bytes", "status=none"),
+    ]
     options = account_for(user).options()
     with to.open("xb") as copy:
         done = subprocess.run(
