@@ -96,6 +96,13 @@ def test_run_that_was_stopped_before_its_launch_came_never_runs(run: Any) -> Non
     assert run(steps).kind is OutcomeKind.STOPPED
 
 
+def _function(directory: Path, statements: str) -> TaskProgram:
+    """Write a function of these statements, and return the program that calls it."""
+    (directory / "written.py").write_text(f"import os, sys\ndef main(task):\n    {statements}\n")
+    stage = Stage(first=0, count=1, program_type=ProgramType.FUNCTION, run="written:main")
+    return TaskProgram(user=ME, stage=stage, index=0, envs={"PYTHONPATH": str(directory)})
+
+
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (40, "signal 40")])
 def test_command_that_a_signal_ends_fails_with_its_name(run: Any, number: int, name: str) -> None:
     async def steps(executor: Executor) -> OutcomeRecord:
@@ -110,11 +117,7 @@ def test_command_that_a_signal_ends_fails_with_its_name(run: Any, number: int, n
 
 
 def test_message_of_a_failure_is_bounded(run: Any, tmp_path: Path) -> None:
-    module = "def main(task):\n    raise ValueError('long ' * 1_000_000)\n"
-    (tmp_path / "failing.py").write_text(module)
-    stage = Stage(first=0, count=1, program_type=ProgramType.FUNCTION, run="failing:main")
-    envs = {"PYTHONPATH": str(tmp_path)}
-    program = TaskProgram(user=ME, stage=stage, index=0, envs=envs)
+    program = _function(tmp_path, "raise ValueError('long ' * 1_000_000)")
 
     async def steps(executor: Executor) -> OutcomeRecord:
         return (await _outcomes(executor, launch_of(0, program=program)))[0]
@@ -139,10 +142,26 @@ def test_worker_that_is_stopped_while_it_starts_leaves_no_process(
         record = launch_of(0)
         await executor.begin([record])
         await connecting.wait()
-        guards = psutil.Process().children(recursive=True)
-        assert guards
         await executor.stop([record.run])
         assert (await executor.outcome(record.run)).kind is OutcomeKind.STOPPED
-        return [guard for guard in guards if guard.is_running()]
+        return psutil.Process().children(recursive=True)
 
     assert run(steps) == []
+
+
+def test_worker_that_floods_its_response_leaves_no_open_pipe(run: Any, tmp_path: Path) -> None:
+    flood = "while True: os.write(int(sys.argv[2]), bytes(1 << 16))"
+    program = _function(tmp_path, flood)
+
+    def pipes() -> int:
+        found = [Path("/proc/self/fd", str(fd)) for fd in range(256)]
+        return sum(str(fd.readlink()).startswith("pipe:") for fd in found if fd.is_symlink())
+
+    async def steps(executor: Executor) -> OutcomeRecord:
+        before = pipes()
+        (outcome,) = await _outcomes(executor, launch_of(program=program))
+        while pipes() > before:  # noqa: ASYNC110  # the steps are bounded
+            await asyncio.sleep(0.01)
+        return outcome
+
+    assert run(steps).kind is OutcomeKind.FAILED

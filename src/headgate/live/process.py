@@ -30,11 +30,13 @@ class WorkerProcess:
         process: Process,
         requests: socket.socket,
         responses: asyncio.StreamReader,
+        source: asyncio.ReadTransport,
         gpus: tuple[int, ...],
         envs: dict[str, str],
     ) -> None:
         """See `start`."""
         self._process, self._requests, self._responses = process, requests, responses
+        self._source = source  # of the responses
         self.gpus, self.envs = gpus, envs
         self.runs = 0
 
@@ -58,35 +60,33 @@ class WorkerProcess:
             "pass_fds": passed,
             "responses": write_end,
         }
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", guard.__file__),
-                stdin=PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=passed,
-                start_new_session=True,
-                env={},
+        responses = asyncio.StreamReader(limit=_LONGEST_RESPONSE)
+        try:  # the process last: it is not left behind when this is cancelled
+            source, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(responses), os.fdopen(read_end, "rb")
             )
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-I", "-S", guard.__file__),
+                    stdin=PIPE,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=passed,
+                    start_new_session=True,
+                    env={},
+                )
+            except BaseException:
+                source.close()
+                raise
         except BaseException:
             ours.close()
-            os.close(read_end)
             raise
         finally:
             theirs.close()
             os.close(write_end)
         assert process.stdin is not None
         process.stdin.write(json.dumps(request).encode() + b"\n")
-        responses = asyncio.StreamReader(limit=_LONGEST_RESPONSE)
-        worker = cls(process, ours, responses, gpus, envs)
-        try:
-            await asyncio.get_running_loop().connect_read_pipe(
-                lambda: asyncio.StreamReaderProtocol(responses), os.fdopen(read_end, "rb")
-            )
-        except BaseException:
-            await worker.end()
-            raise
-        return worker
+        return cls(process, ours, responses, source, gpus, envs)
 
     @property
     def alive(self) -> bool:
@@ -113,6 +113,7 @@ class WorkerProcess:
         with suppress(OSError):  # it is closed already
             self._requests.shutdown(socket.SHUT_RDWR)  # also ends a request that is being sent
         self._requests.close()
+        self._source.close()  # it does not close itself before all responses are read
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
