@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +20,13 @@ from headgate.base.errors import WorldError
 from headgate.engine import Engine
 from headgate.journal import Archive
 from headgate.live import replication
-from headgate.live import shared as shared_module
 from headgate.live.agent import NodeAgent
 from headgate.live.archivist import Archivist
 from headgate.live.expiry import Expiry
 from headgate.live.link import ReachableNodes
 from headgate.live.ray_nodes import Member
 from headgate.live.replication import Replicator
-from headgate.live.shared import copy_shared, find_shared, keep_shared, remove_shared
+from headgate.live.shared import find_shared, keep_shared, remove_shared
 from headgate.live.split import NodeSpace, choose_further
 from headgate.live.sweep import leftovers
 from headgate.model import (
@@ -434,23 +431,6 @@ def test_incomplete_shared_file_is_not_used(tmp_path: Path) -> None:
     assert find_shared(str(tmp_path), whole, user=ME) == tmp_path / "j-1" / "4.2"
     assert find_shared(str(tmp_path), Shard(id="j-1/4.2", size_bytes=8), user=ME) is None
     assert find_shared(str(tmp_path), Shard(id="j-1/4.3", size_bytes=7), user=ME) is None
-
-
-def test_shared_file_that_is_replaced_by_a_pipe_after_its_check_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pipe = tmp_path / "shared" / "j" / "0"
-    pipe.parent.mkdir(parents=True)
-    os.mkfifo(pipe)
-    monkeypatch.setattr(shared_module, "find_shared", lambda *_, **__: pipe)
-    shard, to = Shard(id="j/0", size_bytes=4), tmp_path / "copy"
-    with ThreadPoolExecutor(1) as thread:
-        copied = thread.submit(copy_shared, str(tmp_path / "shared"), shard, to, user=ME)
-        try:
-            assert copied.result(timeout=20) is False
-        finally:
-            with suppress(OSError):  # releases a process that waits for a writer
-                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
 
 
 def test_shared_copy_that_fails_leaves_no_file(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ class ShardStore:
     def _drop(self, shard_id: str, path: Path, seen: os.stat_result) -> None:
         """Hide a corrupt file and record its id for `take_corrupt`.
 
-        One that another process has dropped or replaced since it was `seen` stays as it is.
+        One that another process has dropped or replaced since it was `seen` is left alone.
         """
         self._verified.pop(path, None)
         with disk_errors(self._root), self._locked(), suppress(FileNotFoundError):
