@@ -30,6 +30,8 @@ from headgate.api.server import Server, listen
 from headgate.app import POLICIES
 from headgate.base.errors import HeadgateError, SpecError, WorldError
 from headgate.foresight.outlook import choose
+from headgate.journal import decode_snapshot, encode_snapshot
+from headgate.live import controller as module
 from headgate.live.claims import DatasetClaims
 from headgate.live.controller import Controller
 from headgate.live.reader import JobReader
@@ -441,6 +443,33 @@ def test_upload_that_is_abandoned_twice_is_abandoned_once(controller: Controller
         controller.abandon_dataset("ints", user=ME)
         controller.abandon_dataset("ints", user=ME)
     assert controller.membership.uploading() == ()
+
+
+# --- ended jobs -----------------------------------------------------------------------------------
+
+
+def test_end_of_a_job_is_found_without_looking_at_all_jobs_in_flight(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [controller.submit(JOB, user=ME, key=None) for _ in range(30)]
+    before, looked_at = controller.snapshot(), []
+    controller.cancel(jobs[7], user=ME)
+    has_ended = module._has_ended
+    monkeypatch.setattr(
+        module, "_has_ended", lambda view, job: (looked_at.append(job), has_ended(view, job))[1]
+    )
+    assert module._ended_since(before, controller.snapshot()) == [jobs[7]]
+    assert len(looked_at) == 1
+
+
+def test_ended_jobs_are_found_when_rows_have_moved(controller: Controller) -> None:
+    jobs = [controller.submit(JOB, user=ME, key=None) for _ in range(3)]
+    before = controller.snapshot()
+    controller.cancel(jobs[0], user=ME)
+    after = decode_snapshot(encode_snapshot(controller.snapshot()))  # of another history of names
+    assert module._ended_since(before, after) == [jobs[0]]
+    archive_all(controller)
+    assert module._ended_since(after, controller.snapshot()) == jobs[1:]
 
 
 # --- archived jobs --------------------------------------------------------------------------------

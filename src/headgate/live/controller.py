@@ -409,8 +409,14 @@ def _has_ended(view: Snapshot, job: str) -> bool:
 
 
 def _ended_since(before: Snapshot, after: Snapshot) -> list[str]:
-    """Return the jobs that were in flight and have ended; O(jobs), by ids: rows may have moved."""
-    return [job for row in _in_flight(before) if _has_ended(after, job := before.job(row).id)]
+    """Return the jobs that were in flight and have ended; by ids, since rows may have moved.
+
+    O(changed jobs); O(jobs) if rows have moved.
+    """
+    changes, most = after.changes(before), len(before.jobs.state)
+    changed = range(most) if changes is None else changes.jobs[changes.jobs < most].tolist()
+    ids = (before.job(row).id for row in changed if before.jobs.state[row] not in ENDED)
+    return [job for job in ids if _has_ended(after, job)]
 
 
 def _ended_already(job: str, state: JobState) -> SpecError:
