@@ -13,7 +13,6 @@ import pwd
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -238,7 +237,7 @@ class Controller:
         while True:
             try:
                 handled.result(timeout=_LOOK_S)
-            except FutureTimeout:
+            except TimeoutError:
                 full = self._durable.full
                 if (full or time.monotonic() > until) and handled.cancel():
                     raise _not_handled(full) from None
