@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ def compact(state: State) -> None:
         column.renumber(at)
     state.ledger = Ledger(state.names, state.nodes, state.gpus, state.grants)
     state.memos = {name: column.select(kept.jobs) for name, column in view.memos.items()}
-    state.refusals = OnDemand(lambda: _renamed(view.refusals, kept.job_at))
+    state.refusals = OnDemand(partial(_renamed, view.refusals, kept.job_at))  # not all of `view`
     state.log = deque(_moves_kept(state.log, kept), maxlen=state.log.maxlen)
     state.preempted = {int(kept.task_at[task]): why for task, why in view.preempted.items()}
     state.archived_rows = state.first_waiting_job = 0

@@ -20,8 +20,8 @@ from headgate.state.view import Names
 def thaw(snapshot: Snapshot, *, hypothetical: bool = True) -> State:
     """Return a separate state with the content of a snapshot.
 
-    A hypothetical state never updates runtime estimates. O(names + tasks of unfinished jobs); pages
-    of tables are copied when they are written to.
+    A hypothetical state never updates runtime estimates. O(names + tasks); pages of tables are
+    copied when they are written to.
     """
     state = State()
     for name in TABLES:
