@@ -98,6 +98,6 @@ def _index_tasks(state: State, job: int) -> None:
     rows, known = state.tasks_of(job), state.names.shard_rows
     for row, task in zip(rows, state.job(job).tasks, strict=True):
         names = result_ids(state.job(job).id, row - first, task.parts)
-        if names[0] in known:
+        if all(name in known for name in names):
             shards = state.results[row] = tuple(known[name] for name in names)
             state.result_of.update(dict.fromkeys(shards, row))
