@@ -58,7 +58,7 @@ def test_no_request_causes_an_internal_error(
         checked(http.request(method, target, params=query, content=content))
 
 
-@pytest.mark.parametrize("path", ["/jobs", "/jobs/job-1/tasks"])
+@pytest.mark.parametrize("path", ["/jobs", "/jobs/job-1/tasks", "/datasets/ints/shards"])
 @pytest.mark.parametrize("cursor", ["9" * 5000, "4", "10", "1" + "0" * 12, "-1", "", "x", "0x1"])
 def test_an_invalid_cursor_is_rejected(http: httpx.Client, path: str, cursor: str) -> None:
     response = http.get(path, params={"cursor": cursor})

@@ -78,12 +78,14 @@ def test_tasks_show_nodes_and_gpus(client: Client) -> None:
     job = client.submit(GANG_OF_FOUR)
     tasks = client.tasks(job)
     assert [t["ordinal"] for t in tasks] == [0, 1, 2, 3]
+    assert client.task(job, 2) == tasks[2]
     assert {t["state"] for t in tasks} == {"running"}
     assert sorted((t["node"], *t["gpus"]) for t in tasks) == [
         ("n0", 0), ("n0", 1), ("n1", 0), ("n1", 1),
     ]  # fmt: skip
     nodes = client.nodes()
     assert [g["task"] for n in nodes for g in n["gpus"]] == [f"{job}/{i}" for i in range(4)]
+    assert [n["runs"] for n in nodes] == [[f"{job}/0", f"{job}/1"], [f"{job}/2", f"{job}/3"]]
     assert [n["free_gpus"] for n in nodes] == [0, 0]
     assert nodes[0]["report"]["cpu_utilisation"] == 0.125
     assert nodes[0]["actual"] == {"cpus": 0.5, "memory_bytes": 4 << 30}
@@ -103,6 +105,8 @@ def test_nodes_show_what_grants_hold_of_them_and_of_their_gpus(client: Client) -
     assert sum(n["granted"]["cpus"] for n in nodes) == 2.5
     assert sum(n["free_cpus"] for n in nodes) == 5.5
     held = [(g["granted_share"], g["granted_memory_bytes"]) for n in nodes for g in n["gpus"]]
+    assert sorted(run for n in nodes for run in n["runs"]) == ["job-1/0", "job-2/0", "job-3/0"]
+    assert {g["task"] for n in nodes for g in n["gpus"]} == {None}
     shared = (0.25, 2 << 30)  # the part with no share fits beside the other
     assert sorted(held, reverse=True) == [shared, (0.0, 0), (0.0, 0), (0.0, 0)]
     assert sum(n["free_gpus"] for n in nodes) == 3
@@ -258,6 +262,14 @@ def test_errors_keep_their_codes(client: Client, call: Any, code: str) -> None:
     with pytest.raises(SpecError) as wrong:
         call(client)
     assert wrong.value.code == code
+
+
+def test_an_unknown_task_is_not_found(client: Client) -> None:
+    job = client.submit(TWO_TASKS)
+    for unknown in ((job, 2), ("job-9", 0)):
+        with pytest.raises(SpecError) as found:
+            client.task(*unknown)
+        assert found.value.code == "not_found"
 
 
 def test_the_log_of_an_unknown_task_is_not_found(client: Client) -> None:

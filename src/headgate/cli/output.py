@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,14 @@ def print_json(value: Any) -> None:
     """Print a value as one indented JSON document; see `visible_values`."""
     shown = visible_values(value)
     write(f"{json.dumps(shown, indent=2, ensure_ascii=False, allow_nan=False)}\n")
+
+
+def print_result(facts: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """Print the result of a verb: its facts as JSON, or the text."""
+    if as_json:
+        print_json(facts)
+    else:
+        print_text(text)
 
 
 def print_json_line(value: Any) -> None:
