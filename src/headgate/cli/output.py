@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -65,8 +66,13 @@ def _writing() -> Iterator[None]:
     except BrokenPipeError as error:
         raise PipeClosed from error  # typer would end the program with 1
     except OSError as error:
-        problem = Problem(path="stdout", problem=f"cannot be written: {error.strerror}")
-        raise WorldError([problem], code="cannot_write") from error
+        raise cannot_write("stdout", error) from error
+
+
+def cannot_write(place: Path | str, error: OSError) -> WorldError:
+    """Return the error `cannot_write` of a file or a directory."""
+    problem = Problem(path=str(place), problem=f"cannot be written: {error.strerror or error}")
+    return WorldError([problem], code="cannot_write")
 
 
 def print_text(text: str) -> None:
