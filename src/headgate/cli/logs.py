@@ -43,16 +43,13 @@ def logs(
     """Show the output of a task."""
     settings = settle(state, fmt)
     with settings.client() as client:
-        if task is not None:
-            chosen = client.task(job, task)
-        else:
-            tasks = client.tasks(job)
-            chosen = _default(tasks)
+        tasks = client.tasks(job) if task is None else [client.task(job, task)]
+        chosen = _chosen(tasks)
         if not chosen["attempts"] and not follow:
             text = f"task {chosen['ordinal']} of {job} has not run yet"
             problem = Problem(path=job, problem=text, hint=f"headgate why {job}")
             raise SpecError([problem], code="not_finished")
-        if task is None and len(tasks) > 1 and not settings.as_json:
+        if len(tasks) > 1 and not settings.as_json:
             output.print_note(f"task {chosen['ordinal']} of {len(tasks)}; others with --task")
         if follow:
             pieces = _follow(client, job, chosen, attempt)
@@ -92,7 +89,7 @@ def _writer() -> Callable[[str], None]:
     return write
 
 
-def _default(tasks: list[dict[str, Any]]) -> dict[str, Any]:
+def _chosen(tasks: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the first task that failed, else the first that runs, else the last that ran."""
     for state in ("failed", "running", "starting"):
         found = [t for t in tasks if t["state"] == state]
