@@ -13,8 +13,8 @@ import pytest
 
 from headgate.api.client import Client
 from headgate.base.errors import SpecError, WorldError
-from headgate.model import SHARED, Shard
-from headgate.protocol import ReplicaAdded, ResultsExpired
+from headgate.model import SHARED, Gpu, Job, Node, Shard, Task
+from headgate.protocol import JobSubmitted, NodeJoined, ReplicaAdded, ResultsExpired
 
 TWO_TASKS = "{name: pair, tasks: {run: 'true', count: 2}}"
 GANG_OF_FOUR = "{name: four, gang: true, tasks: {run: 'true', count: 4}}"
@@ -110,6 +110,30 @@ def test_nodes_show_what_grants_hold_of_them_and_of_their_gpus(client: Client) -
     shared = (0.25, 2 << 30)  # the part with no share fits beside the other
     assert sorted(held, reverse=True) == [shared, (0.0, 0), (0.0, 0), (0.0, 0)]
     assert sum(n["free_gpus"] for n in nodes) == 3
+
+
+def test_nodes_have_the_documented_vectors_and_fields_of_gpus(
+    client: Client, controller: Any
+) -> None:
+    task = Task(gpus=0, cpus=0.5, memory_bytes=2 << 30, custom=(("fpga", 1500),))
+    node = Node(
+        id="n9", rack="r0", gpus=(Gpu(memory_bytes=1 << 30),), memory_bytes=8 << 30,
+        custom=(("fpga", 3000),),
+    )  # fmt: skip
+    job = Job(id="fpga-1", name="fpga", user="ann", queue="default", tasks=(task,))
+    at = controller.clock
+    controller.handle(NodeJoined(at=at, node=node))
+    controller.handle(JobSubmitted(at=at, job=job))
+    found = next(n for n in client.nodes() if n["id"] == "n9")
+    assert found["total"] == {"cpus": 4.0, "memory_bytes": 8 << 30, "fpga": 3.0}
+    assert found["granted"] == {"cpus": 0.5, "memory_bytes": 2 << 30, "fpga": 1.5}
+    assert (found["actual"], found["runs"]) == (None, ["fpga-1/0"])
+    assert found["gpus"] == [
+        {
+            "index": 0, "memory_bytes": 1 << 30, "model": "", "task": None, "granted_share": 0.0,
+            "granted_memory_bytes": 0, "actual_memory_bytes": None, "utilisation": None,
+        }
+    ]  # fmt: skip
 
 
 def test_pages_contain_every_job_once_newest_first(client: Client) -> None:
