@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from headgate.app import POLICIES
-from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.errors import Problem, SpecError
 from headgate.base.rng import Random
 from headgate.base.text import visible_values
 from headgate.base.units import format_seconds, format_size
@@ -231,14 +231,13 @@ def _write_jobs(path: Path, table: Any) -> None:
     import pyarrow.parquet as pq
 
     try:
-        with path.open(
-            "wb"
-        ) as file:  # given a path, pyarrow removes it on a failure, a device also
+        # Given a path instead of a file, pyarrow would remove it after a failure, even a device.
+        with path.open("wb") as file:
             pq.write_table(table, file)
     except OSError as error:
         if path.is_file():  # devices stay
             path.unlink()
-        raise WorldError(f"cannot write {path}: {error}", code="cannot_write") from error
+        raise output.cannot_write(path, error) from error
 
 
 def _write_timings(path: Path, decisions: dict[str, float], wall_s: float) -> None:
@@ -246,7 +245,7 @@ def _write_timings(path: Path, decisions: dict[str, float], wall_s: float) -> No
     try:
         path.write_text(json.dumps(measured, indent=2) + "\n")
     except OSError as error:
-        raise WorldError(f"cannot write {path}: {error}", code="cannot_write") from error
+        raise output.cannot_write(path, error) from error
 
 
 def _print(figures: dict[str, Any], *, as_json: bool) -> None:
