@@ -33,7 +33,9 @@ def jobs_of(trace: Trace) -> tuple[TraceJobs, int]:
     nodes = CountedNodes(
         Node(id=f"n{number}", rack="r", gpus=(Gpu(memory_bytes=1),) * 2) for number in range(2)
     )
-    jobs = TraceJobs(trace, queue=Queue(name="q", max_gpus=3), nodes=nodes, policy=FirstInFirstOut())
+    jobs = TraceJobs(
+        trace, queue=Queue(name="q", max_gpus=3), nodes=nodes, policy=FirstInFirstOut()
+    )
     return jobs, nodes.iterations
 
 
