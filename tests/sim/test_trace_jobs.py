@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserList
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,14 +13,14 @@ from headgate.sim.trace_jobs import TraceJobs
 from headgate.traces import Trace
 
 
-class CountedNodes(tuple[Node, ...]):
+class CountedNodes(UserList[Node]):
     """Nodes that count how often they are iterated."""
 
     iterations = 0
 
     def __iter__(self) -> Iterator[Node]:
         self.iterations += 1
-        return super().__iter__()
+        return iter(self.data)
 
 
 def trace_of(*gpus: int) -> Trace:

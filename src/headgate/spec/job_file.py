@@ -362,6 +362,8 @@ def _check_command(
     """Check a command against the number of shards that a task reads at most, 2 for several."""
     if is_function(run):
         return
+    if "\0" in run:
+        document.add(place, "must not hold a zero character")
     for word in ("{shard}", "{shards}"):
         if word in run and not shards:
             document.add(place, f"{word} stands for nothing: the task reads no data")

@@ -188,8 +188,8 @@ class JobsBuilder:
             for i, ref in enumerate(task.after if task else ()):
                 ordinal = ordinals.get(ref) if isinstance(ref, str) else ref
                 if ordinal is None:
-                    hint = partial(_nearest_task, str(ref), names)
-                    self.document.add((*at, number, "after", i), f"unknown task '{ref}'", hint)
+                    named = partial(_nearest_task, str(ref), names)
+                    self.document.add((*at, number, "after", i), f"unknown task '{ref}'", named)
                 elif not 0 <= ordinal < len(names):
                     problem = f"there is no task {shown(ref)}"
                     hint = f"tasks have indices 0 to {len(names) - 1}"
