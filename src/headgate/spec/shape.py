@@ -18,11 +18,16 @@ from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
 from headgate.base.text import NAME, NAME_FORM
-from headgate.base.units import MOST_BYTES, BadQuantity, parse_duration, parse_size
+from headgate.base.units import (
+    MOST_BYTES,
+    MOST_SECONDS,
+    BadQuantity,
+    parse_duration,
+    parse_size,
+)
 from headgate.spec.document import Document, Place, clipped
 
 _LONGEST_SIZE = 100  # characters
-_MOST_S = 1e12  # a longer time is a slip of units
 _WRONG = {
     "string_type": "must be text",
     "int_type": "must be a whole number",
@@ -222,7 +227,7 @@ def _keep(value: Any) -> Any:
     if value == "forever":
         return math.inf
     try:
-        if isinstance(value, str) and 0 < parse_duration(value) <= _MOST_S:
+        if isinstance(value, str) and 0 < parse_duration(value) <= MOST_SECONDS:
             return parse_duration(value)
     except BadQuantity:
         pass
@@ -262,7 +267,7 @@ Keep = Annotated[  # seconds; `inf` is forever, None where a file does not say
 ]
 
 Rate = Annotated[float, Field(ge=1, le=1e18), BeforeValidator(_size)]  # bytes per second
-Seconds = Annotated[float, Field(ge=0, le=_MOST_S)]
+Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Positive = Annotated[int, Field(ge=1, le=1_000_000)]
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
