@@ -293,6 +293,7 @@ def test_invalid_options_are_rejected() -> None:
     refused("--trace", PHILLY, "--gpus", "4", "--policy", "fif")
     refused("--trace", PHILLY, "--gpus", "4", "--policy", "fifo", "--seed", "-1")
     refused("--trace", PHILLY, "--gpus", "4", "--policy", "fifo", "--decision-latency", "nan")
+    refused(THREE_TASKS, "--decision-latency", "1.7e308")
     refused(THREE_TASKS, "--jobs-out", "/nowhere/at/all.parquet")
     refused(THREE_TASKS, "--polic", "fs")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
 from headgate.base.rng import Random
 from headgate.base.text import visible_values
-from headgate.base.units import format_seconds, format_size
+from headgate.base.units import MOST_SECONDS, format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.settings import POLICY_FORM, FormatOption, settle
 from headgate.model import Job
@@ -179,8 +178,9 @@ def _check_options(
         wrong.append(("--gpus", f"must be from 1 to 1000000, not {gpus}", ""))
     if seed is not None and not 0 <= seed < 2**63:
         wrong.append(("--seed", f"must be from 0 to 2^63 - 1, not {seed}", ""))
-    if decision_latency_s is not None and not 0 <= decision_latency_s < math.inf:
-        wrong.append(("--decision-latency", f"must be 0 s or more, not {decision_latency_s}", ""))
+    if decision_latency_s is not None and not 0 <= decision_latency_s <= MOST_SECONDS:
+        problem = f"must be from 0 to {MOST_SECONDS:g} s, not {decision_latency_s}"
+        wrong.append(("--decision-latency", problem, ""))
     return [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong]
 
 
