@@ -98,11 +98,15 @@ class GreedyRound:
         if self._counters is not None:
             self._counters.reset(job)
 
+    def tasks_of(self, job: int) -> slice:
+        """Return which of `Standing.task` are of a job."""
+        return slice(*self._bounds[job : job + 2].tolist())
+
     def candidates(self, job: int) -> Candidates:
         """Return the candidates of a job, built on first use."""
         if job not in self._candidates:
             groups: dict[tuple[int, tuple[int, ...]], list[int]] = {}
-            here = slice(*self._bounds[job : job + 2])
+            here = self.tasks_of(job)
             for task, memory_class in zip(
                 self.now.task[here].tolist(), self.now.task_class[here].tolist(), strict=True
             ):

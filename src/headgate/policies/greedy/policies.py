@@ -10,15 +10,15 @@ from headgate.model import Job
 from headgate.planning.costs import DISTANCE, FLOW_PAPER
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.shares import fair_shares
-from headgate.planning.standing import Standing, standing, unsupported_feature
+from headgate.planning.standing import Standing, standing
+from headgate.planning.unsupported import refuse_unsupported, unsupported_refusals
 from headgate.policies.greedy.candidates import FreeGpus
 from headgate.policies.greedy.delay import SkipCounters
 from headgate.policies.greedy.greedy_round import GreedyRound
 from headgate.policies.greedy.preemption import victims
-from headgate.policies.greedy.refusals import refusals, unsupported
+from headgate.policies.greedy.refusals import refusals
 from headgate.ports import Parameter, Policy, PolicyInfo
 from headgate.protocol import NO_STEPS, Plan, Reason, Steps
-from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
 
 
@@ -37,9 +37,8 @@ class GreedySharing:
         self._alpha1, self._alpha2 = alpha1, alpha2
 
     def refuses(self, job: Job) -> Reason | None:
-        """Refuse gangs and tasks of several GPUs, since GPUs are offered one at a time."""
-        what = unsupported_feature(job)
-        return None if what is None else PolicyRefuses(policy=self.name, what=what)
+        """Refuse what `planning.unsupported` names, since GPUs are offered one at a time."""
+        return refuse_unsupported(self.name, job)
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Allocate the free GPUs; O(GPUs placed x (jobs + nodes) + candidates of their jobs)."""
@@ -58,7 +57,7 @@ class GreedySharing:
             refusals=(
                 *waiting_for_cpus,
                 *greedy.lacking,
-                *unsupported(self.name, snapshot, now),
+                *unsupported_refusals(self.name, snapshot, now.unsupported.tolist()),
                 *refusals(snapshot, greedy, counters),
             ),
         )
