@@ -50,13 +50,13 @@ class GreedySharing:
         free_gpus = FreeGpus(snapshot, now, alpha1=self._alpha1, alpha2=self._alpha2)
         counters = self._skip_counters(snapshot, now)
         greedy = GreedyRound(scratch, now, target, free_gpus, counters)
-        greedy.run()
+        no_room = greedy.run()
         return Plan(
             steps=scratch.steps() + self._preemptions(snapshot, greedy),
             memo=counters.memo() if counters is not None else {},
             refusals=(
                 *waiting_for_cpus,
-                *greedy.lacking,
+                *no_room,
                 *unsupported_refusals(self.name, snapshot, now.unsupported.tolist()),
                 *refusals(snapshot, greedy, counters),
             ),
