@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from headgate.base.errors import Problem
 from headgate.base.rng import Random
 from headgate.model import Job
-from headgate.planning.costs import DISTANCE, FLOW_PAPER
+from headgate.planning.costs import DISTANCE, FLOW_PAPER, SLACK
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import Standing, standing
@@ -17,7 +17,7 @@ from headgate.policies.greedy.delay import SkipCounters
 from headgate.policies.greedy.greedy_round import GreedyRound
 from headgate.policies.greedy.preemption import victims
 from headgate.policies.greedy.refusals import refusals
-from headgate.ports import Parameter, Policy, PolicyInfo
+from headgate.ports import Parameter, PolicyInfo
 from headgate.protocol import NO_STEPS, Plan, Reason, Steps
 from headgate.state import Scratch, Snapshot
 
@@ -128,41 +128,20 @@ def _thresholds_in_order(values: Mapping[str, float]) -> list[Problem]:
     return [Problem(path="policy.threshold1", problem=text, hint=hint)]
 
 
-def _make_sharing(**parameters: float) -> Policy:
-    return GreedySharing(**parameters)
-
-
-def _make_preemption(**parameters: float) -> Policy:
-    return GreedyPreemption(**parameters)
-
-
-def _make_delay(**parameters: float) -> Policy:
-    return GreedyDelay(**parameters)
-
-
 GS = PolicyInfo(
     name="gs",
     idea="each free GPU to the job that holds fewest, for its cheapest task",
     source=FLOW_PAPER,
     parameters=DISTANCE,
-    make=_make_sharing,
+    make=GreedySharing,
 )
 
 GSP = PolicyInfo(
     name="gsp",
     idea="gs, with preemption of runs of jobs far above their share for jobs below theirs",
     source=FLOW_PAPER,
-    parameters=(
-        *DISTANCE,
-        Parameter(
-            name="slack",
-            default=0.25,
-            unit="1",
-            meaning="excess over its share, relative to it, beyond which a job loses runs",
-            least=0.0,
-        ),
-    ),
-    make=_make_preemption,
+    parameters=(*DISTANCE, SLACK),
+    make=GreedyPreemption,
 )
 
 GSD = PolicyInfo(
@@ -186,6 +165,6 @@ GSD = PolicyInfo(
             least=0.0,
         ),
     ),
-    make=_make_delay,
+    make=GreedyDelay,
     check=_thresholds_in_order,
 )

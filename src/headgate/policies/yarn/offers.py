@@ -23,7 +23,7 @@ from headgate.planning.unsupported import (
 )
 from headgate.policies.yarn.places import FreeGpus, places_of
 from headgate.policies.yarn.refusals import UserQueue, refusals
-from headgate.ports import Policy, PolicyInfo
+from headgate.ports import PolicyInfo
 from headgate.protocol import Plan, Reason, Start, Steps
 from headgate.state import Scratch, Snapshot
 
@@ -154,25 +154,17 @@ class _Round:
         return False
 
 
-def _make_capacity() -> Policy:
-    return Capacity()
-
-
-def _make_fair() -> Policy:
-    return Fair()
-
-
 CAPACITY = PolicyInfo(
     name="capacity",
     idea="every user an equal share, first come first served within it; near the data where free",
     source="Apache Hadoop YARN: Capacity Scheduler",
     parameters=(),
-    make=_make_capacity,
+    make=Capacity,
 )
 FAIR = PolicyInfo(
     name="fair",
     idea="every user an equal share, evenly between the user's jobs; near the data where free",
     source="Apache Hadoop YARN: Fair Scheduler",
     parameters=(),
-    make=_make_fair,
+    make=Fair,
 )
