@@ -19,7 +19,6 @@ from headgate.api.archived import record_of
 from headgate.base.errors import WorldError
 from headgate.engine import Engine
 from headgate.journal import Archive
-from headgate.live import replication
 from headgate.live.agent import NodeAgent
 from headgate.live.archivist import Archivist
 from headgate.live.expiry import Expiry
@@ -380,27 +379,6 @@ def test_result_that_was_removed_from_the_shared_path_is_computed_again_when_its
     assert states == ["FINISHED", "FINISHED", "FINISHED", "WAITING", "WAITING"]
 
 
-def test_check_of_the_shared_path_is_repeated_until_its_file_system_responds(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    bench.run_job("j", [b"a", None], results_path=str(shared))
-    bench.replicate()
-    (shared / "j" / "0").unlink()
-    bench.lose("n0")
-    failures = [WorldError("the file system does not respond", code="unreachable")]
-
-    def find(path: str, shard: Shard, *, user: str) -> Path | None:
-        if failures:
-            raise failures.pop()
-        return find_shared(path, shard, user=user)
-
-    monkeypatch.setattr(replication, "find_shared", find)
-    bench.replicate()
-    assert [bench.engine.state.tasks.state[row] for row in range(2)] == [TaskState.WAITING] * 2
-
-
 @pytest.mark.parametrize(
     ("held", "count", "expected"),
     [
@@ -417,6 +395,29 @@ def test_further_copies_spread_over_racks(held: list[str], count: int, expected:
     chosen = [choose_further(turn, places, held, count, size_bytes=10) for turn in range(12)]
     assert {node for nodes in chosen for node in nodes} == expected
     assert {len(nodes) for nodes in chosen} == {min(count, len(expected))}
+
+
+def test_shared_result_is_checked_again_after_its_file_system_did_not_respond(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    bench.run_job("j", [b"a", None], results_path=str(shared))
+    bench.replicate()
+    (shared / "j" / "0").unlink()
+    bench.lose("n0")
+    calls = []
+
+    def stalled_once(*arguments: Any, **options: Any) -> Path | None:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise WorldError("it does not respond", code="unreachable")
+        return find_shared(*arguments, **options)
+
+    monkeypatch.setattr("headgate.live.replication.find_shared", stalled_once)
+    bench.replicate()
+    assert len(calls) == 2
+    assert bench.engine.state.tasks.state[0] == TaskState.WAITING, "it is computed again"
 
 
 # --- the shared path ---------------------------------------------------------------------------

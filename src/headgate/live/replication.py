@@ -95,20 +95,17 @@ def _copies_of(view: Snapshot, shard: str) -> Copies | None:
     return None if row is None else copies_of(view, row)
 
 
-def _is_only_shared(view: Snapshot, row: int) -> bool:
-    return bool(view.shards.shared[row]) and not view.replicas(row)
-
-
-def _misses_needed_file(view: Snapshot, shard: str) -> bool:
-    """Return whether a result that an active job has only on its shared path is missing there."""
-    row, found = known_shard(view, shard), task_of_result(shard)
+def _lost_shared(view: Snapshot, shard: str) -> bool:
+    """Return whether an active job's result should be below its shared path, and is not."""
+    found, row = task_of_result(shard), known_shard(view, shard)
     job_row = None if found is None else known_row(view, found[0])
-    if row is None or job_row is None or not _is_only_shared(view, row):
+    if row is None or job_row is None:
         return False
     if view.jobs.state[job_row] != JobState.ACTIVE:
         return False
     job, value = view.job(job_row), Shard(id=shard, size_bytes=view.shards.size_bytes[row])
-    return find_shared(job.results_path, value, user=job.user) is None
+    shared = bool(view.shards.shared[row])
+    return shared and find_shared(job.results_path, value, user=job.user) is None
 
 
 class Replicator:
@@ -170,10 +167,10 @@ class Replicator:
         names = view.names.shards
         self._ready.update((names[row], None) for row in rows if copies_of(view, row) is not None)
         self._seen = view
-        alone = [names[row] for row in rows if _is_only_shared(view, row)]
+        alone = [names[row] for row in rows if view.shards.shared[row] and not view.replicas(row)]
         if alone:
-            work = supervise("checking shared results", partial(self._check_shared, alone))
-            check = asyncio.create_task(work)
+            work = partial(self._check_shared, alone)
+            check = asyncio.create_task(supervise("checking results on shared paths", work))
             self._checks.add(check)
             check.add_done_callback(self._checks.discard)
         up = frozenset(self._agents)
@@ -256,15 +253,14 @@ class Replicator:
         """Check that results stored only on a shared path exist while a job needs them.
 
         If a user has removed them, or the path does not exist, their loss is posted, and their
-        tasks run again. Raises the WorldError of `find_shared`; may be called again then.
+        tasks run again.
         """
         view = self._snapshot()
-        missing = await asyncio.to_thread(
-            lambda: [shard for shard in shards if _misses_needed_file(view, shard)]
-        )
-        lost = [ReplicaLost(at=self._now(), shard=shard, node=SHARED) for shard in missing]
+        lost = await asyncio.to_thread(lambda: [s for s in shards if _lost_shared(view, s)])
         if lost:
-            await asyncio.wrap_future(self._post(lost))
+            at = self._now()
+            events = [ReplicaLost(at=at, shard=shard, node=SHARED) for shard in lost]
+            await asyncio.wrap_future(self._post(events))
 
     def _log_shortage(self, now: Copies, problem: str) -> None:
         """Log missing copies, once per job until one of its results has all copies."""
