@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError, nearest
-from headgate.foresight.explain import explain
+from headgate.foresight.explain import ExplanationContext, explain
 from headgate.foresight.whatif import WhatIf
 from headgate.model import Locality, Node
 from headgate.ports import Policy, PolicyInfo, make_policy, read_policy
@@ -214,7 +214,9 @@ def _jobs(
         ends.setdefault(cut.job, []).append(cut)
     found = []
     held, holds = snapshot.gpus_of_jobs().tolist(), state.gpus_of_jobs().tolist()
-    for row in np.flatnonzero(~np.isin(snapshot.jobs.state.array(), ENDED)).tolist():
+    rows = np.flatnonzero(~np.isin(snapshot.jobs.state.array(), ENDED)).tolist()
+    context = ExplanationContext(state, rows)
+    for row in rows:
         job = snapshot.job(row)
         begun, ended = begins.get(job.id, []), ends.get(job.id, [])
         node, rack, cluster = (sum(s.read_bytes[where] for s in begun) for where in Locality)
@@ -230,7 +232,7 @@ def _jobs(
                 waiting_tasks=state.jobs.waiting[row] + state.jobs.waiting_cpu[row],
                 read_bytes=(node, rack, cluster),
                 lost_gpu_s=sum(c.lost_s * len(c.gpus) for c in ended),
-                reason=explain(state, row, state.now).reason,
+                reason=explain(state, row, state.now, context=context).reason,
             )
         )
     return found

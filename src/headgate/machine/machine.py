@@ -222,7 +222,7 @@ class _Transition:
             self._stale()
             return
         if event.node == SHARED:
-            self.state.shards.shared[self.state.shard(event.shard)] = 1
+            self._add_copy(event.shard, None)
             return
         row = self.state.names.node_rows.get(event.node)
         if row is not None:  # a copy on a node that was just lost counts when the node returns
@@ -235,12 +235,16 @@ class _Transition:
         task = self.state.run_row(run)
         return task is not None and self.state.tasks.state[task] == TaskState.FINISHED
 
-    def _add_copy(self, shard: Shard, node: int) -> None:
-        """Record a copy on a node, unless its result has expired."""
-        of = task_of_result(shard.id)
-        job = None if of is None else self.state.names.job_rows.get(of[0])
-        if job is None or math.isnan(self.state.jobs.expired_at[job]):
-            self.state.add_replica(self.state.shard(shard), node)
+    def _add_copy(self, shard: Shard, node: int | None) -> None:
+        """Record a copy on a node (None: on the shared path), unless its result has expired."""
+        state, of = self.state, task_of_result(shard.id)
+        job = None if of is None else state.names.job_rows.get(of[0])
+        if job is not None and not math.isnan(state.jobs.expired_at[job]):
+            return
+        if node is None:
+            state.shards.shared[state.shard(shard)] = 1
+        else:
+            state.add_replica(state.shard(shard), node)
 
     def replica_lost(self, event: ReplicaLost) -> None:
         node = self.state.names.node_rows.get(event.node)
