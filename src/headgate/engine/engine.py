@@ -26,7 +26,6 @@ from headgate.state import Snapshot, State
 Batch = tuple[Event, ...]
 
 _OF_DECISIONS = (PlanReady, PlanFailed)
-_OUTCOMES = (PlanAdmitted, PlanFailed, PlanRejected)
 
 
 def _unrecorded(batch: Batch) -> Batch:
@@ -89,8 +88,6 @@ class Engine:
             commands += effects.commands
             self.stale += effects.stale
             self._needs_decision |= effects.decide
-            if isinstance(event, _OUTCOMES):
-                self._decision_snapshot = None
 
     def _decide(self, commands: list[Command]) -> None:
         """Issue `Decide` if a policy may decide differently and none is outstanding or paused."""
