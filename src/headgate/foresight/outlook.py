@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from headgate.base.errors import Problem, SpecError, nearest
 from headgate.foresight.explain import ExplanationContext, explain
 from headgate.foresight.whatif import WhatIf
 from headgate.model import Locality, Node
-from headgate.ports import Policy, PolicyInfo, make_policy, read_policy
+from headgate.ports import Policy
 from headgate.protocol import Reason
 from headgate.state import Snapshot, State, TaskState
 from headgate.state.life import ENDED, HOLDING
@@ -84,19 +83,6 @@ class Outlook:
     jobs: tuple[JobOutlook, ...]
     starts: tuple[StartedRun, ...]
     cuts: tuple[PreemptedRun, ...]
-
-
-def choose(
-    known: Mapping[str, PolicyInfo], name: str, parameters: Mapping[str, Any], text: str | None
-) -> Policy:
-    """Return a policy from text such as `fsp` or `fs,alpha1=2`; without text that of `name`.
-
-    Parameters that the text does not give have their defaults. Raises SpecError for an unknown
-    policy or parameter, and for a value that it cannot have.
-    """
-    if text is not None:
-        name, parameters = read_policy(known, text)
-    return make_policy(known, name, parameters)
 
 
 def more_nodes(snapshot: Snapshot, count: int, like: str | None) -> tuple[Node, ...]:
