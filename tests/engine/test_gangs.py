@@ -162,3 +162,16 @@ def test_preempting_all_members_of_a_gang_costs_a_few_visits_of_each(
     bench.give(*(TaskStopped(at=bench.at, run=c.run) for c in launched[1:]))
     assert bench.tasks("g") == ["waiting"] * members
     assert sum(visited) <= 8 * members
+
+
+def test_launch_of_a_gang_is_by_ordinal_whatever_the_order_of_the_plan(bench: Bench) -> None:
+    for name in "abc":
+        bench.node(name)
+    bench.job("g", [Task()] * 3, gang=True)
+    (launch,) = bench.give(bench.plan_event(*reversed(WHOLE)))
+    assert [member.run.ordinal for member in launch.members] == [0, 1, 2]
+    assert launch.nodes == ("a", "b", "c")
+    bench.finished(launch.members[1])
+    (again,) = [c for c in bench.engine.outstanding() if isinstance(c, LaunchGang)]
+    assert [member.run.ordinal for member in again.members] == [0, 2]
+    assert again.nodes == ("a", "b", "c")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headgate.machine import apply, outstanding
-from headgate.machine.admission import admit
+from headgate.machine import admit, apply, outstanding
 from headgate.protocol import (
     Command,
     Decide,
