@@ -25,6 +25,7 @@ from headgate.state import Snapshot, State
 Batch = tuple[Event, ...]
 
 _OF_DECISIONS = (PlanReady, PlanFailed)
+_OUTCOMES = (PlanAdmitted, PlanFailed, PlanRejected)
 
 
 def _unrecorded(batch: Batch) -> Batch:
@@ -87,6 +88,8 @@ class Engine:
             commands += effects.commands
             self.stale += effects.stale
             self._needs_decision |= effects.decide
+            if isinstance(event, _OUTCOMES):  # also of a recorded batch, which has no plan
+                self._decision_snapshot = None
 
     def _decide(self, commands: list[Command]) -> None:
         """Issue `Decide` if a policy may decide differently and none is outstanding or paused."""
