@@ -92,8 +92,8 @@ def run_controller(state: Path) -> None:
 
 def _head_lost(address: str) -> None:
     logging.getLogger(__name__).critical(
-        "the Ray cluster at %s does not respond: unless it does within a minute, the controller"
-        " ends; run headgate up again when the cluster is up",
+        "the Ray cluster at %s does not respond: nothing is started or stopped until it does; if"
+        " its head has ended, so does the controller within a minute: run headgate up again then",
         address,
     )
 

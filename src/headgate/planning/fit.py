@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from headgate.base.units import format_size
 from headgate.model import CPUS, UNLIMITED, WHOLE, Demand, Node, Task, amount_of
 from headgate.protocol import Reason
-from headgate.protocol.reasons import NoFittingNode, NoFreeCpu, NoFreeResource
+from headgate.protocol.reasons import NoFittingNode, NoFreeCpu, NoFreeResource, NothingFits
 from headgate.state import Scratch, State
 
 
@@ -124,6 +124,11 @@ def gang_fits(tasks: Sequence[Task], nodes: Sequence[Node]) -> bool:
         first[demand] = found[0]
         state.ledger.take(number, demand, *found)
     return True
+
+
+def no_such_gpu(memory_bytes: int) -> NothingFits:
+    """Return why a task waits for a GPU that no node has; it needs `memory_bytes` of it."""
+    return NothingFits(need=f"a GPU of {format_size(memory_bytes)}" if memory_bytes else "a GPU")
 
 
 def no_room(scratch: Scratch, task: int) -> Reason:

@@ -18,11 +18,15 @@ def check_submission(
 
     With no node up yet, every demand passes.
     """
-    return (
-        policy.refuses(job)
-        or exceeds_queue(job, queue)
-        or (fits_no_node(job, nodes) if nodes else None)
-    )
+    return policy.refuses(job) or never_fits(job, queue, nodes)
+
+
+def never_fits(job: Job, queue: Queue, nodes: Sequence[Node]) -> Reason | None:
+    """Return why a job can never run in its queue, on these nodes, under any policy, or None.
+
+    Depends on the demands of its tasks only. With no node up yet, every demand passes.
+    """
+    return exceeds_queue(job, queue) or (fits_no_node(job, nodes) if nodes else None)
 
 
 def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:
