@@ -30,7 +30,6 @@ from headgate.api.server import Server, listen
 from headgate.app import POLICIES
 from headgate.base.errors import HeadgateError, SpecError, WorldError
 from headgate.engine import Engine
-from headgate.foresight.outlook import choose
 from headgate.journal import decode_snapshot, encode_snapshot
 from headgate.live import controller as module
 from headgate.live.claims import DatasetClaims
@@ -38,6 +37,7 @@ from headgate.live.controller import Controller
 from headgate.live.reader import JobReader
 from headgate.live.store import StoredShard
 from headgate.model import Dataset, Job, Queue, Shard, Task
+from headgate.ports import choose_policy
 from headgate.protocol import DatasetAdded, JobCancelled, JobSubmitted, QueueChanged
 from headgate.state.life import ENDED
 
@@ -50,7 +50,8 @@ ME, OTHER = "daemon", "nobody"  # users that every Debian has
 def running(state: Path) -> Iterator[Controller]:
     """A controller with a running engine, without Ray."""
     controller = Controller(
-        state=state, policies=partial(choose, POLICIES, "fifo", {}), seed=0, queues=(), facts={},
+        state=state, policies=partial(choose_policy, POLICIES, "fifo", {}),
+        seed=0, queues=(), facts={},
         record_of=record_of,
     )  # fmt: skip
     controller.world.job_ended = lambda job: None  # type: ignore[method-assign]  # it asks Ray

@@ -106,17 +106,23 @@ def _at_least(demand: Demand, other: Demand) -> bool:
 
 
 def gang_fits(tasks: Sequence[Task], nodes: Sequence[Node]) -> bool:
-    """Return whether first fit, as in `fifo`, places all tasks on idle nodes; O(tasks x nodes)."""
+    """Return whether first fit, as in `fifo`, places all tasks on idle nodes.
+
+    O(tasks + distinct demands x nodes).
+    """
     state = State()
-    rows = [state.add_node(node) for node in nodes]
-    ledger = state.ledger
+    for node in nodes:
+        state.add_node(node)
+    first: dict[int, int] = {}  # demand -> row: the nodes before it are too full for it
     for number, task in enumerate(tasks):
         demand = state.names.demand(task.demand)
-        options = ((row, ledger.best_gpus(demand, row)) for row in rows)
-        found = next(((row, gpus) for row, gpus in options if gpus is not None), None)
+        options = range(first.get(demand, 0), len(nodes))
+        fitting = ((row, state.ledger.best_gpus(demand, row)) for row in options)
+        found = next(((row, gpus) for row, gpus in fitting if gpus is not None), None)
         if found is None:
             return False
-        ledger.take(number, demand, *found)
+        first[demand] = found[0]
+        state.ledger.take(number, demand, *found)
     return True
 
 

@@ -41,7 +41,7 @@ def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:
 def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
     """Return the demand of a job that no idle node could hold, or None.
 
-    O(distinct demands x GPUs), and O(tasks x nodes) for a gang.
+    O(tasks + distinct demands x GPUs).
     """
     for demand in dict.fromkeys(task.demand for task in job.tasks):
         if infeasible_demand(demand, nodes):
