@@ -45,10 +45,11 @@ def parse_duration(text: str) -> float:
     """Return the seconds of `90s`, `30min`, `12h`, `7d`, `2w`; raise BadQuantity otherwise."""
     match = _NUMBER_AND_UNIT.fullmatch(text)
     unit_s = match and _DURATION_S.get(match[2])
-    if not match or not unit_s or float(match[1]) == math.inf:
+    seconds = float(match[1]) * unit_s if match and unit_s else math.inf
+    if not math.isfinite(seconds):
         hint = "write a number and s, min, h, d or w: 12h"
         raise BadQuantity(f"'{text}' is not a duration", hint)
-    return float(match[1]) * unit_s
+    return seconds
 
 
 def format_size(size_bytes: float) -> str:
