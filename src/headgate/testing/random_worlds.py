@@ -76,9 +76,7 @@ def random_job(rng: Random, job_id: str, shards: tuple[Shard, ...] = ()) -> Job:
         priority=rng.choice((0, 0, 1, 5)),
         gang=gang,
         retries=rng.randint(0, 2),
-        runtime_class=rng.choice(("", "sort", "train")),
-        estimated_s=rng.choice((None, None, 0.5, 3.0)),
-        time_limit_s=rng.choice((None, None, None, 5.0)),
+        estimated_s=stream(0, job_id, repr(tasks)).choice((None, None, 0.5, 3.0)),
     )
 
 
