@@ -11,8 +11,9 @@ from headgate.base.order import in_order, nth_of_equals
 from headgate.flow import Ints
 from headgate.planning.feasible_starts import feasible_starts
 from headgate.planning.standing import Standing
+from headgate.planning.wide import WideUnits
 from headgate.policies.flow.eligible import Round
-from headgate.policies.flow.refusals import refusals, unsupported_refusals
+from headgate.policies.flow.refusals import refusals
 from headgate.policies.flow.solve import Flow, Placed
 from headgate.protocol import NO_STEPS, Memo, OnDemand, Plan, Refusal, Steps
 from headgate.state import Scratch
@@ -58,22 +59,24 @@ def flow_placements(round_: Round, flow: Flow) -> Placed:
 
 
 def plan(
-    policy: str,
     round_: Round,
     choice: Choice,
     scratch: Scratch,
+    wide: WideUnits,
     waiting_for_cpus: Iterable[Refusal],
 ) -> Plan:
     """Return the plan of a round: tentative placements of `scratch`, and the policy's choice.
 
-    A chosen start is kept if the rest of the task's demand also fits the node.
+    A chosen start is kept if the rest of the task's demand also fits the node. Then wide units that
+    are left get what these starts leave.
     """
-    starts, no_room = feasible_starts(scratch, _steps(round_.now, choice.starts))
+    starts, no_room = feasible_starts(scratch, _steps(round_.now, choice.starts), place=bool(wide))
+    wide.place_rest()
 
     def why() -> Iterator[Refusal]:
         yield from waiting_for_cpus
         yield from no_room
-        yield from unsupported_refusals(policy, round_.now)
+        yield from wide.refusals()
         yield from refusals(round_, choice.starts, choice.wait_price)
 
     return Plan(

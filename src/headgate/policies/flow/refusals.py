@@ -9,7 +9,6 @@ import numpy as np
 
 from headgate.base.units import format_size
 from headgate.flow import Ints
-from headgate.planning.standing import Standing, unsupported_feature
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.options import cheapest_free
 from headgate.policies.flow.problem import OfferedTasks, problem_with
@@ -20,7 +19,6 @@ from headgate.protocol.reasons import (
     GpuMemory,
     NoFreeGpu,
     NothingFits,
-    PolicyRefuses,
     QueueLimit,
     ShareLimit,
     WaitsForLocality,
@@ -28,15 +26,6 @@ from headgate.protocol.reasons import (
 
 # The limit of a job: the first of these that applies.
 _NO_SUCH_GPU, _CEILING, _LOCALITY, _MEMORY, _SHARE, _BELOW, _BUSY = range(7)
-
-
-def unsupported_refusals(policy: str, now: Standing) -> Iterator[Refusal]:
-    """Yield refusals of jobs submitted under another policy that this one does not support."""
-    snapshot = now.snapshot
-    for job in now.unsupported.tolist():
-        if snapshot.jobs.waiting[job]:
-            what = unsupported_feature(snapshot.job(job)) or ""
-            yield Refusal(reason=PolicyRefuses(policy=policy, what=what), jobs=(job,))
 
 
 def refusals(round_: Round, starts: Placed, wait_price: Ints) -> Iterator[Refusal]:

@@ -10,7 +10,8 @@ from headgate.model import Job
 from headgate.planning.costs import DISTANCE, FLOW_PAPER
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.shares import fair_shares
-from headgate.planning.standing import Standing, standing, unsupported_feature
+from headgate.planning.standing import Standing, standing
+from headgate.planning.wide import unsupported_feature
 from headgate.policies.greedy.candidates import FreeGpus
 from headgate.policies.greedy.delay import SkipCounters
 from headgate.policies.greedy.greedy_round import GreedyRound

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from headgate.base.units import format_size
-from headgate.planning.standing import Standing, unsupported_feature
+from headgate.planning.standing import Standing
+from headgate.planning.wide import unsupported_feature
 from headgate.policies.greedy.candidates import ANY, Candidate
 from headgate.policies.greedy.delay import SkipCounters
 from headgate.policies.greedy.greedy_round import GreedyRound
@@ -27,10 +28,9 @@ from headgate.state import Snapshot
 
 def unsupported(policy: str, snapshot: Snapshot, now: Standing) -> Iterator[Refusal]:
     """Yield the refusals of jobs that only another policy, in force earlier, could place."""
-    for job in now.unsupported.tolist():
-        if snapshot.jobs.waiting[job]:
-            what = unsupported_feature(snapshot.job(job)) or ""
-            yield Refusal(reason=PolicyRefuses(policy=policy, what=what), jobs=(job,))
+    for job in now.jobs[now.wide_jobs].tolist():
+        what = unsupported_feature(snapshot.job(job)) or ""
+        yield Refusal(reason=PolicyRefuses(policy=policy, what=what), jobs=(job,))
 
 
 def refusals(

@@ -16,7 +16,7 @@ from headgate.base.rng import Random
 from headgate.model import Job
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.feasible_starts import feasible_starts
-from headgate.planning.standing import unsupported_feature
+from headgate.planning.wide import unsupported_feature
 from headgate.policies.yarn.places import FreeGpus, places_of
 from headgate.policies.yarn.refusals import UserQueue, refusals
 from headgate.ports import Policy, PolicyInfo

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from headgate.base.units import format_size
-from headgate.planning.standing import unsupported_feature
+from headgate.planning.wide import unsupported_feature
 from headgate.protocol import Reason, Refusal, Start
 from headgate.protocol.reasons import (
     BehindHead,
