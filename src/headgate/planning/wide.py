@@ -8,7 +8,7 @@ queues always hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -66,8 +66,9 @@ class WideUnits:
         return bool(self._waiting)
 
     def place_rest(self) -> None:
-        """Place the units that are left, in the last order, without limits."""
-        self.place(self._order)
+        """Place units that are left, in the last order, without limits, in turns of one each."""
+        while self._pass(self._order, self._place_one):
+            pass
 
     def place(self, order: Iterable[int], most: Ints | None = None) -> None:
         """Place units of jobs in this order.
@@ -76,39 +77,47 @@ class WideUnits:
         nothing may place a unit wider than that. O(units placed x their tasks x nodes + waiting
         tasks of jobs of which a unit is not wider than what is free).
         """
-        jobs, unit_milli = self._now.jobs, self._now.snapshot.jobs.unit_gpus_milli
-        if not self._waiting:
-            return
         self._order = [int(job) for job in order if job in self._waiting]
-        free_milli = _free_milli(self._scratch)
-        for job in self._order:
-            if unit_milli[int(jobs[job])] <= free_milli:
-                limit = None if most is None else WHOLE * int(most[job])
-                free_milli -= self._place_job(job, limit)
+
+        def place_job(job: int) -> int:
+            limit_milli = None if most is None else WHOLE * int(most[job])
+            milli = 0
+            while more := self._place_one(job, limit_milli):
+                milli += more
+            return milli
+
+        self._pass(self._order, place_job)
+
+    def _pass(self, order: Sequence[int], place: Callable[[int], int]) -> int:
+        """Place units of jobs in this order; return their thousandths of GPUs."""
+        jobs, unit_milli = self._now.jobs, self._now.snapshot.jobs.unit_gpus_milli
+        free_milli, placed = _free_milli(self._scratch), 0
+        for job in order if self._waiting else ():
+            if job in self._waiting and unit_milli[int(jobs[job])] <= free_milli - placed:
+                placed += place(job)
+        return placed
 
     def standing_after(self) -> Standing:
         """Return the standing with all placements of the scratch."""
         return standing_less(self._now, self._scratch)
 
-    def _place_job(self, job: int, limit_milli: int | None) -> int:
-        """Place units of a job; return their thousandths of GPUs."""
-        scratch, before = self._scratch, self._won_milli.get(job, 0)
-        queue = int(self._now.queue[job])
-        won, lines = before, self._lines_of(job)
+    def _place_one(self, job: int, limit_milli: int | None = None) -> int:
+        """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none."""
+        won, queue = self._won_milli.get(job, 0), int(self._now.queue[job])
+        holds_nothing = not won and not self._now.held[job]
+        lines = self._lines_of(job)
         for line in lines:
-            while line.head is not None:
-                milli = line.head.gpus_milli(scratch.snapshot)
-                first = not won and not self._now.held[job]
-                if limit_milli is not None and won + milli > limit_milli and not first:
-                    break
-                if not scratch.has_room(queue, milli) or not self._fit.place(line.head):
-                    break
-                won += milli
+            if line.head is None:
+                continue
+            milli = line.head.gpus_milli(self._scratch.snapshot)
+            within = limit_milli is None or won + milli <= limit_milli or holds_nothing
+            if within and self._scratch.has_room(queue, milli) and self._fit.place(line.head):
+                self._won_milli[job] = won + milli
                 line.advance()
-        self._won_milli[job] = won
-        if lines and not any(line.head for line in lines):
-            self._waiting.discard(job)
-        return won - before
+                if not any(each.head for each in lines):
+                    self._waiting.discard(job)
+                return milli
+        return 0
 
     def _lines_of(self, job: int) -> list[_Line]:
         if job not in self._lines:
@@ -123,7 +132,9 @@ class WideUnits:
         for job in sorted(self._waiting):
             row = int(self._now.jobs[job])
             unit = next((line.head for line in self._lines_of(job) if line.head), None)
-            reason = half_stopped(self._scratch, row) if unit is None else why_not(self._scratch, unit)
+            reason = (
+                half_stopped(self._scratch, row) if unit is None else why_not(self._scratch, unit)
+            )
             groups.setdefault(reason, []).append(row)
         for reason, rows in groups.items():
             yield Refusal(reason=reason, jobs=tuple(rows))

@@ -23,6 +23,7 @@ from headgate.protocol import (
     Decide,
     Event,
     JobSubmitted,
+    LaunchGang,
     LaunchTask,
     NodeJoined,
     Plan,
@@ -60,7 +61,9 @@ class Bench:
         """Apply events, and decide for every Decide until the engine issues none."""
         commands = self.engine.handle(*events)
         check(self.engine.state)
-        self.runs.update({c.run[:2]: c for c in commands if isinstance(c, LaunchTask)})
+        launched = [c for c in commands if isinstance(c, LaunchTask)]
+        launched += [m for c in commands if isinstance(c, LaunchGang) for m in c.members]
+        self.runs.update({c.run[:2]: c for c in launched})
         self.stops += [c for c in commands if isinstance(c, StopTask)]
         for decide in [c for c in commands if isinstance(c, Decide)]:
             self.decide(decide)
