@@ -20,6 +20,9 @@ _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]+)?)\s*([A-Za-z]*
 MOST_BYTES = 2**60
 """The largest size that is accepted: a larger one is a slip of units."""
 
+MOST_SECONDS = 1e12
+"""The longest time that is accepted, likewise."""
+
 
 class BadQuantity(ValueError):
     """Text that is no size or duration: the problem, and a hint."""

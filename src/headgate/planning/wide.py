@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from headgate.model import WHOLE, Job
+from headgate.model import WHOLE
 from headgate.planning.fit import demand_text, infeasible_demand, no_room
 from headgate.planning.shares import Ints, entitle, fair_shares
 from headgate.planning.standing import Standing, standing_less
@@ -28,15 +28,6 @@ from headgate.protocol.reasons import (
 )
 from headgate.state import Scratch
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
-
-
-def unsupported_feature(job: Job) -> str | None:
-    """Return what a policy of single whole GPUs does not support about a job, or None."""
-    if job.gang and len(job.tasks) > 1:
-        return "gangs"
-    if any(t.gpus > 1 for t in job.tasks):
-        return "tasks of several GPUs"
-    return "tasks with part of a GPU" if any(t.demand.in_part for t in job.tasks) else None
 
 
 class _Line:

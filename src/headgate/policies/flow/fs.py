@@ -13,7 +13,7 @@ from headgate.planning.standing import Standing
 from headgate.planning.wide import least_served_first
 from headgate.policies.flow.eligible import Entitled
 from headgate.policies.flow.policy import FlowPolicy
-from headgate.ports import Parameter, Policy, PolicyInfo
+from headgate.ports import Parameter, PolicyInfo
 
 _DEFAULTS = {"alpha1": 3.0, "alpha2": 4.0}
 
@@ -73,14 +73,10 @@ class FlowSharing(FlowPolicy):
         )
 
 
-def _make(**parameters: float) -> Policy:
-    return FlowSharing(**parameters)
-
-
 INFO = PolicyInfo(
     name="fs",
     idea="fair shares with the least total reading time; no preemption",
     source=FLOW_PAPER,
     parameters=PARAMETERS,
-    make=_make,
+    make=FlowSharing,
 )

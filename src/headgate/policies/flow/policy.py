@@ -95,8 +95,8 @@ class FlowPolicy(ABC):
             posed = next_problem(round_, changes, warm.offered)
             warm.flow = solve(posed, warm.flow)
             if warm.flow.changes % _CERTIFY_EVERY == 1 and not self._is_certified(round_, warm):
-                posed = next_problem(round_, None, warm.offered)
-                warm.flow = solve(posed, None)
+                posed = full_problem(round_, warm.offered)
+                warm.flow = Flow(posed)
             placed = flow_placements(round_, warm.flow)
         wait_price = 2 * posed.problem.wait_price[round_.entitled.group]
         choice = self.choose(round_, placed, wait_price)
