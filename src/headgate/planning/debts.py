@@ -60,20 +60,20 @@ def remaining_gpu_s(now: Standing, runs: RunsByGpu, idle: IdleTasks) -> Floats:
 
     Each unfinished task is expected to take as long as earlier runs of its runtime class, or the
     mean of the other tasks if that has none, less its checkpointed work and the time of its current
-    run. O(GPUs + jobs x runtime classes).
+    run, on as many GPUs as it needs. O(GPUs + jobs x runtime classes).
     """
     snapshot, tasks = now.snapshot, now.snapshot.tasks
     gpus = np.flatnonzero((runs.task >= 0) & ~runs.stopping)
     run_s = snapshot.now - runs.launched_at[gpus] + runs.progress_s[gpus]
-    saved_s, begun = tasks.progress_s.take(idle.begun), np.ones(len(idle.begun), np.int64)
+    saved_s, begun = tasks.progress_s.take(idle.begun), idle.gpus_of(snapshot, idle.begun)
     job = np.concatenate([idle.job, tasks.job.take(idle.begun), runs.job[gpus]])
     begun_class, run_class = tasks.runtime_class.take(idle.begun), runs.runtime_class[gpus]
     runtime_class = np.concatenate([idle.runtime_class, begun_class, run_class])
-    count = np.concatenate([idle.count, begun, np.ones_like(gpus)])
-    done_s = np.concatenate([np.zeros(len(idle.count)), saved_s, run_s])
+    count = np.concatenate([idle.gpus, begun, np.ones(len(gpus))])
+    done_s = np.concatenate([np.zeros(len(idle.job)), saved_s, run_s])
 
     index = index_of(now.jobs, len(snapshot.jobs.state))[job]
-    if (index < 0).any():  # of a job that ended, or that is not supported
+    if (index < 0).any():  # of a job that ended
         ours = np.flatnonzero(index >= 0)
         index, runtime_class = index[ours], runtime_class[ours]
         count, done_s = count[ours], done_s[ours]

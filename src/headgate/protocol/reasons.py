@@ -91,6 +91,21 @@ class NoFittingNode(Reason):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fragmented(Reason):
+    """Enough GPUs are free for a task of several, but not on one node."""
+
+    needed_gpus: int
+    free_gpus: int
+    most_on_one_node: int
+
+    def detail(self) -> str:
+        return (
+            f"{self.free_gpus} free GPUs, at most {self.most_on_one_node} on one node, "
+            f"{self.needed_gpus} needed there; starts when one node has them"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuMemory(Reason):
     """GPUs are free, but none with enough memory."""
 

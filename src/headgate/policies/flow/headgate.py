@@ -10,6 +10,7 @@ from headgate.planning.costs import FLOW_PAPER, SLACK
 from headgate.planning.debts import debts_gpu_s, updated_debts
 from headgate.planning.shares import Floats, Ints, fair_shares
 from headgate.planning.standing import Standing
+from headgate.planning.wide import least_served_first
 from headgate.policies.flow.eligible import Entitled, Round
 from headgate.policies.flow.node_order import assign_waiting, next_round_at, starts_by_rank
 from headgate.policies.flow.policy import FlowPolicy
@@ -64,6 +65,10 @@ class TimelyFlow(FlowPolicy):
         super().__init__(alpha1=1.0, alpha2=1.0, alpha3=None)
         self._memory_s, self._slack = memory_s, slack
 
+    def wide_first(self, now: Standing) -> tuple[Ints, Ints]:
+        """Return the jobs that hold least of their share first, each with its entitlement."""
+        return least_served_first(now)
+
     def entitle(self, now: Standing) -> Entitled:
         """Allocate the next slots of all GPUs by fair shares.
 
@@ -97,7 +102,7 @@ class TimelyFlow(FlowPolicy):
         preempted = worth_preempting(
             now, ahead, waiting, claims, slack=self._slack, memory_s=self._memory_s
         )
-        useful = np.minimum(target, held + now.waiting.sum(axis=1) - won)
+        useful = np.minimum(target, held + now.needed - won)
         free = now.free.sum(axis=0) - np.bincount(starts.memory_class, minlength=now.free.shape[1])
         return Choice(
             starts=starts,
@@ -123,7 +128,7 @@ def _short_for_long(now: Standing, target: Ints, owed: Floats, memory_s: float) 
     They are owed more than half of the limit to which the debt of a job that misses as many GPUs
     grows: as after 0.7 x `memory_s`. Later the debt hardly grows and no longer changes their rank.
     """
-    missing = np.minimum(target - now.held, now.waiting.sum(axis=1))
+    missing = np.minimum(target - now.held, now.needed)
     first: Bools = (missing > 0) & (2 * owed > missing * memory_s)
     return first
 

@@ -11,7 +11,7 @@ from headgate.base.order import in_order, nth_of_equals
 from headgate.flow import Ints
 from headgate.planning.feasible_starts import feasible_starts
 from headgate.planning.standing import Standing
-from headgate.planning.unsupported import unsupported_refusals
+from headgate.planning.wide import WideUnits
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.refusals import refusals
 from headgate.policies.flow.solve import Flow, Placed
@@ -59,22 +59,24 @@ def flow_placements(round_: Round, flow: Flow) -> Placed:
 
 
 def plan(
-    policy: str,
     round_: Round,
     choice: Choice,
     scratch: Scratch,
+    wide: WideUnits,
     waiting_for_cpus: Iterable[Refusal],
 ) -> Plan:
     """Return the plan of a round: tentative placements of `scratch`, and the policy's choice.
 
-    A chosen start is kept if the rest of the task's demand also fits the node.
+    A chosen start is kept if the rest of the task's demand also fits the node. Then wide units that
+    are left get what these starts leave.
     """
-    starts, no_room = feasible_starts(scratch, _steps(round_.now, choice.starts))
+    starts, no_room = feasible_starts(scratch, _steps(round_.now, choice.starts), place=bool(wide))
+    wide.place_rest()
 
     def why() -> Iterator[Refusal]:
         yield from waiting_for_cpus
         yield from no_room
-        yield from unsupported_refusals(policy, round_.snapshot, round_.now.unsupported.tolist())
+        yield from wide.refusals()
         yield from refusals(round_, choice.starts, choice.wait_price)
 
     return Plan(
