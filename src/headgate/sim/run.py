@@ -147,7 +147,7 @@ def from_trace(
 def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] = ()) -> Outcome:
     """Run a simulation to its end; the same input and seed give the same outcome anywhere.
 
-    Memory: the jobs that have not ended, some thousands that have, and 37 bytes for each job;
+    Memory: the jobs that have not ended, some thousands that have, and 45 bytes for each job;
     observers may keep more.
     """
     engine, busy = Engine(), BusyGpus()
