@@ -43,10 +43,10 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("row_group_size", [None, 1000, BATCH_ROWS])
 def test_batches_give_every_row_in_order_each_time(path: Path, row_group_size: int | None) -> None:
     trace = open_trace(written(path, row_group_size=row_group_size))
-    rows = [*trace.rows()]
+    rows = [row[:4] for row in trace.rows()]
     assert (len(trace), trace.in_order, trace.integer_ids) == (ROWS, True, False)
     assert rows == [(f"job-{n}", n // 2, n % 7 + 0.5, n % 3 + 1) for n in range(ROWS)]
-    assert [*trace.rows()] == rows
+    assert [row[:4] for row in trace.rows()] == rows
 
 
 def test_rows_out_of_order_are_sorted_by_time_and_equal_times_stay_as_written(path: Path) -> None:
