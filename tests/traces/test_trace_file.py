@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.base.errors import SpecError
-from headgate.traces import TraceFile, open_trace
+from headgate.traces import TraceFile, TraceOptions, open_trace
 from headgate.traces.trace import BATCH_ROWS
 
 ROWS = 2 * BATCH_ROWS + 3  # so there are three batches
@@ -64,6 +64,32 @@ def test_one_step_back_between_two_batches_is_seen(path: Path) -> None:
     assert open_trace(written(path, submit_s=submit_s)).in_order  # equal times are in order
     submit_s[BATCH_ROWS:] -= 1
     assert not open_trace(written(path, submit_s=submit_s)).in_order
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_one_part_of_a_trace_is_selected_in_every_batch(path: Path, shuffled: bool) -> None:
+    submit_s = (np.arange(ROWS) * 7919) % 50 if shuffled else np.arange(ROWS)
+    vc = [("x", "y", None)[row % 3] for row in range(ROWS)]
+    file = written(path, submit_s=submit_s, vc=vc)
+    whole = [*open_trace(file).rows()]
+    for part in ("x", "y"):
+        trace = open_trace(file, TraceOptions(vc=part))
+        rows = [*trace.rows()]
+        assert [row[:8] for row in rows] == [row[:8] for row in whole if row.vc == part]
+        assert len(trace) == len(rows) == vc.count(part)
+
+
+def test_part_that_only_one_batch_has_is_selected(path: Path) -> None:
+    vc = ["x"] * ROWS
+    vc[BATCH_ROWS + 7] = "y"
+    trace = open_trace(written(path, vc=vc), TraceOptions(vc="y"))
+    assert [row.job_id for row in trace.rows()] == [f"job-{BATCH_ROWS + 7}"]
+
+
+def test_nulls_of_a_column_are_counted_over_all_batches(path: Path) -> None:
+    user = [None if row % 1000 == 999 else "ada" for row in range(ROWS)]
+    (problem,) = refused(written(path, user=user))
+    assert problem.startswith(f"user: is null in {ROWS // 1000} of {ROWS} rows, first in row 999;")
 
 
 def test_problems_name_rows_of_the_file_in_every_batch(path: Path) -> None:

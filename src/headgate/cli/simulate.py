@@ -20,18 +20,23 @@ from headgate.base.text import visible_values
 from headgate.base.units import format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.settings import POLICY_FORM, FormatOption, settle
+from headgate.cli.trace_settings import (
+    EstimatesOption,
+    QueueColumnOption,
+    ResumeOption,
+    TraceSettings,
+    VcOption,
+)
 from headgate.model import Job
 from headgate.ports import Policy, make_policy, read_policy
 from headgate.protocol import Command, Event, Plan, Reason
 from headgate.sim import run as sim
 from headgate.sim.report import Launches, jobs_table, placements
-from headgate.sim.trace_jobs import Estimated, TraceModel
 from headgate.spec import Scenario, load_scenario
 from headgate.state import Snapshot
-from headgate.traces import TraceFile, TraceOptions, open_trace
+from headgate.traces import TraceFile, open_trace
 
 _PROGRESS_EVERY_S = 0.2
-_NO_RESUME = "none"
 
 
 class _Timed:
@@ -85,31 +90,10 @@ def simulate(
     decision_latency: Annotated[
         float | None, typer.Option(help="Modelled seconds that each decision takes.")
     ] = None,
-    queue_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The column of the trace that names each job's queue.",
-            show_default="queue",
-        ),
-    ] = None,
-    vc: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Only the jobs with this value in the column vc."),
-    ] = None,
-    estimates: Annotated[
-        Estimated | None,
-        typer.Option(help="Which run times the jobs of a trace declare.", show_default="learnt"),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            metavar="none|SECONDS",
-            help="How long a preempted job of a trace takes to continue where it was; "
-            "none: its work is lost.",
-            show_default="none",
-        ),
-    ] = None,
+    queue_column: QueueColumnOption = None,
+    vc: VcOption = None,
+    estimates: EstimatesOption = None,
+    resume: ResumeOption = None,
     jobs_out: Annotated[
         Path | None, typer.Option(help="Write one row per job to this Parquet file.")
     ] = None,
@@ -122,11 +106,11 @@ def simulate(
     as_json = settle(None, fmt).as_json
     problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency)
     problems += [p for path in (jobs_out, timings) for p in _check_writable(path)]
-    problems += _check_resume(resume)
+    of_trace = TraceSettings(queue_column=queue_column, vc=vc, estimates=estimates, resume=resume)
+    problems += of_trace.problems(possible=True)
     if problems:
         raise SpecError(problems, code="usage")
     started = time.perf_counter()
-    of_trace = {"queue-column": queue_column, "vc": vc, "estimates": estimates, "resume": resume}
     chosen, simulation, recorded, names = _prepare(
         scenario, trace, gpus, policy, seed, decision_latency, of_trace
     )
@@ -157,47 +141,30 @@ def _prepare(
     policy: str | None,
     seed: int | None,
     decision_latency_s: float | None,
-    of_trace: Mapping[str, str | None],
+    of_trace: TraceSettings,
 ) -> tuple[_Timed, sim.Simulation, TraceFile | None, Mapping[str, Sequence[str]]]:
     """Return the policy, the simulation, its trace where it has one, and the names of tasks."""
-    options, model = _trace_options(of_trace), _trace_model(of_trace)
     if scenario is not None:
         file = _read_scenario(scenario, policy, seed, decision_latency_s)
-        given = [name for name, value in of_trace.items() if value is not None]
-        if file.trace is None and given:
-            hint = f"{scenario} has jobs of its own"
-            raise SpecError(
-                [Problem(path=f"--{n}", problem="requires a trace", hint=hint) for n in given],
-                code="usage",
-            )
-        recorded = None if file.trace is None else open_trace(file.trace, options)
+        if problems := of_trace.problems(possible=file.trace is not None):
+            raise SpecError(problems, code="usage")
+        recorded = None if file.trace is None else open_trace(file.trace, of_trace.options)
         chosen = _Timed(make_policy(POLICIES, file.policy, file.parameters))
-        simulation = sim.from_scenario(file, chosen, recorded, model)
+        simulation = sim.from_scenario(file, chosen, recorded, of_trace.model)
         return chosen, simulation, recorded, file.task_names
     assert trace is not None, "checked by _check_options"
     assert gpus is not None, "checked by _check_options"
     chosen = _Timed(make_policy(POLICIES, *read_policy(POLICIES, policy or "")))
-    recorded = open_trace(trace, options)
+    recorded = open_trace(trace, of_trace.options)
     simulation = sim.from_trace(
         recorded,
         chosen,
         gpus=gpus,
         seed=seed or 0,
         decision_latency_s=decision_latency_s or 0.0,
-        model=model,
+        model=of_trace.model,
     )
     return chosen, simulation, recorded, {}
-
-
-def _trace_options(of_trace: Mapping[str, str | None]) -> TraceOptions:
-    declared = of_trace["estimates"] == Estimated.DECLARED
-    return TraceOptions(queue_column=of_trace["queue-column"], vc=of_trace["vc"], declared=declared)
-
-
-def _trace_model(of_trace: Mapping[str, str | None]) -> TraceModel:
-    estimated, resume = of_trace["estimates"] or Estimated.LEARNT, of_trace["resume"]
-    resume_s = None if resume in (None, _NO_RESUME) else float(resume or 0)
-    return TraceModel(estimated=Estimated(estimated), resume_s=resume_s)
 
 
 def _read_scenario(
@@ -238,20 +205,6 @@ def _check_options(
     if decision_latency_s is not None and not 0 <= decision_latency_s < math.inf:
         wrong.append(("--decision-latency", f"must be 0 s or more, not {decision_latency_s}", ""))
     return [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong]
-
-
-def _check_resume(resume: str | None) -> list[Problem]:
-    if resume is None or resume == _NO_RESUME:
-        return []
-    hint = f"{_NO_RESUME}, or seconds"
-    try:
-        resume_s = float(resume)
-    except ValueError:
-        resume_s = math.nan
-    if 0 <= resume_s < math.inf:
-        return []
-    problem = f"must be {_NO_RESUME} or 0 s or more, not {resume}"
-    return [Problem(path="--resume", problem=problem, hint=hint)]
 
 
 def _check_writable(path: Path | None) -> list[Problem]:

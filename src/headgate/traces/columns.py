@@ -47,7 +47,7 @@ class TraceOptions:
         if self.vc is not None:
             needed[VC] = (f"column missing, needed to select {self.vc!r}", "")
         if self.declared:
-            hint = "write it in seconds, or use exact or learnt estimates"
+            hint = "use exact or learnt ones"
             needed[ESTIMATE] = ("column missing, needed for declared estimates", hint)
         return needed
 
@@ -84,7 +84,9 @@ class Texts:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the nulls of the next rows, and the values of `vc`."""
-        for name in {*self._options.texts().values()} & {*batch.schema.names}:
+        for name in dict.fromkeys(self._options.texts().values()):
+            if name not in batch.schema.names:
+                continue
             column = batch.column(name)
             self._nulls[name] += column.null_count
             if column.null_count and name not in self._first_null:
@@ -121,10 +123,9 @@ class Texts:
                 if name != VC or name in needed:
                     yield name, _not_text(kind)
             elif nulls and (name != VC or options.queue_column == VC):
-                problem = (
-                    f"is null in {nulls} of {self._rows} rows, first in {self._first_null[name]}"
-                )
-                yield name, (problem, "fill in every row, or leave out the column")
+                at = self._first_null[name]
+                problem = f"is null in {nulls} of {self._rows} rows, first in row {at}"
+                yield name, (problem, "fill in all rows, or leave out the column")
             elif name == VC and options.vc is not None and options.vc not in self.vcs:
                 yield name, (f"no row has {options.vc!r}", nearest(options.vc, self.vcs))
 

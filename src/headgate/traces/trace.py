@@ -17,8 +17,8 @@ BATCH_ROWS = 1 << 14
 class TraceJob(NamedTuple):
     """A job: when it was submitted and how long it runs, in seconds, and its GPUs.
 
-    What a history does not tell is empty, `estimate_s` NaN. `vc` is the part of the cluster that
-    the job was for, `estimate_s` the time that its user declared.
+    Text that a history does not have is empty, `estimate_s` is NaN. `vc` is the part of the cluster
+    that the job was for, `estimate_s` the time that its user declared.
     """
 
     job_id: str
