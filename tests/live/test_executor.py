@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.live.conftest import command
 
 from headgate.live.executor import Executor
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
-from headgate.model import Demand, RunId
+from headgate.model import Demand, ProgramType, RunId, Stage
+from headgate.protocol import FailureKind
 
 PATIENCE_S = 60.0
+GRACE_S = 3.0  # from the notice to a run at its time limit to its end
 
 
-def _record(number: int, gpus: tuple[int, ...], envs: dict[str, str]) -> LaunchRecord:
+def _record(
+    number: int,
+    gpus: tuple[int, ...] = (),
+    envs: dict[str, str] | None = None,
+    *,
+    run: str = "true",
+    time_limit_s: float | None = None,
+) -> LaunchRecord:
     return LaunchRecord(
         run=RunId("j", number, 1),
         node="n0",
@@ -27,7 +40,8 @@ def _record(number: int, gpus: tuple[int, ...], envs: dict[str, str]) -> LaunchR
         reads=(),
         addresses={},
         holds=Demand(gpus=len(gpus)),
-        program=command("true", envs=envs),
+        program=command(run, envs=envs or {}),
+        time_limit_s=time_limit_s,
     )
 
 
@@ -39,7 +53,9 @@ def run(
 
     def run_steps(steps: Callable[[Executor], Coroutine[Any, Any, Any]]) -> Any:
         async def whole() -> Any:
-            executor = Executor(job="j", node="n0", root=str(tmp_path), linger_s=600)
+            executor = Executor(
+                job="j", node="n0", root=str(tmp_path), linger_s=600, grace_s=GRACE_S
+            )
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return await steps(executor)
@@ -105,3 +121,125 @@ def test_run_that_was_stopped_before_its_launch_came_never_runs(run: Any) -> Non
         return outcome
 
     assert run(steps).kind is OutcomeKind.STOPPED
+
+
+# ------------------------------------------------------------------------------- time limits
+
+
+def _limited(tmp_path: Path, script: str, time_limit_s: float = 2.0) -> LaunchRecord:
+    """Return a launch of a Python script that may append to the file `seen`."""
+    path = tmp_path / "program.py"
+    path.write_text(
+        f"import signal, time\nseen = open({str(tmp_path / 'seen')!r}, 'a', 1)\n{script}"
+    )
+    return _record(0, run=f"{sys.executable} {path}; true", time_limit_s=time_limit_s)
+
+
+def _seen(tmp_path: Path) -> list[str]:
+    return (tmp_path / "seen").read_text().split()
+
+
+SAVES = r"""
+def save(*_):
+    seen.write("notice\n")
+    time.sleep(1)
+    seen.write("saved\n")
+    raise SystemExit
+signal.signal(signal.SIGTERM, save)
+seen.write("begun\n")
+time.sleep(600)
+"""
+IGNORES = r"""
+signal.signal(signal.SIGTERM, lambda *_: seen.write("notice\n"))
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_program_over_its_time_limit_gets_notice_and_time_to_save(run: Any, tmp_path: Path) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        (outcome,) = await _outcomes(executor, _limited(tmp_path, SAVES))
+        assert executor._idle == [], "its worker is not used again"
+        return outcome
+
+    outcome = run(steps)
+    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.TIMED_OUT)
+    assert outcome.message == "it ended after the notice"
+    assert _seen(tmp_path) == ["begun", "notice", "saved"], "although the shell ended before it"
+
+
+def test_program_that_ignores_the_notice_is_killed_after_the_grace_period(
+    run: Any, tmp_path: Path
+) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        began_s = time.monotonic()
+        (outcome,) = await _outcomes(executor, _limited(tmp_path, IGNORES))
+        assert time.monotonic() - began_s >= 2.0 + GRACE_S
+        return outcome
+
+    outcome = run(steps)
+    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.TIMED_OUT)
+    assert outcome.message == "it was killed 3.0 s after the notice"
+    assert _seen(tmp_path) == ["notice"]
+    assert not [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if f"{tmp_path}/program.py" in (p.info["cmdline"] or ())
+    ]
+
+
+def test_stop_during_the_grace_period_is_a_stop(run: Any, tmp_path: Path) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        launch = _limited(tmp_path, IGNORES)
+        await executor.begin([launch])
+        while not (tmp_path / "seen").exists() or not _seen(tmp_path):  # noqa: ASYNC110  # a file
+            await asyncio.sleep(0.05)
+        await executor.stop([launch.run])
+        return await executor.outcome(launch.run)
+
+    assert run(steps).kind is OutcomeKind.STOPPED
+
+
+def test_function_gets_the_notice(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text(
+        "import signal, time\n"
+        "def run(task):\n"
+        "    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(SystemExit))\n"
+        "    try:\n"
+        "        time.sleep(600)\n"
+        "    finally:\n"
+        f"        open({str(tmp_path / 'seen')!r}, 'a').write('saved')\n"
+    )
+    stage = Stage(first=0, count=1, program_type=ProgramType.FUNCTION, run="waits:run")
+    launch = _record(0, time_limit_s=3.0)
+    program = replace(launch.program, stage=stage, envs={"PYTHONPATH": str(tmp_path)})
+
+    async def steps(executor: Executor) -> OutcomeRecord:
+        (outcome,) = await _outcomes(executor, replace(launch, program=program))
+        return outcome
+
+    assert run(steps).failure is FailureKind.TIMED_OUT
+    assert _seen(tmp_path) == ["saved"]
+
+
+def test_run_within_its_time_limit_finishes(run: Any) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        (outcome,) = await _outcomes(executor, _record(0, time_limit_s=1e9))
+        assert len(executor._idle) == 1
+        return outcome
+
+    assert run(steps).kind is OutcomeKind.FINISHED
+
+
+def test_run_launched_again_does_not_get_more_time(run: Any, tmp_path: Path) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        launch = _limited(tmp_path, SAVES)
+        await executor.begin([launch])
+        await asyncio.sleep(1.5)
+        began_s = time.monotonic()
+        (outcome,) = await _outcomes(executor, launch)  # as a restarted master does
+        assert time.monotonic() - began_s < 30
+        return outcome
+
+    assert run(steps).failure is FailureKind.TIMED_OUT
+    assert _seen(tmp_path).count("begun") == 1

@@ -12,6 +12,8 @@ from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from dataclasses import asdict
 
+import psutil
+
 from headgate.live import account as accounts
 from headgate.live import guard
 from headgate.live.account import Account
@@ -19,6 +21,7 @@ from headgate.live.worker import Request
 
 _LONGEST_RESPONSE = 1 << 20
 _END_S = 10.0
+_LOOK_S = 0.2  # between two looks at what a notified worker has left
 _MARK = "HEADGATE_RAY_NODE"  # all processes of a virtual node have it: see ray_nodes
 
 
@@ -105,6 +108,30 @@ class WorkerProcess:
         if status < 0:
             return f"the task's process was ended by {signal.Signals(-status).name}"
         return f"the task's process ended with exit status {status}"
+
+    async def notify(self) -> None:
+        """Send SIGTERM to the task's processes: notice that they will be killed.
+
+        A worker that runs a command survives it; one that runs a function passes it on to that.
+        """
+        for process in await asyncio.to_thread(self._descendants):
+            with suppress(psutil.Error):  # it has ended
+                process.terminate()
+
+    async def emptied(self) -> None:
+        """Wait until the worker is alone, or has ended itself."""
+        while len(await asyncio.to_thread(self._descendants)) > 1:  # noqa: ASYNC110  # no event
+            await asyncio.sleep(_LOOK_S)
+
+    def _descendants(self) -> list[psutil.Process]:
+        """Return the worker and all its descendants that have not ended; O(processes)."""
+        found = []
+        with suppress(psutil.Error):
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(process)
+        return found
 
     async def end(self) -> None:
         """End the process and all its descendants, even those that left its session."""
