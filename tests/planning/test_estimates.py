@@ -257,7 +257,7 @@ def test_the_first_end_of_another_is_a_rough_estimate_of_any() -> None:
     world.run(world.job(), 100.0)
     other = world.job(user="grace", queue="night", gpus=4)
     assert world.run_s(other) == pytest.approx(100)
-    assert world.run_s(other, 0.9) > 500, "one sample tells little of another user's jobs"
+    assert world.run_s(other, 0.9) > 500, "one sample is little evidence on the jobs of others"
 
 
 def test_equal_runs_of_a_kind_make_a_narrow_estimate() -> None:

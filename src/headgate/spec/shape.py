@@ -21,6 +21,9 @@ from headgate.base.text import NAME, NAME_FORM
 from headgate.base.units import MOST_BYTES, BadQuantity, parse_duration, parse_size
 from headgate.spec.document import Document, Place, clipped
 
+MOST_RUN_S = 3650 * 86400.0
+"""The longest run that may be expected or allowed: a longer one is a slip of units."""
+
 _LONGEST_SIZE = 100  # characters
 _WRONG = {
     "string_type": "must be text",
@@ -229,6 +232,21 @@ def _keep(value: Any) -> Any:
     raise PydanticCustomError("keep", "must be a duration or 'forever', not {value}", words)
 
 
+def _run_time(value: Any) -> Any:
+    hint = "write one such as 90s, 30min, 12h or 7d"
+    try:
+        seconds = parse_duration(value) if isinstance(value, str) else 0.0
+    except BadQuantity:
+        seconds = 0.0
+    if seconds > MOST_RUN_S:
+        words = {"value": value, "hint": "leave it out if there is none"}
+        raise PydanticCustomError("run_time", "{value} is longer than 10 years", words)
+    if seconds > 0:
+        return seconds
+    words = {"value": shown(value), "hint": hint}
+    raise PydanticCustomError("run_time", "must be a duration above 0, not {value}", words)
+
+
 Name = Annotated[
     str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{NAME.pattern}$"})
 ]
@@ -259,9 +277,20 @@ Keep = Annotated[  # seconds; `inf` is forever, None where a file does not say
         }
     ),
 ]
+RunTime = Annotated[  # seconds; None where a file does not say
+    float | None,
+    BeforeValidator(_run_time),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^\s*[0-9]*\.?[0-9]+([eE][0-9]+)?\s*(s|min|h|d|w)\s*$",
+        }
+    ),
+]
 
 Rate = Annotated[float, Field(ge=1, le=1e18), BeforeValidator(_size)]  # bytes per second
 Seconds = Annotated[float, Field(ge=0, le=1e12)]
+RunSeconds = Annotated[float, Field(gt=0, le=MOST_RUN_S)] | None  # as `RunTime`, a number
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Positive = Annotated[int, Field(ge=1, le=1_000_000)]
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]

@@ -42,7 +42,7 @@ def classes_of(
 ) -> tuple[int, int]:
     """Return the rows of a task's kind and of the first class of its chain, adding missing ones.
 
-    The chain goes on along `RuntimeClassTable.parent`; the kind, where it is in it, comes second.
+    The chain continues along `RuntimeClassTable.parent`; the kind, where it is in it, comes second.
     """
     key = _kind(job, task, read_bytes)
     kind = _row(names, learnt, key)
