@@ -24,7 +24,7 @@ from headgate.model import Job, Task
 from headgate.state.tables import RuntimeClassTable, grow
 from headgate.state.view import Names
 
-MOST_SAMPLES = 30.0
+MOST_SAMPLES = 60.0
 """The weight of the samples of a class, at most, that of the last one being 1."""
 
 SHORTEST_S = 1e-3
