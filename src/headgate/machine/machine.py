@@ -402,8 +402,9 @@ class _Transition:
             return
         job = state.tasks.job[task]
         if event.kind is FailureKind.TIMED_OUT:  # as its next run would
-            limit = format_seconds(state.jobs.time_limit_s[job])
-            self._fail_job(task, f"ran over its time limit of {limit}", event.message)
+            limit_s = state.job(job).time_limit_s
+            limit = "" if limit_s is None else f" of {format_seconds(limit_s)}"
+            self._fail_job(task, f"ran over its time limit{limit}", event.message)
             return
         if event.kind is FailureKind.CRASHED:
             counter, most = state.tasks.crashes, CRASHES_MOST - 1
