@@ -294,3 +294,35 @@ def test_run_launched_again_does_not_get_more_time(run: Any, tmp_path: Path) -> 
 
     assert run(steps).failure is FailureKind.TIMED_OUT
     assert _seen(tmp_path).count("begun") == 1
+
+
+def test_run_that_still_reads_at_its_time_limit_ends_there(run: Any) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        async def hang(*_: object) -> list[Path]:
+            await asyncio.Event().wait()
+            return []
+
+        executor._read_shards = hang  # type: ignore[method-assign]
+        (outcome,) = await _outcomes(executor, launch_of(time_limit_s=0.5))
+        return outcome
+
+    outcome = run(steps)
+    assert (outcome.failure, outcome.message) == (
+        FailureKind.TIMED_OUT,
+        "its program had not started",
+    )
+
+
+def test_program_that_ended_in_time_may_store_its_result_after_the_limit(run: Any) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        keep = executor._keep_result
+
+        def slowly(*arguments: Any) -> tuple[int, ...]:
+            time.sleep(8)
+            return keep(*arguments)
+
+        executor._keep_result = slowly  # type: ignore[method-assign]
+        (outcome,) = await _outcomes(executor, launch_of(time_limit_s=6.0))
+        return outcome
+
+    assert run(steps).kind is OutcomeKind.FINISHED
