@@ -17,7 +17,8 @@ class LaunchRecord:
 
     `ray_id` is the Ray id of the node at the time of the command: a node that returned meanwhile
     has another one. `addresses` are (host, port) of the shard services of the sources, by node.
-    `gang_hosts` are the addresses of a gang's members, by ordinal; empty without a gang.
+    `gang_hosts` are the addresses of a gang's members, by ordinal; empty without a gang. The
+    executor enforces `time_limit_s`.
     """
 
     run: RunId
@@ -29,6 +30,7 @@ class LaunchRecord:
     holds: Demand
     program: TaskProgram
     gang_hosts: tuple[str, ...] = ()
+    time_limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,4 +106,5 @@ def launch_record(
         holds=command.holds,
         program=command.program,
         gang_hosts=tuple(gang_hosts),
+        time_limit_s=command.time_limit_s,
     )

@@ -1,0 +1,349 @@
+"""The timetable of a round: until when each GPU may be used, what starts now, what starts earliest.
+
+A GPU is free from `free_at` to `reserved_from`, and again after its reservations. A reservation is
+on the GPUs with which a unit starts earliest; of those that are free by then, it takes the ones
+that become free last, so that what is free now stays usable without limit. On a pool of equal GPUs
+these are the shadow time and the extra GPUs of EASY backfilling (Lifka, The ANL/IBM SP scheduling
+system, JSSPP 1995).
+
+Starts are placed on the scratch of the round, whose ledger checks all resources. Reservations are
+of whole GPUs: a part of one is booked ahead as a whole one, and CPUs, memory and custom kinds are
+considered, but not booked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.model import Demand
+from headgate.planning.census import Bools
+from headgate.planning.shares import Floats, Ints
+from headgate.planning.units import Unit
+from headgate.state import Scratch, Snapshot
+from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
+
+EndAt = Callable[[Ints], Floats]
+"""Expected ends of tasks that hold a grant (rows), in the world's clock; `inf` where unknown."""
+
+SOONEST_S = 0.001
+"""A held GPU is expected to be free after this many seconds at the earliest."""
+
+
+def gpus_free_at(snapshot: Snapshot, end_at: EndAt) -> Floats:
+    """Return when each GPU is expected to be wholly free, `[GPU rows]`, in the world's clock.
+
+    One whose node is lost never is. O(GPUs), and O(grants) if any GPU is held in part.
+    """
+    holder, soonest = snapshot.gpus.task.array().astype(np.int64), snapshot.now + SOONEST_S
+    free_at = np.where(holder == GPU_GONE, math.inf, snapshot.now)
+    held = np.flatnonzero(holder >= 0)
+    if len(held):
+        tasks, which = np.unique(holder[held], return_inverse=True)
+        free_at[held] = np.maximum(end_at(tasks), soonest)[which]
+    if (holder == GPU_IN_PART).any():
+        grants, demands = snapshot.grants, snapshot.names.demands
+        task = grants.task.array().astype(np.int64)
+        rows = [r for r in np.flatnonzero(task >= 0).tolist() if demands[grants.demand[r]].in_part]
+        for row, end in zip(rows, end_at(task[rows]).tolist(), strict=True):
+            first = snapshot.nodes.first_gpu[grants.node[row]]
+            for index in grants.gpus[row]:
+                free_at[first + index] = max(free_at[first + index], end, soonest)
+    return free_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reservation:
+    """GPUs (rows) that are kept free for a unit from a time on."""
+
+    unit: Unit
+    at: float
+    gpus: Ints
+
+
+class Timetable:
+    """When GPUs are free; made for one round. Queries cost O(GPUs x log)."""
+
+    def __init__(self, scratch: Scratch, end_at: EndAt) -> None:
+        """Start from the runs of the scratch's snapshot."""
+        snapshot = scratch.snapshot
+        self._scratch, self._end_at, self.now = scratch, end_at, snapshot.now
+        self._demands = snapshot.names.demands
+        self.free_at = gpus_free_at(snapshot, end_at)
+        self.reserved_from = np.full(len(self.free_at), math.inf)
+        self._free_again_at = np.full(len(self.free_at), -math.inf)
+        row = np.flatnonzero(snapshot.gpus.task.array() != GPU_GONE)
+        node = snapshot.gpus.node.take(row).astype(np.int64)
+        order = np.argsort(node, kind="stable")
+        self._row, self._node = row[order], node[order]
+        self._memory = snapshot.gpus.memory_bytes.take(self._row).astype(np.int64)
+
+    def window_s(self) -> Floats:
+        """Return for how long each GPU may be used from its `free_at` on, `[GPU rows]`."""
+        return np.maximum(self.reserved_from - self.free_at, 0.0)
+
+    # --- starts --------------------------------------------------------------------------------
+
+    def start(self, unit: Unit, run_s: float) -> bool:
+        """Place a unit now if it fits on GPUs that no reservation needs within `run_s` seconds.
+
+        All its tasks, as one group of steps, or none. `run_s` is inf for a run of unknown length.
+        """
+        with self._scratch.trial() as trial:
+            rows = self._place(unit, run_s)
+            if rows is None:
+                return False
+            trial.keep()
+        self.free_at[rows] = np.maximum(self.free_at[rows], self.now + run_s)
+        return True
+
+    def _place(self, unit: Unit, run_s: float) -> list[int] | None:
+        """Place the tasks of a unit; return the rows of their GPUs, or None if one does not fit."""
+        rows: list[int] = []
+        used: set[int] = set()
+        first = self._scratch.snapshot.nodes.first_gpu
+        for demand, tasks in self._by_demand(unit):
+            nodes = self._nodes_now(demand, len(tasks), run_s, used, distinct=unit.distinct_nodes)
+            if len(nodes) < len(tasks):
+                return None
+            for task, node in zip(tasks, nodes, strict=False):
+                gpus = self._gpus_now(demand, node, run_s)
+                if gpus is None or not self._scratch.place(task, node, gpus):
+                    return None
+                rows += [first[node] + gpu for gpu in gpus]
+                if unit.distinct_nodes:
+                    used.add(node)
+        return rows
+
+    def _by_demand(self, unit: Unit) -> list[tuple[int, list[int]]]:
+        """Return the tasks of a unit by demand, those with most GPUs first."""
+        tasks: dict[int, list[int]] = {}
+        for task, demand in zip(unit.tasks, unit.demands, strict=True):
+            tasks.setdefault(demand, []).append(task)
+        return sorted(tasks.items(), key=lambda each: (-self._demands[each[0]].gpus_milli, each[0]))
+
+    def _usable_now(self, spec: Demand, rows: Ints, memory: Ints, run_s: float) -> Bools:
+        """Return which GPUs are free and may be used for `run_s` seconds."""
+        free = self._scratch.ledger.gpus.task.array()[rows] == GPU_FREE
+        usable: Bools = (
+            free
+            & (self.free_at[rows] <= self.now)
+            & (memory >= spec.gpu_memory_bytes)
+            & (self.now + run_s <= self.reserved_from[rows])
+        )
+        return usable
+
+    def _nodes_now(
+        self, demand: int, count: int, run_s: float, used: set[int], *, distinct: bool
+    ) -> list[int]:
+        """Return the nodes on which `count` tasks of a demand start, one entry per task."""
+        spec, ledger = self._demands[demand], self._scratch.ledger
+        room = np.where(ledger.nodes_with_room(demand), 1 if distinct else count, 0)
+        room[sorted(used)] = 0
+        for kind, amount in self._scratch.snapshot.names.needs[demand]:
+            room = np.minimum(room, ledger.nodes.free.kind(kind) // amount)
+        if spec.in_part:
+            return self._nodes_for_parts(demand, run_s, room)
+        if spec.gpus:
+            usable = self._usable_now(spec, self._row, self._memory, run_s)
+            gpus = np.bincount(self._node[usable], minlength=len(room))
+            room = np.minimum(room, gpus // spec.gpus)
+        return _compact(room, count)
+
+    def _nodes_for_parts(self, demand: int, run_s: float, room: Ints) -> list[int]:
+        """Return nodes for parts of GPUs, as many as fit each; O(nodes)."""
+        return [
+            node
+            for node in np.flatnonzero(room > 0).tolist()
+            if self._gpus_now(demand, node, run_s) is not None
+            for _ in range(int(room[node]))
+        ]
+
+    def _gpus_now(self, demand: int, node: int, run_s: float) -> tuple[int, ...] | None:
+        """Return the best GPUs of a node for one task, or None.
+
+        Of whole ones the smallest, then those with the tightest window.
+        """
+        spec, first = self._demands[demand], self._scratch.snapshot.nodes.first_gpu[node]
+        if not spec.gpus:
+            return ()
+        if spec.in_part:
+            gpus = self._scratch.ledger.best_gpus(demand, node)
+            rows = first + np.array(gpus or (), np.int64)
+            return gpus if self._part_usable(rows, run_s) else None
+        low, high = np.searchsorted(self._node, (node, node + 1))
+        rows, memory = self._row[low:high], self._memory[low:high]
+        usable = np.flatnonzero(self._usable_now(spec, rows, memory, run_s))
+        order = np.lexsort((rows[usable], self.reserved_from[rows[usable]], memory[usable]))
+        chosen = rows[usable[order[: spec.gpus]]]
+        return tuple((chosen - first).tolist()) if len(chosen) == spec.gpus else None
+
+    def _part_usable(self, rows: Ints, run_s: float) -> bool:
+        """Return whether no reservation or claim needs these GPUs within `run_s` seconds."""
+        in_part = self._scratch.ledger.gpus.task.array()[rows] == GPU_IN_PART
+        unclaimed = in_part | (self.free_at[rows] <= self.now)
+        return bool((unclaimed & (self.now + run_s <= self.reserved_from[rows])).all())
+
+    # --- reservations --------------------------------------------------------------------------
+
+    def reserve(self, unit: Unit, run_s: float) -> Reservation | None:
+        """Keep the GPUs with which a unit starts earliest free for it, and return them.
+
+        `run_s` is inf for a run of unknown length. None if, as far as is known, the unit never
+        fits.
+        """
+        found = self.earliest(unit, run_s)
+        if found is not None:
+            rows = found.gpus
+            self.reserved_from[rows] = np.minimum(self.reserved_from[rows], found.at)
+            self._free_again_at[rows] = np.maximum(self._free_again_at[rows], found.at + run_s)
+        return found
+
+    def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
+        """Return the reservation that `reserve` would make, without making it."""
+        at, demands = self.now, self._by_demand(unit)
+        while True:
+            rows, soonest = self._chosen(demands, at, run_s, distinct=unit.distinct_nodes)
+            if math.isinf(soonest):
+                return None
+            if soonest <= at:
+                return Reservation(unit=unit, at=at, gpus=rows)
+            at = soonest
+
+    def claim(self, count: int, memory_bytes: int, run_s: float) -> None:
+        """Count the `count` GPUs that are free soonest as used by tasks of one GPU for `run_s`.
+
+        For tasks that are placed after the units, on whichever of the free GPUs then suit them.
+        """
+        fits = self._row[self._memory >= memory_bytes]
+        at = self._available(fits, self.now, run_s)
+        soonest = np.argsort(at, kind="stable")[:count]
+        rows, at = fits[soonest], at[soonest]
+        early = at <= self.free_at[rows]
+        self.free_at[rows[early]] = at[early] + run_s
+        self._free_again_at[rows[~early]] = at[~early] + run_s
+
+    def _available(self, rows: Ints, at: float, run_s: float) -> Floats:
+        """Return when GPUs are free for a run that starts at `at` or later, and ends in time."""
+        free_at = self.free_at[rows]
+        in_time = np.maximum(free_at, at) + run_s <= self.reserved_from[rows]
+        later = np.maximum(free_at, self._free_again_at[rows])
+        available: Floats = np.where(in_time, free_at, later)
+        return available
+
+    def _chosen(
+        self, demands: Sequence[tuple[int, list[int]]], at: float, run_s: float, *, distinct: bool
+    ) -> tuple[Ints, float]:
+        """Return GPUs for tasks by demand, and when all of them are free, inf if they never are.
+
+        If that is after `at`, the choice may be void: reservations may then be in the way.
+        """
+        available = self._available(self._row, at, run_s)
+        chosen, soonest = [np.zeros(0, np.int64)], at
+        for demand, tasks in demands:
+            spec, count = self._demands[demand], len(tasks)
+            if not spec.gpus:
+                continue
+            fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+            node, free_at = self._places(demand, fits, 1 if distinct else count)
+            if len(free_at) < count:
+                return chosen[0], math.inf
+            soonest = max(soonest, float(np.partition(free_at, count - 1)[count - 1]))
+            if math.isinf(soonest):
+                return chosen[0], math.inf
+            room = np.bincount(node[free_at <= soonest])
+            if distinct:
+                room[self._node[np.concatenate(chosen)]] = 0
+            for here in _compact(room, count):
+                chosen.append(self._latest(here, fits, soonest, spec.gpus))
+                available[chosen[-1]] = fits[chosen[-1]] = math.inf
+        return self._row[np.concatenate(chosen)], soonest
+
+    def _places(self, demand: int, free_at: Floats, most: int) -> tuple[Ints, Floats]:
+        """Return places for a task each, at most `most` on a node: their nodes, and when free.
+
+        The n-th place of a node is the n-th group of its GPUs in the order in which they are free.
+        """
+        gpus = self._demands[demand].gpus
+        order = np.lexsort((free_at, self._node))
+        nth = _nth(self._node)
+        last = (nth % gpus == gpus - 1) & (nth // gpus < most)
+        place, ordinal = order[last], nth[last] // gpus
+        return self._node[place], self._with_room(
+            demand, self._node[place], ordinal, free_at[place]
+        )
+
+    def _latest(self, node: int, free_at: Floats, by: float, count: int) -> Ints:
+        """Return the indices of GPUs of a node: of those free by a time, the ones free last."""
+        low, high = np.searchsorted(self._node, (node, node + 1))
+        here = np.arange(low, high)[free_at[low:high] <= by]
+        order = np.lexsort((here, -free_at[here], self._memory[here]))
+        return here[order[:count]]
+
+    def _with_room(self, demand: int, node: Ints, ordinal: Ints, free_at: Floats) -> Floats:
+        """Delay places to when the node also has CPUs, memory and custom kinds for them."""
+        needs = self._scratch.snapshot.names.needs[demand]
+        if not needs:
+            return free_at
+        free = self._scratch.ledger.nodes.free
+        room = np.min([free.kind(kind)[node] // amount for kind, amount in needs], axis=0)
+        lacking = np.flatnonzero((ordinal >= room) & np.isfinite(free_at))
+        for row in np.unique(node[lacking]).tolist():
+            here = lacking[node[lacking] == row]
+            room_at = self._room_at(demand, row, ordinal[here])
+            free_at[here] = np.maximum(free_at[here], room_at)
+        return free_at
+
+    def _room_at(self, demand: int, node: int, ordinal: Ints) -> Floats:
+        """Return when a node has room for its n-th task of a demand, GPUs aside, as runs end."""
+        snapshot = self._scratch.snapshot
+        grants, needs = snapshot.grants, snapshot.names.needs
+        task = grants.task.array().astype(np.int64)
+        here = np.flatnonzero((grants.node.array() == node) & (task >= 0))
+        end_at = np.maximum(self._end_at(task[here]), self.now + SOONEST_S)
+        order = np.argsort(end_at, kind="stable")
+        released = [dict(needs[grants.demand[int(row)]]) for row in here[order]]
+        counts = np.min(
+            [
+                (
+                    self._scratch.ledger.nodes.free.at(node, kind)
+                    + np.cumsum([amounts.get(kind, 0) for amounts in released])
+                )
+                // amount
+                for kind, amount in needs[demand]
+            ],
+            axis=0,
+        )
+        times = np.append(end_at[order], math.inf)
+        room_at: Floats = times[np.searchsorted(counts, ordinal, side="right")]
+        return room_at
+
+
+def _nth(groups: Ints) -> Ints:
+    """Return the position of each entry within its run of equal values."""
+    starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])) if len(groups) else groups
+    lengths = np.diff(np.append(starts, len(groups)))
+    return np.arange(len(groups)) - np.repeat(starts, lengths)
+
+
+def _compact(room: Ints, count: int) -> list[int]:
+    """Return the nodes of `count` tasks on few nodes, given how many fit each; fewer if too few.
+
+    The roomiest nodes first; the last one is that with the least room that suffices.
+    """
+    nodes: list[int] = []
+    left = np.minimum(room, count)
+    while count > len(nodes):
+        missing = count - len(nodes)
+        enough = np.flatnonzero(room >= missing)
+        enough = enough[left[enough] > 0]
+        node = int(enough[np.argmin(room[enough])]) if len(enough) else int(np.argmax(left))
+        if not left[node]:
+            break
+        nodes += [node] * min(missing, int(left[node]))
+        left[node] = 0
+        room = np.where(left > 0, room, 0)
+    return nodes

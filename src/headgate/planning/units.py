@@ -1,0 +1,150 @@
+"""Units: waiting tasks that start together, a gang or one task; and their placement by first fit.
+
+A unit is *wide* if it is more than one task on one whole GPU: a gang, a task of several GPUs, or
+one of a part of a GPU. Tasks without GPUs are units of their own kind: see `planning.cpu_tasks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.planning.shares import Ints
+from headgate.state import Scratch, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Waiting tasks of one job that start together; `demands` are their rows, by task."""
+
+    job: int
+    tasks: tuple[int, ...]
+    demands: tuple[int, ...]
+    distinct_nodes: bool = False
+
+    @property
+    def shape(self) -> tuple[tuple[int, ...], bool]:
+        """What determines where a unit fits: equal for units that fit the same places."""
+        return self.demands, self.distinct_nodes
+
+    def gpus_milli(self, snapshot: Snapshot) -> int:
+        """Return the thousandths of GPUs that it holds once started."""
+        return sum(snapshot.names.demands[demand].gpus_milli for demand in self.demands)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Units:
+    """Waiting tasks of one job: one gang, or tasks of one demand of which each is a unit."""
+
+    job: int
+    tasks: Ints  # rows, ascending
+    demands: Ints  # rows, by task
+    gang: bool
+    distinct_nodes: bool
+
+    def __len__(self) -> int:
+        return 1 if self.gang else len(self.tasks)
+
+    def __iter__(self) -> Iterator[Unit]:
+        """Yield the units in the order of their tasks."""
+        if self.gang:
+            tasks, demands = tuple(self.tasks.tolist()), tuple(self.demands.tolist())
+            yield Unit(
+                job=self.job, tasks=tasks, demands=demands, distinct_nodes=self.distinct_nodes
+            )
+            return
+        demand = (int(self.demands[0]),)
+        for task in self.tasks.tolist():
+            yield Unit(job=self.job, tasks=(task,), demands=demand)
+
+
+def waiting_units(snapshot: Snapshot, job: int, *, wide: bool = False) -> list[Units]:
+    """Return the units of a job that wait for GPUs, in the order of their first tasks.
+
+    Only `wide` ones, if so required. A gang of which a task does not wait (it is being stopped)
+    has none. O(tasks of the job).
+    """
+    tasks = snapshot.waiting_of(job).astype(np.int64)
+    demands = snapshot.tasks.demand.take(tasks).astype(np.int64)
+    if snapshot.jobs.gang[job]:
+        if len(tasks) < snapshot.jobs.task_count[job]:
+            return []
+        distinct = snapshot.job(job).distinct_nodes
+        gang = Units(job=job, tasks=tasks, demands=demands, gang=True, distinct_nodes=distinct)
+        return [gang] if snapshot.jobs.unit_gpus_milli[job] else []
+    found = []
+    first = np.sort(np.unique(demands, return_index=True)[1])
+    for demand in demands[first].tolist():
+        spec = snapshot.names.demands[demand]
+        if spec.gpus and not (wide and spec.gpus == 1 and not spec.in_part):
+            some = tasks[demands == demand]
+            found.append(
+                Units(
+                    job=job,
+                    tasks=some,
+                    demands=np.full(len(some), demand),
+                    gang=False,
+                    distinct_nodes=False,
+                )
+            )
+    return found
+
+
+class FirstFit:
+    """Places units on a scratch: each task on the first node where it fits, on its best GPUs.
+
+    Nodes are tried in order of arrival, those that have too few free GPUs left out. Resources are
+    only taken while it is in use, so a shape that did not fit is not tried again.
+    """
+
+    def __init__(self, scratch: Scratch) -> None:
+        self.scratch = scratch
+        self._failed: set[tuple[tuple[int, ...], bool]] = set()
+
+    def place(self, unit: Unit) -> bool:
+        """Place all tasks of a unit, as one group of steps, or none; O(tasks + nodes) if it fits.
+
+        Raises no error for a queue's ceiling: it is the caller's to check (`Scratch.has_room`).
+        """
+        if unit.shape in self._failed:
+            return False
+        with self.scratch.trial() as trial:
+            if self._place_all(unit):
+                trial.keep()
+                return True
+        self._failed.add(unit.shape)
+        return False
+
+    def _place_all(self, unit: Unit) -> bool:
+        used: set[int] = set()
+        nodes: dict[int, list[int]] = {}  # by demand: those left to try, the next one last
+        for task, demand in zip(unit.tasks, unit.demands, strict=True):
+            if demand not in nodes:
+                nodes[demand] = self._nodes(demand)[::-1]
+            node = self._place_one(task, nodes[demand], used)
+            if node is None:
+                return False
+            if unit.distinct_nodes:
+                used.add(node)
+        return True
+
+    def _place_one(self, task: int, nodes: list[int], used: set[int]) -> int | None:
+        """Place a task on the first node left that is not used; drop the nodes that do not fit."""
+        while nodes:
+            node = nodes[-1]
+            if node not in used and self.scratch.place(task, node):
+                return node
+            nodes.pop()
+        return None
+
+    def _nodes(self, demand: int) -> list[int]:
+        """Return the nodes that may fit a demand."""
+        ledger = self.scratch.ledger
+        spec = self.scratch.snapshot.names.demands[demand]
+        room = ledger.nodes_with_room(demand)
+        if spec.gpus and not spec.in_part:
+            room = room & (ledger.nodes.free_gpus.array() >= spec.gpus)
+        rows: list[int] = np.flatnonzero(room).tolist()
+        return rows

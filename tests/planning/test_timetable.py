@@ -1,0 +1,138 @@
+"""The timetable against brute force: what starts now, and the earliest start of what does not."""
+
+from __future__ import annotations
+
+import math
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+from headgate.base.rng import Random
+from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.planning.timetable import Timetable
+from headgate.planning.units import Unit, waiting_units
+from headgate.state import JobState, Scratch, State, TaskState
+
+_NEVER = math.inf
+
+
+def _state(sizes: list[int], demands: list[tuple[int, int]], *, distinct: bool = False) -> State:
+    """Return idle nodes of these many GPUs, and a waiting job per (tasks, GPUs of each): a gang."""
+    state = State()
+    state.set_queue(Queue(name="q"))
+    for number, gpus in enumerate(sizes):
+        state.add_node(Node(id=f"n{number}", rack="r", gpus=(Gpu(memory_bytes=0),) * gpus))
+    for number, (count, gpus) in enumerate(demands):
+        tasks = tuple(Task(gpus=gpus) for _ in range(count))
+        job = Job(
+            id=f"j{number}", name="j", user="u", queue="q", tasks=tasks, gang=True,
+            distinct_nodes=distinct,
+        )  # fmt: skip
+        row = state.add_job(job)
+        state.move_job(row, JobState.ACTIVE)
+        for task in state.tasks_of(row):
+            state.move_task(task, TaskState.WAITING)
+    return state
+
+
+def _unit(state: State, job: int) -> Unit:
+    (units,) = waiting_units(state.freeze(), job)
+    (unit,) = units
+    return unit
+
+
+def _timetable(state: State, ends: dict[int, float]) -> Timetable:
+    """Return the timetable of a state in which GPU rows are held until these times."""
+    table = Timetable(Scratch(state.freeze()), lambda tasks: np.zeros(len(tasks)))
+    for row, end in ends.items():
+        table.free_at[row] = end
+    return table
+
+
+def _fits_at(
+    table: Timetable, nodes: list[int], unit: Unit, gpus: int, at: float, s: float
+) -> bool:
+    """Return whether enough places are free from a time on for `s` seconds, by definition."""
+    usable = []
+    for row, node in enumerate(nodes):
+        before = table.free_at[row] <= at and at + s <= table.reserved_from[row]
+        after = at >= max(table.free_at[row], table._free_again_at[row])
+        usable += [node] if before or (after and table._free_again_at[row] > 0) else []
+    places = [len(list(some)) // gpus for _, some in groupby(sorted(usable))]
+    return sum(min(p, 1) if unit.distinct_nodes else p for p in places) >= len(unit.tasks)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_reservations_are_at_the_earliest_time_at_which_a_unit_fits(seed: int) -> None:
+    rng = Random(seed)
+    sizes = [rng.randint(1, 4) for _ in range(rng.randint(1, 4))]
+    demands = [(rng.randint(1, 3), rng.randint(1, 3)) for _ in range(4)]
+    state = _state(sizes, demands, distinct=rng.random() < 0.3)
+    nodes = [node for node, count in enumerate(sizes) for _ in range(count)]
+    ends = {row: rng.choice((0.0, 0.0, 3.0, 5.0, 9.0, _NEVER)) for row in range(len(nodes))}
+    table = _timetable(state, ends)
+    for job, (_, gpus) in enumerate(demands):
+        unit, run_s = _unit(state, job), rng.choice((1.0, 2.0, 6.0, _NEVER))
+        times = {0.0, *table.free_at.tolist(), *table._free_again_at.tolist()} - {-_NEVER, _NEVER}
+        expected = min(
+            (t for t in sorted(times) if _fits_at(table, nodes, unit, gpus, t, run_s)), default=None
+        )
+        found = table.reserve(unit, run_s)
+        assert (found and found.at) == expected
+        if found is not None:
+            assert len(set(found.gpus.tolist())) == gpus * len(unit.tasks)
+            per_node = [len(list(s)) for _, s in groupby(sorted(nodes[g] for g in found.gpus))]
+            assert all(count % gpus == 0 for count in per_node)
+            assert not unit.distinct_nodes or max(per_node) == gpus
+
+
+def test_reservation_takes_what_becomes_free_last_so_that_the_rest_stays_usable() -> None:
+    state = _state([6], [(1, 4), (1, 2)])
+    table = _timetable(state, dict.fromkeys(range(2, 6), 10.0))
+    found = table.reserve(_unit(state, 0), 100.0)
+    assert found is not None
+    assert found.at == 10.0
+    assert found.gpus.tolist() == [2, 3, 4, 5]
+    assert table.start(_unit(state, 1), _NEVER)  # on what the reservation does not need
+
+
+def test_unit_starts_on_reserved_gpus_only_if_it_ends_in_time() -> None:
+    state = _state([4], [(1, 4), (1, 2), (1, 2)])
+    table = _timetable(state, {2: 10.0, 3: 10.0})
+    reserved = table.reserve(_unit(state, 0), 5.0)
+    assert reserved is not None
+    assert reserved.at == 10.0
+    assert not table.start(_unit(state, 1), 11.0)
+    assert table.start(_unit(state, 1), 10.0)
+    assert not table.start(_unit(state, 2), 1.0)
+
+
+def test_claimed_gpus_are_not_given_to_units() -> None:
+    state = _state([4], [(1, 3), (1, 2)])
+    table = _timetable(state, {})
+    table.claim(2, 0, 7.0)
+    assert not table.start(_unit(state, 0), 1.0)
+    assert table.start(_unit(state, 1), 1.0)
+    reserved = table.earliest(_unit(state, 0), 1.0)
+    assert reserved is not None
+    assert reserved.at == 7.0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_start_places_a_unit_if_and_only_if_it_fits_now(seed: int) -> None:
+    rng = Random(seed)
+    sizes = [rng.randint(1, 4) for _ in range(3)]
+    demands = [(rng.randint(1, 3), rng.randint(1, 3)) for _ in range(5)]
+    state = _state(sizes, demands, distinct=rng.random() < 0.3)
+    scratch = Scratch(state.freeze())
+    table = Timetable(scratch, lambda tasks: np.zeros(len(tasks)))
+    for job in range(len(demands)):
+        unit = _unit(state, job)
+        earliest = table.earliest(unit, 1.0)
+        fits = earliest is not None and earliest.at == 0.0
+        before = len(scratch.starts)
+        assert table.start(unit, 1.0) == fits
+        started = scratch.starts[before:]
+        assert len(started) == (len(unit.tasks) if fits else 0)
+        assert not unit.distinct_nodes or len({s.node for s in started}) == len(started)
