@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.live.conftest import command
 
 from headgate.live.environment import environment_of
 from headgate.live.executor import Executor, log_path
-from headgate.live.records import LaunchRecord, OutcomeKind
+from headgate.live.records import GangRecord, LaunchRecord, OutcomeKind, Rendezvous
 from headgate.model import Demand, RunId, TaskProgram
 
 SHARE, GPU_BYTES = "HEADGATE_GPU_SHARE", "HEADGATE_GPU_MEMORY_BYTES"
@@ -23,7 +24,7 @@ def record(
     *,
     number: int = 0,
     program: TaskProgram | None = None,
-    gang_hosts: tuple[str, ...] = (),
+    gang: GangRecord | None = None,
 ) -> LaunchRecord:
     return LaunchRecord(
         run=RunId("j", number, 1),
@@ -34,7 +35,7 @@ def record(
         addresses={},
         holds=holds,
         program=program or command("true"),
-        gang_hosts=gang_hosts,
+        gang=gang,
     )
 
 
@@ -63,10 +64,31 @@ def test_variables_of_headgate_override_those_of_the_job() -> None:
     assert environment_of(launch) == {"A": "1", "HEADGATE_CPUS": "2", "CUDA_VISIBLE_DEVICES": ""}
 
 
+RANK = {"HEADGATE_RANK": "1", "HEADGATE_GANG_SIZE": "2", "HEADGATE_GANG_HOSTS": "h0,h1"}
+GANG = GangRecord(hosts=("h0", "h1"), first_node="n0", first_ray_id="r0")
+
+
 def test_member_of_a_gang_gets_its_rank_and_the_addresses_of_all() -> None:
-    found = environment_of(record(Demand(gpus=1), (0,), number=1, gang_hosts=("h0", "h1")))
-    gang = {name: found[f"HEADGATE_{name}"] for name in ("RANK", "GANG_SIZE", "GANG_HOSTS")}
-    assert gang == {"RANK": "1", "GANG_SIZE": "2", "GANG_HOSTS": "h0,h1"}
+    found = environment_of(record(Demand(cpus_milli=1000), number=1, gang=GANG))
+    assert found == {"CUDA_VISIBLE_DEVICES": "", CPUS: "1", **RANK}
+
+
+def test_process_of_one_per_node_gets_the_variables_of_torchrun_which_override_its_own() -> None:
+    meeting = Rendezvous(port=20123, hub_port=20124, token="secret")
+    program = command("true", envs={"MASTER_PORT": "1", "RANK": "7"})
+    gang = replace(GANG, rendezvous=meeting)
+    found = environment_of(record(Demand(gpus=2), (0, 3), number=1, program=program, gang=gang))
+    assert found == {
+        "CUDA_VISIBLE_DEVICES": "0,3",
+        SHARE: "1",
+        **RANK,
+        "MASTER_ADDR": "h0",
+        "MASTER_PORT": "20123",
+        "RANK": "1",
+        "NODE_RANK": "1",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "2",
+    }
 
 
 def test_worker_is_not_reused_for_a_run_that_holds_another_share(tmp_path: Path) -> None:

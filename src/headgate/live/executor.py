@@ -28,7 +28,8 @@ from headgate.live.environment import environment_of
 from headgate.live.flight import fetch_best
 from headgate.live.private import PRIVATE_UMASK, make_private, make_traversable, remove_tree
 from headgate.live.process import WorkerProcess
-from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rendezvous
+from headgate.live.rendezvous import RendezvousMaker
 from headgate.live.shared import find_shared
 from headgate.live.store import PIECE_BYTES, ShardStore
 from headgate.live.worker import Request
@@ -98,12 +99,20 @@ class Executor:
         self._runs: dict[RunId, _Run] = {}
         self._idle: list[WorkerProcess] = []
         self._ending: dict[WorkerProcess, asyncio.Task[None]] = {}  # until they have ended
+        self._rendezvous = RendezvousMaker()
 
     async def begin(self, launches: Sequence[LaunchRecord]) -> None:
         """Start these runs, except those that were started or stopped already."""
         for launch in launches:
             if launch.run not in self._runs:
                 self._runs[launch.run] = _Run(end=asyncio.create_task(self._carry_out(launch)))
+
+    async def rendezvous(self, attempt: int) -> Rendezvous:
+        """Return where the members of a gang meet whose first one runs here; repeatable.
+
+        WorldError `no_port` when no port is free.
+        """
+        return self._rendezvous.of(attempt)
 
     async def outcome(self, run: RunId) -> OutcomeRecord:
         """Wait for the end of a started run and return its outcome; repeatable."""
@@ -134,6 +143,7 @@ class Executor:
         for worker in tuple(self._idle):
             self._end_worker(worker)
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
+        self._rendezvous.close()
         await self._in_thread(lambda: remove_tree(self._scratch))
 
     async def _carry_out(self, launch: LaunchRecord) -> OutcomeRecord:

@@ -62,12 +62,12 @@ class Task:
 class Job:
     """What a user submits: tasks, the shards they read, and who asks.
 
-    A `gang` starts all its tasks together or none, with `distinct_nodes` each on another node. `shards` gives the sizes of what the tasks read;
-    where replicas lie is the catalog's business. `program` is what its tasks run. Jobs of one
-    `runtime_class` are expected to take alike times for alike tasks; one without is a class of its
-    own. The same `submission_key` of the same user is the same job. A world that makes ids gives
-    each job a `number` that no other has, else it is 0. All users may read the logs and results of
-    a `public` one, those of any other only its user.
+    A `gang` starts all its tasks together or none, with `distinct_nodes` each on another node.
+    `shards` gives the sizes of what the tasks read; where replicas lie is the catalog's business.
+    `program` is what its tasks run. Jobs of one `runtime_class` are expected to take alike times
+    for alike tasks; one without is a class of its own. The same `submission_key` of the same user
+    is the same job. A world that makes ids gives each job a `number` that no other has, else it is
+    0. All users may read the logs and results of a `public` one, those of any other only its user.
 
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
     more below the directory `results_path`, if any. Everything that a job leaves is removed
@@ -105,6 +105,7 @@ class Job:
             envs=self.program.envs,
             parts=self.tasks[ordinal].parts,
             results_path=self.results_path,
+            per_node=self.program.launch if self.distinct_nodes else None,
         )
 
 

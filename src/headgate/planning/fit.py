@@ -105,19 +105,34 @@ def _at_least(demand: Demand, other: Demand) -> bool:
     )
 
 
-def gang_fits(tasks: Sequence[Task], nodes: Sequence[Node]) -> bool:
-    """Return whether first fit, as in `fifo`, places all tasks on idle nodes; O(tasks x nodes)."""
+def members_that_fit(
+    tasks: Sequence[Task], nodes: Sequence[Node], *, distinct_nodes: bool = False
+) -> int:
+    """Return how many tasks of a gang, from the first, first fit places on idle nodes.
+
+    With `distinct_nodes` each on another node. Exact for tasks of equal demand, by first fit as in
+    `fifo` otherwise. O(tasks + distinct demands x nodes).
+    """
     state = State()
     rows = [state.add_node(node) for node in nodes]
     ledger = state.ledger
+    left: dict[int, list[int]] = {}  # by demand: nodes to try, the next one last
+    used: set[int] = set()
     for number, task in enumerate(tasks):
         demand = state.names.demand(task.demand)
-        options = ((row, ledger.best_gpus(demand, row)) for row in rows)
-        found = next(((row, gpus) for row, gpus in options if gpus is not None), None)
-        if found is None:
-            return False
-        ledger.take(number, demand, *found)
-    return True
+        options = left.setdefault(demand, rows[::-1])
+        gpus = None
+        while options and gpus is None:
+            if options[-1] not in used:
+                gpus = ledger.best_gpus(demand, options[-1])
+            if gpus is None:
+                options.pop()
+        if gpus is None:
+            return number
+        ledger.take(number, demand, options[-1], gpus)
+        if distinct_nodes:
+            used.add(options[-1])
+    return len(tasks)
 
 
 def no_room(scratch: Scratch, task: int) -> Reason:
