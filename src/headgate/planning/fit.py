@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from headgate.base.units import format_size
 from headgate.model import CPUS, UNLIMITED, WHOLE, Demand, Node, Task, amount_of
 from headgate.protocol import Reason
-from headgate.protocol.reasons import NoFittingNode, NoFreeCpu, NoFreeResource
+from headgate.protocol.reasons import NoFittingNode, NoFreeCpu, NoFreeResource, NothingFits
 from headgate.state import Scratch, State
 
 
@@ -114,25 +114,27 @@ def members_that_fit(
     `fifo` otherwise. O(tasks + distinct demands x nodes).
     """
     state = State()
-    rows = [state.add_node(node) for node in nodes]
-    ledger = state.ledger
-    left: dict[int, list[int]] = {}  # by demand: nodes to try, the next one last
+    for node in nodes:
+        state.add_node(node)
+    first: dict[int, int] = {}  # demand -> row: the nodes before it are too full for it, or used
     used: set[int] = set()
     for number, task in enumerate(tasks):
         demand = state.names.demand(task.demand)
-        options = left.setdefault(demand, rows[::-1])
-        gpus = None
-        while options and gpus is None:
-            if options[-1] not in used:
-                gpus = ledger.best_gpus(demand, options[-1])
-            if gpus is None:
-                options.pop()
-        if gpus is None:
+        options = range(first.get(demand, 0), len(nodes))
+        fitting = ((r, state.ledger.best_gpus(demand, r)) for r in options if r not in used)
+        found = next(((row, gpus) for row, gpus in fitting if gpus is not None), None)
+        if found is None:
             return number
-        ledger.take(number, demand, options[-1], gpus)
+        first[demand] = found[0]
+        state.ledger.take(number, demand, *found)
         if distinct_nodes:
-            used.add(options[-1])
+            used.add(found[0])
     return len(tasks)
+
+
+def no_such_gpu(memory_bytes: int) -> NothingFits:
+    """Return why a task waits for a GPU that no node has; it needs `memory_bytes` of it."""
+    return NothingFits(need=f"a GPU of {format_size(memory_bytes)}" if memory_bytes else "a GPU")
 
 
 def no_room(scratch: Scratch, task: int) -> Reason:
