@@ -120,6 +120,10 @@ class WideUnits:
                 return milli
         return 0
 
+    def next_unit(self, job: int) -> Unit | None:
+        """Return the first unit of a job that is not placed."""
+        return next((line.head for line in self._lines_of(job) if line.head), None)
+
     def _lines_of(self, job: int) -> list[_Line]:
         if job not in self._lines:
             row = int(self._now.jobs[job])
@@ -132,7 +136,7 @@ class WideUnits:
         groups: dict[Reason, list[int]] = {}
         for job in sorted(self._waiting):
             row = int(self._now.jobs[job])
-            unit = next((line.head for line in self._lines_of(job) if line.head), None)
+            unit = self.next_unit(job)
             reason = (
                 half_stopped(self._scratch, row) if unit is None else why_not(self._scratch, unit)
             )
