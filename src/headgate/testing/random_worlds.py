@@ -77,6 +77,7 @@ def random_job(rng: Random, job_id: str, shards: tuple[Shard, ...] = ()) -> Job:
         gang=gang,
         distinct_nodes=gang and rng.random() < 0.5,
         retries=rng.randint(0, 2),
+        estimated_s=stream(0, job_id, repr(tasks)).choice((None, None, 0.5, 3.0)),
     )
 
 
