@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Set
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -19,6 +20,7 @@ from tests.live.bed import HAS_NETWORK, Bed
 from tests.live.system import System, controlled
 
 from headgate.live.config import ControllerConfig
+from headgate.live.ray_nodes import Seat
 
 PROGRAMS = os.environ.get("HEADGATE_TEST_MPI", os.environ["PATH"])
 MPIRUN, MPICC = (shutil.which(name, path=PROGRAMS) for name in ("mpirun", "mpicc"))
@@ -30,16 +32,21 @@ pytestmark = [
     ),
     pytest.mark.skipif(not (MPIRUN and MPICC), reason="needs Open MPI: mpirun and mpicc"),
 ]
-ENVS = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_btl": "tcp,self",  # nodes of one host name share no memory, as MPI would believe
-}
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+class NamedBed(Bed):
+    """Nodes with host names of their own: MPI takes nodes of one name for one machine."""
+
+    def _plug_in(self, name: str, bridge: str, address: str) -> Seat:
+        seat = super()._plug_in(name, bridge, address)
+        named = ("unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', f"{name}-mpi")
+        return replace(seat, enter=(*seat.enter, *named))
 
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
-    with Bed({"r0": 2, "r1": 1}) as bed:
+    with NamedBed({"r0": 2, "r1": 1}) as bed:
         yield bed
 
 
@@ -67,7 +74,7 @@ def job(run: str, *, nodes: int) -> str:
             "num_nodes": nodes,
             "launch": "first",
             "tasks": {"run": run, "resources": {"gpus": 2}, "retries": 0},
-            "envs": ENVS,
+            "envs": ROOT,
         }
     )
 
