@@ -248,6 +248,17 @@ class PreemptedFor(Reason):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutrankedBy(Reason):
+    """A run is stopped for a job that comes first in the policy's order."""
+
+    job: str
+    order: str
+
+    def detail(self) -> str:
+        return f"{self.job} comes first by {self.order}; starts again when GPUs are free"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsForTasks(Reason):
     """Earlier tasks of the job have not finished."""
 
