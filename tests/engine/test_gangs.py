@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 
 from headgate.model import Task
-from headgate.protocol import FailureKind, LaunchGang, ReplicaLost, StopTask
+from headgate.protocol import (
+    FailureKind,
+    Group,
+    LaunchGang,
+    Plan,
+    PlanReady,
+    ReplicaLost,
+    Steps,
+    Stop,
+    StopTask,
+    TaskStopped,
+)
+from headgate.state import State
 
 Bench = Any  # of conftest.py
 
@@ -123,3 +135,43 @@ def test_gang_that_a_stale_plan_cannot_place_as_a_whole_is_dropped(bench: Bench)
     assert bench.tasks("g") == ["waiting"] * 3
     assert bench.engine.stale == 3
     assert bench.decide is not None, "a dropped group needs another decision"
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one group", "a group each"])
+@pytest.mark.parametrize("members", [10, 100])
+def test_preempting_all_members_of_a_gang_costs_a_few_visits_of_each(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, members: int, together: bool
+) -> None:
+    bench.node("a", gpus=members)
+    bench.job("g", [Task()] * members, gang=True)
+    launched = bench.plan(*(("g", n, "a", (n,)) for n in range(members)))
+    bench.job("k")
+    visited: list[int] = []
+    tasks_of = State.tasks_of
+
+    def counted(state: State, job: int) -> range:
+        visited.append(len(tasks_of(state, job)))
+        return tasks_of(state, job)
+
+    monkeypatch.setattr(State, "tasks_of", counted)
+    stops = [Stop(bench.row("g", n)) for n in range(members)]
+    plan = Plan(steps=Steps.of([Group(tuple(stops))] if together else stops))
+    commands = bench.give(PlanReady(at=bench.at, seen=bench.decide.seen, plan=plan))
+    assert len([c for c in commands if isinstance(c, StopTask)]) == members
+    bench.finished(launched[0])  # it counts until another member waits
+    bench.give(*(TaskStopped(at=bench.at, run=c.run) for c in launched[1:]))
+    assert bench.tasks("g") == ["waiting"] * members
+    assert sum(visited) <= 8 * members
+
+
+def test_launch_of_a_gang_is_by_ordinal_whatever_the_order_of_the_plan(bench: Bench) -> None:
+    for name in "abc":
+        bench.node(name)
+    bench.job("g", [Task()] * 3, gang=True)
+    (launch,) = bench.give(bench.plan_event(*reversed(WHOLE)))
+    assert [member.run.ordinal for member in launch.members] == [0, 1, 2]
+    assert launch.nodes == ("a", "b", "c")
+    bench.finished(launch.members[1])
+    (again,) = [c for c in bench.engine.outstanding() if isinstance(c, LaunchGang)]
+    assert [member.run.ordinal for member in again.members] == [0, 2]
+    assert again.nodes == ("a", "b", "c")

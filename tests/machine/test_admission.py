@@ -187,6 +187,15 @@ def test_consecutive_stops_of_one_reason_share_it() -> None:
     assert [stop.reason for stop in verdict.stops] == ["", str(reason)]
 
 
+def test_plan_with_a_memo_that_has_no_name_is_rejected() -> None:
+    state = small_world()
+    seen = state.freeze()
+    plan = Plan(memo={1: {0: 2.0}})  # type: ignore[dict-item]  # as a careless policy returns
+    verdict = admission.admit(state, seen, PlanReady(at=0, seen=seen.version, plan=plan))
+    assert isinstance(verdict, PlanRejected)
+    assert "1 is no name of a memo" in verdict.message
+
+
 # --------------------------------------------------------------------------------- large plans
 
 

@@ -21,6 +21,8 @@ from headgate.planning.fit import (
     runs_that_fit,
 )
 from headgate.spec.scenario_jobs import find_cycle
+from headgate.state import State
+from headgate.state.ledger import Ledger
 
 KIND = "fpga"
 SIZES = (20, 40, 60)  # bytes of which a quarter is whole
@@ -197,6 +199,40 @@ def test_a_gang_that_first_fit_places_can_start(tasks: list[Task], nodes: list[N
     if gang_fits(tasks, nodes):
         assert fits(tuple(tasks), room_of(nodes))
         assert infeasible_gang(tasks, nodes) == ""
+
+
+@given(st.lists(NEED, min_size=1, max_size=4), NODES)
+def test_gang_fits_exactly_when_first_fit_places_each_task(
+    tasks: list[Task], nodes: list[Node]
+) -> None:
+    nodes = [replace(node, id=f"n{number}") for number, node in enumerate(nodes)]
+    state = State()
+    rows = [state.add_node(node) for node in nodes]
+
+    def placed(number: int, task: Task) -> bool:
+        demand = state.names.demand(task.demand)
+        for row in rows:
+            gpus = state.ledger.best_gpus(demand, row)
+            if gpus is not None:
+                state.ledger.take(number, demand, row, gpus)
+                return True
+        return False
+
+    assert gang_fits(tasks, nodes) == all(placed(*task) for task in enumerate(tasks))
+
+
+def test_gang_fits_tries_full_nodes_once_per_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    best_gpus = Ledger.best_gpus
+
+    def counted(ledger: Ledger, demand: int, node: int) -> object:
+        tried.append(node)
+        return best_gpus(ledger, demand, node)
+
+    monkeypatch.setattr(Ledger, "best_gpus", counted)
+    nodes = [Node(id=f"n{n}", rack="r", gpus=(Gpu(memory_bytes=1),)) for n in range(100)]
+    assert gang_fits([Task()] * 100, nodes)
+    assert len(tried) <= 2 * 100
 
 
 @pytest.mark.parametrize("milli", [100, 125, 200, 250, 333, 500])

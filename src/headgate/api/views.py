@@ -15,7 +15,7 @@ import numpy as np
 from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_seconds, format_time
 from headgate.foresight.explain import Explanation, ExplanationContext, explain
-from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, amount_of, result_ids
+from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, Shard, amount_of, result_ids
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
@@ -223,8 +223,20 @@ def reason_view(reason: Reason) -> View:
     return {"code": reason.code, "text": reason.detail(), "numbers": asdict(reason)}
 
 
-def node_view(snapshot: Snapshot, row: int, report: Mapping[str, Any] | None) -> View:
-    """Return a node: its total, the amounts granted and actually used, and its last report.
+def runs_of_nodes(snapshot: Snapshot) -> dict[int, list[str]]:
+    """Return the tasks whose runs hold a grant, by the row of their node; O(grants)."""
+    tasks, nodes = snapshot.grants.task.array(), snapshot.grants.node.array()
+    found: dict[int, list[str]] = {}
+    held = np.flatnonzero(tasks >= 0)
+    for grant in held[np.argsort(tasks[held])].tolist():
+        found.setdefault(int(nodes[grant]), []).append(snapshot.task_id(int(tasks[grant])))
+    return found
+
+
+def node_view(
+    snapshot: Snapshot, row: int, report: Mapping[str, Any] | None, runs: Sequence[str]
+) -> View:
+    """Return a node: its total, the amounts granted and actually used, runs, and last report.
 
     `actual` is the state's actual book, null before the first report and for a lost node.
     """
@@ -240,6 +252,7 @@ def node_view(snapshot: Snapshot, row: int, report: Mapping[str, Any] | None) ->
         "granted": _vector(snapshot, granted),
         "actual": _used(snapshot, row),
         "gpus": [_gpu_view(snapshot, row, index) for index in range(len(node.gpus))],
+        "runs": list(runs),
         "free_gpus": nodes.free_gpus[row],
         "cpus": node.cpus,
         "free_cpus": amount_of(nodes.free.at(row, CPUS)),
@@ -319,16 +332,13 @@ def dataset_view(snapshot: Snapshot, dataset: Dataset) -> View:
     }
 
 
-def shard_views(snapshot: Snapshot, dataset: Dataset) -> list[View]:
-    """Return the shards of a dataset, in order, with the nodes that hold them."""
-    return [
-        {
-            "id": shard.id,
-            "size_bytes": shard.size_bytes,
-            "nodes": [snapshot.node(n).id for n in _holders(snapshot, shard.id)],
-        }
-        for shard in dataset.shards
-    ]
+def shard_view(snapshot: Snapshot, shard: Shard) -> View:
+    """Return a shard with the nodes that hold it."""
+    return {
+        "id": shard.id,
+        "size_bytes": shard.size_bytes,
+        "nodes": [snapshot.node(n).id for n in _holders(snapshot, shard.id)],
+    }
 
 
 def _holders(snapshot: Snapshot, shard: str) -> tuple[int, ...]:

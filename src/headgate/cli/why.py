@@ -14,6 +14,7 @@ from headgate.cli import output
 from headgate.cli.settings import FormatOption, StateOption, settle
 
 View = dict[str, Any]
+_MOST_DIGITS = 12
 WHERE = {"node": "on the node", "rack": "in the rack", "cluster": "across racks"}
 
 
@@ -49,7 +50,7 @@ def _parsed(target: str) -> tuple[str, int | None]:
     job, slash, ordinal = target.rpartition("/")
     if not slash:
         return target, None
-    if not (ordinal.isascii() and ordinal.isdigit()):
+    if not (ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= _MOST_DIGITS):
         hint = "write JOB, or JOB/TASK with the task's number"
         problem = Problem(
             path=target, problem=f"'{ordinal}' is not the number of a task", hint=hint

@@ -14,11 +14,13 @@ import zlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from headgate.live.link import ReachableNodes
 from headgate.live.shared import find_shared
 from headgate.live.split import NodeSpace, choose_further
+from headgate.live.supervise import supervise
 from headgate.model import SHARED, Job, RunId, Shard, result_ids, task_of_result
 from headgate.protocol import Event, ReplicaAdded, ReplicaLost
 from headgate.state import JobState, Snapshot, TaskState
@@ -93,18 +95,17 @@ def _copies_of(view: Snapshot, shard: str) -> Copies | None:
     return None if row is None or row >= len(view.shards.size_bytes) else copies_of(view, row)
 
 
-def _is_needed(view: Snapshot, row: int) -> bool:
-    """Return whether a shard is a result of an active job."""
-    found = task_of_result(view.names.shards[row])
-    job = None if found is None else known_row(view, found[0])
-    return job is not None and view.jobs.state[job] == JobState.ACTIVE
-
-
-def _is_shared(view: Snapshot, row: int) -> bool:
-    """Return whether the file of a result exists, complete, below its job's shared path."""
-    shard = Shard(id=view.names.shards[row], size_bytes=view.shards.size_bytes[row])
-    job = view.job(view.names.job_rows[shard.id.rpartition("/")[0]])
-    return find_shared(job.results_path, shard, user=job.user) is not None
+def _lost_shared(view: Snapshot, shard: str) -> bool:
+    """Return whether an active job's result should be below its shared path, and is not."""
+    found, row = task_of_result(shard), view.names.shard_rows.get(shard)
+    job_row = None if found is None else known_row(view, found[0])
+    if row is None or row >= len(view.shards.size_bytes) or job_row is None:
+        return False
+    if view.jobs.state[job_row] != JobState.ACTIVE:
+        return False
+    job, value = view.job(job_row), Shard(id=shard, size_bytes=view.shards.size_bytes[row])
+    shared = bool(view.shards.shared[row])
+    return shared and find_shared(job.results_path, value, user=job.user) is None
 
 
 class Replicator:
@@ -167,9 +168,10 @@ class Replicator:
         names = view.names.shards
         self._ready.update((names[row], None) for row in rows if copies_of(view, row) is not None)
         self._seen = view
-        alone = [row for row in rows if view.shards.shared[row] and not view.replicas(row)]
+        alone = [names[row] for row in rows if view.shards.shared[row] and not view.replicas(row)]
         if alone:
-            check = asyncio.create_task(self._check_shared(view, alone))
+            work = partial(self._check_shared, alone)
+            check = asyncio.create_task(supervise("checking results on shared paths", work))
             self._checks.add(check)
             check.add_done_callback(self._checks.discard)
         up = frozenset(self._agents)
@@ -248,21 +250,18 @@ class Replicator:
             copied = copy_from.remote(what.shard.id, *self._reachable.addresses[source])
         return copied
 
-    async def _check_shared(self, view: Snapshot, rows: Sequence[int]) -> None:
+    async def _check_shared(self, shards: Sequence[str]) -> None:
         """Check that results stored only on a shared path exist while a job needs them.
 
         If a user has removed them, or the path does not exist, their loss is posted, and their
         tasks run again.
         """
-        missing = await asyncio.to_thread(
-            lambda: [row for row in rows if _is_needed(view, row) and not _is_shared(view, row)]
-        )
-        lost = [
-            ReplicaLost(at=self._now(), shard=view.names.shards[row], node=SHARED)
-            for row in missing
-        ]
+        view = self._snapshot()
+        lost = await asyncio.to_thread(lambda: [s for s in shards if _lost_shared(view, s)])
         if lost:
-            await asyncio.wrap_future(self._post(lost))
+            at = self._now()
+            events = [ReplicaLost(at=at, shard=shard, node=SHARED) for shard in lost]
+            await asyncio.wrap_future(self._post(events))
 
     def _log_shortage(self, now: Copies, problem: str) -> None:
         """Log missing copies, once per job until one of its results has all copies."""

@@ -107,6 +107,8 @@ def _memo_fault(view: View, plan: Plan) -> str | None:
         return f"the time of its next round is {plan.again_at}"
     jobs = len(view.jobs.state)
     for name, values in plan.memo.items():
+        if not isinstance(name, str):  # a policy may be untyped
+            return f"{name!r} is no name of a memo"  # type: ignore[unreachable]  # see above
         for job, value in values.items():
             if not 0 <= job < jobs:
                 return f"{name}: there is no job {job}"
@@ -246,7 +248,8 @@ class _Trial:
             if limit is not None and milli and held > WHOLE * limit:
                 name, gpus = view.queue(row).name, amount_of(held)
                 return f"queue {name} would hold {gpus} GPUs, more than {limit}"
-        self._queues = {**taken, **{row: taken.get(row, 0) + m for row, m in queues.items()}}
+        for row, milli in queues.items():
+            taken[row] = taken.get(row, 0) + milli
         return None
 
 

@@ -21,7 +21,7 @@ class ProgramType(StrEnum):
 class Stage:
     """Tasks of a job that run the same; only their index differs, from 0 to `count` - 1.
 
-    The task with index 0 has the ordinal `first`. A stage that comes several `times` comes again
+    The task with index 0 has the ordinal `first`. A stage that occurs several `times` is repeated
     every `every` ordinals. A function is called with `params`. Below the directory `checkpoint`, if
     it is not empty, the tasks save their progress.
     """

@@ -18,11 +18,15 @@ def check_submission(
 
     With no node up yet, every demand passes.
     """
-    return (
-        policy.refuses(job)
-        or exceeds_queue(job, queue)
-        or (fits_no_node(job, nodes) if nodes else None)
-    )
+    return policy.refuses(job) or never_fits(job, queue, nodes)
+
+
+def never_fits(job: Job, queue: Queue, nodes: Sequence[Node]) -> Reason | None:
+    """Return why a job can never run in its queue, on these nodes, under any policy, or None.
+
+    Depends on the demands of its tasks only. With no node up yet, every demand passes.
+    """
+    return exceeds_queue(job, queue) or (fits_no_node(job, nodes) if nodes else None)
 
 
 def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:
@@ -37,7 +41,7 @@ def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:
 def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
     """Return the demand of a job that no idle node could hold, or None.
 
-    O(distinct demands x GPUs), and O(tasks x nodes) for a gang.
+    O(tasks + distinct demands x GPUs).
     """
     for demand in dict.fromkeys(task.demand for task in job.tasks):
         if infeasible_demand(demand, nodes):

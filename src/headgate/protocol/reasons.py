@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.base.units import format_seconds, format_size
+from headgate.model import amount_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ class NoFreeResource(Reason):
         if self.resource == "memory":
             needed, free = format_size(self.needed), format_size(self.most_free)
         else:
-            needed, free = f"{self.needed / 1000:g}", f"{self.most_free / 1000:g}"
+            needed, free = str(amount_of(self.needed)), str(amount_of(self.most_free))
         return (
             f"{needed} of {self.resource} needed on one node, at most {free} free; "
             "starts when running tasks end"

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 
 from headgate.model import Job, Node, Queue, Task
-from headgate.planning.submission_check import check_submission
+from headgate.planning.submission_check import never_fits
 from headgate.ports import Policy
+from headgate.protocol import Reason
 from headgate.traces import JobHistory
 
 
@@ -22,20 +23,25 @@ class TraceJobs:
     def __init__(
         self, trace: JobHistory, *, queue: Queue, nodes: Sequence[Node], policy: Policy
     ) -> None:
-        """Read the trace once, to find the jobs that cannot run."""
+        """Read the trace once, to find the jobs that cannot run.
+
+        O(jobs + sizes of jobs x nodes).
+        """
         total = sum(len(node.gpus) for node in nodes)
         self.rejected: Counter[str] = Counter()
         self._trace = trace
         self._queue = queue.name
         self._most_gpus = max((len(node.gpus) for node in nodes), default=1) or 1
         self._accepted = bytearray()
+        unfit: dict[int, Reason | None] = {}  # by GPUs
         for job_id, _, duration_s, gpus in trace.rows():
             if gpus > total:
                 code: str | None = "NothingFits"
             else:
-                reason = check_submission(
-                    self._gang(job_id, gpus, duration_s), queue, nodes, policy
-                )
+                job = self._gang(job_id, gpus, duration_s)
+                if gpus not in unfit:
+                    unfit[gpus] = never_fits(job, queue, nodes)
+                reason = policy.refuses(job) or unfit[gpus]
                 code = None if reason is None else reason.code
             self._accepted.append(code is None)
             if code is not None:

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
+from headgate.base.units import MOST_SECONDS
 from headgate.spec.document import Document, Place, clipped, read_document
 from headgate.spec.forms import excess
 from headgate.spec.needs import Gpus, Needs
@@ -83,7 +84,9 @@ Params = Annotated[
 class Checkpoint(Shape):
     """Where a task's program saves its progress, from which its next run continues."""
 
-    every_s: Annotated[float, Field(gt=0, le=1e12, description="seconds between saves at most")]
+    every_s: Annotated[
+        float, Field(gt=0, le=MOST_SECONDS, description="seconds between saves at most")
+    ]
     path: Annotated[
         str,
         BeforeValidator(_shared_path),
@@ -362,6 +365,8 @@ def _check_command(
     """Check a command against the number of shards that a task reads at most, 2 for several."""
     if is_function(run):
         return
+    if "\0" in run:
+        document.add(place, "must not hold a zero character")
     for word in ("{shard}", "{shards}"):
         if word in run and not shards:
             document.add(place, f"{word} stands for nothing: the task reads no data")

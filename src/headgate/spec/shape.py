@@ -18,7 +18,13 @@ from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
 from headgate.base.text import NAME, NAME_FORM
-from headgate.base.units import MOST_BYTES, BadQuantity, parse_duration, parse_size
+from headgate.base.units import (
+    MOST_BYTES,
+    MOST_SECONDS,
+    BadQuantity,
+    parse_duration,
+    parse_size,
+)
 from headgate.spec.document import Document, Place, clipped
 
 _LONGEST_SIZE = 100  # characters
@@ -221,7 +227,7 @@ def _keep(value: Any) -> Any:
     if value == "forever":
         return math.inf
     try:
-        if isinstance(value, str) and parse_duration(value) > 0:
+        if isinstance(value, str) and 0 < parse_duration(value) <= MOST_SECONDS:
             return parse_duration(value)
     except BadQuantity:
         pass
@@ -261,7 +267,7 @@ Keep = Annotated[  # seconds; `inf` is forever, None where a file does not say
 ]
 
 Rate = Annotated[float, Field(ge=1, le=1e18), BeforeValidator(_size)]  # bytes per second
-Seconds = Annotated[float, Field(ge=0, le=1e12)]
+Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Positive = Annotated[int, Field(ge=1, le=1_000_000)]
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]

@@ -13,7 +13,7 @@ from itertools import takewhile
 from headgate.base.rng import Random
 from headgate.model import WHOLE, Job
 from headgate.planning.fit import no_room
-from headgate.ports import Policy, PolicyInfo
+from headgate.ports import PolicyInfo
 from headgate.protocol import Plan, Reason, Refusal
 from headgate.protocol.reasons import (
     BehindHead,
@@ -147,14 +147,10 @@ class _Round:
         return GangShort(placeable_tasks=placed, tasks=len(tasks), free_gpus=free, needed_gpus=need)
 
 
-def _make() -> Policy:
-    return FirstInFirstOut()
-
-
 INFO = PolicyInfo(
     name="fifo",
     idea="strict order of arrival; the first job that does not fit blocks all later ones",
     source="the simplest baseline of every batch system",
     parameters=(),
-    make=_make,
+    make=FirstInFirstOut,
 )
