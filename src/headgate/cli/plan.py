@@ -76,7 +76,7 @@ def _jobs(outlooks: View) -> Iterator[tuple[object, ...]]:
             *(job["started_tasks"], job["cut_tasks"]),
             reads(job["read_bytes"]) if job["started_tasks"] else None,
             job["waiting_tasks"],
-            None if reason is None else f"{reason['code']}({reason['text']})",
+            None if reason is None else reason["text"],
         )
 
 
