@@ -19,7 +19,7 @@ from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, Shard, amoun
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
-from headgate.state.lookup import task_row
+from headgate.state.lookup import known_shard, task_row
 from headgate.state.tables import GPU_IN_PART
 
 View = dict[str, Any]
@@ -167,8 +167,8 @@ def _result_rows(snapshot: Snapshot, job: int) -> Iterator[int]:
         if snapshot.tasks.state[row] != TaskState.FINISHED:
             continue
         for shard in result_ids(name, snapshot.ordinal(row), snapshot.task(row).parts):
-            shard_row = snapshot.names.shard_rows.get(shard)
-            if shard_row is not None and shard_row < len(snapshot.shards.replicas):
+            shard_row = known_shard(snapshot, shard)
+            if shard_row is not None:
                 yield shard_row
 
 
@@ -342,7 +342,7 @@ def shard_view(snapshot: Snapshot, shard: Shard) -> View:
 
 
 def _holders(snapshot: Snapshot, shard: str) -> tuple[int, ...]:
-    row = snapshot.names.shard_rows.get(shard)
+    row = known_shard(snapshot, shard)
     return () if row is None else snapshot.replicas(row)
 
 

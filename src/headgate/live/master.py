@@ -28,6 +28,7 @@ from headgate.live.agent import agent_name
 from headgate.live.executor import Executor
 from headgate.live.ray_nodes import NAMESPACE
 from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
+from headgate.live.supervise import supervise
 from headgate.model import RunId
 from headgate.protocol import FailureKind
 
@@ -94,7 +95,8 @@ class JobMaster:
             tracked = self._runs[stop.run]
             if not tracked.stopping.is_set():
                 tracked.stopping.set()
-                self._start(self._enforce_stop(tracked))
+                enforce = partial(self._enforce_stop, tracked)
+                self._start(supervise(f"stopping run {stop.run}", enforce))
         return self._incarnation
 
     async def keep_only(self, runs: Collection[RunId]) -> str:
@@ -109,7 +111,8 @@ class JobMaster:
             for run, tracked in self._runs.items()
             if run not in kept and not tracked.ended.is_set()
         ]
-        self._start(self._stop_unknown_runs(kept))
+        stop_unknown = partial(self._stop_unknown_runs, kept)
+        self._start(supervise(f"stopping unknown runs of job {self._job}", stop_unknown))
         return await self._stop_unknown(unknown)
 
     async def _stop_unknown(self, stops: Sequence[StopRecord]) -> str:
@@ -126,7 +129,8 @@ class JobMaster:
         """Stop the runs of the job's executors that are not in `kept` nor of this incarnation."""
         for name, owner in await asyncio.to_thread(_actors):
             if owner == self._job and name.startswith(_EXECUTOR):
-                self._start(self._stop_unknown_on(name, kept))
+                stop_unknown = partial(self._stop_unknown_on, name, kept)
+                self._start(supervise(f"stopping unknown runs on {name}", stop_unknown))
 
     async def _stop_unknown_on(self, name: str, kept: Collection[RunId]) -> None:
         import ray
@@ -171,7 +175,7 @@ class JobMaster:
             self._start(_forget_runs(self._executors[node][1], launches))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine; the set keeps it from being collected before it has ended."""
+        """Run a coroutine that handles its failures; the set keeps it from being collected."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -227,7 +231,7 @@ class JobMaster:
             return await _outcome(executor, launch.run, tracked)
         except RayTaskError:  # the executor is alive, and raised this error
             raise
-        except RayError as error:
+        except (RayError, ValueError) as error:  # as in `_begin`
             self._drop(launch.node, launch.ray_id)
             if tracked.stopping.is_set():  # the run has ended with its executor
                 return OutcomeRecord(run=launch.run, kind=OutcomeKind.STOPPED)
@@ -421,14 +425,21 @@ def end_job(job: str, *, wait_s: float = 5.0) -> None:
     """
     import ray
 
-    for name, owner in _actors():
+    executors = []
+    for name, owner in _actors():  # the master first: it would start executors again
         if owner != job:
             continue
         with suppress(ValueError):  # it has ended meanwhile
             actor = ray.get_actor(name, namespace=NAMESPACE)
             if name.startswith(_EXECUTOR):
-                ray.wait([actor.close.remote()], timeout=wait_s)
-            ray.kill(actor, no_restart=True)
+                executors.append(actor)
+            else:
+                ray.kill(actor, no_restart=True)
+    closed: list[Any] = [executor.close.remote() for executor in executors]
+    if closed:
+        ray.wait(closed, num_returns=len(closed), timeout=wait_s)
+    for executor in executors:
+        ray.kill(executor, no_restart=True)
 
 
 def jobs_with_actors() -> tuple[str, ...]:

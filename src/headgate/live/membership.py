@@ -30,7 +30,7 @@ from headgate.live.usage import node_reported
 from headgate.model import Gpu, Node, RunId, Shard, task_of_result
 from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded, ReplicaLost
 from headgate.state import Snapshot, TaskState
-from headgate.state.lookup import known_row
+from headgate.state.lookup import known_row, known_shard
 
 log = logging.getLogger(__name__)
 
@@ -340,8 +340,8 @@ def _unknown_shards(view: Snapshot, report: AgentReport, known: Collection[str])
 
 def _result(view: Snapshot, shard: str, node: str) -> Shard | None:
     """Return a shard that is (part of) a result of a task whose last run finished on this node."""
-    task, row = _task_of(view, shard), view.names.shard_rows.get(shard)
-    if task is None or row is None or row >= len(view.shards.size_bytes):
+    task, row = _task_of(view, shard), known_shard(view, shard)
+    if task is None or row is None:
         return None
     here = view.tasks.node[task] == view.names.node_rows.get(node)
     kept = math.isnan(view.jobs.expired_at[view.tasks.job[task]])

@@ -24,7 +24,7 @@ from headgate.live.supervise import supervise
 from headgate.model import SHARED, Job, RunId, Shard, result_ids, task_of_result
 from headgate.protocol import Event, ReplicaAdded, ReplicaLost
 from headgate.state import JobState, Snapshot, TaskState
-from headgate.state.lookup import known_row
+from headgate.state.lookup import known_row, known_shard
 
 log = logging.getLogger(__name__)
 
@@ -91,15 +91,15 @@ def lacks_shared_copies(view: Snapshot, job: int) -> bool:
 
 def _copies_of(view: Snapshot, shard: str) -> Copies | None:
     """Return `copies_of` for a shard's name, None if the state has no such shard."""
-    row = view.names.shard_rows.get(shard)
-    return None if row is None or row >= len(view.shards.size_bytes) else copies_of(view, row)
+    row = known_shard(view, shard)
+    return None if row is None else copies_of(view, row)
 
 
 def _lost_shared(view: Snapshot, shard: str) -> bool:
     """Return whether an active job's result should be below its shared path, and is not."""
-    found, row = task_of_result(shard), view.names.shard_rows.get(shard)
+    found, row = task_of_result(shard), known_shard(view, shard)
     job_row = None if found is None else known_row(view, found[0])
-    if row is None or row >= len(view.shards.size_bytes) or job_row is None:
+    if row is None or job_row is None:
         return False
     if view.jobs.state[job_row] != JobState.ACTIVE:
         return False
@@ -133,9 +133,8 @@ class Replicator:
         self._ready: dict[str, None] = {}  # to be checked, in order
         self._waiting: dict[str, None] = {}  # to be checked after nodes have changed
         self._copying: dict[str, asyncio.Task[None]] = {}
-        self._failed: dict[
-            str, set[str]
-        ] = {}  # nodes where a copy failed, until it is in `_waiting`
+        # nodes where a copy failed, until the shard is in `_waiting`
+        self._failed: dict[str, set[str]] = {}
         self._retry_at = 0.0
         self._up: frozenset[str] = frozenset()
         self._checks: set[asyncio.Task[None]] = set()

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(shard|shards|output|outputs|index)\}")
+_LONGEST_ERROR = 4096  # characters
 _LONGEST_VARIABLE = 100_000  # bytes; Linux limits a string of the environment to 128 KiB
 
 
@@ -69,7 +70,7 @@ def main() -> None:
         error = _enter(request) or _run(request)
         sys.stdout.flush()
         sys.stderr.flush()
-        print(json.dumps({"error": error}), file=responses, flush=True)
+        print(json.dumps({"error": error[:_LONGEST_ERROR]}), file=responses, flush=True)
 
 
 def _log_to(descriptor: int) -> None:
@@ -174,9 +175,18 @@ def _run_command(request: Request) -> str:
         stdin=subprocess.DEVNULL,
         env={**os.environ, **settings},
     ).returncode
-    if status < 0:
-        return f"the command was ended by {signal.Signals(-status).name}"
-    return f"the command ended with exit status {status}" if status else ""
+    return how_it_ended("the command", status) if status else ""
+
+
+def how_it_ended(what: str, status: int) -> str:
+    """Return a sentence on the end of a process; `status` is negative for a signal."""
+    if status >= 0:
+        return f"{what} ended with exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:  # most real-time signals have no name
+        name = f"signal {-status}"
+    return f"{what} was ended by {name}"
 
 
 if __name__ == "__main__":
