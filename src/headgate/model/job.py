@@ -62,12 +62,16 @@ class Task:
 class Job:
     """What a user submits: tasks, the shards they read, and the user.
 
-    A `gang` starts all its tasks together or none, with `distinct_nodes` each on another node.
+    A `gang` starts all its tasks together or none; with `distinct_nodes`, each on another node.
     `shards` gives the sizes of what the tasks read; events report where replicas are. `program` is
     what its tasks run. Tasks of equal input are expected to compute equally long in all jobs of one
     `runtime_class`; a job without one is a class of its own. The same `submission_key` of the same
     user is the same job. A world that assigns ids gives each job a unique `number`, else it is 0.
     All users may read the logs and results of a `public` job, those of any other only its user.
+
+    Each of its tasks is expected to compute for `estimated_s` seconds, as its user declares; None
+    leaves that to what is learnt from earlier runs. A run that takes longer than `time_limit_s`
+    seconds from its start, reading included, is stopped, and the job fails; None is no limit.
 
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
     more below the directory `results_path`, if any. Everything that a job leaves is removed
@@ -92,6 +96,8 @@ class Job:
     result_replicas: int = 1
     results_path: str = ""
     keep_s: float | None = None
+    estimated_s: float | None = None
+    time_limit_s: float | None = None
 
     def task_program(self, ordinal: int) -> TaskProgram | None:
         """Return what one of its tasks runs; None for a simulated job."""

@@ -32,6 +32,14 @@ EndAt = Callable[[Ints], Floats]
 SOONEST_S = 0.001
 """A held GPU is expected to be free after this many seconds at the earliest."""
 
+UNKNOWN_AT = 1e300
+"""The end of a run of unknown length, for those who want a reservation for what waits for it.
+
+It is later than every known end, so that runs of known length may use its GPUs before.
+"""
+
+_SAME_INSTANT_S = 1e-6  # the error of sums of times
+
 
 def gpus_free_at(snapshot: Snapshot, end_at: EndAt) -> Floats:
     """Return when each GPU is expected to be wholly free, `[GPU rows]`, in the world's clock.
@@ -68,11 +76,12 @@ class Timetable:
     """When GPUs are free; made for one round. Queries cost O(GPUs x log)."""
 
     def __init__(self, scratch: Scratch, end_at: EndAt) -> None:
-        """Start from the runs of the scratch's snapshot."""
+        """Start from the runs of the scratch's snapshot, and what is placed on the scratch."""
         snapshot = scratch.snapshot
         self._scratch, self._end_at, self.now = scratch, end_at, snapshot.now
         self._demands = snapshot.names.demands
         self.free_at = gpus_free_at(snapshot, end_at)
+        self._use_starts()
         self.reserved_from = np.full(len(self.free_at), math.inf)
         self._free_again_at = np.full(len(self.free_at), -math.inf)
         row = np.flatnonzero(snapshot.gpus.task.array() != GPU_GONE)
@@ -80,6 +89,21 @@ class Timetable:
         order = np.argsort(node, kind="stable")
         self._row, self._node = row[order], node[order]
         self._memory = snapshot.gpus.memory_bytes.take(self._row).astype(np.int64)
+
+    def _use_starts(self) -> None:
+        """Count the GPUs of the tasks that are placed already as held."""
+        starts, first = self._scratch.starts, self._scratch.snapshot.nodes.first_gpu
+        if starts:
+            ends = self._end_at(np.array([start.task for start in starts]))
+            for (_, node, gpus), end in zip(starts, ends.tolist(), strict=True):
+                rows = [first[node] + gpu for gpu in gpus]
+                self.free_at[rows] = np.maximum(self.free_at[rows], max(end, self.now + SOONEST_S))
+
+    def windows_now(self) -> Floats:
+        """Return for how long each of the free GPUs may be used from now on, ascending."""
+        free = self._scratch.ledger.gpus.task.array()[self._row] == GPU_FREE
+        rows = self._row[free & (self.free_at[self._row] <= self.now)]
+        return np.sort(self.reserved_from[rows] - self.now)
 
     def window_s(self) -> Floats:
         """Return for how long each GPU may be used from its `free_at` on, `[GPU rows]`."""
@@ -132,7 +156,7 @@ class Timetable:
             free
             & (self.free_at[rows] <= self.now)
             & (memory >= spec.gpu_memory_bytes)
-            & (self.now + run_s <= self.reserved_from[rows])
+            & self._in_time(rows, self.now, run_s)
         )
         return usable
 
@@ -185,7 +209,12 @@ class Timetable:
         """Return whether no reservation or claim needs these GPUs within `run_s` seconds."""
         in_part = self._scratch.ledger.gpus.task.array()[rows] == GPU_IN_PART
         unclaimed = in_part | (self.free_at[rows] <= self.now)
-        return bool((unclaimed & (self.now + run_s <= self.reserved_from[rows])).all())
+        return bool((unclaimed & self._in_time(rows, self.now, run_s)).all())
+
+    def _in_time(self, rows: Ints, at: float | Floats, run_s: float) -> Bools:
+        """Return whether a run of `run_s` from a time on ends before GPUs are reserved."""
+        in_time: Bools = at + run_s <= self.reserved_from[rows] + _SAME_INSTANT_S
+        return in_time
 
     # --- reservations --------------------------------------------------------------------------
 
@@ -229,7 +258,7 @@ class Timetable:
     def _available(self, rows: Ints, at: float, run_s: float) -> Floats:
         """Return when GPUs are free for a run that starts at `at` or later, and ends in time."""
         free_at = self.free_at[rows]
-        in_time = np.maximum(free_at, at) + run_s <= self.reserved_from[rows]
+        in_time = self._in_time(rows, np.maximum(free_at, at), run_s)
         later = np.maximum(free_at, self._free_again_at[rows])
         available: Floats = np.where(in_time, free_at, later)
         return available
