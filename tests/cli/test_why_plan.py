@@ -37,7 +37,10 @@ def test_why_shows_reason_share_and_places_of_a_waiting_job(shared: Any) -> None
     facts = dict(row for row in rows(output.out) if len(row) == 2)
     assert facts["task"] == "job-2/0, the first that waits"
     assert facts["best placement now"] == "no place is free"
-    assert facts["best placement (any GPU)"] == "n0 (GPU, 4 GiB) at 0.0 s: nothing to read; held by job-1/0"
+    assert (
+        facts["best placement (any GPU)"]
+        == "n0 (GPU, 4 GiB) at 0.0 s: nothing to read; held by job-1/0"
+    )
     assert facts["if job-1/0 ended now"] == "it would start there"
     assert "unknown: no run-time history yet for 4 running tasks" in output.out
 

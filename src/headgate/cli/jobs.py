@@ -226,7 +226,7 @@ def get(
         ("user", view["user"]),
         ("queue", f"{view['queue']}, priority {view['priority']}"),
         ("state", view["state"] + (", archived" if view["archived"] else "")),
-        ("tasks", f"{view['tasks']['total']}: {counts}" + (", a gang" if view["gang"] else "")),
+        ("tasks", f"{view['tasks']['total']}: {counts}" + _gang(view)),
         ("gpus", f"{view['gpus']['held']} now, {view['gpus']['peak']} at most"),
         ("waited", output.duration(view["wait_s"])),
         ("ran", output.duration(view["run_s"])),
@@ -240,6 +240,12 @@ def get(
     output.print_table(
         ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"), map(_task_cells, tasks)
     )
+
+
+def _gang(view: dict[str, Any]) -> str:
+    if view.get("num_nodes") is not None:  # not in views archived by older releases
+        return ", a gang on as many nodes"
+    return ", a gang" if view["gang"] else ""
 
 
 def _results(kept: dict[str, Any]) -> str | None:

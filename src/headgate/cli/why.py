@@ -99,7 +99,10 @@ def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
             explanation["if_freed"],
         )
         yield "best placement now", "no place is free" if now is None else _place(explanation, now)
-        yield "best placement (any GPU)", "no node fits it" if best is None else _place(explanation, best)
+        yield (
+            "best placement (any GPU)",
+            "no node fits it" if best is None else _place(explanation, best),
+        )
         if freed is not None:
             yield f"if {freed['ends']} ended now", _freed(explanation, freed)
     if explanation["start"] is not None:
@@ -109,9 +112,7 @@ def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
 def _share(share: View) -> str:
     of = "" if share["share_gpus"] is None else f" of the {share['share_gpus']} GPUs of its share"
     wait = "" if share["wait_s"] is None else f"; waiting costs {format_seconds(share['wait_s'])}"
-    return (
-        f"holds {share['held_gpus']}{of}; eligible for {share['may_win_gpus']} more{wait}"
-    )
+    return f"holds {share['held_gpus']}{of}; eligible for {share['may_win_gpus']} more{wait}"
 
 
 def _place(explanation: View, place: View) -> str:

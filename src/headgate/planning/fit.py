@@ -71,6 +71,49 @@ def infeasible_demand(demand: Demand, nodes: Iterable[Node]) -> str:
     return f"needs {demand_text(demand)} on one node, and no node has that"
 
 
+def most_on_one_node(demand: Demand, nodes: Sequence[Node]) -> str:
+    """Return what nodes have at most of that of which none has enough for a demand."""
+    limits = []
+    if demand.gpus and not any(_gpus_that_fit(node, demand) >= demand.gpus for node in nodes):
+        limits.append(_gpu_limit(demand, nodes))
+    slots = max((node.cpus for node in nodes), default=0)
+    if demand.cpus_milli > WHOLE * slots:
+        limits.append(f"{slots} CPU slots" if slots else "no CPU slot")
+    memory = max(
+        (UNLIMITED if n.memory_bytes is None else n.memory_bytes for n in nodes), default=0
+    )
+    if demand.memory_bytes > memory:
+        limits.append(f"{format_size(memory)} of memory")
+    for name, milli in demand.custom:
+        most = max((dict(node.custom).get(name, 0) for node in nodes), default=0)
+        if milli > most:
+            limits.append(f"{amount_of(most)} of '{name}'" if most else f"no '{name}'")
+    if not limits:
+        return "no node has all of it together"
+    at_most = "" if all(limit.startswith("no ") for limit in limits) else "at most "
+    return f"nodes have {at_most}{enumerated(limits)}"
+
+
+def _gpus_that_fit(node: Node, demand: Demand) -> int:
+    """Return how many GPUs of a node are large enough for a demand."""
+    if demand.in_part:
+        return sum(_parts(gpu.memory_bytes, demand) > 0 for gpu in node.gpus)
+    return sum(gpu.memory_bytes >= demand.gpu_memory_bytes for gpu in node.gpus)
+
+
+def _gpu_limit(demand: Demand, nodes: Sequence[Node]) -> str:
+    most = max((_gpus_that_fit(node, demand) for node in nodes), default=0)
+    largest = max((gpu.memory_bytes for node in nodes for gpu in node.gpus), default=None)
+    if largest is None:
+        return "no GPU"
+    if not most:
+        return f"GPUs with {format_size(largest)}"
+    gpus = "1 GPU" if most == 1 else f"{most} GPUs"
+    return (
+        f"{gpus} with {format_size(demand.gpu_memory_bytes)}" if demand.gpu_memory_bytes else gpus
+    )
+
+
 def infeasible_gang(tasks: Sequence[Task], nodes: Sequence[Node]) -> str:
     """Return why the idle cluster cannot hold all tasks together, or "" if it may.
 
@@ -109,25 +152,31 @@ def _at_least(demand: Demand, other: Demand) -> bool:
     )
 
 
-def gang_fits(tasks: Sequence[Task], nodes: Sequence[Node]) -> bool:
-    """Return whether first fit, as in `fifo`, places all tasks on idle nodes.
+def members_that_fit(
+    tasks: Sequence[Task], nodes: Sequence[Node], *, distinct_nodes: bool = False
+) -> int:
+    """Return how many tasks of a gang, from the first, first fit places on idle nodes.
 
-    O(tasks + distinct demands x nodes).
+    With `distinct_nodes` each on another node. Exact for tasks of equal demand, by first fit as in
+    `fifo` otherwise. O(tasks + distinct demands x nodes).
     """
     state = State()
     for node in nodes:
         state.add_node(node)
-    first: dict[int, int] = {}  # demand -> row: the nodes before it are too full for it
+    first: dict[int, int] = {}  # demand -> row: the nodes before it are too full for it, or used
+    used: set[int] = set()
     for number, task in enumerate(tasks):
         demand = state.names.demand(task.demand)
         options = range(first.get(demand, 0), len(nodes))
-        fitting = ((row, state.ledger.best_gpus(demand, row)) for row in options)
+        fitting = ((r, state.ledger.best_gpus(demand, r)) for r in options if r not in used)
         found = next(((row, gpus) for row, gpus in fitting if gpus is not None), None)
         if found is None:
-            return False
+            return number
         first[demand] = found[0]
         state.ledger.take(number, demand, *found)
-    return True
+        if distinct_nodes:
+            used.add(found[0])
+    return len(tasks)
 
 
 def no_such_gpu(memory_bytes: int) -> NothingFits:

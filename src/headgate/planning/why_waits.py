@@ -326,7 +326,7 @@ class WhyWaits:
         return GangShort(
             placeable_tasks=self.tasks_that_fit(unit),
             tasks=len(unit.tasks),
-            free_gpus=max((int(self._slots(spec).sum()) for spec in set(whole)), default=0),
+            free_gpus=max((int(self._slots(spec).sum()) for spec in whole), default=0),
             needed_gpus=sum(spec.gpus for spec in whole),
             reserved=reserved,
         )

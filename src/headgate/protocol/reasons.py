@@ -395,14 +395,27 @@ class WaitsForTasks(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingFits(Reason):
-    """No node that is up could ever hold the task, even when idle."""
+    """No node that is up could ever hold a task, even when idle, or all nodes a whole gang.
+
+    At submission, `task` is the number of the first such task, and `most` what nodes have at most;
+    of a gang, `largest` is the most members that it could have. A task that waits has none of them.
+    """
 
     need: str
+    task: int | None = None
+    most: str = ""
+    largest: int | None = None
 
     def cause(self) -> str:
-        return f"needs {self.need}, which no node has"
+        if self.largest is None:
+            return f"needs {self.need}, which no node has"
+        return f"needs {self.need}, the idle cluster holds {self.largest} of them at most"
 
     def way_out(self) -> str:
+        if self.largest is not None:
+            return f"the largest gang that fits has {self.largest}; add nodes for a larger one"
+        if self.most:
+            return f"{self.most}: request less, or add such a node"
         return "starts when such a node joins"
 
 
