@@ -23,6 +23,7 @@ from headgate.model import Demand
 from headgate.planning.census import Bools
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.units import Unit
+from headgate.protocol import Reserved
 from headgate.state import Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
@@ -65,11 +66,24 @@ def gpus_free_at(snapshot: Snapshot, end_at: EndAt) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reservation:
-    """GPUs (rows) that are kept free for a unit from a time on."""
+    """GPUs (rows) that are kept free for a unit from a time on; it is expected to end at `until`.
+
+    `until` is inf for a run of unknown length.
+    """
 
     unit: Unit
     at: float
     gpus: Ints
+    until: float = math.inf
+
+    def planned(self) -> Reserved:
+        """Return it as part of a plan."""
+        return Reserved(
+            job=self.unit.job,
+            at=self.at if self.at < UNKNOWN_AT else math.inf,
+            gpus=tuple(self.gpus.tolist()),
+            until=self.until if self.until < UNKNOWN_AT else math.inf,
+        )
 
 
 class Timetable:
@@ -239,7 +253,7 @@ class Timetable:
             if math.isinf(soonest):
                 return None
             if soonest <= at:
-                return Reservation(unit=unit, at=at, gpus=rows)
+                return Reservation(unit=unit, at=at, gpus=rows, until=at + run_s)
             at = soonest
 
     def claim(self, count: int, memory_bytes: int, run_s: float) -> None:
