@@ -66,24 +66,17 @@ def gpus_free_at(snapshot: Snapshot, end_at: EndAt) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reservation:
-    """GPUs (rows) that are kept free for a unit from a time on; it is expected to end at `until`.
-
-    `until` is inf for a run of unknown length.
-    """
+    """GPUs (rows) that are kept free for a unit from a time on."""
 
     unit: Unit
     at: float
     gpus: Ints
-    until: float = math.inf
 
-    def planned(self) -> Reserved:
-        """Return it as part of a plan."""
-        return Reserved(
-            job=self.unit.job,
-            at=self.at if self.at < UNKNOWN_AT else math.inf,
-            gpus=tuple(self.gpus.tolist()),
-            until=self.until if self.until < UNKNOWN_AT else math.inf,
-        )
+    def planned(self, run_s: float) -> Reserved:
+        """Return it as part of a plan, given how long the unit runs, inf or NaN if unknown."""
+        at = self.at if self.at < UNKNOWN_AT else math.inf
+        until = math.inf if math.isnan(run_s) else at + run_s
+        return Reserved(job=self.unit.job, at=at, gpus=tuple(self.gpus.tolist()), until=until)
 
 
 class Timetable:
@@ -253,7 +246,7 @@ class Timetable:
             if math.isinf(soonest):
                 return None
             if soonest <= at:
-                return Reservation(unit=unit, at=at, gpus=rows, until=at + run_s)
+                return Reservation(unit=unit, at=at, gpus=rows)
             at = soonest
 
     def claim(self, count: int, memory_bytes: int, run_s: float) -> None:

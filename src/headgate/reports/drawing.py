@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import chain
+
+from headgate.base.units import format_seconds
 
 WIDTH = 900
 """The width of every chart, in SVG units."""
@@ -44,6 +47,22 @@ def ticks(most: float) -> list[float]:
     powers = (10.0**exponent for exponent in range(-6, 12))
     step = next(p * m for p in powers for m in (1, 2, 5) if most <= 8 * p * m)
     return [round(number * step, 6) for number in range(int(most / step + 1e-9) + 1)]
+
+
+_STEPS_S = (
+    *(1, 2, 5, 10, 15, 30),
+    *(60 * number for number in (1, 2, 5, 10, 15, 30)),
+    *(3600 * number for number in (1, 2, 3, 6, 12)),
+    *(86400 * number for number in (1, 2, 5)),
+)
+
+
+def time_ticks(span_s: float, most: int) -> dict[float, str]:
+    """Return round times from now up to `span_s`, at most `most` after the first, with labels."""
+    days = (5.0 * 86400 * 2**power for power in range(1, 64))
+    step_s = next(step for step in chain(_STEPS_S, days) if span_s <= max(1, most) * step)
+    times = {number * step_s: format_seconds(number * step_s) for number in range(1, most + 1)}
+    return {0.0: "now"} | {at_s: label for at_s, label in times.items() if at_s <= span_s}
 
 
 def time_axis(times: Mapping[float, str], top: float, bottom: float, scale: float) -> list[str]:
