@@ -90,6 +90,7 @@ class Timetable:
         self.free_at = gpus_free_at(snapshot, end_at)
         self._use_starts()
         self.reserved_from = np.full(len(self.free_at), math.inf)
+        self._reserved = False  # whether any GPU is booked ahead
         self._free_again_at = np.full(len(self.free_at), -math.inf)
         row = np.flatnonzero(snapshot.gpus.task.array() != GPU_GONE)
         node = snapshot.gpus.node.take(row).astype(np.int64)
@@ -234,6 +235,7 @@ class Timetable:
         found = self.earliest(unit, run_s)
         if found is not None:
             rows = found.gpus
+            self._reserved = True
             self.reserved_from[rows] = np.minimum(self.reserved_from[rows], found.at)
             self._free_again_at[rows] = np.maximum(self._free_again_at[rows], found.at + run_s)
         return found
@@ -245,7 +247,8 @@ class Timetable:
             rows, soonest = self._chosen(demands, at, run_s, distinct=unit.distinct_nodes)
             if math.isinf(soonest):
                 return None
-            if soonest <= at:
+            if soonest <= at or not self._reserved:
+                at = max(at, soonest)
                 return Reservation(unit=unit, at=at, gpus=rows)
             at = soonest
 
@@ -258,6 +261,7 @@ class Timetable:
         at = self._available(fits, self.now, run_s)
         soonest = np.argsort(at, kind="stable")[:count]
         rows, at = fits[soonest], at[soonest]
+        self._reserved = True
         early = at <= self.free_at[rows]
         self.free_at[rows[early]] = at[early] + run_s
         self._free_again_at[rows[~early]] = at[~early] + run_s
