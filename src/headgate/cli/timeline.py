@@ -19,7 +19,7 @@ View = dict[str, Any]
 COMMAND = "plan"
 _RUNS_MOST = 12
 _NODES_NAMED = 3
-_LEAST_WIDTH, _PLAIN_WIDTH, _LABEL_WIDTH = 24, 72, 14  # cells of the chart, and of a label
+_LEAST_WIDTH, _PLAIN_WIDTH, _LABEL_WIDTH = 16, 72, 14  # cells of the chart, and of a label
 _HEADINGS = ("TIME LINE", "GPUS", "NODES", "STARTS", "ENDS")
 _LANES_MOST = 256  # rows of a chart with one per GPU
 _COLOURS = [f"k{number}" for number in range(10)]
@@ -40,7 +40,7 @@ class _Line:
         named = ", ".join(nodes[:_NODES_NAMED])
         more = len(nodes) - _NODES_NAMED
         starts = "runs" if self.runs else _in(self.starts_s)
-        on = f"{named} and {more} more" if more > 0 else named
+        on = f"{named}, +{more}" if more > 0 else named
         return self.job, len(self.gpus), on, starts, _in(self.ends_s)
 
     def bar(self, width: int, span_s: float) -> str:

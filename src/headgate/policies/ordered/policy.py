@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 import numpy as np
 
 from headgate.base.rng import Random
@@ -13,9 +11,9 @@ from headgate.planning.estimates import Estimates
 from headgate.planning.orders import ORDERS, Order
 from headgate.planning.shares import Ints
 from headgate.policies.ordered.backfill import Backfill
-from headgate.policies.ordered.refusals import refusals
+from headgate.policies.ordered.refusals import Explained
 from headgate.ports import Policy, PolicyInfo
-from headgate.protocol import OnDemand, Plan, Reason
+from headgate.protocol import Lazy, OnDemand, Plan, Reason
 from headgate.state import Scratch, Snapshot
 
 
@@ -37,15 +35,18 @@ class Ordered:
         """Start what may start; O(waiting jobs + GPUs x log), and that for each reservation."""
         del rng
         scratch = Scratch(snapshot)
-        without_gpus = (*place_cpu_tasks(scratch), *place_cpu_gangs(scratch))
+        place_cpu_tasks(scratch)
+        place_cpu_gangs(scratch)
         estimates = Estimates(snapshot)
         jobs = self._order.rank(snapshot, _waiting(snapshot), estimates)
         served = Backfill(scratch, estimates, most=self._most)
         served.serve(jobs)
+        explained = Explained(snapshot, jobs, estimates, most=self._most)
         return Plan(
             steps=scratch.steps(),
             memo=served.memo(),
-            refusals=OnDemand(lambda: chain(without_gpus, refusals(scratch, jobs))),
+            refusals=OnDemand(explained.refusals),
+            reservations=Lazy(explained.reservations),
         )
 
 
