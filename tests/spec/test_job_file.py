@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.model import Job, Program, ProgramType, Shard, Stage, Task
+from headgate.model import Job, Launch, Program, ProgramType, Shard, Stage, Task
 from headgate.spec import JobFile, expand, job_schema, load_job
 
 INTS = tuple(Shard(id=f"my-ints/{i}", size_bytes=100 + i) for i in range(3))
@@ -72,6 +72,28 @@ def test_tasks_with_checkpoints() -> None:
     )
     assert [task.checkpoint_s for task in job.tasks] == [60, 60, 0]
     assert [stage.checkpoint for stage in job.program.stages] == ["/shared/saved", ""]
+
+
+def test_num_nodes_is_a_gang_with_one_task_on_each_node() -> None:
+    long = expanded(
+        "num_nodes: 3\nlaunch: first\n"
+        "tasks: {run: mpirun ./solve, resources: {gpus: 4}, retries: 1}\n"
+    )
+    assert long.tasks == (Task(gpus=4),) * 3
+    assert (long.gang, long.distinct_nodes, long.retries) == (True, True, 1)
+    assert [long.task_program(n).index for n in range(3)] == [0, 1, 2]
+    assert long.task_program(2).per_node is Launch.FIRST
+    short = expanded("num_nodes: 2\ngang: true\nrun: torchrun train.py\nresources: {gpus: 0}\n")
+    assert short.tasks == (Task(gpus=0),) * 2
+    assert short.task_program(0).per_node is Launch.ALL
+    one = expanded("{num_nodes: 1, run: ls}")
+    assert (len(one.tasks), one.gang, one.distinct_nodes) == (1, True, True)
+
+
+def test_gang_of_a_count_of_tasks_may_share_nodes() -> None:
+    job = expanded("gang: true\ntasks: {count: 2, run: ls}\n")
+    assert (job.gang, job.distinct_nodes) == (True, False)
+    assert job.task_program(0).per_node is None
 
 
 def test_program_does_not_depend_on_the_order_of_keys_in_its_file() -> None:

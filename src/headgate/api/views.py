@@ -95,6 +95,7 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
         "state": explanation.state,
         "priority": job.priority,
         "gang": job.gang,
+        "num_nodes": len(job.tasks) if job.distinct_nodes else None,
         "tasks": {"total": len(job.tasks), **explanation.counts},
         "gpus": {
             "held": amount_of(jobs.held_gpus_milli[row]),

@@ -95,7 +95,7 @@ def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
                 description=f"{job} {view['state']}",
                 total=tasks["total"],
                 completed=tasks.get("finished", 0),
-                why=visible(view["reason"] or ""),
+                why=visible(output.sentence(view["reason"]) or ""),
             )
             if view["state"] in _OUTCOMES:
                 return view
@@ -187,7 +187,7 @@ def _job_cells(job: dict[str, Any]) -> tuple[object, ...]:
         job["gpus"]["held"],
         output.duration(job["wait_s"]),
         output.duration(job["run_s"]),
-        job["reason"] or _first_line(job["message"]),
+        output.sentence(job["reason"]) or _first_line(job["message"]),
     )
 
 
@@ -226,12 +226,12 @@ def get(
         ("user", view["user"]),
         ("queue", f"{view['queue']}, priority {view['priority']}"),
         ("state", view["state"] + (", archived" if view["archived"] else "")),
-        ("tasks", f"{view['tasks']['total']}: {counts}" + (", a gang" if view["gang"] else "")),
+        ("tasks", f"{view['tasks']['total']}: {counts}" + _gang(view)),
         ("gpus", f"{view['gpus']['held']} now, {view['gpus']['peak']} at most"),
         ("waited", output.duration(view["wait_s"])),
         ("ran", output.duration(view["run_s"])),
         ("results", _results(view["results"])),
-        ("why", view["reason"]),
+        ("why", output.sentence(view["reason"])),
         ("message", view["message"]),
     ):
         if value is not None:
@@ -240,6 +240,12 @@ def get(
     output.print_table(
         ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"), map(_task_cells, tasks)
     )
+
+
+def _gang(view: dict[str, Any]) -> str:
+    if view.get("num_nodes") is not None:  # not in views archived by older releases
+        return ", a gang on as many nodes"
+    return ", a gang" if view["gang"] else ""
 
 
 def _results(kept: dict[str, Any]) -> str | None:

@@ -26,13 +26,15 @@ from headgate.base.errors import WorldError
 from headgate.live.account import Account, account_for
 from headgate.live.environment import environment_of
 from headgate.live.flight import fetch_best
+from headgate.live.hub import GangPlace
 from headgate.live.private import PRIVATE_UMASK, make_private, make_traversable, remove_tree
 from headgate.live.process import WorkerProcess
-from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rendezvous
+from headgate.live.rendezvous import RendezvousMaker
 from headgate.live.shared import find_shared
 from headgate.live.store import PIECE_BYTES, ShardStore
 from headgate.live.worker import Request
-from headgate.model import FILE_PREFIX, Locality, Read, RunId, result_ids
+from headgate.model import FILE_PREFIX, Launch, Locality, Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
 
 _OUTPUT = "output"
@@ -98,12 +100,20 @@ class Executor:
         self._runs: dict[RunId, _Run] = {}
         self._idle: list[WorkerProcess] = []
         self._ending: dict[WorkerProcess, asyncio.Task[None]] = {}  # until they have ended
+        self._rendezvous = RendezvousMaker()
 
     async def begin(self, launches: Sequence[LaunchRecord]) -> None:
         """Start these runs, except those that were started or stopped already."""
         for launch in launches:
             if launch.run not in self._runs:
                 self._runs[launch.run] = _Run(end=asyncio.create_task(self._carry_out(launch)))
+
+    async def rendezvous(self, attempt: int) -> Rendezvous:
+        """Return where the members of a gang meet whose first one runs here; repeatable.
+
+        WorldError `no_port` when no port is free.
+        """
+        return self._rendezvous.of(attempt)
 
     async def outcome(self, run: RunId) -> OutcomeRecord:
         """Wait for the end of a started run and return its outcome; repeatable."""
@@ -134,6 +144,7 @@ class Executor:
         for worker in tuple(self._idle):
             self._end_worker(worker)
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
+        self._rendezvous.close()
         await self._in_thread(lambda: remove_tree(self._scratch))
 
     async def _carry_out(self, launch: LaunchRecord) -> OutcomeRecord:
@@ -203,6 +214,7 @@ class Executor:
             directory=str(directory),
             checkpoint=str(_checkpoint(launch) or ""),
             first=launch.run.attempt == 1,
+            gang=_gang_place(launch),
         )
         await self._run_in_worker(launch, account, request, log)
         results = result_ids(launch.run.job, launch.run.ordinal, program.parts)
@@ -283,6 +295,9 @@ class Executor:
         if error:
             await worker.end()  # with all processes that the failed run has left
             raise _RunError(f"{error}\n{_tail(log)}".strip(), FailureKind.ERROR)
+        if launch.program.per_node is not None:  # no other run has its environment
+            await worker.end()  # with all daemons that MPI has left
+            return
         self._idle.append(worker)
         asyncio.get_running_loop().call_later(self._linger_s, self._end_idle, worker, worker.runs)
 
@@ -315,6 +330,21 @@ class Executor:
 
     async def _in_thread(self, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _gang_place(launch: LaunchRecord) -> GangPlace | None:
+    """Return the place of a run in its gang with one task per node, None without one."""
+    gang, holds = launch.gang, launch.holds
+    if gang is None or gang.rendezvous is None:
+        return None
+    return GangPlace(
+        rank=launch.run.ordinal,
+        hosts=gang.hosts,
+        slots=1 if holds.in_part else max(1, holds.gpus),
+        first_only=launch.program.per_node is Launch.FIRST,
+        hub_port=gang.rendezvous.hub_port,
+        token=gang.rendezvous.token,
+    )
 
 
 async def _stopped_early(run: RunId) -> OutcomeRecord:

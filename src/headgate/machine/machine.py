@@ -405,8 +405,9 @@ class _Transition:
             what = "ended its executor, on nodes that stayed up,"
         else:
             counter, most, what = state.tasks.failures, state.job(job).retries, "failed"
-        count = counter[task] + 1
-        counter[task] = count
+        gang = state.job(job).gang  # it restarts as a whole: so its failures count together
+        counter[task] += 1
+        count = sum(counter[t] for t in state.tasks_of(job)) if gang else counter[task]
         if count <= most:
             self._requeue(task)
             self._disband(job)
@@ -414,6 +415,8 @@ class _Transition:
         state.release(task, TaskState.FAILED)
         times = f"{count} times" if count > 1 else "once"
         text = f"task {state.ordinal(task)} {what} {times}: {event.message}"
+        if gang and count > 1:
+            text = f"the gang {what} {times}, last task {state.ordinal(task)}: {event.message}"
         self._end_job(job, text)
 
     def task_stopped(self, event: TaskStopped) -> None:

@@ -111,6 +111,7 @@ class Job:
             envs=self.program.envs,
             parts=self.tasks[ordinal].parts,
             results_path=self.results_path,
+            per_node=self.program.launch if self.distinct_nodes else None,
         )
 
 

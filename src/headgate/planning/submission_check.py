@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.model import WHOLE, Job, Node, Queue, amount_of
-from headgate.planning.fit import demand_text, gang_fits, infeasible_demand
+from headgate.planning.fit import (
+    demand_text,
+    infeasible_demand,
+    members_that_fit,
+    most_on_one_node,
+)
 from headgate.ports import Policy
 from headgate.protocol import Reason
 from headgate.protocol.reasons import NothingFits, QueueTooSmall
@@ -43,10 +48,19 @@ def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
 
     O(tasks + distinct demands x GPUs).
     """
-    for demand in dict.fromkeys(task.demand for task in job.tasks):
+    first = {task.demand: number for number, task in reversed([*enumerate(job.tasks)])}
+    for demand, task in sorted(first.items(), key=lambda each: each[1]):
         if infeasible_demand(demand, nodes):
-            return NothingFits(need=f"{demand_text(demand)} on one node")
-    if job.gang and len(job.tasks) > 1 and not gang_fits(job.tasks, nodes):
-        total = amount_of(sum(t.demand.gpus_milli for t in job.tasks))
-        return NothingFits(need=f"{len(job.tasks)} tasks with {total} GPUs together (a gang)")
-    return None
+            need, most = f"{demand_text(demand)} on one node", most_on_one_node(demand, nodes)
+            return NothingFits(need=need, task=task, most=most)
+    count = len(job.tasks)
+    if not job.gang or count == 1:
+        return None
+    largest = members_that_fit(job.tasks, nodes, distinct_nodes=job.distinct_nodes)
+    if largest == count:
+        return None
+    total = amount_of(sum(task.demand.gpus_milli for task in job.tasks))
+    need = f"{count} tasks with {total} GPUs together (a gang)"
+    if job.distinct_nodes:
+        need = f"{count} processes with {demand_text(job.tasks[0].demand)} each on as many nodes"
+    return NothingFits(need=need, largest=largest)

@@ -23,6 +23,7 @@ from headgate.model import Demand
 from headgate.planning.census import Bools
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.units import Unit
+from headgate.protocol import Reserved
 from headgate.state import Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
@@ -70,6 +71,12 @@ class Reservation:
     unit: Unit
     at: float
     gpus: Ints
+
+    def planned(self, run_s: float) -> Reserved:
+        """Return it as part of a plan, given how long the unit runs, inf or NaN if unknown."""
+        at = self.at if self.at < UNKNOWN_AT else math.inf
+        until = math.inf if math.isnan(run_s) else at + run_s
+        return Reserved(job=self.unit.job, at=at, gpus=tuple(self.gpus.tolist()), until=until)
 
 
 class Timetable:

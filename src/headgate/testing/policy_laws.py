@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from itertools import pairwise
 
 from headgate.base.rng import stream
 from headgate.ports import Policy
 from headgate.protocol import Plan, Start
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, TaskState, check
+from headgate.state.tables import GPU_GONE
 from headgate.testing.digest import digest
 from headgate.testing.random_worlds import random_state
 
@@ -123,6 +125,15 @@ class PolicyLaws:
                     if snapshot.job(job).gang:
                         assert started.count(job) == snapshot.jobs.task_count[job], (name, job)
 
+    def test_members_of_a_gang_of_distinct_nodes_start_on_a_node_each(self) -> None:
+        for name, snapshot, plan in self.rounds():
+            nodes: dict[int, list[int]] = {}
+            for start in plan.starts:
+                nodes.setdefault(snapshot.tasks.job[start.task], []).append(start.node)
+            for job, used in nodes.items():
+                if snapshot.job(job).distinct_nodes:
+                    assert len(set(used)) == len(used), (name, job)
+
     def test_every_stop_has_a_reason(self) -> None:
         for name, _, plan in self.rounds():
             stops = plan.stops.group.tolist()
@@ -180,6 +191,22 @@ class PolicyLaws:
                 assert not isinstance(refusal.reason, PolicyBroke), (name, refusal.reason)
                 assert str(refusal.reason).startswith(refusal.reason.code), name
 
+    def test_reservations_are_disjoint_and_of_tasks_that_keep_waiting(self) -> None:
+        for name, snapshot, plan in self.rounds():
+            started = set(plan.starts.task.tolist())
+            booked: dict[int, list[tuple[float, float]]] = {}
+            for each in plan.reservations:
+                waits = set(snapshot.waiting_of(each.job).tolist()) - started
+                assert waits, (name, each)
+                assert snapshot.now <= each.at <= each.until, (name, each)
+                assert len(set(each.gpus)) == len(each.gpus), (name, each)
+                for gpu in each.gpus:
+                    assert snapshot.gpus.task[gpu] != GPU_GONE, (name, each)
+                    booked.setdefault(gpu, []).append((each.at, each.until))
+            for spans in booked.values():
+                for (_, until), (at, _) in pairwise(sorted(spans)):
+                    assert until <= at + 1e-6, (name, spans)
+
     def test_equal_snapshots_get_equal_plans(self) -> None:
         policy = self.make()  # one that has decided other rounds before
         for seed, (name, snapshot, plan) in enumerate(self.rounds()):
@@ -187,6 +214,7 @@ class PolicyLaws:
             for again in (snapshot, copy):
                 other = policy.decide(again, stream(seed))
                 assert (other, [*other.refusals]) == (plan, [*plan.refusals]), name
+                assert [*other.reservations] == [*plan.reservations], name
 
     def test_deciding_changes_no_snapshot(self) -> None:
         for seed in range(self.worlds):

@@ -55,13 +55,20 @@ class Backfill:
     def _end_at(self, tasks: Ints) -> Floats:
         return np.minimum(self._estimates.end_at(tasks), UNKNOWN_AT)
 
-    def serve(self, jobs: Ints) -> None:
-        """Start what may start now of jobs with waiting tasks on GPUs (rows, in their order)."""
+    def serve(self, jobs: Ints, *, always_reserve: bool = False) -> None:
+        """Start what may start now of jobs with waiting tasks on GPUs (rows, in their order).
+
+        Reservations are made if something may backfill or one is the first of its job, or always.
+        """
         left = jobs[self._in_order(jobs) :]
         if not self._most or not len(left):
             return
         units = WaitingUnits.of(self._snapshot, self._estimates, left, self._free_milli())
-        if len(units) or any(self._has_no_time(job) for job in left[: self._most].tolist()):
+        if (
+            always_reserve
+            or len(units)
+            or any(self._has_no_time(job) for job in left[: self._most].tolist())
+        ):
             self._reserve_first(left)
             self._fill(units)
 

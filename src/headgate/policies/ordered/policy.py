@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
 
 import numpy as np
 
@@ -15,9 +14,9 @@ from headgate.planning.orders import Arrival, LeastAttainedService, Order, Short
 from headgate.planning.shares import Ints
 from headgate.policies.ordered.backfill import Backfill
 from headgate.policies.ordered.preempt import Preempting
-from headgate.policies.ordered.refusals import refusals
+from headgate.policies.ordered.refusals import Explained, unserved
 from headgate.ports import Parameter, PolicyInfo
-from headgate.protocol import OnDemand, Plan, Reason, Refusal
+from headgate.protocol import Lazy, OnDemand, Plan, Reason, Refusal
 from headgate.state import JobState, Scratch, Snapshot
 
 
@@ -39,14 +38,17 @@ class Backfilling:
         """Start what may start; O(waiting jobs + GPUs x log), and that for each reservation."""
         del rng
         scratch = Scratch(snapshot)
-        without_gpus = _place_without_gpus(scratch)
+        _place_without_gpus(scratch)
+        estimates = Estimates(snapshot)
         jobs = self._order.rank(snapshot, _waiting(snapshot))
-        served = Backfill(scratch, Estimates(snapshot), most=self._most)
+        served = Backfill(scratch, estimates, most=self._most)
         served.serve(jobs)
+        explained = Explained(snapshot, jobs, estimates, most=self._most)
         return Plan(
             steps=scratch.steps(),
             memo=served.memo(),
-            refusals=OnDemand(lambda: chain(without_gpus, refusals(scratch, jobs))),
+            refusals=OnDemand(explained.refusals),
+            reservations=Lazy(explained.reservations),
         )
 
 
@@ -73,7 +75,7 @@ class PreemptingOrder:
         return Plan(
             steps=served.steps(),
             again_at=self._order.changes_at(snapshot, jobs),
-            refusals=OnDemand(lambda: chain(without_gpus, refusals(scratch, jobs))),
+            refusals=OnDemand(lambda: (*without_gpus, *unserved(scratch, jobs))),
         )
 
 
