@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from headgate.model import WHOLE
+from headgate.model import WHOLE, Job
 from headgate.planning.shares import Floats, Ints
 from headgate.state import Snapshot, TaskState
 from headgate.state.life import HOLDING
@@ -31,8 +31,11 @@ class Order(Protocol):
         """Return jobs (rows, ascending) in their order."""
         ...
 
-    def changes_at(self, snapshot: Snapshot, jobs: Ints) -> float | None:
-        """Return when the order of jobs changes, if that is without an event; None if never."""
+    def changes_at(self, snapshot: Snapshot, jobs: Ints, held_milli: Ints) -> float | None:
+        """Return when the order of jobs changes, if that is without an event; None if never.
+
+        `held_milli`, `[jobs]`, are the thousandths of GPUs that they hold from now on.
+        """
         ...
 
 
@@ -46,9 +49,9 @@ class Arrival:
         del snapshot
         return jobs
 
-    def changes_at(self, snapshot: Snapshot, jobs: Ints) -> None:
+    def changes_at(self, snapshot: Snapshot, jobs: Ints, held_milli: Ints) -> None:
         """Return None: it never changes."""
-        del snapshot, jobs
+        del snapshot, jobs, held_milli
 
 
 class LeastAttainedService:
@@ -69,10 +72,9 @@ class LeastAttainedService:
         left = self._left_gpu_s(snapshot, jobs)
         return jobs[np.argsort(left <= 0, kind="stable")]
 
-    def changes_at(self, snapshot: Snapshot, jobs: Ints) -> float | None:
+    def changes_at(self, snapshot: Snapshot, jobs: Ints, held_milli: Ints) -> float | None:
         """Return when the first of the jobs that run moves to the second queue."""
-        left = self._left_gpu_s(snapshot, jobs)
-        gpus = snapshot.jobs.held_gpus_milli.take(jobs) / WHOLE
+        left, gpus = self._left_gpu_s(snapshot, jobs), held_milli / WHOLE
         moves = np.flatnonzero((left > 0) & (gpus > 0))
         if not len(moves):
             return None
@@ -89,17 +91,22 @@ class ShortestRemaining:
     name = "srtf"
 
     def __init__(self) -> None:
-        self._total: dict[int, float] = {}  # GPU seconds, by the identity of a job
-        self._jobs: list[object] = []  # keeps these identities
+        self._known: dict[str, tuple[Job, float]] = {}  # GPU seconds of jobs in flight, by id
 
     def rank(self, snapshot: Snapshot, jobs: Ints) -> Ints:
         """Return the jobs with the least GPU seconds left first, ties by arrival."""
-        left = np.array([self._total_gpu_s(snapshot, job) for job in jobs.tolist()])
+        before, self._known = self._known, {}
+        for row in jobs.tolist():
+            job = snapshot.job(row)
+            known = before.get(job.id)
+            same = known is not None and known[0] is job
+            self._known[job.id] = known if known and same else (job, _exact_gpu_s(job))
+        left = np.array([gpu_s for _, gpu_s in self._known.values()])
         return jobs[np.argsort(left - _computed_gpu_s(snapshot, jobs), kind="stable")]
 
-    def changes_at(self, snapshot: Snapshot, jobs: Ints) -> None:
+    def changes_at(self, snapshot: Snapshot, jobs: Ints, held_milli: Ints) -> None:
         """Return None: while nothing happens, what runs only comes nearer to its end."""
-        del snapshot, jobs
+        del snapshot, jobs, held_milli
 
     def _total_gpu_s(self, snapshot: Snapshot, row: int) -> float:
         job = snapshot.job(row)
@@ -109,6 +116,10 @@ class ShortestRemaining:
             self._total[id(job)] = total
             self._jobs.append(job)
         return total
+
+
+def _exact_gpu_s(job: Job) -> float:
+    return sum(task.compute_s * task.demand.gpus_milli for task in job.tasks) / WHOLE
 
 
 def attained_gpu_s(snapshot: Snapshot, jobs: Ints) -> Floats:

@@ -74,9 +74,18 @@ class PreemptingOrder:
         served.serve()
         return Plan(
             steps=served.steps(),
-            again_at=self._order.changes_at(snapshot, jobs),
+            again_at=self._order.changes_at(snapshot, jobs, _held_milli(scratch, jobs)),
             refusals=OnDemand(lambda: (*without_gpus, *unserved(scratch, jobs))),
         )
+
+
+def _held_milli(scratch: Scratch, jobs: Ints) -> Ints:
+    """Return the thousandths of GPUs that jobs hold once the starts of a round are made."""
+    snapshot = scratch.snapshot
+    held = snapshot.jobs.held_gpus_milli.array().astype(np.int64)
+    for start in scratch.starts:
+        held[snapshot.tasks.job[start.task]] += snapshot.demand(start.task).gpus_milli
+    return held[jobs]
 
 
 def _place_without_gpus(scratch: Scratch) -> tuple[Refusal, ...]:
