@@ -108,15 +108,6 @@ class ShortestRemaining:
         """Return None: while nothing happens, what runs only comes nearer to its end."""
         del snapshot, jobs, held_milli
 
-    def _total_gpu_s(self, snapshot: Snapshot, row: int) -> float:
-        job = snapshot.job(row)
-        total = self._total.get(id(job))
-        if total is None:
-            total = sum(task.compute_s * task.demand.gpus_milli / WHOLE for task in job.tasks)
-            self._total[id(job)] = total
-            self._jobs.append(job)
-        return total
-
 
 def _exact_gpu_s(job: Job) -> float:
     return sum(task.compute_s * task.demand.gpus_milli for task in job.tasks) / WHOLE
