@@ -53,9 +53,9 @@ def start_cluster(
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
 
     By default 8 nodes with 2 GPUs in 2 racks. `policy` is text for `read_live_policy`;
-    `show_progress` receives lines. After a failure nothing stays started. A configuration still in `state` holds,
-    except for options given here. Raises SpecError `not_in_force` for options that differ from a
-    running Headgate's, WorldError for a process that does not start.
+    `show_progress` receives lines. After a failure nothing stays started. A configuration still in
+    `state` holds, except for options given here. Raises SpecError `not_in_force` for options that
+    differ from a running Headgate's, WorldError for a process that does not start.
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES

@@ -47,7 +47,7 @@ class Arrival:
     name = "arrival"
 
     def rank(self, snapshot: Snapshot, jobs: Ints) -> Ints:
-        """Return jobs as they are: rows are in order of arrival."""
+        """Return the jobs: rows are in order of arrival."""
         del snapshot
         return jobs
 

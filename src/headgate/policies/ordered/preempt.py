@@ -113,7 +113,7 @@ class Preempting:
                 self._table.hold(self._rows_of[task], math.inf)
 
     def _runs(self, task: int) -> bool:
-        """Return whether a task runs, and goes on running."""
+        """Return whether a task runs and is not stopped."""
         return task not in self._stopped and self._snapshot.tasks.state[task] in _RUNS
 
     def _place(self, unit: Unit) -> None:
@@ -139,7 +139,7 @@ class Preempting:
         return list(dict.fromkeys(runs))
 
     def _runs_of(self, job: int) -> list[tuple[int, ...]]:
-        """Return the runs of a job on whole GPUs that go on, a gang as one."""
+        """Return the runs of a job on whole GPUs that are not stopped, a gang as one."""
         tasks = [each for each in self._snapshot.tasks_of(job) if each in self._rows_of]
         return list(dict.fromkeys(self._together(task) for task in tasks if self._runs(task)))
 
