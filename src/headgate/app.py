@@ -14,13 +14,14 @@ from functools import partial
 from pathlib import Path
 
 from headgate.base.errors import HeadgateError, WorldError
-from headgate.policies import fifo, flow, greedy, yarn
+from headgate.policies import fifo, flow, greedy, ordered, yarn
 from headgate.ports import PolicyInfo, choose_policy
 from headgate.ports.installed import installed_policies
 
 _OWN = (
     flow.HEADGATE,
     fifo.INFO,
+    *ordered.INFOS.values(),
     flow.FS,
     flow.FSP,
     flow.FSU,

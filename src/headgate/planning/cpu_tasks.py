@@ -13,7 +13,9 @@ import numpy as np
 from headgate.model import CPUS
 from headgate.planning.fit import no_room
 from headgate.planning.shares import Floats, Ints
+from headgate.planning.units import FirstFit, waiting_gang
 from headgate.protocol import Refusal
+from headgate.protocol.reasons import GangShort
 from headgate.state import Scratch, Snapshot
 
 
@@ -25,6 +27,24 @@ def place_cpu_tasks(scratch: Scratch) -> tuple[Refusal, ...]:
     """
     jobs = list(scratch.snapshot.waiting_cpu_jobs())
     return tuple(_CpuTasks(scratch).refusals(jobs)) if jobs else ()
+
+
+def place_cpu_gangs(scratch: Scratch) -> tuple[Refusal, ...]:
+    """Place gangs without waiting tasks on GPUs by first fit, in order of arrival, if they fit.
+
+    Returns the refusals of the others, which delay no other job.
+    """
+    snapshot, first_fit = scratch.snapshot, FirstFit(scratch)
+    rows = snapshot.jobs
+    waits = []
+    for job in snapshot.waiting_cpu_jobs():
+        if rows.gang[job] and not rows.waiting[job]:
+            gang = waiting_gang(snapshot, job)
+            if gang is None or not first_fit.place(gang):
+                tasks = rows.task_count[job]
+                short = GangShort(placeable_tasks=0, tasks=tasks, free_gpus=0, needed_gpus=0)
+                waits.append(Refusal(reason=short, jobs=(job,)))
+    return tuple(waits)
 
 
 class _CpuTasks:

@@ -23,6 +23,7 @@ from headgate.model import Demand
 from headgate.planning.census import Bools
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.units import Unit
+from headgate.protocol import Reserved
 from headgate.state import Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
@@ -31,6 +32,14 @@ EndAt = Callable[[Ints], Floats]
 
 SOONEST_S = 0.001
 """A held GPU is expected to be free after this many seconds at the earliest."""
+
+UNKNOWN_AT = 1e300
+"""The end of a run of unknown length, for those who want a reservation for what waits for it.
+
+It is later than every known end, so that runs of known length may use its GPUs before.
+"""
+
+_SAME_INSTANT_S = 1e-6  # the error of sums of times
 
 
 def gpus_free_at(snapshot: Snapshot, end_at: EndAt) -> Floats:
@@ -63,23 +72,46 @@ class Reservation:
     at: float
     gpus: Ints
 
+    def planned(self, run_s: float) -> Reserved:
+        """Return it as part of a plan, given how long the unit runs, inf or NaN if unknown."""
+        at = self.at if self.at < UNKNOWN_AT else math.inf
+        until = math.inf if math.isnan(run_s) else at + run_s
+        return Reserved(job=self.unit.job, at=at, gpus=tuple(self.gpus.tolist()), until=until)
+
 
 class Timetable:
     """When GPUs are free; made for one round. Queries cost O(GPUs x log)."""
 
     def __init__(self, scratch: Scratch, end_at: EndAt) -> None:
-        """Start from the runs of the scratch's snapshot."""
+        """Start from the runs of the scratch's snapshot, and what is placed on the scratch."""
         snapshot = scratch.snapshot
         self._scratch, self._end_at, self.now = scratch, end_at, snapshot.now
         self._demands = snapshot.names.demands
         self.free_at = gpus_free_at(snapshot, end_at)
+        self._use_starts()
         self.reserved_from = np.full(len(self.free_at), math.inf)
+        self._reserved = False  # whether any GPU is booked ahead
         self._free_again_at = np.full(len(self.free_at), -math.inf)
         row = np.flatnonzero(snapshot.gpus.task.array() != GPU_GONE)
         node = snapshot.gpus.node.take(row).astype(np.int64)
         order = np.argsort(node, kind="stable")
         self._row, self._node = row[order], node[order]
         self._memory = snapshot.gpus.memory_bytes.take(self._row).astype(np.int64)
+
+    def _use_starts(self) -> None:
+        """Count the GPUs of the tasks that are placed already as held."""
+        starts, first = self._scratch.starts, self._scratch.snapshot.nodes.first_gpu
+        if starts:
+            ends = self._end_at(np.array([start.task for start in starts]))
+            for (_, node, gpus), end in zip(starts, ends.tolist(), strict=True):
+                rows = [first[node] + gpu for gpu in gpus]
+                self.free_at[rows] = np.maximum(self.free_at[rows], max(end, self.now + SOONEST_S))
+
+    def windows_now(self) -> Floats:
+        """Return for how long each of the free GPUs may be used from now on, ascending."""
+        free = self._scratch.ledger.gpus.task.array()[self._row] == GPU_FREE
+        rows = self._row[free & (self.free_at[self._row] <= self.now)]
+        return np.sort(self.reserved_from[rows] - self.now)
 
     def window_s(self) -> Floats:
         """Return for how long each GPU may be used from its `free_at` on, `[GPU rows]`."""
@@ -132,7 +164,7 @@ class Timetable:
             free
             & (self.free_at[rows] <= self.now)
             & (memory >= spec.gpu_memory_bytes)
-            & (self.now + run_s <= self.reserved_from[rows])
+            & self._in_time(rows, self.now, run_s)
         )
         return usable
 
@@ -185,7 +217,12 @@ class Timetable:
         """Return whether no reservation or claim needs these GPUs within `run_s` seconds."""
         in_part = self._scratch.ledger.gpus.task.array()[rows] == GPU_IN_PART
         unclaimed = in_part | (self.free_at[rows] <= self.now)
-        return bool((unclaimed & (self.now + run_s <= self.reserved_from[rows])).all())
+        return bool((unclaimed & self._in_time(rows, self.now, run_s)).all())
+
+    def _in_time(self, rows: Ints, at: float | Floats, run_s: float) -> Bools:
+        """Return whether a run of `run_s` from a time on ends before GPUs are reserved."""
+        in_time: Bools = at + run_s <= self.reserved_from[rows] + _SAME_INSTANT_S
+        return in_time
 
     # --- reservations --------------------------------------------------------------------------
 
@@ -198,6 +235,7 @@ class Timetable:
         found = self.earliest(unit, run_s)
         if found is not None:
             rows = found.gpus
+            self._reserved = True
             self.reserved_from[rows] = np.minimum(self.reserved_from[rows], found.at)
             self._free_again_at[rows] = np.maximum(self._free_again_at[rows], found.at + run_s)
         return found
@@ -209,9 +247,38 @@ class Timetable:
             rows, soonest = self._chosen(demands, at, run_s, distinct=unit.distinct_nodes)
             if math.isinf(soonest):
                 return None
-            if soonest <= at:
-                return Reservation(unit=unit, at=at, gpus=rows)
+            if soonest <= at or not self._reserved:
+                return Reservation(unit=unit, at=max(at, soonest), gpus=rows)
             at = soonest
+
+    def soonest(self, unit: Unit) -> Reservation | None:
+        """Return the earliest start of a unit, as `earliest`, on the GPUs that become free first.
+
+        Reservations are not considered.
+        """
+        available, chosen, at = self.free_at[self._row], [np.zeros(0, np.int64)], self.now
+        for demand, tasks in self._by_demand(unit):
+            spec, count = self._demands[demand], len(tasks)
+            if not spec.gpus:
+                continue
+            fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+            node, free_at = self._places(demand, fits, 1 if unit.distinct_nodes else count)
+            first = np.argsort(free_at, kind="stable")[:count]
+            if len(first) < count or math.isinf(free_at[first[-1]]):
+                return None
+            at = max(at, float(free_at[first[-1]]))
+            for here, places in enumerate(np.bincount(node[first]).tolist()):
+                if places:
+                    low, high = np.searchsorted(self._node, (here, here + 1))
+                    order = low + np.argsort(fits[low:high], kind="stable")
+                    chosen.append(order[: places * spec.gpus])
+                    available[low:high] = np.inf if unit.distinct_nodes else available[low:high]
+            available[np.concatenate(chosen)] = math.inf
+        return Reservation(unit=unit, at=at, gpus=self._row[np.concatenate(chosen)])
+
+    def hold(self, rows: Ints, until: float) -> None:
+        """Change when GPUs become free."""
+        self.free_at[rows] = until
 
     def claim(self, count: int, memory_bytes: int, run_s: float) -> None:
         """Count the `count` GPUs that are free soonest as used by tasks of one GPU for `run_s`.
@@ -222,6 +289,7 @@ class Timetable:
         at = self._available(fits, self.now, run_s)
         soonest = np.argsort(at, kind="stable")[:count]
         rows, at = fits[soonest], at[soonest]
+        self._reserved = True
         early = at <= self.free_at[rows]
         self.free_at[rows[early]] = at[early] + run_s
         self._free_again_at[rows[~early]] = at[~early] + run_s
@@ -229,7 +297,7 @@ class Timetable:
     def _available(self, rows: Ints, at: float, run_s: float) -> Floats:
         """Return when GPUs are free for a run that starts at `at` or later, and ends in time."""
         free_at = self.free_at[rows]
-        in_time = np.maximum(free_at, at) + run_s <= self.reserved_from[rows]
+        in_time = self._in_time(rows, np.maximum(free_at, at), run_s)
         later = np.maximum(free_at, self._free_again_at[rows])
         available: Floats = np.where(in_time, free_at, later)
         return available
@@ -248,6 +316,8 @@ class Timetable:
             if not spec.gpus:
                 continue
             fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+            if distinct:
+                fits[np.isin(self._node, self._node[np.concatenate(chosen)])] = math.inf
             node, free_at = self._places(demand, fits, 1 if distinct else count)
             if len(free_at) < count:
                 return chosen[0], math.inf
@@ -255,8 +325,6 @@ class Timetable:
             if math.isinf(soonest):
                 return chosen[0], math.inf
             room = np.bincount(node[free_at <= soonest])
-            if distinct:
-                room[self._node[np.concatenate(chosen)]] = 0
             for here in _compact(room, count):
                 chosen.append(self._latest(here, fits, soonest, spec.gpus))
                 available[chosen[-1]] = fits[chosen[-1]] = math.inf

@@ -67,14 +67,11 @@ def waiting_units(snapshot: Snapshot, job: int, *, wide: bool = False) -> list[U
     has none. O(tasks of the job).
     """
     tasks = snapshot.waiting_of(job).astype(np.int64)
-    demands = snapshot.tasks.demand.take(tasks).astype(np.int64)
     if snapshot.jobs.gang[job]:
-        if len(tasks) < snapshot.jobs.task_count[job]:
-            return []
-        distinct = snapshot.job(job).distinct_nodes
-        gang = Units(job=job, tasks=tasks, demands=demands, gang=True, distinct_nodes=distinct)
-        return [gang] if snapshot.jobs.unit_gpus_milli[job] else []
-    found = []
+        whole = len(tasks) == snapshot.jobs.task_count[job]
+        on_gpus = snapshot.jobs.unit_gpus_milli[job] > 0
+        return [_gang(snapshot, job, tasks)] if whole and on_gpus else []
+    found, demands = [], snapshot.tasks.demand.take(tasks).astype(np.int64)
     first = np.sort(np.unique(demands, return_index=True)[1])
     for demand in demands[first].tolist():
         spec = snapshot.names.demands[demand]
@@ -90,6 +87,25 @@ def waiting_units(snapshot: Snapshot, job: int, *, wide: bool = False) -> list[U
                 )
             )
     return found
+
+
+def waiting_gang(snapshot: Snapshot, job: int) -> Unit | None:
+    """Return a gang, with or without GPUs, as a unit if all its tasks wait; O(tasks)."""
+    tasks = snapshot.waiting_of(job)
+    if len(tasks) < snapshot.jobs.task_count[job]:
+        return None
+    (unit,) = _gang(snapshot, job, tasks.astype(np.int64))
+    return unit
+
+
+def _gang(snapshot: Snapshot, job: int, tasks: Ints) -> Units:
+    return Units(
+        job=job,
+        tasks=tasks,
+        demands=snapshot.tasks.demand.take(tasks).astype(np.int64),
+        gang=True,
+        distinct_nodes=snapshot.job(job).distinct_nodes,
+    )
 
 
 class FirstFit:

@@ -1,0 +1,211 @@
+"""One round in an order of jobs: starts from its head on, then reservations, then backfill.
+
+Units start in order as long as they fit. The first ones that do not get reservations
+(`planning.timetable`); what comes later starts if it fits now and delays none of them. A job whose
+queue has no room below its ceiling waits with all later jobs of its queue, and delays no other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+
+from headgate.model import WHOLE
+from headgate.planning.census import Bools
+from headgate.planning.estimates import Estimates
+from headgate.planning.shares import Floats, Ints
+from headgate.planning.timetable import UNKNOWN_AT, Reservation, Timetable
+from headgate.planning.units import FirstFit, Unit, waiting_units
+from headgate.policies.ordered.waiting import WaitingUnits
+from headgate.protocol import Memo
+from headgate.state import Scratch
+from headgate.state.tables import GPU_IN_PART
+
+RESERVED_AT = "reserved_at"
+"""Column of the memo: the time of the first reservation of each job."""
+
+_SAME_INSTANT_S = 1e-6  # the error of sums of times
+
+
+class Backfill:
+    """Serves jobs on a scratch. `reservations` are those of this round, in order.
+
+    The time of one is `UNKNOWN_AT` if it waits for runs of unknown length.
+    """
+
+    def __init__(self, scratch: Scratch, estimates: Estimates, *, most: int) -> None:
+        """`most` units that do not fit get reservations; if that is 0, nothing backfills."""
+        self._scratch, self._snapshot = scratch, scratch.snapshot
+        self._estimates, self._most = estimates, most
+        self._reserved_at = self._snapshot.memos.get(RESERVED_AT)
+        self._full: set[int] = set()  # queues at their ceilings
+        self._booked_milli: dict[int, int] = {}  # thousandths of GPUs of reservations, by queue
+        self._done: set[int] = set()  # the first tasks of units that are placed or reserved
+        self._too_long: dict[object, float] = {}  # by shape: longer runs than this do not fit
+        self.reservations: list[Reservation] = []
+
+    @cached_property
+    def table(self) -> Timetable:
+        """The timetable, made when no unit is placed by first fit any more."""
+        return Timetable(self._scratch, self._end_at)
+
+    def _end_at(self, tasks: Ints) -> Floats:
+        return np.minimum(self._estimates.end_at(tasks), UNKNOWN_AT)
+
+    def serve(self, jobs: Ints, *, always_reserve: bool = False) -> None:
+        """Start what may start now of jobs with waiting tasks on GPUs (rows, in their order).
+
+        Reservations are made if something may backfill or one is the first of its job, or always.
+        """
+        left = jobs[self._in_order(jobs) :]
+        if not self._most or not len(left):
+            return
+        units = WaitingUnits.of(self._snapshot, self._estimates, left, self._free_milli())
+        if (
+            always_reserve
+            or len(units)
+            or any(self._has_no_time(job) for job in left[: self._most].tolist())
+        ):
+            self._reserve_first(left)
+            self._fill(units)
+
+    def memo(self) -> Memo:
+        """Return the times of reservations of jobs that had none."""
+        first: dict[int, float] = {}
+        for reservation in self.reservations:
+            job, known = reservation.unit.job, self._snapshot.now < reservation.at < UNKNOWN_AT
+            if known and self._has_no_time(job):
+                first.setdefault(job, reservation.at)
+        return {RESERVED_AT: first} if first else {}
+
+    def _has_no_time(self, job: int) -> bool:
+        return self._reserved_at is None or math.isnan(self._reserved_at[job])
+
+    def _free_milli(self) -> int:
+        """Return a bound of the thousandths of GPUs that units can be placed on now."""
+        return WHOLE * int(self._scratch.ledger.nodes.free_gpus.array().sum()) + self._parts_milli()
+
+    def _parts_milli(self) -> int:
+        """Return the thousandths left of GPUs that are held in part."""
+        if not any(demand.in_part for demand in self._snapshot.names.demands):
+            return 0
+        gpus = self._scratch.ledger.gpus
+        return int(gpus.free_milli.array()[gpus.task.array() == GPU_IN_PART].sum())
+
+    # --- in order ------------------------------------------------------------------------------
+
+    def _in_order(self, jobs: Ints) -> int:
+        """Start units by first fit up to the first that does not fit; return its job's index."""
+        first_fit = FirstFit(self._scratch)
+        for index in range(len(jobs)):
+            job = int(jobs[index])
+            if self._is_too_large(job):
+                return index
+            for unit in self._units(job):
+                if not self._has_room(unit):
+                    break
+                if not first_fit.place(unit):
+                    return index
+                self._done.add(unit.tasks[0])
+        return len(jobs)
+
+    def _is_too_large(self, job: int) -> bool:
+        """Return whether a job, below its ceiling, needs more GPUs than are free; O(nodes)."""
+        rows = self._snapshot.jobs
+        milli, queue = rows.unit_gpus_milli[job], rows.queue[job]
+        return (
+            rows.waiting[job] == rows.task_count[job]
+            and milli > self._free_milli()
+            and queue not in self._full
+            and self._scratch.has_room(queue, milli)
+        )
+
+    def _units(self, job: int) -> Iterator[Unit]:
+        """Yield the units of a job that have not been placed or reserved; none of a full queue."""
+        if self._snapshot.jobs.queue[job] not in self._full:
+            for units in waiting_units(self._snapshot, job):
+                yield from (unit for unit in units if unit.tasks[0] not in self._done)
+
+    def _has_room(self, unit: Unit) -> bool:
+        """Return whether the ceiling of a unit's queue has room for it; else the queue is full."""
+        queue = self._snapshot.jobs.queue[unit.job]
+        milli = unit.gpus_milli(self._snapshot) + self._booked_milli.get(queue, 0)
+        if self._scratch.has_room(queue, milli):
+            return True
+        self._full.add(queue)
+        return False
+
+    # --- reservations --------------------------------------------------------------------------
+
+    def _reserve_first(self, jobs: Ints) -> None:
+        """Start units in order, or reserve, up to the last reservation."""
+        for index in range(len(jobs)):
+            for unit in self._units(int(jobs[index])):
+                if not self._has_room(unit):
+                    break
+                run_s = self._run_s(unit)
+                if not self._start(unit, run_s):
+                    self._reserve(unit, run_s)
+                if len(self.reservations) == self._most:
+                    return
+
+    def _reserve(self, unit: Unit, run_s: float) -> None:
+        found = self.table.reserve(unit, run_s)
+        if found is not None:
+            queue = self._snapshot.jobs.queue[unit.job]
+            booked = self._booked_milli.get(queue, 0)
+            self._booked_milli[queue] = booked + unit.gpus_milli(self._snapshot)
+            self.reservations.append(found)
+            self._done.add(unit.tasks[0])
+
+    def _run_s(self, unit: Unit) -> float:
+        """Return how long a unit is expected to run, inf if that is unknown."""
+        if self._most == 1:
+            return math.inf  # no other reservation begins or ends by it
+        run_s = float(self._estimates.run_s(np.array(unit.tasks)).max())
+        return math.inf if math.isnan(run_s) else run_s
+
+    def _start(self, unit: Unit, run_s: float) -> bool:
+        """Start a unit if it fits now and delays no reservation."""
+        if run_s > self._too_long.get(unit.shape, math.inf):
+            return False
+        if self.table.start(unit, run_s):
+            self._done.add(unit.tasks[0])
+            return True
+        self._too_long[unit.shape] = self._next_shorter(run_s)
+        return False
+
+    def _next_shorter(self, run_s: float) -> float:
+        """Return the longest time of which a run may use more GPUs than one of `run_s`, or -inf."""
+        windows = self.table.windows_now() + _SAME_INSTANT_S
+        shorter = np.searchsorted(windows, run_s)
+        return float(windows[shorter - 1]) if shorter else -math.inf
+
+    # --- backfill ------------------------------------------------------------------------------
+
+    def _fill(self, units: WaitingUnits) -> None:
+        """Start units that fit now and delay no reservation, in order."""
+        left = np.flatnonzero(~np.isin(units.lead, sorted(self._done)))
+        if self._full:
+            left = left[~np.isin(units.queue[left], sorted(self._full))]
+        left = left[self._fits(units, left)]
+        while len(left):
+            index, left = int(left[0]), left[1:]
+            unit, run_s = units.unit(index), float(units.run_s[index])
+            if not self._has_room(unit):
+                left = left[units.queue[left] != units.queue[index]]
+            elif self._start(unit, run_s):
+                left = left[self._fits(units, left)]
+            else:
+                shape, too_long = units.shape, self._too_long[unit.shape]
+                left = left[(shape[left] != shape[index]) | (units.run_s[left] <= too_long)]
+
+    def _fits(self, units: WaitingUnits, left: Ints) -> Bools:
+        """Return which units may fit the GPUs that are free for as long as they run."""
+        windows = self.table.windows_now() + _SAME_INSTANT_S
+        gpus = len(windows) - np.searchsorted(windows, units.run_s[left])
+        fits: Bools = units.milli[left] <= WHOLE * gpus + self._parts_milli()
+        return fits

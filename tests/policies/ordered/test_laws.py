@@ -1,0 +1,51 @@
+"""The law suite of policies, for each policy that serves jobs in an order."""
+
+from __future__ import annotations
+
+from headgate.app import POLICIES
+from headgate.ports import Policy, make_policy
+from headgate.testing.policy_laws import PolicyLaws
+
+
+class TestEasyBackfill(PolicyLaws):
+    idles_by_choice = True  # GPUs are kept for the reservation
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "easy-backfill")
+
+
+class TestConservativeBackfill(PolicyLaws):
+    idles_by_choice = True  # GPUs are kept for reservations
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "conservative-backfill")
+
+
+class TestLeastAttainedService(PolicyLaws):
+    idles_by_choice = True  # GPUs are kept for a unit for which runs are stopped
+    preempts_whole_jobs = True
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "least-attained-service", {"threshold_gpu_s": 3.0})
+
+
+class TestShortestRemaining(PolicyLaws):
+    idles_by_choice = True  # GPUs are kept for a unit for which runs are stopped
+    preempts_whole_jobs = True
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "srtf")
+
+
+class TestFairOrder(PolicyLaws):
+    idles_by_choice = True  # the first job that does not fit blocks the others
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "fair-order")
+
+
+class TestFairEasyBackfill(PolicyLaws):
+    idles_by_choice = True  # GPUs are kept for the reservation
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "fair-easy-backfill")
