@@ -294,7 +294,8 @@ class Timetable:
             soonest = max(soonest, float(np.partition(free_at, count - 1)[count - 1]))
             if math.isinf(soonest):
                 return chosen[0], math.inf
-            room = np.bincount(node[free_at <= soonest])
+            nodes = len(self._scratch.snapshot.nodes.alive)
+            room = np.bincount(node[free_at <= soonest], minlength=nodes)
             if distinct:
                 room[self._node[np.concatenate(chosen)]] = 0
             for here in _compact(room, count):
