@@ -248,9 +248,37 @@ class Timetable:
             if math.isinf(soonest):
                 return None
             if soonest <= at or not self._reserved:
-                at = max(at, soonest)
-                return Reservation(unit=unit, at=at, gpus=rows)
+                return Reservation(unit=unit, at=max(at, soonest), gpus=rows)
             at = soonest
+
+    def soonest(self, unit: Unit) -> Reservation | None:
+        """Return the earliest start of a unit, as `earliest`, on the GPUs that become free first.
+
+        Reservations are not considered.
+        """
+        available, chosen, at = self.free_at[self._row], [np.zeros(0, np.int64)], self.now
+        for demand, tasks in self._by_demand(unit):
+            spec, count = self._demands[demand], len(tasks)
+            if not spec.gpus:
+                continue
+            fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+            node, free_at = self._places(demand, fits, 1 if unit.distinct_nodes else count)
+            first = np.argsort(free_at, kind="stable")[:count]
+            if len(first) < count or math.isinf(free_at[first[-1]]):
+                return None
+            at = max(at, float(free_at[first[-1]]))
+            for here, places in enumerate(np.bincount(node[first]).tolist()):
+                if places:
+                    low, high = np.searchsorted(self._node, (here, here + 1))
+                    order = low + np.argsort(fits[low:high], kind="stable")
+                    chosen.append(order[: places * spec.gpus])
+                    available[low:high] = np.inf if unit.distinct_nodes else available[low:high]
+            available[np.concatenate(chosen)] = math.inf
+        return Reservation(unit=unit, at=at, gpus=self._row[np.concatenate(chosen)])
+
+    def hold(self, rows: Ints, until: float) -> None:
+        """Change when GPUs become free."""
+        self.free_at[rows] = until
 
     def claim(self, count: int, memory_bytes: int, run_s: float) -> None:
         """Count the `count` GPUs that are free soonest as used by tasks of one GPU for `run_s`.

@@ -381,6 +381,20 @@ class PreemptedFor(Reason):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutrankedBy(Reason):
+    """A run is stopped for a job that comes first in the policy's order."""
+
+    job: str
+    order: str
+
+    def cause(self) -> str:
+        return f"preempted for {self.job}, which comes first by {self.order}"
+
+    def way_out(self) -> str:
+        return "starts again when GPUs are free"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsForTasks(Reason):
     """Earlier tasks of the job have not finished."""
 

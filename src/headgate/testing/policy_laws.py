@@ -95,6 +95,8 @@ class PolicyLaws:
     worlds = 150
     idles_by_choice = False
     """Whether GPUs may stay idle though a waiting task fits: a strict order, waiting for data."""
+    preempts_whole_jobs = False
+    """Whether all runs of a job may be stopped, those of gangs together, for whatever job."""
 
     def make(self) -> Policy:
         """Return a fresh policy."""
@@ -137,7 +139,7 @@ class PolicyLaws:
             stops = plan.stops.group.tolist()
             assert [group for group in stops if group not in plan.steps.reasons] == [], name
 
-    def test_only_runs_on_gpus_are_preempted_and_no_job_loses_its_last(self) -> None:
+    def test_only_runs_on_gpus_are_preempted_gangs_whole_and_no_job_loses_its_last(self) -> None:
         runs = (TaskState.STARTING, TaskState.RUNNING)
         for name, snapshot, plan in self.rounds():
             stops = plan.stops.task.tolist()
@@ -147,13 +149,18 @@ class PolicyLaws:
                 assert snapshot.tasks.state[task] in runs, (name, task)
                 assert snapshot.held_gpus(task), (name, task)
                 assert snapshot.jobs.state[job] == JobState.ACTIVE, (name, task)
-                assert not snapshot.job(job).gang or snapshot.jobs.task_count[job] == 1, name
             for job in dict.fromkeys(losers):
                 tasks = snapshot.tasks_of(job)
                 going = [t for t in tasks if snapshot.tasks.state[t] in runs]
-                assert sum(map(bool, (snapshot.held_gpus(t) for t in going))) > losers.count(job)
+                holding = [task for task in going if snapshot.held_gpus(task)]
+                if not self.preempts_whole_jobs:
+                    assert len(holding) > losers.count(job), name
+                elif snapshot.jobs.gang[job]:
+                    assert set(holding) <= set(stops), name
 
     def test_runs_are_preempted_only_for_tasks_of_others_that_fit_their_gpus(self) -> None:
+        if self.preempts_whole_jobs:
+            return
         for name, snapshot, plan in self.rounds():
             tasks, started = snapshot.tasks, set(plan.starts.task.tolist())
             stops = plan.stops.task.tolist()

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from headgate.base.rng import Random
 from headgate.model import Job
 from headgate.planning.cpu_tasks import place_cpu_gangs, place_cpu_tasks
 from headgate.planning.estimates import Estimates
-from headgate.planning.orders import ORDERS, Order
+from headgate.planning.orders import Arrival, LeastAttainedService, Order, ShortestRemaining
 from headgate.planning.shares import Ints
 from headgate.policies.ordered.backfill import Backfill
-from headgate.policies.ordered.refusals import Explained
-from headgate.ports import Policy, PolicyInfo
-from headgate.protocol import Lazy, OnDemand, Plan, Reason
-from headgate.state import Scratch, Snapshot
+from headgate.policies.ordered.preempt import Preempting
+from headgate.policies.ordered.refusals import Explained, unserved
+from headgate.ports import Parameter, PolicyInfo
+from headgate.protocol import Lazy, OnDemand, Plan, Reason, Refusal
+from headgate.state import JobState, Scratch, Snapshot
 
 
-class Ordered:
+class Backfilling:
     """A policy that serves jobs in an order; units that do not fit get up to `most` reservations.
 
-    With `most` 0 the first unit that does not fit blocks all later ones.
+    If `most` is 0, the first unit that does not fit blocks all later ones.
     """
 
     def __init__(self, name: str, order: Order, *, most: int) -> None:
@@ -35,10 +38,9 @@ class Ordered:
         """Start what may start; O(waiting jobs + GPUs x log), and that for each reservation."""
         del rng
         scratch = Scratch(snapshot)
-        place_cpu_tasks(scratch)
-        place_cpu_gangs(scratch)
+        _place_without_gpus(scratch)
         estimates = Estimates(snapshot)
-        jobs = self._order.rank(snapshot, _waiting(snapshot), estimates)
+        jobs = self._order.rank(snapshot, _waiting(snapshot))
         served = Backfill(scratch, estimates, most=self._most)
         served.serve(jobs)
         explained = Explained(snapshot, jobs, estimates, most=self._most)
@@ -50,20 +52,124 @@ class Ordered:
         )
 
 
+class PreemptingOrder:
+    """A policy that serves jobs in an order; what comes later gives way to what comes first."""
+
+    def __init__(self, order: Order) -> None:
+        self.name, self._order = order.name, order
+
+    def refuses(self, job: Job) -> Reason | None:
+        """Return None: all jobs are supported."""
+        del job
+        return None
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        """Start and preempt; O(unfinished tasks + (runs + starts) x GPUs x log)."""
+        del rng
+        scratch = Scratch(snapshot)
+        without_gpus = _place_without_gpus(scratch)
+        waiting = _waiting(snapshot)
+        jobs = self._order.rank(snapshot, _in_flight(snapshot)) if len(waiting) else waiting
+        served = Preempting(scratch, jobs, self.name)
+        served.serve()
+        return Plan(
+            steps=served.steps(),
+            again_at=self._order.changes_at(snapshot, jobs, _held_milli(scratch, jobs)),
+            refusals=OnDemand(lambda: (*without_gpus, *unserved(scratch, jobs))),
+        )
+
+
+def _held_milli(scratch: Scratch, jobs: Ints) -> Ints:
+    """Return the thousandths of GPUs that jobs hold once the starts of a round are made."""
+    snapshot = scratch.snapshot
+    held = snapshot.jobs.held_gpus_milli.array().astype(np.int64)
+    for start in scratch.starts:
+        held[snapshot.tasks.job[start.task]] += snapshot.demand(start.task).gpus_milli
+    return held[jobs]
+
+
+def _place_without_gpus(scratch: Scratch) -> tuple[Refusal, ...]:
+    return (*place_cpu_tasks(scratch), *place_cpu_gangs(scratch))
+
+
 def _waiting(snapshot: Snapshot) -> Ints:
     """Return the rows of jobs with WAITING tasks on GPUs."""
     first, end = snapshot.first_waiting_job, len(snapshot.jobs.state)
     return np.flatnonzero(snapshot.jobs.waiting.span(first, end)) + first
 
 
-def _make() -> Policy:
-    return Ordered("easy-backfill", ORDERS["arrival"], most=1)
+def _in_flight(snapshot: Snapshot) -> Ints:
+    """Return the rows of jobs with tasks on GPUs that wait or run."""
+    rows = snapshot.jobs
+    some = (rows.waiting.array() > 0) | (rows.running.array() > 0)
+    return np.flatnonzero(some & (rows.state.array() == JobState.ACTIVE))
+
+
+def _easy() -> Backfilling:
+    return Backfilling("easy-backfill", Arrival(), most=1)
+
+
+def _conservative(*, reservations: float = 100) -> Backfilling:
+    return Backfilling("conservative-backfill", Arrival(), most=int(reservations))
+
+
+def _least_attained_service(*, threshold_gpu_s: float = 3250.0) -> PreemptingOrder:
+    return PreemptingOrder(LeastAttainedService(threshold_gpu_s=threshold_gpu_s))
+
+
+def _srtf() -> PreemptingOrder:
+    return PreemptingOrder(ShortestRemaining())
 
 
 EASY = PolicyInfo(
     name="easy-backfill",
-    idea="order of arrival; the first job that waits has a reservation, later ones fill up to it",
+    idea="order of arrival; the first job that does not fit has a reservation, later ones start "
+    "where they do not delay it",
     source="Lifka, The ANL/IBM SP scheduling system, JSSPP 1995",
     parameters=(),
-    make=_make,
+    make=_easy,
 )
+CONSERVATIVE = PolicyInfo(
+    name="conservative-backfill",
+    idea="order of arrival; all jobs that do not fit have reservations, later ones start where "
+    "they delay none",
+    source="Mu'alem and Feitelson, Utilization, predictability, workloads, and user runtime "
+    "estimates in scheduling the IBM SP2 with backfilling, TPDS 2001",
+    parameters=(
+        Parameter(
+            name="reservations",
+            default=100,
+            unit="units",
+            meaning="most tasks and gangs that have a reservation at a time, the first in order",
+            least=1,
+        ),
+    ),
+    make=_conservative,
+)
+LEAST_ATTAINED_SERVICE = PolicyInfo(
+    name="least-attained-service",
+    idea="two queues, by the GPU time that a job has had; the first precedes and preempts the "
+    "second; order of arrival in each",
+    source="Gu et al., Tiresias: A GPU cluster manager for distributed deep learning, NSDI 2019",
+    parameters=(
+        Parameter(
+            name="threshold_gpu_s",
+            default=3250.0,
+            unit="GPU s",
+            meaning="attained service from which on a job is in the second queue",
+            above=0.0,
+        ),
+    ),
+    make=_least_attained_service,
+)
+SRTF = PolicyInfo(
+    name="srtf",
+    idea="the job with the least GPU time left by exact durations first; preempts; an oracle, "
+    "for simulations alone",
+    source="shortest remaining processing time, Schrage, Operations Research 1968",
+    parameters=(),
+    make=_srtf,
+)
+INFOS: Mapping[str, PolicyInfo] = {
+    info.name: info for info in (EASY, CONSERVATIVE, LEAST_ATTAINED_SERVICE, SRTF)
+}

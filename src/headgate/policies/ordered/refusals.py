@@ -70,7 +70,7 @@ class Explained:
         heads: dict[int, str] = {}  # of queues at their ceilings
         head = ""
         for job in self._jobs.tolist():
-            unit = self._first_unit(job, started)
+            unit = _first_unit(snapshot, job, started)
             if unit is None and started.issuperset(snapshot.waiting_of(job).tolist()):
                 continue
             queue, name = snapshot.jobs.queue[job], snapshot.job(job).id
@@ -89,18 +89,34 @@ class Explained:
                 reason = self._behind(why, unit, head)
             yield Refusal(reason=reason, jobs=(job,))
 
-    def _first_unit(self, job: int, started: set[int]) -> Unit | None:
-        """Return the first unit of a job that has not started; None if a gang does not wait."""
-        for units in waiting_units(self._snapshot, job):
-            for unit in units:
-                if unit.tasks[0] not in started:
-                    return unit
-        return None
-
     def _behind(self, why: WhyWaits, unit: Unit, head: str) -> Reason:
         """Return why a unit behind the first one that waits does not start before it."""
         reason = why.reason(unit, self._run_s(unit)) if self._most else None
         return reason if isinstance(reason, BackfillTooLong) else BehindHead(head=head)
+
+
+def unserved(scratch: Scratch, jobs: Ints) -> Iterator[Refusal]:
+    """Yield why jobs (rows, in an order that preempts) wait of which a task has not started."""
+    snapshot, why = scratch.snapshot, WhyWaits(scratch)
+    started = {start.task for start in scratch.starts}
+    head = ""
+    for job in jobs.tolist():
+        unit = _first_unit(snapshot, job, started)
+        if unit is not None:
+            reason = why.reason(unit)  # None if what is free is kept for those before it
+            yield Refusal(reason=reason or BehindHead(head=head), jobs=(job,))
+            head = head or snapshot.job(job).id
+        elif snapshot.jobs.gang[job] and len(snapshot.waiting_of(job)):
+            yield Refusal(reason=being_stopped(scratch, job), jobs=(job,))
+
+
+def _first_unit(snapshot: Snapshot, job: int, started: set[int]) -> Unit | None:
+    """Return the first unit of a job that has not started; None if a gang does not wait."""
+    for units in waiting_units(snapshot, job):
+        for unit in units:
+            if unit.tasks[0] not in started:
+                return unit
+    return None
 
 
 def _queue_limit(scratch: Scratch, row: int) -> QueueLimit:
