@@ -230,6 +230,7 @@ def get(
         ("gpus", f"{view['gpus']['held']} now, {view['gpus']['peak']} at most"),
         ("waited", output.duration(view["wait_s"])),
         ("ran", output.duration(view["run_s"])),
+        ("run time", _run_times(view)),
         ("results", _results(view["results"])),
         ("why", output.sentence(view["reason"])),
         ("message", view["message"]),
@@ -246,6 +247,16 @@ def _gang(view: dict[str, Any]) -> str:
     if view.get("num_nodes") is not None:  # not in views archived by older releases
         return ", a gang on as many nodes"
     return ", a gang" if view["gang"] else ""
+
+
+def _run_times(view: dict[str, Any]) -> str | None:
+    """Return what a job declares of its runs as text; None if it declares nothing."""
+    parts = [
+        text.format(format_seconds(view[key]))
+        for key, text in (("estimated_s", "estimated {}"), ("time_limit_s", "limit {}"))
+        if view.get(key) is not None  # archives of earlier releases have no such key
+    ]
+    return ", ".join(parts) or None
 
 
 def _results(kept: dict[str, Any]) -> str | None:

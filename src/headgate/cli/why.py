@@ -149,8 +149,8 @@ def _freed(explanation: View, freed: View) -> str:
 def _start(explanation: View, start: View) -> str:
     if start["at"] is None:
         if start["unknown_runs"]:
-            runs = output.counted(start["unknown_runs"], "running task")
-            return f"unknown: no run-time history yet for {runs}"
+            tasks = output.counted(start["unknown_runs"], "running task")
+            return f"unknown: no run-time history yet for {tasks}"
         return f"not within the next {format_seconds(start['until'] - explanation['now'])}"
     after = "" if start["after"] is None else f", when {start['after']} has ended"
     return f"{start['task']} starts {_at(explanation, start['at'])} on {start['node']}{after}"
