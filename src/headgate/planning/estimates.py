@@ -92,6 +92,7 @@ class Estimates:
         """Read a snapshot."""
         self._snapshot = snapshot
         self._classes = _Classes(snapshot)
+        self._last: tuple[Ints, _Times] | None = None  # of the tasks asked for last
 
     def run_s(self, tasks: Ints, p: float = 0.5) -> Floats:
         """Return the seconds that a new run of each task takes; NaN if unknown."""
@@ -127,6 +128,8 @@ class Estimates:
 
     def _times(self, tasks: Ints) -> _Times:
         """Return the distributions of the computing times of tasks, over all their runs."""
+        if self._last is not None and self._last[0] is tasks:
+            return self._last[1]
         rows = self._snapshot.tasks
         declared_s = self._snapshot.jobs.estimated_s.take(rows.job.take(tasks))
         declared = ~np.isnan(declared_s)
@@ -134,7 +137,9 @@ class Estimates:
             rows.estimate_class.take(tasks), rows.runtime_class.take(tasks), declared
         )
         scale_s = np.where(declared, np.maximum(declared_s, SHORTEST_S), 1.0)
-        return _Times(scale_s * np.exp(mean), np.sqrt(3 * var) / math.pi)
+        times = _Times(scale_s * np.exp(mean), np.sqrt(3 * var) / math.pi)
+        self._last = tasks, times
+        return times
 
     def _limit_s(self, tasks: Ints) -> Floats:
         limit_s: Floats = self._snapshot.jobs.time_limit_s.take(

@@ -82,6 +82,7 @@ class Timetable:
         self._demands = snapshot.names.demands
         self.free_at = gpus_free_at(snapshot, end_at)
         self._use_starts()
+        self._kept = False
         self.reserved_from = np.full(len(self.free_at), math.inf)
         self._free_again_at = np.full(len(self.free_at), -math.inf)
         row = np.flatnonzero(snapshot.gpus.task.array() != GPU_GONE)
@@ -111,11 +112,13 @@ class Timetable:
 
     # --- starts --------------------------------------------------------------------------------
 
-    def start(self, unit: Unit, run_s: float) -> bool:
+    def start(self, unit: Unit, run_s: float, *, kept: bool = False) -> bool:
         """Place a unit now if it fits on GPUs that no reservation needs within `run_s` seconds.
 
-        All its tasks, as one group of steps, or none. `run_s` is inf for a run of unknown length.
+        All its tasks, as one group of steps, or none; only on GPUs `kept` for reservations if so
+        required. `run_s` is inf for a run of unknown length.
         """
+        self._kept = kept
         with self._scratch.trial() as trial:
             rows = self._place(unit, run_s)
             if rows is None:
@@ -158,6 +161,8 @@ class Timetable:
             & (memory >= spec.gpu_memory_bytes)
             & self._in_time(rows, self.now, run_s)
         )
+        if self._kept:
+            usable &= np.isfinite(self.reserved_from[rows])
         return usable
 
     def _nodes_now(
@@ -242,18 +247,33 @@ class Timetable:
                 return Reservation(unit=unit, at=at, gpus=rows)
             at = soonest
 
-    def claim(self, count: int, memory_bytes: int, run_s: float) -> None:
-        """Count the `count` GPUs that are free soonest as used by tasks of one GPU for `run_s`.
+    def claim(self, memory_bytes: int, run_s: Floats) -> None:
+        """Count the GPUs that are free soonest as used by tasks of one GPU, for `run_s` each.
 
-        For tasks that are placed after the units, on whichever of the free GPUs then suit them.
+        Not before reservations of these GPUs. For tasks that are placed after the units, on
+        whichever of the free GPUs then suit them.
         """
         fits = self._row[self._memory >= memory_bytes]
-        at = self._available(fits, self.now, run_s)
-        soonest = np.argsort(at, kind="stable")[:count]
-        rows, at = fits[soonest], at[soonest]
+        at = self._available(fits, self.now, math.inf)
+        soonest = np.argsort(at, kind="stable")[: len(run_s)]
+        rows, at, run_s = fits[soonest], at[soonest], run_s[: len(soonest)]
         early = at <= self.free_at[rows]
-        self.free_at[rows[early]] = at[early] + run_s
-        self._free_again_at[rows[~early]] = at[~early] + run_s
+        self.free_at[rows[early]] = (at + run_s)[early]
+        self._free_again_at[rows[~early]] = (at + run_s)[~early]
+
+    def unclaim(self) -> None:
+        """Count all GPUs that are free now as unused again; claims end."""
+        free = self._scratch.ledger.gpus.task.array()[self._row] == GPU_FREE
+        self.free_at[self._row[free]] = self.now
+
+    def has_open(self) -> bool:
+        """Return whether a GPU, or a part of one, is free now, without a claim or reservation."""
+        holder = self._scratch.ledger.gpus.task.array()[self._row]
+        if (holder == GPU_IN_PART).any():
+            return True
+        rows = self._row[holder == GPU_FREE]
+        free_now, unreserved = self.free_at[rows] <= self.now, np.isinf(self.reserved_from[rows])
+        return bool((free_now & unreserved).any())
 
     def _available(self, rows: Ints, at: float, run_s: float) -> Floats:
         """Return when GPUs are free for a run that starts at `at` or later, and ends in time."""
