@@ -118,8 +118,15 @@ class Bookings:
         return True
 
     def _reserve(self, job: int, unit: Unit, milli: int) -> None:
-        found = self._table.reserve(unit, float(self._wide.run_s[job]))
-        if found is not None:
+        """Reserve GPUs for a unit that does not start, unless they are all free now.
+
+        Then the ledger denies what the timetable, which books GPUs alone, would allow: GPUs that
+        are kept free for it would not help.
+        """
+        run_s = float(self._wide.run_s[job])
+        found = self._table.earliest(unit, run_s)
+        if found is not None and found.at > self._table.now:
+            self._table.keep(found, run_s)
             queue = int(self._now.queue[job])
             self._booked_milli[queue] = self._booked_milli.get(queue, 0) + milli
             self.reservations.append(found)
@@ -207,7 +214,7 @@ class Bookings:
     def _kept_now(self) -> Ints:
         """Return the rows of free GPUs that are reserved for later."""
         free = standing_less(self._now, self._scratch).free_gpu
-        kept: Ints = free[np.isfinite(self._table.reserved_from[free])]
+        kept: Ints = free[self._table.is_kept(free)]
         return kept
 
     # --- results -------------------------------------------------------------------------------
@@ -215,13 +222,12 @@ class Bookings:
     def standing_after(self) -> Standing:
         """Return the standing with the starts, without the free GPUs that are reserved."""
         left = standing_less(self._now, self._scratch)
-        kept = np.isfinite(self._table.reserved_from[left.free_gpu])
+        kept = self._table.is_kept(left.free_gpu)
         return left.without_free(kept) if kept.any() else left
 
     def is_slot(self, gpus: Ints) -> Bools:
         """Return which of these held GPUs (rows) are not reserved for when they become free."""
-        is_slot: Bools = np.isinf(self._table.reserved_from[gpus])
-        return is_slot
+        return ~self._table.is_kept(gpus)
 
     def memo(self) -> Memo:
         """Return the times of reservations of jobs that had none before."""

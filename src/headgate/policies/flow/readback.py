@@ -78,7 +78,7 @@ def plan(
         yield from waiting_for_cpus
         yield from no_room
         yield from wide.refusals()
-        yield from refusals(round_, choice.backfilled or choice.starts, choice.wait_price)
+        yield from refusals(round_, choice.starts, choice.wait_price, choice.backfilled)
 
     return Plan(
         steps=scratch.steps() + starts + choice.stops,
