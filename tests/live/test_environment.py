@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.live.conftest import command, launch_of
 
 from headgate.live.environment import environment_of
 from headgate.live.executor import Executor, log_path
-from headgate.live.records import OutcomeKind
+from headgate.live.records import GangRecord, OutcomeKind, Rendezvous
 from headgate.model import Demand, RunId
 
 SHARE, GPU_BYTES = "HEADGATE_GPU_SHARE", "HEADGATE_GPU_MEMORY_BYTES"
@@ -45,10 +46,31 @@ def test_variables_of_headgate_override_those_of_the_job() -> None:
     assert environment_of(launch) == {"A": "1", "HEADGATE_CPUS": "2", "CUDA_VISIBLE_DEVICES": ""}
 
 
+RANK = {"HEADGATE_RANK": "1", "HEADGATE_GANG_SIZE": "2", "HEADGATE_GANG_HOSTS": "h0,h1"}
+GANG = GangRecord(hosts=("h0", "h1"), first_node="n0", first_ray_id="r0")
+
+
 def test_member_of_a_gang_gets_its_rank_and_the_addresses_of_all() -> None:
-    found = environment_of(launch_of(1, (0,), gang_hosts=("h0", "h1")))
-    gang = {name: found[f"HEADGATE_{name}"] for name in ("RANK", "GANG_SIZE", "GANG_HOSTS")}
-    assert gang == {"RANK": "1", "GANG_SIZE": "2", "GANG_HOSTS": "h0,h1"}
+    found = environment_of(launch_of(1, holds=Demand(cpus_milli=1000), gang=GANG))
+    assert found == {"CUDA_VISIBLE_DEVICES": "", CPUS: "1", **RANK}
+
+
+def test_process_of_one_per_node_gets_the_variables_of_torchrun_which_override_its_own() -> None:
+    meeting = Rendezvous(port=20123, hub_port=20124, token="secret")
+    program = command("true", envs={"MASTER_PORT": "1", "RANK": "7"})
+    gang = replace(GANG, rendezvous=meeting)
+    found = environment_of(launch_of(1, (0, 3), program=program, gang=gang))
+    assert found == {
+        "CUDA_VISIBLE_DEVICES": "0,3",
+        SHARE: "1",
+        **RANK,
+        "MASTER_ADDR": "h0",
+        "MASTER_PORT": "20123",
+        "RANK": "1",
+        "NODE_RANK": "1",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "2",
+    }
 
 
 def test_worker_is_not_reused_for_a_run_that_holds_another_share(tmp_path: Path) -> None:

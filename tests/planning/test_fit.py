@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, takewhile
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from headgate.model import Demand, Gpu, Node, Task
 from headgate.planning.fit import (
     demand_text,
-    gang_fits,
     infeasible_demand,
     infeasible_gang,
+    members_that_fit,
     runs_that_fit,
 )
 from headgate.spec.scenario_jobs import find_cycle
@@ -196,14 +196,14 @@ def test_an_idle_node_holds_as_many_equal_tasks_as_fit_one_after_the_other(
 @given(st.lists(NEED, min_size=1, max_size=4), NODES)
 def test_a_gang_that_first_fit_places_can_start(tasks: list[Task], nodes: list[Node]) -> None:
     nodes = [replace(node, id=f"n{number}") for number, node in enumerate(nodes)]
-    if gang_fits(tasks, nodes):
+    if members_that_fit(tasks, nodes) == len(tasks):
         assert fits(tuple(tasks), room_of(nodes))
         assert infeasible_gang(tasks, nodes) == ""
 
 
-@given(st.lists(NEED, min_size=1, max_size=4), NODES)
-def test_gang_fits_exactly_when_first_fit_places_each_task(
-    tasks: list[Task], nodes: list[Node]
+@given(st.lists(NEED, min_size=1, max_size=4), NODES, st.booleans())
+def test_members_that_fit_are_those_that_first_fit_places_until_one_does_not(
+    tasks: list[Task], nodes: list[Node], apart: bool
 ) -> None:
     nodes = [replace(node, id=f"n{number}") for number, node in enumerate(nodes)]
     state = State()
@@ -215,13 +215,16 @@ def test_gang_fits_exactly_when_first_fit_places_each_task(
             gpus = state.ledger.best_gpus(demand, row)
             if gpus is not None:
                 state.ledger.take(number, demand, row, gpus)
+                if apart:
+                    rows.remove(row)
                 return True
         return False
 
-    assert gang_fits(tasks, nodes) == all(placed(*task) for task in enumerate(tasks))
+    fitting = sum(1 for _ in takewhile(lambda task: placed(*task), enumerate(tasks)))
+    assert members_that_fit(tasks, nodes, distinct_nodes=apart) == fitting
 
 
-def test_gang_fits_tries_full_nodes_once_per_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_that_fit_tries_full_nodes_once_per_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
     best_gpus = Ledger.best_gpus
 
@@ -231,8 +234,8 @@ def test_gang_fits_tries_full_nodes_once_per_demand(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Ledger, "best_gpus", counted)
     nodes = [Node(id=f"n{n}", rack="r", gpus=(Gpu(memory_bytes=1),)) for n in range(100)]
-    assert gang_fits([Task()] * 100, nodes)
-    assert len(tried) <= 2 * 100
+    assert members_that_fit([Task()] * 101, nodes) == 100
+    assert len(tried) <= 3 * 100
 
 
 @pytest.mark.parametrize("milli", [100, 125, 200, 250, 333, 500])

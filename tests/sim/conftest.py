@@ -74,8 +74,18 @@ def replica(shard: str, size_bytes: int, name: str) -> ReplicaAdded:
     return ReplicaAdded(at=0.0, shard=Shard(id=shard, size_bytes=size_bytes), node=name)
 
 
-def job(name: str, *tasks: Task, at: float = 0.0, retries: int = 2) -> JobSubmitted:
-    value = Job(id=name, name=name, user="ada", queue="default", tasks=tasks, retries=retries)
+def job(
+    name: str, *tasks: Task, at: float = 0.0, retries: int = 2, time_limit_s: float | None = None
+) -> JobSubmitted:
+    value = Job(
+        id=name,
+        name=name,
+        user="ada",
+        queue="default",
+        tasks=tasks,
+        retries=retries,
+        time_limit_s=time_limit_s,
+    )
     return JobSubmitted(at=at, job=value)
 
 
@@ -84,6 +94,7 @@ def play(
     decision_latency_s: float = 0.0,
     fails_after_s: Callable[[LaunchTask], float | None] = lambda launch: None,
     launch_delays_s: Sequence[float] = (),
+    resume_s: float = 0.0,
 ) -> Play:
     estimates = Bandwidth(disk_bytes_per_s=100, rack_bytes_per_s=60, cluster_bytes_per_s=30)
     network = FluidNetwork({}, **LINKS)  # type: ignore[arg-type]
@@ -98,6 +109,7 @@ def play(
         decision_latency_s=decision_latency_s,
         fails_after_s=fails_after_s,
         launch_delays_s=launch_delays_s,
+        resume_s=resume_s,
     )
     stage = Play()
     drive(stage.engine, world, observe=(stage,))

@@ -95,6 +95,7 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
         "state": explanation.state,
         "priority": job.priority,
         "gang": job.gang,
+        "num_nodes": len(job.tasks) if job.distinct_nodes else None,
         "tasks": {"total": len(job.tasks), **explanation.counts},
         "gpus": {
             "held": amount_of(jobs.held_gpus_milli[row]),
@@ -105,6 +106,8 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
             "rack": jobs.read_rack_bytes[row],
             "cluster": jobs.read_cluster_bytes[row],
         },
+        "estimated_s": job.estimated_s,
+        "time_limit_s": job.time_limit_s,
         "submitted_at": jobs.submitted_at[row],
         "started_at": _time(jobs.started_at[row]),
         "ended_at": _time(jobs.ended_at[row]),

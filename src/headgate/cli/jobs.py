@@ -226,10 +226,11 @@ def get(
         ("user", view["user"]),
         ("queue", f"{view['queue']}, priority {view['priority']}"),
         ("state", view["state"] + (", archived" if view["archived"] else "")),
-        ("tasks", f"{view['tasks']['total']}: {counts}" + (", a gang" if view["gang"] else "")),
+        ("tasks", f"{view['tasks']['total']}: {counts}" + _gang(view)),
         ("gpus", f"{view['gpus']['held']} now, {view['gpus']['peak']} at most"),
         ("waited", output.duration(view["wait_s"])),
         ("ran", output.duration(view["run_s"])),
+        ("run time", _run_times(view)),
         ("results", _results(view["results"])),
         ("why", view["reason"]),
         ("message", view["message"]),
@@ -240,6 +241,22 @@ def get(
     output.print_table(
         ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"), map(_task_cells, tasks)
     )
+
+
+def _run_times(view: dict[str, Any]) -> str | None:
+    """Return what a job declares of its runs as text; None if it declares nothing."""
+    parts = [
+        text.format(format_seconds(view[key]))
+        for key, text in (("estimated_s", "estimated {}"), ("time_limit_s", "limit {}"))
+        if view.get(key) is not None  # archives of earlier releases have no such key
+    ]
+    return ", ".join(parts) or None
+
+
+def _gang(view: dict[str, Any]) -> str:
+    if view.get("num_nodes") is not None:  # not in views archived by older releases
+        return ", a gang on as many nodes"
+    return ", a gang" if view["gang"] else ""
 
 
 def _results(kept: dict[str, Any]) -> str | None:

@@ -148,10 +148,9 @@ def _freed(explanation: View, freed: View) -> str:
 
 def _start(explanation: View, start: View) -> str:
     if start["at"] is None:
-        unknown = output.counted(start["unknown_runs"], "run")
-        verb = "has" if start["unknown_runs"] == 1 else "have"
         if start["unknown_runs"]:
-            return f"unknown: {unknown} {verb} no known end yet"
+            tasks = output.counted(start["unknown_runs"], "running task")
+            return f"unknown: no run-time history yet for {tasks}"
         return f"not within the next {format_seconds(start['until'] - explanation['now'])}"
     after = "" if start["after"] is None else f", when {start['after']} has ended"
     return f"{start['task']} starts {_at(explanation, start['at'])} on {start['node']}{after}"

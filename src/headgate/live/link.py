@@ -22,6 +22,7 @@ from typing import Any
 from headgate.live.master import start_master
 from headgate.live.ray_nodes import Member
 from headgate.live.records import (
+    GangRecord,
     LaunchRecord,
     OutcomeKind,
     OutcomeRecord,
@@ -230,11 +231,18 @@ class JobLink:
         waited_s = asyncio.get_running_loop().time() - entry.since_s
         if waited_s < _ADDRESS_S and not self._readable(launch):
             return None
+        gang = None
+        if entry.gang:
+            gang = GangRecord(
+                hosts=tuple(members[node].address for node in entry.gang),
+                first_node=entry.gang[0],
+                first_ray_id=members[entry.gang[0]].ray_id,
+            )
         return launch_record(
             launch,
             ray_id=members[launch.node].ray_id,
             addresses=self._reachable.addresses,
-            gang_hosts=[members[node].address for node in entry.gang],
+            gang=gang,
         )
 
     def _readable(self, launch: LaunchTask) -> bool:

@@ -105,25 +105,31 @@ def _at_least(demand: Demand, other: Demand) -> bool:
     )
 
 
-def gang_fits(tasks: Sequence[Task], nodes: Sequence[Node]) -> bool:
-    """Return whether first fit, as in `fifo`, places all tasks on idle nodes.
+def members_that_fit(
+    tasks: Sequence[Task], nodes: Sequence[Node], *, distinct_nodes: bool = False
+) -> int:
+    """Return how many tasks of a gang, from the first, first fit places on idle nodes.
 
-    O(tasks + distinct demands x nodes).
+    With `distinct_nodes` each on another node. Exact for tasks of equal demand, by first fit as in
+    `fifo` otherwise. O(tasks + distinct demands x nodes).
     """
     state = State()
     for node in nodes:
         state.add_node(node)
-    first: dict[int, int] = {}  # demand -> row: the nodes before it are too full for it
+    first: dict[int, int] = {}  # demand -> row: the nodes before it are too full for it, or used
+    used: set[int] = set()
     for number, task in enumerate(tasks):
         demand = state.names.demand(task.demand)
         options = range(first.get(demand, 0), len(nodes))
-        fitting = ((row, state.ledger.best_gpus(demand, row)) for row in options)
+        fitting = ((r, state.ledger.best_gpus(demand, r)) for r in options if r not in used)
         found = next(((row, gpus) for row, gpus in fitting if gpus is not None), None)
         if found is None:
-            return False
+            return number
         first[demand] = found[0]
         state.ledger.take(number, demand, *found)
-    return True
+        if distinct_nodes:
+            used.add(found[0])
+    return len(tasks)
 
 
 def no_such_gpu(memory_bytes: int) -> NothingFits:

@@ -274,12 +274,21 @@ class WaitsForTasks(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingFits(Reason):
-    """No node that is up could ever hold the task, even when idle."""
+    """No node that is up could ever hold the task, even when idle, or all nodes the whole gang.
+
+    `largest` is the most members that a gang could have; None without a gang.
+    """
 
     need: str
+    largest: int | None = None
 
     def detail(self) -> str:
-        return f"needs {self.need}, which no node has; starts when such a node joins"
+        if self.largest is None:
+            return f"needs {self.need}, which no node has; starts when such a node joins"
+        return (
+            f"needs {self.need}, and the whole cluster holds at most {self.largest} of them; "
+            "starts when more nodes join"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,11 +85,24 @@ class _Round:
         if limit is not None:
             return limit
         with self.scratch.trial() as trial:
-            placed = sum(1 for _ in takewhile(lambda task: self._place(task) is None, tasks))
+            if self.snapshot.job(job).distinct_nodes:
+                placed = self._place_apart(tasks)
+            else:
+                placed = sum(1 for _ in takewhile(lambda task: self._place(task) is None, tasks))
             if placed == len(tasks):
                 trial.keep()
                 return None
         return self._gang_short(job, placed)
+
+    def _place_apart(self, tasks: list[int]) -> int:
+        """Place tasks on a node each, from the first; return how many. O(tasks x nodes)."""
+        nodes = self.snapshot.live_nodes()
+        for number, task in enumerate(tasks):
+            node = next((n for n in nodes if self.scratch.place(task, n)), None)
+            if node is None:
+                return number
+            nodes.remove(node)
+        return len(tasks)
 
     def _place(self, task: int) -> Reason | None:
         tasks = self.snapshot.tasks
