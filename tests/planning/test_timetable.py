@@ -111,7 +111,7 @@ def test_unit_starts_on_reserved_gpus_only_if_it_ends_in_time() -> None:
 def test_claimed_gpus_are_not_given_to_units() -> None:
     state = _state([4], [(1, 3), (1, 2)])
     table = _timetable(state, {})
-    table.claim(2, 0, 7.0)
+    table.claim(0, np.full(2, 7.0))
     assert not table.start(_unit(state, 0), 1.0)
     assert table.start(_unit(state, 1), 1.0)
     reserved = table.earliest(_unit(state, 0), 1.0)
