@@ -134,6 +134,12 @@ class Census:
         wide: Ints = -(-self._columns()[3] // WHOLE)
         return wide
 
+    @property
+    def has_wide(self) -> Bools:
+        """Whether each job has unfinished wide tasks, `[jobs]`."""
+        has_wide: Bools = np.any(self._columns()[2], axis=1)
+        return has_wide
+
     def _columns(self) -> tuple[Ints, Ints, Ints, Ints]:
         first, second, third, fourth = (
             self.table[:, n * self.classes : (n + 1) * self.classes] for n in range(4)

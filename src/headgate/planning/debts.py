@@ -22,7 +22,8 @@ def debts_gpu_s(now: Standing, *, memory_s: float) -> Floats:
     """Return the GPU seconds that each job of `now.jobs` is owed, below 0 if it owes them.
 
     From its time in the memo on, a debt d grows by n, the GPUs missing, and decays:
-    d' = n - d / memory_s.
+    d' = n - d / memory_s. That to a job with wide units does not decay: such a unit is owed what it
+    waits for until it starts.
     """
     snapshot = now.snapshot
     counted_at = snapshot.memo(COUNTED_AT)[now.jobs]
@@ -30,6 +31,9 @@ def debts_gpu_s(now: Standing, *, memory_s: float) -> Floats:
     kept = np.exp(-passed_s / memory_s)
     since = _memo_or_0(MISSING_GPUS, now) * memory_s * (1 - kept)
     owed: Floats = _memo_or_0(MISSED_GPU_S, now) * kept + since
+    if now.has_wide.any():
+        lasting = _memo_or_0(MISSED_GPU_S, now) + _memo_or_0(MISSING_GPUS, now) * passed_s
+        owed = np.where(now.has_wide, lasting, owed)
     return owed
 
 
@@ -84,3 +88,21 @@ def remaining_gpu_s(now: Standing, runs: RunsByGpu, idle: IdleTasks) -> Floats:
     mean_s = known_s / learnt if learnt else 1.0
     left_s = np.maximum(np.where(known, takes_s, mean_s)[runtime_class] - done_s, 0.0)
     return np.bincount(index, left_s * count, len(now.jobs)).astype(np.float64)
+
+
+def wide_gpu_s(now: Standing, wide_s: Floats, running_s: Floats) -> Floats:
+    """Return the GPU seconds that each job with wide tasks will still take, `[jobs]`.
+
+    `running_s` are those of its runs. All its other tasks are expected to take `wide_s`, the
+    seconds of the first wide task of each of `Standing.wide_jobs`; if that is not finite, as long
+    as in the mean of the other jobs.
+    """
+    run_s = np.zeros(len(now.jobs))
+    run_s[now.wide_jobs] = wide_s
+    unknown = ~np.isfinite(run_s)
+    if unknown.any():
+        known = run_s[now.wide_jobs][~unknown[now.wide_jobs]]
+        run_s[unknown] = known.mean() if len(known) else 1.0
+    idle = np.maximum(now.unfinished.sum(axis=1) - now.held, 0)
+    left_s: Floats = running_s + idle * run_s
+    return left_s

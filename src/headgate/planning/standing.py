@@ -10,6 +10,7 @@ from headgate.base.column import FrozenColumn
 from headgate.base.order import in_order
 from headgate.model import WHOLE
 from headgate.planning.census import (
+    Bools,
     Census,
     WaitingChange,
     empty_census,
@@ -55,6 +56,7 @@ class Standing:
     waiting: Ints  # [jobs, classes] tasks on one whole GPU
     wide: Ints  # [jobs, classes] GPUs that waiting wide tasks need
     wide_jobs: Ints  # indices of the jobs with waiting wide tasks, of any class
+    has_wide: Bools  # [jobs] whether it has unfinished wide tasks
     task: Ints  # [tasks] rows of the `waiting` tasks of these jobs, ascending
     task_job: Ints  # [tasks] index into `jobs`
     task_class: Ints  # [tasks]
@@ -79,6 +81,14 @@ class Standing:
         """GPUs that waiting tasks of each job need, `[jobs]`, where there are large enough ones."""
         needed: Ints = (self.waiting + self.wide).sum(axis=1)
         return needed
+
+    def without_free(self, some: Bools) -> Standing:
+        """Return the standing without some of the GPUs in `free_gpu`, a mask, in `free`."""
+        cells = np.repeat(np.arange(self.free.size), self.free.ravel())
+        free = self.free - np.bincount(cells[some], minlength=self.free.size).reshape(
+            self.free.shape
+        )
+        return replace(self, free=free, free_gpu=self.free_gpu[~some])
 
     def memory_bytes_of(self, tasks: Ints) -> Ints:
         """Return the bytes of GPU memory that tasks need: indices into `task`, or a mask of it."""
@@ -206,6 +216,7 @@ def _build(
         waiting=census.waiting[index, :classes],
         wide=wide[index, :classes],
         wide_jobs=np.flatnonzero(wide[index].any(axis=1)),
+        has_wide=census.has_wide[index],
         task=waiting.task,
         task_job=waiting.job,
         task_class=waiting.memory_class,

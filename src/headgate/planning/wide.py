@@ -82,9 +82,9 @@ class WideUnits:
     def _pass(self, order: Sequence[int], place: Callable[[int], int]) -> int:
         """Place units of jobs in this order; return their thousandths of GPUs."""
         jobs, unit_milli = self._now.jobs, self._now.snapshot.jobs.unit_gpus_milli
-        free_milli, placed = _free_milli(self._scratch), 0
+        free, placed = free_milli(self._scratch), 0
         for job in order if self._waiting else ():
-            if job in self._waiting and unit_milli[int(jobs[job])] <= free_milli - placed:
+            if job in self._waiting and unit_milli[int(jobs[job])] <= free - placed:
                 placed += place(job)
         return placed
 
@@ -158,7 +158,17 @@ def least_served_first(now: Standing) -> tuple[Ints, Ints]:
     return np.argsort(now.held / np.maximum(target, 1), kind="stable"), won.most
 
 
-def _free_milli(scratch: Scratch) -> int:
+def leading_tasks(now: Standing) -> Ints:
+    """Return the first waiting wide task of each job in `Standing.wide_jobs`."""
+    snapshot, rows = now.snapshot, now.jobs[now.wide_jobs]
+    lead = snapshot.jobs.first_task.take(rows).astype(np.int64)
+    several = (snapshot.jobs.task_count.take(rows) > 1) & (snapshot.jobs.gang.take(rows) == 0)
+    for n in np.flatnonzero(several).tolist():
+        lead[n] = waiting_units(snapshot, int(rows[n]), wide=True)[0].tasks[0]
+    return lead
+
+
+def free_milli(scratch: Scratch) -> int:
     """Return the thousandths of GPUs that no run holds."""
     gpus = scratch.ledger.gpus
     holder = gpus.task.array()

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from headgate.engine import Engine
 from headgate.model import Bandwidth, Gpu, Job, Locality, Node, Queue, Shard, Task
 from headgate.planning.cpu_tasks import place_cpu_tasks
-from headgate.planning.wide import WideUnits
 from headgate.policies.flow import FlowSharing
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.problem import OfferedTasks, full_problem, offered_problem
@@ -135,7 +134,7 @@ def check_optimum(policy: FlowPolicy) -> None:
     assert warm.now is not None
     scratch = Scratch(warm.now.snapshot)
     place_cpu_tasks(scratch)
-    round_ = policy._round(warm.now, warm.work, WideUnits(scratch, warm.now))
+    round_ = policy._round(warm.now, warm.work, scratch)
     certificate = flow_of(policy).certificate(offered_problem(round_, warm.offered))
     assert certificate.clean, str(certificate)
     assert worth(flow_of(policy)) == worth(Flow(full_problem(round_, OfferedTasks())))

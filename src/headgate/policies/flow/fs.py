@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from headgate.planning.costs import DISTANCE, FLOW_PAPER
-from headgate.planning.shares import Ints, entitle, fair_shares
+from headgate.planning.shares import entitle, fair_shares
 from headgate.planning.standing import Standing
-from headgate.planning.wide import least_served_first
 from headgate.policies.flow.eligible import Entitled
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.ports import Parameter, PolicyInfo
@@ -49,10 +48,6 @@ class FlowSharing(FlowPolicy):
 
     def __init__(self, *, alpha1: float = 3.0, alpha2: float = 4.0, alpha3: float = 1.1) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2, alpha3=alpha3)
-
-    def wide_first(self, now: Standing) -> tuple[Ints, Ints]:
-        """Return the jobs that hold least of their share first, each with its entitlement."""
-        return least_served_first(now)
 
     def entitle(self, now: Standing) -> Entitled:
         """Return each job's entitlement; a job that holds no GPU must place a task."""

@@ -10,7 +10,6 @@ from headgate.flow import Ints
 from headgate.planning.costs import DISTANCE, FLOW_PAPER, SLACK
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import Standing
-from headgate.planning.wide import least_served_first
 from headgate.policies.flow.eligible import Entitled, Round
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.preempt_by_share import short_tasks, victims
@@ -41,10 +40,6 @@ class PreemptiveFlowSharing(FlowPolicy):
     def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0, slack: float = 0.25) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2)
         self._slack = slack
-
-    def wide_first(self, now: Standing) -> tuple[Ints, Ints]:
-        """Return the jobs that hold least of their share first, each with its entitlement."""
-        return least_served_first(now)
 
     def entitle(self, now: Standing) -> Entitled:
         """Allocate the free GPUs up to the shares, then those left over beyond them."""
