@@ -1,6 +1,6 @@
 """The line of wide units under greedy policies: GPUs are kept free for the first job in it.
 
-Small tasks would otherwise take each GPU that a wide unit needs as soon as it is free. A job below
+Small tasks would otherwise take each free GPU before a wide unit has all that it needs. A job below
 its share whose turn comes, but whose unit does not fit what is free, joins the line, and leaves it
 when a unit starts or it is at its share. The first in line chooses before all other jobs; while its
 unit does not fit, no other task starts on the nodes kept for it: those with most GPUs free, as many

@@ -157,7 +157,7 @@ def test_every_job_finishes_under_contention(make: Callable[[], Policy]) -> None
 def test_wide_unit_starts_when_the_runs_on_its_nodes_have_ended(
     make: Callable[[], Policy],
 ) -> None:
-    """Small tasks of 5 s keep arriving for 120 s and would take each GPU as soon as it is free."""
+    """Small tasks of 5 s keep arriving for 120 s and would take each free GPU."""
     for seed in range(2):
         rng = stream(seed, "stream of small tasks")
         gpus = (Gpu(memory_bytes=1),) * 4

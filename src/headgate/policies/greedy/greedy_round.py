@@ -122,7 +122,8 @@ class GreedyRound:
                 self._join_line(job)
             return
         self.line.leave(job)
-        for node in {start.node for start in self._scratch.starts[before:] if start.gpus}:
+        starts = self._scratch.starts[before:]
+        for node in dict.fromkeys(start.node for start in starts if start.gpus):
             self.free_gpus.limit_to(self._scratch.ledger, node)
         self._count(job, milli)
         if self._counters is not None:
