@@ -27,6 +27,7 @@ UNSEEN = {
     "nodes": {"free_gpus", "free", "spec", "actual", "reported_at"},
     "gpus": {"actual_bytes", "utilisation_milli"},
     "shards": {"away"},
+    "runtime_classes": {"count", "log_mean", "log_var", "within_count", "within_var"},
 }  # fmt: skip
 
 

@@ -26,7 +26,15 @@ from headgate.state import Snapshot
 from headgate.state.tables import TABLES, empty, freeze, memo
 from headgate.state.view import Names
 
-RuntimeClassKey = tuple[str | tuple[str], int, bool, int]
+Kind = tuple[str | tuple[str], int, bool, int]
+RuntimeClassKey = (
+    Kind
+    | tuple[str, int, bool, int, str, str, int]
+    | tuple[str, str, int]
+    | tuple[str, int]
+    | tuple[str, str]
+    | tuple[str]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +100,7 @@ def _arrays(name: str, column: FrozenColumn | FrozenLists | FrozenVectors) -> di
 
 def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
     names = snapshot.names  # the writer may add more meanwhile: no table refers to that
-    # keys are typed as tuples of anything; `State._runtime_class` makes them of this form alone
+    # keys are typed as tuples of anything; `state.runtimes` makes them of these forms alone
     classes = sorted(
         (row, cast(RuntimeClassKey, key)) for key, row in names.runtime_class_rows.copy().items()
     )

@@ -69,6 +69,10 @@ class Job:
     each job a `number` that no other has, else it is 0. All users may read the logs and results of
     a `public` one, those of any other only its user.
 
+    Each of its tasks is expected to compute for `estimated_s` seconds, as its user declares; None
+    leaves that to what is learnt from earlier runs. A run that takes longer than `time_limit_s`
+    seconds from its start, reading included, is stopped, and the job fails; None is no limit.
+
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
     more below the directory `results_path`, if any. Everything that a job leaves is removed
     `keep_s` seconds after its end: `inf` is never, None leaves it to the cluster.
@@ -92,6 +96,8 @@ class Job:
     result_replicas: int = 1
     results_path: str = ""
     keep_s: float | None = None
+    estimated_s: float | None = None
+    time_limit_s: float | None = None
 
     def task_program(self, ordinal: int) -> TaskProgram | None:
         """Return what one of its tasks runs; None for a simulated job."""

@@ -59,7 +59,7 @@ class Changes:
 
     @cached_property
     def runtime_classes(self) -> Ints:
-        """Runtime classes whose estimates changed."""
+        """Runtime classes that are new, or whose means in seconds changed."""
         return self._rows("runtime_classes", "compute_s", "held_s")
 
     def _rows(self, table: str, *columns: str) -> Ints:

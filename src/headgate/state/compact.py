@@ -43,6 +43,7 @@ def compact(state: State) -> None:
         (state.tasks.job, kept.job_at), (state.tasks.task_group, kept.task_at),
         (state.tasks.demand, kept.demand_at), (state.tasks.grant, kept.grant_at),
         (state.tasks.input, kept.input_at), (state.tasks.runtime_class, kept.class_at),
+        (state.tasks.estimate_class, kept.class_at), (state.runtime_classes.parent, kept.class_at),
         (state.grants.task, kept.task_at), (state.grants.demand, kept.demand_at),
         (state.gpus.task, kept.task_at),
         (state.nodes.first_gpu, _kept_before(kept.gpus, len(view.gpus.node))),
@@ -75,7 +76,7 @@ class _Kept:
         self.input_at = _renumbering(self.inputs, len(view.inputs.shards))
         self.demands = np.unique(tasks.demand.take(self.tasks))
         self.demand_at = _renumbering(self.demands, len(view.names.demands))
-        self.classes = np.union1d(tasks.runtime_class.take(self.tasks), self._shared_classes())
+        self.classes = self._classes()
         self.class_at = _renumbering(self.classes, len(view.runtime_classes.compute_s))
         self.gpus = self._current_gpus()
         self.shards = self._shards()
@@ -86,6 +87,18 @@ class _Kept:
         rows = self._view.names.runtime_class_rows.items()
         shared = [row for (name, *_), row in rows if isinstance(name, str)]
         return np.array(shared[-_CLASSES_KEPT:], np.int64)
+
+    def _classes(self) -> Array:
+        """Return the classes of kept tasks, those that later jobs may share, and wider ones."""
+        tasks, parent = self._view.tasks, self._view.runtime_classes.parent
+        kept = [tasks.runtime_class.take(self.tasks), tasks.estimate_class.take(self.tasks)]
+        wider = np.unique(np.concatenate([*kept, self._shared_classes()]))
+        found = [wider]
+        while len(wider):
+            wider = np.unique(parent.take(wider))
+            wider = wider[wider >= 0]
+            found.append(wider)
+        return np.unique(np.concatenate(found))
 
     def _current_gpus(self) -> Array:
         """Return the GPUs that nodes have, or had last, not those of earlier incarnations."""

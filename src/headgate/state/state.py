@@ -32,6 +32,7 @@ from headgate.protocol import GpuUse, Refusal, Timer, Usage
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
 from headgate.state.queued_jobs import QueuedJobs
+from headgate.state.runtimes import classes_of, record
 from headgate.state.snapshot import Snapshot
 from headgate.state.tables import (
     GpuTable,
@@ -302,6 +303,10 @@ class State(View):
         jobs.gang[row] = job.gang and count > 1
         jobs.first_task[row], jobs.task_count[row] = first, count
         jobs.unfinished[row], jobs.submitted_at[row] = count, self.now
+        if job.estimated_s is not None:
+            jobs.estimated_s[row] = job.estimated_s
+        if job.time_limit_s is not None:
+            jobs.time_limit_s[row] = job.time_limit_s
         for column in self.memos.values():
             column.grow()
         for shard in job.shards:
@@ -330,12 +335,18 @@ class State(View):
                 column.write(first, values, count)
         dependents: dict[int, list[int]] = {}
         groups: dict[tuple[int, int], int] = {}
+        width = sum(t.gpus for t in job.tasks) if job.gang else 0
         for ordinal, task in enumerate(job.tasks):
             reads = self._reads_of(task) if task.reads else ()
             tasks.input[first + ordinal] = row = self._input(reads)
             needs = (demands[ordinal], row)
             tasks.task_group[first + ordinal] = groups.setdefault(needs, first + ordinal)
-            tasks.runtime_class[first + ordinal] = self._runtime_class(job, task, reads)
+            read_bytes = sum(self.shards.size_bytes[shard] for shard in reads)
+            kind, estimate_class = classes_of(
+                self.names, self.runtime_classes, job, task, width or task.gpus, read_bytes
+            )
+            tasks.runtime_class[first + ordinal] = kind
+            tasks.estimate_class[first + ordinal] = estimate_class
             for before in task.after:
                 dependents.setdefault(first + before, []).append(first + ordinal)
         for before, after in dependents.items():
@@ -370,22 +381,8 @@ class State(View):
             self.inputs.shards.append(reads)
         return row
 
-    def _runtime_class(self, job: Job, task: Task, reads: tuple[int, ...]) -> int:
-        """Return the row of a task's runtime class: job kind, GPUs, stage, size of input.
-
-        Sizes are grouped by powers of two; results of earlier tasks, still unknown, count as 0.
-        """
-        read_bytes = sum(self.shards.size_bytes[shard] for shard in reads)
-        whose = job.runtime_class or (job.id,)
-        key = (whose, task.gpus, bool(task.after), int(read_bytes).bit_length())
-        rows, learnt = self.names.runtime_class_rows, self.runtime_classes
-        row = rows.setdefault(key, len(rows))
-        if row == len(learnt.compute_s):
-            grow(learnt)
-        return row
-
     def record_runtime(self, task: int) -> None:
-        """Update the runtime estimate with a task's computing time over all its runs."""
+        """Update the runtime estimates with a finished task's computing time over all its runs."""
         started_at = self.tasks.started_at[task]
         if self.hypothetical or math.isnan(started_at):
             return  # nothing to learn from; or it ended before its start was reported
@@ -397,6 +394,10 @@ class State(View):
             mean_s = column[row]
             known = not math.isnan(mean_s)
             column[row] = mean_s + _LATEST_WEIGHT * (took_s - mean_s) if known else took_s
+        job_row = self.tasks.job[task]
+        if not self.jobs.gang[job_row] or not self.jobs.unfinished[job_row]:
+            job = self.names.jobs[job_row]  # of a gang, the run that ends last is the one sample
+            record(learnt, job, row, self.tasks.estimate_class[task], compute_s)
 
     def keep_result(self, task: int, sizes_bytes: tuple[int, ...]) -> tuple[int, ...]:
         """Add the shards of a task's result, one per part, and return their rows."""

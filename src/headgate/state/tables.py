@@ -42,7 +42,8 @@ class TaskTable(Generic[C]):
     read_s: C  # seconds that the last run spent reading, or, while it runs, is expected to
     checkpoint_s: C  # seconds of computing between two saves of its progress; 0: never
     progress_s: C  # seconds of computing saved when its next run starts, or its last one started
-    runtime_class: C  # row
+    runtime_class: C  # row of its kind
+    estimate_class: C  # row of the first class of its chain; see `headgate.state.runtimes`
     input: C  # row in `inputs`
     task_group: C  # row of the first task of its job with the same demand that reads the same
 
@@ -72,6 +73,8 @@ class JobTable(Generic[C]):
     ended_at: C  # NaN before
     expired_at: C  # when its results expired, NaN before
     archived: C  # u1: 1 once it is archived; compaction drops its rows
+    estimated_s: C  # declared computing time of each of its tasks, NaN without
+    time_limit_s: C  # of each run of its tasks, from its start; NaN without
     message: C  # why it failed or who cancelled it, None otherwise
     lost_gpu_s: C  # GPU seconds of runs that ended without a result, less what is saved of them
     read_node_bytes: C  # read by all its runs, killed ones included, on the node,
@@ -149,10 +152,20 @@ class InputTable(Generic[L]):
 
 @dataclass(slots=True)
 class RuntimeClassTable(Generic[C]):
-    """Tasks that are expected to compute equally long: same job kind, similar size of input."""
+    """Tasks that are expected to take alike times: kinds of tasks, and wider classes.
 
-    compute_s: C  # mean of finished runs, later ones weighing more; NaN before the first
+    See `headgate.state.runtimes` for the classes, and for the samples of the last five columns:
+    later samples weigh more.
+    """
+
+    compute_s: C  # of a kind: mean of finished runs, later ones weighing more; NaN before the first
     held_s: C  # likewise of the time from launch to end, reading included
+    parent: C  # row of the next wider class, -1 without one
+    count: C  # weight of the samples, that of the last one is 1
+    log_mean: C  # mean of the samples, logarithms of times or of ratios
+    log_var: C  # their variance about it
+    within_count: C  # weight of those whose class below this one had a sample already
+    within_var: C  # variance of these about the means of their classes below this one
 
 
 GPU_FREE, GPU_GONE, GPU_IN_PART = -1, -2, -3
@@ -163,6 +176,8 @@ _DTYPES: dict[str, str] = {
     "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8", "actual_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
+    "estimated_s": "f8", "time_limit_s": "f8", "count": "f8", "log_mean": "f8", "log_var": "f8",
+    "within_count": "f8", "within_var": "f8",
     "lost_gpu_s": "f8", "compute_s": "f8", "held_s": "f8", "checkpoint_s": "f8", "progress_s": "f8",
     "expired_at": "f8", "reported_at": "f8", "number": "i8",
     "message": "O", "spec": "O",
@@ -187,7 +202,8 @@ NAMES: dict[type, tuple[str, ...]] = {
 
 _BLANKS: dict[str, Any] = {
     "launched_at": math.nan, "started_at": math.nan, "ended_at": math.nan, "expired_at": math.nan,
-    "compute_s": math.nan, "held_s": math.nan,
+    "compute_s": math.nan, "held_s": math.nan, "estimated_s": math.nan, "time_limit_s": math.nan,
+    "parent": -1,
     "node": -1, "grant": -1, "task": GPU_FREE, "next_attempt": 1,
     "reported_at": math.nan, "actual_bytes": -1, "utilisation_milli": -1,
     "message": None, "spec": None,

@@ -76,6 +76,7 @@ def random_job(rng: Random, job_id: str, shards: tuple[Shard, ...] = ()) -> Job:
         priority=rng.choice((0, 0, 1, 5)),
         gang=gang,
         retries=rng.randint(0, 2),
+        estimated_s=stream(0, job_id, repr(tasks)).choice((None, None, 0.5, 3.0)),
     )
 
 
