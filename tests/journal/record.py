@@ -19,6 +19,7 @@ from headgate.engine.engine import Batch
 from headgate.journal import Journal, encode_snapshot
 from headgate.journal.journal import SCHEMA
 from headgate.model import Dataset, Shard
+from headgate.planning.network import FluidNetwork
 from headgate.ports import make_policy
 from headgate.protocol import (
     DatasetAdded,
@@ -36,7 +37,6 @@ from headgate.protocol import (
     TimerFired,
 )
 from headgate.protocol.commands import Timer
-from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.state import JobState, TaskState
 from headgate.state.life import ENDED

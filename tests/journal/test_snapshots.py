@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from headgate.engine import Engine, drive
 from headgate.journal import decode_snapshot, encode_snapshot
 from headgate.model import Dataset, Shard
+from headgate.planning.network import FluidNetwork
 from headgate.policies.flow import TimelyFlow
 from headgate.protocol import Timer
-from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.state import State, check, thaw
 from headgate.testing.digest import digest

@@ -14,6 +14,7 @@ import pytest
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
 from headgate.model import Job, RunId
+from headgate.planning.network import FluidNetwork, Transfer
 from headgate.planning.submission_check import fits_no_node
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.policies.flow import FlowSharing
@@ -30,7 +31,6 @@ from headgate.protocol import (
     TaskStopped,
     WakeAt,
 )
-from headgate.sim.network import FluidNetwork, Transfer
 from headgate.sim.world import SimulatedWorld
 from headgate.state import JobState, TaskState, check
 from headgate.testing.digest import digest

@@ -8,9 +8,9 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.engine import Engine, drive
+from headgate.planning.network import FluidNetwork
 from headgate.ports.policy import make_policy
 from headgate.protocol import Command, Event
-from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.testing.storms import storm
 

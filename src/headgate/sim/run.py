@@ -15,6 +15,7 @@ from headgate.metrics.busy import BusyGpus
 from headgate.metrics.records import JobRecorder, JobRecords
 from headgate.metrics.summary import fairness, mean_active_jobs, summary
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard
+from headgate.planning.network import FluidNetwork
 from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
 from headgate.protocol import (
@@ -28,7 +29,6 @@ from headgate.protocol import (
     QueueChanged,
     ReplicaAdded,
 )
-from headgate.sim.network import FluidNetwork
 from headgate.sim.trace_jobs import TraceJobs
 from headgate.sim.world import SimulatedWorld
 from headgate.spec import Links, Scenario

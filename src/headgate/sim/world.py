@@ -17,6 +17,7 @@ from itertools import islice
 
 from headgate.base.errors import InvariantBroken
 from headgate.model import Job, Node, Read, RunId, Shard, result_ids
+from headgate.planning.network import FluidNetwork, Transfer
 from headgate.ports import Policy, decide
 from headgate.protocol import (
     Command,
@@ -42,7 +43,6 @@ from headgate.protocol import (
     Usage,
     WakeAt,
 )
-from headgate.sim.network import FluidNetwork, Transfer
 from headgate.state import Snapshot
 
 # Order within an instant: ends, changes of the cluster, submissions, starts, plans, timers; jobs

@@ -13,6 +13,7 @@ import pytest
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.model import Bandwidth, Gpu, Job, Node, Shard, Task
+from headgate.planning.network import FluidNetwork
 from headgate.planning.submission_check import fits_no_node
 from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
 from headgate.ports import Policy
@@ -29,7 +30,6 @@ from headgate.protocol import (
     StopTask,
 )
 from headgate.protocol.reasons import PolicyBroke
-from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.state import JobState, TaskState, check
 from headgate.testing.random_worlds import random_queues
