@@ -31,7 +31,7 @@ _SAME_INSTANT_S = 1e-6  # the error of sums of times
 
 
 @dataclass(frozen=True, slots=True)
-class _Times:
+class ComputeTimes:
     """Distributions of computing times: `median_s`, NaN if unknown, and `spread`, 1 / b.
 
     With a spread of 0, it is one point. An overdue run takes at least the overdue time once more.
@@ -40,11 +40,11 @@ class _Times:
     median_s: Floats
     spread: Floats
 
-    def quantile(self, ran_s: Floats, p: float) -> Floats:
+    def quantile(self, ran_s: Floats, p: float | Floats) -> Floats:
         """Return quantiles of the whole times, given that they are more than `ran_s`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             past = np.log(ran_s / self.median_s)
-            odds = np.logaddexp(past / self.spread, math.log(p)) - math.log1p(-p)
+            odds = np.logaddexp(past / self.spread, np.log(p)) - np.log1p(np.negative(p))
             beyond = np.where(self.spread > 0, self.spread * odds, np.maximum(past, 0.0))
         return np.maximum(self.median_s * np.exp(beyond), self._overdue_again(ran_s))
 
@@ -96,8 +96,8 @@ class Estimates:
     def run_s(self, tasks: Ints, p: float = 0.5) -> Floats:
         """Return the seconds that a new run of each task takes; NaN if unknown."""
         saved_s = self._snapshot.tasks.progress_s.take(tasks)
-        computes_s = self._times(tasks).quantile(saved_s, _checked(p)) - saved_s
-        return np.fmin(self._reads_s(tasks) + computes_s, self._limit_s(tasks))
+        computes_s = self.compute_times(tasks).quantile(saved_s, _checked(p)) - saved_s
+        return np.fmin(self._reads_s(tasks) + computes_s, self.limit_s(tasks))
 
     def end_at(self, tasks: Ints, p: float = 0.5) -> Floats:
         """Return when the run of each task ends, as a time of the world's clock.
@@ -105,8 +105,8 @@ class Estimates:
         `inf` if that is unknown and its job has no time limit; now if it is being stopped.
         """
         runs, now = self._runs(tasks), self._snapshot.now
-        whole_s = self._times(tasks).quantile(runs.computed_s, _checked(p))
-        limit_at = runs.began_at + self._limit_s(tasks)
+        whole_s = self.compute_times(tasks).quantile(runs.computed_s, _checked(p))
+        limit_at = runs.began_at + self.limit_s(tasks)
         end_at = np.fmin(runs.computes_at + whole_s - runs.saved_s, limit_at)
         end_at[np.isnan(end_at)] = np.inf
         end_at[runs.stopping] = now
@@ -119,13 +119,13 @@ class Estimates:
         """
         runs, when = self._runs(tasks), np.broadcast_to(at, len(tasks))
         whole_s = when - runs.computes_at + runs.saved_s
-        chance = self._times(tasks).ends_by(whole_s, runs.computed_s)
+        chance = self.compute_times(tasks).ends_by(whole_s, runs.computed_s)
         chance[np.isnan(chance)] = 0.0
-        limit_at = runs.began_at + self._limit_s(tasks)
+        limit_at = runs.began_at + self.limit_s(tasks)
         chance[runs.stopping | (limit_at <= when + _SAME_INSTANT_S)] = 1.0
         return np.where(when >= self._snapshot.now, chance, 0.0)
 
-    def _times(self, tasks: Ints) -> _Times:
+    def compute_times(self, tasks: Ints) -> ComputeTimes:
         """Return the distributions of the computing times of tasks, over all their runs."""
         rows = self._snapshot.tasks
         declared_s = self._snapshot.jobs.estimated_s.take(rows.job.take(tasks))
@@ -134,9 +134,10 @@ class Estimates:
             rows.estimate_class.take(tasks), rows.runtime_class.take(tasks), declared
         )
         scale_s = np.where(declared, np.maximum(declared_s, SHORTEST_S), 1.0)
-        return _Times(scale_s * np.exp(mean), np.sqrt(3 * var) / math.pi)
+        return ComputeTimes(scale_s * np.exp(mean), np.sqrt(3 * var) / math.pi)
 
-    def _limit_s(self, tasks: Ints) -> Floats:
+    def limit_s(self, tasks: Ints) -> Floats:
+        """Return the time limit of a run of each task, in seconds; NaN without one."""
         limit_s: Floats = self._snapshot.jobs.time_limit_s.take(
             self._snapshot.tasks.job.take(tasks)
         )
