@@ -13,7 +13,10 @@ from headgate.foresight.start_interval import RunAhead, start_interval
 from headgate.foresight.whatif import WhatIf
 from headgate.planning.shares import Ints
 from headgate.ports import Policy
-from headgate.state import Snapshot
+from headgate.state import Snapshot, TaskState
+
+NOT_BEGUN = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
+"""The states of tasks of which a start may be forecast."""
 
 ROUNDS_MOST = 1000
 _IDLE_MOST = 20  # consecutive rounds that a policy requested without an end in between
@@ -121,6 +124,7 @@ class _Simulation:
         state = self._what_if.state
         ends = int(self._order_of_starts(tasks)[start])
         lag_s = state.now - self._ended_at
+        self._runs.read_so_far()
         earliest, latest = start_interval(
             self._snapshot, self._ahead, ends, lag_s=lag_s, at=state.now, now=self._now
         )

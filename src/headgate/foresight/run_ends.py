@@ -26,7 +26,7 @@ from headgate.state.life import HOLDING
 class ExpectedRun:
     """A run of the simulation, from now or its launch on, whichever is later: its origin.
 
-    It reads for another `reads_s`, then computes: in all `median_s` in the median, with a `spread`
+    It reads for another `reads_s`, in the simulation so far, then computes: in all `median_s` in the median, with a `spread`
     as in `planning.estimates.ComputeTimes`, of which `computed_s` are over at its origin. It ends
     `limit_s` after its origin at the latest. All are seconds, NaN where unknown.
     """
@@ -76,6 +76,7 @@ class RunEnds:
         ended = tasks.state.array() == TaskState.FINISHED
         ended &= tasks.ended_at.array() > since
         past = np.flatnonzero(ended)
+        past = past[snapshot.nodes.alive.take(tasks.node.take(past)) > 0]
         held = held[tasks.state.take(held) != TaskState.STOPPING]  # those end in the first round
         rows = np.concatenate([past, held])
         runs = self._expected(rows)
@@ -151,6 +152,11 @@ class RunEnds:
             _, _, run = heapq.heappop(self._heap)
             tasks.append(run.task)
         return tasks
+
+    def read_so_far(self) -> None:
+        """Set how long the runs that still read have read."""
+        for run in self._reading.values():
+            run.reads_s = max(0.0, self._state.now - run.origin)
 
     def unknown(self) -> int:
         """Return how many runs have no known end."""
