@@ -27,10 +27,10 @@ class Forecast:
     """The expected start if runs take their estimated times and no job arrives.
 
     `task` starts on `node` at `at` (seconds of the world's clock) after `ends` runs have ended,
-    `after` the last of them; with a probability of 80 % from `earliest` to `latest` (`inf`:
-    unknown). These are None without a result: no task starts before `until`, where the simulation
-    ended after `rounds` rounds, or since no further end is known; `unknown_runs` counts runs
-    without an expected end.
+    `after` the last of them; with a probability of 80 % from `earliest` to `latest`, which is None
+    if that is not known. These are None without a result: no task starts before `until`, where the
+    simulation ended after `rounds` rounds, or since no further end is known; `unknown_runs` counts
+    runs without an expected end.
     """
 
     at: float | None
@@ -131,7 +131,7 @@ class _Simulation:
         return Forecast(
             at=state.now,
             earliest=earliest,
-            latest=latest,
+            latest=None if math.isinf(latest) else latest,
             task=state.task_id(int(tasks[start])),
             node=state.node(node).id,
             after=None if self._after < 0 else state.task_id(self._after),

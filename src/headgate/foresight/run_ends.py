@@ -26,9 +26,10 @@ from headgate.state.life import HOLDING
 class ExpectedRun:
     """A run of the simulation, from now or its launch on, whichever is later: its origin.
 
-    It reads for another `reads_s`, in the simulation so far, then computes: in all `median_s` in the median, with a `spread`
-    as in `planning.estimates.ComputeTimes`, of which `computed_s` are over at its origin. It ends
-    `limit_s` after its origin at the latest. All are seconds, NaN where unknown.
+    It reads for another `reads_s`, in the simulation so far, then computes: in all `median_s` in
+    the median, with a `spread` as in `planning.estimates.ComputeTimes`, of which `computed_s` are
+    over at its origin. It ends `limit_s` after its origin at the latest. All are seconds, NaN
+    where unknown.
     """
 
     task: int

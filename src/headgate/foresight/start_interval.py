@@ -24,7 +24,8 @@ PROBABILITY = 0.8
 
 _DRAWS = 100
 _READING = 0.25  # standard deviation of the logarithm of reading times about the model's
-_DRIFT = 0.1  # that of the wait, for what a simulation leaves out: jobs to come, equal choices
+_DRIFT = 0.25  # that of the wait, for what a simulation leaves out: jobs to come, equal choices
+_TURN = 1.2  # standard deviation of the start in run times: where a choice falls otherwise
 _PRIOR_SAMPLES = 3.0  # as in `planning.estimates`
 
 
@@ -46,17 +47,18 @@ def start_interval(
     """
     if at <= now or not ends:
         return at, at
-    draws = np.array(_draws(snapshot, ahead, ends)) + lag_s
-    drift = np.exp(_DRIFT * _normal("drift", 1)[:, 0])
-    starts = np.sort(now + (draws - now) * drift)
+    takes_s = _takes_s(snapshot, [each.run for each in ahead])
+    draws = np.array(_nth_ends(ahead, takes_s, ends)) + lag_s
+    drift, turn = _normal("drift", 2).T
+    turn_s = _TURN * float(np.nanmedian(takes_s)) * turn
+    starts = np.sort(now + (draws - now) * np.exp(_DRIFT * drift) + turn_s)
     beyond = round(_DRAWS * (1 - PROBABILITY) / 2)
     earliest, latest = float(starts[beyond - 1]), float(starts[-beyond])
     return max(now, min(earliest, at)), max(latest, at)
 
 
-def _draws(snapshot: Snapshot, ahead: Sequence[RunAhead], ends: int) -> list[float]:
+def _nth_ends(ahead: Sequence[RunAhead], takes_s: Floats, ends: int) -> list[float]:
     """Return the time of the n-th end in each draw, `inf` if there are fewer."""
-    takes_s = _takes_s(snapshot, [each.run for each in ahead])
     known = ~np.isnan(takes_s[0])
     first = [n for n in range(len(ahead)) if known[n] and not ahead[n].ends_before]
     later: dict[int, list[int]] = {}

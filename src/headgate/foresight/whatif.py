@@ -42,7 +42,7 @@ class WhatIf:
         self.state = thaw(snapshot)
         self.state.now = max(self.state.now, at)
         self.stopped: list[int] = []
-        self._policy = copy.deepcopy(policy)
+        self.policy = copy.deepcopy(policy)
         self._rounds = 0
         states = self.state.tasks.state.array()
         self._report_starts(np.flatnonzero(states == TaskState.STARTING).tolist())
@@ -91,11 +91,11 @@ class WhatIf:
         state = self.state
         snapshot = state.freeze()
         self._rounds += 1
-        plan = self._policy.decide(snapshot, stream(0, "what if", self._rounds))
+        plan = self.policy.decide(snapshot, stream(0, "what if", self._rounds))
         ready = PlanReady(at=state.now, seen=snapshot.version, plan=plan)
         verdict = admit(state, snapshot, ready)
         if isinstance(verdict, PlanRejected):
-            raise InvariantBroken(f"policy {self._policy.name}: {verdict.message}")
+            raise InvariantBroken(f"policy {self.policy.name}: {verdict.message}")
         state.refusals = plan.refusals
         apply(state, verdict)
         held = np.flatnonzero(state.tasks.state.array() == TaskState.STOPPING)

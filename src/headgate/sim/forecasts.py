@@ -77,10 +77,10 @@ class ForecastCheck:
                 left.append(question)
                 continue
             answer = question.answer
-            covered = (
-                answer.earliest is not None
-                and answer.latest is not None
-                and answer.earliest - _SAME_INSTANT_S <= at <= answer.latest + _SAME_INSTANT_S
+            covered = answer.earliest is not None and (
+                answer.earliest - _SAME_INSTANT_S
+                <= at
+                <= (math.inf if answer.latest is None else answer.latest + _SAME_INSTANT_S)
             )
             error_s = None if answer.at is None else abs(answer.at - at)
             self._outcomes.append(
