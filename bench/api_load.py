@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -46,7 +47,7 @@ class Connection(HTTPConnection):
 def request_api(
     connection: HTTPConnection, method: str, route: str, body: str | None = None
 ) -> None:
-    """Send a request and read its response; exit on an error."""
+    """Send a request and read its response; raise SystemExit on an error."""
     connection.request(method, f"/api/v1{route}", body)
     response = connection.getresponse()
     content = response.read()
@@ -65,7 +66,7 @@ def submit_job(connection: HTTPConnection) -> None:
 
 
 def measured_ms(path: Path, request: Request, clients: int, each: int) -> list[float]:
-    """Return the times of all requests, in milliseconds, ascending."""
+    """Return the times of all requests, in milliseconds, ascending; an error of one is raised."""
     took_ms: list[float] = []
     begin = threading.Barrier(clients)
 
@@ -81,11 +82,9 @@ def measured_ms(path: Path, request: Request, clients: int, each: int) -> list[f
             took_ms.append((time.monotonic() - started) * 1e3)
         connection.close()
 
-    threads = [threading.Thread(target=client) for _ in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(clients) as pool:
+        for future in [pool.submit(client) for _ in range(clients)]:
+            future.result()
     return sorted(took_ms)
 
 

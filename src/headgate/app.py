@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from headgate.base.errors import HeadgateError, WorldError
-from headgate.foresight.outlook import choose
 from headgate.policies import fifo, flow, greedy, yarn
-from headgate.ports import PolicyInfo
+from headgate.ports import PolicyInfo, choose_policy
 from headgate.ports.installed import installed_policies
 
 _OWN = (
@@ -57,7 +56,7 @@ def run_controller(state: Path) -> None:
     if config is None:
         raise WorldError(f"{state} has no configuration; headgate up writes it")
     ending = threading.Event()
-    policies = partial(choose, POLICIES, config.policy, config.parameters)
+    policies = partial(choose_policy, POLICIES, config.policy, config.parameters)
     policies(None)  # a wrong policy is reported before any process starts
     listener = listen(socket_path(state), group=config.group)
     if not config.foreign and (started := ensure_head(state)) not in (None, config.ray_address):
@@ -93,8 +92,8 @@ def run_controller(state: Path) -> None:
 
 def _head_lost(address: str) -> None:
     logging.getLogger(__name__).critical(
-        "the Ray cluster at %s does not respond: unless it does within a minute, the controller"
-        " ends; run headgate up again when the cluster is up",
+        "the Ray cluster at %s does not respond: nothing is started or stopped until it does; if"
+        " its head has ended, so does the controller within a minute: run headgate up again then",
         address,
     )
 

@@ -14,13 +14,12 @@ from headgate.api.archived import archived_job, record_of
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
 from headgate.engine import Engine
-from headgate.foresight.outlook import choose
 from headgate.journal import Archive
 from headgate.live.probe import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
 from headgate.planning.certificates import CertificateStats
 from headgate.planning.submission_check import check_submission
-from headgate.ports import Policy
+from headgate.ports import Policy, choose_policy
 from headgate.ports.world import decide
 from headgate.protocol import (
     Command,
@@ -156,7 +155,7 @@ class ScriptedController:
         return {"policy": self.policy_name, "seed": 0, "pid": os.getpid(), "bandwidth": bandwidth}
 
     def policy(self, text: str | None) -> Policy:
-        return choose(POLICIES, self.policy_name, {}, text)
+        return choose_policy(POLICIES, self.policy_name, {}, text)
 
     def certified(self) -> CertificateStats | None:
         return self.proven

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from headgate.api.client import Client
 from headgate.base.errors import SpecError
+from headgate.model import Dataset, Shard
+from headgate.protocol import DatasetAdded, ReplicaAdded
 
 
 def put(client: Client, name: str, *shards: bytes) -> None:
@@ -25,10 +29,36 @@ def test_a_dataset_is_visible_only_after_its_commit(client: Client) -> None:
     assert client.commit_dataset("ints", shards=2)["size_bytes"] == 6
     view = client.dataset("ints")
     assert (view["shards"], view["size_bytes"], view["replicas"]) == (2, 6, 2)
-    assert [s["id"] for s in view["placement"]] == ["ints:00000", "ints:00001"]
-    assert view["placement"][0]["nodes"] == ["n0", "n1"]
+    assert client.shards("ints") == [
+        {"id": "ints:00000", "size_bytes": 5, "nodes": ["n0", "n1"]},
+        {"id": "ints:00001", "size_bytes": 1, "nodes": ["n0", "n1"]},
+    ]
     client.remove_dataset("ints")
     assert client.datasets() == []
+
+
+def test_shards_of_a_dataset_are_listed_in_pages(
+    client: Client, controller: Any, socket: Path
+) -> None:
+    shards = tuple(Shard(id=f"many:{i:05d}", size_bytes=1) for i in range(2500))
+    added = DatasetAdded(
+        at=controller.clock, dataset=Dataset(name="many", user="ann", shards=shards)
+    )
+    controller.handle(
+        *(ReplicaAdded(at=controller.clock, shard=shard, node="n1") for shard in shards), added
+    )
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket))) as http:
+        root = "http://headgate/api/v1/datasets/many"
+        assert http.get(root).json() == {
+            "name": "many", "user": "ann", "shards": 2500, "size_bytes": 2500, "replicas": 1,
+            "public": False,
+        }  # fmt: skip
+        first = http.get(f"{root}/shards").json()
+        last = http.get(f"{root}/shards", params={"cursor": "2400", "limit": "100"}).json()
+        assert http.get(f"{root}/shards", params={"limit": "1001"}).status_code == 400
+    assert (len(first["shards"]), first["next"]) == (1000, "1000")
+    assert (len(last["shards"]), last["next"]) == (100, None)
+    assert [shard["id"] for shard in client.shards("many")] == [shard.id for shard in shards]
 
 
 def test_large_bodies_arrive_whole(client: Client, controller: Any) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from headgate.api.client import Client
 from headgate.base.errors import SpecError, WorldError
-from headgate.model import SHARED, Shard
-from headgate.protocol import ReplicaAdded, ResultsExpired
+from headgate.model import SHARED, Gpu, Job, Node, Shard, Task
+from headgate.protocol import JobSubmitted, NodeJoined, ReplicaAdded, ResultsExpired
 
 TWO_TASKS = "{name: pair, tasks: {run: 'true', count: 2}}"
 GANG_OF_FOUR = "{name: four, gang: true, tasks: {run: 'true', count: 4}}"
@@ -78,12 +78,14 @@ def test_tasks_show_nodes_and_gpus(client: Client) -> None:
     job = client.submit(GANG_OF_FOUR)
     tasks = client.tasks(job)
     assert [t["ordinal"] for t in tasks] == [0, 1, 2, 3]
+    assert client.task(job, 2) == tasks[2]
     assert {t["state"] for t in tasks} == {"running"}
     assert sorted((t["node"], *t["gpus"]) for t in tasks) == [
         ("n0", 0), ("n0", 1), ("n1", 0), ("n1", 1),
     ]  # fmt: skip
     nodes = client.nodes()
     assert [g["task"] for n in nodes for g in n["gpus"]] == [f"{job}/{i}" for i in range(4)]
+    assert [n["runs"] for n in nodes] == [[f"{job}/0", f"{job}/1"], [f"{job}/2", f"{job}/3"]]
     assert [n["free_gpus"] for n in nodes] == [0, 0]
     assert nodes[0]["report"]["cpu_utilisation"] == 0.125
     assert nodes[0]["actual"] == {"cpus": 0.5, "memory_bytes": 4 << 30}
@@ -103,9 +105,35 @@ def test_nodes_show_what_grants_hold_of_them_and_of_their_gpus(client: Client) -
     assert sum(n["granted"]["cpus"] for n in nodes) == 2.5
     assert sum(n["free_cpus"] for n in nodes) == 5.5
     held = [(g["granted_share"], g["granted_memory_bytes"]) for n in nodes for g in n["gpus"]]
+    assert sorted(run for n in nodes for run in n["runs"]) == ["job-1/0", "job-2/0", "job-3/0"]
+    assert {g["task"] for n in nodes for g in n["gpus"]} == {None}
     shared = (0.25, 2 << 30)  # the part with no share fits beside the other
     assert sorted(held, reverse=True) == [shared, (0.0, 0), (0.0, 0), (0.0, 0)]
     assert sum(n["free_gpus"] for n in nodes) == 3
+
+
+def test_nodes_have_the_documented_vectors_and_fields_of_gpus(
+    client: Client, controller: Any
+) -> None:
+    task = Task(gpus=0, cpus=0.5, memory_bytes=2 << 30, custom=(("fpga", 1500),))
+    node = Node(
+        id="n9", rack="r0", gpus=(Gpu(memory_bytes=1 << 30),), memory_bytes=8 << 30,
+        custom=(("fpga", 3000),),
+    )  # fmt: skip
+    job = Job(id="fpga-1", name="fpga", user="ann", queue="default", tasks=(task,))
+    at = controller.clock
+    controller.handle(NodeJoined(at=at, node=node))
+    controller.handle(JobSubmitted(at=at, job=job))
+    found = next(n for n in client.nodes() if n["id"] == "n9")
+    assert found["total"] == {"cpus": 4.0, "memory_bytes": 8 << 30, "fpga": 3.0}
+    assert found["granted"] == {"cpus": 0.5, "memory_bytes": 2 << 30, "fpga": 1.5}
+    assert (found["actual"], found["runs"]) == (None, ["fpga-1/0"])
+    assert found["gpus"] == [
+        {
+            "index": 0, "memory_bytes": 1 << 30, "model": "", "task": None, "granted_share": 0.0,
+            "granted_memory_bytes": 0, "actual_memory_bytes": None, "utilisation": None,
+        }
+    ]  # fmt: skip
 
 
 def test_pages_contain_every_job_once_newest_first(client: Client) -> None:
@@ -258,6 +286,14 @@ def test_errors_keep_their_codes(client: Client, call: Any, code: str) -> None:
     with pytest.raises(SpecError) as wrong:
         call(client)
     assert wrong.value.code == code
+
+
+def test_an_unknown_task_is_not_found(client: Client) -> None:
+    job = client.submit(TWO_TASKS)
+    for unknown in ((job, 2), ("job-9", 0)):
+        with pytest.raises(SpecError) as found:
+            client.task(*unknown)
+        assert found.value.code == "not_found"
 
 
 def test_the_log_of_an_unknown_task_is_not_found(client: Client) -> None:

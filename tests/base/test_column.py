@@ -187,9 +187,10 @@ def test_take_returns_rows_across_pages_in_the_given_order(
     assert column.freeze().take(range(5, 9)).tolist() == [15, 18, 21, 24]
 
 
+@pytest.mark.parametrize("dtype", ["f8", "O"])
 @pytest.mark.parametrize("row", [-1, 3, PAGE_ROWS, 1 << 62])
-def test_take_raises_index_error_for_a_row_out_of_range(row: int) -> None:
-    column = Column("f8")
+def test_take_raises_index_error_for_a_row_out_of_range(row: int, dtype: str) -> None:
+    column = Column(dtype)
     column.extend(1.0, 3)
     with pytest.raises(IndexError):
         column.freeze().take(np.array([0, row]))
@@ -230,6 +231,18 @@ def test_writes_to_a_thawed_column_leave_the_frozen_one_unchanged(
     assert copy.array().tolist() == copied
     assert column.array().tolist() == model
     assert_equal(frozen, said)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (0, 4), (3, 4), (2, PAGE_ROWS + 1)])
+def test_reading_a_span_with_rows_out_of_range_raises_index_error(start: int, stop: int) -> None:
+    column = Column("i4")
+    column.extend(7, 3)
+    for view in (column, column.freeze()):
+        with pytest.raises(IndexError, match=f"rows {start} to {stop} of 3"):
+            view.span(start, stop)
+    with pytest.raises(IndexError, match=f"rows {start} to {stop} of 3"):
+        column.freeze().take(range(start, stop))
+    assert column.span(3, 3).tolist() == column.span(2, 1).tolist() == []
 
 
 def test_objects_are_stored_by_identity() -> None:

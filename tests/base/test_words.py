@@ -50,7 +50,9 @@ def test_parse_duration_reads_durations_as_people_write_them(text: str, seconds:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "7 D", "7 days", "1d12h", "1e999s", "m"])
+@pytest.mark.parametrize(
+    "text", ["", "7", "d", "-1d", "7 D", "7 days", "1d12h", "1e999s", "1e305w", "m"]
+)
 def test_parse_duration_raises_value_error_with_an_example_for_other_text(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration; write a number and s, min, h, d or w"):
         parse_duration(text)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from headgate.api.client import Client
 from headgate.model import LogPiece
 from headgate.protocol import ResultsExpired
 
@@ -248,6 +249,17 @@ def test_results_are_fetched_after_the_task_has_finished(
     assert (output.code, output.error["code"]) == (2, "bad_spec")
 
 
+def test_get_shows_what_a_job_declares_of_its_run_times(up: Any, job_file: Any) -> None:
+    for text, shown in (
+        ("estimated_runtime: 90min, time_limit: 2h", ["run time estimated 1 h 30 min, limit 2 h"]),
+        ("time_limit: 90s", ["run time limit 1 min 30 s"]),
+        ("priority: 1", []),
+    ):
+        job = up("submit", job_file(f"{{run: 'true', {text}}}"), "-o", "json").json["id"]
+        lines = up("get", job).out.splitlines()
+        assert [line for line in lines if line.startswith("run time")] == shown
+
+
 def test_get_output_writes_through_links_and_into_devices(
     up: Any, pair: str, controller: Any, tmp_path: Path
 ) -> None:
@@ -333,6 +345,20 @@ def test_logs_shows_a_running_task_by_default(up: Any, pair: str, controller: An
 def test_a_task_that_has_not_run_has_no_log(up: Any, job_file: Any) -> None:
     up("submit", job_file("{tasks: {run: x, count: 9}}"))
     assert up("logs", "job-1", "--task", "8").code == 101
+
+
+@pytest.mark.parametrize("verb", ["get", "logs", "logs -f"])
+def test_one_task_is_shown_without_a_list_of_all(
+    up: Any, pair: str, controller: Any, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    controller.logs[pair, 1, 1] = "one\n"
+    controller.end(pair, 1, b"")
+    monkeypatch.setattr(Client, "tasks", lambda *_: pytest.fail("all tasks were listed"))
+    output = up(*verb.split(), pair, "--task", "1")
+    assert (output.code, output.err) == (0, "")
+    assert output.out.endswith("one\n" if verb != "get" else "1         0  1.0 s\n")
+    unknown = up(*verb.split(), pair, "--task", "2", "-o", "json")
+    assert (unknown.code, unknown.error["code"]) == (102, "not_found")
 
 
 def test_following_a_log_continues_through_a_retry(

@@ -395,6 +395,7 @@ def test_invalid_options_are_rejected() -> None:
     refused("--trace", PHILLY, "--gpus", "4", "--policy", "fif")
     refused("--trace", PHILLY, "--gpus", "4", "--policy", "fifo", "--seed", "-1")
     refused("--trace", PHILLY, "--gpus", "4", "--policy", "fifo", "--decision-latency", "nan")
+    refused(THREE_TASKS, "--decision-latency", "1.7e308")
     refused(THREE_TASKS, "--jobs-out", "/nowhere/at/all.parquet")
     refused(THREE_TASKS, "--polic", "fs")
 
@@ -493,5 +494,8 @@ def test_a_failed_write_keeps_devices_and_leaves_no_part(headgate: Any, tmp_path
             "simulate", str(THREE_TASKS), option, str(tmp_path / "full"), "-o", "json"
         )
         assert (output.code, output.error["code"]) == (1, "cannot_write")
+        (problem,) = output.error["problems"]
+        assert problem["path"] == str(tmp_path / "full")
+        assert problem["problem"] == "cannot be written: No space left on device"
     assert (tmp_path / "full").is_symlink()
     assert Path("/dev/full").is_char_device()

@@ -39,7 +39,7 @@ def test_why_shows_reason_share_and_places_of_a_waiting_job(shared: Any) -> None
     assert facts["cheapest now"] == "no place is free"
     assert facts["cheapest ever"] == "n0 (GPU, 4 GiB) at 0.0 s: nothing to read; held by job-1/0"
     assert facts["if job-1/0 ended now"] == "it would start there"
-    assert "unknown: 4 runs have no known end yet" in output.out
+    assert "unknown: no run-time history yet for 4 running tasks" in output.out
 
 
 def test_why_shows_a_waiting_and_a_running_task(shared: Any, controller: Any) -> None:
@@ -79,6 +79,7 @@ def test_why_shows_a_waiting_and_a_running_task(shared: Any, controller: Any) ->
         ("job-2/7", 102, "job job-2 has no task 7; it has tasks 0 to 2"),
         ("job-2/x", 2, "'x' is not the number of a task"),
         ("job-2/", 2, "'' is not the number of a task"),
+        (f"job-2/{'9' * 5000}", 2, "is not the number of a task"),
     ],
 )
 def test_why_of_an_unknown_job_or_task_is_an_error(

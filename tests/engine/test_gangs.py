@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 
 from headgate.model import Task
-from headgate.protocol import FailureKind, LaunchGang, ReplicaLost, StopTask
+from headgate.protocol import (
+    FailureKind,
+    Group,
+    LaunchGang,
+    Plan,
+    PlanReady,
+    ReplicaLost,
+    Steps,
+    Stop,
+    StopTask,
+    TaskStopped,
+)
+from headgate.state import State
 
 Bench = Any  # of conftest.py
 
@@ -47,7 +59,7 @@ def restarts_whole(bench: Bench) -> None:
     assert bench.job_state("g") == "finished"
 
 
-@pytest.mark.parametrize("kind", list(FailureKind))
+@pytest.mark.parametrize("kind", [k for k in FailureKind if k is not FailureKind.TIMED_OUT])
 def test_failed_member_restarts_the_whole_gang(gang: Bench, kind: FailureKind) -> None:
     commands = gang.failed(gang.launches[1], kind)
     assert gang.tasks("g") == ["stopping", "waiting", "stopping"]
@@ -100,13 +112,20 @@ def test_member_stopped_without_a_request_restarts_the_gang(gang: Bench) -> None
     restarts_whole(gang)
 
 
-def test_a_gang_fails_when_one_member_has_no_retry_left(gang: Bench) -> None:
+@pytest.mark.parametrize("last", [1, 2])
+def test_gang_fails_when_its_members_have_failed_too_often_together(gang: Bench, last: int) -> None:
     stopped_again(gang, gang.failed(gang.launches[1]))
     gang.up_to_date()
     again = gang.plan(*WHOLE)
-    stopped_again(gang, gang.failed(again[1]))
+    stopped_again(gang, gang.failed(again[last]))
     assert gang.job_state("g") == "failed"
-    assert gang.message("g") == "task 1 failed 2 times: it broke"
+    assert gang.message("g") == f"the gang failed 2 times, last task {last}: it broke"
+
+
+def test_members_that_fail_because_another_one_did_are_not_counted(gang: Bench) -> None:
+    for launch in (gang.launches[1], gang.launches[0], gang.launches[2]):
+        gang.failed(launch)  # the first of them makes the engine stop the others
+    restarts_whole(gang)
 
 
 def test_cancelled_gang_is_stopped_as_a_whole(gang: Bench) -> None:
@@ -123,3 +142,43 @@ def test_gang_that_a_stale_plan_cannot_place_as_a_whole_is_dropped(bench: Bench)
     assert bench.tasks("g") == ["waiting"] * 3
     assert bench.engine.stale == 3
     assert bench.decide is not None, "a dropped group needs another decision"
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one group", "a group each"])
+@pytest.mark.parametrize("members", [10, 100])
+def test_preempting_all_members_of_a_gang_costs_a_few_visits_of_each(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, members: int, together: bool
+) -> None:
+    bench.node("a", gpus=members)
+    bench.job("g", [Task()] * members, gang=True)
+    launched = bench.plan(*(("g", n, "a", (n,)) for n in range(members)))
+    bench.job("k")
+    visited: list[int] = []
+    tasks_of = State.tasks_of
+
+    def counted(state: State, job: int) -> range:
+        visited.append(len(tasks_of(state, job)))
+        return tasks_of(state, job)
+
+    monkeypatch.setattr(State, "tasks_of", counted)
+    stops = [Stop(bench.row("g", n)) for n in range(members)]
+    plan = Plan(steps=Steps.of([Group(tuple(stops))] if together else stops))
+    commands = bench.give(PlanReady(at=bench.at, seen=bench.decide.seen, plan=plan))
+    assert len([c for c in commands if isinstance(c, StopTask)]) == members
+    bench.finished(launched[0])  # it counts until another member waits
+    bench.give(*(TaskStopped(at=bench.at, run=c.run) for c in launched[1:]))
+    assert bench.tasks("g") == ["waiting"] * members
+    assert sum(visited) <= 8 * members
+
+
+def test_launch_of_a_gang_is_by_ordinal_whatever_the_order_of_the_plan(bench: Bench) -> None:
+    for name in "abc":
+        bench.node(name)
+    bench.job("g", [Task()] * 3, gang=True)
+    (launch,) = bench.give(bench.plan_event(*reversed(WHOLE)))
+    assert [member.run.ordinal for member in launch.members] == [0, 1, 2]
+    assert launch.nodes == ("a", "b", "c")
+    bench.finished(launch.members[1])
+    (again,) = [c for c in bench.engine.outstanding() if isinstance(c, LaunchGang)]
+    assert [member.run.ordinal for member in again.members] == [0, 2]
+    assert again.nodes == ("a", "b", "c")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headgate.machine import lineage
-from headgate.model import Task
-from headgate.protocol import FailureKind, ReplicaLost, TaskFinished
+from headgate.model import Task, result_ids
+from headgate.protocol import FailureKind, NodeLost, ReplicaLost, TaskFinished
 from headgate.state import State
 
 Bench = Any  # of conftest.py
@@ -191,3 +191,55 @@ def test_cost_of_a_lost_replica_does_not_grow_with_the_number_of_results(
     bench.give(ReplicaLost(at=bench.at, shard="j/0", node="a"))
     assert looked_at == [0]
     assert bench.tasks("j")[0] == "waiting"
+
+
+@pytest.mark.parametrize("lost", [10, 100])
+def test_loss_of_many_results_of_one_reader_visits_its_inputs_a_few_times(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    bench.node("a", gpus=lost)
+    maps = [Task(output_bytes=1)] * lost
+    reads = tuple(f"j/{n}" for n in range(lost))
+    bench.job("j", [*maps, Task(after=tuple(range(lost)), reads=reads)])
+    launched = bench.plan(*(("j", n, "a", (n,)) for n in range(lost)))
+    bench.give(*(TaskFinished(at=bench.at, run=c.run, output_bytes=1) for c in launched))
+    visits = {"reads": 0, "unfinished_before": 0}
+
+    def count(name: str) -> None:
+        original = getattr(State, name)
+
+        def counted(state: State, task: int) -> object:
+            visits[name] += task == lost
+            return original(state, task)
+
+        monkeypatch.setattr(State, name, counted)
+
+    for name in visits:
+        count(name)
+    bench.engine.handle(NodeLost(at=bench.at, node="a"))
+    assert 1 <= visits["reads"] <= 2
+    assert visits["unfinished_before"] == 1
+    assert bench.tasks("j") == ["waiting"] * lost + ["blocked"]
+
+
+@pytest.mark.parametrize("parts", [2, 20])
+def test_lost_result_in_many_parts_is_judged_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    bench.node("a")
+    bench.node("b")
+    reader = Task(after=(0,), reads=tuple(result_ids("j", 0, parts)))
+    bench.job("j", [Task(output_bytes=parts, parts=parts), reader, Task()])
+    run(bench, 0, "a")
+    run(bench, 1, "b")
+    judged: list[int] = []
+    needed = lineage._needed
+
+    def counted(state: State, task: int, *more: Any) -> bool:
+        judged.append(task)
+        return needed(state, task, *more)
+
+    monkeypatch.setattr(lineage, "_needed", counted)
+    bench.lose("a")
+    assert judged == [0]
+    assert bench.tasks("j") == ["finished", "finished", "waiting"]

@@ -172,3 +172,12 @@ def test_node_that_returns_with_a_forgotten_jobs_result_leaves_no_row(bench: Ben
     holds = (Shard(id="j/0", size_bytes=50),)
     engine.handle(NodeJoined(at=bench.at, node=node, kept=True, holds=holds))
     assert engine.state.names.shards == known
+
+
+def test_copy_reported_after_its_result_expired_does_not_count(bench: Bench) -> None:
+    first_done(bench)
+    bench.finished(bench.run("j", 1, "b"), 0)
+    bench.give(ResultsExpired(at=bench.at, job="j"))
+    bench.give(*(_copy(bench, RunId("j", 0, 1), node) for node in ("b", SHARED)))
+    state = bench.engine.state
+    assert (holders(bench), state.shards.shared[state.names.shard_rows["j/0"]]) == ([], 0)

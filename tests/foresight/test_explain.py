@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.base.rng import Random
 from headgate.engine import Engine
 from headgate.foresight.explain import explain
+from headgate.foresight.outlook import outlook
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.protocol import JobCancelled, JobSubmitted, QueueChanged, Refusal
+from headgate.policies.fifo import FirstInFirstOut
+from headgate.protocol import JobCancelled, JobSubmitted, Plan, QueueChanged, Refusal
 from headgate.protocol.reasons import (
     BehindHead,
     JobsInFlightLimit,
@@ -18,7 +23,7 @@ from headgate.protocol.reasons import (
     Undecided,
     WaitsForTasks,
 )
-from headgate.state import JobState, State, TaskState
+from headgate.state import JobState, Snapshot, State, TaskState
 
 FULL = NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=1)
 
@@ -128,3 +133,24 @@ def test_reason_of_a_task_is_its_own(state: State) -> None:
     state.launch(0, 0, (0,), attempt=1)
     explanation = explain(state, 0, now=12.0, task=0)
     assert (explanation.reason, explanation.waits_s) == (None, 0.0)
+
+
+def test_outlook_reads_the_refusals_once_for_all_jobs(state: State) -> None:
+    read: list[int] = []
+
+    class Counted(tuple[Refusal, ...]):
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[Refusal]:
+            read.append(1)
+            return super().__iter__()
+
+    class Refuses(FirstInFirstOut):
+        def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+            refusals = [Refusal(reason=FULL, jobs=(0,)), Refusal(reason=FULL, jobs=(1,))]
+            return Plan(refusals=Counted(refusals))
+
+    found = outlook(state.freeze(), Refuses(), now=10.0)
+    assert [job.reason for job in found.jobs[:2]] == [FULL, FULL]
+    assert [type(job.reason) for job in found.jobs[2:]] == [JobsInFlightLimit] * 3
+    assert len(read) <= 2

@@ -12,8 +12,11 @@ from headgate.api.explanations import _outlook_view, _why_view
 from headgate.app import POLICIES
 from headgate.foresight.outlook import outlook
 from headgate.foresight.why import why
+from headgate.machine import apply
+from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.ports import make_policy
-from headgate.state import TaskState
+from headgate.protocol import JobSubmitted
+from headgate.state import State, TaskState
 from headgate.state.life import ENDED, HOLDING
 from headgate.testing.digest import digest
 from headgate.testing.random_worlds import random_state
@@ -51,3 +54,22 @@ def test_every_task_has_an_explanation_in_json(name: str, seed: int) -> None:
         if snapshot.jobs.state[row] not in ENDED
     ]
     assert digest(snapshot) == before
+
+
+def test_gpu_held_in_part_is_not_free_for_a_task_that_needs_a_whole_one() -> None:
+    state = State()
+    state.set_queue(Queue(name="q"))
+    state.add_node(Node(id="a", rack="r", gpus=(Gpu(memory_bytes=10),)))
+    tasks = (Task(gpu_milli=500), Task(gpu_milli=400), Task(gpu_milli=200), Task())
+    job = Job(id="j", name="j", user="ada", queue="q", tasks=tasks)
+    apply(state, JobSubmitted(at=0.0, job=job))
+    state.launch(0, 0, (0,), 1)
+    snapshot = state.freeze()
+    policy = make_policy(POLICIES, "fifo")
+    free = [why(snapshot, policy, 0, task, 0.0).cheapest_now for task in (1, 2, 3)]
+    assert [None if place is None else place.node for place in free] == ["a", "a", None]
+    state.launch(1, 0, (0,), 1)
+    found = why(state.freeze(), policy, 0, 2, 0.0)
+    assert found.cheapest_now is None
+    assert found.cheapest is not None
+    assert (found.cheapest.node, found.cheapest.held_by) == ("a", None)

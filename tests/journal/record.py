@@ -1,4 +1,4 @@
-"""Records the journal that later releases must open: `python tests/journal/record.py`.
+"""Records the journal that later releases must open: `python -m tests.journal.record`.
 
 A storm with an archive, and one event of every type that it lacks. To be run once per schema, when
 its form is final; what it wrote is never changed afterwards.
@@ -13,13 +13,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from tests.sim.weather import world_of
+
 from headgate.app import POLICIES
 from headgate.engine import Engine, drive
 from headgate.engine.engine import Batch
 from headgate.journal import Journal, encode_snapshot
 from headgate.journal.journal import SCHEMA
 from headgate.model import Dataset, Shard
-from headgate.planning.network import FluidNetwork
 from headgate.ports import make_policy
 from headgate.protocol import (
     DatasetAdded,
@@ -37,7 +38,6 @@ from headgate.protocol import (
     TimerFired,
 )
 from headgate.protocol.commands import Timer
-from headgate.sim.world import SimulatedWorld
 from headgate.state import JobState, TaskState
 from headgate.state.life import ENDED
 from headgate.state.view import View
@@ -100,14 +100,7 @@ def main() -> None:
     """Write `recorded/schema-N.db`, and beside it what must be read from it."""
     policy = make_policy(POLICIES, "headgate")
     weather = storm(_SEED, accepts=lambda job: policy.refuses(job) is None)
-    world = SimulatedWorld(
-        weather.facts,
-        network=FluidNetwork({}, **weather.links),  # type: ignore[arg-type]
-        policy=policy,
-        seed=_SEED,
-        decision_latency_s=weather.decision_latency_s,
-        fails_after_s=weather.fails_after_s,
-    )
+    world = world_of(weather, policy)
     path = RECORDED / f"schema-{SCHEMA}.db"
     path.unlink(missing_ok=True)
     engine, journal = Engine(), Journal.open(path)

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sim.weather import world_of
 
 from headgate.engine import Engine, drive
 from headgate.journal import decode_snapshot, encode_snapshot
 from headgate.model import Dataset, Shard
-from headgate.planning.network import FluidNetwork
 from headgate.policies.flow import TimelyFlow
 from headgate.protocol import Timer
-from headgate.sim.world import SimulatedWorld
 from headgate.state import State, check, thaw
 from headgate.testing.digest import digest
 from headgate.testing.random_worlds import random_state
@@ -46,13 +45,7 @@ def test_random_state_is_restored_exactly(seed: int) -> None:
 def test_engine_restored_in_mid_storm_continues_like_the_original(seed: int) -> None:
     policy = TimelyFlow()
     weather = storm(seed, accepts=lambda job: policy.refuses(job) is None)
-    world = SimulatedWorld(
-        weather.facts,
-        network=FluidNetwork({}, **weather.links),  # type: ignore[arg-type]
-        policy=policy,
-        seed=seed,
-        fails_after_s=weather.fails_after_s,
-    )
+    world = world_of(weather, policy)
     engine, batches = Engine(), []
     drive(engine, world, observe=(lambda batch, commands: batches.append(batch),))
     for cut in range(0, len(batches), max(1, len(batches) // 5)):

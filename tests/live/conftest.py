@@ -6,7 +6,7 @@ import os
 import pwd
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,28 @@ def command(run: str, **options: Any) -> TaskProgram:
     """Return the program of a task that is alone in its stage and runs a command as this user."""
     stage = Stage(first=0, count=1, program_type=ProgramType.COMMAND, run=run)
     return TaskProgram(**{"user": ME, "stage": stage, "index": 0, **options})
+
+
+def launch_of(number: int = 0, gpus: tuple[int, ...] = (), **fields: Any) -> LaunchRecord:
+    """Return the record of a first run on n0, of the command `true` unless `fields` differ."""
+    defaults = {
+        "run": RunId("j", number, 1),
+        "node": "n0",
+        "ray_id": "r0",
+        "gpus": gpus,
+        "reads": (),
+        "addresses": {},
+        "holds": Demand(gpus=len(gpus)),
+        "program": command("true"),
+    }
+    return LaunchRecord(**{**defaults, **fields})
+
+
+class Method:
+    """A method of a fake actor, called as one of a Ray actor is."""
+
+    def __init__(self, call: Callable[..., Awaitable[Any]]) -> None:
+        self.remote = call
 
 
 class Lab:

@@ -79,7 +79,7 @@ class System:
 
     def holders(self, name: str) -> list[list[str]]:
         """Return the nodes of each shard of a dataset."""
-        return [shard["nodes"] for shard in self.client.dataset(name)["placement"]]
+        return [shard["nodes"] for shard in self.client.shards(name)]
 
     def store(self, node: str) -> ShardStore:
         """Return the store of a node."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
 
 import pytest
+from tests.live.conftest import Method
 
 from headgate.engine import Engine
 from headgate.live.link import ReachableNodes
@@ -26,7 +26,7 @@ class _Agent:
 
     def __init__(self, name: str, world: _World) -> None:
         self._name, self._world = name, world
-        self.time_transfer, self.time_disk = _Call(self._transfer), _Call(self._disk)
+        self.time_transfer, self.time_disk = Method(self._transfer), Method(self._disk)
 
     async def _transfer(self, host: str, port: int) -> Rate:
         self._world.asked.append((self._name, host))
@@ -39,11 +39,6 @@ class _Agent:
     async def _disk(self) -> Rate:
         self._world.asked.append((self._name,))
         return self._world.disk
-
-
-class _Call:
-    def __init__(self, function: Callable[..., Coroutine[Any, Any, Rate]]) -> None:
-        self.remote = function
 
 
 class _World:

@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.live.conftest import command
+from tests.live.conftest import command, launch_of
 
 from headgate.live.environment import environment_of
 from headgate.live.executor import Executor, log_path
-from headgate.live.records import LaunchRecord, OutcomeKind
-from headgate.model import Demand, RunId, TaskProgram
+from headgate.live.records import GangRecord, OutcomeKind, Rendezvous
+from headgate.model import Demand, RunId
 
 SHARE, GPU_BYTES = "HEADGATE_GPU_SHARE", "HEADGATE_GPU_MEMORY_BYTES"
 CPUS, BYTES = "HEADGATE_CPUS", "HEADGATE_MEMORY_BYTES"
-
-
-def record(
-    holds: Demand,
-    gpus: tuple[int, ...] = (),
-    *,
-    number: int = 0,
-    program: TaskProgram | None = None,
-    gang_hosts: tuple[str, ...] = (),
-) -> LaunchRecord:
-    return LaunchRecord(
-        run=RunId("j", number, 1),
-        node="n0",
-        ray_id="r0",
-        gpus=gpus,
-        reads=(),
-        addresses={},
-        holds=holds,
-        program=program or command("true"),
-        gang_hosts=gang_hosts,
-    )
 
 
 @pytest.mark.parametrize(
@@ -54,19 +34,43 @@ def test_environment_has_the_amounts_that_the_run_holds_and_no_others(
     holds: Demand, gpus: tuple[int, ...], expected: dict[str, str]
 ) -> None:
     devices = ",".join(map(str, gpus))
-    assert environment_of(record(holds, gpus)) == {"CUDA_VISIBLE_DEVICES": devices, **expected}
+    assert environment_of(launch_of(0, gpus, holds=holds)) == {
+        "CUDA_VISIBLE_DEVICES": devices,
+        **expected,
+    }
 
 
 def test_variables_of_headgate_override_those_of_the_job() -> None:
     job = command("true", envs={"A": "1", "HEADGATE_CPUS": "99", "CUDA_VISIBLE_DEVICES": "7"})
-    launch = record(Demand(cpus_milli=2000), program=job)
+    launch = launch_of(holds=Demand(cpus_milli=2000), program=job)
     assert environment_of(launch) == {"A": "1", "HEADGATE_CPUS": "2", "CUDA_VISIBLE_DEVICES": ""}
 
 
+RANK = {"HEADGATE_RANK": "1", "HEADGATE_GANG_SIZE": "2", "HEADGATE_GANG_HOSTS": "h0,h1"}
+GANG = GangRecord(hosts=("h0", "h1"), first_node="n0", first_ray_id="r0")
+
+
 def test_member_of_a_gang_gets_its_rank_and_the_addresses_of_all() -> None:
-    found = environment_of(record(Demand(gpus=1), (0,), number=1, gang_hosts=("h0", "h1")))
-    gang = {name: found[f"HEADGATE_{name}"] for name in ("RANK", "GANG_SIZE", "GANG_HOSTS")}
-    assert gang == {"RANK": "1", "GANG_SIZE": "2", "GANG_HOSTS": "h0,h1"}
+    found = environment_of(launch_of(1, holds=Demand(cpus_milli=1000), gang=GANG))
+    assert found == {"CUDA_VISIBLE_DEVICES": "", CPUS: "1", **RANK}
+
+
+def test_process_of_one_per_node_gets_the_variables_of_torchrun_which_override_its_own() -> None:
+    meeting = Rendezvous(port=20123, hub_port=20124, token="secret")
+    program = command("true", envs={"MASTER_PORT": "1", "RANK": "7"})
+    gang = replace(GANG, rendezvous=meeting)
+    found = environment_of(launch_of(1, (0, 3), program=program, gang=gang))
+    assert found == {
+        "CUDA_VISIBLE_DEVICES": "0,3",
+        SHARE: "1",
+        **RANK,
+        "MASTER_ADDR": "h0",
+        "MASTER_PORT": "20123",
+        "RANK": "1",
+        "NODE_RANK": "1",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "2",
+    }
 
 
 def test_worker_is_not_reused_for_a_run_that_holds_another_share(tmp_path: Path) -> None:
@@ -80,7 +84,7 @@ def test_worker_is_not_reused_for_a_run_that_holds_another_share(tmp_path: Path)
         executor = Executor(job="j", node="n0", root=str(tmp_path), linger_s=600)
         runs = []
         for number, share in enumerate(shares):
-            launch = record(share, (2,), number=number, program=program)
+            launch = launch_of(number, (2,), holds=share, program=program)
             await executor.begin([launch])
             assert (await executor.outcome(launch.run)).kind is OutcomeKind.FINISHED
             runs.append(sum(worker.runs for worker in executor._idle))

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import psutil
 import pytest
-from tests.live.conftest import command
+from tests.live.conftest import ME, command, launch_of
 
 from headgate.live.executor import Executor
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
-from headgate.model import Demand, RunId
+from headgate.model import ProgramType, RunId, Stage, TaskProgram
+from headgate.protocol import FailureKind
 
 PATIENCE_S = 60.0
-
-
-def _record(number: int, gpus: tuple[int, ...], envs: dict[str, str]) -> LaunchRecord:
-    return LaunchRecord(
-        run=RunId("j", number, 1),
-        node="n0",
-        ray_id="r0",
-        gpus=gpus,
-        reads=(),
-        addresses={},
-        holds=Demand(gpus=len(gpus)),
-        program=command("true", envs=envs),
-    )
+GRACE_S = 3.0  # from the notice to a run at its time limit to its end
 
 
 @pytest.fixture
@@ -39,7 +32,9 @@ def run(
 
     def run_steps(steps: Callable[[Executor], Coroutine[Any, Any, Any]]) -> Any:
         async def whole() -> Any:
-            executor = Executor(job="j", node="n0", root=str(tmp_path), linger_s=600)
+            executor = Executor(
+                job="j", node="n0", root=str(tmp_path), linger_s=600, grace_s=GRACE_S
+            )
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return await steps(executor)
@@ -61,9 +56,10 @@ async def _outcomes(executor: Executor, *records: LaunchRecord) -> list[OutcomeR
 
 def test_run_succeeds_although_idle_workers_are_ended_while_it_clears_its_gpus(run: Any) -> None:
     async def steps(executor: Executor) -> OutcomeRecord:
-        kinds = await _outcomes(executor, _record(0, (0,), {}), _record(1, (1,), {}))
+        kinds = await _outcomes(executor, launch_of(0, (0,)), launch_of(1, (1,)))
         assert [outcome.kind for outcome in kinds] == [OutcomeKind.FINISHED] * 2
         first, second = executor._idle
+        other = command("true", envs={"OTHER": "settings"})
         ended = first.end
 
         async def end_both() -> None:
@@ -71,7 +67,7 @@ def test_run_succeeds_although_idle_workers_are_ended_while_it_clears_its_gpus(r
             await ended()
 
         first.end = end_both  # type: ignore[method-assign]
-        (outcome,) = await _outcomes(executor, _record(2, (0, 1), {"OTHER": "settings"}))
+        (outcome,) = await _outcomes(executor, launch_of(2, (0, 1), program=other))
         return outcome
 
     assert run(steps).kind is OutcomeKind.FINISHED
@@ -79,10 +75,10 @@ def test_run_succeeds_although_idle_workers_are_ended_while_it_clears_its_gpus(r
 
 def test_run_starts_only_after_the_workers_that_held_its_gpus_have_ended(run: Any) -> None:
     async def steps(executor: Executor) -> list[bool]:
-        await _outcomes(executor, _record(0, (0,), {}))
+        await _outcomes(executor, launch_of(0, (0,)))
         (worker,) = executor._idle
         executor._end_idle(worker, worker.runs)
-        await _outcomes(executor, _record(1, (0,), {}))
+        await _outcomes(executor, launch_of(1, (0,)))
         return [worker.alive, worker in executor._ending]
 
     assert run(steps) == [False, False]
@@ -90,8 +86,8 @@ def test_run_starts_only_after_the_workers_that_held_its_gpus_have_ended(run: An
 
 def test_ended_runs_are_forgotten_on_request_and_running_ones_are_not(run: Any) -> None:
     async def steps(executor: Executor) -> list[int]:
-        await _outcomes(executor, *(_record(number, (), {}) for number in range(4)))
-        await executor.begin([_record(9, (), {})])
+        await _outcomes(executor, *(launch_of(number) for number in range(4)))
+        await executor.begin([launch_of(9)])
         await executor.forget([RunId("j", number, 1) for number in (0, 1, 2, 3, 9, 77)])
         return [run.ordinal for run in executor._runs]
 
@@ -101,7 +97,232 @@ def test_ended_runs_are_forgotten_on_request_and_running_ones_are_not(run: Any) 
 def test_run_that_was_stopped_before_its_launch_came_never_runs(run: Any) -> None:
     async def steps(executor: Executor) -> OutcomeRecord:
         await executor.stop([RunId("j", 5, 1)])
-        (outcome,) = await _outcomes(executor, _record(5, (), {}))
+        (outcome,) = await _outcomes(executor, launch_of(5))
         return outcome
 
     assert run(steps).kind is OutcomeKind.STOPPED
+
+
+def _function(directory: Path, statements: str) -> TaskProgram:
+    """Write a function of these statements, and return the program that calls it."""
+    (directory / "written.py").write_text(f"import os, sys\ndef main(task):\n    {statements}\n")
+    stage = Stage(first=0, count=1, program_type=ProgramType.FUNCTION, run="written:main")
+    return TaskProgram(user=ME, stage=stage, index=0, envs={"PYTHONPATH": str(directory)})
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (40, "signal 40")])
+def test_command_that_a_signal_ends_fails_with_its_name(run: Any, number: int, name: str) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        program = command(f"kill -{number} $$")
+        return (await _outcomes(executor, launch_of(0, program=program)))[0]
+
+    outcome = run(steps)
+    assert (outcome.kind, outcome.message) == (
+        OutcomeKind.FAILED,
+        f"the command was ended by {name}",
+    )
+
+
+def test_message_of_a_failure_is_bounded(run: Any, tmp_path: Path) -> None:
+    program = _function(tmp_path, "raise ValueError('long ' * 1_000_000)")
+
+    async def steps(executor: Executor) -> OutcomeRecord:
+        return (await _outcomes(executor, launch_of(0, program=program)))[0]
+
+    message = run(steps).message
+    assert message.startswith("ValueError: long long ")
+    assert len(message) < 10_000
+
+
+def test_worker_that_is_stopped_while_it_starts_leaves_no_process(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(executor: Executor) -> list[psutil.Process]:
+        connecting = asyncio.Event()
+
+        async def hang(_: object, pipe: IO[bytes]) -> None:
+            with pipe:
+                connecting.set()
+                await asyncio.Event().wait()
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "connect_read_pipe", hang)
+        record = launch_of(0)
+        await executor.begin([record])
+        await connecting.wait()
+        await executor.stop([record.run])
+        assert (await executor.outcome(record.run)).kind is OutcomeKind.STOPPED
+        return psutil.Process().children(recursive=True)
+
+    assert run(steps) == []
+
+
+def test_worker_that_floods_its_response_leaves_no_open_pipe(run: Any, tmp_path: Path) -> None:
+    flood = "while True: os.write(int(sys.argv[2]), bytes(1 << 16))"
+    program = _function(tmp_path, flood)
+
+    def pipes() -> int:
+        found = [Path("/proc/self/fd", str(fd)) for fd in range(256)]
+        return sum(str(fd.readlink()).startswith("pipe:") for fd in found if fd.is_symlink())
+
+    async def steps(executor: Executor) -> OutcomeRecord:
+        before = pipes()
+        (outcome,) = await _outcomes(executor, launch_of(program=program))
+        while pipes() > before:  # noqa: ASYNC110  # the steps are bounded
+            await asyncio.sleep(0.01)
+        return outcome
+
+    assert run(steps).kind is OutcomeKind.FAILED
+
+
+# ------------------------------------------------------------------------------- time limits
+
+
+def _limited(tmp_path: Path, script: str, time_limit_s: float = 2.0) -> LaunchRecord:
+    """Return a launch of a Python script that may append to the file `seen`."""
+    path = tmp_path / "program.py"
+    path.write_text(
+        f"import signal, time\nseen = open({str(tmp_path / 'seen')!r}, 'a', 1)\n{script}"
+    )
+    return launch_of(program=command(f"{sys.executable} {path}; true"), time_limit_s=time_limit_s)
+
+
+def _seen(tmp_path: Path) -> list[str]:
+    return (tmp_path / "seen").read_text().split()
+
+
+SAVES = r"""
+def save(*_):
+    seen.write("notice\n")
+    time.sleep(1)
+    seen.write("saved\n")
+    raise SystemExit
+signal.signal(signal.SIGTERM, save)
+seen.write("begun\n")
+time.sleep(600)
+"""
+IGNORES = r"""
+signal.signal(signal.SIGTERM, lambda *_: seen.write("notice\n"))
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_program_over_its_time_limit_gets_notice_and_time_to_save(run: Any, tmp_path: Path) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        (outcome,) = await _outcomes(executor, _limited(tmp_path, SAVES))
+        assert executor._idle == [], "its worker is not used again"
+        return outcome
+
+    outcome = run(steps)
+    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.TIMED_OUT)
+    assert outcome.message == "it ended after the notice"
+    assert _seen(tmp_path) == ["begun", "notice", "saved"], "although the shell ended before it"
+
+
+def test_program_that_ignores_the_notice_is_killed_after_the_grace_period(
+    run: Any, tmp_path: Path
+) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        began_s = time.monotonic()
+        (outcome,) = await _outcomes(executor, _limited(tmp_path, IGNORES))
+        assert time.monotonic() - began_s >= 2.0 + GRACE_S
+        return outcome
+
+    outcome = run(steps)
+    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.TIMED_OUT)
+    assert outcome.message == "it was killed 3.0 s after the notice"
+    assert _seen(tmp_path) == ["notice"]
+    assert not [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if f"{tmp_path}/program.py" in (p.info["cmdline"] or ())
+    ]
+
+
+def test_stop_during_the_grace_period_is_a_stop(run: Any, tmp_path: Path) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        launch = _limited(tmp_path, IGNORES)
+        await executor.begin([launch])
+        while not (tmp_path / "seen").exists() or not _seen(tmp_path):  # noqa: ASYNC110  # a file
+            await asyncio.sleep(0.05)
+        await executor.stop([launch.run])
+        return await executor.outcome(launch.run)
+
+    assert run(steps).kind is OutcomeKind.STOPPED
+
+
+def test_function_gets_the_notice(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text(
+        "import signal, time\n"
+        "def run(task):\n"
+        "    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(SystemExit))\n"
+        "    try:\n"
+        "        time.sleep(600)\n"
+        "    finally:\n"
+        f"        open({str(tmp_path / 'seen')!r}, 'a').write('saved')\n"
+    )
+    stage = Stage(first=0, count=1, program_type=ProgramType.FUNCTION, run="waits:run")
+    launch = launch_of(time_limit_s=3.0)
+    program = replace(launch.program, stage=stage, envs={"PYTHONPATH": str(tmp_path)})
+
+    async def steps(executor: Executor) -> OutcomeRecord:
+        (outcome,) = await _outcomes(executor, replace(launch, program=program))
+        return outcome
+
+    assert run(steps).failure is FailureKind.TIMED_OUT
+    assert _seen(tmp_path) == ["saved"]
+
+
+def test_run_within_its_time_limit_finishes(run: Any) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        (outcome,) = await _outcomes(executor, launch_of(time_limit_s=1e9))
+        assert len(executor._idle) == 1
+        return outcome
+
+    assert run(steps).kind is OutcomeKind.FINISHED
+
+
+def test_run_launched_again_does_not_get_more_time(run: Any, tmp_path: Path) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        launch = _limited(tmp_path, SAVES)
+        await executor.begin([launch])
+        await asyncio.sleep(1.5)
+        began_s = time.monotonic()
+        (outcome,) = await _outcomes(executor, launch)  # as a restarted master does
+        assert time.monotonic() - began_s < 30
+        return outcome
+
+    assert run(steps).failure is FailureKind.TIMED_OUT
+    assert _seen(tmp_path).count("begun") == 1
+
+
+def test_run_that_still_reads_at_its_time_limit_ends_there(run: Any) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        async def hang(*_: object) -> list[Path]:
+            await asyncio.Event().wait()
+            return []
+
+        executor._read_shards = hang  # type: ignore[method-assign]
+        (outcome,) = await _outcomes(executor, launch_of(time_limit_s=0.5))
+        return outcome
+
+    outcome = run(steps)
+    assert (outcome.failure, outcome.message) == (
+        FailureKind.TIMED_OUT,
+        "its program had not started",
+    )
+
+
+def test_program_that_ended_in_time_may_store_its_result_after_the_limit(run: Any) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        keep = executor._keep_result
+
+        def slowly(*arguments: Any) -> tuple[int, ...]:
+            time.sleep(8)
+            return keep(*arguments)
+
+        executor._keep_result = slowly  # type: ignore[method-assign]
+        (outcome,) = await _outcomes(executor, launch_of(time_limit_s=6.0))
+        return outcome
+
+    assert run(steps).kind is OutcomeKind.FINISHED

@@ -139,7 +139,7 @@ def test_a_corrupt_replica_is_not_delivered_and_drops_out(
         fetch(HOST, server.port, "a", tmp_path / "copy")
     assert caught.value.code == "shard_absent"
     assert not (tmp_path / "copy").exists()
-    assert not store.has("a")
+    assert store.find("a") is None
     assert store.take_corrupt() == ("a",)
 
 
@@ -266,6 +266,24 @@ def test_unreachable_source_is_skipped(
     got = fetch_best(reading("a", "n0", "n1", "n2"), addresses, None, tmp_path / "copy")
     assert got.path.read_bytes() == b"data"
     assert server.served_bytes() == {"rack": 4}
+
+
+def test_source_whose_disk_fails_is_skipped(
+    store: ShardStore, server: ShardServer, tmp_path: Path
+) -> None:
+    store.put("a", [b"data"])
+    broken = ShardStore(tmp_path / "broken")
+    broken.put("a", [b"data"])
+    broken.path("a").write_bytes(b"torn off")  # of a wrong size: it is to be dropped
+    (tmp_path / "broken" / ".corrupt").rmdir()
+    (tmp_path / "broken" / ".corrupt").touch()  # so that fails
+    other = ShardServer(broken, HOST, token=TOKEN)
+    try:
+        addresses = {"n1": (HOST, other.port), "n2": (HOST, server.port)}
+        got = fetch_best(reading("a", "n1", "n2"), addresses, None, tmp_path / "copy")
+    finally:
+        other.close()
+    assert got.path.read_bytes() == b"data"
 
 
 def test_source_that_returns_in_time_is_used(

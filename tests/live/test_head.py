@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import socketserver
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +22,11 @@ NO_PROCESS = 2**22 + 1  # above the greatest process id
 HOST = "127.0.0.1"
 
 
+class _Responds(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.sendall(b"settings")
+
+
 class _Bed:
     """A recorded cluster, whose head starts or fails as set by the test; time is simulated."""
 
@@ -29,7 +36,8 @@ class _Bed:
         self.now_s = 1e9
         self.address = _closed_address()
         self.comes_up = True
-        self.listening = socket.create_server((HOST, 0))
+        self.responding = socketserver.TCPServer((HOST, 0), _Responds)
+        threading.Thread(target=self.responding.serve_forever, args=(0.01,), daemon=True).start()
         self.record({HEAD: NO_PROCESS})
         monkeypatch.setattr(head, "restart_nodes", self._restart)
         clock = SimpleNamespace(sleep=self.pauses.append, time=lambda: self.now_s)
@@ -46,8 +54,7 @@ class _Bed:
     def _restart(self, state: Path, *, head_starts: int) -> None:
         assert state == self.state
         if self.comes_up:
-            host, port = self.listening.getsockname()
-            self.address = f"{host}:{port}"
+            self.address = _address(self.responding.socket)
         self.record({HEAD: NO_PROCESS}, head_starts, self.now_s)
         if not self.comes_up:
             raise WorldError("node 'head' ended while starting")
@@ -58,16 +65,21 @@ class _Bed:
         self.record({HEAD: NO_PROCESS}, known["head_starts"], known["head_started_at"])
 
 
+def _address(server: socket.socket) -> str:
+    return f"{HOST}:{server.getsockname()[1]}"
+
+
 def _closed_address() -> str:
     with socket.create_server((HOST, 0)) as free:
-        return f"{HOST}:{free.getsockname()[1]}"
+        return _address(free)
 
 
 @pytest.fixture
 def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Bed]:
     bed = _Bed(tmp_path, monkeypatch)
     yield bed
-    bed.listening.close()
+    bed.responding.shutdown()
+    bed.responding.server_close()
 
 
 def test_lost_head_is_started_after_a_pause(bed: _Bed) -> None:
@@ -110,12 +122,26 @@ def test_head_that_was_ended_on_purpose_is_left_down(bed: _Bed) -> None:
 
 
 def test_loss_of_the_head_is_reported_after_it_refused_several_times(bed: _Bed) -> None:
-    host, port = bed.listening.getsockname()
-    refused = [bed.address, f"{host}:{port}"]
     losses: list[int] = []
-    head.watch_head(refused[0], lambda: losses.append(len(bed.pauses)))
+    head.watch_head(bed.address, lambda: losses.append(len(bed.pauses)))
     assert losses == [3]
-    assert not head.is_down(refused[1])
+
+
+@pytest.fixture
+def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a process that listens and never responds."""
+    monkeypatch.setattr(head, "_RESPONSE_S", 0.1)
+    with socket.create_server((HOST, 0)) as silent:
+        yield _address(silent)
+
+
+def test_head_that_hangs_is_lost_as_one_that_has_ended(bed: _Bed, hung: str) -> None:
+    losses: list[int] = []
+    head.watch_head(hung, lambda: losses.append(len(bed.pauses)))
+    assert losses == [3]
+    bed.address = hung
+    bed.record({HEAD: NO_PROCESS})
+    assert head.ensure_head(bed.state) == bed.address != hung
 
 
 def test_no_cluster_of_our_own_is_none(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tests.live.accounts import OTHER, USER, readable_python, root_only
 
 from headgate.base.errors import WorldError
 from headgate.live import account
+from headgate.live import shared as shared_module
 from headgate.live.executor import Executor, log_path, shards_directory, token_path
 from headgate.live.private import write_private
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
@@ -499,3 +502,20 @@ def test_shared_result_is_kept_and_removed_with_its_users_rights(node: Node) -> 
     assert not copy_shared(str(place), shard, node.base / "copy", user=USER)
     remove_shared(str(place), "job-1", user=USER)
     assert (closed / "job-1" / "0").read_text() == "9 letters"
+
+
+def test_shared_file_that_is_replaced_by_a_pipe_after_its_check_is_not_waited_for(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = node.base / "shared" / "j" / "0"
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    monkeypatch.setattr(shared_module, "find_shared", lambda *_, **__: pipe)
+    shard, to = Shard(id="j/0", size_bytes=4), node.base / "copy"
+    with ThreadPoolExecutor(1) as thread:
+        copied = thread.submit(copy_shared, str(node.base / "shared"), shard, to, user=USER)
+        try:
+            assert copied.result(timeout=20) is False
+        finally:
+            with suppress(OSError):  # releases a process that waits for a writer
+                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))

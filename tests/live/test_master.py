@@ -9,30 +9,20 @@ from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
-from tests.live.conftest import command
+from tests.live.conftest import Method, launch_of
 
 from headgate.live import master as master_module
-from headgate.live.master import JobMaster
+from headgate.live.master import JobMaster, end_job
 from headgate.live.records import (
     LaunchRecord,
     OutcomeKind,
     OutcomeRecord,
     StopRecord,
 )
-from headgate.model import Demand, RunId
+from headgate.model import RunId
 from headgate.protocol import FailureKind
 
 PATIENCE_S = 30.0
-
-
-class _Method:
-    """A method of an actor."""
-
-    def __init__(self, call: Callable[..., Awaitable[Any]]) -> None:
-        self._call = call
-
-    def remote(self, *arguments: Any) -> Awaitable[Any]:
-        return self._call(*arguments)
 
 
 class _Executor:
@@ -43,7 +33,7 @@ class _Executor:
         self.stops: list[list[int]] = []
         self.failures: dict[str, list[BaseException]] = {}  # by method: raised before it works
         for name in ("begin", "outcome", "stop", "forget"):
-            setattr(self, name, _Method(self._failing(name)))
+            setattr(self, name, Method(self._failing(name)))
 
     def _failing(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def call(*arguments: Any) -> Any:
@@ -93,7 +83,9 @@ class _Bed:
         return self.up
 
     async def launch(self, *numbers: int, ray_id: str = "r0") -> str:
-        return await self.master.launch([_record(number, ray_id) for number in numbers])
+        return await self.master.launch(
+            [launch_of(number, (0,), ray_id=ray_id) for number in numbers]
+        )
 
     async def stop(self, number: int) -> None:
         await self.master.stop([StopRecord(run=_run_id(number), node="n0", ray_id="r0")])
@@ -115,19 +107,6 @@ class _Bed:
 
 def _run_id(number: int) -> RunId:
     return RunId("j", number, 1)
-
-
-def _record(number: int, ray_id: str) -> LaunchRecord:
-    return LaunchRecord(
-        run=_run_id(number),
-        node="n0",
-        ray_id=ray_id,
-        gpus=(0,),
-        reads=(),
-        addresses={},
-        holds=Demand(gpus=1),
-        program=command("true"),
-    )
 
 
 @pytest.fixture
@@ -223,8 +202,8 @@ def test_executor_that_hangs_is_killed_when_a_run_of_it_is_to_end(
         asyncio.run_coroutine_threadsafe(_set(killed), loop)
 
     monkeypatch.setattr(ray, "kill", kill)
-    monkeypatch.setattr(executor, hangs, _Method(hang))
-    monkeypatch.setattr(executor, "__ray_ready__", _Method(hang), raising=False)
+    monkeypatch.setattr(executor, hangs, Method(hang))
+    monkeypatch.setattr(executor, "__ray_ready__", Method(hang), raising=False)
 
     async def scenario() -> OutcomeRecord:
         nonlocal loop
@@ -261,8 +240,8 @@ def test_responding_executor_is_not_killed_while_a_stopped_run_takes_long_to_end
     async def note_only(runs: list[RunId]) -> None:
         executor.stops.append([run.ordinal for run in runs])
 
-    monkeypatch.setattr(executor, "stop", _Method(note_only))
-    monkeypatch.setattr(executor, "__ray_ready__", _Method(ready), raising=False)
+    monkeypatch.setattr(executor, "stop", Method(note_only))
+    monkeypatch.setattr(executor, "__ray_ready__", Method(ready), raising=False)
 
     async def scenario() -> OutcomeRecord:
         await bed.launch(1)
@@ -293,7 +272,7 @@ def test_master_that_does_not_know_a_run_stops_it_on_its_executor(
 
     async def scenario() -> OutcomeRecord:
         if launched:  # by an earlier incarnation
-            await executor._begin([_record(1, "r0")])
+            await executor._begin([launch_of(1, (0,))])
         await bed.stop(1)
         outcome = await bed.end(1)
         await bed.launch(1)  # late: it must not run any more
@@ -356,3 +335,72 @@ def test_a_handle_is_kept_per_node_however_often_it_returns(bed: _Bed) -> None:
     _run(scenario())
     assert len(bed.started) == 20
     assert len(bed.master._executors) == 1
+
+
+def test_run_whose_executor_has_no_free_name_is_lost_with_its_node(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed.up = False
+
+    def start(*_: Any, **__: Any) -> Any:
+        raise ValueError("an actor with this name exists already")
+
+    monkeypatch.setattr(master_module, "start_executor", start)
+
+    async def scenario() -> OutcomeRecord:
+        await bed.launch(1)
+        return await bed.end(1)
+
+    outcome = _run(scenario())
+    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.LOST)
+
+
+def test_unknown_runs_are_stopped_although_the_actors_could_not_be_listed_before(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    executor = bed.executors[0]
+    failures: list[Exception] = [ActorUnavailableError("away", None)]
+
+    def actors() -> list[tuple[str, str]]:
+        if failures:
+            raise failures.pop()
+        return [("headgate-executor:j:r0", "j"), ("headgate-executor:other:r0", "other")]
+
+    async def known() -> tuple[str, tuple[RunId, ...]]:
+        return "n0", (_run_id(1), _run_id(2))
+
+    monkeypatch.setattr(master_module, "_actors", actors)
+    monkeypatch.setattr(ray, "get_actor", lambda *_, **__: executor)
+    monkeypatch.setattr(executor, "known", Method(known), raising=False)
+
+    async def scenario() -> OutcomeRecord:
+        await executor._begin([launch_of(1, (0,)), launch_of(2, (0,))])  # by an earlier incarnation
+        await bed.master.keep_only([_run_id(2)])
+        return await bed.end(1)
+
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
+    assert executor.stops == [[1]]
+
+
+def test_job_that_ends_closes_its_executors_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    names = ["headgate-master:j", "headgate-executor:j:r0", "headgate-executor:j:r1"]
+    calls: list[object] = []
+
+    class Actor:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            self.close = self
+
+        def remote(self) -> str:
+            return self.name
+
+    monkeypatch.setattr(master_module, "_actors", lambda: [(name, "j") for name in names])
+    monkeypatch.setattr(ray, "get_actor", lambda name, **_: Actor(name))
+    monkeypatch.setattr(ray, "kill", lambda actor, **_: calls.append(actor.name))
+    monkeypatch.setattr(ray, "wait", lambda refs, **_: calls.append(tuple(refs)))
+    end_job("j")
+    assert calls == [names[0], (names[1], names[2]), names[1], names[2]]

@@ -87,6 +87,35 @@ async def _full() -> AgentReport:
     return _report(("j/0", 7), ("j/1", 7), ("d:00000", 4))
 
 
+def test_loss_of_a_node_is_detected_while_the_agent_of_another_does_not_respond(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership_module, "_LOOK_S", 0.01)
+    monkeypatch.setattr(bed.membership._prober, "run", asyncio.Event().wait)
+    hangs = False
+
+    async def report() -> AgentReport:
+        nonlocal hangs
+        if len(bed.membership.agents) == 2:
+            hangs = True
+            bed.there = [_member("n0", "second")]
+            await asyncio.Event().wait()
+        return _report()
+
+    bed.there = [_member("n0", "second"), _member("n9", "only")]
+    bed.agents = {"n0": _Agent(report), "n9": _Agent(_empty)}
+
+    async def scenario() -> None:
+        watching = asyncio.create_task(bed.membership.run())
+        async with asyncio.timeout(15):  # an agent has 20 s to respond
+            while NodeLost(at=9.0, node="n9") not in bed.events:  # noqa: ASYNC110  # a list
+                await asyncio.sleep(0.01)
+        watching.cancel()
+
+    asyncio.run(scenario())
+    assert hangs
+
+
 def test_node_that_cannot_be_added_does_not_prevent_others_from_joining_once(
     bed: _Bed, caplog: pytest.LogCaptureFixture
 ) -> None:

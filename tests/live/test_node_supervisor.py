@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.live.node_supervisor import NodeSupervisor
+from headgate.live.node_supervisor import STARTS, NodeSupervisor
 from headgate.live.ray_nodes import LocalCluster, Seat
 from headgate.model import Gpu, Node
 
@@ -99,6 +99,23 @@ def test_node_that_never_comes_up_is_restarted_with_growing_pauses_up_to_a_limit
     assert len(attempts_at) == 8
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert ["n1 did not stay up" in record.getMessage() for record in errors] == [True]
+
+
+def test_node_that_comes_up_and_is_lost_again_is_restarted_as_often_as_one_that_never_does(
+    bed: _Bed, caplog: pytest.LogCaptureFixture
+) -> None:
+    bed.look()
+    for number in range(1, STARTS + 1):
+        bed.present.discard("n1")
+        bed.look(2, every_s=300.0)
+        assert len(bed.spawned) == number
+        bed.present.add("n1")
+        bed.look()
+    assert f"attempt {STARTS}" in caplog.text
+    bed.present.discard("n1")
+    bed.look(100, every_s=300.0)
+    assert len(bed.spawned) == STARTS
+    assert "n1 did not stay up" in caplog.text
 
 
 def test_node_that_ended_after_a_steady_time_is_started_as_if_for_the_first_time(

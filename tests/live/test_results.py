@@ -257,7 +257,7 @@ def test_copy_that_fails_on_one_node_is_made_on_another_and_leaves_no_file(
         bench.replicate()
         bench.at += 61.0
     assert bench.holders("j/0") == ["n0", "n1"]
-    assert not bench.store("n2").has("j/0")
+    assert bench.store("n2").find("j/0") is None
     assert any("on n2" in message for message in caplog.messages)
 
 
@@ -395,6 +395,29 @@ def test_further_copies_spread_over_racks(held: list[str], count: int, expected:
     chosen = [choose_further(turn, places, held, count, size_bytes=10) for turn in range(12)]
     assert {node for nodes in chosen for node in nodes} == expected
     assert {len(nodes) for nodes in chosen} == {min(count, len(expected))}
+
+
+def test_shared_result_is_checked_again_after_its_file_system_did_not_respond(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    bench.run_job("j", [b"a", None], results_path=str(shared))
+    bench.replicate()
+    (shared / "j" / "0").unlink()
+    bench.lose("n0")
+    calls = []
+
+    def stalled_once(*arguments: Any, **options: Any) -> Path | None:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise WorldError("it does not respond", code="unreachable")
+        return find_shared(*arguments, **options)
+
+    monkeypatch.setattr("headgate.live.replication.find_shared", stalled_once)
+    bench.replicate()
+    assert len(calls) == 2
+    assert bench.engine.state.tasks.state[0] == TaskState.WAITING, "it is computed again"
 
 
 # --- the shared path ---------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.base.errors import SpecError, WorldError
+from headgate.live import store as store_module
 from headgate.live.store import ShardStore
 
 
@@ -80,7 +81,7 @@ def test_concurrent_writers_of_one_shard_leave_one_complete_version(tmp_path: Pa
         store = ShardStore(tmp_path)  # as a process of its own would have it
         for _ in range(10):
             store.put("a", [data[:500], data[500:]])
-            assert store.has("a")
+            assert store.find("a") is not None
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(write, versions))
@@ -93,7 +94,7 @@ def test_concurrent_writers_of_one_shard_leave_one_complete_version(tmp_path: Pa
 
 def test_missing_shard_is_reported_as_absent(tmp_path: Path) -> None:
     store = ShardStore(tmp_path)
-    assert not store.has("a")
+    assert store.find("a") is None
     assert not store.verify("a")
     assert not store.remove("a")
     with pytest.raises(WorldError) as caught:
@@ -121,7 +122,7 @@ def test_a_wrong_checksum_stores_nothing(tmp_path: Path) -> None:
     assert caught.value.code == "shard_corrupt"
     assert files_under(tmp_path) == []
     store.put("a", [b"data"], expected=lambda: checksum_of(b"data"))
-    assert store.has("a")
+    assert store.find("a") is not None
 
 
 def test_a_flipped_bit_is_found_and_reported_once(tmp_path: Path) -> None:
@@ -130,12 +131,47 @@ def test_a_flipped_bit_is_found_and_reported_once(tmp_path: Path) -> None:
     store.put("a/2", [b"good"])
     assert store.verify("a/1")
     store.path("a/1").write_bytes(b"gooe")
-    assert store.has("a/1")  # the size is right: only reading shows the corruption
+    assert store.find("a/1") is not None  # the size is right: only reading shows the corruption
     assert not store.verify("a/1")
-    assert not store.has("a/1")
+    assert store.find("a/1") is None
     assert [s.id for s in store.list()] == ["a/2"]
     other_process = ShardStore(tmp_path)
     assert other_process.take_corrupt() == ("a/1",)
+    assert store.take_corrupt() == ()
+
+
+def during_measurement(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let another process act between opening and reading a file, once."""
+    measure = store_module._measure
+
+    def measure_late(descriptor: int) -> tuple[int, str]:
+        monkeypatch.setattr(store_module, "_measure", measure)
+        act()
+        return measure(descriptor)
+
+    monkeypatch.setattr(store_module, "_measure", measure_late)
+
+
+def test_corrupt_shard_found_by_two_processes_together_is_dropped_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other_process = ShardStore(tmp_path), ShardStore(tmp_path)
+    store.put("s", [b"content"])
+    store.path("s").write_bytes(b"CONTENT")
+    during_measurement(monkeypatch, lambda: other_process.verify("s"))
+    assert not store.verify("s")
+    assert store.take_corrupt() == ("s",)
+
+
+def test_shard_that_replaced_a_corrupt_one_meanwhile_is_not_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other_process = ShardStore(tmp_path), ShardStore(tmp_path)
+    store.put("s", [b"content"])
+    store.path("s").write_bytes(b"CONTENT")
+    during_measurement(monkeypatch, lambda: other_process.put("s", [b"content"]))
+    store.verify("s")
+    assert store.verify("s")
     assert store.take_corrupt() == ()
 
 
@@ -153,9 +189,9 @@ def test_shard_written_since_is_not_removed(tmp_path: Path) -> None:
     store.put("s", [b"content"])
     written_ns = store.path("s").stat().st_mtime_ns
     assert not store.remove("s", before_ns=written_ns)
-    assert store.has("s")
+    assert store.find("s") is not None
     assert store.remove("s", before_ns=written_ns + 1)
-    assert not store.has("s")
+    assert store.find("s") is None
 
 
 def test_a_truncated_file_is_absent_without_reading_it(tmp_path: Path) -> None:
@@ -225,7 +261,7 @@ def test_failing_disk_leaves_no_file(
         with pytest.raises(WorldError) as caught:
             store.put("a", [b"data"])
     assert caught.value.code == code
-    assert not store.has("a")
+    assert store.find("a") is None
     assert files_under(tmp_path) == []
 
 
@@ -233,13 +269,14 @@ FILL = """
 import sys
 from pathlib import Path
 from headgate.base.errors import WorldError
+from headgate.live import store as store_module
 from headgate.live.store import ShardStore
 store = ShardStore(Path(sys.argv[1]))
 store.put("small", [bytes(1 << 16)])
 try:
     store.put("large", (bytes(1 << 16) for _ in range(64)))
 except WorldError as error:
-    print(error.code, store.has("small"), store.verify("small"), store.has("large"))
+    print(error.code, store.verify("small"), store.find("large"))
 print(sum(1 for path in store._incoming.iterdir()))
 """
 
@@ -252,12 +289,13 @@ def test_a_disk_that_really_is_full(tmp_path: Path) -> None:
     if subprocess.run([*command, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("this machine lets us mount nothing")
     done = subprocess.run([*command, *inner], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["disk_full", "True", "True", "False", "0"]
+    assert done.stdout.split() == ["disk_full", "True", "None", "0"]
 
 
 WRITE_FOREVER = """
 import sys, time
 from pathlib import Path
+from headgate.live import store as store_module
 from headgate.live.store import ShardStore
 def chunks():
     yield b"half"

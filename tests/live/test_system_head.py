@@ -1,4 +1,4 @@
-"""The head of a local cluster dies: it is started again with all nodes, and jobs continue."""
+"""The head of a local cluster ends or hangs: all nodes are started again, and jobs continue."""
 
 from __future__ import annotations
 
@@ -24,9 +24,13 @@ def headgate() -> Iterator[Headgate]:
         yield headgate
 
 
-def _kill_head(headgate: Headgate) -> None:
+def _head(headgate: Headgate) -> list[psutil.Process]:
     top = psutil.Process(headgate.cluster.sessions["head"])
-    for process in (*top.children(recursive=True), top):
+    return [*top.children(recursive=True), top]
+
+
+def _kill_head(headgate: Headgate) -> None:
+    for process in _head(headgate):
         with suppress(psutil.NoSuchProcess):  # it ends with the others
             process.kill()
 
@@ -104,3 +108,20 @@ def test_up_without_options_starts_the_recorded_nodes(headgate: Headgate) -> Non
     _kill_head(headgate)
     assert headgate.call("up")["nodes"] == 3
     headgate.ends(headgate.submit("{name: more, run: 'true'}"))
+
+
+def test_head_that_hangs_is_started_again_with_all_nodes(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    gates = Gates(tmp_path / "gates")
+    job = headgate.submit(_work(gates))
+    headgate.running(job, 3)
+    earlier = headgate.logged().count(" up: policy")
+    for process in _head(headgate):
+        if process.name() == "gcs_server":
+            process.suspend()
+    headgate.until(lambda: headgate.logged().count(" up: policy") > earlier, "it is up again", 240)
+    headgate.until(lambda: len(headgate.up_nodes()) == 3, "with all nodes")
+    gates.open(0, 1, 2, 3)
+    headgate.ends(job)
+    assert headgate.result(job) == b"0\n1\n2\n3\n"

@@ -18,7 +18,7 @@ import pytest
 
 from headgate.base.errors import SpecError, WorldError
 from headgate.engine import Engine
-from headgate.journal import Archive, decode_snapshot
+from headgate.journal import Archive, Journal, decode_snapshot
 from headgate.journal.codec import encode
 from headgate.live import datasets, durable
 from headgate.live.agent import AgentReport, Leftovers
@@ -415,6 +415,28 @@ def test_state_without_archived_jobs_is_rebuilt_from_a_journal_without_old_event
     assert again.journal.first_kept > 80
     assert digest(again.engine.state) == right
     assert again.engine.state.next_job == 31
+    again.close()
+
+
+def test_journal_is_closed_when_its_gap_cannot_be_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.db"
+    kept = DurableEngine(path)
+    kept.record(Inbox(), tuple(_submissions(1)))
+    kept.journal._tail.write(5, bytes(16))  # three events more than the journal has
+    kept.close()
+
+    def full(journal: Journal, events: Sequence[Event]) -> int:
+        raise WorldError("full", code="journal_full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "append", full)
+        with pytest.raises(WorldError) as refused:
+            DurableEngine(path)
+        assert refused.value.code == "journal_full"
+    again = DurableEngine(path)
+    assert again.journal.missing_events == 3
     again.close()
 
 

@@ -82,6 +82,8 @@ def test_gang_is_admitted_exactly_when_all_its_tasks_fit_together(seed: int) -> 
         starts = [guess(state, rng)._replace(task=t) for t in snapshot.tasks_of(job)]
         independent = IndependentLedger(snapshot)
         fits = [independent.take(start) for start in starts] == [None] * len(starts)
+        if snapshot.job(job).distinct_nodes:
+            fits = fits and len({start.node for start in starts}) == len(starts)
         assert isinstance(admit(state, [Group(tuple(starts))]), PlanAdmitted) == fits
 
 
@@ -104,10 +106,11 @@ def small_world() -> State:
                     user="ada",
                     queue="q",
                     tasks=(Task(),) * 2,
-                    gang=name in "gh",
+                    gang=name in "ghd",
+                    distinct_nodes=name == "d",
                 ),
             )
-            for name in "rjgh"
+            for name in "rjghd"
         ),
     ):
         apply(state, event)
@@ -146,6 +149,10 @@ def test_start_cannot_use_gpus_that_a_stop_of_its_group_frees() -> None:
     [
         ([Start(4, 1, (0,)), Start(5, 1, (1,))], "gang g is not whole in its group"),
         ([Group((Start(4, 1, (0,)), Start(6, 1, (1,))))], "gang g is not whole in its group"),
+        (
+            [Group((Start(8, 1, (0,)), Start(9, 1, (1,))))],
+            "gang d has two members on one node",
+        ),
         ([Stop(0), Stop(0)], "task 0 is preempted twice"),
         ([Group((Stop(1), Stop(1)))], "task 1 is preempted twice"),
         ([Group((Start(2, 1, (0,)), Start(2, 1, (1,))))], "task 2 is named twice"),
@@ -187,7 +194,27 @@ def test_consecutive_stops_of_one_reason_share_it() -> None:
     assert [stop.reason for stop in verdict.stops] == ["", str(reason)]
 
 
+def test_plan_with_a_memo_that_has_no_name_is_rejected() -> None:
+    state = small_world()
+    seen = state.freeze()
+    plan = Plan(memo={1: {0: 2.0}})  # type: ignore[dict-item]  # as a careless policy returns
+    verdict = admission.admit(state, seen, PlanReady(at=0, seen=seen.version, plan=plan))
+    assert isinstance(verdict, PlanRejected)
+    assert "1 is no name of a memo" in verdict.message
+
+
 # --------------------------------------------------------------------------------- large plans
+
+
+def place_some(scratch: Scratch, tasks: list[int], *, apart: bool) -> int:
+    """Place tasks on the first nodes that fit, maybe on a node each; return how many."""
+    nodes, placed = scratch.snapshot.live_nodes(), 0
+    for task in tasks:
+        node = next((n for n in nodes if scratch.place(task, n)), None)
+        placed += node is not None
+        if apart and node is not None:
+            nodes.remove(node)
+    return placed
 
 
 def some_groups(snapshot: Snapshot, rng: Random) -> list[Group | Step]:
@@ -203,10 +230,8 @@ def some_groups(snapshot: Snapshot, rng: Random) -> list[Group | Step]:
             continue
         before = len(scratch.starts)
         with scratch.trial() as trial:
-            placed = [
-                any(scratch.place(task, node) for node in snapshot.live_nodes()) for task in tasks
-            ]
-            if all(placed) or not gang:
+            apart = snapshot.job(job).distinct_nodes and rng.random() < 0.9
+            if place_some(scratch, tasks, apart=apart) == len(tasks) or not gang:
                 trial.keep()
         starts = scratch.starts[before:]
         groups += [[*starts]] if gang and starts else [[start] for start in starts]

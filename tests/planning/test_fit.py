@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, takewhile
 
 import pytest
 from hypothesis import given, settings
@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from headgate.model import Demand, Gpu, Node, Task
 from headgate.planning.fit import (
     demand_text,
-    gang_fits,
     infeasible_demand,
     infeasible_gang,
+    members_that_fit,
     runs_that_fit,
 )
 from headgate.spec.scenario_jobs import find_cycle
+from headgate.state import State
+from headgate.state.ledger import Ledger
 
 KIND = "fpga"
 SIZES = (20, 40, 60)  # bytes of which a quarter is whole
@@ -194,9 +196,46 @@ def test_an_idle_node_holds_as_many_equal_tasks_as_fit_one_after_the_other(
 @given(st.lists(NEED, min_size=1, max_size=4), NODES)
 def test_a_gang_that_first_fit_places_can_start(tasks: list[Task], nodes: list[Node]) -> None:
     nodes = [replace(node, id=f"n{number}") for number, node in enumerate(nodes)]
-    if gang_fits(tasks, nodes):
+    if members_that_fit(tasks, nodes) == len(tasks):
         assert fits(tuple(tasks), room_of(nodes))
         assert infeasible_gang(tasks, nodes) == ""
+
+
+@given(st.lists(NEED, min_size=1, max_size=4), NODES, st.booleans())
+def test_members_that_fit_are_those_that_first_fit_places_until_one_does_not(
+    tasks: list[Task], nodes: list[Node], apart: bool
+) -> None:
+    nodes = [replace(node, id=f"n{number}") for number, node in enumerate(nodes)]
+    state = State()
+    rows = [state.add_node(node) for node in nodes]
+
+    def placed(number: int, task: Task) -> bool:
+        demand = state.names.demand(task.demand)
+        for row in rows:
+            gpus = state.ledger.best_gpus(demand, row)
+            if gpus is not None:
+                state.ledger.take(number, demand, row, gpus)
+                if apart:
+                    rows.remove(row)
+                return True
+        return False
+
+    fitting = sum(1 for _ in takewhile(lambda task: placed(*task), enumerate(tasks)))
+    assert members_that_fit(tasks, nodes, distinct_nodes=apart) == fitting
+
+
+def test_members_that_fit_tries_full_nodes_once_per_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    best_gpus = Ledger.best_gpus
+
+    def counted(ledger: Ledger, demand: int, node: int) -> object:
+        tried.append(node)
+        return best_gpus(ledger, demand, node)
+
+    monkeypatch.setattr(Ledger, "best_gpus", counted)
+    nodes = [Node(id=f"n{n}", rack="r", gpus=(Gpu(memory_bytes=1),)) for n in range(100)]
+    assert members_that_fit([Task()] * 101, nodes) == 100
+    assert len(tried) <= 3 * 100
 
 
 @pytest.mark.parametrize("milli", [100, 125, 200, 250, 333, 500])

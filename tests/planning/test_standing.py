@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.planning.shares import NO_CEILING, fair_shares
-from headgate.planning.standing import Standing, standing, standing_after, unsupported_feature
+from headgate.planning.standing import Standing, standing, standing_after
+from headgate.planning.unsupported import unsupported_feature
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.testing.random_worlds import random_walk
 

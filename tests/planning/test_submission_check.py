@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,8 +41,6 @@ def job(*tasks: Task, gang: bool = False) -> Job:
         ([Task(), Task(gpus=4)], False, "4 GPUs on one node"),
         ([Task()] * 9, False, None),  # one after the other
         ([Task()] * 3, True, None),
-        ([Task()] * 4, True, "4 tasks with 4 GPUs together (a gang)"),
-        ([Task(gpu_memory_bytes=5 * GIB)] * 2, True, "2 tasks with 2 GPUs together (a gang)"),
     ],
 )
 def test_a_job_that_no_node_could_hold_is_rejected(
@@ -48,6 +48,42 @@ def test_a_job_that_no_node_could_hold_is_rejected(
 ) -> None:
     reason = fits_no_node(job(*tasks, gang=gang), NODES)
     assert reason == (None if need is None else NothingFits(need=need))
+
+
+@pytest.mark.parametrize(
+    ("task", "count", "largest"),
+    [(Task(), 4, 3), (Task(gpu_memory_bytes=5 * GIB), 2, 1), (Task(gpus=2), 2, 1)],
+)
+def test_gang_that_can_never_fit_is_rejected_with_the_largest_that_would(
+    task: Task, count: int, largest: int
+) -> None:
+    total = count * task.gpus
+    assert fits_no_node(job(*[task] * largest, gang=True), NODES) is None
+    assert fits_no_node(job(*[task] * count, gang=True), NODES) == NothingFits(
+        need=f"{count} tasks with {total} GPUs together (a gang)", largest=largest
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "largest"),
+    [
+        (Task(), 2),
+        (Task(gpus=2), 1),
+        (Task(gpu_memory_bytes=5 * GIB), 1),
+        (Task(gpus=0, cpus=1), 2),
+    ],
+)
+def test_gang_on_more_nodes_than_fit_a_member_is_rejected_with_the_largest_that_would(
+    task: Task, largest: int
+) -> None:
+    def apart(count: int) -> Job:
+        return replace(job(*[task] * count, gang=True), distinct_nodes=True)
+
+    assert fits_no_node(apart(largest), NODES) is None
+    reason = fits_no_node(apart(largest + 1), NODES)
+    assert reason is not None
+    assert reason.largest == largest
+    assert f"the whole cluster holds at most {largest} of them" in str(reason)
 
 
 def test_tasks_that_run_together_must_fit_the_ceiling_of_the_queue() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.sim.weather import world_of
 
 from headgate.app import POLICIES
 from headgate.engine import Engine, drive
-from headgate.planning.network import FluidNetwork
 from headgate.ports.policy import make_policy
 from headgate.protocol import Command, Event
-from headgate.sim.world import SimulatedWorld
 from headgate.testing.storms import storm
 
 # In 400003 a slow plan of `headgate` requests a round at a time that has passed.
@@ -23,14 +22,7 @@ def test_time_never_decreases_in_a_storm(name: str) -> None:
     policy = make_policy(POLICIES, name)
     for seed in SEEDS:
         weather = storm(seed, accepts=lambda job: policy.refuses(job) is None)
-        world = SimulatedWorld(
-            weather.facts,
-            network=FluidNetwork({}, **weather.links),  # type: ignore[arg-type]
-            policy=policy,
-            seed=seed,
-            decision_latency_s=weather.decision_latency_s,
-            fails_after_s=weather.fails_after_s,
-        )
+        world = world_of(weather, policy)
         times: list[float] = []
 
         def see(

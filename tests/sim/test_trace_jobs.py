@@ -1,8 +1,9 @@
-"""Jobs of a trace in a simulation: what they declare, in which queues, and how they resume."""
+"""Jobs of a trace in a simulation: which can run, what they declare, and how they resume."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import UserList
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -44,6 +45,44 @@ def trace_jobs(
 
 def jobs_of(jobs: TraceJobs) -> list[Job]:
     return [job for _, job in jobs]
+
+
+class CountedNodes(UserList[Node]):
+    """Nodes that count how often they are iterated."""
+
+    iterations = 0
+
+    def __iter__(self) -> Iterator[Node]:
+        self.iterations += 1
+        return iter(self.data)
+
+
+def jobs_on_two_nodes(*gpus: int) -> tuple[TraceJobs, int]:
+    """Return the jobs on two nodes of two GPUs, and how often these were iterated."""
+    nodes = CountedNodes(
+        Node(id=f"n{number}", rack="r", gpus=(Gpu(memory_bytes=1),) * 2) for number in range(2)
+    )
+    jobs = TraceJobs(
+        history(*[(at, at, count) for at, count in enumerate(gpus)]),
+        queues=[Queue(name="default", max_gpus=3)],
+        nodes=nodes,
+        policy=FirstInFirstOut(),
+        model=TraceModel(),
+    )
+    return jobs, nodes.iterations
+
+
+def test_jobs_that_can_never_run_are_counted_by_reason() -> None:
+    jobs, _ = jobs_on_two_nodes(1, 5, 4, 3, 0, 4)
+    assert [job.id for job in jobs_of(jobs)] == ["j0", "j3", "j4"]
+    assert jobs.rejected == {"NothingFits": 1, "QueueTooSmall": 2}
+    assert len(jobs) == 3
+
+
+def test_nodes_are_searched_once_per_size_of_job() -> None:
+    _, few = jobs_on_two_nodes(1, 2, 3)
+    _, many = jobs_on_two_nodes(*[1, 2, 3] * 50)
+    assert few == many > 0
 
 
 class NewestFirst(FirstInFirstOut):

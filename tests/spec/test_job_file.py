@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.model import Job, Program, ProgramType, Shard, Stage, Task
-from headgate.spec import JobFile, expand, job_schema, load_job
+from headgate.model import Job, Launch, Program, ProgramType, Shard, Stage, Task
+from headgate.spec import JobFile, expand, job_schema, load_job, warnings_for
 
 INTS = tuple(Shard(id=f"my-ints/{i}", size_bytes=100 + i) for i in range(3))
 WORDS = tuple(Shard(id=f"words/{i}", size_bytes=7) for i in range(2))
@@ -74,6 +74,28 @@ def test_tasks_with_checkpoints() -> None:
     assert [stage.checkpoint for stage in job.program.stages] == ["/shared/saved", ""]
 
 
+def test_num_nodes_is_a_gang_with_one_task_on_each_node() -> None:
+    long = expanded(
+        "num_nodes: 3\nlaunch: first\n"
+        "tasks: {run: mpirun ./solve, resources: {gpus: 4}, retries: 1}\n"
+    )
+    assert long.tasks == (Task(gpus=4),) * 3
+    assert (long.gang, long.distinct_nodes, long.retries) == (True, True, 1)
+    assert [long.task_program(n).index for n in range(3)] == [0, 1, 2]
+    assert long.task_program(2).per_node is Launch.FIRST
+    short = expanded("num_nodes: 2\ngang: true\nrun: torchrun train.py\nresources: {gpus: 0}\n")
+    assert short.tasks == (Task(gpus=0),) * 2
+    assert short.task_program(0).per_node is Launch.ALL
+    one = expanded("{num_nodes: 1, run: ls}")
+    assert (len(one.tasks), one.gang, one.distinct_nodes) == (1, True, True)
+
+
+def test_gang_of_a_count_of_tasks_may_share_nodes() -> None:
+    job = expanded("gang: true\ntasks: {count: 2, run: ls}\n")
+    assert (job.gang, job.distinct_nodes) == (True, False)
+    assert job.task_program(0).per_node is None
+
+
 def test_program_does_not_depend_on_the_order_of_keys_in_its_file() -> None:
     one = expanded("tasks: {count: 2, run: 'm:f', params: {b: 1, a: é}}\nenvs: {X: '1', A: '2'}\n")
     two = expanded("envs: {A: '2', X: '1'}\ntasks: {params: {a: é, b: 1}, run: 'm:f', count: 2}\n")
@@ -125,6 +147,23 @@ def test_a_gang_is_a_number_of_tasks_that_start_together() -> None:
 def test_functions_are_distinguished_from_commands(run: str, kind: str) -> None:
     (stage,) = expanded(f"run: '{run}'\n").program.stages
     assert (stage.program_type, stage.run) == (kind, run)
+
+
+def test_run_times_are_durations() -> None:
+    job = expanded("{run: ls, estimated_runtime: 90min, time_limit: 2h}")
+    assert (job.estimated_s, job.time_limit_s) == (5400.0, 7200.0)
+    plain = expanded("run: ls")
+    assert (plain.estimated_s, plain.time_limit_s) == (None, None)
+
+
+@pytest.mark.parametrize(("expected", "limit"), [("3h", "2h"), ("2h", "2h"), ("2h", None)])
+def test_a_run_time_above_the_limit_is_a_warning(expected: str, limit: str | None) -> None:
+    text = f"run: ls\nestimated_runtime: {expected}\n" + (f"time_limit: {limit}\n" if limit else "")
+    found = [str(problem) for problem in warnings_for(load_job(text))]
+    warning = (
+        "estimated_runtime: runs of 3 h are stopped at the time limit of 2 h; raise time_limit"
+    )
+    assert found == ([warning] if expected == "3h" else [])
 
 
 def test_a_job_file_is_read_from_a_path(tmp_path: Path) -> None:

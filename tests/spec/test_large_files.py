@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
 from headgate.base.errors import MOST_PROBLEMS, SpecError
-from headgate.spec import expand, load_job
+from headgate.spec import expand, load_job, load_scenario
 
 
 def rejection(text: str) -> SpecError:
@@ -79,6 +80,46 @@ def test_how_many_more_there_are_is_exact() -> None:
     assert problems[-1].problem == f"and {250 - (MOST_PROBLEMS - 1)} more problems"
     exactly = rejection("run: x\n" + "".join(f"k{i}: 1\n" for i in range(MOST_PROBLEMS))).problems
     assert [p.path for p in exactly] == [f"k{i}" for i in range(MOST_PROBLEMS)]
+
+
+WRONG_SCENARIOS = {
+    "unknown queues": lambda n: (
+        f"queues: [{', '.join(f'{{name: a-long-name-{i}}}' for i in range(n))}]\njobs:\n"
+        + "".join(f"- {{name: j{i}, queue: q{i}, tasks: [{{compute_s: 1}}]}}\n" for i in range(n))
+    ),
+    "unknown nodes of shards": lambda n: (
+        "jobs:\n- name: j\n  tasks:\n  - compute_s: 1\n    shards:\n"
+        + "".join(f"    - {{size_bytes: 1, replicas: [n{i}]}}\n" for i in range(n))
+    ),
+    "unknown nodes of one shard": lambda n: (
+        "jobs: [{name: j, tasks: [{compute_s: 1, shards: [{size_bytes: 1, replicas: "
+        f"[{', '.join(f'n{i}' for i in range(n))}]}}]}}]}}]\n"
+    ),
+    "unknown tasks": lambda n: (
+        "jobs:\n- name: j\n  tasks:\n"
+        + "".join(f"  - {{compute_s: 1, name: a-long-name-{i}, after: [t{i}]}}\n" for i in range(n))
+    ),
+    "unknown nodes of faults": lambda n: (
+        "jobs: [{name: j, tasks: [{compute_s: 1}]}]\nfaults:\n"
+        + "".join(f"- {{at_s: 1, lose: n{i}}}\n" for i in range(n))
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_SCENARIOS)
+def test_work_is_proportional_to_the_problems_of_a_scenario(case: str, tmp_path: Path) -> None:
+    def reject(count: int) -> None:
+        file = tmp_path / "scenario.yaml"
+        rack = f"{{name: a-long-name, nodes: {count}, node: {{gpus: 1, gpu_memory: 1GiB}}}}"
+        rates = ("disk_bytes_per_s", "node_link_bytes_per_s", "rack_uplink_bytes_per_s")
+        bandwidths = ", ".join(f"{name}: 1e8" for name in rates)
+        head = f"cluster: {{racks: [{rack}], bandwidths: {{{bandwidths}}}}}\npolicy: fifo\n"
+        file.write_text(head + WRONG_SCENARIOS[case](count))
+        with pytest.raises(SpecError, match="unknown"):
+            load_scenario(file, {"fifo": ()})
+
+    reject(150)  # what is done once, is done
+    assert work_of(lambda: reject(450)) < 4 * work_of(lambda: reject(150))
 
 
 LONG = "x" * 100_000

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.foresight.whatif import thaw
-from headgate.state import Snapshot
+from headgate.state import Snapshot, thaw
 from headgate.testing.random_worlds import random_state, random_walk
 
 SEED = st.integers(0, 10**6)

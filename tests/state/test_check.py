@@ -103,6 +103,15 @@ def no_queued_job_is_listed(state: State) -> None:
     state.queued_jobs[0] = QueuedJobs()
 
 
+def node_uses_less_than_nothing(state: State) -> None:
+    state.record_report(0, -1, 0, ())
+
+
+def gpu_uses_less_than_nothing(state: State) -> None:
+    state.record_report(0, 0, 0, ())
+    state.gpus.utilisation_milli[0] = -2
+
+
 FAULTS = [
     (put("gpus", "task", 0, -1), "GPUs know their holders"),
     (put("gpus", "task", 2, 2), "GPUs know their holders"),
@@ -158,6 +167,15 @@ FAULTS = [
     (no_queued_job_is_listed, "queued jobs are in order of arrival"),
     (put("tasks", "blockers", 3, 1), "blockers are counted"),
     (put("shards", "replicas", 0, (0, 1)), "replicas are on nodes that are up"),
+    (put("shards", "away", 0, (0, 1)), "masked copies are on nodes that are down"),
+    (put("jobs", "archived", 0, 1), "only ended jobs are archived"),
+    (put("jobs", "archived", 2, 1), "archived rows are counted"),
+    (put("nodes", "total", 0, (3000, 64, 1000)), "nodes have the fpga they joined with"),
+    (put("nodes", "reported_at", 1, 5.0), "a node that is down has no report"),
+    (put("nodes", "actual", 0, (1,)), "nothing is used of a node without a report"),
+    (node_uses_less_than_nothing, "what is used is not negative"),
+    (put("gpus", "actual_bytes", 0, 5), "GPUs of nodes without a report have none"),
+    (gpu_uses_less_than_nothing, "what is used of a GPU is not negative"),
 ]
 
 

@@ -31,12 +31,28 @@ def test_next_is_the_highest_priority_of_the_user_who_arrived_first(
         assert (queued.earliest(), queued.next()) == (first, min(own)[1])
 
 
-def test_removing_many_jobs_does_not_search_all_of_them_each_time() -> None:
-    queued, count = QueuedJobs(), 50_000
+class Row(int):
+    """A row that counts how often rows are compared."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Row.compared += 1
+        return int(self) < int(other)
+
+    def __eq__(self, other: object) -> bool:
+        Row.compared += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+def test_comparisons_per_job_that_leaves_are_logarithmic_in_the_queued_jobs() -> None:
+    queued, count = QueuedJobs(), 4096
+    Row.compared = 0
     for job in range(count):
-        queued.add(job, job % 7, job % 3)
-    left = 0
-    while (job := queued.next()) is not None:
-        queued.remove(job)
-        left += 1
-    assert left == count  # searching all jobs for each would take minutes
+        queued.add(Row(job), job % 7, job % 3)
+    while (row := queued.next()) is not None:
+        queued.remove(row)
+    assert len(queued) == 0
+    assert count < Row.compared < 10 * 12 * count  # 2^12 jobs

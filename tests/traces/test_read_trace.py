@@ -359,6 +359,12 @@ def test_a_wrong_number_is_reported(path: Path, name: str, value: float | None) 
     assert said.startswith(f"{name}[2]: is ")
 
 
+@pytest.mark.parametrize("name", ["submit_s", "duration_s"])
+def test_time_that_is_too_large_to_add_up_is_reported(path: Path, name: str) -> None:
+    said = problems_of(path, **{name: [0.0, 1e15, 1e308]})
+    assert said == [f"{name}[2]: is 1e+308; times are at most 1e+15 s"]
+
+
 def test_integer_columns_are_checked(path: Path) -> None:
     said = problems_of(path, gpus=[1, -2, None], job_id=[7, 7, 7])
     assert said == [

@@ -16,7 +16,7 @@ from tests.workloads.pipeline import run_stage
 from headgate.base.errors import SpecError
 from headgate.workloads import counts, occurrence, primes
 from headgate.workloads.counts import Counts, merge, read_counts, write_counts
-from headgate.workloads.task import TaskFunction
+from headgate.workloads.task import TaskContext, TaskFunction
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 COMMON = st.integers(-3, 3)
@@ -150,3 +150,15 @@ def test_a_number_beyond_the_range_is_reported() -> None:
     assert through((primes.find, primes.merge), [[primes.LARGEST, 5]]) == {5: 1}
     with pytest.raises(SpecError, match=f"up to {primes.LARGEST} can be tested"):
         through((primes.find, primes.merge), [[primes.LARGEST + 1]])
+
+
+def test_number_beyond_the_range_in_the_second_shard_is_reported_with_all_shards(
+    tmp_path: Path,
+) -> None:
+    shards = tmp_path / "first", tmp_path / "second"
+    for path, number in zip(shards, (5, primes.LARGEST + 1), strict=True):
+        np.array([number], "<i8").tofile(path)
+    with pytest.raises(SpecError) as error:
+        primes.find(TaskContext(index=0, count=1, shards=shards, output=tmp_path / "out"))
+    (problem,) = error.value.problems
+    assert problem.path == f"{shards[0]}, {shards[1]}"

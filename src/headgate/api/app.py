@@ -19,6 +19,7 @@ from headgate.api.responses import EscapedJSON
 from headgate.base.errors import HeadgateError, InvariantBroken, Problem, SpecError
 
 ROOT = "/api/v1"
+_ROUTES = f"GET {ROOT}/openapi.json describes all routes"
 _log = logging.getLogger(__name__)
 
 
@@ -71,7 +72,7 @@ async def _known_error(request: Request, error: Exception) -> Response:
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems = [
-        Problem(path=".".join(str(part) for part in found["loc"][1:]), problem=found["msg"])
+        Problem(path=".".join(map(str, found["loc"][1:])), problem=found["msg"], hint=_ROUTES)
         for found in error.errors()
     ]
     return _error_response(SpecError(problems))
@@ -81,8 +82,7 @@ async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     known = {404: "not_found", 405: "not_allowed"}
     text = f"{request.method} {request.url.path}: {error.detail}"
-    hint = f"GET {ROOT}/openapi.json describes all routes"
-    problem = Problem(path=request.url.path, problem=text, hint=hint)
+    problem = Problem(path=request.url.path, problem=text, hint=_ROUTES)
     return _error_response(SpecError([problem], code=known.get(error.status_code, "bad_spec")))
 
 

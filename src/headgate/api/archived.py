@@ -12,7 +12,7 @@ from headgate.foresight.explain import ExplanationContext
 from headgate.journal import ArchivedJob, ArchivedTask, Part, Record
 from headgate.model import result_ids
 from headgate.state import JobState, Snapshot, TaskState
-from headgate.state.lookup import job_row, known_row
+from headgate.state.lookup import job_row, known_row, known_shard
 
 View = dict[str, Any]
 
@@ -45,8 +45,8 @@ def _task(snapshot: Snapshot, row: int) -> ArchivedTask:
 
 
 def _part(snapshot: Snapshot, shard: str, task: int) -> Part | None:
-    row = snapshot.names.shard_rows.get(shard)
-    if row is None or row >= len(snapshot.shards.replicas):
+    row = known_shard(snapshot, shard)
+    if row is None:
         return None
     shared = bool(snapshot.shards.shared[row])
     # Without a replica on a node that is up, it may be on the node that made it, now lost.

@@ -111,15 +111,12 @@ class Client:
         return self._call("GET", _job(job))
 
     def tasks(self, job: str) -> list[Body]:
-        """Return all tasks of a job."""
-        tasks: list[Body] = []
-        cursor: str | None = None
-        while True:
-            page = self._call("GET", f"{_job(job)}/tasks", {"cursor": cursor})
-            tasks += page["tasks"]
-            cursor = page["next"]
-            if cursor is None:
-                return tasks
+        """Return all tasks of a job, by ordinal."""
+        return self._pages(f"{_job(job)}/tasks", "tasks")
+
+    def task(self, job: str, ordinal: int) -> Body:
+        """Return one task of a job."""
+        return self._call("GET", f"{_job(job)}/tasks/{ordinal}")
 
     def cancel(self, job: str, *, dry_run: bool = False) -> Body:
         """Cancel a job."""
@@ -147,8 +144,12 @@ class Client:
         return datasets
 
     def dataset(self, name: str) -> Body:
-        """Return one dataset with the nodes of its shards."""
+        """Return one dataset."""
         return self._call("GET", _dataset(name))
+
+    def shards(self, dataset: str) -> list[Body]:
+        """Return all shards of a dataset, in order, with the nodes that hold them."""
+        return self._pages(f"{_dataset(dataset)}/shards", "shards")
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterable[bytes], *, replicas: int
@@ -188,6 +189,17 @@ class Client:
             raise _error(response)
         body: Body = response.json()
         return body
+
+    def _pages(self, path: str, key: str) -> list[Body]:
+        """Return the entries of all pages of a route."""
+        entries: list[Body] = []
+        cursor: str | None = None
+        while True:
+            page = self._call("GET", path, {"cursor": cursor})
+            entries += page[key]
+            cursor = page["next"]
+            if cursor is None:
+                return entries
 
     @contextlib.contextmanager
     def _stream(self, path: str, query: dict[str, Any]) -> Iterator[httpx.Response]:

@@ -1,8 +1,8 @@
 """The interface between the API and a controller; calls may block for seconds, in any thread.
 
-Errors are `HeadgateError`s with a stable code: `not_found`, `forbidden`, `already_ended`, `exists`,
-`rejected` (the policy cannot place it), `infeasible` (no node could ever hold it), `bad_spec`,
-`archive_full`, `journal_full`, `disk_full`, `unreachable`.
+Errors are `HeadgateError`s with one of the stable codes of `headgate.api.errors`, such as
+`not_found`, `forbidden`, `rejected` (the policy does not place such a job) or `infeasible` (no node
+could ever hold it).
 """
 
 from __future__ import annotations

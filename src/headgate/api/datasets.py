@@ -8,7 +8,16 @@ from fastapi import APIRouter, Path, Query, Request
 
 from headgate.api import views
 from headgate.api.bodies import pieces_of
-from headgate.api.deps import ControllerDep, Pools, User, in_pool
+from headgate.api.deps import (
+    ControllerDep,
+    Cursor,
+    DryRun,
+    Limit,
+    Pools,
+    User,
+    in_pool,
+    page_start,
+)
 from headgate.api.responses import EscapedJSON
 from headgate.state.lookup import dataset_of
 
@@ -28,11 +37,22 @@ def datasets(controller: ControllerDep) -> EscapedJSON:
 
 @router.get("/datasets/{name}")
 def dataset(name: str, controller: ControllerDep) -> EscapedJSON:
-    """Return one dataset with its shards and the nodes that hold them."""
+    """Return one dataset."""
     snapshot = controller.snapshot()
-    found = dataset_of(snapshot, name)
-    placement = views.shard_views(snapshot, found)
-    return EscapedJSON({**views.dataset_view(snapshot, found), "placement": placement})
+    return EscapedJSON(views.dataset_view(snapshot, dataset_of(snapshot, name)))
+
+
+@router.get("/datasets/{name}/shards")
+def shards(
+    name: str, controller: ControllerDep, cursor: Cursor = None, limit: Limit = 1000
+) -> EscapedJSON:
+    """List the shards of a dataset, in order, with the nodes that hold them."""
+    snapshot = controller.snapshot()
+    found = dataset_of(snapshot, name).shards
+    start = page_start(cursor, len(found)) or 0
+    page = [views.shard_view(snapshot, shard) for shard in found[start : start + limit]]
+    after = str(start + limit) if start + limit < len(found) else None
+    return EscapedJSON({"shards": page, "next": after})
 
 
 @router.put("/datasets/{name}/shards/{index}")
@@ -81,7 +101,7 @@ async def remove(
     controller: ControllerDep,
     pools: Pools,
     user: User,
-    dry_run: Annotated[bool, Query(description="do all checks, change nothing")] = False,
+    dry_run: DryRun = False,
 ) -> Body:
     """Remove a dataset and its replicas."""
     dataset_of(controller.snapshot(), name)

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Annotated, Any, ParamSpec, TypeVar, cast
 
 from anyio import CapacityLimiter, to_thread
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Path, Query, Request
 
 from headgate.api.controller import Controller
 from headgate.base.errors import Problem, SpecError
@@ -17,6 +17,8 @@ from headgate.model import Job
 
 VERSION = version("headgate")
 PEER = "headgate.peer"  # the key in the ASGI scope
+_MOST_DIGITS = 12
+_MOST_TASKS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,23 @@ def _pools(request: Request) -> Any:
     return request.app.state.pools
 
 
+def page_start(cursor: str | None, count: int) -> int | None:
+    """Return a cursor as a number below `count`; None without one; SpecError if it is invalid."""
+    if cursor is None:
+        return None
+    digits = cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS
+    if not digits or int(cursor) >= count:
+        hint = "take it from `next` of the previous page"
+        problem = Problem(path="cursor", problem=f"'{cursor}' is not a cursor", hint=hint)
+        raise SpecError([problem])
+    return int(cursor)
+
+
 Pools = Annotated[ThreadPools, Depends(_pools)]
-Ordinal = Annotated[int, Query(ge=0, le=1_000_000)]
+Ordinal = Annotated[int, Query(ge=0, le=_MOST_TASKS)]
+PathOrdinal = Annotated[int, Path(ge=0, le=_MOST_TASKS)]
 ControllerDep = Annotated[Controller, Depends(_controller)]
 User = Annotated[str, Depends(_user)]
+Limit = Annotated[int, Query(ge=1, le=1000, description="maximum entries of a page")]
+Cursor = Annotated[str | None, Query(description="`next` of the previous page")]
+DryRun = Annotated[bool, Query(description="do all checks, change nothing")]

@@ -10,7 +10,20 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from headgate.api import archived, views
 from headgate.api.bodies import text_of
-from headgate.api.deps import VERSION, ControllerDep, Ordinal, Pools, User, in_pool, need_readable
+from headgate.api.deps import (
+    VERSION,
+    ControllerDep,
+    Cursor,
+    DryRun,
+    Limit,
+    Ordinal,
+    PathOrdinal,
+    Pools,
+    User,
+    in_pool,
+    need_readable,
+    page_start,
+)
 from headgate.api.responses import EscapedJSON
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.journal import ArchivedJob
@@ -20,11 +33,8 @@ from headgate.state.lookup import job_row, task_row
 
 router = APIRouter()
 
-_MOST_DIGITS = 12
 _MOST_BYTES = 1 << 60
 Body = dict[str, Any]
-Limit = Annotated[int, Query(ge=1, le=1000, description="maximum entries of a page")]
-Cursor = Annotated[str | None, Query(description="`next` of the previous page")]
 
 
 def _job_views_of(request: Request) -> Any:
@@ -32,7 +42,6 @@ def _job_views_of(request: Request) -> Any:
 
 
 JobViewsDep = Annotated[views.JobViews, Depends(_job_views_of)]
-DryRun = Annotated[bool, Query(description="do all checks, change nothing")]
 
 
 @router.get("/health")
@@ -64,7 +73,7 @@ def jobs(
 ) -> EscapedJSON:
     """List jobs, newest first."""
     snapshot, now = controller.snapshot(), controller.now()
-    wanted, before = _job_state(state), _number(cursor, snapshot.next_job)
+    wanted, before = _job_state(state), page_start(cursor, snapshot.next_job)
     most = limit + 1
     rows = views.matching_jobs(
         snapshot, state=wanted, user=user, queue=queue, before=before, limit=most
@@ -154,13 +163,24 @@ def tasks(
     past = archived.archived_job(controller, snapshot, job)
     rows = range(0) if past is not None else snapshot.tasks_of(job_row(snapshot, job))
     count = len(rows) if past is None else past.task_count
-    start = _number(cursor, count) or 0
+    start = page_start(cursor, count) or 0
     if past is not None:
         page = [task.view for task in controller.archive.tasks(past, start, limit)]
     else:
         page = [views.task_view(snapshot, row) for row in rows[start : start + limit]]
     after = str(start + limit) if start + limit < count else None
     return EscapedJSON({"tasks": page, "next": after})
+
+
+@router.get("/jobs/{job}/tasks/{ordinal}")
+def one_task(job: str, ordinal: PathOrdinal, controller: ControllerDep) -> EscapedJSON:
+    """Return one task of a job."""
+    snapshot = controller.snapshot()
+    past = archived.archived_job(controller, snapshot, job)
+    if past is not None:
+        return EscapedJSON(controller.archive.task(past, ordinal).view)
+    row = task_row(snapshot, job_row(snapshot, job), ordinal)
+    return EscapedJSON(views.task_view(snapshot, row))
 
 
 @router.delete("/jobs/{job}")
@@ -242,8 +262,9 @@ def nodes(controller: ControllerDep) -> EscapedJSON:
     """List all nodes that have ever joined, by name, with the reports of those that are up."""
     snapshot, reports = controller.snapshot(), controller.reports()
     names = {snapshot.node(row).id: row for row in range(len(snapshot.nodes.spec))}
+    runs = views.runs_of_nodes(snapshot)
     views_found = [
-        views.node_view(snapshot, names[name], reports.get(name))
+        views.node_view(snapshot, names[name], reports.get(name), runs.get(names[name], ()))
         for name in sorted(names, key=lambda name: (len(name), name))  # n2 before n10
     ]
     return EscapedJSON({"nodes": views_found})
@@ -267,15 +288,3 @@ def _job_state(name: str | None) -> JobState | None:
         text = f"there is no job state '{name}'"
         raise SpecError([Problem(path="state", problem=text, hint=nearest(name, known))])
     return known[name]
-
-
-def _number(cursor: str | None, count: int) -> int | None:
-    """Return a cursor as a number below `count`; None without one; SpecError if it is invalid."""
-    if cursor is None:
-        return None
-    digits = cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS
-    if not digits or int(cursor) >= count:
-        hint = "take it from `next` of the previous page"
-        problem = Problem(path="cursor", problem=f"'{cursor}' is not a cursor", hint=hint)
-        raise SpecError([problem])
-    return int(cursor)

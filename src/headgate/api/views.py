@@ -15,11 +15,11 @@ import numpy as np
 from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_seconds, format_time
 from headgate.foresight.explain import Explanation, ExplanationContext, explain
-from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, amount_of, result_ids
+from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, Shard, amount_of, result_ids
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
-from headgate.state.lookup import task_row
+from headgate.state.lookup import known_shard, task_row
 from headgate.state.tables import GPU_IN_PART
 
 View = dict[str, Any]
@@ -95,6 +95,7 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
         "state": explanation.state,
         "priority": job.priority,
         "gang": job.gang,
+        "num_nodes": len(job.tasks) if job.distinct_nodes else None,
         "tasks": {"total": len(job.tasks), **explanation.counts},
         "gpus": {
             "held": amount_of(jobs.held_gpus_milli[row]),
@@ -105,6 +106,8 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
             "rack": jobs.read_rack_bytes[row],
             "cluster": jobs.read_cluster_bytes[row],
         },
+        "estimated_s": job.estimated_s,
+        "time_limit_s": job.time_limit_s,
         "submitted_at": jobs.submitted_at[row],
         "started_at": _time(jobs.started_at[row]),
         "ended_at": _time(jobs.ended_at[row]),
@@ -167,8 +170,8 @@ def _result_rows(snapshot: Snapshot, job: int) -> Iterator[int]:
         if snapshot.tasks.state[row] != TaskState.FINISHED:
             continue
         for shard in result_ids(name, snapshot.ordinal(row), snapshot.task(row).parts):
-            shard_row = snapshot.names.shard_rows.get(shard)
-            if shard_row is not None and shard_row < len(snapshot.shards.replicas):
+            shard_row = known_shard(snapshot, shard)
+            if shard_row is not None:
                 yield shard_row
 
 
@@ -223,8 +226,20 @@ def reason_view(reason: Reason) -> View:
     return {"code": reason.code, "text": reason.detail(), "numbers": asdict(reason)}
 
 
-def node_view(snapshot: Snapshot, row: int, report: Mapping[str, Any] | None) -> View:
-    """Return a node: its total, the amounts granted and actually used, and its last report.
+def runs_of_nodes(snapshot: Snapshot) -> dict[int, list[str]]:
+    """Return the tasks whose runs hold a grant, by the row of their node; O(grants)."""
+    tasks, nodes = snapshot.grants.task.array(), snapshot.grants.node.array()
+    found: dict[int, list[str]] = {}
+    held = np.flatnonzero(tasks >= 0)
+    for grant in held[np.argsort(tasks[held])].tolist():
+        found.setdefault(int(nodes[grant]), []).append(snapshot.task_id(int(tasks[grant])))
+    return found
+
+
+def node_view(
+    snapshot: Snapshot, row: int, report: Mapping[str, Any] | None, runs: Sequence[str]
+) -> View:
+    """Return a node: its total, the amounts granted and actually used, runs, and last report.
 
     `actual` is the state's actual book, null before the first report and for a lost node.
     """
@@ -240,6 +255,7 @@ def node_view(snapshot: Snapshot, row: int, report: Mapping[str, Any] | None) ->
         "granted": _vector(snapshot, granted),
         "actual": _used(snapshot, row),
         "gpus": [_gpu_view(snapshot, row, index) for index in range(len(node.gpus))],
+        "runs": list(runs),
         "free_gpus": nodes.free_gpus[row],
         "cpus": node.cpus,
         "free_cpus": amount_of(nodes.free.at(row, CPUS)),
@@ -319,20 +335,17 @@ def dataset_view(snapshot: Snapshot, dataset: Dataset) -> View:
     }
 
 
-def shard_views(snapshot: Snapshot, dataset: Dataset) -> list[View]:
-    """Return the shards of a dataset, in order, with the nodes that hold them."""
-    return [
-        {
-            "id": shard.id,
-            "size_bytes": shard.size_bytes,
-            "nodes": [snapshot.node(n).id for n in _holders(snapshot, shard.id)],
-        }
-        for shard in dataset.shards
-    ]
+def shard_view(snapshot: Snapshot, shard: Shard) -> View:
+    """Return a shard with the nodes that hold it."""
+    return {
+        "id": shard.id,
+        "size_bytes": shard.size_bytes,
+        "nodes": [snapshot.node(n).id for n in _holders(snapshot, shard.id)],
+    }
 
 
 def _holders(snapshot: Snapshot, shard: str) -> tuple[int, ...]:
-    row = snapshot.names.shard_rows.get(shard)
+    row = known_shard(snapshot, shard)
     return () if row is None else snapshot.replicas(row)
 
 

@@ -59,9 +59,14 @@ class FrozenColumn:
         return self._pages[row >> _SHIFT].item(row & _MASK)
 
     def span(self, start: int, stop: int) -> Array:
-        """Return rows `[start, stop)` as a read-only array; a view within one page."""
+        """Return rows `[start, stop)` as a read-only array; a view within one page.
+
+        IndexError for a row out of range.
+        """
         if start >= stop:
             return np.empty(0, self._dtype)
+        if start < 0 or stop > self._length:
+            raise IndexError(f"rows {start} to {stop} of {self._length}")
         first, last = start >> _SHIFT, (stop - 1) >> _SHIFT
         if first == last:
             base = first << _SHIFT
@@ -83,11 +88,13 @@ class FrozenColumn:
     def take(self, rows: Array | range) -> Array:
         """Return the values of these rows, in their order; read-only for a range.
 
-        O(rows + pages).
+        IndexError for a row out of range. O(rows + pages); O(column) for objects.
         """
         if isinstance(rows, range):
             return self.span(rows.start, rows.stop)
         if self._dtype.hasobject:
+            if rows.min(initial=0) < 0:
+                raise IndexError("a row is not of this column")
             objects: Array = self.array()[rows]
             return objects
         taken = np.empty(len(rows), self._dtype)
@@ -98,7 +105,7 @@ class FrozenColumn:
         """Return the lists of these rows, in CSR form: offsets `[rows + 1]`, and their numbers.
 
         The list of a row is `count` (i4) numbers (i4) of this column from `first` (i8) on.
-        O(rows + numbers + pages).
+        IndexError for a row or a list out of range. O(rows + numbers + pages).
         """
         length, held = min(len(first), len(count)), len(self)
         return _native.lists(first._pages, count._pages, length, self._pages, held, rows, _SHIFT)

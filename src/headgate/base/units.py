@@ -20,6 +20,9 @@ _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]+)?)\s*([A-Za-z]*
 MOST_BYTES = 2**60
 """The largest size that is accepted: a larger one is a slip of units."""
 
+MOST_SECONDS = 1e12
+"""The longest time that is accepted, likewise."""
+
 
 class BadQuantity(ValueError):
     """Text that is no size or duration: the problem, and a hint."""
@@ -45,10 +48,11 @@ def parse_duration(text: str) -> float:
     """Return the seconds of `90s`, `30min`, `12h`, `7d`, `2w`; raise BadQuantity otherwise."""
     match = _NUMBER_AND_UNIT.fullmatch(text)
     unit_s = match and _DURATION_S.get(match[2])
-    if not match or not unit_s or float(match[1]) == math.inf:
+    seconds = float(match[1]) * unit_s if match and unit_s else math.inf
+    if not math.isfinite(seconds):
         hint = "write a number and s, min, h, d or w: 12h"
         raise BadQuantity(f"'{text}' is not a duration", hint)
-    return float(match[1]) * unit_s
+    return seconds
 
 
 def format_size(size_bytes: float) -> str:

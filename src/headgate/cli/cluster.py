@@ -119,7 +119,8 @@ def _planned(
     """Return virtual nodes in consecutive racks of about equal size, at most two by default."""
     racks = min(2, nodes) if racks is None else racks
     if racks > nodes:
-        problem = Problem(path="--racks", problem=f"{racks} racks for {nodes} nodes")
+        text, hint = f"{racks} racks for {nodes} nodes", f"use at most {nodes}"
+        problem = Problem(path="--racks", problem=text, hint=hint)
         raise SpecError([problem])
     return [
         Node(
@@ -219,8 +220,7 @@ def _usable(state: Path) -> Iterator[None]:
         problem = Problem(path="--group", problem=str(error))
         raise SpecError([problem]) from error
     except OSError as error:
-        problem = Problem(path=str(state), problem=f"cannot be used: {error.strerror}")
-        raise WorldError([problem]) from error
+        raise process.unusable(state, error) from error
 
 
 def _already_up(state: Path) -> dict[str, Any] | None:

@@ -64,13 +64,9 @@ def put(
             _check(client, name, replicas)
         else:
             _put(client, name, parts, settings, replicas=replicas, public=public)
-    if settings.as_json:
-        output.print_json(facts)
-        return
     verb = "would be put" if dry_run else "put"
-    output.print_text(
-        f"{name}: {format_size(size_bytes)} in {output.counted(len(parts), 'shard')} {verb}"
-    )
+    text = f"{name}: {format_size(size_bytes)} in {output.counted(len(parts), 'shard')} {verb}"
+    output.print_result(facts, text, as_json=settings.as_json)
 
 
 def _name(name: str | None, files: list[Path]) -> str:
@@ -92,7 +88,8 @@ def _check(client: Client, name: str, replicas: int) -> None:
         raise SpecError([problem], code="exists")
     up = sum(node["state"] == "up" for node in client.nodes())
     if replicas > up:
-        problem = Problem(path="--replicas", problem=f"{replicas} replicas on {up} nodes")
+        text, hint = f"{replicas} replicas on {up} nodes", f"use at most {up}"
+        problem = Problem(path="--replicas", problem=text, hint=hint)
         raise SpecError([problem])
 
 
@@ -143,9 +140,11 @@ def ls(
     """List datasets, or the shards of one."""
     settings = settle(state, fmt)
     with settings.client() as client:
-        found: dict[str, Any] = (
-            {"datasets": client.datasets()} if name is None else client.dataset(name)
-        )
+        found: dict[str, Any]
+        if name is None:
+            found = {"datasets": client.datasets()}
+        else:
+            found = {**client.dataset(name), "placement": client.shards(name)}
     if settings.as_json:
         output.print_json(found)
     elif name is None:
@@ -183,7 +182,5 @@ def rm(
             output.confirm(f"remove {name} of {found['user']} ({size})?", yes=yes)
             client.remove_dataset(name)
     verb = "would be removed" if dry_run else "removed"
-    if settings.as_json:
-        output.print_json({"name": name, "size_bytes": found["size_bytes"], "dry_run": dry_run})
-    else:
-        output.print_text(f"{name} ({size}) {verb}")
+    facts = {"name": name, "size_bytes": found["size_bytes"], "dry_run": dry_run}
+    output.print_result(facts, f"{name} ({size}) {verb}", as_json=settings.as_json)

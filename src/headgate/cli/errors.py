@@ -92,8 +92,8 @@ def misused(error: typer.TyperException) -> SpecError:
     hint = f"see {command} --help"
     path = getattr(error, "option_name", "")
     problem = error.message
+    known = [] if context is None else [name for p in context.command.params for name in p.opts]
     if hasattr(error, "possibilities"):
-        known = [name for p in context.command.params for name in p.opts] if context else []
         close = nearest(path, known)
         hint = close if close.startswith("did you mean") else hint
         problem = f"there is no option '{path}'"
@@ -103,7 +103,6 @@ def misused(error: typer.TyperException) -> SpecError:
             (n for n in names if n.startswith("-")), parameter.metavar or names[-1]
         )
         problem = problem.removeprefix("Value error, ") or "is missing"
-        known = [name for p in context.command.params for name in p.opts] if context else []
         if path == "--format" and "--output" in known:
             hint = "to write the result to a file use --output FILE"
     elif command == "headgate jobs":

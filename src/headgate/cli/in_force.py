@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.base.errors import Problem, SpecError, WorldError
-from headgate.base.units import format_size
+from headgate.base.units import format_seconds, format_size
 from headgate.cli.settings import client_of
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _options(config: ControllerConfig, given: Mapping[str, Any]) -> Iterator[tup
         held = getattr(config, key)
         if key in ("policy", "parameters") or held == value:
             continue
-        text = "others are in force" if key == "queues" else f"{_shown(held)} is in force"
+        text = "others are in force" if key == "queues" else f"{_shown(key, held)} is in force"
         yield _OPTIONS.get(key, f"--{key.removesuffix('_s').replace('_', '-')}"), text
 
 
@@ -68,9 +69,12 @@ def _policy(name: str, parameters: Mapping[str, float]) -> tuple[str, dict[str, 
     return name, {**defaults, **parameters}
 
 
-def _shown(value: Any) -> str:
+def _shown(key: str, value: Any) -> str:
+    """Return the value of a field in the form of its option."""
     if value is None or value is False:
         return "none"
+    if key in ("keep_results_s", "retain_s"):
+        return "forever" if math.isinf(value) else format_seconds(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -62,29 +62,21 @@ def submit(
         job = client.submit(text, dry_run=dry_run, public=public)
         if not wait or dry_run:
             verb = "would be submitted as" if dry_run else "submitted"
-            _done(settings, {"id": job, "dry_run": dry_run, **shown_warnings}, f"{verb} {job}")
+            facts = {"id": job, "dry_run": dry_run, **shown_warnings}
+            output.print_result(facts, f"{verb} {job}", as_json=settings.as_json)
             return
         try:
             ended = _wait(client, job, settings)
         except KeyboardInterrupt:
             raise interrupted(f"job {job} continues; to cancel it: headgate cancel {job}") from None
-        if settings.as_json:
-            output.print_json({**ended, **shown_warnings})
-        else:
-            reason = f": {indented(ended['message'])}" if ended["message"] else ""
-            output.print_text(f"{job} {ended['state']}{reason}")
+        reason = f": {indented(ended['message'])}" if ended["message"] else ""
+        text = f"{job} {ended['state']}{reason}"
+        output.print_result({**ended, **shown_warnings}, text, as_json=settings.as_json)
         raise typer.Exit(_OUTCOMES[ended["state"]])
 
 
 def _warning(warning: Problem) -> dict[str, str]:
     return {"path": warning.path, "problem": warning.problem, "hint": warning.hint}
-
-
-def _done(settings: Settings, facts: dict[str, Any], text: str) -> None:
-    if settings.as_json:
-        output.print_json(facts)
-    else:
-        output.print_text(text)
 
 
 def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
@@ -220,13 +212,11 @@ def get(
         if target is not None:
             size_bytes = _fetch(client, job, task, target)
             facts = {"job": job, "task": task, "output": str(target), "size_bytes": size_bytes}
-            _done(settings, facts, f"{format_size(size_bytes)} written to {target}")
+            text = f"{format_size(size_bytes)} written to {target}"
+            output.print_result(facts, text, as_json=settings.as_json)
             return
         view = client.job(job)
-        tasks = [t for t in client.tasks(job) if task in (None, t["ordinal"])]
-    if not tasks:
-        text = f"job {job} has no task {task}"
-        raise SpecError([Problem(path="--task", problem=text)], code="not_found")
+        tasks = client.tasks(job) if task is None else [client.task(job, task)]
     if settings.as_json:
         output.print_json({**view, "task_list": tasks})
         return
@@ -236,10 +226,11 @@ def get(
         ("user", view["user"]),
         ("queue", f"{view['queue']}, priority {view['priority']}"),
         ("state", view["state"] + (", archived" if view["archived"] else "")),
-        ("tasks", f"{view['tasks']['total']}: {counts}" + (", a gang" if view["gang"] else "")),
+        ("tasks", f"{view['tasks']['total']}: {counts}" + _gang(view)),
         ("gpus", f"{view['gpus']['held']} now, {view['gpus']['peak']} at most"),
         ("waited", output.duration(view["wait_s"])),
         ("ran", output.duration(view["run_s"])),
+        ("run time", _run_times(view)),
         ("results", _results(view["results"])),
         ("why", view["reason"]),
         ("message", view["message"]),
@@ -250,6 +241,22 @@ def get(
     output.print_table(
         ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"), map(_task_cells, tasks)
     )
+
+
+def _run_times(view: dict[str, Any]) -> str | None:
+    """Return what a job declares of its runs as text; None if it declares nothing."""
+    parts = [
+        text.format(format_seconds(view[key]))
+        for key, text in (("estimated_s", "estimated {}"), ("time_limit_s", "limit {}"))
+        if view.get(key) is not None  # archives of earlier releases have no such key
+    ]
+    return ", ".join(parts) or None
+
+
+def _gang(view: dict[str, Any]) -> str:
+    if view.get("num_nodes") is not None:  # not in views archived by older releases
+        return ", a gang on as many nodes"
+    return ", a gang" if view["gang"] else ""
 
 
 def _results(kept: dict[str, Any]) -> str | None:
@@ -321,4 +328,5 @@ def cancel(
                 output.confirm(f"{job} is {user}'s job; cancel it?", yes=yes)
             cancelled = client.cancel(job)
     done = "would be cancelled" if dry_run else "cancelled"
-    _done(settings, cancelled, f"{job} {done}; it was {cancelled['was']}")
+    text = f"{job} {done}; it was {cancelled['was']}"
+    output.print_result(cancelled, text, as_json=settings.as_json)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -152,14 +152,9 @@ def up(
             retain_s=retain_s,
             show_progress=show_progress,
         )
-    if settings.as_json:
-        output.print_json(facts)
-        return
     verb = "runs already" if facts["already_running"] else "is up"
-    output.print_text(
-        f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
-    )
-    output.print_text(f"state: {settings.state}")
+    text = f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
+    output.print_result(facts, f"{text}\nstate: {settings.state}", as_json=settings.as_json)
 
 
 def _memory_bytes(text: str, settings: Settings) -> int:
@@ -246,21 +241,15 @@ def down(
     nodes = 0 if cluster is None else len(set(cluster.sessions) - {HEAD})
     facts = {"state": str(place), "controllers": running, "nodes": nodes, "dry_run": dry_run}
     if not running and cluster is None and config_of(place) is None:
-        _print_result(settings, facts, f"nothing runs in {place}")
+        output.print_result(facts, f"nothing runs in {place}", as_json=settings.as_json)
         return
     what = f"{output.counted(nodes, 'node')}, {_in_flight(settings)}"
     if not dry_run:
         output.confirm(f"stop the Headgate in {place} ({what})?", yes=yes)
         with _progress(settings, "stopping") as show_progress:
             stop_cluster(place, show_progress=show_progress)
-    _print_result(settings, facts, f"Headgate {'would be' if dry_run else 'is'} down ({what})")
-
-
-def _print_result(settings: Settings, facts: dict[str, Any], text: str) -> None:
-    if settings.as_json:
-        output.print_json(facts)
-    else:
-        output.print_text(text)
+    text = f"Headgate {'would be' if dry_run else 'is'} down ({what})"
+    output.print_result(facts, text, as_json=settings.as_json)
 
 
 def _in_flight(settings: Settings) -> str:

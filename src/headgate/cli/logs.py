@@ -43,16 +43,16 @@ def logs(
     """Show the output of a task."""
     settings = settle(state, fmt)
     with settings.client() as client:
-        tasks = client.tasks(job)
-        chosen = _chosen(job, tasks, task)
+        tasks = client.tasks(job) if task is None else [client.task(job, task)]
+        chosen = _chosen(tasks)
         if not chosen["attempts"] and not follow:
             text = f"task {chosen['ordinal']} of {job} has not run yet"
             problem = Problem(path=job, problem=text, hint=f"headgate why {job}")
             raise SpecError([problem], code="not_finished")
-        if task is None and len(tasks) > 1 and not settings.as_json:
+        if len(tasks) > 1 and not settings.as_json:
             output.print_note(f"task {chosen['ordinal']} of {len(tasks)}; others with --task")
         if follow:
-            pieces = _follow(client, job, chosen["ordinal"], attempt)
+            pieces = _follow(client, job, chosen, attempt)
             write = _writer()
             for run, text in pieces:
                 if settings.as_json:
@@ -89,13 +89,8 @@ def _writer() -> Callable[[str], None]:
     return write
 
 
-def _chosen(job: str, tasks: list[dict[str, Any]], task: int | None) -> dict[str, Any]:
-    """Return the requested task; by default the first failed or running, else the last that ran."""
-    if task is not None:
-        if task >= len(tasks):
-            text = f"job {job} has no task {task}; it has tasks 0 to {len(tasks) - 1}"
-            raise SpecError([Problem(path="--task", problem=text)], code="not_found")
-        return tasks[task]
+def _chosen(tasks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the first task that failed, else the first that runs, else the last that ran."""
     for state in ("failed", "running", "starting"):
         found = [t for t in tasks if t["state"] == state]
         if found:
@@ -115,12 +110,14 @@ def _read(client: Client, job: str, task: int, attempt: int) -> Iterator[str]:
         offset = piece["next_offset"]
 
 
-def _follow(client: Client, job: str, task: int, attempt: int | None) -> Iterator[tuple[int, str]]:
+def _follow(
+    client: Client, job: str, chosen: dict[str, Any], attempt: int | None
+) -> Iterator[tuple[int, str]]:
     """Yield (attempt, text) while it is written: of one attempt, or of all from the current on."""
-    run = attempt or max(1, client.tasks(job)[task]["attempts"])
+    task, run = chosen["ordinal"], attempt or max(1, chosen["attempts"])
     offset = 0
     while True:
-        view = client.tasks(job)[task]
+        view = client.task(job, task)
         piece: dict[str, Any] = {"text": "", "ended": False, "next_offset": 0}
         if view["attempts"] >= run:
             piece = client.log(job, task, attempt=run, offset=offset)

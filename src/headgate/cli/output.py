@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -65,8 +66,13 @@ def _writing() -> Iterator[None]:
     except BrokenPipeError as error:
         raise PipeClosed from error  # typer would end the program with 1
     except OSError as error:
-        problem = Problem(path="stdout", problem=f"cannot be written: {error.strerror}")
-        raise WorldError([problem], code="cannot_write") from error
+        raise cannot_write("stdout", error) from error
+
+
+def cannot_write(place: Path | str, error: OSError) -> WorldError:
+    """Return the error `cannot_write` of a file or a directory."""
+    problem = Problem(path=str(place), problem=f"cannot be written: {error.strerror or error}")
+    return WorldError([problem], code="cannot_write")
 
 
 def print_text(text: str) -> None:
@@ -88,6 +94,14 @@ def print_json(value: Any) -> None:
     """Print a value as one indented JSON document; see `visible_values`."""
     shown = visible_values(value)
     write(f"{json.dumps(shown, indent=2, ensure_ascii=False, allow_nan=False)}\n")
+
+
+def print_result(facts: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """Print the result of a verb: its facts as JSON, or the text."""
+    if as_json:
+        print_json(facts)
+    else:
+        print_text(text)
 
 
 def print_json_line(value: Any) -> None:

@@ -99,16 +99,23 @@ def alone(state: Path) -> Iterator[None]:
     try:
         handle = os.open(state / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        problem = Problem(path=str(state), problem=f"cannot be used: {error.strerror}")
-        raise WorldError([problem]) from error
+        raise unusable(state, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        problem = Problem(path=str(state), problem="another `up` or `down` is running here")
+        text, hint = "another `up` or `down` is running here", "repeat this when it has ended"
+        problem = Problem(path=str(state), problem=text, hint=hint)
         raise WorldError([problem], code="busy") from None
     finally:
         os.close(handle)
+
+
+def unusable(state: Path, error: OSError) -> WorldError:
+    """Return the error that a state directory cannot be created, entered or written to."""
+    text = f"cannot be used: {error.strerror}"
+    hint = "choose another state directory (--state DIR or HEADGATE_STATE)"
+    return WorldError([Problem(path=str(state), problem=text, hint=hint)])
 
 
 def controller_command(state: Path) -> list[str]:

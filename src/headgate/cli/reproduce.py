@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headgate.app import POLICIES
-from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.errors import Problem, SpecError
 from headgate.cli import output
 from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
@@ -56,11 +57,10 @@ def flow(
     from headgate.experiments.flow.claims import CLAIMS
 
     as_json = settle(None, fmt).as_json
+    _check(seeds, parallel, workers, out)
     if live:
-        _check(seeds, parallel, workers, out)
         _live(policies, out, strict=strict, as_json=as_json)
         return
-    _check(seeds, parallel, workers, out)
     names = None if policies is None else [name.strip() for name in policies.split(",")]
     chosen = runs.choose(POLICIES, names)
     _make(out)
@@ -118,7 +118,7 @@ def _writing(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise WorldError(f"cannot write into {out}: {error}", code="cannot_write") from error
+        raise output.cannot_write(out, error) from error
 
 
 def _cpus() -> int:
@@ -158,13 +158,10 @@ def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
 
 def _make(out: Path) -> None:
     """Create the directory, or raise WorldError `cannot_write` before the runs."""
-    try:
+    with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
-        writable = os.access(out, os.W_OK | os.X_OK)
-    except OSError as error:
-        raise WorldError(f"cannot create {out}: {error}", code="cannot_write") from error
-    if not writable:
-        raise WorldError(f"cannot write into {out}", code="cannot_write")
+        if not os.access(out, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _run(

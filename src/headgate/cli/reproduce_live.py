@@ -159,8 +159,7 @@ class _Live:
             )
             _until(
                 lambda: all(
-                    [shard["nodes"] for shard in client.dataset(name)["placement"]]
-                    == [[node] for node in nodes]
+                    [shard["nodes"] for shard in client.shards(name)] == [[node] for node in nodes]
                     for name, nodes in wanted.items()
                 ),
                 "the shards are on their planned nodes",

@@ -32,14 +32,13 @@ def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
 
 def _node_cells(node: dict[str, Any]) -> tuple[object, ...]:
     memory = sorted({gpu["memory_bytes"] for gpu in node["gpus"]})
-    runs = dict.fromkeys(gpu["task"] for gpu in node["gpus"] if gpu["task"])
     return (
         *(node["id"], node["rack"], node["state"]),
         f"{node['free_gpus']}/{len(node['gpus'])}",
         ", ".join(format_size(size) for size in memory) or None,
         _book(node, "cpus", "{:g}".format),
         _book(node, "memory_bytes", format_size),
-        ", ".join(runs) or None,
+        ", ".join(node["runs"]) or None,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,10 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from headgate.app import POLICIES
-from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.errors import Problem, SpecError
 from headgate.base.rng import Random
 from headgate.base.text import visible_values
-from headgate.base.units import format_seconds, format_size
+from headgate.base.units import MOST_SECONDS, format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.settings import POLICY_FORM, FormatOption, settle
 from headgate.cli.trace_settings import (
@@ -215,8 +214,9 @@ def _check_options(
         wrong.append(("--gpus", f"must be from 1 to 1000000, not {gpus}", ""))
     if seed is not None and not 0 <= seed < 2**63:
         wrong.append(("--seed", f"must be from 0 to 2^63 - 1, not {seed}", ""))
-    if decision_latency_s is not None and not 0 <= decision_latency_s < math.inf:
-        wrong.append(("--decision-latency", f"must be 0 s or more, not {decision_latency_s}", ""))
+    if decision_latency_s is not None and not 0 <= decision_latency_s <= MOST_SECONDS:
+        problem = f"must be from 0 to {MOST_SECONDS:g} s, not {decision_latency_s}"
+        wrong.append(("--decision-latency", problem, ""))
     return [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong]
 
 
@@ -275,14 +275,13 @@ def _write_jobs(path: Path, table: Any) -> None:
     import pyarrow.parquet as pq
 
     try:
-        with path.open(
-            "wb"
-        ) as file:  # given a path, pyarrow removes it on a failure, a device also
+        # Given a path instead of a file, pyarrow would remove it after a failure, even a device.
+        with path.open("wb") as file:
             pq.write_table(table, file)
     except OSError as error:
         if path.is_file():  # devices stay
             path.unlink()
-        raise WorldError(f"cannot write {path}: {error}", code="cannot_write") from error
+        raise output.cannot_write(path, error) from error
 
 
 def _write_timings(path: Path, decisions: dict[str, float], wall_s: float) -> None:
@@ -290,7 +289,7 @@ def _write_timings(path: Path, decisions: dict[str, float], wall_s: float) -> No
     try:
         path.write_text(json.dumps(measured, indent=2) + "\n")
     except OSError as error:
-        raise WorldError(f"cannot write {path}: {error}", code="cannot_write") from error
+        raise output.cannot_write(path, error) from error
 
 
 def _print(figures: dict[str, Any], *, as_json: bool) -> None:

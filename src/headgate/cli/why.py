@@ -14,6 +14,7 @@ from headgate.cli import output
 from headgate.cli.settings import FormatOption, StateOption, settle
 
 View = dict[str, Any]
+_MOST_DIGITS = 12
 WHERE = {"node": "on the node", "rack": "in the rack", "cluster": "across racks"}
 
 
@@ -49,7 +50,7 @@ def _parsed(target: str) -> tuple[str, int | None]:
     job, slash, ordinal = target.rpartition("/")
     if not slash:
         return target, None
-    if not (ordinal.isascii() and ordinal.isdigit()):
+    if not (ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= _MOST_DIGITS):
         hint = "write JOB, or JOB/TASK with the task's number"
         problem = Problem(
             path=target, problem=f"'{ordinal}' is not the number of a task", hint=hint
@@ -147,10 +148,9 @@ def _freed(explanation: View, freed: View) -> str:
 
 def _start(explanation: View, start: View) -> str:
     if start["at"] is None:
-        unknown = output.counted(start["unknown_runs"], "run")
-        verb = "has" if start["unknown_runs"] == 1 else "have"
         if start["unknown_runs"]:
-            return f"unknown: {unknown} {verb} no known end yet"
+            tasks = output.counted(start["unknown_runs"], "running task")
+            return f"unknown: no run-time history yet for {tasks}"
         return f"not within the next {format_seconds(start['until'] - explanation['now'])}"
     after = "" if start["after"] is None else f", when {start['after']} has ended"
     return f"{start['task']} starts {_between(explanation, start)} on {start['node']}{after}"

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headgate.machine import apply, outstanding
-from headgate.machine.admission import admit
+from headgate.machine import admit, apply, outstanding
 from headgate.protocol import (
     Command,
     Decide,
@@ -89,7 +88,7 @@ class Engine:
             commands += effects.commands
             self.stale += effects.stale
             self._needs_decision |= effects.decide
-            if isinstance(event, _OUTCOMES):
+            if isinstance(event, _OUTCOMES):  # also of a recorded batch, which has no plan
                 self._decision_snapshot = None
 
     def _decide(self, commands: list[Command]) -> None:

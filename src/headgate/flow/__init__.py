@@ -1,4 +1,4 @@
-"""Min-cost flow: networks as arrays, laminar problems, solvers, certificates; knows no jobs."""
+"""Min-cost flow: networks as arrays, laminar problems, solvers, certificates; free of jobs."""
 
 from headgate.base import not_built
 

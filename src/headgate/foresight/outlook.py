@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError, nearest
-from headgate.foresight.explain import explain
+from headgate.foresight.explain import ExplanationContext, explain
 from headgate.foresight.whatif import WhatIf
 from headgate.model import Locality, Node
-from headgate.ports import Policy, PolicyInfo, make_policy, read_policy
+from headgate.ports import Policy
 from headgate.protocol import Reason
 from headgate.state import Snapshot, State, TaskState
 from headgate.state.life import ENDED, HOLDING
@@ -84,19 +83,6 @@ class Outlook:
     jobs: tuple[JobOutlook, ...]
     starts: tuple[StartedRun, ...]
     cuts: tuple[PreemptedRun, ...]
-
-
-def choose(
-    known: Mapping[str, PolicyInfo], name: str, parameters: Mapping[str, Any], text: str | None
-) -> Policy:
-    """Return a policy from text such as `fsp` or `fs,alpha1=2`; without text that of `name`.
-
-    Parameters that the text does not give have their defaults. Raises SpecError for an unknown
-    policy or parameter, and for a value that it cannot have.
-    """
-    if text is not None:
-        name, parameters = read_policy(known, text)
-    return make_policy(known, name, parameters)
 
 
 def more_nodes(snapshot: Snapshot, count: int, like: str | None) -> tuple[Node, ...]:
@@ -214,7 +200,9 @@ def _jobs(
         ends.setdefault(cut.job, []).append(cut)
     found = []
     held, holds = snapshot.gpus_of_jobs().tolist(), state.gpus_of_jobs().tolist()
-    for row in np.flatnonzero(~np.isin(snapshot.jobs.state.array(), ENDED)).tolist():
+    rows = np.flatnonzero(~np.isin(snapshot.jobs.state.array(), ENDED)).tolist()
+    context = ExplanationContext(state, rows)
+    for row in rows:
         job = snapshot.job(row)
         begun, ended = begins.get(job.id, []), ends.get(job.id, [])
         node, rack, cluster = (sum(s.read_bytes[where] for s in begun) for where in Locality)
@@ -230,7 +218,7 @@ def _jobs(
                 waiting_tasks=state.jobs.waiting[row] + state.jobs.waiting_cpu[row],
                 read_bytes=(node, rack, cluster),
                 lost_gpu_s=sum(c.lost_s * len(c.gpus) for c in ended),
-                reason=explain(state, row, state.now).reason,
+                reason=explain(state, row, state.now, context=context).reason,
             )
         )
     return found

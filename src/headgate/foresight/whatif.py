@@ -13,8 +13,7 @@ import numpy as np
 
 from headgate.base.errors import InvariantBroken
 from headgate.base.rng import stream
-from headgate.machine import apply
-from headgate.machine.admission import admit
+from headgate.machine import admit, apply
 from headgate.model import Node
 from headgate.ports import Policy
 from headgate.protocol import (

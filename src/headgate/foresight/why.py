@@ -20,7 +20,7 @@ from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.ledger import Ledger
 from headgate.state.life import HOLDING
-from headgate.state.tables import GPU_GONE
+from headgate.state.tables import GPU_FREE, GPU_GONE
 
 _HOLDERS_MOST = 5
 
@@ -42,7 +42,8 @@ class CandidateNode:
     """A node where a task may run, and what that costs.
 
     `cost_s` is the policy's price, `read_s` the time of reading that it expects. When no GPU that
-    fits is free there, `held_by` is the run on one that is expected to end first, at `held_until`.
+    fits is free there, `held_by` is the run on one that is expected to end first, at `held_until`;
+    None for a GPU that is held in part.
     """
 
     node: str
@@ -228,11 +229,14 @@ class _Explainer:
             gpus = self._gpus(node, snapshot.tasks.memory_bytes[task]) if need else []
             if len(gpus) < need or ledger.exceeds_capacity(demand, node):
                 continue
-            free = [g for g in gpus if g.holder < 0]
-            fits = len(free) >= need and not ledger.lacks(demand, node)
-            held = [g for g in gpus if g.holder >= 0]
-            gpu = min(free if fits else held, key=_Gpu.order, default=None)
-            found.append(_Candidate(node=node, cost_s=price(task, node), free=fits, gpu=gpu))
+            best = ledger.best_gpus(demand, node)
+            if best is None:
+                held = (g for g in gpus if g.holder != GPU_FREE)
+                gpu = min(held, key=_Gpu.order, default=None)
+            else:
+                gpu = next((g for g in gpus if g.index in best[:1]), None)
+            free = best is not None
+            found.append(_Candidate(node=node, cost_s=price(task, node), free=free, gpu=gpu))
         return found
 
     def _price(self) -> Callable[[int, int], float]:
@@ -249,7 +253,7 @@ class _Explainer:
         for index, size in enumerate(snapshot.gpu_memory_bytes_of(node).tolist()):
             holder = snapshot.gpus.task[first + index]
             if size >= memory_bytes and holder != GPU_GONE:
-                until = self._ends(holder) if holder >= 0 else self._now
+                until = self._ends(holder) if holder >= 0 else None
                 found.append(_Gpu(index=index, memory_bytes=size, holder=holder, until=until))
         return found
 
@@ -297,11 +301,11 @@ class _Explainer:
 class _Gpu:
     index: int
     memory_bytes: int
-    holder: int  # row of a task, negative when free
-    until: float | None
+    holder: int  # row of the task that holds it whole, else GPU_FREE or GPU_IN_PART
+    until: float | None  # when that task is expected to end, if known
 
     def order(self) -> tuple[float, int, int]:
-        """Return the sort key: the time when it is free, then its memory."""
+        """Return the sort key: the time when it is expected to be free, then its memory."""
         until = math.inf if self.until is None else self.until
         return until, self.memory_bytes, self.index
 
@@ -315,5 +319,5 @@ class _Candidate:
 
     def order(self) -> tuple[float, bool, float, int]:
         """Return the sort key: the price, then the time when a GPU is free there."""
-        until = math.inf if self.gpu is None else self.gpu.order()[0]
+        until = math.inf if self.free or self.gpu is None else self.gpu.order()[0]
         return self.cost_s, not self.free, until, self.node

@@ -13,7 +13,6 @@ import pwd
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -238,7 +237,7 @@ class Controller:
         while True:
             try:
                 handled.result(timeout=_LOOK_S)
-            except FutureTimeout:
+            except TimeoutError:
                 full = self._durable.full
                 if (full or time.monotonic() > until) and handled.cancel():
                     raise _not_handled(full) from None
@@ -409,8 +408,14 @@ def _has_ended(view: Snapshot, job: str) -> bool:
 
 
 def _ended_since(before: Snapshot, after: Snapshot) -> list[str]:
-    """Return the jobs that were in flight and have ended; O(jobs), by ids: rows may have moved."""
-    return [job for row in _in_flight(before) if _has_ended(after, job := before.job(row).id)]
+    """Return the jobs that were in flight and have ended; by ids, since rows may have moved.
+
+    O(changed jobs); O(jobs) if rows have moved.
+    """
+    changes, most = after.changes(before), len(before.jobs.state)
+    changed = range(most) if changes is None else changes.jobs[changes.jobs < most].tolist()
+    ids = (before.job(row).id for row in changed if before.jobs.state[row] not in ENDED)
+    return [job for job in ids if _has_ended(after, job)]
 
 
 def _ended_already(job: str, state: JobState) -> SpecError:

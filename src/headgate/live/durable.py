@@ -24,17 +24,17 @@ class DurableEngine:
     """An engine that recovers its state from the journal after a crash."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create a journal and replay it; WorldError as of `Journal.open`."""
+        """Open or create a journal and replay it; WorldError as of `Journal.open` and `append`."""
         self.journal = Journal.open(path)
         try:
             self._rebuild()
+            self._skip_gap()
         except BaseException:
             self.journal.close()
             raise
         self.full: WorldError | None = None  # error of the last write to the journal, if it failed
         self._saver = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         self._saving: Future[None] | None = None
-        self._skip_gap()
 
     def _rebuild(self) -> None:
         state, self._snapshot_seq = self._restore()

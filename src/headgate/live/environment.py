@@ -34,10 +34,21 @@ def _demand_variables(holds: Demand) -> dict[str, str]:
 
 def _gang_variables(launch: LaunchRecord) -> dict[str, str]:
     """Return the variables by which the processes of a gang find each other; none without one."""
-    if not launch.gang_hosts:
+    if launch.gang is None:
         return {}
-    return {
-        "HEADGATE_RANK": str(launch.run.ordinal),
-        "HEADGATE_GANG_SIZE": str(len(launch.gang_hosts)),
-        "HEADGATE_GANG_HOSTS": ",".join(launch.gang_hosts),
+    rank, hosts = str(launch.run.ordinal), launch.gang.hosts
+    found = {
+        "HEADGATE_RANK": rank,
+        "HEADGATE_GANG_SIZE": str(len(hosts)),
+        "HEADGATE_GANG_HOSTS": ",".join(hosts),
     }
+    if launch.gang.rendezvous is not None:  # names and values as torchrun sets them
+        found |= {
+            "MASTER_ADDR": hosts[0],
+            "MASTER_PORT": str(launch.gang.rendezvous.port),
+            "RANK": rank,
+            "NODE_RANK": rank,
+            "LOCAL_RANK": "0",
+            "WORLD_SIZE": str(len(hosts)),
+        }
+    return found

@@ -203,9 +203,7 @@ def fetch(
             with _cancelled_when_stalled(stream.cancel) as progress:
                 checksum = _write_down(stream, descriptor, to.parent, progress)
             if checksum != expected.checksum:
-                _act(
-                    client, "verify", shard_id
-                )  # a corrupt replica: the node drops it, then this fails
+                _act(client, "verify", shard_id)  # fails if the node finds it corrupt
                 raise WorldError(
                     f"shard '{shard_id}' changed during its transfer from {host}:{port}",
                     code="shard_changed",
@@ -327,12 +325,8 @@ def fetch_best(
 
 
 def _unreadable(read: Read, errors: Mapping[str, str]) -> WorldError:
-    errors_text = (
-        "; ".join(f"{node}: {errors[node]}" for node in read.sources) or "it has no replica"
-    )
-    return WorldError(
-        f"cannot read shard '{read.shard.id}': {errors_text}", code="shard_unreadable"
-    )
+    text = "; ".join(f"{node}: {errors[node]}" for node in read.sources) or "it has no replica"
+    return WorldError(f"cannot read shard '{read.shard.id}': {text}", code="shard_unreadable")
 
 
 def _write_down(stream: Any, descriptor: int, where: Path, progress: Callable[[], None]) -> str:
@@ -422,11 +416,15 @@ def _act(client: Any, action: str, shard_id: str) -> StoredShard:
 
 @contextmanager
 def _flight_errors() -> Iterator[None]:
-    """Send a WorldError to the client with its code."""
+    """Send a WorldError to the client with its code.
+
+    `shard_store` is sent as `unreachable`: at the client it means a failure of its own disk.
+    """
     try:
         yield
     except WorldError as error:
-        fields = {"code": error.code, "message": str(error)}
+        code = "unreachable" if error.code == "shard_store" else error.code
+        fields = {"code": code, "message": str(error)}
         raise flight.FlightServerError(str(error), json.dumps(fields).encode()) from error
 
 

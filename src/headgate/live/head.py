@@ -1,8 +1,9 @@
-"""The head of a local cluster: when it is lost, it is started again with all nodes.
+"""The head of a local cluster: when it ends or hangs, it is started again with all nodes.
 
-With its head a Ray cluster loses every actor, and Ray ends the head's drivers within a minute. The
-controller does not wait for that: it restarts in the same process (`restart_process`), starts the
-cluster and continues from the journal, as after any other end of the controller.
+With its head a Ray cluster loses every actor, and Ray ends the head's drivers within a minute; one
+that hangs blocks them. The controller waits for neither: it restarts in the same process
+(`restart_process`), starts the cluster and continues from the journal, as after any other end of
+the controller.
 """
 
 from __future__ import annotations
@@ -22,16 +23,24 @@ from headgate.live.ray_nodes import HEAD, local_cluster, restart_nodes
 log = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
-_REFUSALS = 3  # consecutive: not a transient fault
-_RESPONSE_S = 5.0
+_FAILURES = 3  # consecutive: not a transient fault
+_RESPONSE_S = 15.0
+_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # and no settings
 
 
 def is_down(address: str) -> bool:
-    """Return whether no process listens at an address; a slow one counts as up."""
+    """Return whether no process listens at an address, or it hangs: no response within 15 s.
+
+    A gRPC server, as Ray's head is, responds to the first bytes of any connection. While its
+    process hangs, the kernel still accepts connections.
+    """
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=_RESPONSE_S).close()
-    except ConnectionRefusedError:
+        where = (host.strip("[]"), int(port))
+        with socket.create_connection(where, timeout=_RESPONSE_S) as connection:
+            connection.sendall(_HTTP2)
+            connection.recv(1)
+    except (ConnectionRefusedError, TimeoutError):
         return True
     except OSError:
         return False
@@ -39,11 +48,11 @@ def is_down(address: str) -> bool:
 
 
 def watch_head(address: str, on_loss: Callable[[], None]) -> None:
-    """Wait until no process listens at the head's address, then call `on_loss`."""
-    refusals = 0
-    while refusals < _REFUSALS:
+    """Wait until the head is down at three consecutive looks, then call `on_loss`."""
+    failures = 0
+    while failures < _FAILURES:
         time.sleep(_LOOK_S)
-        refusals = refusals + 1 if is_down(address) else 0
+        failures = failures + 1 if is_down(address) else 0
     on_loss()
 
 

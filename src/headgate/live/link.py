@@ -22,6 +22,7 @@ from typing import Any
 from headgate.live.master import start_master
 from headgate.live.ray_nodes import Member
 from headgate.live.records import (
+    GangRecord,
     LaunchRecord,
     OutcomeKind,
     OutcomeRecord,
@@ -67,11 +68,12 @@ async def _no_watch(_: Iterable[str]) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _OutstandingRun:
-    """A launch whose end has not been handled, and the commands that its master has accepted."""
+    """A run whose end has not been handled, and the commands that its master has accepted."""
 
     command: LaunchTask
     gang: tuple[str, ...]  # the nodes of the members of its gang, by ordinal; () without one
     since_s: float  # time of `launch`, in seconds of the event loop
+    stopping: bool = False
     sent: bool = False
     stop_sent: bool = False
 
@@ -94,7 +96,6 @@ class JobLink:
         self._post = post
         self._now = now
         self._outstanding: dict[RunId, _OutstandingRun] = {}
-        self._stops: set[RunId] = set()  # runs to be stopped
         self._incarnation = ""
         self._reconciled = ""  # the incarnation that has ended unknown runs
         self._acked = 0
@@ -113,23 +114,26 @@ class JobLink:
         self._wake.set()
 
     def stop(self, run: RunId) -> None:
-        """Stop a run, through any incarnation of the master; its end is posted as usual."""
-        self._stops.add(run)
-        self._wake.set()
+        """Stop a launched run, through any incarnation of the master; its end is posted as usual.
+
+        Without effect once its end has been handled.
+        """
+        if run in self._outstanding:
+            self._outstanding[run].stopping = True
+            self._wake.set()
 
     def node_lost(self, node: str) -> None:
         """Drop the runs of a lost node: the engine has ended them."""
         for run in [i for i, entry in self._outstanding.items() if entry.command.node == node]:
-            self._forget(run)
-
-    def _forget(self, run: RunId) -> None:
-        self._outstanding.pop(run, None)
-        self._stops.discard(run)
+            del self._outstanding[run]
 
     async def run(self) -> None:
-        """Send and receive until cancelled; a master that died is restarted."""
+        """Send and receive until cancelled; a master that died is restarted.
+
+        May be run again after any failure.
+        """
         import ray
-        from ray.exceptions import RayError
+        from ray.exceptions import RayError, RayTaskError
 
         while True:
             self._renew("")
@@ -143,6 +147,8 @@ class JobLink:
                 async with asyncio.TaskGroup() as both:
                     both.create_task(self._send(master))
                     both.create_task(self._receive(master))
+            except* RayTaskError:  # the master responds, and raised this error
+                raise
             except* RayError as group:
                 errors = ", ".join(type(error).__name__ for error in group.exceptions)
                 log.warning("the master of job %s does not respond: %s", self.job, errors)
@@ -195,8 +201,8 @@ class JobLink:
         For a run that is to be stopped only the stop is sent.
         """
         launches, stops, complete = [], [], True
-        for run, entry in self._outstanding.items():
-            if run in self._stops:
+        for entry in self._outstanding.values():
+            if entry.stopping:
                 if entry.stop_sent:
                     continue
                 stop = self._stop_record(entry.command)
@@ -225,11 +231,18 @@ class JobLink:
         waited_s = asyncio.get_running_loop().time() - entry.since_s
         if waited_s < _ADDRESS_S and not self._readable(launch):
             return None
+        gang = None
+        if entry.gang:
+            gang = GangRecord(
+                hosts=tuple(members[node].address for node in entry.gang),
+                first_node=entry.gang[0],
+                first_ray_id=members[entry.gang[0]].ray_id,
+            )
         return launch_record(
             launch,
             ray_id=members[launch.node].ray_id,
             addresses=self._reachable.addresses,
-            gang_hosts=[members[node].address for node in entry.gang],
+            gang=gang,
         )
 
     def _readable(self, launch: LaunchTask) -> bool:
@@ -261,7 +274,7 @@ class JobLink:
             for number, outcome in news:
                 self._acked = number
                 if outcome.kind is not OutcomeKind.STARTED:
-                    self._forget(outcome.run)
+                    self._outstanding.pop(outcome.run, None)
 
     def _sources(self, run: RunId) -> list[str]:
         """Return the nodes from which a run was to read; none for a dropped run."""

@@ -19,7 +19,7 @@ import secrets
 from collections import deque
 from collections.abc import Awaitable, Collection, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from headgate.live.agent import agent_name
 from headgate.live.executor import Executor
 from headgate.live.ray_nodes import NAMESPACE
 from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
+from headgate.live.supervise import supervise
 from headgate.model import RunId
 from headgate.protocol import FailureKind
 
@@ -58,8 +59,8 @@ class JobMaster:
     def __init__(self, *, job: str, root: str, grace_s: float = 20.0) -> None:
         """`root` is Headgate's directory on every node.
 
-        Runs that were lost with their node are reported after `grace_s` seconds: by then the
-        controller has seen the loss and does not launch them there again.
+        Runs that were lost with a node are reported after `grace_s` seconds, or once they are to be
+        stopped: by then the controller has seen the loss and does not launch them there again.
         """
         self._job, self._root, self._grace_s = job, root, grace_s
         self._incarnation = secrets.token_hex(4)
@@ -94,7 +95,8 @@ class JobMaster:
             tracked = self._runs[stop.run]
             if not tracked.stopping.is_set():
                 tracked.stopping.set()
-                self._start(self._enforce_stop(tracked))
+                enforce = partial(self._enforce_stop, tracked)
+                self._start(supervise(f"stopping run {stop.run}", enforce))
         return self._incarnation
 
     async def keep_only(self, runs: Collection[RunId]) -> str:
@@ -109,7 +111,8 @@ class JobMaster:
             for run, tracked in self._runs.items()
             if run not in kept and not tracked.ended.is_set()
         ]
-        self._start(self._stop_unknown_runs(kept))
+        stop_unknown = partial(self._stop_unknown_runs, kept)
+        self._start(supervise(f"stopping unknown runs of job {self._job}", stop_unknown))
         return await self._stop_unknown(unknown)
 
     async def _stop_unknown(self, stops: Sequence[StopRecord]) -> str:
@@ -126,7 +129,8 @@ class JobMaster:
         """Stop the runs of the job's executors that are not in `kept` nor of this incarnation."""
         for name, owner in await asyncio.to_thread(_actors):
             if owner == self._job and name.startswith(_EXECUTOR):
-                self._start(self._stop_unknown_on(name, kept))
+                stop_unknown = partial(self._stop_unknown_on, name, kept)
+                self._start(supervise(f"stopping unknown runs on {name}", stop_unknown))
 
     async def _stop_unknown_on(self, name: str, kept: Collection[RunId]) -> None:
         import ray
@@ -171,7 +175,7 @@ class JobMaster:
             self._start(_forget_runs(self._executors[node][1], launches))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine; the set keeps it from being collected before it has ended."""
+        """Run a coroutine that handles its failures; the set keeps it from being collected."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -219,40 +223,94 @@ class JobMaster:
         """Start a run on its executor and return its outcome; forward a stop."""
         from ray.exceptions import RayError, RayTaskError
 
-        accepted = False
+        accepted, node, ray_id = False, launch.node, launch.ray_id
         try:
-            executor = await self._begin(launch, tracked)
+            if launch.gang is not None and launch.program.per_node is not None:
+                node, ray_id = launch.gang.first_node, launch.gang.first_ray_id
+                _, rendezvous = await self._call(
+                    node, ray_id, tracked, "rendezvous", launch.run.attempt
+                )
+                launch = replace(launch, gang=replace(launch.gang, rendezvous=rendezvous))
+                node, ray_id = launch.node, launch.ray_id
+            executor, _ = await self._call(node, ray_id, tracked, "begin", [launch])
             accepted = True
             self._report(OutcomeRecord(run=launch.run, kind=OutcomeKind.STARTED))
-            return await _outcome(executor, launch.run, tracked)
+            outcome = await _outcome(executor, launch.run, tracked)
         except RayTaskError:  # the executor is alive, and raised this error
             raise
-        except RayError as error:
-            self._drop(launch.node, launch.ray_id)
+        except (RayError, ValueError) as error:  # as in `_call`
+            self._drop(node, ray_id)
             if tracked.stopping.is_set():  # the run has ended with its executor
                 return OutcomeRecord(run=launch.run, kind=OutcomeKind.STOPPED)
-            return await self._executor_lost(launch, error, accepted)
+            message = f"the executor on node {node} ended: {error}"
+            if not await _stayed_up(ray_id):
+                return await self._lost(launch.run, tracked, message)
+            # an executor that cannot start on a node that is up would fail to start again
+            kind = FailureKind.CRASHED if accepted else FailureKind.ERROR
+            return _failed(launch.run, kind, message)
+        if launch.gang is not None and _is_error(outcome):
+            return await self._with_peers(outcome, tracked)
+        return outcome
 
-    async def _begin(self, launch: LaunchRecord, tracked: _TrackedRun) -> Any:
-        """Start a run and return its executor; a dead one is replaced up to `_TRIES` times.
+    async def _call(
+        self, node: str, ray_id: str, tracked: _TrackedRun, method: str, argument: object
+    ) -> tuple[Any, Any]:
+        """Call a node's executor for a run; return the executor and its response.
 
-        For a run that is to be stopped it is not replaced.
+        A dead one is replaced up to `_TRIES` times; not for a run that is to be stopped.
         """
         from ray.exceptions import ActorDiedError
 
         failures = 0
         while True:
             try:
-                executor = self._executor_of(launch.node, launch.ray_id)
-                await _call_with_retry(executor.begin, [launch])
+                executor = self._executor_of(node, ray_id)
+                return executor, await _call_with_retry(getattr(executor, method), argument)
             except (ActorDiedError, ValueError):  # ValueError: a dying one still has the name
-                self._drop(launch.node, launch.ray_id)
+                self._drop(node, ray_id)
                 failures += 1
                 if failures == _TRIES or tracked.stopping.is_set():
                     raise
-            else:
-                return executor
             await asyncio.sleep(_RETRY_S)
+
+    async def _with_peers(self, outcome: OutcomeRecord, tracked: _TrackedRun) -> OutcomeRecord:
+        """Return the outcome of a failed member of a gang: lost, if another one's node was lost.
+
+        Its program often fails first, as its connections to the lost member end.
+        """
+        peers = {(t.node, t.ray_id) for t in self._runs.values() if not t.ended.is_set()}
+        checks = [
+            asyncio.create_task(self._is_lost(node, ray_id))
+            for node, ray_id in sorted(peers - {(tracked.node, tracked.ray_id)})
+        ]
+        stopping = asyncio.create_task(tracked.stopping.wait())  # then the outcome is of no account
+        try:
+            whole = asyncio.gather(*checks)
+            await asyncio.wait((whole, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done() or not any(await whole):
+                return outcome
+        finally:
+            for task in (*checks, stopping):
+                task.cancel()
+        message = f"the node of another member of its gang was lost ({outcome.message})"
+        return await self._lost(outcome.run, tracked, message)
+
+    async def _lost(self, run: RunId, tracked: _TrackedRun, message: str) -> OutcomeRecord:
+        """Return the outcome of a run that was lost, once the controller has seen the cause."""
+        await _in_time(tracked.stopping.wait(), self._grace_s)
+        return _failed(run, FailureKind.LOST, message)
+
+    async def _is_lost(self, node: str, ray_id: str) -> bool:
+        """Return whether a node with an executor is lost; a few seconds unless that responds."""
+        from ray.exceptions import RayError
+
+        known, executor = self._executors.get(node, ("", None))
+        if known == ray_id:
+            with suppress(RayError, TimeoutError):
+                async with asyncio.timeout(_RESPONSE_S):
+                    await executor.__ray_ready__.remote()
+                return False
+        return not await _stayed_up(ray_id)
 
     async def _stop_untracked(self, stop: StopRecord) -> OutcomeRecord:
         """Stop a run that this incarnation has not launched, and return its outcome."""
@@ -272,17 +330,6 @@ class JobMaster:
             return OutcomeRecord(run=stop.run, kind=OutcomeKind.STOPPED)
         else:
             return outcome
-
-    async def _executor_lost(
-        self, launch: LaunchRecord, error: Exception, accepted: bool
-    ) -> OutcomeRecord:
-        """Return the outcome of a run whose executor died, or could never be started."""
-        message = f"the executor on node {launch.node} ended: {error}"
-        if not await _stayed_up(launch.ray_id):
-            await asyncio.sleep(self._grace_s)
-            return _failed(launch.run, FailureKind.LOST, message)
-        # an executor that cannot start on a node that is up would fail to start again
-        return _failed(launch.run, FailureKind.CRASHED if accepted else FailureKind.ERROR, message)
 
     def _report(self, outcome: OutcomeRecord) -> None:
         self._reported += 1
@@ -341,6 +388,10 @@ async def _forget_runs(executor: Any, runs: Sequence[RunId]) -> None:
 
     with suppress(RayError):
         await _call_with_retry(executor.forget, runs)
+
+
+def _is_error(outcome: OutcomeRecord) -> bool:
+    return outcome.kind is OutcomeKind.FAILED and outcome.failure is FailureKind.ERROR
 
 
 def _failed(run: RunId, failure: FailureKind, message: str) -> OutcomeRecord:
@@ -421,14 +472,21 @@ def end_job(job: str, *, wait_s: float = 5.0) -> None:
     """
     import ray
 
-    for name, owner in _actors():
+    executors = []
+    for name, owner in _actors():  # the master first: it would start executors again
         if owner != job:
             continue
         with suppress(ValueError):  # it has ended meanwhile
             actor = ray.get_actor(name, namespace=NAMESPACE)
             if name.startswith(_EXECUTOR):
-                ray.wait([actor.close.remote()], timeout=wait_s)
-            ray.kill(actor, no_restart=True)
+                executors.append(actor)
+            else:
+                ray.kill(actor, no_restart=True)
+    closed: list[Any] = [executor.close.remote() for executor in executors]
+    if closed:
+        ray.wait(closed, num_returns=len(closed), timeout=wait_s)
+    for executor in executors:
+        ray.kill(executor, no_restart=True)
 
 
 def jobs_with_actors() -> tuple[str, ...]:

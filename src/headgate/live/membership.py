@@ -8,7 +8,6 @@ bandwidth between nodes.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,12 +30,12 @@ from headgate.live.usage import node_reported
 from headgate.model import Gpu, Node, RunId, Shard, task_of_result
 from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded, ReplicaLost
 from headgate.state import Snapshot, TaskState
-from headgate.state.lookup import known_row
+from headgate.state.lookup import known_row, known_shard
 
 log = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
-_REPORT_EVERY = 3  # looks
+_REPORT_S = 3.0
 _RESPONSE_S = 20.0
 _SHARED = (
     "node %s is left out: Headgate runs there as uid %s, not as root, so the jobs of all users "
@@ -95,21 +94,25 @@ class Membership:
         """Watch the nodes and probe the bandwidth between them until cancelled."""
         await asyncio.gather(
             supervise("watching the nodes", self._watch),
+            supervise("reading the reports of the nodes", self._read_reports),
             supervise("probing bandwidth", self._prober.run),
         )
 
     async def _watch(self) -> None:
         """Look periodically; a failed look is logged and repeated."""
-        for number in itertools.count():
+        while True:
             try:
-                changed = await self._look()
-                if changed:
+                if await self._look():
                     self._prober.request_round()
-                elif number % _REPORT_EVERY == 0:
-                    await self.refresh_nodes(self.agents)
             except Exception:  # no failure of Ray or a node may end the watch
                 log.exception("looking at the nodes failed")
             await asyncio.sleep(_LOOK_S)
+
+    async def _read_reports(self) -> None:
+        """Process new reports periodically; beside the looks, since an agent may not respond."""
+        while True:
+            await asyncio.sleep(_REPORT_S)
+            await self.refresh_nodes(self.agents)
 
     async def refresh_nodes(self, nodes: Iterable[str]) -> None:
         """Process new reports of these nodes, of those that are up."""
@@ -337,8 +340,8 @@ def _unknown_shards(view: Snapshot, report: AgentReport, known: Collection[str])
 
 def _result(view: Snapshot, shard: str, node: str) -> Shard | None:
     """Return a shard that is (part of) a result of a task whose last run finished on this node."""
-    task, row = _task_of(view, shard), view.names.shard_rows.get(shard)
-    if task is None or row is None or row >= len(view.shards.size_bytes):
+    task, row = _task_of(view, shard), known_shard(view, shard)
+    if task is None or row is None:
         return None
     here = view.tasks.node[task] == view.names.node_rows.get(node)
     kept = math.isnan(view.jobs.expired_at[view.tasks.job[task]])

@@ -30,10 +30,10 @@ def node_backoff() -> Backoff:
 
 @dataclass(slots=True, kw_only=True)
 class _Watched:
-    """One node: the time since it is up, or of its next start; in seconds of the event loop."""
+    """One node: the times of its last and of its next start, in seconds of the event loop."""
 
-    up_s: float
-    start_s: float | None = None  # None while it is up
+    started_s: float
+    start_s: float | None = None  # None while it is up or starting
     backoff: Backoff = field(default_factory=node_backoff)
 
 
@@ -70,30 +70,31 @@ class NodeSupervisor:
             return
         present = await asyncio.to_thread(self._present)
         for name in cluster.nodes:
-            watched = self._watched.setdefault(name, _Watched(up_s=now_s))
+            watched = self._watched.setdefault(name, _Watched(started_s=now_s))
             if name in present or name not in cluster.sessions:
-                if watched.start_s is not None:
-                    watched.start_s, watched.up_s = None, now_s
+                watched.start_s = None
+            elif _is_starting(cluster, name):
+                continue
             elif watched.start_s is None:
-                pause_s = watched.backoff.failed(now_s - watched.up_s)
-                watched.start_s = now_s + pause_s
-                log.warning("node %s is down; it is started again in %.0f s", name, pause_s)
-            elif now_s >= watched.start_s and not _is_starting(cluster, name):
-                await self._start(cluster.nodes[name], watched, now_s)
+                self._plan_start(name, watched, now_s)
+            elif now_s >= watched.start_s:
+                watched.started_s, watched.start_s = now_s, None
+                log.warning("node %s is started, attempt %d", name, watched.backoff.failures)
+                await asyncio.to_thread(self._spawn, self._state, cluster.nodes[name])
 
-    async def _start(self, node: Node, watched: _Watched, now_s: float) -> None:
+    def _plan_start(self, name: str, watched: _Watched, now_s: float) -> None:
+        """Set the time of the next start of a node that is down, unless it was the last one."""
+        pause_s = watched.backoff.failed(now_s - watched.started_s)
         if watched.backoff.failures > STARTS:
             watched.start_s = math.inf
             log.error(
                 "node %s did not stay up in %d starts and is left down; its log is %s, and "
                 "headgate down, then headgate up, starts all nodes",
-                node.id, STARTS, self._state / "logs" / f"{node.id}.log",
+                name, STARTS, self._state / "logs" / f"{name}.log",
             )  # fmt: skip
             return
-        # if it does not come up, or fails to start here, the next attempt is later
-        watched.start_s = now_s + watched.backoff.failed(after_s=0)
-        log.warning("node %s is started, attempt %d", node.id, watched.backoff.failures - 1)
-        await asyncio.to_thread(self._spawn, self._state, node)
+        watched.start_s = now_s + pause_s
+        log.warning("node %s is down; it is started again in %.0f s", name, pause_s)
 
 
 def _listed() -> set[str]:

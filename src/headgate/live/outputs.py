@@ -23,7 +23,7 @@ from headgate.live.store import read_pieces
 from headgate.model import Job, LogPiece, RunId, Shard, result_ids
 from headgate.state import Snapshot
 from headgate.state.life import ENDED, HOLDING
-from headgate.state.lookup import job_row, known_row, task_row
+from headgate.state.lookup import job_row, known_row, known_shard, task_row
 
 log = logging.getLogger(__name__)
 
@@ -124,8 +124,8 @@ class Outputs:
         parts = view.task(task_row(view, row, chosen)).parts
         places = {}
         for shard in result_ids(job, chosen, parts):
-            shard_row = view.names.shard_rows.get(shard)
-            if shard_row is None or shard_row >= len(view.shards.replicas):
+            shard_row = known_shard(view, shard)
+            if shard_row is None:
                 continue  # empty: no run has reported it
             holders, shared = view.replicas(shard_row), view.shards.shared[shard_row]
             if not holders and not shared:

@@ -60,16 +60,13 @@ class Prober:
         self._probe: asyncio.Task[float | None] | None = None
 
     async def run(self) -> None:
-        """Probe in rounds until cancelled; a failed round is logged."""
+        """Probe in rounds until cancelled; may be run again after a round that failed."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._period_s or None):
                     await self._wanted.wait()
             self._wanted.clear()
-            try:
-                await self.probe_round()
-            except Exception:  # no failure of Ray or a node may end the probes
-                log.exception("probing failed")
+            await self.probe_round()
 
     def request_round(self) -> None:
         """Request a round now, or after one in progress."""

@@ -12,14 +12,17 @@ from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from dataclasses import asdict
 
+import psutil
+
 from headgate.live import account as accounts
 from headgate.live import guard
 from headgate.live.account import Account
-from headgate.live.worker import Request
+from headgate.live.ray_nodes import NODE_MARK
+from headgate.live.worker import Request, how_it_ended
 
-_LONGEST_RESPONSE = 1 << 20
+_LONGEST_RESPONSE = 1 << 16
 _END_S = 10.0
-_MARK = "HEADGATE_RAY_NODE"  # all processes of a virtual node have it: see ray_nodes
+_LOOK_S = 0.2  # between two looks at what a notified worker has left
 
 
 class WorkerProcess:
@@ -30,11 +33,13 @@ class WorkerProcess:
         process: Process,
         requests: socket.socket,
         responses: asyncio.StreamReader,
+        source: asyncio.ReadTransport,
         gpus: tuple[int, ...],
         envs: dict[str, str],
     ) -> None:
         """See `start`."""
         self._process, self._requests, self._responses = process, requests, responses
+        self._source = source  # of the responses
         self.gpus, self.envs = gpus, envs
         self.runs = 0
 
@@ -58,30 +63,33 @@ class WorkerProcess:
             "pass_fds": passed,
             "responses": write_end,
         }
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", guard.__file__),
-                stdin=PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=passed,
-                start_new_session=True,
-                env={},
+        responses = asyncio.StreamReader(limit=_LONGEST_RESPONSE)
+        try:  # the process last: it is not left behind when this is cancelled
+            source, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(responses), os.fdopen(read_end, "rb")
             )
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-I", "-S", guard.__file__),
+                    stdin=PIPE,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=passed,
+                    start_new_session=True,
+                    env={},
+                )
+            except BaseException:
+                source.close()
+                raise
         except BaseException:
             ours.close()
-            os.close(read_end)
             raise
         finally:
             theirs.close()
             os.close(write_end)
         assert process.stdin is not None
         process.stdin.write(json.dumps(request).encode() + b"\n")
-        responses = asyncio.StreamReader(limit=_LONGEST_RESPONSE)
-        await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(responses), os.fdopen(read_end, "rb")
-        )
-        return cls(process, ours, responses, gpus, envs)
+        return cls(process, ours, responses, source, gpus, envs)
 
     @property
     def alive(self) -> bool:
@@ -97,20 +105,42 @@ class WorkerProcess:
             await asyncio.to_thread(self._requests.sendall, text)
         line = await self._responses.readline()
         if not line:
-            return f"the task's guard ended with exit status {await self._process.wait()}"
+            return how_it_ended("the task's guard", await self._process.wait())
         response = json.loads(line)
         if "error" in response:
             return str(response["error"])
-        status = int(response["status"])
-        if status < 0:
-            return f"the task's process was ended by {signal.Signals(-status).name}"
-        return f"the task's process ended with exit status {status}"
+        return how_it_ended("the task's process", int(response["status"]))
+
+    async def notify(self) -> None:
+        """Send SIGTERM to the task's processes: notice that they will be killed.
+
+        A worker that runs a command survives it; one that runs a function passes it on to that.
+        """
+        for process in await asyncio.to_thread(self._descendants):
+            with suppress(psutil.Error):  # it has ended
+                process.terminate()
+
+    async def emptied(self) -> None:
+        """Wait until the worker is alone, or has ended itself."""
+        while len(await asyncio.to_thread(self._descendants)) > 1:  # noqa: ASYNC110  # no event
+            await asyncio.sleep(_LOOK_S)
+
+    def _descendants(self) -> list[psutil.Process]:
+        """Return the worker and all its descendants that have not ended; O(processes)."""
+        found = []
+        with suppress(psutil.Error):
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(process)
+        return found
 
     async def end(self) -> None:
         """End the process and all its descendants, even those that left its session."""
         with suppress(OSError):  # it is closed already
             self._requests.shutdown(socket.SHUT_RDWR)  # also ends a request that is being sent
         self._requests.close()
+        self._source.close()  # it does not close itself before all responses are read
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -123,5 +153,5 @@ class WorkerProcess:
 
 def _marked(envs: dict[str, str]) -> dict[str, str]:
     """Return these variables and the mark of this virtual node, if it is one."""
-    mark = os.environ.get(_MARK)
-    return envs if mark is None else {**envs, _MARK: mark}
+    mark = os.environ.get(NODE_MARK)
+    return envs if mark is None else {**envs, NODE_MARK: mark}

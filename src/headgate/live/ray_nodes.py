@@ -35,10 +35,10 @@ from headgate.model import BASE_KINDS, WHOLE, Gpu, Node
 NAMESPACE = "headgate"
 NAME_LABEL, RACK_LABEL, MEMORY_LABEL = "headgate-node", "headgate-rack", "headgate-gpu-memory"
 HEAD = "head"
+NODE_MARK = "HEADGATE_RAY_NODE"  # in the environment of all processes of a virtual node
 
 _RECORD = "ray.json"
 _LOCK = "ray.json.lock"
-_MARK = "HEADGATE_RAY_NODE"
 _STARTED = "Ray runtime started"
 _STORE_BYTES = 80_000_000  # shards travel by Flight, so Ray's own object stores stay small
 _SETTINGS = {
@@ -223,7 +223,7 @@ def age_s(cluster: LocalCluster, name: str) -> float | None:
     """Return the age in seconds of a node's top process; None if it is not running."""
     try:
         process = psutil.Process(cluster.sessions[name])
-        marked = process.environ().get(_MARK) == f"{cluster.mark}/{name}"
+        marked = process.environ().get(NODE_MARK) == f"{cluster.mark}/{name}"
         running = marked and process.status() != psutil.STATUS_ZOMBIE
         return time.time() - process.create_time() if running else None
     except (KeyError, psutil.Error):
@@ -465,7 +465,7 @@ def _spawn(state: Path, cluster: LocalCluster, name: str, command: list[str]) ->
     command = [*cluster.seats[name].enter, *command]
     environment = {key: v for key, v in os.environ.items() if not key.startswith("RAY_")}
     environment |= {**_SETTINGS, **_token_settings(cluster.token)}
-    environment[_MARK] = f"{cluster.mark}/{name}"
+    environment[NODE_MARK] = f"{cluster.mark}/{name}"
     log = str(_log_of(cluster, name))
     with suppress(FileNotFoundError):  # keep the previous log: it has the reason of the last end
         Path(log).replace(f"{log}.old")
@@ -514,7 +514,7 @@ def _processes(cluster: LocalCluster) -> list[tuple[psutil.Process, str]]:
     Ray's own workers rename themselves (`ray::...`), which may overwrite their environment and the
     mark; those are recognized by their session.
     """
-    mark = f"{_MARK}={cluster.mark}/".encode()
+    mark = f"{NODE_MARK}={cluster.mark}/".encode()
     names = {session: name for name, session in cluster.sessions.items() if session}
     found = []
     for process in psutil.process_iter(["status"]):

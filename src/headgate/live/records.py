@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -12,12 +12,38 @@ from headgate.protocol import FailureKind, LaunchTask, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rendezvous:
+    """The ports on its first node at which the members of one attempt of a gang meet.
+
+    `port` is for the job's program. With `Launch.FIRST` a hub listens on `hub_port`, which only
+    accepts connections with the token (see `headgate.live.hub`).
+    """
+
+    port: int
+    hub_port: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangRecord:
+    """The gang of a run: the addresses of its members by ordinal, and the first one's node.
+
+    The job master adds the `rendezvous` of gangs with one task per node.
+    """
+
+    hosts: tuple[str, ...]
+    first_node: str
+    first_ray_id: str
+    rendezvous: Rendezvous | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRecord:
     """A `LaunchTask` with the data that an executor needs to execute it.
 
     `ray_id` is the Ray id of the node at the time of the command: a node that returned meanwhile
     has another one. `addresses` are (host, port) of the shard services of the sources, by node.
-    `gang_hosts` are the addresses of a gang's members, by ordinal; empty without a gang.
+    The executor enforces `time_limit_s`.
     """
 
     run: RunId
@@ -28,7 +54,8 @@ class LaunchRecord:
     addresses: Mapping[str, tuple[str, int]]
     holds: Demand
     program: TaskProgram
-    gang_hosts: tuple[str, ...] = ()
+    gang: GangRecord | None = None
+    time_limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +112,7 @@ def launch_record(
     *,
     ray_id: str,
     addresses: Mapping[str, tuple[str, int]],
-    gang_hosts: Sequence[str] = (),
+    gang: GangRecord | None = None,
 ) -> LaunchRecord:
     """Return the record of a command; `addresses` may contain more than its sources.
 
@@ -103,5 +130,6 @@ def launch_record(
         addresses={node: at for node, at in addresses.items() if node in sources},
         holds=command.holds,
         program=command.program,
-        gang_hosts=tuple(gang_hosts),
+        gang=gang,
+        time_limit_s=command.time_limit_s,
     )

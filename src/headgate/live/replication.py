@@ -14,15 +14,17 @@ import zlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from headgate.live.link import ReachableNodes
 from headgate.live.shared import find_shared
 from headgate.live.split import NodeSpace, choose_further
+from headgate.live.supervise import supervise
 from headgate.model import SHARED, Job, RunId, Shard, result_ids, task_of_result
 from headgate.protocol import Event, ReplicaAdded, ReplicaLost
 from headgate.state import JobState, Snapshot, TaskState
-from headgate.state.lookup import known_row
+from headgate.state.lookup import known_row, known_shard
 
 log = logging.getLogger(__name__)
 
@@ -89,22 +91,21 @@ def lacks_shared_copies(view: Snapshot, job: int) -> bool:
 
 def _copies_of(view: Snapshot, shard: str) -> Copies | None:
     """Return `copies_of` for a shard's name, None if the state has no such shard."""
-    row = view.names.shard_rows.get(shard)
-    return None if row is None or row >= len(view.shards.size_bytes) else copies_of(view, row)
+    row = known_shard(view, shard)
+    return None if row is None else copies_of(view, row)
 
 
-def _is_needed(view: Snapshot, row: int) -> bool:
-    """Return whether a shard is a result of an active job."""
-    found = task_of_result(view.names.shards[row])
-    job = None if found is None else known_row(view, found[0])
-    return job is not None and view.jobs.state[job] == JobState.ACTIVE
-
-
-def _is_shared(view: Snapshot, row: int) -> bool:
-    """Return whether the file of a result exists, complete, below its job's shared path."""
-    shard = Shard(id=view.names.shards[row], size_bytes=view.shards.size_bytes[row])
-    job = view.job(view.names.job_rows[shard.id.rpartition("/")[0]])
-    return find_shared(job.results_path, shard, user=job.user) is not None
+def _lost_shared(view: Snapshot, shard: str) -> bool:
+    """Return whether an active job's result should be below its shared path, and is not."""
+    found, row = task_of_result(shard), known_shard(view, shard)
+    job_row = None if found is None else known_row(view, found[0])
+    if row is None or job_row is None:
+        return False
+    if view.jobs.state[job_row] != JobState.ACTIVE:
+        return False
+    job, value = view.job(job_row), Shard(id=shard, size_bytes=view.shards.size_bytes[row])
+    shared = bool(view.shards.shared[row])
+    return shared and find_shared(job.results_path, value, user=job.user) is None
 
 
 class Replicator:
@@ -132,9 +133,8 @@ class Replicator:
         self._ready: dict[str, None] = {}  # to be checked, in order
         self._waiting: dict[str, None] = {}  # to be checked after nodes have changed
         self._copying: dict[str, asyncio.Task[None]] = {}
-        self._failed: dict[
-            str, set[str]
-        ] = {}  # nodes where a copy failed, until it is in `_waiting`
+        # nodes where a copy failed, until the shard is in `_waiting`
+        self._failed: dict[str, set[str]] = {}
         self._retry_at = 0.0
         self._up: frozenset[str] = frozenset()
         self._checks: set[asyncio.Task[None]] = set()
@@ -167,9 +167,10 @@ class Replicator:
         names = view.names.shards
         self._ready.update((names[row], None) for row in rows if copies_of(view, row) is not None)
         self._seen = view
-        alone = [row for row in rows if view.shards.shared[row] and not view.replicas(row)]
+        alone = [names[row] for row in rows if view.shards.shared[row] and not view.replicas(row)]
         if alone:
-            check = asyncio.create_task(self._check_shared(view, alone))
+            work = partial(self._check_shared, alone)
+            check = asyncio.create_task(supervise("checking results on shared paths", work))
             self._checks.add(check)
             check.add_done_callback(self._checks.discard)
         up = frozenset(self._agents)
@@ -248,21 +249,18 @@ class Replicator:
             copied = copy_from.remote(what.shard.id, *self._reachable.addresses[source])
         return copied
 
-    async def _check_shared(self, view: Snapshot, rows: Sequence[int]) -> None:
+    async def _check_shared(self, shards: Sequence[str]) -> None:
         """Check that results stored only on a shared path exist while a job needs them.
 
         If a user has removed them, or the path does not exist, their loss is posted, and their
         tasks run again.
         """
-        missing = await asyncio.to_thread(
-            lambda: [row for row in rows if _is_needed(view, row) and not _is_shared(view, row)]
-        )
-        lost = [
-            ReplicaLost(at=self._now(), shard=view.names.shards[row], node=SHARED)
-            for row in missing
-        ]
+        view = self._snapshot()
+        lost = await asyncio.to_thread(lambda: [s for s in shards if _lost_shared(view, s)])
         if lost:
-            await asyncio.wrap_future(self._post(lost))
+            at = self._now()
+            events = [ReplicaLost(at=at, shard=shard, node=SHARED) for shard in lost]
+            await asyncio.wrap_future(self._post(events))
 
     def _log_shortage(self, now: Copies, problem: str) -> None:
         """Log missing copies, once per job until one of its results has all copies."""

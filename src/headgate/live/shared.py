@@ -54,7 +54,8 @@ def keep_shared(path: str, shard_id: str, source: Path, *, user: str) -> None:
 def find_shared(path: str, shard: Shard, *, user: str) -> Path | None:
     """Return the file of a result below a shared path, None if it is missing or incomplete.
 
-    It must be opened with the user's rights: the user may have replaced it by a link.
+    It must be opened with the user's rights: the user may have replaced it by a link. WorldError
+    `no_account`, or `unreachable` when the file system does not respond in time.
     """
     if task_of_result(shard.id) is None:
         return None
@@ -64,10 +65,17 @@ def find_shared(path: str, shard: Shard, *, user: str) -> Path | None:
 
 
 def copy_shared(path: str, shard: Shard, to: Path, *, user: str) -> bool:
-    """Copy a result from a shared path to the new file `to`; return whether it was complete."""
+    """Copy a result from a shared path to the new file `to`; return whether it was complete.
+
+    WorldError as of `find_shared`.
+    """
     if find_shared(path, shard, user=user) is None:
         return False
-    command = ["head", "-c", str(shard.size_bytes), "--", str(_file(path, shard.id))]
+    # The user may have replaced the file since: `nonblock` does not wait for the writer of a pipe.
+    command = [
+        *("dd", f"if={_file(path, shard.id)}", f"count={shard.size_bytes}", "bs=1M"),
+        *("iflag=nonblock,fullblock,count_bytes", "status=none"),
+    ]
     options = account_for(user).options()
     with to.open("xb") as copy:
         done = subprocess.run(

@@ -114,10 +114,6 @@ class ShardStore:
         found = self._locate(shard_id)
         return None if found is None else found[0]
 
-    def has(self, shard_id: str) -> bool:
-        """Return whether the shard is stored with its full size."""
-        return self._locate(shard_id) is not None
-
     def path(self, shard_id: str) -> Path:
         """Return the file of a shard, for reading only; WorldError `shard_absent` without one."""
         found = self._locate(shard_id)
@@ -150,11 +146,10 @@ class ShardStore:
         found = self._locate(shard_id)
         if found is None:
             return False
-        shard, path = found
+        shard, path, seen = found
+        if self._verified.get(path) == seen.st_mtime_ns:
+            return True
         try:
-            changed_ns = path.stat().st_mtime_ns
-            if self._verified.get(path) == changed_ns:
-                return True
             with path.open("rb") as file:
                 whole = _measure(file.fileno()) == (shard.size_bytes, shard.checksum)
         except FileNotFoundError:
@@ -163,9 +158,9 @@ class ShardStore:
             whole = False
         else:
             if whole:
-                self._verified[path] = changed_ns
+                self._verified[path] = seen.st_mtime_ns
         if not whole:
-            self._drop(shard_id, path)
+            self._drop(shard_id, path, seen)
         return whole
 
     def remove(self, shard_id: str, *, before_ns: int | None = None) -> bool:
@@ -205,7 +200,8 @@ class ShardStore:
     def _directory(self, shard_id: str) -> Path:
         return self._root / _escape(shard_id)
 
-    def _locate(self, shard_id: str) -> tuple[StoredShard, Path] | None:
+    def _locate(self, shard_id: str) -> tuple[StoredShard, Path, os.stat_result] | None:
+        """Return a shard, its file and the state of that; a file of a wrong size is dropped."""
         replaced = True
         while replaced:  # by another writer, between listing and looking: list again
             replaced = False
@@ -213,20 +209,25 @@ class ShardStore:
                 size, _, checksum = path.name.partition(".")
                 shard = StoredShard(id=shard_id, size_bytes=int(size), checksum=checksum)
                 try:
-                    if path.stat().st_size == shard.size_bytes:
-                        return shard, path
+                    seen = path.stat()
                 except FileNotFoundError:
                     replaced = True
                     continue
-                self._drop(shard_id, path)
+                if seen.st_size == shard.size_bytes:
+                    return shard, path, seen
+                self._drop(shard_id, path, seen)
         return None
 
-    def _drop(self, shard_id: str, path: Path) -> None:
-        """Hide a corrupt file and record its id for `take_corrupt`."""
+    def _drop(self, shard_id: str, path: Path, seen: os.stat_result) -> None:
+        """Hide a corrupt file and record its id for `take_corrupt`.
+
+        One that another process has dropped or replaced since it was `seen` is left alone.
+        """
         self._verified.pop(path, None)
-        with suppress(FileNotFoundError), disk_errors(self._root), self._locked():
-            path.rename(self._corrupt / _escape(shard_id))
-            _remove_if_empty(path.parent)
+        with disk_errors(self._root), self._locked(), suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), seen):
+                path.rename(self._corrupt / _escape(shard_id))
+                _remove_if_empty(path.parent)
 
     def _commit(self, shard: StoredShard, path: Path) -> None:
         directory = self._directory(shard.id)

@@ -25,9 +25,11 @@ def warm(state: Path, jobs: list[str]) -> None:
     if config is None:
         raise WorldError(f"{state} has no configuration; headgate up writes it")
     connect(config.ray_address, token=config.token)
-    root = str(state / "nodes")
-    masters = [start_master(job, state / "nodes") for job in jobs]
-    executors = [start_executor(j, m.name, m.ray_id, root=root) for j in jobs for m in members()]
+    root = state / "nodes"
+    masters = [start_master(job, root) for job in jobs]
+    executors = [
+        start_executor(job, m.name, m.ray_id, root=str(root)) for job in jobs for m in members()
+    ]
     responses = [master.stop.remote([]) for master in masters]
     responses += [executor.begin.remote([]) for executor in executors]
     ray.get(responses, timeout=_START_S)

@@ -24,7 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headgate.live.hub import GangPlace, run_member
+
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(shard|shards|output|outputs|index)\}")
+_LONGEST_ERROR = 4096  # characters
 _LONGEST_VARIABLE = 100_000  # bytes; Linux limits a string of the environment to 128 KiB
 
 
@@ -35,7 +38,7 @@ class Request:
     `program_type` is a value of `ProgramType`; `params` are for a function. `directory` is the
     working directory. `files` are the paths given by the user. A result in one part is written to
     `output`, one in several to `outputs`. `checkpoint` is '' for a task without one; the `first`
-    run of a task gets an empty one.
+    run of a task gets an empty one. `gang` is set in gangs with one task per node.
     """
 
     program_type: str
@@ -51,6 +54,7 @@ class Request:
     directory: str
     checkpoint: str
     first: bool
+    gang: GangPlace | None
 
 
 def main() -> None:
@@ -65,11 +69,17 @@ def main() -> None:
         if not logs:
             return
         _log_to(logs[0])
-        request = Request(**json.loads(requests.readline()))
+        request = _request(requests.readline())
         error = _enter(request) or _run(request)
         sys.stdout.flush()
         sys.stderr.flush()
-        print(json.dumps({"error": error}), file=responses, flush=True)
+        print(json.dumps({"error": error[:_LONGEST_ERROR]}), file=responses, flush=True)
+
+
+def _request(line: str) -> Request:
+    fields = json.loads(line)
+    gang = fields.pop("gang")
+    return Request(**fields, gang=None if gang is None else GangPlace(**gang))
 
 
 def _log_to(descriptor: int) -> None:
@@ -116,6 +126,12 @@ def _make_checkpoint(place: Path, *, first: bool) -> None:
 
 def _run(request: Request) -> str:
     """Run one task; return the error, or ''."""
+    if request.gang is None:
+        return _run_program(request)
+    return run_member(request.gang, Path(request.directory), lambda: _run_program(request))
+
+
+def _run_program(request: Request) -> str:
     if request.program_type == "command":
         return _run_command(request)
     try:
@@ -168,15 +184,28 @@ def _run_command(request: Request) -> str:
     if request.checkpoint:
         variables["HEADGATE_CHECKPOINT"] = request.checkpoint
     settings = {key: v for key, v in variables.items() if len(v.encode()) < _LONGEST_VARIABLE}
-    status = subprocess.run(
-        ["bash", str(script)],
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **settings},
-    ).returncode
-    if status < 0:
-        return f"the command was ended by {signal.Signals(-status).name}"
-    return f"the command ended with exit status {status}" if status else ""
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # a notice is for the command
+    try:
+        status = subprocess.run(
+            ["bash", str(script)],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **settings},
+        ).returncode
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return how_it_ended("the command", status) if status else ""
+
+
+def how_it_ended(what: str, status: int) -> str:
+    """Return a sentence on the end of a process; `status` is negative for a signal."""
+    if status >= 0:
+        return f"{what} ended with exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:  # most real-time signals have no name
+        name = f"signal {-status}"
+    return f"{what} was ended by {name}"
 
 
 if __name__ == "__main__":

@@ -107,6 +107,8 @@ def _memo_fault(view: View, plan: Plan) -> str | None:
         return f"the time of its next round is {plan.again_at}"
     jobs = len(view.jobs.state)
     for name, values in plan.memo.items():
+        if not isinstance(name, str):  # a policy may be untyped
+            return f"{name!r} is no name of a memo"  # type: ignore[unreachable]  # see above
         for job, value in values.items():
             if not 0 <= job < jobs:
                 return f"{name}: there is no job {job}"
@@ -189,7 +191,7 @@ class _Trial:
         view, tasks = self._view, self._view.tasks
         named: set[int] = set()
         queues: dict[int, int] = {}
-        gangs: dict[int, int] = {}  # members, by job
+        gangs: dict[int, list[int]] = {}  # the nodes of the members, by job
         for start in starts:
             task = start.task
             fault = self._step_fault(start, named)
@@ -204,7 +206,7 @@ class _Trial:
             queue, milli = view.jobs.queue[job], view.names.demands[demand].gpus_milli
             queues[queue] = queues.get(queue, 0) + milli
             if view.jobs.gang[job]:
-                gangs[job] = gangs.get(job, 0) + 1
+                gangs.setdefault(job, []).append(start.node)
         return self._gang_fault(gangs) or self._queue_fault(queues)
 
     def _hold(self, ledger: Ledger, start: Start, demand: int) -> str:
@@ -231,10 +233,13 @@ class _Trial:
             return f"task {task}: node {node} is not up"
         return None
 
-    def _gang_fault(self, gangs: dict[int, int]) -> str | None:
-        for job, members in gangs.items():
-            if members != self._view.jobs.task_count[job]:
-                return f"gang {self._view.job(job).id} is not whole in its group"
+    def _gang_fault(self, gangs: dict[int, list[int]]) -> str | None:
+        for row, nodes in gangs.items():
+            job = self._view.job(row)
+            if len(nodes) != len(job.tasks):
+                return f"gang {job.id} is not whole in its group"
+            if job.distinct_nodes and len(set(nodes)) < len(nodes):
+                return f"gang {job.id} has two members on one node"
         return None
 
     def _queue_fault(self, queues: dict[int, int]) -> str | None:
@@ -246,7 +251,8 @@ class _Trial:
             if limit is not None and milli and held > WHOLE * limit:
                 name, gpus = view.queue(row).name, amount_of(held)
                 return f"queue {name} would hold {gpus} GPUs, more than {limit}"
-        self._queues = {**taken, **{row: taken.get(row, 0) + m for row, m in queues.items()}}
+        for row, milli in queues.items():
+            taken[row] = taken.get(row, 0) + milli
         return None
 
 
@@ -289,6 +295,7 @@ def _starts_together(snapshot: Snapshot, starts: Starts, possible: Bools) -> Boo
     possible[group[~can]] = False
     job = tasks.job.take(task).astype(np.int64)
     possible[_broken_gangs(snapshot, job, group)] = False
+    possible[_crowded_gangs(snapshot, job, group, starts.node)] = False
     chosen = possible[group]
     fits = grants.fit_together(chosen)
     milli = grants.gpus_milli[chosen]
@@ -304,6 +311,17 @@ def _broken_gangs(snapshot: Snapshot, job: Ints, group: Ints) -> Ints:
     (groups, gangs), count = np.unique(pairs, axis=1, return_counts=True)
     broken: Ints = groups[count != snapshot.jobs.task_count.take(gangs)]
     return broken
+
+
+def _crowded_gangs(snapshot: Snapshot, job: Ints, group: Ints, node: Ints) -> Ints:
+    """Return the groups that start two members of a gang of distinct nodes on one node."""
+    gangs = np.unique(job[snapshot.jobs.gang.take(job) > 0])
+    distinct = [row for row in gangs.tolist() if snapshot.job(row).distinct_nodes]
+    member = np.flatnonzero(np.isin(job, distinct))
+    places = np.stack([group[member], job[member], node[member]])
+    taken, count = np.unique(places, axis=1, return_counts=True)
+    crowded: Ints = taken[0, count > 1]
+    return crowded
 
 
 def _under_ceilings(snapshot: Snapshot, job: Ints, milli: Ints) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 
 from headgate.model import part_sizes
 from headgate.state import JobState, State, TaskState
@@ -32,22 +33,25 @@ def requeue_lost(state: State, shards: Iterable[int]) -> list[int]:
     A result is needed by a later task that reads it and has not finished, or, without a later task,
     by the user while the job is in flight. Inputs of a requeued task may be lost as well: their
     tasks are requeued, too, as far back as needed. `shards` are rows that have just lost a replica.
-    O(shards + tasks requeued), independent of the number of results.
+    O(shards + inputs and later tasks of the tasks concerned), independent of all other results.
     """
     requeued: dict[int, None] = {}
-    suspects = [state.result_of[shard] for shard in shards if shard in state.result_of]
+    reads = cache(lambda task: frozenset(state.reads(task)))
+    found = (state.result_of[shard] for shard in shards if shard in state.result_of)
+    suspects = list(dict.fromkeys(found))
     while suspects:
         task = suspects.pop()
-        if task in requeued or not _lost(state, task) or not _needed(state, task, requeued):
+        if task in requeued or not _lost(state, task) or not _needed(state, task, requeued, reads):
             continue
         requeued[task] = None
         suspects += [state.result_of[s] for s in state.reads(task) if s in state.result_of]
     for task in requeued:
         state.move_task(task, TaskState.WAITING)
+    concerned: dict[int, None] = {}
     for task in requeued:
-        recount_blockers(state, task)
-        for later in state.dependents.get(task, ()):
-            recount_blockers(state, later)
+        concerned.update(dict.fromkeys((task, *state.dependents.get(task, ()))))
+    for task in concerned:
+        _recount_blockers(state, task)
     return list(requeued)
 
 
@@ -60,19 +64,25 @@ def _lost(state: State, task: int) -> bool:
     )
 
 
-def _needed(state: State, task: int, requeued: dict[int, None]) -> bool:
+def _needed(
+    state: State,
+    task: int,
+    requeued: dict[int, None],
+    reads: Callable[[int], frozenset[int]],
+) -> bool:
+    """Return whether a later task still reads what is lost, or no task comes later."""
     dependents = state.dependents.get(task)
     if not dependents:
         return True
     lost = [shard for shard in state.results[task] if not state.is_kept(shard)]
     return any(
         (later in requeued or state.tasks.state[later] != TaskState.FINISHED)
-        and any(shard in state.reads(later) for shard in lost)
+        and not reads(later).isdisjoint(lost)
         for later in dependents
     )
 
 
-def recount_blockers(state: State, task: int) -> None:
+def _recount_blockers(state: State, task: int) -> None:
     """Recount the unfinished predecessors of a task; block it if there are any."""
     if state.tasks.state[task] == TaskState.FINISHED:
         return

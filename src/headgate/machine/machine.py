@@ -12,11 +12,12 @@ that the life-cycle tables do not allow raises InvariantBroken.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from headgate.base.units import format_seconds
 from headgate.machine import lineage
 from headgate.machine.outstanding import gang_launch, launch_of, stop_of
 from headgate.model import SHARED, RunId, Shard, task_of_result
@@ -131,10 +132,10 @@ class _Transition:
         if row is None or self.state.jobs.state[row] in (*ENDED, JobState.STOPPING):
             self._stale()
             return
-        self._end_job(row, f"cancelled by {event.by}", cancelled=True)
+        self._end_job(row, f"cancelled by {event.by}")
 
-    def _end_job(self, row: int, message: str, *, cancelled: bool) -> None:
-        """Abort a job: cancel its waiting tasks and stop its runs."""
+    def _end_job(self, row: int, message: str) -> None:
+        """Abort a job, as failed if a task has: cancel its waiting tasks and stop its runs."""
         state = self.state
         queued = state.jobs.state[row] == JobState.QUEUED
         if not queued:
@@ -148,10 +149,10 @@ class _Transition:
         if queued:
             state.move_job(row, JobState.CANCELLED, message)
         else:
-            self._settle(row, JobState.CANCELLED if cancelled else JobState.FAILED)
+            self._settle(row)
         self.effects.decide = True
 
-    def _settle(self, row: int, outcome: JobState | None = None) -> None:
+    def _settle(self, row: int) -> None:
         """End a job once none of its tasks runs or waits."""
         state = self.state
         at = state.jobs.state[row]
@@ -160,10 +161,8 @@ class _Transition:
         elif at == JobState.STOPPING and not (
             state.jobs.running[row] or state.jobs.running_cpu[row]
         ):
-            if outcome is None:
-                failed = any(state.tasks.state[t] == TaskState.FAILED for t in state.tasks_of(row))
-                outcome = JobState.FAILED if failed else JobState.CANCELLED
-            state.move_job(row, outcome)
+            failed = any(state.tasks.state[t] == TaskState.FAILED for t in state.tasks_of(row))
+            state.move_job(row, JobState.FAILED if failed else JobState.CANCELLED)
         else:
             return
         self.effects.decide = True
@@ -211,10 +210,7 @@ class _Transition:
         here = [task for task in state.holding() if state.tasks.node[task] == node]
         for task in here:
             self._requeue(task)
-        again = here + lineage.requeue_lost(state, state.remove_node(node))
-        for job in dict.fromkeys(state.tasks.job[task] for task in again):
-            self._disband(job)
-            self._settle(job)
+        self._settle_requeued(here + lineage.requeue_lost(state, state.remove_node(node)))
         self.effects.decide = True
 
     def bandwidth_measured(self, event: BandwidthMeasured) -> None:
@@ -227,7 +223,7 @@ class _Transition:
             self._stale()
             return
         if event.node == SHARED:
-            self.state.shards.shared[self.state.shard(event.shard)] = 1
+            self._add_copy(event.shard, None)
             return
         row = self.state.names.node_rows.get(event.node)
         if row is not None:  # a copy on a node that was just lost counts when the node returns
@@ -240,12 +236,16 @@ class _Transition:
         task = self.state.run_row(run)
         return task is not None and self.state.tasks.state[task] == TaskState.FINISHED
 
-    def _add_copy(self, shard: Shard, node: int) -> None:
-        """Record a copy on a node, unless its result has expired."""
-        of = task_of_result(shard.id)
-        job = None if of is None else self.state.names.job_rows.get(of[0])
-        if job is None or math.isnan(self.state.jobs.expired_at[job]):
-            self.state.add_replica(self.state.shard(shard), node)
+    def _add_copy(self, shard: Shard, node: int | None) -> None:
+        """Record a copy on a node (None: on the shared path), unless its result has expired."""
+        state, of = self.state, task_of_result(shard.id)
+        job = None if of is None else state.names.job_rows.get(of[0])
+        if job is not None and not math.isnan(state.jobs.expired_at[job]):
+            return
+        if node is None:
+            state.shards.shared[state.shard(shard)] = 1
+        else:
+            state.add_replica(state.shard(shard), node)
 
     def replica_lost(self, event: ReplicaLost) -> None:
         node = self.state.names.node_rows.get(event.node)
@@ -257,8 +257,7 @@ class _Transition:
             self.state.shards.shared[shard] = 0
         else:
             self.state.remove_replica(shard, node)
-        for task in lineage.requeue_lost(self.state, (shard,)):
-            self._disband(self.state.tasks.job[task])
+        self._settle_requeued(lineage.requeue_lost(self.state, (shard,)))
         self.effects.decide = True
 
     def results_expired(self, event: ResultsExpired) -> None:
@@ -326,8 +325,17 @@ class _Transition:
             state.tasks.blockers[task] = blocked
             state.release(task, TaskState.BLOCKED if blocked else TaskState.WAITING)
 
+    def _settle_requeued(self, tasks: Iterable[int]) -> None:
+        """Disband the gangs of requeued tasks, and end their jobs if these were stopping."""
+        for job in dict.fromkeys(self.state.tasks.job[task] for task in tasks):
+            self._disband(job)
+            self._settle(job)
+
     def _disband(self, job: int) -> None:
-        """Stop the other runs of a gang that lost a member; the gang starts again as a whole."""
+        """Stop the other runs of a gang that lost a member; the gang starts again as a whole.
+
+        O(its tasks). Tasks of a gang come after no others, so none of them is blocked.
+        """
         state = self.state
         if not state.job(job).gang or state.jobs.state[job] != JobState.ACTIVE:
             return
@@ -337,8 +345,6 @@ class _Transition:
                 state.move_task(task, TaskState.WAITING)
             elif at in (TaskState.STARTING, TaskState.RUNNING):
                 self._stop(task)
-        for task in state.tasks_of(job):
-            lineage.recount_blockers(state, task)
 
     def _stop(self, task: int) -> None:
         self.state.move_task(task, TaskState.STOPPING)
@@ -382,12 +388,9 @@ class _Transition:
         One of a job that is ending does not; nor does one of a gang of which another member waits
         already, so that the gang starts again as a whole.
         """
-        state = self.state
-        job = state.tasks.job[task]
-        again = (TaskState.BLOCKED, TaskState.WAITING)
-        return state.jobs.state[job] == JobState.ACTIVE and not (
-            state.job(job).gang and any(state.tasks.state[t] in again for t in state.tasks_of(job))
-        )
+        jobs, job = self.state.jobs, self.state.tasks.job[task]
+        waits = jobs.waiting[job] + jobs.waiting_cpu[job] > 0
+        return jobs.state[job] == JobState.ACTIVE and not (self.state.job(job).gang and waits)
 
     def task_failed(self, event: TaskFailed) -> None:
         task = self._end_run(event)
@@ -398,21 +401,38 @@ class _Transition:
             self._requeue_after_end(task)
             return
         job = state.tasks.job[task]
+        if event.kind is FailureKind.TIMED_OUT:  # as its next run would
+            limit_s = state.job(job).time_limit_s
+            limit = "" if limit_s is None else f" of {format_seconds(limit_s)}"
+            what = f"task {state.ordinal(task)} ran over its time limit{limit}"
+            self._fail_job(task, what, event.message)
+            return
         if event.kind is FailureKind.CRASHED:
             counter, most = state.tasks.crashes, CRASHES_MOST - 1
             what = "ended its executor, on nodes that stayed up,"
         else:
             counter, most, what = state.tasks.failures, state.job(job).retries, "failed"
-        count = counter[task] + 1
-        counter[task] = count
+        gang = state.job(job).gang  # it restarts as a whole: so its failures count together
+        counter[task] += 1
+        count = sum(counter[t] for t in state.tasks_of(job)) if gang else counter[task]
         if count <= most:
             self._requeue(task)
             self._disband(job)
             return
-        state.release(task, TaskState.FAILED)
         times = f"{count} times" if count > 1 else "once"
-        text = f"task {state.ordinal(task)} {what} {times}: {event.message}"
-        self._end_job(job, text, cancelled=False)
+        name = f"task {state.ordinal(task)}"
+        text = (
+            f"the gang {what} {times}, last {name}"
+            if gang and count > 1
+            else f"{name} {what} {times}"
+        )
+        self._fail_job(task, text, event.message)
+
+    def _fail_job(self, task: int, what: str, message: str) -> None:
+        """End a run for good, and its job with it."""
+        self.state.release(task, TaskState.FAILED)
+        text = what + (f": {message}" if message else "")
+        self._end_job(self.state.tasks.job[task], text)
 
     def task_stopped(self, event: TaskStopped) -> None:
         task = self._end_run(event)
@@ -421,9 +441,12 @@ class _Transition:
 
     def _requeue_after_end(self, task: int) -> None:
         """Requeue a task whose run ended without a result for no fault of its program."""
-        job = self.state.tasks.job[task]
+        state, job = self.state, self.state.tasks.job[task]
+        none_finished = state.jobs.unfinished[job] == state.jobs.task_count[job]
+        disbanded = state.tasks.state[task] == TaskState.STOPPING and none_finished
         self._requeue(task)
-        self._disband(job)
+        if not disbanded:  # a member is only stopped with all others that run
+            self._disband(job)
         self._settle(job)
 
     # --- plans and timers ------------------------------------------------------------------------
@@ -459,13 +482,13 @@ class _Transition:
     def _preempt(self, run: RunId, reason: str) -> None:
         """Stop a run, or its whole gang; the tasks wait again."""
         task = self._held(run)
-        if task is None:
-            return
+        if task is None or self.state.tasks.state[task] == TaskState.STOPPING:
+            return  # stopped already, with another member of its gang
         state, job = self.state, self.state.tasks.job[task]
         gang = state.job(job).gang
         if gang:
             self._disband(job)
-        elif state.tasks.state[task] != TaskState.STOPPING:
+        else:
             self._stop(task)
         for each in state.tasks_of(job) if gang else (task,):
             if state.tasks.state[each] == TaskState.STOPPING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headgate.model import RunId
+from headgate.model import WHOLE, RunId
 from headgate.protocol import (
     Command,
     Event,
@@ -19,11 +19,11 @@ from headgate.protocol import (
 
 
 class BusyGpus:
-    """An observer: `gpu_s` is the GPU seconds that all ended runs have held."""
+    """An observer: `gpu_s` is the GPU seconds that all ended runs have held, parts as parts."""
 
     def __init__(self) -> None:
         self.gpu_s = 0.0
-        self._open: dict[RunId, tuple[float, int, str]] = {}  # since, GPUs, node
+        self._open: dict[RunId, tuple[float, float, str]] = {}  # since, GPUs, node
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         """Take note of a batch of events and the commands that followed."""
@@ -38,7 +38,8 @@ class BusyGpus:
                 case _:
                     pass
         for launch in launches_in(commands):
-            self._open[launch.run] = (batch[-1].at, len(launch.gpus), launch.node)
+            gpus = launch.holds.gpus_milli / WHOLE
+            self._open[launch.run] = (batch[-1].at, gpus, launch.node)
 
     def _close(self, run: RunId, at: float) -> None:
         since, gpus, _ = self._open.pop(run, (at, 0, ""))

@@ -12,7 +12,7 @@ from headgate.model.job import (
     result_ids,
     task_of_result,
 )
-from headgate.model.program import NO_PROGRAM, Program, ProgramType, Stage, TaskProgram
+from headgate.model.program import NO_PROGRAM, Launch, Program, ProgramType, Stage, TaskProgram
 from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE, Demand, amount_of
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Demand",
     "Gpu",
     "Job",
+    "Launch",
     "Locality",
     "LogPiece",
     "Node",

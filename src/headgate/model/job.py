@@ -60,14 +60,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a user submits: tasks, the shards they read, and who asks.
+    """What a user submits: tasks, the shards they read, and the user.
 
-    A `gang` starts all its tasks together or none, with `distinct_nodes` each on another node. `shards` gives the sizes of what the tasks read;
-    where replicas lie is the catalog's business. `program` is what its tasks run. Jobs of one
-    `runtime_class` are expected to take alike times for alike tasks; one without is a class of its
-    own. The same `submission_key` of the same user is the same job. A world that makes ids gives
-    each job a `number` that no other has, else it is 0. All users may read the logs and results of
-    a `public` one, those of any other only its user.
+    A `gang` starts all its tasks together or none, with `distinct_nodes` each on another node.
+    `shards` gives the sizes of what the tasks read; events report where replicas are. `program` is
+    what its tasks run. Tasks of equal input are expected to compute equally long in all jobs of one
+    `runtime_class`; a job without one is a class of its own. The same `submission_key` of the same
+    user is the same job. A world that assigns ids gives each job a unique `number`, else it is 0.
+    All users may read the logs and results of a `public` job, those of any other only its user.
 
     Each of its tasks is expected to compute for `estimated_s` seconds, as its user declares; None
     leaves that to what is learnt from earlier runs. A run that takes longer than `time_limit_s`
@@ -111,6 +111,7 @@ class Job:
             envs=self.program.envs,
             parts=self.tasks[ordinal].parts,
             results_path=self.results_path,
+            per_node=self.program.launch if self.distinct_nodes else None,
         )
 
 

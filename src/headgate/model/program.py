@@ -17,11 +17,21 @@ class ProgramType(StrEnum):
     COMMAND = "command"
 
 
+class Launch(StrEnum):
+    """Which members of a gang with one task per node execute its program.
+
+    With `FIRST` the others hold their grants, and run what the first one starts on their nodes.
+    """
+
+    ALL = "all"
+    FIRST = "first"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """Tasks of a job that run the same; only their index differs, from 0 to `count` - 1.
 
-    The task with index 0 has the ordinal `first`. A stage that comes several `times` comes again
+    The task with index 0 has the ordinal `first`. A stage that occurs several `times` is repeated
     every `every` ordinals. A function is called with `params`. Below the directory `checkpoint`, if
     it is not empty, the tasks save their progress.
     """
@@ -47,11 +57,12 @@ class Stage:
 class Program:
     """What a job runs, by stages; every run has the variables `envs` in its environment.
 
-    All tasks of the job share it.
+    All tasks of the job share it. `launch` applies to gangs with one task per node.
     """
 
     stages: tuple[Stage, ...] = ()
     envs: dict[str, str] = field(default_factory=dict)
+    launch: Launch = Launch.ALL
 
     def stage_of(self, ordinal: int) -> tuple[Stage, int]:
         """Return the stage of a task and the task's index there; O(stages).
@@ -74,7 +85,7 @@ class TaskProgram:
     """What one task runs, and as which user; `stage` and `envs` are shared with its job.
 
     Its result has `parts`. Below the directory `results_path`, if it is not empty, its job keeps
-    further copies of results.
+    further copies of results. `per_node` is set for members of gangs with one task per node.
     """
 
     user: str
@@ -83,3 +94,4 @@ class TaskProgram:
     envs: dict[str, str] = field(default_factory=dict)
     parts: int = 1
     results_path: str = ""
+    per_node: Launch | None = None

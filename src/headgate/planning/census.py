@@ -27,6 +27,8 @@ _UNFINISHED = np.isin(
 _FLAGS = (_UNFINISHED + 2 * (_STATES == TaskState.WAITING)).astype(np.uint8)
 """By state: bit 1 for unfinished, bit 2 for waiting."""
 
+_SEVERAL = np.int32(2)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaskChanges:
@@ -66,6 +68,15 @@ def numbers_of(rows: range | Ints) -> Ints:
     return np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
 
 
+def _gpus(snapshot: Snapshot, rows: range | Ints) -> NDArray[np.int32]:
+    """Return the GPUs of tasks, `_SEVERAL` for a task on part of one: neither is supported."""
+    gpus: NDArray[np.int32] = snapshot.tasks.gpus.take(rows)
+    in_part = [row for row, demand in enumerate(snapshot.names.demands) if demand.in_part]
+    if in_part:
+        gpus = np.where(np.isin(snapshot.tasks.demand.take(rows), in_part), _SEVERAL, gpus)
+    return gpus
+
+
 def index_of(rows: Ints, count: int) -> Ints:
     """Return the index in `rows` of each of `count` rows, -1 for others, `[count]`."""
     index = np.full(count, -1)
@@ -78,8 +89,8 @@ class Census:
     """The numbers of tasks on GPUs of each job in flight; int64 arrays.
 
     `table` has a row per job: unfinished tasks on one GPU by class, those of them that wait by
-    class, and unfinished tasks on several GPUs. The classes are those of a `Standing`, and one more
-    for tasks that need more memory than any GPU has.
+    class, and unfinished tasks on several GPUs or on part of one. The classes are those of a
+    `Standing`, and one more for tasks that need more memory than any GPU has.
     """
 
     job: Ints  # [jobs] rows, ascending
@@ -97,8 +108,8 @@ class Census:
         return self.table[:, self.classes : -1]
 
     @property
-    def several(self) -> Ints:
-        """Unfinished tasks on several GPUs, `[jobs]`."""
+    def unsupported(self) -> Ints:
+        """Unfinished tasks on several GPUs or on part of one, `[jobs]`."""
         return self.table[:, -1]
 
     def after(
@@ -107,7 +118,7 @@ class Census:
         """Return the census after changes, for the jobs `job` in flight, and the waiting tasks.
 
         No task counts as unfinished before its job is in flight.
-        O(changes x log(classes) + jobs x classes).
+        O(changes x log(classes) + jobs x classes + demands).
         """
         tasks, rows, jobs = changes.snapshot.tasks, changes.rows, len(changes.snapshot.jobs.state)
         if np.array_equal(job, self.job):
@@ -120,7 +131,7 @@ class Census:
             numbers_of(rows),
             tasks.state.take(rows),
             changes.before,
-            tasks.gpus.take(rows),
+            _gpus(changes.snapshot, rows),
             tasks.memory_bytes.take(rows),
             tasks.job.take(rows),
             flags=_FLAGS,

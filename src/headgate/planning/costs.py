@@ -34,6 +34,16 @@ DISTANCE = (
 )
 """The prices of distance; every policy that follows the flow paper has these parameters."""
 
+SLACK = Parameter(
+    name="slack",
+    default=0.25,
+    unit="1",
+    meaning="how far above its share a job may be before its runs are preempted, as a part of "
+    "the share; 0 for none",
+    least=0.0,
+)
+"""The tolerance of preemption; every policy that preempts for fair shares has this parameter."""
+
 
 def prices_per_byte(bandwidth: Bandwidth, *, alpha1: float, alpha2: float) -> Floats:
     """Return microseconds per byte read, by `Locality`, `[3]`, not decreasing with distance.

@@ -55,13 +55,15 @@ class _CpuTasks:
         if not len(room):
             return False
         free = ledger.nodes.free.kind(CPUS)[self._nodes]
-        read_s = _read_s(self._snapshot, task, self._rack, self._size_bytes)[self._nodes[room]]
+        read_s = read_s_by_node(self._snapshot, task, self._rack, self._size_bytes)[
+            self._nodes[room]
+        ]
         cheapest = room[read_s == read_s.min()]
         best = cheapest[free[cheapest].argmax()]
         return self._scratch.place(task, int(self._nodes[best]))
 
 
-def _read_s(snapshot: Snapshot, task: int, rack: Ints, size_bytes: Ints) -> Floats:
+def read_s_by_node(snapshot: Snapshot, task: int, rack: Ints, size_bytes: Ints) -> Floats:
     """Return the seconds of reading on each node, `[nodes]`, as `View.expected_read_s`."""
     shards = snapshot.reads(task)
     holders = [snapshot.replicas(shard) for shard in shards]

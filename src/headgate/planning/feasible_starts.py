@@ -1,34 +1,68 @@
 """Starts on GPUs, checked for the rest of their demands: CPUs, memory, custom kinds.
 
 Policies that allocate single GPUs consider GPUs alone when they choose. A chosen start is kept if
-the rest of the task's demand also fits its node; otherwise the task waits, with the reason.
+the rest of the task's demand also fits its node; otherwise the task starts on another node that has
+room, so that it does not wait for one node without limit, or waits with the reason.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from headgate.planning.cpu_tasks import read_s_by_node
 from headgate.planning.fit import no_room
-from headgate.protocol import Refusal, Steps
+from headgate.protocol import Reason, Refusal, Steps
 from headgate.state import Scratch
 
 
 def feasible_starts(scratch: Scratch, steps: Steps) -> tuple[Steps, list[Refusal]]:
-    """Return the starts whose demands fit their nodes, and the refusals of the others.
+    """Return the starts whose demands fit their nodes, and the refusals of tasks that fit nowhere.
 
-    Each start is a group of its own. The feasible ones are taken from the scratch's ledger, but not
-    added to its starts. O(starts); O(demands) if no task on GPUs demands anything else.
+    Each start is a group of its own. Starts that fit are taken from the scratch's ledger, but not
+    added to its starts; those moved to another node are placed in the scratch (`place_elsewhere`).
+    O(starts); O(demands) if no task on GPUs demands anything else.
     """
     names, demands = scratch.snapshot.names, scratch.snapshot.tasks.demand
     if not any(d.gpus and needs for d, needs in zip(names.demands, names.needs, strict=False)):
         return steps, []
-    feasible, refusals, jobs = np.ones(steps.groups, bool), [], scratch.snapshot.tasks.job
+    feasible, lacking = np.ones(steps.groups, bool), []
     for number, (task, node, gpus) in enumerate(steps.starts):
         demand = demands[task]
-        if names.needs[demand]:
-            if scratch.ledger.lacks(demand, node):
-                refusals.append(Refusal(reason=no_room(scratch, task), jobs=(jobs[task],)))
-                feasible[number] = False
-                continue
+        if scratch.ledger.lacks(demand, node):
+            lacking.append(task)
+            feasible[number] = False
+        else:
             scratch.ledger.take(task, demand, node, gpus)
-    return steps.only(feasible), refusals
+    return steps.only(feasible), place_elsewhere(scratch, lacking)
+
+
+def place_elsewhere(scratch: Scratch, tasks: Iterable[int]) -> list[Refusal]:
+    """Place each task on the node with room where it reads fastest; return why the others wait.
+
+    There is one refusal per demand. O(nodes x log + GPUs of nodes tried) for each task placed.
+    """
+    reasons: dict[int, Reason] = {}  # by demand: resources are only taken, so it fits no node later
+    jobs: dict[int, dict[int, None]] = {}
+    for task in tasks:
+        demand = scratch.snapshot.tasks.demand[task]
+        if demand not in reasons:
+            if _place(scratch, task, demand):
+                continue
+            reasons[demand] = no_room(scratch, task)
+        jobs.setdefault(demand, {})[scratch.snapshot.tasks.job[task]] = None
+    return [Refusal(reason=reasons[demand], jobs=tuple(rows)) for demand, rows in jobs.items()]
+
+
+def _place(scratch: Scratch, task: int, demand: int) -> bool:
+    """Place a task on the cheapest node that it fits; return whether there is one."""
+    snapshot, ledger = scratch.snapshot, scratch.ledger
+    enough_gpus = ledger.nodes.free_gpus.array() >= snapshot.tasks.gpus[task]
+    nodes = np.flatnonzero(ledger.nodes_with_room(demand) & enough_gpus)
+    if not len(nodes):
+        return False
+    rack, size_bytes = snapshot.nodes.rack.array(), snapshot.shards.size_bytes.array()
+    read_s = read_s_by_node(snapshot, task, rack.astype(np.int64), size_bytes)[nodes]
+    order: list[int] = nodes[np.argsort(read_s, kind="stable")].tolist()
+    return any(scratch.place(task, node) for node in order)

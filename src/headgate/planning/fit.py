@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from headgate.base.units import format_size
 from headgate.model import CPUS, UNLIMITED, WHOLE, Demand, Node, Task, amount_of
 from headgate.protocol import Reason
-from headgate.protocol.reasons import NoFittingNode, NoFreeCpu, NoFreeResource
+from headgate.protocol.reasons import NoFittingNode, NoFreeCpu, NoFreeResource, NothingFits
 from headgate.state import Scratch, State
 
 
@@ -105,19 +105,36 @@ def _at_least(demand: Demand, other: Demand) -> bool:
     )
 
 
-def gang_fits(tasks: Sequence[Task], nodes: Sequence[Node]) -> bool:
-    """Return whether first fit, as in `fifo`, places all tasks on idle nodes; O(tasks x nodes)."""
+def members_that_fit(
+    tasks: Sequence[Task], nodes: Sequence[Node], *, distinct_nodes: bool = False
+) -> int:
+    """Return how many tasks of a gang, from the first, first fit places on idle nodes.
+
+    With `distinct_nodes` each on another node. Exact for tasks of equal demand, by first fit as in
+    `fifo` otherwise. O(tasks + distinct demands x nodes).
+    """
     state = State()
-    rows = [state.add_node(node) for node in nodes]
-    ledger = state.ledger
+    for node in nodes:
+        state.add_node(node)
+    first: dict[int, int] = {}  # demand -> row: the nodes before it are too full for it, or used
+    used: set[int] = set()
     for number, task in enumerate(tasks):
         demand = state.names.demand(task.demand)
-        options = ((row, ledger.best_gpus(demand, row)) for row in rows)
-        found = next(((row, gpus) for row, gpus in options if gpus is not None), None)
+        options = range(first.get(demand, 0), len(nodes))
+        fitting = ((r, state.ledger.best_gpus(demand, r)) for r in options if r not in used)
+        found = next(((row, gpus) for row, gpus in fitting if gpus is not None), None)
         if found is None:
-            return False
-        ledger.take(number, demand, *found)
-    return True
+            return number
+        first[demand] = found[0]
+        state.ledger.take(number, demand, *found)
+        if distinct_nodes:
+            used.add(found[0])
+    return len(tasks)
+
+
+def no_such_gpu(memory_bytes: int) -> NothingFits:
+    """Return why a task waits for a GPU that no node has; it needs `memory_bytes` of it."""
+    return NothingFits(need=f"a GPU of {format_size(memory_bytes)}" if memory_bytes else "a GPU")
 
 
 def no_room(scratch: Scratch, task: int) -> Reason:

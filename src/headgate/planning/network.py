@@ -85,7 +85,8 @@ class FluidNetwork:
         self._disk = disk_bytes_per_s
         self._node_link = node_link_bytes_per_s
         self._rack_uplink = rack_uplink_bytes_per_s
-        self._capacity: Floats = np.array([np.inf])
+        self._capacities = [np.inf]  # of all links; `_capacity` has those known at the last update
+        self._capacity: Floats = np.zeros(0)
         self._spare_nodes: list[_NodeLinks] = []
         self._nodes: dict[str, _NodeLinks] = {}
         self._racks: dict[str, tuple[int, int]] = {}
@@ -134,8 +135,8 @@ class FluidNetwork:
         return cut
 
     def _add_links(self, *capacities: float) -> int:
-        first = len(self._capacity)
-        self._capacity = np.append(self._capacity, capacities)
+        first = len(self._capacities)
+        self._capacities += capacities
         return first
 
     # The transfers.
@@ -272,6 +273,8 @@ class FluidNetwork:
         """
         if not self._dirty:
             return
+        if len(self._capacity) < len(self._capacities):
+            self._capacity = np.array(self._capacities)
         reached = np.zeros(len(self._capacity), bool)
         reached[self._dirty] = True
         self._dirty.clear()

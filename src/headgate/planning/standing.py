@@ -8,7 +8,6 @@ import numpy as np
 
 from headgate.base.column import FrozenColumn
 from headgate.base.order import in_order
-from headgate.model import Job
 from headgate.planning.census import (
     Bools,
     Census,
@@ -21,19 +20,6 @@ from headgate.planning.census import (
 from headgate.planning.shares import NO_CEILING, Hierarchy, Ints
 from headgate.state import Changes, JobState, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE
-
-
-def unsupported_feature(job: Job) -> str | None:
-    """Return what a policy of single whole GPUs does not support about a job, or None."""
-    if _is_gang(job):
-        return "gangs"
-    if any(t.gpus > 1 for t in job.tasks):
-        return "tasks of several GPUs"
-    return "tasks with part of a GPU" if any(t.demand.in_part for t in job.tasks) else None
-
-
-def _is_gang(job: Job) -> bool:
-    return job.gang and len(job.tasks) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,7 +38,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Standing:
-    """A snapshot in int64 arrays; `jobs` are those in flight with unfinished tasks on one GPU.
+    """A snapshot in int64 arrays; `jobs` are those in flight with unfinished tasks on a whole GPU.
 
     A task that needs more memory than any GPU has is of the class after the last one, which
     `unfinished` and `waiting` exclude.
@@ -62,7 +48,7 @@ class Standing:
     hardware: Hardware
     census: Census
     jobs: Ints  # [jobs] rows, in order of arrival
-    unsupported: Ints  # rows of jobs in flight that are gangs or have tasks on several GPUs
+    unsupported: Ints  # rows of other jobs in flight; see `planning.unsupported`
     held: Ints  # [jobs] GPUs
     unfinished: Ints  # [jobs, classes] tasks
     waiting: Ints  # [jobs, classes] tasks
@@ -140,8 +126,8 @@ def _active(snapshot: Snapshot) -> Ints:
 
 
 def _unsupported(snapshot: Snapshot, census: Census) -> Bools:
-    """Return which of the jobs in flight are gangs or have tasks on several GPUs, `[jobs]`."""
-    unsupported: Bools = (snapshot.jobs.gang.take(census.job) > 0) | (census.several > 0)
+    """Return which of the jobs in flight are unsupported (`planning.unsupported`), `[jobs]`."""
+    unsupported: Bools = (snapshot.jobs.gang.take(census.job) > 0) | (census.unsupported > 0)
     return unsupported
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.model import WHOLE, Job, Node, Queue, amount_of
-from headgate.planning.fit import demand_text, gang_fits, infeasible_demand
+from headgate.planning.fit import demand_text, infeasible_demand, members_that_fit
 from headgate.ports import Policy
 from headgate.protocol import Reason
 from headgate.protocol.reasons import NothingFits, QueueTooSmall
@@ -18,11 +18,15 @@ def check_submission(
 
     With no node up yet, every demand passes.
     """
-    return (
-        policy.refuses(job)
-        or exceeds_queue(job, queue)
-        or (fits_no_node(job, nodes) if nodes else None)
-    )
+    return policy.refuses(job) or never_fits(job, queue, nodes)
+
+
+def never_fits(job: Job, queue: Queue, nodes: Sequence[Node]) -> Reason | None:
+    """Return why a job can never run in its queue, on these nodes, under any policy, or None.
+
+    Depends on the demands of its tasks only. With no node up yet, every demand passes.
+    """
+    return exceeds_queue(job, queue) or (fits_no_node(job, nodes) if nodes else None)
 
 
 def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:
@@ -37,12 +41,19 @@ def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:
 def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
     """Return the demand of a job that no idle node could hold, or None.
 
-    O(distinct demands x GPUs), and O(tasks x nodes) for a gang.
+    O(tasks + distinct demands x GPUs).
     """
     for demand in dict.fromkeys(task.demand for task in job.tasks):
         if infeasible_demand(demand, nodes):
             return NothingFits(need=f"{demand_text(demand)} on one node")
-    if job.gang and len(job.tasks) > 1 and not gang_fits(job.tasks, nodes):
-        total = amount_of(sum(t.demand.gpus_milli for t in job.tasks))
-        return NothingFits(need=f"{len(job.tasks)} tasks with {total} GPUs together (a gang)")
-    return None
+    count = len(job.tasks)
+    if not job.gang or count == 1:
+        return None
+    largest = members_that_fit(job.tasks, nodes, distinct_nodes=job.distinct_nodes)
+    if largest == count:
+        return None
+    total = amount_of(sum(task.demand.gpus_milli for task in job.tasks))
+    need = f"{count} tasks with {total} GPUs together (a gang)"
+    if job.distinct_nodes:
+        need = f"{count} processes with {demand_text(job.tasks[0].demand)} each on as many nodes"
+    return NothingFits(need=need, largest=largest)

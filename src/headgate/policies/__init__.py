@@ -1,1 +1,1 @@
-"""The policies, one family a package; they do not know each other."""
+"""The policies, one package per family; none imports another."""

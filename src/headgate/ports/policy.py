@@ -98,6 +98,19 @@ def read_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[s
     return name, given
 
 
+def choose_policy(
+    known: Mapping[str, PolicyInfo], name: str, parameters: Mapping[str, Any], text: str | None
+) -> Policy:
+    """Return a policy from text such as `fsp` or `fs,alpha1=2`; without text that of `name`.
+
+    Parameters that the text does not give have their defaults. Raises SpecError as `read_policy`
+    and `make_policy` do.
+    """
+    if text is not None:
+        name, parameters = read_policy(known, text)
+    return make_policy(known, name, parameters)
+
+
 def _number(text: str) -> Any:
     try:
         return float(text)

@@ -153,6 +153,7 @@ class FailureKind(StrEnum):
     ERROR = "error"  # caused by the program: counts against the task's retries
     LOST = "lost"  # its node or its input was lost: does not count
     CRASHED = "crashed"  # its executor died on a node that stayed up: counted apart from errors
+    TIMED_OUT = "timed_out"  # it ran over its time limit: its job fails, without a retry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,10 +241,9 @@ class PlanAdmitted(Event):
     """The admitted part of a plan: runs to start, runs to stop, and its memo.
 
     The members of a gang are consecutive; where one run of a gang is stopped, all are. Consecutive
-    stops for the same reason share it. `memo` is the plan's, by the ids
-    of jobs: column -> job -> number. At `again_at` the policy decides again, even without an
-    event. `dropped` counts the steps of groups that are infeasible since the state has changed
-    since the snapshot.
+    stops for the same reason share it. `memo` is the plan's, by the ids of jobs: column -> job ->
+    number. At `again_at`, in seconds of the world's clock, the policy decides again, even without
+    an event. `dropped` counts the steps of groups that have become infeasible since the snapshot.
     """
 
     starts: tuple[Admitted, ...] = ()

@@ -1,6 +1,7 @@
 """A plan: the outcome of one round of a policy, as steps in groups.
 
-Tasks, nodes and jobs are named by their rows in the snapshot; rows never change their meaning.
+Tasks, nodes and jobs are named by their rows in the snapshot; rows keep their meaning while a
+decision is outstanding.
 """
 
 from __future__ import annotations

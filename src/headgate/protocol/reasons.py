@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.base.units import format_seconds, format_size
+from headgate.model import amount_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ class NoFreeResource(Reason):
         if self.resource == "memory":
             needed, free = format_size(self.needed), format_size(self.most_free)
         else:
-            needed, free = f"{self.needed / 1000:g}", f"{self.most_free / 1000:g}"
+            needed, free = str(amount_of(self.needed)), str(amount_of(self.most_free))
         return (
             f"{needed} of {self.resource} needed on one node, at most {free} free; "
             "starts when running tasks end"
@@ -258,12 +259,21 @@ class WaitsForTasks(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingFits(Reason):
-    """No node that is up could ever hold the task, even when idle."""
+    """No node that is up could ever hold the task, even when idle, or all nodes the whole gang.
+
+    `largest` is the most members that a gang could have; None without a gang.
+    """
 
     need: str
+    largest: int | None = None
 
     def detail(self) -> str:
-        return f"needs {self.need}, which no node has; starts when such a node joins"
+        if self.largest is None:
+            return f"needs {self.need}, which no node has; starts when such a node joins"
+        return (
+            f"needs {self.need}, and the whole cluster holds at most {self.largest} of them; "
+            "starts when more nodes join"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,9 @@ import numpy as np
 
 from headgate.metrics.fluid_sharing import Floats, Ints
 from headgate.model import Job, Node, Queue, Task
-from headgate.planning.submission_check import check_submission
+from headgate.planning.submission_check import never_fits
 from headgate.ports import Policy
+from headgate.protocol import Reason
 from headgate.traces import JobHistory, TraceJob
 
 USER = "user"
@@ -73,7 +74,10 @@ class TraceJobs:
         policy: Policy,
         model: TraceModel,
     ) -> None:
-        """Read the trace once, to find the jobs that cannot run."""
+        """Read the trace once, to find the jobs that cannot run.
+
+        O(jobs + queues x sizes of jobs x nodes).
+        """
         total = sum(len(node.gpus) for node in nodes)
         known = {queue.name: queue for queue in queues}
         self.rejected: Counter[str] = Counter()
@@ -81,13 +85,17 @@ class TraceJobs:
         self._checkpoint_s = 0.0 if model.resume_s is None else _ALWAYS_S
         self._most_gpus = max((len(node.gpus) for node in nodes), default=1) or 1
         self._accepted = bytearray()
+        unfit: dict[tuple[str, int], Reason | None] = {}  # by queue and GPUs
         for row in trace.rows():
             name = row.queue or _QUEUE
             queue = known.setdefault(name, Queue(name=name))
             if row.gpus > total:
                 code: str | None = "NothingFits"
             else:
-                reason = check_submission(self._gang(row), queue, nodes, policy)
+                job = self._gang(row)
+                if (name, row.gpus) not in unfit:
+                    unfit[name, row.gpus] = never_fits(job, queue, nodes)
+                reason = policy.refuses(job) or unfit[name, row.gpus]
                 code = None if reason is None else reason.code
             self._accepted.append(code is None)
             if code is not None:

@@ -1,6 +1,7 @@
 """Expansion of a job file to the scheduler's job.
 
-The tasks of the first stage come first: one per group of shards or per cell, or `count` of them.
+The tasks of the first stage come first: one per group of shards or per cell, or `count` of them,
+or one per node.
 With iterations, they and then `update` are repeated. Those of `reduce` follow at the end. The
 patterns themselves are in `headgate.spec.forms`.
 
@@ -19,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from headgate.base.errors import MOST_PROBLEMS, Problem, SpecError, nearest
-from headgate.model import FILE_PREFIX, Job, Program, ProgramType, Shard, Stage, Task
+from headgate.model import FILE_PREFIX, Job, Launch, Program, ProgramType, Shard, Stage, Task
 from headgate.spec.document import clipped
 from headgate.spec.forms import iterated, mapped, merged, wavefront
 from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function, too_much
@@ -64,14 +65,17 @@ def expand(
         tasks=tasks,
         shards=tuple({shard.id: shard for row in rows for shard in row}.values()),
         priority=job_file.priority,
-        gang=job_file.gang,
+        gang=job_file.gang or job_file.num_nodes is not None,
+        distinct_nodes=job_file.num_nodes is not None,
         retries=stage.retries,
-        program=Program(stages=tuple(stages), envs=job_file.envs),
+        program=Program(stages=tuple(stages), envs=job_file.envs, launch=Launch(job_file.launch)),
         runtime_class=stage.run,
         public=job_file.public,
         result_replicas=job_file.results.replicas,
         results_path=job_file.results.path,
         keep_s=job_file.keep,
+        estimated_s=job_file.estimated_runtime,
+        time_limit_s=job_file.time_limit,
     )
 
 
@@ -133,7 +137,8 @@ def _rows(
     """Return the shards that each task of the first stage reads."""
     grid = stage.wavefront
     if stage.for_each is None:
-        return [()] * (grid.rows * grid.columns if grid else stage.count or 1)
+        count = job_file.num_nodes or stage.count or 1
+        return [()] * (grid.rows * grid.columns if grid else count)
     columns = _columns(job_file, stage.for_each, datasets, file_sizes)
     counts = [len(column) for column in columns]
     sizes = ", ".join(

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
+from headgate.base.units import MOST_SECONDS
 from headgate.spec.document import Document, Place, clipped, read_document
 from headgate.spec.forms import excess
 from headgate.spec.needs import Gpus, Needs
@@ -22,6 +23,7 @@ from headgate.spec.shape import (
     Pairs,
     Positive,
     Priority,
+    RunTime,
     Shape,
     parse,
     shown,
@@ -30,6 +32,7 @@ from headgate.spec.shape import (
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = ("CUDA_VISIBLE_DEVICES",)  # the GPUs that the plan gave to the task
+_RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 
 def _one_or_more(value: Any) -> Any:
@@ -50,6 +53,13 @@ def _shared_path(value: Any) -> Any:
     if isinstance(value, str) and not _is_shared(value):
         words = {"value": shown(value), "hint": "tasks run on other nodes"}
         raise PydanticCustomError("shared_path", "{value} is not an absolute path", words)
+    return value
+
+
+def _launch(value: Any) -> Any:
+    if value not in ("all", "first"):
+        problem = "must be 'all' or 'first', not {value}"
+        raise PydanticCustomError("launch", problem, {"value": shown(value)})
     return value
 
 
@@ -83,7 +93,9 @@ Params = Annotated[
 class Checkpoint(Shape):
     """Where a task's program saves its progress, from which its next run continues."""
 
-    every_s: Annotated[float, Field(gt=0, le=1e12, description="seconds between saves at most")]
+    every_s: Annotated[
+        float, Field(gt=0, le=MOST_SECONDS, description="seconds between saves at most")
+    ]
     path: Annotated[
         str,
         BeforeValidator(_shared_path),
@@ -170,6 +182,15 @@ class JobFile(Shape):
     queue: Annotated[Name, Field(description="the queue it waits in")] = "default"
     priority: Annotated[Priority, Field(description="orders the jobs of one user")] = 0
     gang: Annotated[bool, Field(description="start all tasks together or none")] = False
+    num_nodes: Annotated[
+        Positive | None, Field(description="a gang: one process on each of this many nodes")
+    ] = None
+    launch: Annotated[
+        str,
+        BeforeValidator(_launch),
+        WithJsonSchema({"enum": ["all", "first"]}),
+        Field(description="with `num_nodes`: run on all nodes, or on the first only, as for MPI"),
+    ] = "all"
     public: Annotated[bool, Field(description="all users may read its logs and results")] = False
     run: Annotated[Run | None, Field(description="short form: one task")] = None
     resources: Annotated[Resources | None, Field(description="with `run`: what it holds")] = None
@@ -184,6 +205,12 @@ class JobFile(Shape):
             description="time from the job's end to the removal of its results, logs and scratch"
         ),
     ] = None
+    estimated_runtime: Annotated[
+        RunTime, Field(description="computing time expected of each of its tasks")
+    ] = None
+    time_limit: Annotated[
+        RunTime, Field(description="time after which a run is stopped, and the job fails")
+    ] = None
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
 
 
@@ -196,6 +223,7 @@ def load_job(source: Path | str, *, name: str = "text") -> JobFile:
     job = parse(document, JobFile, document.data, ())
     if job is not None:
         _check_form(document, job)
+        _check_nodes(document, job)
         _check_stages(document, job)
         _check_data(document, job)
         _check_envs(document, job)
@@ -248,7 +276,7 @@ def _check_form(document: Document, job: JobFile) -> None:
                 document.add((key,), "needs 'tasks', not the short form 'run'")
     elif "resources" in raw:
         document.add(("resources",), "belongs to 'run'; put it under 'tasks'")
-    for key in ("run", "tasks", "update", "reduce"):
+    for key in ("run", "tasks", "update", "reduce", "num_nodes"):
         if key in raw and getattr(job, key) is None:
             _check_given(document, (key,))
 
@@ -258,12 +286,29 @@ def _check_given(document: Document, place: Place) -> None:
         document.add(place, "must not be empty")
 
 
+def _check_nodes(document: Document, job: JobFile) -> None:
+    """Check the keys beside `num_nodes`, which makes the job a gang of one process per node."""
+    raw = document.data
+    if "num_nodes" not in raw:
+        if "launch" in raw:
+            document.add(("launch",), "needs 'num_nodes', the number of nodes of the job")
+        return
+    if "gang" in raw and not job.gang and document.is_clean(("gang",)):
+        problem = "the processes of 'num_nodes' start together: they are a gang"
+        document.add(("gang",), problem, "remove 'gang', or write 'gang: true'")
+    tasks = raw.get("tasks")
+    for key in ("count", "for_each", "wavefront", "iterations"):
+        if isinstance(tasks, dict) and key in tasks:
+            problem = f"'num_nodes' starts one process per node: it does not go with '{key}'"
+            document.add(("tasks", key), problem, "remove one of them")
+
+
 def _check_stages(document: Document, job: JobFile) -> None:
     if job.tasks is not None:
         _check_number(document, job.tasks)
         _check_pattern(document, job, job.tasks)
-    if job.gang:
-        _check_gang(document, job)
+    if job.gang or job.num_nodes is not None:
+        _check_gang(document, job, ("num_nodes",) if "num_nodes" in document.data else ("gang",))
     if job.run is not None:
         _check_command(document, ("run",), job.run, shards=0)
     if job.resources is not None:
@@ -282,6 +327,8 @@ def _check_stages(document: Document, job: JobFile) -> None:
 def _check_number(document: Document, tasks: Tasks) -> None:
     """Check that the number of tasks is given exactly once."""
     if not all(document.is_clean(("tasks", key)) for key in ("for_each", "count", "wavefront")):
+        return
+    if "num_nodes" in document.data:
         return
     if tasks.count is not None and tasks.wavefront is not None:
         problem = "a wavefront has a task for each of its cells, and no 'count'"
@@ -328,14 +375,14 @@ def _check_parts(document: Document, tasks: Tasks, reduce: Reduce) -> None:
         document.add(at, problem, "give the number of parts as reduce.tasks")
 
 
-def _check_gang(document: Document, job: JobFile) -> None:
+def _check_gang(document: Document, job: JobFile, place: Place) -> None:
     starts = "a gang starts all its tasks together, and"
     if job.reduce is not None:
-        document.add(("gang",), f"{starts} reduce comes after tasks")
+        document.add(place, f"{starts} reduce comes after tasks")
     if job.tasks is not None and job.tasks.wavefront is not None:
-        document.add(("gang",), f"{starts} the cells of a wavefront come after each other")
+        document.add(place, f"{starts} the cells of a wavefront come after each other")
     if job.tasks is not None and job.tasks.iterations is not None:
-        document.add(("gang",), f"{starts} iterations come after each other")
+        document.add(place, f"{starts} iterations come after each other")
 
 
 def too_much(job: JobFile, groups: int) -> str:
@@ -362,6 +409,8 @@ def _check_command(
     """Check a command against the number of shards that a task reads at most, 2 for several."""
     if is_function(run):
         return
+    if "\0" in run:
+        document.add(place, "must not hold a zero character")
     for word in ("{shard}", "{shards}"):
         if word in run and not shards:
             document.add(place, f"{word} stands for nothing: the task reads no data")
@@ -418,5 +467,7 @@ def _check_envs(document: Document, job: JobFile) -> None:
             document.add(("envs", name), f"{shown(name)} is not the name of a variable")
         elif name in _OURS:
             document.add(("envs", name), "is set for every task, to the GPUs it was given")
+        elif name in _RENDEZVOUS and "num_nodes" in document.data:
+            document.add(("envs", name), "is set for every process of 'num_nodes'")
         elif "\0" in value:
             document.add(("envs", name), "must not hold a zero character")

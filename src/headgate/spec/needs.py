@@ -42,7 +42,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _in_milli(value: float) -> bool:
-    return math.isclose(WHOLE * value, round(WHOLE * value), abs_tol=1e-6)
+    return math.isclose(WHOLE * value, round(WHOLE * value), rel_tol=1e-9)
 
 
 Gpus = Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -147,13 +148,17 @@ def _policy(
     takes = list(known[raw])
     for key, value in given.items():
         if key not in takes:
-            hint = nearest(key, takes) or f"{raw} takes none"
+            hint = partial(_nearest_parameter, key, takes, raw)
             document.add(("policy", key), f"unknown parameter '{key}' of policy {raw}", hint)
         elif not isinstance(value, Parameter):
             document.add(("policy", key), f"must be a number, text or a truth, not {shown(value)}")
         elif isinstance(value, float) and not math.isfinite(value):
             document.add(("policy", key), f"must be a finite number, not {shown(value)}")
     return raw, given
+
+
+def _nearest_parameter(key: str, takes: list[str], policy: str) -> str:
+    return nearest(key, takes) or f"{policy} takes none"
 
 
 def _queues(document: Document, raw: list[Any]) -> dict[str, Queue]:
@@ -189,7 +194,8 @@ def _faults(
         if node in known:
             found.append((shape.at_s, number, key == "lose", node))
         elif document.is_clean(("cluster",)):
-            document.add((*place, key), f"unknown node '{node}'", nearest(node, known))
+            hint = partial(nearest, node, known)
+            document.add((*place, key), f"unknown node '{node}'", hint)
     faults: list[NodeLost | NodeJoined] = []
     down: dict[str, bool] = {}
     for at_s, number, loses, node in sorted(found):

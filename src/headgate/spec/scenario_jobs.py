@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
@@ -14,8 +15,19 @@ from headgate.base.rng import stream
 from headgate.model import Demand, Job, Node, Queue, Shard, Task, amount_of, result_id
 from headgate.planning.fit import infeasible_demand, infeasible_gang
 from headgate.spec.document import Document, Place
+from headgate.spec.needs import Needs
 from headgate.spec.scenario_forms import FORMS, NeedShape, parse_form, shards_of, tasks_of
-from headgate.spec.shape import Count, Name, Priority, Seconds, Shape, Size, parse, shown
+from headgate.spec.shape import (
+    Count,
+    Name,
+    Priority,
+    RunSeconds,
+    Seconds,
+    Shape,
+    Size,
+    parse,
+    shown,
+)
 
 
 def _task_ref(value: Any) -> Any:
@@ -52,6 +64,8 @@ class JobShape(Shape):
     submit_s: Seconds = 0.0
     gang: bool = False
     retries: Count = 2
+    estimated_s: RunSeconds = None
+    time_limit_s: RunSeconds = None
     tasks: list[Any] | None = None
     for_each: Any = None
     wavefront: Any = None
@@ -85,7 +99,7 @@ class JobsBuilder:
         if shape.name in self.task_names and "name" in raw:
             document.add((*place, "name"), f"the job '{shape.name}' exists already")
         if shape.queue not in self.queues:
-            hint = nearest(shape.queue, self.queues)
+            hint = partial(nearest, shape.queue, self.queues)
             document.add((*place, "queue"), f"unknown queue '{shape.queue}'", hint)
         names, tasks = self._tasks(shape, raw, place)
         self.task_names[shape.name] = names
@@ -103,6 +117,8 @@ class JobsBuilder:
             gang=shape.gang,
             retries=shape.retries,
             runtime_class=shape.kind,
+            estimated_s=shape.estimated_s,
+            time_limit_s=shape.time_limit_s,
         )
         self.submissions.append((shape.submit_s, job))
 
@@ -158,7 +174,7 @@ class JobsBuilder:
         return list(names)
 
     def _task(self, shape: NeedShape, place: Place) -> Task:
-        """Return a task with these needs, which some node can hold."""
+        """Return a task with these needs; add a problem if they are valid and no node fits them."""
         task = Task(
             **shape.task_fields(),
             compute_s=shape.compute_s,
@@ -166,11 +182,13 @@ class JobsBuilder:
             output_bytes=shape.output_bytes,
         )
         shape.check(self.document, place)
-        need = task.demand
-        if need not in self._misfits:
-            self._misfits[need] = infeasible_demand(need, self.nodes)
-        if self._misfits[need] and self.document.is_clean(("cluster",)):
-            self.document.add(place, self._misfits[need])
+        places = [("cluster",), *((*place, key) for key in Needs.model_fields)]
+        if all(map(self.document.is_clean, places)):
+            need = task.demand
+            if need not in self._misfits:
+                self._misfits[need] = infeasible_demand(need, self.nodes)
+            if self._misfits[need]:
+                self.document.add(place, self._misfits[need])
         return task
 
     def _after(
@@ -184,8 +202,8 @@ class JobsBuilder:
             for i, ref in enumerate(task.after if task else ()):
                 ordinal = ordinals.get(ref) if isinstance(ref, str) else ref
                 if ordinal is None:
-                    hint = nearest(str(ref), [n for n in names if "/" not in n])
-                    self.document.add((*at, number, "after", i), f"unknown task '{ref}'", hint)
+                    named = partial(_nearest_task, str(ref), names)
+                    self.document.add((*at, number, "after", i), f"unknown task '{ref}'", named)
                 elif not 0 <= ordinal < len(names):
                     problem = f"there is no task {shown(ref)}"
                     hint = f"tasks have indices 0 to {len(names) - 1}"
@@ -218,7 +236,7 @@ class JobsBuilder:
     # Shards.
 
     def _reads(self, task: TaskShape, owner: tuple[str, int], place: Place) -> list[str]:
-        reads: list[str] = []
+        reads: dict[str, None] = {}
         for position, raw in enumerate(task.shards):
             at = (*place, "shards", position)
             shape = parse(self.document, ShardShape, raw, at)
@@ -230,7 +248,7 @@ class JobsBuilder:
             if shard.id in reads:
                 self.document.add((*at, "name"), f"the task reads the shard '{shard.id}' twice")
                 continue
-            reads.append(shard.id)
+            reads[shard.id] = None
             first = self._shards.setdefault(shard.id, shard)
             if first != shard and self.document.is_clean((*at, "size_bytes")):
                 self.document.add(
@@ -240,16 +258,19 @@ class JobsBuilder:
                     "shards of one name are one shard",
                 )
             self._place(first, shape.replicas, (*at, "replicas"))
-        return reads
+        return list(reads)
 
     def _place(self, shard: Shard, nodes: list[str], at: Place) -> None:
+        named: set[str] = set()
         for number, node in enumerate(nodes):
-            if node in nodes[:number]:
+            if node in named:
                 self.document.add((*at, number), f"the node '{node}' is named twice")
             elif node in self._known:
                 self.replicas[(shard.id, node)] = shard
             elif self.document.is_clean(("cluster",)):
-                self.document.add((*at, number), f"unknown node '{node}'", _near(node, self._known))
+                hint = partial(_nearest_node, node, self._known)
+                self.document.add((*at, number), f"unknown node '{node}'", hint)
+            named.add(node)
 
     # Forms.
 
@@ -277,7 +298,11 @@ class JobsBuilder:
         return tuple(f"{shape.name}/{number}" for number in range(len(tasks))), tasks
 
 
-def _near(node: str, known: Mapping[str, None]) -> str:
+def _nearest_task(ref: str, names: list[str]) -> str:
+    return nearest(ref, [name for name in names if "/" not in name])
+
+
+def _nearest_node(node: str, known: Mapping[str, None]) -> str:
     hint = nearest(node, known)
     return hint if hint.startswith("did") or len(known) <= 20 else f"there are {len(known)} nodes"
 

@@ -18,7 +18,13 @@ from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
 from headgate.base.text import NAME, NAME_FORM
-from headgate.base.units import MOST_BYTES, BadQuantity, parse_duration, parse_size
+from headgate.base.units import (
+    MOST_BYTES,
+    MOST_SECONDS,
+    BadQuantity,
+    parse_duration,
+    parse_size,
+)
 from headgate.spec.document import Document, Place, clipped
 
 _LONGEST_SIZE = 100  # characters
@@ -221,12 +227,22 @@ def _keep(value: Any) -> Any:
     if value == "forever":
         return math.inf
     try:
-        if isinstance(value, str) and parse_duration(value) > 0:
+        if isinstance(value, str) and 0 < parse_duration(value) <= MOST_SECONDS:
             return parse_duration(value)
     except BadQuantity:
         pass
     words = {"value": shown(value), "hint": "write one such as 12h or 7d"}
     raise PydanticCustomError("keep", "must be a duration or 'forever', not {value}", words)
+
+
+def _run_time(value: Any) -> Any:
+    try:
+        if isinstance(value, str) and 0 < parse_duration(value) <= MOST_SECONDS:
+            return parse_duration(value)
+    except BadQuantity:
+        pass
+    words = {"value": shown(value), "hint": "write one such as 90s, 30min or 12h"}
+    raise PydanticCustomError("run_time", "must be a duration above 0, not {value}", words)
 
 
 Name = Annotated[
@@ -259,9 +275,20 @@ Keep = Annotated[  # seconds; `inf` is forever, None where a file does not say
         }
     ),
 ]
+RunTime = Annotated[  # seconds; None where a file does not say
+    float | None,
+    BeforeValidator(_run_time),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^\s*[0-9]*\.?[0-9]+([eE][0-9]+)?\s*(s|min|h|d|w)\s*$",
+        }
+    ),
+]
 
 Rate = Annotated[float, Field(ge=1, le=1e18), BeforeValidator(_size)]  # bytes per second
-Seconds = Annotated[float, Field(ge=0, le=1e12)]
+Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS)]
+RunSeconds = Annotated[float, Field(gt=0, le=MOST_SECONDS)] | None  # as `RunTime`, a number
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Positive = Annotated[int, Field(ge=1, le=1_000_000)]
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]

@@ -34,7 +34,7 @@ class Changes:
 
     @cached_property
     def jobs(self) -> Ints:
-        """Jobs in another state, or with other held GPUs, waiting or unfinished tasks."""
+        """Jobs in another state, or with other held GPUs, unfinished or waiting GPU tasks."""
         return self._rows("jobs", "state", "waiting", "unfinished", "held_gpus_milli")
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def compact(state: State) -> None:
         column.renumber(at)
     state.ledger = Ledger(state.names, state.nodes, state.gpus, state.grants)
     state.memos = {name: column.select(kept.jobs) for name, column in view.memos.items()}
-    state.refusals = OnDemand(lambda: _renamed(view.refusals, kept.job_at))
+    state.refusals = OnDemand(partial(_renamed, view.refusals, kept.job_at))  # not all of `view`
     state.log = deque(_moves_kept(state.log, kept), maxlen=state.log.maxlen)
     state.preempted = {int(kept.task_at[task]): why for task, why in view.preempted.items()}
     state.archived_rows = state.first_waiting_job = 0
@@ -117,19 +118,23 @@ class _Kept:
         keep: Array = shards.shared.array() > 0
         for copies in (shards.replicas, shards.away):
             keep = keep | (np.diff(copies.flat(np.arange(len(shards.size_bytes)))[0]) > 0)
+        keep[self._results(np.flatnonzero(self.job_at < 0))] = False
+        keep[self._results(self.jobs)] = True
         keep[view.inputs.shards.flat(self.inputs)[1]] = True
         for dataset in view.datasets.values():
             keep[[rows[shard.id] for shard in dataset.shards]] = True
-        for jobs, stays in ((np.flatnonzero(self.job_at < 0), False), (self.jobs, True)):
-            keep[[rows[name] for name in self._results(jobs) if name in rows]] = stays
         return np.flatnonzero(keep)
 
-    def _results(self, jobs: Array) -> Iterator[str]:
-        if not self._view.names.shard_rows:
-            return
-        for job in map(self._view.job, jobs.tolist()):
-            for ordinal, task in enumerate(job.tasks):
-                yield from result_ids(job.id, ordinal, task.parts)
+    def _results(self, jobs: Array) -> list[int]:
+        """Return the shards that are results of some jobs."""
+        rows = self._view.names.shard_rows
+        return [
+            rows[name]
+            for job in map(self._view.job, jobs.tolist() if rows else ())
+            for ordinal, task in enumerate(job.tasks)
+            for name in result_ids(job.id, ordinal, task.parts)
+            if name in rows
+        ]
 
     def names(self) -> Names:
         """Return the names of the rows kept; append-only lists are shared with the old names."""

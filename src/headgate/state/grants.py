@@ -1,19 +1,24 @@
 """Many grants checked in columns: which of them fit separately, and whether they fit together.
 
-The results are those of a `Ledger` that takes them one by one, in O(grants + GPUs + nodes), for
-grants of whole GPUs or none.
+The results are those of a `Ledger` that takes them one by one, for grants of whole GPUs or none, in
+O(grants + GPUs + nodes) per kind of resource.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.model import UNLIMITED
 from headgate.state.snapshot import Snapshot
 from headgate.state.tables import GPU_FREE
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+_SUM_MOST = 1.5 * UNLIMITED  # more than any node has; exact sums up to it do not overflow
 
 
 class ManyGrants:
@@ -73,18 +78,25 @@ class ManyGrants:
         gpus = self._gpu[chosen[self._grant]]
         if len(gpus) and np.bincount(gpus).max() > 1:
             return False
-        taken: dict[int, Ints] = {}
         free = self._snapshot.nodes.free
         for kind, here, amounts in self._amounts(chosen):
-            total = taken.setdefault(kind, np.zeros(len(free), np.int64))
-            np.add.at(total, self._node[here], amounts)
-        return all((total <= free.kind(kind)).all() for kind, total in taken.items())
+            node = self._node[here]
+            if np.bincount(node, weights=amounts).max(initial=0) > _SUM_MOST:
+                return False
+            taken = np.zeros(len(free), np.int64)
+            np.add.at(taken, node, amounts)
+            if (taken > free.kind(kind)).any():
+                return False
+        return True
 
-    def _amounts(self, chosen: Bools) -> list[tuple[int, Ints, int]]:
-        """Return of each demand and kind of resource: the grants concerned, and the amount."""
-        needs = self._snapshot.names.needs
-        return [
-            (kind, np.flatnonzero(chosen & (self._demand == number)), amount)
-            for number, row in enumerate(self._demands.tolist())
-            for kind, amount in needs[row]
-        ]
+    def _amounts(self, chosen: Bools) -> Iterator[tuple[int, Ints, Ints]]:
+        """Yield of each kind of resource: its number, the grants concerned, their amounts."""
+        needs, count = self._snapshot.names.needs, len(self._demands)
+        by_kind: dict[int, Ints] = {}
+        for number, row in enumerate(self._demands.tolist()):
+            for kind, amount in needs[row]:
+                by_kind.setdefault(kind, np.zeros(count, np.int64))[number] = amount
+        for kind, by_demand in by_kind.items():
+            amounts = by_demand[self._demand]
+            here = np.flatnonzero(chosen & (amounts > 0))
+            yield kind, here, amounts[here]

@@ -15,7 +15,7 @@ import numpy as np
 
 from headgate.base.column import Array, Column, FrozenColumn
 from headgate.base.errors import InvariantBroken
-from headgate.model import BASE_KINDS, UNLIMITED, WHOLE, Demand, Node
+from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Demand, Node
 from headgate.state.tables import (
     GPU_FREE,
     GPU_GONE,
@@ -277,13 +277,10 @@ class Ledger:
 
     def _capacity(self, node: Node) -> list[int]:
         names = self._names
-        amounts = {**dict(node.custom), "cpus": WHOLE * node.cpus}
-        amounts["memory"] = UNLIMITED if node.memory_bytes is None else node.memory_bytes
-        rows = [names.resource(name) for name in (*BASE_KINDS, *dict(node.custom))]
-        vector = [0] * len(names.resources)
-        for row in rows:
-            vector[row] = amounts[names.resources[row]]
-        return vector
+        amounts = {names.resource(name): milli for name, milli in node.custom}
+        amounts[CPUS] = WHOLE * node.cpus
+        amounts[MEMORY] = UNLIMITED if node.memory_bytes is None else node.memory_bytes
+        return [amounts.get(kind, 0) for kind in range(len(names.resources))]
 
     def remove_node(self, row: int) -> None:
         """Remove a node's capacity; InvariantBroken while a grant holds any of it."""

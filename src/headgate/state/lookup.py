@@ -15,6 +15,12 @@ def known_row(snapshot: Snapshot, job: str) -> int | None:
     return row
 
 
+def known_shard(snapshot: Snapshot, shard: str) -> int | None:
+    """Return the row of a shard, None where the state has none of this id."""
+    row = snapshot.names.shard_rows.get(shard)
+    return None if row is None or row >= len(snapshot.shards.size_bytes) else row
+
+
 def job_row(snapshot: Snapshot, job: str) -> int:
     """Return the row of a job; raise SpecError `not_found`."""
     row = known_row(snapshot, job)

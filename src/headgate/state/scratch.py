@@ -34,9 +34,7 @@ class Scratch:
         """Return whether a queue may hold `gpus_milli` more thousandths, given the starts."""
         limit = self.snapshot.queue(queue).max_gpus
         return (
-            limit is None
-            or not gpus_milli
-            or self.used_milli(queue) + gpus_milli <= (WHOLE * limit)
+            limit is None or not gpus_milli or self.used_milli(queue) + gpus_milli <= WHOLE * limit
         )
 
     def used_milli(self, queue: int) -> int:

@@ -1,6 +1,6 @@
 """The state: every fact that the engine has accepted, and the few transitions that change it.
 
-Only the engine changes the state. Each transition updates the counters of its job, queue, node and
+Only the machine changes it. Each transition updates the counters of its job, queue, node and
 GPUs and asserts that the life-cycle tables allow it; one that they do not allow raises
 `InvariantBroken` with the history of the object concerned.
 """
@@ -62,7 +62,7 @@ _UNKNOWN_BANDWIDTH = Bandwidth(
 )
 
 
-def _said(place: _Place) -> str:
+def _state_name(place: _Place) -> str:
     return place if isinstance(place, str) else place.name.lower()
 
 
@@ -154,7 +154,7 @@ class State(View):
     def history_of(self, kind: str, row: int) -> str:
         """Return the recent transitions of one `task`, `job` or `node`, one per line."""
         lines = [
-            f"  at {at} s: {_said(a)} -> {_said(b)}"
+            f"  at {at} s: {_state_name(a)} -> {_state_name(b)}"
             for at, k, r, a, b in self.log
             if (k, r) == (kind, row)
         ]
@@ -548,7 +548,7 @@ class State(View):
         return held
 
     def record_usage(self, task: int, usage: Usage) -> None:
-        """Record what a run has read; where that is unknown, the expected reading."""
+        """Record what a run has read; without a report, its `read_s` stays the expected time."""
         job, (node, rack, cluster) = self.tasks.job[task], usage.read_bytes
         if usage != _NO_USAGE:
             self.tasks.read_s[task] = usage.read_s

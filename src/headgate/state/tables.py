@@ -115,9 +115,7 @@ class GpuTable(Generic[C]):
     node: C  # row
     memory_bytes: C
     task: C  # row of the task that holds it whole, or one of GPU_FREE, GPU_GONE, GPU_IN_PART
-    free_milli: (
-        C  # thousandths of it that no run holds in part; all of them where one holds it whole
-    )
+    free_milli: C  # thousandths that no run holds in part; all where one holds it whole
     free_bytes: C  # bytes of its memory that no run holds in part, likewise
     actual_bytes: C  # of its memory, measured use as last reported; -1 if unknown
     utilisation_milli: C  # thousandths, as last reported; -1 if unknown

@@ -20,8 +20,8 @@ from headgate.state.view import Names
 def thaw(snapshot: Snapshot, *, hypothetical: bool = True) -> State:
     """Return a separate state with the content of a snapshot.
 
-    A hypothetical state never updates runtime estimates. O(names + tasks of unfinished jobs); pages
-    of tables are copied when they are written to.
+    A hypothetical state never updates runtime estimates. O(names + tasks); pages of tables are
+    copied when they are written to.
     """
     state = State()
     for name in TABLES:
@@ -98,6 +98,6 @@ def _index_tasks(state: State, job: int) -> None:
     rows, known = state.tasks_of(job), state.names.shard_rows
     for row, task in zip(rows, state.job(job).tasks, strict=True):
         names = result_ids(state.job(job).id, row - first, task.parts)
-        if names[0] in known:
+        if all(name in known for name in names):
             shards = state.results[row] = tuple(known[name] for name in names)
             state.result_of.update(dict.fromkeys(shards, row))

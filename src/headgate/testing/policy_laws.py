@@ -121,6 +121,15 @@ class PolicyLaws:
                     if snapshot.job(job).gang:
                         assert started.count(job) == snapshot.jobs.task_count[job], (name, job)
 
+    def test_members_of_a_gang_of_distinct_nodes_start_on_a_node_each(self) -> None:
+        for name, snapshot, plan in self.rounds():
+            nodes: dict[int, list[int]] = {}
+            for start in plan.starts:
+                nodes.setdefault(snapshot.tasks.job[start.task], []).append(start.node)
+            for job, used in nodes.items():
+                if snapshot.job(job).distinct_nodes:
+                    assert len(set(used)) == len(used), (name, job)
+
     def test_every_stop_has_a_reason(self) -> None:
         for name, _, plan in self.rounds():
             stops = plan.stops.group.tolist()

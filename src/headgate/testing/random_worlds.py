@@ -75,6 +75,7 @@ def random_job(rng: Random, job_id: str, shards: tuple[Shard, ...] = ()) -> Job:
         shards=shards,
         priority=rng.choice((0, 0, 1, 5)),
         gang=gang,
+        distinct_nodes=gang and rng.random() < 0.5,
         retries=rng.randint(0, 2),
         estimated_s=stream(0, job_id, repr(tasks)).choice((None, None, 0.5, 3.0)),
     )
@@ -214,8 +215,12 @@ def _launch(state: State, rng: Random) -> None:
     if gang and len(tasks) < state.jobs.task_count[job]:
         return
     placed: list[int] = []
+    apart = state.job(job).distinct_nodes
     for task in tasks if gang else [rng.choice(tasks)]:
-        rooms = [n for n in state.live_nodes() if _room(state, task, n) is not None]
+        used = {state.tasks.node[other] for other in placed} if apart else set()
+        rooms = [
+            n for n in state.live_nodes() if n not in used and _room(state, task, n) is not None
+        ]
         if not rooms:
             break
         node = rng.choice(rooms)

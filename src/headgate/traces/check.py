@@ -19,6 +19,7 @@ CHECKED = ("job_id", *NUMBERS, ESTIMATE)
 """Columns whose rows are checked one by one."""
 
 _MOST_GPUS = 1_000_000  # of one job; more is a slip of units
+_MOST_S = 1e15  # likewise; far from it, sums of times overflow
 _SHOWN = 10  # problems of one kind in one column
 _REPEATED = 1  # number of the kind "an earlier row has the same id"
 
@@ -133,8 +134,12 @@ def _bad_numbers(name: str, column: pa.Array) -> _BadRows:
     )
     if name == ESTIMATE:
         yield np.flatnonzero(values == 0), lambda row: "is 0; an estimate is longer than that"
-    if name == "gpus":
-        yield (
-            np.flatnonzero(np.isfinite(values) & (values > _MOST_GPUS)),
-            lambda row: f"is {values[row]:g}; one job may have {_MOST_GPUS} GPUs at most",
-        )
+    most, limit = (
+        (_MOST_GPUS, f"one job may have {_MOST_GPUS} GPUs at most")
+        if name == "gpus"
+        else (_MOST_S, f"times are at most {_MOST_S:g} s")
+    )
+    yield (
+        np.flatnonzero(np.isfinite(values) & (values > most)),
+        lambda row: f"is {values[row]:g}; {limit}",
+    )

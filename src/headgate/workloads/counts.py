@@ -64,6 +64,18 @@ def merge_all(tables: Iterable[Counts]) -> Counts:
     return merge(held)
 
 
+def write_total(task: TaskContext, tables: Iterable[Counts], what: str) -> None:
+    """Write the sum of tables as the task's result; `what` names the integers in its log."""
+    table = merge_all(tables)
+    write_counts(task.output, table)
+    print(f"{table.counts.sum()} {what}, {table.values.size} of them distinct")
+
+
+def write_merged(task: TaskContext, what: str) -> None:
+    """Write the sum of the tables of all earlier tasks; see `write_total`."""
+    write_total(task, map(read_counts, task.shards), what)
+
+
 def integers_of(task: TaskContext) -> Iterator[Integers]:
     """Yield the integers of a task's shards as int64 arrays of at most 4 Mi values.
 

@@ -6,14 +6,7 @@
 
 from __future__ import annotations
 
-from headgate.workloads.counts import (
-    Counts,
-    Integers,
-    integers_of,
-    merge_all,
-    read_counts,
-    write_counts,
-)
+from headgate.workloads.counts import Counts, Integers, integers_of, write_merged, write_total
 from headgate.workloads.task import (
     TaskContext,
     array_module,
@@ -31,13 +24,9 @@ def count(task: TaskContext) -> None:
         values, counts = unique_counts(module, from_numpy(module, piece))
         return Counts(to_numpy(values), to_numpy(counts))
 
-    table = merge_all(counted(piece) for piece in integers_of(task))
-    write_counts(task.output, table)
-    print(f"{table.counts.sum()} integers, {table.values.size} of them distinct")
+    write_total(task, map(counted, integers_of(task)), "integers")
 
 
 def merge(task: TaskContext) -> None:
     """Add up the tables of all earlier tasks."""
-    table = merge_all(read_counts(path) for path in task.shards)
-    write_counts(task.output, table)
-    print(f"{table.counts.sum()} integers, {table.values.size} of them distinct")
+    write_merged(task, "integers")

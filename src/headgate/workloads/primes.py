@@ -8,15 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.base.errors import Problem, SpecError
-from headgate.workloads.counts import (
-    Counts,
-    Integers,
-    integers_of,
-    merge_all,
-    read_counts,
-    write_counts,
-)
+from headgate.workloads.counts import Counts, Integers, integers_of, write_merged, write_total
+from headgate.workloads.records import wrong
 from headgate.workloads.task import (
     TaskContext,
     array_module,
@@ -44,29 +37,19 @@ def find(task: TaskContext) -> None:
 
     def found(piece: Integers) -> Counts:
         if piece.size and piece.max() > LARGEST:
-            raise SpecError(
-                [
-                    Problem(
-                        path=str(task.shards[0]),
-                        problem=f"{piece.max()} is too large for the prime test",
-                        hint=f"integers up to {LARGEST} can be tested",
-                    )
-                ]
-            )
+            shards = ", ".join(map(str, task.shards))
+            hint = f"integers up to {LARGEST} can be tested"
+            raise wrong(shards, f"{piece.max()} is too large for the prime test", hint)
         numbers = from_numpy(module, piece)
         values, counts = unique_counts(module, numbers[is_prime(module, numbers)])
         return Counts(to_numpy(values), to_numpy(counts))
 
-    table = merge_all(found(piece) for piece in integers_of(task))
-    write_counts(task.output, table)
-    print(f"{table.counts.sum()} primes, {table.values.size} of them distinct")
+    write_total(task, map(found, integers_of(task)), "primes")
 
 
 def merge(task: TaskContext) -> None:
     """Add up the tables of all earlier tasks."""
-    table = merge_all(read_counts(path) for path in task.shards)
-    write_counts(task.output, table)
-    print(f"{table.counts.sum()} primes, {table.values.size} of them distinct")
+    write_merged(task, "primes")
 
 
 def is_prime(module: Any, numbers: Any) -> Any:

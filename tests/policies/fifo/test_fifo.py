@@ -32,11 +32,20 @@ def job(
     memory: int = 0,
     cpus: tuple[int, ...] = (),
     gang: bool = False,
+    apart: bool = False,
     queue: str = "open",
 ) -> Job:
     tasks = [Task(gpus=n, gpu_memory_bytes=memory) for n in gpus]
     tasks += [Task(gpus=0, cpus=n) for n in cpus]
-    return Job(id=name, name=name, user="ada", queue=queue, tasks=tuple(tasks), gang=gang)
+    return Job(
+        id=name,
+        name=name,
+        user="ada",
+        queue=queue,
+        tasks=tuple(tasks),
+        gang=gang or apart,
+        distinct_nodes=apart,
+    )
 
 
 def world(nodes: list[Node], jobs: list[Job], **max_gpus: int) -> State:
@@ -100,6 +109,20 @@ def test_gang_that_does_not_fit_starts_no_task_and_blocks_later_jobs() -> None:
     assert placed == []
     short = GangShort(placeable_tasks=2, tasks=3, free_gpus=2, needed_gpus=3)
     assert reasons == {"gang": short, "next": BehindHead(head="gang")}
+
+
+def test_gang_of_distinct_nodes_starts_on_a_node_each_and_leaves_the_rest_to_later_jobs() -> None:
+    nodes = [node("a", 1, 1), node("cpu"), node("b", 1), node("c", 1, 1)]
+    state = world(nodes, [job("first", 1), job("train", 1, 1, 1, apart=True), job("next", 1, 1)])
+    placed = ["first/0@a:0", "train/0@a:1", "train/1@b:0", "train/2@c:0", "next/0@c:1"]
+    short = NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=5)
+    assert decide(state) == (placed, {"next": short})
+
+
+def test_gang_of_distinct_nodes_waits_although_one_node_has_room_for_all() -> None:
+    state = world([node("a", 1, 1, 1)], [job("train", 1, 1, apart=True), job("next", 1)])
+    short = GangShort(placeable_tasks=1, tasks=2, free_gpus=3, needed_gpus=2)
+    assert decide(state) == ([], {"train": short, "next": BehindHead(head="train")})
 
 
 def test_gang_waits_until_its_stopping_members_have_ended() -> None:

@@ -9,12 +9,13 @@ import pytest
 from tests.policies.flow.bench import GB, Bench, submitted
 
 from headgate.app import POLICIES
-from headgate.foresight.outlook import choose, outlook
+from headgate.foresight.outlook import outlook
 from headgate.model import RunId, Task
 from headgate.planning.debts import remaining_gpu_s
 from headgate.planning.standing import standing
 from headgate.planning.work import IdleTasks, RunsByGpu
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
+from headgate.ports import choose_policy
 from headgate.protocol import FailureKind, TaskFailed, TaskFinished, TaskStarted, Usage
 
 READ = Usage(read_bytes=(2 * GB, 0, 0), read_s=2.0)
@@ -65,7 +66,9 @@ def test_an_outlook_reports_the_work_that_would_be_lost() -> None:
         begun(bench, "early", ordinal)
     bench.at = 25.0
     bench.apply(replace(submitted("late", 1), at=bench.at))
-    report = outlook(bench.engine.snapshot(), choose(POLICIES, "fs", {}, "fsp,slack=0"), bench.at)
+    report = outlook(
+        bench.engine.snapshot(), choose_policy(POLICIES, "fs", {}, "fsp,slack=0"), bench.at
+    )
     ((ran_s, lost_s),) = [(cut.ran_s, cut.lost_s) for cut in report.cuts]
     assert (ran_s, lost_s) == (25, 5)
     assert [job.lost_gpu_s for job in report.jobs] == [5, 0]

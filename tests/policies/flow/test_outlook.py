@@ -11,9 +11,9 @@ from tests.policies.flow.bench import GB, Bench, submitted, workloads
 
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
-from headgate.foresight.outlook import Outlook, choose, more_nodes, outlook
+from headgate.foresight.outlook import Outlook, more_nodes, outlook
 from headgate.model import Gpu, Node
-from headgate.ports import make_policy
+from headgate.ports import choose_policy, make_policy
 from headgate.protocol import NodeJoined
 from headgate.state import TaskState
 from headgate.testing.digest import digest
@@ -34,7 +34,7 @@ def done(bench: Bench, policy: str, nodes: tuple[Node, ...]) -> Bench:
 
 def foreseen(bench: Bench, policy: str, nodes: tuple[Node, ...]) -> Outlook:
     text = f"{policy},slack=0" if policy in ("fsp", "gsp") else policy
-    other = choose(POLICIES, "fs", {}, text)
+    other = choose_policy(POLICIES, "fs", {}, text)
     return outlook(bench.engine.snapshot(), other, bench.at, nodes)
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
+from tests.sim.weather import world_of
 
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.model import Bandwidth, Gpu, Job, Node, Shard, Task
-from headgate.planning.network import FluidNetwork
 from headgate.planning.submission_check import fits_no_node
 from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
 from headgate.ports import Policy
@@ -30,7 +30,6 @@ from headgate.protocol import (
     StopTask,
 )
 from headgate.protocol.reasons import PolicyBroke
-from headgate.sim.world import SimulatedWorld
 from headgate.state import JobState, TaskState, check
 from headgate.testing.random_worlds import random_queues
 from headgate.testing.storms import Storm, storm
@@ -70,14 +69,7 @@ class Watch:
 
 def run_storm(faults: Storm, policy: Policy) -> Watch:
     watch = Watch()
-    world = SimulatedWorld(
-        faults.facts,
-        network=FluidNetwork({}, **faults.links),  # type: ignore[arg-type]
-        policy=policy,
-        seed=faults.seed,
-        decision_latency_s=faults.decision_latency_s,
-        fails_after_s=faults.fails_after_s,
-    )
+    world = world_of(faults, policy)
     drive(watch.engine, world, observe=(watch,))
     assert watch.engine.outstanding() == []
     return watch

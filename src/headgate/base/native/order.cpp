@@ -76,7 +76,8 @@ std::vector<std::int64_t> least_of_each(Numbers group, Numbers value, std::int64
         if (group[i] < 0 || group[i] >= groups) {
             throw std::invalid_argument("there is no such group");
         }
-        least[static_cast<std::size_t>(group[i])] = value[i];  // any value of the group: `otherwise` may be less
+        // Any value of the group: `otherwise` may be less.
+        least[static_cast<std::size_t>(group[i])] = value[i];
     }
     for (std::size_t i = 0; i < group.size(); ++i) {
         std::int64_t& held = least[static_cast<std::size_t>(group[i])];

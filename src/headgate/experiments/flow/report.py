@@ -133,7 +133,6 @@ def _table(table: Table, results: Results) -> str:
 def _row(policy: str, own: Figures, published: Published) -> tuple[str, ...]:
     low, high = own.makespan_range_s
     spread = "" if low == high else f'<br><span class="aside">{low:.0f} to {high:.0f}</span>'
-    _, rack, cross = (None, published.rack_share, published.cluster_share)
     return (
         f"<b>{escape(policy)}</b>",
         _beside(published.makespan_s, f"{own.makespan_s:.1f} s", "{:.1f} s") + spread,
@@ -141,8 +140,8 @@ def _row(policy: str, own: Figures, published: Published) -> tuple[str, ...]:
         _fair(own, "share", published.deviation),
         _fair(own, "alone", None),
         f"{own.shares[0]:.1%}",
-        _beside(rack, f"{own.shares[1]:.1%}", "{:.0%}"),
-        _beside(cross, f"{own.shares[2]:.1%}", "{:.0%}"),
+        _beside(published.rack_share, f"{own.shares[1]:.1%}", "{:.0%}"),
+        _beside(published.cluster_share, f"{own.shares[2]:.1%}", "{:.0%}"),
         f"{own.lost_gpu_s:.0f} s",
         f"{own.rounds:.0f}",
     )

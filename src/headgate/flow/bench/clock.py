@@ -23,7 +23,7 @@ def more_runs(first_ms: float) -> int:
 
 
 def medians(run: Callable[[], tuple[float, float]]) -> tuple[float, float]:
-    """Return the medians of the two times that a run says: the whole, and a part of it."""
+    """Return the medians of the two times that a run returns: the whole, and a part of it."""
     runs = [run()]
     runs += [run() for _ in range(more_runs(runs[0][0]))]
     whole, part = zip(*runs, strict=True)

@@ -92,7 +92,7 @@ def _run_lemon(path: Path, algorithm: str, limit_s: float) -> Lemon | None:
         except subprocess.TimeoutExpired:
             return None
         if ended.returncode:
-            raise WorldError(f"LEMON's {algorithm} ended badly: {ended.stderr.strip()}")
+            raise WorldError(f"LEMON's {algorithm} failed: {ended.stderr.strip()}")
         return [line.split() for line in ended.stdout.splitlines()]
 
     lines = run(1)

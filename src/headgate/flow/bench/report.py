@@ -73,7 +73,7 @@ def measure(source: Source, lemon_limit_s: float) -> Report:
     """Measure ours in a process of its own, then the peers in this one.
 
     Raises SpecError for a file that holds no structure, or one whose tasks have no room, and
-    WorldError when a peer or the process that measures our solver ends badly.
+    WorldError when a peer or the process that measures our solver fails.
     """
     problem = read_problem(source)
     mine = _apart(source)
@@ -123,7 +123,7 @@ def _apart(source: Source) -> Ours:
     if ended.returncode:
         raise WorldError(
             f"the process that measures our solver ended with {ended.returncode}: "
-            f"{ended.stderr.strip() or 'without a word'}"
+            f"{ended.stderr.strip() or 'without a message'}"
         )
     return Ours(**json.loads(ended.stdout))
 

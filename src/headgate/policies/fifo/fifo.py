@@ -13,7 +13,7 @@ from itertools import takewhile
 from headgate.base.rng import Random
 from headgate.model import WHOLE, Job
 from headgate.planning.fit import no_room
-from headgate.ports import Policy, PolicyInfo
+from headgate.ports import PolicyInfo
 from headgate.protocol import Plan, Reason, Refusal
 from headgate.protocol.reasons import (
     BehindHead,
@@ -85,11 +85,24 @@ class _Round:
         if limit is not None:
             return limit
         with self.scratch.trial() as trial:
-            placed = sum(1 for _ in takewhile(lambda task: self._place(task) is None, tasks))
+            if self.snapshot.job(job).distinct_nodes:
+                placed = self._place_apart(tasks)
+            else:
+                placed = sum(1 for _ in takewhile(lambda task: self._place(task) is None, tasks))
             if placed == len(tasks):
                 trial.keep()
                 return None
         return self._gang_short(job, placed)
+
+    def _place_apart(self, tasks: list[int]) -> int:
+        """Place tasks on a node each, from the first; return how many. O(tasks x nodes)."""
+        nodes = self.snapshot.live_nodes()
+        for number, task in enumerate(tasks):
+            node = next((n for n in nodes if self.scratch.place(task, n)), None)
+            if node is None:
+                return number
+            nodes.remove(node)
+        return len(tasks)
 
     def _place(self, task: int) -> Reason | None:
         tasks = self.snapshot.tasks
@@ -147,14 +160,10 @@ class _Round:
         return GangShort(placeable_tasks=placed, tasks=len(tasks), free_gpus=free, needed_gpus=need)
 
 
-def _make() -> Policy:
-    return FirstInFirstOut()
-
-
 INFO = PolicyInfo(
     name="fifo",
     idea="strict order of arrival; the first job that does not fit blocks all later ones",
     source="the simplest baseline of every batch system",
     parameters=(),
-    make=_make,
+    make=FirstInFirstOut,
 )

@@ -12,7 +12,7 @@ from headgate.planning.shares import entitle, fair_shares
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled
 from headgate.policies.flow.policy import FlowPolicy
-from headgate.ports import Parameter, Policy, PolicyInfo
+from headgate.ports import Parameter, PolicyInfo
 
 _DEFAULTS = {"alpha1": 3.0, "alpha2": 4.0}
 
@@ -68,14 +68,10 @@ class FlowSharing(FlowPolicy):
         )
 
 
-def _make(**parameters: float) -> Policy:
-    return FlowSharing(**parameters)
-
-
 INFO = PolicyInfo(
     name="fs",
     idea="fair shares with the least total reading time; no preemption",
     source=FLOW_PAPER,
     parameters=PARAMETERS,
-    make=_make,
+    make=FlowSharing,
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from headgate.flow import Ints
-from headgate.planning.costs import DISTANCE, FLOW_PAPER
+from headgate.planning.costs import DISTANCE, FLOW_PAPER, SLACK
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled, Round
@@ -15,21 +15,11 @@ from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.preempt_by_share import short_tasks, victims
 from headgate.policies.flow.readback import Choice
 from headgate.policies.flow.solve import Placed
-from headgate.ports import Parameter, Policy, PolicyInfo
+from headgate.ports import PolicyInfo
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import PreemptedFor
 
-PARAMETERS = (
-    *DISTANCE,
-    Parameter(
-        name="slack",
-        default=0.25,
-        unit="1",
-        meaning="how far above its share a job may be before its runs are preempted, as a part of "
-        "the share; 0 for none",
-        least=0.0,
-    ),
-)
+PARAMETERS = (*DISTANCE, SLACK)
 
 
 class PreemptiveFlowSharing(FlowPolicy):
@@ -74,14 +64,10 @@ class PreemptiveFlowSharing(FlowPolicy):
         return replace(super().choose(round_, placed, wait_price), stops=stops)
 
 
-def _make(**parameters: float) -> Policy:
-    return PreemptiveFlowSharing(**parameters)
-
-
 INFO = PolicyInfo(
     name="fsp",
     idea="fair shares immediately, near the data; runs of jobs far above their share are preempted",
     source=FLOW_PAPER,
     parameters=PARAMETERS,
-    make=_make,
+    make=PreemptiveFlowSharing,
 )

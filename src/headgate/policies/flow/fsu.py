@@ -9,7 +9,7 @@ from headgate.planning.shares import NO_CEILING
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled
 from headgate.policies.flow.policy import FlowPolicy
-from headgate.ports import Policy, PolicyInfo
+from headgate.ports import PolicyInfo
 
 PARAMETERS = DISTANCE
 
@@ -38,14 +38,10 @@ class UnfairFlow(FlowPolicy):
         )
 
 
-def _make(**parameters: float) -> Policy:
-    return UnfairFlow(**parameters)
-
-
 INFO = PolicyInfo(
     name="fsu",
     idea="most tasks, nearest to the data, of any job; within ceilings of queues",
     source=FLOW_PAPER,
     parameters=PARAMETERS,
-    make=_make,
+    make=UnfairFlow,
 )

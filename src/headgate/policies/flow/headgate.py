@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.planning.census import Bools
-from headgate.planning.costs import FLOW_PAPER
+from headgate.planning.costs import FLOW_PAPER, SLACK
 from headgate.planning.debts import debts_gpu_s, updated_debts
 from headgate.planning.shares import Floats, Ints, fair_shares
 from headgate.planning.standing import Standing
@@ -16,7 +16,7 @@ from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.preempt_by_price import JobClaims, worth_preempting
 from headgate.policies.flow.readback import Choice
 from headgate.policies.flow.solve import Placed
-from headgate.ports import Parameter, Policy, PolicyInfo
+from headgate.ports import Parameter, PolicyInfo
 
 PARAMETERS = (
     Parameter(
@@ -26,14 +26,7 @@ PARAMETERS = (
         meaning="time in which the debt to a job, the GPU seconds that it missed, decays to 37 %",
         above=0.0,
     ),
-    Parameter(
-        name="slack",
-        default=0.25,
-        unit="1",
-        meaning="how far above its share a job may be before its runs are preempted, as a part of "
-        "the share; 0 for none",
-        least=0.0,
-    ),
+    SLACK,
 )
 
 
@@ -135,15 +128,11 @@ def _short_for_long(now: Standing, target: Ints, owed: Floats, memory_s: float) 
     return first
 
 
-def _make(**parameters: float) -> Policy:
-    return TimelyFlow(**parameters)
-
-
 INFO = PolicyInfo(
     name="headgate",
     idea="each task where its reading would end first, on a GPU free now or soon; jobs in the "
     "order in which fair sharing would finish them",
     source="Headgate; built on " + FLOW_PAPER,
     parameters=PARAMETERS,
-    make=_make,
+    make=TimelyFlow,
 )

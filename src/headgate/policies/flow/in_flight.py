@@ -53,14 +53,12 @@ def runs_now(now: Standing) -> Runs:
     holder = snapshot.gpus.task.array().astype(np.int64)
     gpu = np.flatnonzero(holder >= 0)
     task = holder[gpu]
-    index = np.full(len(snapshot.jobs.state), -1)
-    index[now.jobs] = np.arange(len(now.jobs))
     return Runs(
         gpu=gpu,
         task=task,
         node=snapshot.gpus.node.array()[gpu].astype(np.int64),
-        job=index[snapshot.tasks.job.array()[task]],
-        memory_class=np.searchsorted(now.class_bytes, snapshot.gpus.memory_bytes.array()[gpu]),
+        job=index_of(now.jobs, len(snapshot.jobs.state))[snapshot.tasks.job.array()[task]],
+        memory_class=now.hardware.memory_class[gpu],
         stopping=snapshot.tasks.state.array()[task] == TaskState.STOPPING,
         launched_at=snapshot.tasks.launched_at.array()[task],
     )

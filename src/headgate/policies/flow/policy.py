@@ -15,7 +15,8 @@ from headgate.model import Job
 from headgate.planning.certificates import CertificateStats
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.job_prices import JobPrices
-from headgate.planning.standing import Standing, standing, unsupported_feature
+from headgate.planning.standing import Standing, standing
+from headgate.planning.unsupported import refuse_unsupported
 from headgate.policies.flow.eligible import Entitled, Round, round_of
 from headgate.policies.flow.in_flight import Work, in_flight
 from headgate.policies.flow.job_prices import free_gpu_price_s, prices_by_job, run_price_s
@@ -31,7 +32,6 @@ from headgate.policies.flow.readback import Choice, flow_placements, plan
 from headgate.policies.flow.solve import Flow, Placed, solve
 from headgate.policies.flow.warm import WarmCache, WarmRound
 from headgate.protocol import Plan, Reason
-from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
 
 _CERTIFY_EVERY = 64  # warm rounds: the first of each 64 is certified
@@ -65,9 +65,8 @@ class FlowPolicy(ABC):
         return Choice(starts=placed, wait_price=wait_price)
 
     def refuses(self, job: Job) -> Reason | None:
-        """Refuse gangs and tasks on several GPUs: a unit of flow is one task on one GPU."""
-        what = unsupported_feature(job)
-        return None if what is None else PolicyRefuses(policy=self.name, what=what)
+        """Refuse what `planning.unsupported` names: a unit of flow is one task on one GPU."""
+        return refuse_unsupported(self.name, job)
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Return the plan of one optimal flow of the round.
@@ -86,8 +85,8 @@ class FlowPolicy(ABC):
             posed = next_problem(round_, changes, warm.offered)
             warm.flow = solve(posed, warm.flow)
             if warm.flow.changes % _CERTIFY_EVERY == 1 and not self._is_certified(round_, warm):
-                posed = next_problem(round_, None, warm.offered)
-                warm.flow = solve(posed, None)
+                posed = full_problem(round_, warm.offered)
+                warm.flow = Flow(posed)
             placed = flow_placements(round_, warm.flow)
         wait_price = 2 * posed.problem.wait_price[round_.entitled.group]
         choice = self.choose(round_, placed, wait_price)

@@ -11,8 +11,9 @@ from headgate.base.order import in_order, nth_of_equals
 from headgate.flow import Ints
 from headgate.planning.feasible_starts import feasible_starts
 from headgate.planning.standing import Standing
+from headgate.planning.unsupported import unsupported_refusals
 from headgate.policies.flow.eligible import Round
-from headgate.policies.flow.refusals import refusals, unsupported_refusals
+from headgate.policies.flow.refusals import refusals
 from headgate.policies.flow.solve import Flow, Placed
 from headgate.protocol import NO_STEPS, Memo, OnDemand, Plan, Refusal, Steps
 from headgate.state import Scratch
@@ -73,7 +74,7 @@ def plan(
     def why() -> Iterator[Refusal]:
         yield from waiting_for_cpus
         yield from no_room
-        yield from unsupported_refusals(policy, round_.now)
+        yield from unsupported_refusals(policy, round_.snapshot, round_.now.unsupported.tolist())
         yield from refusals(round_, choice.starts, choice.wait_price)
 
     return Plan(

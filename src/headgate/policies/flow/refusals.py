@@ -7,9 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from headgate.base.units import format_size
 from headgate.flow import Ints
-from headgate.planning.standing import Standing, unsupported_feature
+from headgate.planning.fit import no_such_gpu
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.options import cheapest_free
 from headgate.policies.flow.problem import OfferedTasks, problem_with
@@ -19,8 +18,6 @@ from headgate.protocol.reasons import (
     BelowShare,
     GpuMemory,
     NoFreeGpu,
-    NothingFits,
-    PolicyRefuses,
     QueueLimit,
     ShareLimit,
     WaitsForLocality,
@@ -28,15 +25,6 @@ from headgate.protocol.reasons import (
 
 # The limit of a job: the first of these that applies.
 _NO_SUCH_GPU, _CEILING, _LOCALITY, _MEMORY, _SHARE, _BELOW, _BUSY = range(7)
-
-
-def unsupported_refusals(policy: str, now: Standing) -> Iterator[Refusal]:
-    """Yield refusals of jobs submitted under another policy that this one does not support."""
-    snapshot = now.snapshot
-    for job in now.unsupported.tolist():
-        if snapshot.jobs.waiting[job]:
-            what = unsupported_feature(snapshot.job(job)) or ""
-            yield Refusal(reason=PolicyRefuses(policy=policy, what=what), jobs=(job,))
 
 
 def refusals(round_: Round, starts: Placed, wait_price: Ints) -> Iterator[Refusal]:
@@ -72,7 +60,9 @@ class _After:
         now, entitled = round_.now, round_.entitled
         group, most = entitled.group, entitled.most
         self._now, self._target = now, entitled.target
-        self._placed, self._wait = starts.task, wait_price
+        self._wait = wait_price
+        self._is_left = np.ones(len(now.task), bool)
+        self._is_left[starts.task] = False
         jobs, classes = len(now.jobs), len(now.class_bytes)
         cell = now.task_job[starts.task] * (classes + 1) + now.task_class[starts.task]
         started = np.bincount(cell, minlength=jobs * (classes + 1)).reshape(jobs, classes + 1)
@@ -91,9 +81,8 @@ class _After:
         self._held_back = (won_by_group < most)[group]
         self._move = np.full(jobs, np.iinfo(np.int64).max)
         if self._fitting[0] and self._held_back.any():
-            waits = self._held_back[now.task_job]
-            waits[starts.task] = False
-            self._move = _cheapest(round_, np.flatnonzero(waits), free)
+            waits = np.flatnonzero(self._held_back[now.task_job] & self._is_left)
+            self._move = _cheapest(round_, waits, free)
         self._ahead = self._furthest_ahead()
         self._cases = self._bound_by()
 
@@ -152,17 +141,14 @@ class _After:
         """Return the least GPU memory, in bytes, that a waiting task of a job needs."""
         now = self._now
         first, end = np.searchsorted(now.task_job, (job, job + 1)).tolist()
-        left = np.setdiff1d(np.arange(first, end), self._placed)
+        left = first + np.flatnonzero(self._is_left[first:end])
         return int(now.memory_bytes_of(left).min())
 
     def reason(self, job: int) -> Reason:
         """Return the reason why tasks of a job are left waiting."""
         now, case = self._now, int(self._cases[job])
         if case == _NO_SUCH_GPU:
-            need_bytes = self._need_bytes(job)
-            return NothingFits(
-                need=f"a GPU of {format_size(need_bytes)}" if need_bytes else "a GPU"
-            )
+            return no_such_gpu(self._need_bytes(job))
         if case == _CEILING:
             return self._queue_limit(int(now.queue[job]))
         if case == _LOCALITY:

@@ -19,7 +19,6 @@ from headgate.planning.costs import PRICE_LIMIT, prices_per_byte, shard_prices
 from headgate.planning.shares import Ints
 from headgate.planning.standing import Standing
 from headgate.state import Snapshot
-from headgate.state.tables import GPU_GONE
 
 CHEAPEST, SECOND, ANY = range(3)
 """What a job accepts: only a GPU at its task's least price, also the second-best price, any."""
@@ -44,10 +43,8 @@ class FreeGpus:
         self._rack = snapshot.nodes.rack.array()
         per_byte = prices_per_byte(snapshot.bandwidth, alpha1=alpha1, alpha2=alpha2)
         self._shard_price = shard_prices(snapshot.shards.size_bytes.array(), per_byte)
-        there = np.flatnonzero(snapshot.gpus.task.array() != GPU_GONE)
         self._largest = np.full(len(self._rack), -1)  # memory class by node, free or not
-        memory_class = np.searchsorted(now.class_bytes, snapshot.gpus.memory_bytes.array()[there])
-        np.maximum.at(self._largest, snapshot.gpus.node.array()[there], memory_class)
+        np.maximum.at(self._largest, snapshot.gpus.node.array(), now.hardware.memory_class)
 
     def prices(self, shards: Iterable[int]) -> Ints:
         """Return the price of reading these shards, [nodes] in microseconds; O(nodes x shards)."""

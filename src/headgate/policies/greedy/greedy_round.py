@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.planning.fit import no_room
+from headgate.planning.feasible_starts import place_elsewhere
 from headgate.planning.shares import Ints
 from headgate.planning.standing import Standing
 from headgate.policies.greedy.candidates import ANY, Candidate, Candidates, FreeGpus
@@ -41,14 +41,23 @@ class GreedyRound:
         self.declined: list[int] = []
         self._scratch, self._counters = scratch, counters
         self._candidates: dict[int, Candidates] = {}
-        # Of tasks that got a free GPU, but whose node lacks CPUs or another resource.
-        self.lacking: list[Refusal] = []
+        self._lacking: list[int] = []  # tasks whose node lacks CPUs or another resource
         self._bounds = np.searchsorted(now.task_job, np.arange(len(now.jobs) + 1))
 
-    def run(self) -> None:
-        """Offer GPUs until no job takes one; the placements are in the scratch."""
+    def run(self) -> list[Refusal]:
+        """Offer GPUs until no job takes one; the placements are in the scratch.
+
+        Returns the refusals of tasks that got a GPU, but fit no node with the rest of their demand.
+        """
         while (job := self._next()) is not None:
             self._offer(job)
+        placed = len(self._scratch.starts)
+        refusals = place_elsewhere(self._scratch, self._lacking)
+        if self._counters is not None:
+            for start in self._scratch.starts[placed:]:
+                index = np.searchsorted(self.now.task, start.task)
+                self._counters.reset(int(self.now.task_job[index]))
+        return refusals
 
     def fitting(self) -> Bools:
         """Return which jobs [jobs] have a waiting task that fits a free GPU."""
@@ -87,22 +96,25 @@ class GreedyRound:
 
     def _take(self, job: int, candidates: Candidates, candidate: Candidate) -> None:
         candidates.take(candidate)
-        if not self._scratch.place(candidate.task, candidate.node):  # short of CPUs or memory
-            reason = no_room(self._scratch, candidate.task)
-            jobs = (int(self.now.jobs[job]),)
-            self.lacking.append(Refusal(reason=reason, jobs=jobs))
+        placed = self._scratch.place(candidate.task, candidate.node)
+        if not placed:
+            self._lacking.append(candidate.task)
         memory_class = int(self.now.task_class[np.searchsorted(self.now.task, candidate.task)])
         self.waiting[job, memory_class] -= 1
         self.held[job] += 1
         self.queue_held[self.now.queue[job]] += 1
-        if self._counters is not None:
+        if placed and self._counters is not None:
             self._counters.reset(job)
+
+    def tasks_of(self, job: int) -> slice:
+        """Return which of `Standing.task` are of a job."""
+        return slice(*self._bounds[job : job + 2].tolist())
 
     def candidates(self, job: int) -> Candidates:
         """Return the candidates of a job, built on first use."""
         if job not in self._candidates:
             groups: dict[tuple[int, tuple[int, ...]], list[int]] = {}
-            here = slice(*self._bounds[job : job + 2])
+            here = self.tasks_of(job)
             for task, memory_class in zip(
                 self.now.task[here].tolist(), self.now.task_class[here].tolist(), strict=True
             ):

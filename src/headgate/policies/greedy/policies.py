@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from headgate.base.errors import Problem
 from headgate.base.rng import Random
 from headgate.model import Job
-from headgate.planning.costs import DISTANCE, FLOW_PAPER
+from headgate.planning.costs import DISTANCE, FLOW_PAPER, SLACK
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.shares import fair_shares
-from headgate.planning.standing import Standing, standing, unsupported_feature
+from headgate.planning.standing import Standing, standing
+from headgate.planning.unsupported import refuse_unsupported, unsupported_refusals
 from headgate.policies.greedy.candidates import FreeGpus
 from headgate.policies.greedy.delay import SkipCounters
 from headgate.policies.greedy.greedy_round import GreedyRound
 from headgate.policies.greedy.preemption import victims
-from headgate.policies.greedy.refusals import refusals, unsupported
-from headgate.ports import Parameter, Policy, PolicyInfo
+from headgate.policies.greedy.refusals import refusals
+from headgate.ports import Parameter, PolicyInfo
 from headgate.protocol import NO_STEPS, Plan, Reason, Steps
-from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
 
 
@@ -37,9 +37,8 @@ class GreedySharing:
         self._alpha1, self._alpha2 = alpha1, alpha2
 
     def refuses(self, job: Job) -> Reason | None:
-        """Refuse gangs and tasks of several GPUs, since GPUs are offered one at a time."""
-        what = unsupported_feature(job)
-        return None if what is None else PolicyRefuses(policy=self.name, what=what)
+        """Refuse what `planning.unsupported` names, since GPUs are offered one at a time."""
+        return refuse_unsupported(self.name, job)
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Allocate the free GPUs; O(GPUs placed x (jobs + nodes) + candidates of their jobs)."""
@@ -51,14 +50,14 @@ class GreedySharing:
         free_gpus = FreeGpus(snapshot, now, alpha1=self._alpha1, alpha2=self._alpha2)
         counters = self._skip_counters(snapshot, now)
         greedy = GreedyRound(scratch, now, target, free_gpus, counters)
-        greedy.run()
+        no_room = greedy.run()
         return Plan(
             steps=scratch.steps() + self._preemptions(snapshot, greedy),
             memo=counters.memo() if counters is not None else {},
             refusals=(
                 *waiting_for_cpus,
-                *greedy.lacking,
-                *unsupported(self.name, snapshot, now),
+                *no_room,
+                *unsupported_refusals(self.name, snapshot, now.unsupported.tolist()),
                 *refusals(snapshot, greedy, counters),
             ),
         )
@@ -129,41 +128,20 @@ def _thresholds_in_order(values: Mapping[str, float]) -> list[Problem]:
     return [Problem(path="policy.threshold1", problem=text, hint=hint)]
 
 
-def _make_sharing(**parameters: float) -> Policy:
-    return GreedySharing(**parameters)
-
-
-def _make_preemption(**parameters: float) -> Policy:
-    return GreedyPreemption(**parameters)
-
-
-def _make_delay(**parameters: float) -> Policy:
-    return GreedyDelay(**parameters)
-
-
 GS = PolicyInfo(
     name="gs",
     idea="each free GPU to the job that holds fewest, for its cheapest task",
     source=FLOW_PAPER,
     parameters=DISTANCE,
-    make=_make_sharing,
+    make=GreedySharing,
 )
 
 GSP = PolicyInfo(
     name="gsp",
     idea="gs, with preemption of runs of jobs far above their share for jobs below theirs",
     source=FLOW_PAPER,
-    parameters=(
-        *DISTANCE,
-        Parameter(
-            name="slack",
-            default=0.25,
-            unit="1",
-            meaning="excess over its share, relative to it, beyond which a job loses runs",
-            least=0.0,
-        ),
-    ),
-    make=_make_preemption,
+    parameters=(*DISTANCE, SLACK),
+    make=GreedyPreemption,
 )
 
 GSD = PolicyInfo(
@@ -187,6 +165,6 @@ GSD = PolicyInfo(
             least=0.0,
         ),
     ),
-    make=_make_delay,
+    make=GreedyDelay,
     check=_thresholds_in_order,
 )

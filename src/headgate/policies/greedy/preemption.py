@@ -61,9 +61,7 @@ class _Preemption:
             task = int(holder[gpu])
             row = tasks.job[task]
             job = index.get(row)
-            memory_class = int(
-                np.searchsorted(greedy.now.class_bytes, snapshot.gpus.memory_bytes[gpu])
-            )
+            memory_class = int(greedy.now.hardware.memory_class[gpu])
             if tasks.state[task] == TaskState.STOPPING:
                 self._freed.append(memory_class)
                 self._room[snapshot.jobs.queue[row]] += 1

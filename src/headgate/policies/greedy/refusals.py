@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from headgate.base.units import format_size
-from headgate.planning.standing import Standing, unsupported_feature
+from headgate.planning.fit import no_such_gpu
 from headgate.policies.greedy.candidates import ANY, Candidate
 from headgate.policies.greedy.delay import SkipCounters
 from headgate.policies.greedy.greedy_round import GreedyRound
@@ -17,20 +16,10 @@ from headgate.protocol.reasons import (
     Declines,
     GpuMemory,
     NoFreeGpu,
-    NothingFits,
-    PolicyRefuses,
     QueueLimit,
     ShareLimit,
 )
 from headgate.state import Snapshot
-
-
-def unsupported(policy: str, snapshot: Snapshot, now: Standing) -> Iterator[Refusal]:
-    """Yield the refusals of jobs that only another policy, in force earlier, could place."""
-    for job in now.unsupported.tolist():
-        if snapshot.jobs.waiting[job]:
-            what = unsupported_feature(snapshot.job(job)) or ""
-            yield Refusal(reason=PolicyRefuses(policy=policy, what=what), jobs=(job,))
 
 
 def refusals(
@@ -55,6 +44,8 @@ class _After:
         self._snapshot, self._greedy, self._counters = snapshot, greedy, counters
         waiting = np.bincount(now.task_job, minlength=len(now.jobs))
         self.left = np.flatnonzero(waiting - (greedy.held - now.held))
+        won = np.bincount(now.queue, greedy.held - now.held, len(now.ceiling)).astype(np.int64)
+        self._queue_used = snapshot.gpus_of_queues() + won
         self._free = greedy.free_gpus.count.sum(axis=0)
         self._fitting, self._under_ceiling = greedy.fitting(), greedy.under_ceiling()
         over = greedy.held - greedy.target
@@ -66,7 +57,7 @@ class _After:
         """Return the reason why a job with tasks left waits."""
         greedy = self._greedy
         if not greedy.waiting[job].any():  # its tasks left need more memory than any GPU has
-            return self._nothing_fits(job)
+            return no_such_gpu(self._need_bytes(job, len(greedy.now.class_bytes)))
         if not self._under_ceiling[job]:
             return self._queue_limit(int(greedy.now.queue[job]))
         if self._fitting[job] and self._counters is not None:
@@ -88,16 +79,15 @@ class _After:
                 )
         return NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=int(greedy.now.gpus.sum()))
 
-    def _nothing_fits(self, job: int) -> Reason:
-        now = self._greedy.now
-        beyond = (now.task_job == job) & (now.task_class == len(now.class_bytes))
-        need_bytes = int(now.memory_bytes_of(beyond).min())
-        return NothingFits(need=f"a GPU of {format_size(need_bytes)}" if need_bytes else "a GPU")
+    def _need_bytes(self, job: int, memory_class: int) -> int:
+        """Return the least GPU memory, in bytes, that a job's waiting task of a class needs."""
+        now, here = self._greedy.now, self._greedy.tasks_of(job)
+        of_class = here.start + np.flatnonzero(now.task_class[here] == memory_class)
+        return int(now.memory_bytes_of(of_class).min())
 
     def _queue_limit(self, queue: int) -> Reason:
-        spec, greedy = self._snapshot.queue(queue), self._greedy
-        won = int((greedy.held - greedy.now.held)[greedy.now.queue == queue].sum())
-        used = int(self._snapshot.gpus_of_queues()[queue]) + won
+        spec = self._snapshot.queue(queue)
+        used = int(self._queue_used[queue])
         return QueueLimit(queue=spec.name, used_gpus=used, max_gpus=spec.max_gpus or 0)
 
     def _declines(self, job: int, offered: Candidate, counters: SkipCounters) -> Reason:
@@ -112,9 +102,6 @@ class _After:
 
     def _memory(self, job: int) -> Reason:
         greedy = self._greedy
-        now, memory_class = greedy.now, int(np.flatnonzero(greedy.waiting[job])[0])
-        of_class = (now.task_job == job) & (now.task_class == memory_class)
-        largest = now.class_bytes[np.flatnonzero(self._free)[-1]]
-        return GpuMemory(
-            needed_bytes=int(now.memory_bytes_of(of_class).min()), largest_free_bytes=int(largest)
-        )
+        needed_bytes = self._need_bytes(job, int(np.flatnonzero(greedy.waiting[job])[0]))
+        largest = greedy.now.class_bytes[np.flatnonzero(self._free)[-1]]
+        return GpuMemory(needed_bytes=needed_bytes, largest_free_bytes=int(largest))

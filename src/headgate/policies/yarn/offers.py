@@ -16,12 +16,15 @@ from headgate.base.rng import Random
 from headgate.model import Job
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.feasible_starts import feasible_starts
-from headgate.planning.standing import unsupported_feature
+from headgate.planning.unsupported import (
+    refuse_unsupported,
+    unsupported_feature,
+    unsupported_refusals,
+)
 from headgate.policies.yarn.places import FreeGpus, places_of
 from headgate.policies.yarn.refusals import UserQueue, refusals
-from headgate.ports import Policy, PolicyInfo
+from headgate.ports import PolicyInfo
 from headgate.protocol import Plan, Reason, Start, Steps
-from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
 
 _Rank = tuple[int, int, int]
@@ -36,9 +39,8 @@ class _Offers:
     """Whether a user's jobs share evenly, rather than first come, first served."""
 
     def refuses(self, job: Job) -> Reason | None:
-        """Refuse gangs and tasks of several GPUs, since GPUs are offered one at a time."""
-        what = unsupported_feature(job)
-        return None if what is None else PolicyRefuses(policy=self.name, what=what)
+        """Refuse what `planning.unsupported` names, since GPUs are offered one at a time."""
+        return refuse_unsupported(self.name, job)
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Offer every free GPU; O(waiting tasks x replicas + GPUs placed x users)."""
@@ -102,17 +104,20 @@ class _Round:
             if self._at_ceiling(user_queue[0]) or not self._offer(user_queue):
                 del open_users[user_queue]
         explained = refusals(
-            self._name,
             self._snapshot,
             user_queues=jobs_of,
             fifo_within_user=not self._evenly,
-            unsupported=self._unsupported,
             placed=self._starts,
         )
         placed, short = feasible_starts(scratch, Steps.of(self._starts))
         return Plan(
             steps=scratch.steps() + placed,
-            refusals=(*waiting_for_cpus, *short, *explained),
+            refusals=(
+                *waiting_for_cpus,
+                *short,
+                *unsupported_refusals(self._name, self._snapshot, self._unsupported),
+                *explained,
+            ),
         )
 
     def _user_rank(self, user_queue: UserQueue, first: int) -> tuple[float, int, int, int]:
@@ -149,25 +154,17 @@ class _Round:
         return False
 
 
-def _make_capacity() -> Policy:
-    return Capacity()
-
-
-def _make_fair() -> Policy:
-    return Fair()
-
-
 CAPACITY = PolicyInfo(
     name="capacity",
     idea="every user an equal share, first come first served within it; near the data where free",
     source="Apache Hadoop YARN: Capacity Scheduler",
     parameters=(),
-    make=_make_capacity,
+    make=Capacity,
 )
 FAIR = PolicyInfo(
     name="fair",
     idea="every user an equal share, evenly between the user's jobs; near the data where free",
     source="Apache Hadoop YARN: Fair Scheduler",
     parameters=(),
-    make=_make_fair,
+    make=Fair,
 )

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from headgate.base.units import format_size
-from headgate.planning.standing import unsupported_feature
+from headgate.planning.fit import no_such_gpu
 from headgate.protocol import Reason, Refusal, Start
 from headgate.protocol.reasons import (
     BehindHead,
     GpuMemory,
     NoFreeGpu,
-    NothingFits,
-    PolicyRefuses,
     QueueLimit,
 )
 from headgate.state import Snapshot
@@ -26,23 +22,17 @@ UserQueue = tuple[int, int]
 
 
 def refusals(
-    policy: str,
     snapshot: Snapshot,
     *,
     user_queues: Mapping[UserQueue, Sequence[int]],
     fifo_within_user: bool,
-    unsupported: Sequence[int],
     placed: Sequence[Start],
 ) -> Iterator[Refusal]:
     """Yield one refusal per reason, with all jobs that wait for it.
 
     `user_queues` are the rows of the jobs that waited, in order; with `fifo_within_user`, a user's
-    jobs wait behind the first one; `unsupported` are the rows of jobs that only another policy, in
-    force earlier, could place.
+    jobs wait behind the first one.
     """
-    for job in unsupported:
-        what = unsupported_feature(snapshot.job(job)) or ""
-        yield Refusal(reason=PolicyRefuses(policy=policy, what=what), jobs=(job,))
     after = _After(snapshot, placed)
     groups: dict[Reason, list[int]] = {}
     for user_queue in user_queues.values():
@@ -66,7 +56,9 @@ class _After:
         self._snapshot = snapshot
         jobs = [snapshot.tasks.job[p.task] for p in placed]
         self._placed = {p.task for p in placed}
-        self._queue_won = Counter(snapshot.jobs.queue[job] for job in jobs)
+        self._queue_used = snapshot.gpus_of_queues().tolist()
+        for job in jobs:
+            self._queue_used[snapshot.jobs.queue[job]] += 1
         memory = snapshot.gpus.memory_bytes.array()
         holder = snapshot.gpus.task.array()
         free = holder == GPU_FREE
@@ -88,11 +80,10 @@ class _After:
             return None
         need_bytes = min(snapshot.tasks.memory_bytes[t] for t in left)
         if need_bytes > self._largest:
-            need = f"a GPU of {format_size(need_bytes)}" if need_bytes else "a GPU"
-            return NothingFits(need=need)
+            return no_such_gpu(need_bytes)
         row = snapshot.jobs.queue[job]
         queue = snapshot.queue(row)
-        used = int(snapshot.gpus_of_queues()[row]) + self._queue_won[row]
+        used = self._queue_used[row]
         if queue.max_gpus is not None and used >= queue.max_gpus:
             return QueueLimit(queue=queue.name, used_gpus=used, max_gpus=queue.max_gpus)
         if self._free:

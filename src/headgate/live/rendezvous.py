@@ -1,0 +1,78 @@
+"""Rendezvous: the ports and the token with which the members of a gang find each other.
+
+The executor on the first node makes one per attempt of the gang, and returns the same for every
+member. Members start only on nodes that are up, so it lives as long as an attempt that needs it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+from headgate.base.errors import WorldError
+from headgate.live.records import Rendezvous
+
+_FIRST, _LAST = 20_000, 60_000  # below are ports of services, Ray's among them
+_LEAST = 1_000  # ports to choose from
+_TRIES = 1_000
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+class RendezvousMaker:
+    """The rendezvous of one job's gang, whose first member runs on this node."""
+
+    def __init__(self) -> None:
+        """Nothing is reserved yet."""
+        self._attempt = 0
+        self._made: Rendezvous | None = None
+        self._claims = ExitStack()
+
+    def of(self, attempt: int) -> Rendezvous:
+        """Return the rendezvous of an attempt, which releases the ports of earlier ones.
+
+        WorldError `no_port` when no port is free.
+        """
+        if self._made is None or attempt != self._attempt:
+            self.close()
+            token = secrets.token_hex(16)
+            self._made = Rendezvous(port=self._claim(), hub_port=self._claim(), token=token)
+            self._attempt = attempt
+        return self._made
+
+    def close(self) -> None:
+        """Release the ports."""
+        self._claims.close()
+        self._made = None
+
+    def _claim(self) -> int:
+        """Return a port that no process listens on, claimed against other executors of this node.
+
+        The kernel gives it to no other socket by itself, and its claim, the name of a socket, ends
+        with this process.
+        """
+        last = _first_ephemeral() - 1
+        if last < _FIRST + _LEAST:
+            last = _LAST
+        for _ in range(_TRIES):
+            port = _FIRST + secrets.randbelow(last - _FIRST)
+            with ExitStack() as attempt:
+                claim = attempt.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+                try:
+                    claim.bind(f"\0headgate-port-{port}")
+                    with socket.socket() as probe:
+                        probe.bind(("", port))
+                except OSError:
+                    continue
+                self._claims.push(attempt.pop_all())
+                return port
+        raise WorldError("no port is free on the first node of the gang", code="no_port")
+
+
+def _first_ephemeral() -> int:
+    """Return the first port that the kernel gives to sockets without one."""
+    try:
+        return int(_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _LAST
