@@ -128,9 +128,7 @@ def simulate(
         observers: list[sim.Observer] = [_watch(step)]
         if recorded is None or (jobs_out is not None and scenario is not None):
             observers.append(launches)
-        check = None
-        if forecasts is not None:
-            check = ForecastCheck(chosen.policy, share=forecasts, seed=simulation.seed)
+        check = _forecast_check(chosen.policy, forecasts, simulation.seed)
         outcome = sim.run(simulation, chosen, observe=observers, forecasts=check)
     decisions = chosen.timings()
     if recorded is None:
@@ -218,6 +216,10 @@ def _check_options(
         problem = f"must be from 0 to {MOST_SECONDS:g} s, not {decision_latency_s}"
         wrong.append(("--decision-latency", problem, ""))
     return [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong]
+
+
+def _forecast_check(policy: Policy, share: float | None, seed: int) -> ForecastCheck | None:
+    return None if share is None else ForecastCheck(policy, share=share, seed=seed)
 
 
 def _check_share(share: float | None) -> list[Problem]:

@@ -25,7 +25,7 @@ PROBABILITY = 0.8
 _DRAWS = 100
 _READING = 0.25  # standard deviation of the logarithm of reading times about the model's
 _DRIFT = 0.25  # that of the wait, for what a simulation leaves out: jobs to come, equal choices
-_TURN = 1.2  # standard deviation of the start in run times: where a choice falls otherwise
+_TURN = 0.8  # standard deviation of the start in run times: where a choice falls otherwise
 _PRIOR_SAMPLES = 3.0  # as in `planning.estimates`
 
 

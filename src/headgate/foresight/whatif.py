@@ -5,7 +5,6 @@ The copy shares no writable data with the state. The engine's machine and admiss
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable
 
@@ -36,12 +35,12 @@ class WhatIf:
     def __init__(self, snapshot: Snapshot, policy: Policy, at: float) -> None:
         """Start at a time from a snapshot, which stays unchanged.
 
-        The policy is copied: it keeps its last round from one hypothetical round to the next.
+        No real round may use the policy: it stays warm from one hypothetical round to the next.
         """
         self.state = thaw(snapshot)
         self.state.now = max(self.state.now, at)
         self.stopped: list[int] = []
-        self.policy = copy.deepcopy(policy)
+        self.policy = policy
         self._rounds = 0
         states = self.state.tasks.state.array()
         self._report_starts(np.flatnonzero(states == TaskState.STARTING).tolist())

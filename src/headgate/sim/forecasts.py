@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import statistics
 from collections.abc import Sequence
@@ -53,8 +54,8 @@ class ForecastCheck:
     """
 
     def __init__(self, policy: Policy, *, share: float, seed: int) -> None:
-        """Ask after each round with the probability `share`, seeded."""
-        self._policy, self._share = policy, share
+        """Ask a copy of a policy after each round with the probability `share`, seeded."""
+        self._policy, self._share = copy.deepcopy(policy), share
         self._rng = stream(seed, "forecasts")
         self._open: dict[str, list[_Question]] = {}  # by job
         self._outcomes: list[_Outcome] = []
