@@ -44,7 +44,8 @@ class ComputeTimes:
         """Return quantiles of the whole times, given that they are more than `ran_s`."""
         if not ran_s.any():
             logit = np.log(p) - np.log1p(np.negative(p))
-            return self.median_s * np.exp(self.spread * logit)
+            at: Floats = self.median_s * np.exp(self.spread * logit)
+            return at
         with np.errstate(divide="ignore", invalid="ignore"):
             past = np.log(ran_s / self.median_s)
             odds = np.logaddexp(past / self.spread, np.log(p)) - np.log1p(np.negative(p))
