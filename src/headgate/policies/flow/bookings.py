@@ -80,7 +80,7 @@ class Bookings:
             return
         now = self._now
         task = now.task[np.searchsorted(now.task_job, jobs)]
-        run_s = np.repeat(self._times.run_s_of(task), count)
+        run_s = np.repeat(self._times.run_s[jobs], count)
         memory = np.repeat(now.snapshot.tasks.memory_bytes.take(task), count)
         for size in np.unique(memory)[::-1].tolist():
             self._table.claim(int(size), run_s[memory == size])
@@ -260,8 +260,7 @@ class _WideJobs:
         rows = now.jobs[jobs]
         self.unit_milli = np.full(len(now.jobs), np.iinfo(np.int64).max)
         self.unit_milli[jobs] = snapshot.jobs.unit_gpus_milli.take(rows)
-        self.run_s, self.high_s = np.full((2, len(now.jobs)), math.inf)
-        self.run_s[jobs], self.high_s[jobs] = times.run_s, times.surely_s(times.lead)
+        self.run_s, self.high_s = times.run_s, times.jobs_surely_s()
         self.started: set[int] = set()  # the first task of each unit
         self._now, self._shape = now, dict[int, object]()
 

@@ -83,7 +83,8 @@ class TimelyFlow(FlowPolicy):
     ) -> tuple[WideUnits | Bookings, InFlight]:
         """Book for all jobs in their order; GPUs that are reserved are no slots of the flow."""
         assert work is not None
-        times = Times(now) if now.has_wide.any() else None
+        declared = ~np.isnan(now.snapshot.jobs.estimated_s.take(now.jobs))
+        times = Times(now) if now.has_wide.any() or declared.any() else None
         ahead = in_flight(now, work, times)
         if times is None or not len(now.wide_jobs):
             return WideUnits(scratch, now), ahead

@@ -9,7 +9,7 @@ import numpy as np
 from headgate.flow import Ints
 from headgate.planning.census import Bools, index_of
 from headgate.planning.costs import PRICE_LIMIT
-from headgate.planning.debts import remaining_gpu_s, wide_gpu_s
+from headgate.planning.debts import estimated_gpu_s, remaining_gpu_s
 from headgate.planning.shares import Floats
 from headgate.planning.standing import Standing
 from headgate.planning.work import IdleTasks, RunsByGpu
@@ -94,8 +94,7 @@ def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight
     """Return the work in flight; `View.expected_end` defines when a GPU is expected to be free.
 
     A run of a runtime class without an ended run is expected to compute as long as it reads. Work
-    in a checkpoint is not computed again. With `times`, which jobs with wide
-    tasks require, their runs and those of an unknown class end as estimated.
+    in a checkpoint is not computed again. With `times`, those of jobs that they tell are estimated.
     """
     snapshot, held = now.snapshot, work.runs
     gpu = np.flatnonzero(held.task >= 0)
@@ -108,11 +107,11 @@ def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight
     task, job = held.task[gpu], index_of(now.jobs, len(snapshot.jobs.state))[held.job[gpu]]
     left_gpu_s = remaining_gpu_s(now, held, work.idle)
     if times is not None:
-        other = np.flatnonzero(np.isnan(compute_s) | (job < 0) | now.has_wide[job])
+        other = np.flatnonzero(np.isnan(compute_s) | (job < 0) | times.learnt[job])
         wait_s[other] = np.maximum(times.end_at(task[other]) - snapshot.now, _SOONEST_S)
         ours = np.flatnonzero(job >= 0)
-        running_s = np.bincount(job[ours], wait_s[ours], len(now.jobs)).astype(np.float64)
-        left_gpu_s = np.where(now.has_wide, wide_gpu_s(now, times.run_s, running_s), left_gpu_s)
+        estimated = estimated_gpu_s(now, times.run_s, job[ours], wait_s[ours])
+        left_gpu_s = np.where(times.learnt, estimated, left_gpu_s)
     runs = Runs(
         gpu=gpu,
         task=task,
