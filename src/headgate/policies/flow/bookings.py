@@ -21,6 +21,8 @@ from headgate.planning.standing import Standing, standing_less
 from headgate.planning.timetable import UNKNOWN_AT, Reservation, Timetable
 from headgate.planning.units import Unit, waiting_units
 from headgate.planning.wide import free_milli, half_stopped, why_not
+from headgate.policies.flow.in_flight import InFlight
+from headgate.policies.flow.preempt_units import Bargain, UnitPreemptions
 from headgate.policies.flow.times import Times
 from headgate.protocol import Memo, Reason, Refusal
 from headgate.state import Scratch
@@ -43,6 +45,7 @@ class Bookings:
         self._won_milli = np.zeros(len(now.jobs), np.int64)
         self._booked_milli: dict[int, int] = {}  # of reservations, by queue
         self.reservations: list[Reservation] = []
+        self.preempted: UnitPreemptions | None = None
 
     def __bool__(self) -> bool:
         """Return True: some job has wide units."""
@@ -130,6 +133,26 @@ class Bookings:
             queue = int(self._now.queue[job])
             self._booked_milli[queue] = self._booked_milli.get(queue, 0) + milli
             self.reservations.append(found)
+
+    def preempt(self, ahead: InFlight, bargain: Bargain) -> None:
+        """Preempt units for those of the first jobs in order that wait, where that is worth it.
+
+        The GPUs that they free are reserved.
+        """
+        bargain.held = bargain.held - (-self._won_milli // WHOLE)
+        preempted = UnitPreemptions(self._now, ahead, self._table, bargain)
+        for job in self._order[: self._most].tolist() if (bargain.spare > 0).any() else ():
+            unit = next(self._units(job), None)
+            if unit is None:
+                continue
+            milli = unit.gpus_milli(self._scratch.snapshot)
+            run_s, gpus = float(self._times.run_s[job]), -(-milli // WHOLE)
+            if not self._has_room(job, milli):
+                continue
+            if preempted.for_unit(job, unit, gpus, run_s):
+                self._table.free_soon(ahead.all_runs.gpu[preempted.freed])
+                self._reserve(job, unit, milli)
+        self.preempted = preempted
 
     # --- backfill ------------------------------------------------------------------------------
 

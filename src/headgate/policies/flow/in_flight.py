@@ -47,6 +47,10 @@ class Runs:
     stopping: Bools
     launched_at: Floats
 
+    def only(self, some: Ints) -> Runs:
+        """Return those at some indices."""
+        return Runs(**{field.name: getattr(self, field.name)[some] for field in fields(Runs)})
+
 
 def runs_now(now: Standing) -> Runs:
     """Return the held GPUs, by row."""
@@ -75,18 +79,18 @@ class InFlight:
     price: Ints  # [GPUs] the wait in whole microseconds
     left_s: Floats  # [jobs] GPU seconds that the job will still take
 
-    def lost_s(self, snapshot: Snapshot, some: Ints) -> Floats:
-        """Return the seconds lost if some runs end now: reading, and work since the checkpoint."""
-        task, tasks = self.runs.task[some], snapshot.tasks
+    def lost_s(self, snapshot: Snapshot, runs: Runs) -> Floats:
+        """Return the seconds lost if runs end now: reading, and work since the checkpoint."""
+        task, tasks = runs.task, snapshot.tasks
         computed_s = snapshot.now - tasks.started_at.take(task) - tasks.read_s.take(task)
         kept_s = saved_s(computed_s, tasks.checkpoint_s.take(task))
-        lost_s: Floats = snapshot.now - self.runs.launched_at[some] - kept_s
+        lost_s: Floats = snapshot.now - runs.launched_at - kept_s
         return lost_s
 
     def only(self, slots: Bools) -> InFlight:
         """Return the work in flight with some of the held GPUs, a mask."""
         chosen = np.flatnonzero(slots)
-        runs = Runs(**{f.name: getattr(self.runs, f.name)[chosen] for f in fields(Runs)})
+        runs = self.runs.only(chosen)
         return replace(self, runs=runs, wait_s=self.wait_s[chosen], price=self.price[chosen])
 
 
