@@ -21,7 +21,7 @@ from headgate.ports.installed import installed_policies
 _OWN = (
     flow.HEADGATE,
     fifo.INFO,
-    ordered.EASY,
+    *ordered.INFOS.values(),
     flow.FS,
     flow.FSP,
     flow.FSU,

@@ -165,7 +165,7 @@ def test_jobs_prints_a_table(up: Any, job_file: Any, controller: Any) -> None:
     assert rows(up("jobs").out) == [
         ["JOB", "NAME", "USER", "QUEUE", "STATE", "TASKS", "GPUS", "WAITED", "RAN", "WHY"],
         ["job-2", "gang", ME, "default", "active", "0/3", "0", "1 min 30 s", "-",
-         "GangShort(2/3 tasks fit now, 2 GPUs free of 3 needed; starts when all fit together)"],
+         "2/3 GPUs free; starts when all its tasks fit together"],
         ["job-1", "pair", ME, "default", "active", "0/2", "2", "0.0 s", "1 min 30 s", "-"],
     ]  # fmt: skip
 
@@ -296,7 +296,7 @@ def test_why_shows_the_reason_with_numbers(up: Any, pair: str, job_file: Any) ->
     assert output.out.startswith(
         "job-2 is active: 3 waiting\n"
         "submitted 0.0 s ago\n"
-        "GangShort: 2/3 tasks fit now, 2 GPUs free of 3 needed; starts when all fit together\n"
+        "waits: 2/3 GPUs free; starts when all its tasks fit together\n"
     )
     shown = up("why", "job-2", "-o", "json").json
     assert shown["reason"]["numbers"]["free_gpus"] == 2

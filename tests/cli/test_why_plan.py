@@ -32,12 +32,15 @@ def test_why_shows_reason_share_and_places_of_a_waiting_job(shared: Any) -> None
     output = shared("why", "job-2")
     lines = output.out.splitlines()
     assert lines[:2] == ["job-2 is active: 3 waiting", "submitted 30 s ago"]
-    assert lines[2].startswith("BelowShare: 0/2 GPUs of its share, job-1 holds 2 above its own;")
-    assert "holds 0 of the 2 GPUs of its share; may win 2 more where they are free" in output.out
+    assert lines[2].startswith("waits: holds 0/2 GPUs of its share, job-1 holds 2 above its own;")
+    assert "holds 0 of the 2 GPUs of its share; eligible for 2 more" in output.out
     facts = dict(row for row in rows(output.out) if len(row) == 2)
     assert facts["task"] == "job-2/0, the first that waits"
-    assert facts["cheapest now"] == "no place is free"
-    assert facts["cheapest ever"] == "n0 (GPU, 4 GiB) at 0.0 s: nothing to read; held by job-1/0"
+    assert facts["best placement now"] == "no place is free"
+    assert (
+        facts["best placement (any GPU)"]
+        == "n0 (GPU, 4 GiB) at 0.0 s: nothing to read; held by job-1/0"
+    )
     assert facts["if job-1/0 ended now"] == "it would start there"
     assert "unknown: no run-time history yet for 4 running tasks" in output.out
 

@@ -25,8 +25,8 @@ from headgate.experiments.flow.live import (
     stated_times_s,
 )
 from headgate.experiments.flow.live_checks import as_json, bytes_errors, judge, makespan_error
-from headgate.experiments.pages import generator, is_ours
 from headgate.model import Job, ProgramType, Shard
+from headgate.reports.pages import generator, is_ours
 from headgate.spec import expand, load_job
 from headgate.workloads.padded import STATED, count, duration_s
 from headgate.workloads.task import TaskContext, resolve

@@ -18,8 +18,8 @@ from headgate.protocol import JobCancelled, JobSubmitted, Plan, QueueChanged, Re
 from headgate.protocol.reasons import (
     BehindHead,
     JobsInFlightLimit,
-    NoFreeCpu,
     NoFreeGpu,
+    Shortage,
     Undecided,
     WaitsForTasks,
 )
@@ -125,7 +125,7 @@ def test_number_of_jobs_ahead_equals_the_order_of_the_engine(jobs: list[tuple[in
 
 
 def test_reason_of_a_task_is_its_own(state: State) -> None:
-    cpus = NoFreeCpu(needed_cpus=1, most_free_cpus=0)
+    cpus = Shortage(resource="cpus", needed=1000, most_free=0)
     state.refusals = (Refusal(reason=cpus, jobs=(0,)), Refusal(reason=FULL, jobs=(0,)))
     assert explain(state, 0, now=10.0).reason == cpus
     assert explain(state, 0, now=10.0, task=0).reason == FULL

@@ -36,9 +36,9 @@ from headgate.live.claims import DatasetClaims
 from headgate.live.controller import Controller
 from headgate.live.reader import JobReader
 from headgate.live.store import StoredShard
-from headgate.model import Dataset, Job, Queue, Shard, Task
+from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task
 from headgate.ports import choose_policy
-from headgate.protocol import DatasetAdded, JobCancelled, JobSubmitted, QueueChanged
+from headgate.protocol import DatasetAdded, JobCancelled, JobSubmitted, NodeJoined, QueueChanged
 from headgate.state.life import ENDED
 
 JOB = "{name: work, run: 'true'}"
@@ -438,6 +438,59 @@ def test_dry_run_changes_nothing_and_rejects_the_same_requests(controller: Contr
     assert code_of(lambda: controller.cancel(job, user=ME, dry_run=True)) == "already_ended"
     controller.remove_dataset("ints", user=ME, dry_run=True)
     assert "ints" in controller.snapshot().datasets
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "problem", "hint"),
+    [
+        (
+            "{run: x, resources: {gpus: 9}}",
+            "resources",
+            "needs 9 GPUs on one node, which no node has",
+            "nodes have at most 2 GPUs: request less, or add such a node",
+        ),
+        (
+            "{tasks: {run: x, count: 2}, reduce: {run: x, resources: {cpus: 99}}}",
+            "reduce.resources",
+            "needs 99 CPU slots on one node, which no node has",
+            "nodes have at most 8 CPU slots: request less, or add such a node",
+        ),
+        (
+            "{gang: true, tasks: {run: x, count: 5}}",
+            "gang",
+            "needs 5 tasks with 5 GPUs together (a gang), the idle cluster holds 4 of them at most",
+            "the largest gang that fits has 4; add nodes for a larger one",
+        ),
+        (
+            "{run: x, num_nodes: 3}",
+            "num_nodes",
+            (
+                "needs 3 processes with a GPU each on as many nodes, the idle cluster holds 2 of "
+                "them at most"
+            ),
+            "the largest gang that fits has 2; add nodes for a larger one",
+        ),
+        (
+            "{queue: poor, gang: true, tasks: {run: x, count: 3}}",
+            "queue",
+            "needs 3 GPUs together, queue poor may hold 2",
+            "at most 2 fit; use another queue, or raise its max_gpus",
+        ),
+    ],
+)
+def test_job_that_can_never_run_is_rejected_with_place_and_the_most_that_fits(
+    controller: Controller, text: str, path: str, problem: str, hint: str
+) -> None:
+    gpus = (Gpu(memory_bytes=1 << 30),) * 2
+    nodes = [Node(id=f"n{n}", rack="r", gpus=gpus, cpus=8) for n in range(2)]
+    now = controller.now()
+    controller._handle([NodeJoined(at=now, node=node) for node in nodes])
+    controller._handle([QueueChanged(at=now, queue=Queue(name="poor", max_gpus=2))])
+    with pytest.raises(SpecError) as error:
+        controller.submit(text, user=ME, key=None)
+    assert error.value.code == "infeasible"
+    (found,) = error.value.problems
+    assert (found.path, found.problem, found.hint) == (path, problem, hint)
 
 
 def test_upload_that_is_abandoned_twice_is_abandoned_once(controller: Controller) -> None:

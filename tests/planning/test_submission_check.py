@@ -36,25 +36,54 @@ def job(*tasks: Task, gang: bool = False) -> Job:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "gang", "need"),
+    ("tasks", "gang", "need", "most"),
     [
-        ([Task(gpus=2)], False, None),
-        ([Task(gpus=3)], False, "3 GPUs on one node"),
-        ([Task(gpu_memory_bytes=8 * GIB)], False, None),
-        ([Task(gpu_memory_bytes=9 * GIB)], False, "a GPU with 9 GiB on one node"),
-        ([Task(gpus=2, gpu_memory_bytes=5 * GIB)], False, "2 GPUs with 5 GiB on one node"),
-        ([Task(gpus=0, cpus=4)], False, None),
-        ([Task(gpus=0, cpus=5)], False, "5 CPU slots on one node"),
-        ([Task(), Task(gpus=4)], False, "4 GPUs on one node"),
-        ([Task()] * 9, False, None),  # one after the other
-        ([Task()] * 3, True, None),
+        ([Task(gpus=2)], False, None, ""),
+        ([Task(gpus=3)], False, "3 GPUs", "nodes have at most 2 GPUs"),
+        ([Task(gpu_memory_bytes=8 * GIB)], False, None, ""),
+        (
+            [Task(gpu_memory_bytes=9 * GIB)],
+            False,
+            "a GPU with 9 GiB",
+            "nodes have at most GPUs with 8 GiB",
+        ),
+        (
+            [Task(gpus=2, gpu_memory_bytes=5 * GIB)],
+            False,
+            "2 GPUs with 5 GiB",
+            "nodes have at most 1 GPU with 5 GiB",
+        ),
+        ([Task(gpus=0, cpus=4)], False, None, ""),
+        ([Task(gpus=0, cpus=5)], False, "5 CPU slots", "nodes have at most 4 CPU slots"),
+        ([Task(custom=(("f", 1000),))], False, "a GPU and 1 of 'f'", "nodes have no 'f'"),
+        (
+            [Task(gpus=3, custom=(("f", 1000),))],
+            False,
+            "3 GPUs and 1 of 'f'",
+            "nodes have at most 2 GPUs and no 'f'",
+        ),
+        (
+            [Task(gpus=2, cpus=3)],
+            False,
+            "2 GPUs and 3 CPU slots",
+            "no node has all of it together",
+        ),
+        ([Task(), Task(gpus=4)], False, "4 GPUs", "nodes have at most 2 GPUs"),
+        ([Task()] * 9, False, None, ""),  # one after the other
+        ([Task()] * 3, True, None, ""),
     ],
 )
 def test_a_job_that_no_node_could_hold_is_rejected(
-    tasks: list[Task], gang: bool, need: str | None
+    tasks: list[Task], gang: bool, need: str | None, most: str
 ) -> None:
     reason = fits_no_node(job(*tasks, gang=gang), NODES)
-    assert reason == (None if need is None else NothingFits(need=need))
+    if need is None:
+        assert reason is None
+        return
+    assert reason == NothingFits(need=f"{need} on one node", task=len(tasks) - 1, most=most)
+    assert reason.detail() == (
+        f"needs {need} on one node, which no node has; {most}: request less, or add such a node"
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,7 +119,10 @@ def test_gang_on_more_nodes_than_fit_a_member_is_rejected_with_the_largest_that_
     reason = fits_no_node(apart(largest + 1), NODES)
     assert reason is not None
     assert reason.largest == largest
-    assert f"the whole cluster holds at most {largest} of them" in str(reason)
+    assert reason.cause().endswith(f"the idle cluster holds {largest} of them at most")
+    assert (
+        reason.way_out() == f"the largest gang that fits has {largest}; add nodes for a larger one"
+    )
 
 
 def test_tasks_that_run_together_must_fit_the_ceiling_of_the_queue() -> None:

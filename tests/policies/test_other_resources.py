@@ -10,7 +10,7 @@ from headgate.model import Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.greedy import GreedyDelay
 from headgate.ports import make_policy
 from headgate.protocol import Plan
-from headgate.protocol.reasons import NoFreeCpu
+from headgate.protocol.reasons import Shortage
 from headgate.state import JobState, State, TaskState, check
 
 NEAR, FAR = 0, 1
@@ -52,7 +52,7 @@ def test_tasks_start_where_gpus_and_cpus_are_left_and_the_others_wait_with_one_r
     plan = decide(name, waiting(6, near=(3, 2), far=(3, 4)))
     assert sorted(start.node for start in plan.starts) == [NEAR, FAR, FAR]
     reasons = [refusal.reason for refusal in plan.refusals]
-    assert reasons.count(NoFreeCpu(needed_cpus=2, most_free_cpus=0)) == 1
+    assert reasons.count(Shortage(resource="cpus", needed=2000, most_free=0)) == 1
 
 
 def test_skip_counter_is_not_reset_by_a_task_that_does_not_start() -> None:

@@ -119,4 +119,12 @@ def _outlook_view(found: Outlook) -> Body:
             for job in found.jobs
         ],
         "starts": [_read_view(start) for start in found.starts],
+        "reservations": [
+            {
+                **asdict(each),
+                "gpus": sum(len(gpus) for _, gpus in each.places),
+                "places": [{"node": node, "gpus": list(gpus)} for node, gpus in each.places],
+            }
+            for each in found.reservations
+        ],
     }

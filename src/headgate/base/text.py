@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -49,6 +50,12 @@ def whole_characters(data: bytes) -> int:
         if byte < 0x80:
             break
     return len(data)
+
+
+def enumerated(words: Sequence[str]) -> str:
+    """Return `a`, `a and b`, `a, b and c`."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def indented(text: str) -> str:

@@ -65,6 +65,37 @@ def format_size(size_bytes: float) -> str:
     return f"{size:.1f} TiB"
 
 
+def format_ratio(part_bytes: int, whole_bytes: int) -> str:
+    """Return two sizes in the unit of the larger one: `12/64 GiB`; unequal ones differ."""
+    largest, power = max(abs(part_bytes), abs(whole_bytes)), 0
+    while largest >= 1024 ** (power + 1) and power < 4:
+        power += 1
+    unit = ("B", "KiB", "MiB", "GiB", "TiB")[power]
+    for digits in range(1, 4):
+        part, whole = (_rounded(size / 1024**power, digits) for size in (part_bytes, whole_bytes))
+        if float(part) != float(whole) or part_bytes == whole_bytes:
+            return f"{part}/{whole} {unit}"
+    return f"{part_bytes}/{whole_bytes} B"
+
+
+def _rounded(number: float, digits: int) -> str:
+    return f"{number:.0f}" if number == int(number) else f"{number:.{digits}f}"
+
+
+def format_clock(at: float, ahead_s: float) -> str:
+    """Return a time to come, in seconds since the epoch, as `14:05 UTC`.
+
+    With seconds if it is less than ten minutes ahead, with its date if more than half a day; in
+    years to come, how long that is.
+    """
+    if ahead_s > 366 * 86400:
+        return f"a time in {format_seconds(ahead_s)}"
+    when = datetime.fromtimestamp(at, UTC)
+    if ahead_s > 12 * 3600:
+        return f"{when:%Y-%m-%d at %H:%M} UTC"
+    return f"{when:%H:%M:%S} UTC" if ahead_s < 600 else f"{when:%H:%M} UTC"
+
+
 def format_time(at: float) -> str:
     """Return a time, in seconds since the epoch, as `2026-08-01 at 09:30:00 UTC`."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d at %H:%M:%S} UTC"

@@ -156,7 +156,9 @@ def _table(views: Sequence[Mapping[str, Any]]) -> Any:
     for view in views:
         done, total = view["tasks"].get("finished", 0), view["tasks"]["total"]
         bar = ProgressBar(total=total, completed=done, width=20)
-        reason = view["reason"] or ("" if view["state"] == "active" else view["state"])
+        reason = output.sentence(view["reason"]) or (
+            "" if view["state"] == "active" else view["state"]
+        )
         table.add_row(
             view["id"], f"{done}/{total}", bar, str(view["gpus"]["held"]), visible(reason)
         )

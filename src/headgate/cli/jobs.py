@@ -95,7 +95,7 @@ def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
                 description=f"{job} {view['state']}",
                 total=tasks["total"],
                 completed=tasks.get("finished", 0),
-                why=visible(view["reason"] or ""),
+                why=visible(output.sentence(view["reason"]) or ""),
             )
             if view["state"] in _OUTCOMES:
                 return view
@@ -187,7 +187,7 @@ def _job_cells(job: dict[str, Any]) -> tuple[object, ...]:
         job["gpus"]["held"],
         output.duration(job["wait_s"]),
         output.duration(job["run_s"]),
-        job["reason"] or _first_line(job["message"]),
+        output.sentence(job["reason"]) or _first_line(job["message"]),
     )
 
 
@@ -232,7 +232,7 @@ def get(
         ("ran", output.duration(view["run_s"])),
         ("run time", _run_times(view)),
         ("results", _results(view["results"])),
-        ("why", view["reason"]),
+        ("why", output.sentence(view["reason"])),
         ("message", view["message"]),
     ):
         if value is not None:

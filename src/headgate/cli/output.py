@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from headgate.cli.errors import OUTSIDE
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
+_REASON = re.compile(r"[A-Z][A-Za-z]*\((.*)\)", re.DOTALL)
 _WIDE = 10_000  # columns; in a file or a pipe, lines are not wrapped
 
 
@@ -130,6 +132,15 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> No
         console.print(table(headings, rows))
     for line in capture.get().splitlines():
         write(f"{line.rstrip()}\n")
+
+
+def sentence(reason: str | None) -> str | None:
+    """Return the text of a reason without its code: `BehindHead(behind a; ...)` is `behind a; ...`.
+
+    Codes are for programs, the text for people.
+    """
+    match = None if reason is None else _REASON.fullmatch(reason)
+    return reason if match is None else match[1]
 
 
 def counted(number: int, thing: str) -> str:

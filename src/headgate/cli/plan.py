@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from headgate.base.units import format_seconds
 from headgate.cli import output
 from headgate.cli.settings import POLICY_FORM, FormatOption, StateOption, settle
+from headgate.cli.timeline import check_page, print_timeline, write_page
 from headgate.cli.why import reads
 
 View = dict[str, Any]
@@ -31,13 +33,26 @@ def plan(
             metavar="NODE", help="Node whose hardware the added ones have; else the commonest."
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the reservations as a page with a chart, too."),
+    ] = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Show what would change now under another policy or with more nodes; nothing is changed."""
+    """Show what would change now under another policy or with more nodes; nothing is changed.
+
+    Where the policy reserves GPUs, a time line shows for which jobs, and the runs that these wait
+    for.
+    """
     settings = settle(state, fmt)
+    if report is not None:
+        check_page(report)
     with settings.client() as client:
         outlooks = client.plan(policy=policy, nodes=nodes, like=like)
+    what_if, now = outlooks["what_if"], outlooks["now"]
+    if report is not None:
+        write_page(report, policy or what_if["policy"], what_if["reservations"], now)
     if settings.as_json:
         output.print_json(outlooks)
         return
@@ -53,7 +68,11 @@ def plan(
              "WHY"),
             _jobs(outlooks),
         )  # fmt: skip
-    _print_runs(outlooks["what_if"])
+    _print_runs(what_if)
+    if what_if["reservations"]:
+        print_timeline(what_if["reservations"], now)
+    if report is not None:
+        output.print_note(f"report: {report}")
 
 
 def _summary(found: View) -> str:
@@ -76,7 +95,7 @@ def _jobs(outlooks: View) -> Iterator[tuple[object, ...]]:
             *(job["started_tasks"], job["cut_tasks"]),
             reads(job["read_bytes"]) if job["started_tasks"] else None,
             job["waiting_tasks"],
-            None if reason is None else f"{reason['code']}({reason['text']})",
+            None if reason is None else reason["text"],
         )
 
 

@@ -129,7 +129,7 @@ def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
     """Raise SpecError `usage` with all invalid options, and for a directory of other files."""
     from headgate.experiments.flow import COMMAND, live_page, report
     from headgate.experiments.flow.jobs import JOB_KINDS
-    from headgate.experiments.pages import is_ours
+    from headgate.reports.pages import is_ours
 
     jobs = sum(len(kind.counts) for kind in JOB_KINDS) - 1
     wrong = []

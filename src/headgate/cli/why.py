@@ -69,7 +69,7 @@ def _head(explanation: View, target: str, task: int | None) -> Iterator[str]:
     reason = explanation["reason"]
     if reason is not None:
         yield f"submitted {format_seconds(explanation['waits_s'])} ago"
-        yield f"{reason['code']}: {reason['text']}"
+        yield f"waits: {reason['text']}"
     else:
         yield explanation["message"] or ("no task waits" if task is None else "it does not wait")
 
@@ -87,7 +87,7 @@ def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
     if share is not None and explanation["reason"] is not None:
         yield "share", _share(share)
     if task is not None and task["preempted"]:
-        yield "last run", task["preempted"]
+        yield "last run", str(output.sentence(task["preempted"]))
     if task is not None and task["unfinished"]:
         yield "comes after", ", ".join(f"{explanation['job']}/{n}" for n in task["unfinished"][:8])
     if task is not None and task["state"] == "waiting":
@@ -98,8 +98,11 @@ def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
             explanation["cheapest"],
             explanation["if_freed"],
         )
-        yield "cheapest now", "no place is free" if now is None else _place(explanation, now)
-        yield "cheapest ever", "no node fits it" if best is None else _place(explanation, best)
+        yield "best placement now", "no place is free" if now is None else _place(explanation, now)
+        yield (
+            "best placement (any GPU)",
+            "no node fits it" if best is None else _place(explanation, best),
+        )
         if freed is not None:
             yield f"if {freed['ends']} ended now", _freed(explanation, freed)
     if explanation["start"] is not None:
@@ -109,10 +112,7 @@ def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
 def _share(share: View) -> str:
     of = "" if share["share_gpus"] is None else f" of the {share['share_gpus']} GPUs of its share"
     wait = "" if share["wait_s"] is None else f"; waiting costs {format_seconds(share['wait_s'])}"
-    return (
-        f"holds {share['held_gpus']}{of}; may win {share['may_win_gpus']} more where they are free"
-        f"{wait}"
-    )
+    return f"holds {share['held_gpus']}{of}; eligible for {share['may_win_gpus']} more{wait}"
 
 
 def _place(explanation: View, place: View) -> str:
@@ -149,8 +149,8 @@ def _freed(explanation: View, freed: View) -> str:
 def _start(explanation: View, start: View) -> str:
     if start["at"] is None:
         if start["unknown_runs"]:
-            tasks = output.counted(start["unknown_runs"], "running task")
-            return f"unknown: no run-time history yet for {tasks}"
+            runs = output.counted(start["unknown_runs"], "running task")
+            return f"unknown: no run-time history yet for {runs}"
         return f"not within the next {format_seconds(start['until'] - explanation['now'])}"
     after = "" if start["after"] is None else f", when {start['after']} has ended"
     return f"{start['task']} starts {_at(explanation, start['at'])} on {start['node']}{after}"

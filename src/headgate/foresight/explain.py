@@ -10,10 +10,19 @@ import numpy as np
 
 from headgate.base.column import Array
 from headgate.protocol import Reason
-from headgate.protocol.reasons import JobsInFlightLimit, NoFreeCpu, Undecided, WaitsForTasks
+from headgate.protocol.reasons import (
+    JobsInFlightLimit,
+    NoFittingNode,
+    Shortage,
+    Undecided,
+    WaitsForTasks,
+)
 from headgate.state import JobState, TaskState
 from headgate.state.life import ENDED
 from headgate.state.view import View
+
+_OTHER = (Shortage, NoFittingNode)
+"""Reasons about other resources than GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +121,7 @@ def _reason(
     named, others = context.refusals(job)
     if task is not None:  # one without a GPU waits for other reasons than one with
         on_cpus = not view.tasks.gpus[task]
-        named = sorted(named, key=lambda reason: isinstance(reason, NoFreeCpu) != on_cpus)
+        named = sorted(named, key=lambda reason: isinstance(reason, _OTHER) != on_cpus)
     return next(itertools.chain(named, others), Undecided())
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,8 +13,9 @@ from headgate.base.errors import Problem, SpecError, nearest
 from headgate.foresight.explain import ExplanationContext, explain
 from headgate.foresight.whatif import WhatIf
 from headgate.model import Locality, Node
+from headgate.planning.estimates import Estimates
 from headgate.ports import Policy
-from headgate.protocol import Reason
+from headgate.protocol import Reason, Reserved
 from headgate.state import Snapshot, State, TaskState
 from headgate.state.life import ENDED, HOLDING
 from headgate.state.view import View
@@ -67,11 +69,36 @@ class JobOutlook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldUntil:
+    """GPUs of a node that a task's run holds, until its expected end, None if unknown."""
+
+    task: str
+    node: str
+    gpus: tuple[int, ...]
+    until: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationOutlook:
+    """GPUs that are kept free for waiting tasks of a job: `gpus` by (node, indices there).
+
+    They start together at `at`, and are expected to end at `until`, None if unknown; `waits_for`
+    are the runs that hold these GPUs after the round.
+    """
+
+    job: str
+    at: float | None
+    until: float | None
+    places: tuple[tuple[str, tuple[int, ...]], ...]
+    waits_for: tuple[HeldUntil, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """What a policy would change now, job by job and run by run.
 
     Rounds are repeated while they preempt runs, since these free GPUs; `settled` is whether that
-    ended within the limit of rounds.
+    ended within the limit of rounds. `reservations` are those of the last round, by time.
     """
 
     policy: str
@@ -83,6 +110,7 @@ class Outlook:
     jobs: tuple[JobOutlook, ...]
     starts: tuple[StartedRun, ...]
     cuts: tuple[PreemptedRun, ...]
+    reservations: tuple[ReservationOutlook, ...]
 
 
 def more_nodes(snapshot: Snapshot, count: int, like: str | None) -> tuple[Node, ...]:
@@ -123,8 +151,9 @@ def outlook(snapshot: Snapshot, policy: Policy, now: float, nodes: Sequence[Node
     for node in nodes:
         what_if.join(node)
     rounds, settled = 0, False
+    reservations: Sequence[Reserved] = ()
     while rounds < _ROUNDS_MOST and not settled:
-        what_if.round()
+        reservations = what_if.round().reservations
         rounds += 1
         settled = not what_if.freed
     state = what_if.state
@@ -146,7 +175,56 @@ def outlook(snapshot: Snapshot, policy: Policy, now: float, nodes: Sequence[Node
         jobs=tuple(_jobs(snapshot, state, starts, cuts)),
         starts=tuple(starts),
         cuts=tuple(cuts),
+        reservations=tuple(_reservations(state.freeze(), reservations)),
     )
+
+
+def _reservations(
+    snapshot: Snapshot, reservations: Sequence[Reserved]
+) -> Iterator[ReservationOutlook]:
+    """Yield reservations with the runs that they wait for, by time."""
+    holders = _holders(snapshot) if reservations else {}
+    first, node_of = snapshot.nodes.first_gpu, snapshot.gpus.node
+    for each in sorted(reservations, key=lambda each: (each.at, each.job)):
+        places: dict[int, list[int]] = {}
+        held: dict[int, list[int]] = {}  # by task: its GPUs among them
+        for row in sorted(each.gpus):
+            node = node_of[row]
+            places.setdefault(node, []).append(row - first[node])
+            for task in holders.get(row, ()):
+                held.setdefault(task, []).append(row - first[node])
+        ends = Estimates(snapshot).end_at(np.array(list(held), np.int64))
+        runs = [
+            HeldUntil(
+                task=snapshot.task_id(task),
+                node=snapshot.node(snapshot.tasks.node[task]).id,
+                gpus=tuple(gpus),
+                until=_known(end),
+            )
+            for (task, gpus), end in zip(held.items(), ends.tolist(), strict=True)
+        ]
+        yield ReservationOutlook(
+            job=snapshot.job(each.job).id,
+            at=_known(each.at),
+            until=_known(each.until),
+            places=tuple((snapshot.node(node).id, tuple(gpus)) for node, gpus in places.items()),
+            waits_for=tuple(runs),
+        )
+
+
+def _known(at: float) -> float | None:
+    return at if math.isfinite(at) else None
+
+
+def _holders(snapshot: Snapshot) -> dict[int, list[int]]:
+    """Return the tasks that hold each GPU (row), at least a part of it; O(grants)."""
+    holders: dict[int, list[int]] = {}
+    grants = snapshot.grants
+    for grant in np.flatnonzero(grants.task.array() >= 0).tolist():
+        first = snapshot.nodes.first_gpu[grants.node[grant]]
+        for index in grants.gpus[grant]:
+            holders.setdefault(first + index, []).append(grants.task[grant])
+    return holders
 
 
 def _running(view: Snapshot) -> list[int]:

@@ -19,9 +19,9 @@ from headgate.live.reader import JobReader
 from headgate.model import Dataset, Job
 from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
-from headgate.protocol import Event, JobSubmitted
-from headgate.protocol.reasons import PolicyRefuses
-from headgate.spec import JobFile, expand
+from headgate.protocol import Event, JobSubmitted, Reason
+from headgate.protocol.reasons import NothingFits, PolicyRefuses, QueueTooSmall
+from headgate.spec import JobFile, expand, resources_key
 from headgate.spec.document import clipped
 from headgate.state import Snapshot
 
@@ -164,8 +164,7 @@ class Submissions:
         queue = view.queue(view.names.queue_rows[job.queue])
         reason = check_submission(job, queue, nodes, self._policy)
         if reason is not None:
-            code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
-            raise SpecError([Problem(path="", problem=str(reason))], code=code)
+            raise _rejected(job_file, job, reason)
         return job
 
     def _account_of(self, user: str) -> Account:
@@ -189,6 +188,20 @@ class Submissions:
                 problems.append(Problem(path=f"data.{name}.from", problem=text, hint=hint))
         if problems:
             raise SpecError(problems, code="forbidden")
+
+
+def _rejected(job_file: JobFile, job: Job, reason: Reason) -> SpecError:
+    """Return the error of a job that can never run, with its place in the job file."""
+    path = ""
+    if isinstance(reason, QueueTooSmall):
+        path = "queue"
+    elif isinstance(reason, NothingFits):
+        path = "num_nodes" if job.distinct_nodes else "gang"
+        if reason.task is not None:
+            path = resources_key(job_file, job.tasks[reason.task])
+    code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
+    problem = Problem(path=path, problem=reason.cause(), hint=reason.way_out())
+    return SpecError([problem], code=code)
 
 
 def _datasets(job_file: JobFile) -> set[str]:

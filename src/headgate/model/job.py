@@ -62,7 +62,7 @@ class Task:
 class Job:
     """What a user submits: tasks, the shards they read, and the user.
 
-    A `gang` starts all its tasks together or none, with `distinct_nodes` each on another node.
+    A `gang` starts all its tasks together or none; with `distinct_nodes`, each on another node.
     `shards` gives the sizes of what the tasks read; events report where replicas are. `program` is
     what its tasks run. Tasks of equal input are expected to compute equally long in all jobs of one
     `runtime_class`; a job without one is a class of its own. The same `submission_key` of the same

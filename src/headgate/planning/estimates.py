@@ -42,6 +42,9 @@ class _Times:
 
     def quantile(self, ran_s: Floats, p: float) -> Floats:
         """Return quantiles of the whole times, given that they are more than `ran_s`."""
+        if not ran_s.any():
+            logit = math.log(p) - math.log1p(-p)
+            return self.median_s * np.exp(self.spread * logit) if logit else self.median_s
         with np.errstate(divide="ignore", invalid="ignore"):
             past = np.log(ran_s / self.median_s)
             odds = np.logaddexp(past / self.spread, math.log(p)) - math.log1p(-p)
@@ -133,11 +136,11 @@ class Estimates:
         rows = self._snapshot.tasks
         declared_s = self._snapshot.jobs.estimated_s.take(rows.job.take(tasks))
         declared = ~np.isnan(declared_s)
-        mean, var = self._classes.combined(
-            rows.estimate_class.take(tasks), rows.runtime_class.take(tasks), declared
-        )
-        scale_s = np.where(declared, np.maximum(declared_s, SHORTEST_S), 1.0)
-        times = _Times(scale_s * np.exp(mean), np.sqrt(3 * var) / math.pi)
+        first, kind = rows.estimate_class.take(tasks), rows.runtime_class.take(tasks)
+        median_s, spread = self._classes.times(first, kind, declared)
+        if declared.any():
+            median_s *= np.where(declared, np.maximum(declared_s, SHORTEST_S), 1.0)
+        times = _Times(median_s, spread)
         self._last = tasks, times
         return times
 
@@ -170,7 +173,7 @@ class Estimates:
         before_s: Floats = classes.held_s.take(kinds) - classes.compute_s.take(kinds)
         if not len(snapshot.shards.size_bytes):
             return np.fmax(before_s, 0.0)
-        inputs, which = np.unique(snapshot.tasks.input.take(tasks), return_inverse=True)
+        inputs, which = _unique(snapshot.tasks.input.take(tasks))
         offsets, shards = snapshot.inputs.shards.flat(inputs)
         up_to = np.concatenate([[0], np.cumsum(snapshot.shards.size_bytes.take(shards))])
         size_bytes = up_to[offsets[1:]] - up_to[offsets[:-1]]
@@ -187,16 +190,37 @@ class _Classes:
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        table = snapshot.runtime_classes
-        self._parent, self._count = table.parent.array(), table.count.array()
-        self._mean, self._var = table.log_mean.array(), table.log_var.array()
-        self._within_count, self._within_var = table.within_count.array(), table.within_var.array()
+        self._table = snapshot.runtime_classes
+        size = len(self._table.count)
+        self._done = np.zeros(size, bool)  # the chains known already, by their first class
+        self._median_s, self._spread = np.empty(size), np.empty(size)
 
-    def combined(self, first: Ints, kind: Ints, declared: Bools) -> tuple[Floats, Floats]:
-        """Return mean and variance by task, NaN if unknown.
+    def times(self, first: Ints, kind: Ints, declared: Bools) -> tuple[Floats, Floats]:
+        """Return the median, in units of the scale, and the spread of tasks; NaN if unknown.
 
         `first` are the first classes of their chains, `kind` those of their kinds, both rows.
+        Each chain is computed once. A kind without samples says nothing: the chain of a job that is
+        its only one begins with the next class.
         """
+        alone = np.flatnonzero((first == kind) & ~declared)
+        alone = alone[self._table.count.take(first[alone]) == 0]
+        above = self._table.parent.take(first[alone])
+        first = first.astype(np.int64)
+        first[alone] = np.where(above < 0, first[alone], above)
+        missing = np.flatnonzero(~self._done[first])
+        if len(missing):
+            kind = kind.astype(np.int64)
+            kind[alone] = first[alone]
+            rows, index = np.unique(first[missing], return_index=True)
+            some = missing[index]
+            mean, var = self._combined(rows, kind[some], declared[some])
+            self._median_s[rows] = np.exp(mean)
+            self._spread[rows] = np.sqrt(3 * var) / math.pi
+            self._done[rows] = True
+        return self._median_s[first], self._spread[first]
+
+    def _combined(self, first: Ints, kind: Ints, declared: Bools) -> tuple[Floats, Floats]:
+        """Return mean and variance by chain, NaN if unknown."""
         chain = [np.where(first == kind, -1, first), np.where(declared, -1, kind)]
         wider = self._parents(first)
         while (wider >= 0).any():
@@ -205,7 +229,8 @@ class _Classes:
         mean, var = (np.where(declared, 0.0, np.nan) for _ in range(2))
         wider = np.full(len(first), -1)  # the class that mean and variance are of
         for rows in reversed(chain):
-            known = np.flatnonzero((rows >= 0) & (self._count[rows] > 0))
+            known = np.flatnonzero(rows >= 0)
+            known = known[self._table.count.take(rows[known]) > 0]
             top = wider[known] < 0
             new, below = known[top], known[~top]
             if len(new):
@@ -218,11 +243,12 @@ class _Classes:
         return mean, var
 
     def _parents(self, rows: Ints) -> Ints:
-        return np.where(rows >= 0, self._parent[rows], -1)
+        return np.where(rows >= 0, self._table.parent.take(np.maximum(rows, 0)), -1)
 
     def _widest(self, rows: Ints, declared: Bools) -> tuple[Floats, Floats]:
         """Return mean and variance from the widest class with samples, and from the prior."""
-        count, mean, var = self._count[rows], self._mean[rows], self._var[rows]
+        table = self._table
+        count, mean, var = (c.take(rows) for c in (table.count, table.log_mean, table.log_var))
         within = self._pooled(rows, _PRIOR_VAR)
         weight = count / (count + _PRIOR_SAMPLES)
         disproved = weight * var + weight * (1 - weight) * mean * mean
@@ -235,10 +261,10 @@ class _Classes:
         self, rows: Ints, above: Ints, mean: Floats, var: Floats
     ) -> tuple[Floats, Floats]:
         """Return mean and variance moved by a narrower class with samples."""
-        known = self._within_count[above]
-        within = (known * self._within_var[above] + _PRIOR_WITHIN * var) / (known + 1)
+        known, within = self._table.within_count.take(above), self._table.within_var.take(above)
+        within = (known * within + _PRIOR_WITHIN * var) / (known + 1)
         own = self._pooled(rows, within)
-        off, error = self._mean[rows] - mean, own / self._count[rows]
+        off, error = self._table.log_mean.take(rows) - mean, own / self._table.count.take(rows)
         between = np.maximum(np.maximum(var - within, off * off - error), 0.0)
         whole = between + error
         weight = np.divide(between, whole, out=np.zeros_like(whole), where=whole > 0)
@@ -246,10 +272,17 @@ class _Classes:
 
     def _pooled(self, rows: Ints, prior: Floats | float) -> Floats:
         """Return the variance within classes, from their samples and a prior."""
-        count, var = self._count[rows], self._var[rows]
+        count, var = self._table.count.take(rows), self._table.log_var.take(rows)
         freedom = np.maximum(count - 1, 0.0) + _PRIOR_SAMPLES
         pooled: Floats = (count * var + _PRIOR_SAMPLES * prior) / freedom
         return pooled
+
+
+def _unique(rows: Ints) -> tuple[Ints, Ints | int]:
+    """Return the different rows and which each is, as `np.unique`; fast if all are equal."""
+    if len(rows) and (rows == rows[0]).all():
+        return rows[:1], 0
+    return np.unique(rows, return_inverse=True)
 
 
 def _checked(p: float) -> float:

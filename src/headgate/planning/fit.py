@@ -5,27 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
+from headgate.base.text import enumerated
 from headgate.base.units import format_size
-from headgate.model import CPUS, UNLIMITED, WHOLE, Demand, Node, Task, amount_of
+from headgate.model import UNLIMITED, WHOLE, Demand, Node, Task, amount_of
+from headgate.planning.shares import Ints
 from headgate.protocol import Reason
-from headgate.protocol.reasons import NoFittingNode, NoFreeCpu, NoFreeResource, NothingFits
+from headgate.protocol.reasons import NoFittingNode, NothingFits, Shortage
 from headgate.state import Scratch, State
 
 
 def demand_text(demand: Demand) -> str:
     """Return the text of a demand for messages."""
-    words = [_gpus(demand)] if demand.gpus else []
+    words = [gpus_text(demand)] if demand.gpus else []
     if demand.cpus_milli:
         cpus = amount_of(demand.cpus_milli)
         words.append("a CPU slot" if cpus == 1 else f"{cpus} CPU slots")
     if demand.memory_bytes:
         words.append(f"{format_size(demand.memory_bytes)} of memory")
     words += [f"{amount_of(milli)} of '{name}'" for name, milli in demand.custom]
-    *first, last = words or ["nothing"]
-    return f"{', '.join(first)} and {last}" if first else last
+    return enumerated(words or ["nothing"])
 
 
-def _gpus(demand: Demand) -> str:
+def gpus_text(demand: Demand) -> str:
+    """Return the text of the GPUs of a demand for messages."""
     memory = format_size(demand.gpu_memory_bytes) if demand.gpu_memory_bytes else ""
     if not demand.in_part:
         gpus = f"{demand.gpus} GPUs" if demand.gpus != 1 else "a GPU"
@@ -65,6 +69,49 @@ def infeasible_demand(demand: Demand, nodes: Iterable[Node]) -> str:
     if any(runs_that_fit(node, demand) for node in nodes):
         return ""
     return f"needs {demand_text(demand)} on one node, and no node has that"
+
+
+def most_on_one_node(demand: Demand, nodes: Sequence[Node]) -> str:
+    """Return what nodes have at most of that of which none has enough for a demand."""
+    limits = []
+    if demand.gpus and not any(_gpus_that_fit(node, demand) >= demand.gpus for node in nodes):
+        limits.append(_gpu_limit(demand, nodes))
+    slots = max((node.cpus for node in nodes), default=0)
+    if demand.cpus_milli > WHOLE * slots:
+        limits.append(f"{slots} CPU slots" if slots else "no CPU slot")
+    memory = max(
+        (UNLIMITED if n.memory_bytes is None else n.memory_bytes for n in nodes), default=0
+    )
+    if demand.memory_bytes > memory:
+        limits.append(f"{format_size(memory)} of memory")
+    for name, milli in demand.custom:
+        most = max((dict(node.custom).get(name, 0) for node in nodes), default=0)
+        if milli > most:
+            limits.append(f"{amount_of(most)} of '{name}'" if most else f"no '{name}'")
+    if not limits:
+        return "no node has all of it together"
+    at_most = "" if all(limit.startswith("no ") for limit in limits) else "at most "
+    return f"nodes have {at_most}{enumerated(limits)}"
+
+
+def _gpus_that_fit(node: Node, demand: Demand) -> int:
+    """Return how many GPUs of a node are large enough for a demand."""
+    if demand.in_part:
+        return sum(_parts(gpu.memory_bytes, demand) > 0 for gpu in node.gpus)
+    return sum(gpu.memory_bytes >= demand.gpu_memory_bytes for gpu in node.gpus)
+
+
+def _gpu_limit(demand: Demand, nodes: Sequence[Node]) -> str:
+    most = max((_gpus_that_fit(node, demand) for node in nodes), default=0)
+    largest = max((gpu.memory_bytes for node in nodes for gpu in node.gpus), default=None)
+    if largest is None:
+        return "no GPU"
+    if not most:
+        return f"GPUs with {format_size(largest)}"
+    gpus = "1 GPU" if most == 1 else f"{most} GPUs"
+    return (
+        f"{gpus} with {format_size(demand.gpu_memory_bytes)}" if demand.gpu_memory_bytes else gpus
+    )
 
 
 def infeasible_gang(tasks: Sequence[Task], nodes: Sequence[Node]) -> str:
@@ -138,15 +185,28 @@ def no_such_gpu(memory_bytes: int) -> NothingFits:
 
 
 def no_room(scratch: Scratch, task: int) -> Reason:
-    """Return why a task fits no node of a scratch, though its GPUs, if any, would fit."""
-    view, ledger = scratch.snapshot, scratch.ledger
-    nodes = view.live_nodes()
-    for kind, amount in view.names.needs[view.tasks.demand[task]]:
-        free = ledger.nodes.free.kind(kind)[nodes]
-        if not (free >= amount).any():
-            most = max(0, int(free.max(initial=0)))
-            if kind == CPUS:
-                return NoFreeCpu(needed_cpus=amount_of(amount), most_free_cpus=amount_of(most))
-            name = view.names.resources[kind]
-            return NoFreeResource(resource=name, needed=amount, most_free=most)
-    return NoFittingNode(need=demand_text(view.demand(task)))
+    """Return why a task fits no node of a scratch, though its GPUs, if any, would fit.
+
+    O(nodes x resources).
+    """
+    view, demand = scratch.snapshot, scratch.snapshot.tasks.demand[task]
+    nodes = np.array(view.live_nodes(), np.int64)
+    spec, free_gpus = view.names.demands[demand], scratch.ledger.nodes.free_gpus.array()[nodes]
+    beside = nodes if spec.in_part else nodes[free_gpus >= spec.gpus]
+    return lacking_resource(scratch, demand, beside if len(beside) else nodes, nodes)
+
+
+def lacking_resource(
+    scratch: Scratch, demand: int, beside: Ints, nodes: Ints
+) -> Shortage | NoFittingNode:
+    """Return what the nodes of `beside`, those of `nodes` with GPUs for a demand, lack for it."""
+    names, free = scratch.snapshot.names, scratch.ledger.nodes.free
+    spec = names.demands[demand]
+    for kind, amount in names.needs[demand]:
+        most = max(0, int(free.kind(kind)[beside].max(initial=0)))
+        if most < amount:
+            elsewhere = bool((free.kind(kind)[nodes] >= amount).any())
+            with_gpus = gpus_text(spec) if elsewhere else ""
+            name = names.resources[kind]
+            return Shortage(resource=name, needed=amount, most_free=most, beside=with_gpus)
+    return NoFittingNode(need=demand_text(spec))

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.model import WHOLE, Job, Node, Queue, amount_of
-from headgate.planning.fit import demand_text, infeasible_demand, members_that_fit
+from headgate.planning.fit import (
+    demand_text,
+    infeasible_demand,
+    members_that_fit,
+    most_on_one_node,
+)
 from headgate.ports import Policy
 from headgate.protocol import Reason
 from headgate.protocol.reasons import NothingFits, QueueTooSmall
@@ -43,9 +48,11 @@ def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
 
     O(tasks + distinct demands x GPUs).
     """
-    for demand in dict.fromkeys(task.demand for task in job.tasks):
+    first = {task.demand: number for number, task in reversed([*enumerate(job.tasks)])}
+    for demand, task in sorted(first.items(), key=lambda each: each[1]):
         if infeasible_demand(demand, nodes):
-            return NothingFits(need=f"{demand_text(demand)} on one node")
+            need, most = f"{demand_text(demand)} on one node", most_on_one_node(demand, nodes)
+            return NothingFits(need=need, task=task, most=most)
     count = len(job.tasks)
     if not job.gang or count == 1:
         return None

@@ -23,6 +23,7 @@ from headgate.model import Demand
 from headgate.planning.census import Bools
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.units import FirstFit, Unit
+from headgate.protocol import Reserved
 from headgate.state import Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
@@ -71,6 +72,12 @@ class Reservation:
     at: float
     gpus: Ints
 
+    def planned(self, run_s: float) -> Reserved:
+        """Return it as part of a plan, given how long the unit runs, inf or NaN if unknown."""
+        at = self.at if self.at < UNKNOWN_AT else math.inf
+        until = math.inf if math.isnan(run_s) else at + run_s
+        return Reserved(job=self.unit.job, at=at, gpus=tuple(self.gpus.tolist()), until=until)
+
 
 class Timetable:
     """When GPUs are free; made for one round. Queries cost O(GPUs x log)."""
@@ -84,6 +91,7 @@ class Timetable:
         self._use_starts()
         self._kept, self._claimed = False, np.zeros(len(self.free_at), bool)
         self.reserved_from = np.full(len(self.free_at), math.inf)
+        self._reserved = False  # whether any GPU is booked ahead
         self._free_again_at = np.full(len(self.free_at), -math.inf)
         row = np.flatnonzero(snapshot.gpus.task.array() != GPU_GONE)
         node = snapshot.gpus.node.take(row).astype(np.int64)
@@ -256,6 +264,7 @@ class Timetable:
     def keep(self, found: Reservation, run_s: float) -> None:
         """Keep the GPUs of a reservation free for a run of `run_s` seconds."""
         rows = found.gpus
+        self._reserved = True
         self.reserved_from[rows] = np.minimum(self.reserved_from[rows], found.at)
         self._free_again_at[rows] = np.maximum(self._free_again_at[rows], found.at + run_s)
 
@@ -266,9 +275,38 @@ class Timetable:
             rows, soonest = self._chosen(demands, at, run_s, distinct=unit.distinct_nodes)
             if math.isinf(soonest):
                 return None
-            if soonest <= at:
-                return Reservation(unit=unit, at=at, gpus=rows)
+            if soonest <= at or not self._reserved:
+                return Reservation(unit=unit, at=max(at, soonest), gpus=rows)
             at = soonest
+
+    def soonest(self, unit: Unit) -> Reservation | None:
+        """Return the earliest start of a unit, as `earliest`, on the GPUs that become free first.
+
+        Reservations are not considered.
+        """
+        available, chosen, at = self.free_at[self._row], [np.zeros(0, np.int64)], self.now
+        for demand, tasks in self._by_demand(unit):
+            spec, count = self._demands[demand], len(tasks)
+            if not spec.gpus:
+                continue
+            fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+            node, free_at = self._places(demand, fits, 1 if unit.distinct_nodes else count)
+            first = np.argsort(free_at, kind="stable")[:count]
+            if len(first) < count or math.isinf(free_at[first[-1]]):
+                return None
+            at = max(at, float(free_at[first[-1]]))
+            for here, places in enumerate(np.bincount(node[first]).tolist()):
+                if places:
+                    low, high = np.searchsorted(self._node, (here, here + 1))
+                    order = low + np.argsort(fits[low:high], kind="stable")
+                    chosen.append(order[: places * spec.gpus])
+                    available[low:high] = np.inf if unit.distinct_nodes else available[low:high]
+            available[np.concatenate(chosen)] = math.inf
+        return Reservation(unit=unit, at=at, gpus=self._row[np.concatenate(chosen)])
+
+    def hold(self, rows: Ints, until: float) -> None:
+        """Change when GPUs become free."""
+        self.free_at[rows] = until
 
     def cheapest(self, unit: Unit, price: Floats) -> Ints | None:
         """Return the GPUs (rows) with which the dearest one of a unit costs least, or None.
@@ -297,6 +335,7 @@ class Timetable:
         at = self._available(fits, self.now, math.inf)
         soonest = np.argsort(at, kind="stable")[: len(run_s)]
         rows, at, run_s = fits[soonest], at[soonest], run_s[: len(soonest)]
+        self._reserved = True
         early = at <= self.free_at[rows]
         self._claimed[rows] = True
         self.free_at[rows[early]] = (at + run_s)[early]
@@ -356,6 +395,8 @@ class Timetable:
             if not spec.gpus:
                 continue
             fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+            if distinct:
+                fits[np.isin(self._node, self._node[np.concatenate(chosen)])] = math.inf
             node, free_at = self._places(demand, fits, 1 if distinct else count)
             if len(free_at) < count:
                 return chosen[0], math.inf
@@ -363,8 +404,6 @@ class Timetable:
             if math.isinf(soonest):
                 return chosen[0], math.inf
             room = np.bincount(node[free_at <= soonest])
-            if distinct:
-                room[self._node[np.concatenate(chosen)]] = 0
             for here in _compact(room, count):
                 chosen.append(self._latest(here, fits, soonest, spec.gpus, first=price is not None))
                 available[chosen[-1]] = fits[chosen[-1]] = math.inf

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
-from typing import NamedTuple, overload
+from typing import NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.protocol.reasons import PolicyBroke, Reason
 
+T = TypeVar("T")
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -295,54 +296,83 @@ class Refusal:
     jobs: tuple[int, ...] = ()
 
 
-class OnDemand(Sequence[Refusal]):
-    """Refusals that are computed on first access, by any thread, or when pickled.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """GPUs (rows) that are kept free for waiting tasks of a job, which start together on them.
 
-    The refusals of few rounds are ever read. Until then they keep alive all that the function
-    needs. If it raises, they are one refusal with that error, as of a policy that raises.
+    From `at` to `until`, in the world's clock; `inf` for a time that is unknown.
     """
 
-    __slots__ = ("_compute", "_refusals")
+    job: int
+    at: float
+    gpus: tuple[int, ...]
+    until: float
 
-    def __init__(self, compute: Callable[[], Iterable[Refusal]]) -> None:
-        """`compute` returns the refusals; two threads may call it, with equal results."""
-        self._compute: Callable[[], Iterable[Refusal]] | None = compute
-        self._refusals: tuple[Refusal, ...] = ()
 
-    def _computed(self) -> tuple[Refusal, ...]:
+class Lazy(Sequence[T]):
+    """Items that are computed on first access, by any thread, or when pickled.
+
+    Until then they keep alive all that the function needs. If it raises, there are none.
+    """
+
+    __slots__ = ("_compute", "_items")
+
+    def __init__(self, compute: Callable[[], Iterable[T]]) -> None:
+        """`compute` returns the items; two threads may call it, with equal results."""
+        self._compute: Callable[[], Iterable[T]] | None = compute
+        self._items: tuple[T, ...] = ()
+
+    def _failed(self, error: Exception) -> tuple[T, ...]:
+        """Return the items if the function raises."""
+        del error
+        return ()
+
+    def _computed(self) -> tuple[T, ...]:
         compute = self._compute
         if compute is not None:
             try:
-                self._refusals = tuple(compute())
+                self._items = tuple(compute())
             except Exception as error:  # noqa: BLE001  # a policy may raise any error
-                text = f"it cannot give its reasons: {type(error).__name__}: {error}"
-                self._refusals = (Refusal(reason=PolicyBroke(message=text)),)
-            self._compute = None  # last: a thread that finds None finds the refusals
-        return self._refusals
+                self._items = self._failed(error)
+            self._compute = None  # last: a thread that finds None finds the items
+        return self._items
 
     @overload
-    def __getitem__(self, index: int) -> Refusal: ...
+    def __getitem__(self, index: int) -> T: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[Refusal, ...]: ...
-    def __getitem__(self, index: int | slice) -> Refusal | tuple[Refusal, ...]:
-        """Return one refusal, or some."""
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        """Return one item, or some."""
         return self._computed()[index]
 
-    def __iter__(self) -> Iterator[Refusal]:
-        """Yield all refusals, as fast as a tuple does."""
+    def __iter__(self) -> Iterator[T]:
+        """Yield all items, as fast as a tuple does."""
         return iter(self._computed())
 
     def __len__(self) -> int:
-        """Return the number of refusals."""
+        """Return the number of items."""
         return len(self._computed())
 
     def __repr__(self) -> str:
-        """Return the text of the tuple of refusals."""
+        """Return the text of the tuple of items."""
         return repr(self._computed())
 
-    def __reduce__(self) -> tuple[type, tuple[tuple[Refusal, ...]]]:
+    def __reduce__(self) -> tuple[type, tuple[tuple[T, ...]]]:
         """Pickle as a plain tuple."""
         return tuple, (self._computed(),)
+
+
+class OnDemand(Lazy[Refusal]):
+    """Refusals that are computed on first access: those of few rounds are ever read.
+
+    If the function raises, they are one refusal with that error, as of a policy that raises.
+    """
+
+    __slots__ = ()
+
+    def _failed(self, error: Exception) -> tuple[Refusal, ...]:
+        text = f"it cannot give its reasons: {type(error).__name__}: {error}"
+        return (Refusal(reason=PolicyBroke(message=text)),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,14 +384,16 @@ class Plan:
     again, and its work since its last checkpoint is lost. `memo` are changed numbers per job that
     the engine stores for the policy, opaque to it: they are in every snapshot (`Snapshot.memo`)
     until the job is dropped. At `again_at`, in seconds of the world's clock, the policy decides
-    again even without an event. Refusals explain, they change no state; so they are not part of
-    equality, nor journaled, and may be computed `OnDemand`.
+    again even without an event. Refusals and reservations explain, they change no state; so they
+    are not part of equality, nor journaled, and may be computed on first access (`OnDemand`,
+    `Lazy`).
     """
 
     steps: Steps = NO_STEPS
     memo: Memo = field(default_factory=dict)
     again_at: float | None = None
     refusals: Sequence[Refusal] = field(default=(), compare=False)
+    reservations: Sequence[Reserved] = field(default=(), compare=False)
 
     @property
     def starts(self) -> Starts:

@@ -1,14 +1,16 @@
 """Reasons: the closed list of why something waits or is rejected, each with its numbers.
 
-`str(reason)` is one CamelCase code, the numbers and the way out, in the manner of Slurm:
-`ShareLimit(4/4 GPUs; frees when a task of sio-1 ends)`.
+`detail()` is a sentence for people: the cause with its numbers, then the way out. `str(reason)` has
+the code, too, in the manner of Slurm: `GpuMemory(needs 40 GiB, largest free GPU has 16 GiB; starts
+when a larger GPU is free)`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.base.units import format_seconds, format_size
+from headgate.base.text import enumerated
+from headgate.base.units import format_clock, format_ratio, format_seconds, format_size
 from headgate.model import amount_of
 
 
@@ -21,102 +23,212 @@ class Reason:
         """The stable name, for programs."""
         return type(self).__name__
 
-    def detail(self) -> str:
-        """Return the numbers, and what would end the wait."""
+    def cause(self) -> str:
+        """Return what is in the way, with the numbers."""
         raise NotImplementedError
+
+    def way_out(self) -> str:
+        """Return what would end the wait, "" if nothing is known."""
+        raise NotImplementedError
+
+    def detail(self) -> str:
+        """Return the cause and the way out."""
+        way_out = self.way_out()
+        return f"{self.cause()}; {way_out}" if way_out else self.cause()
 
     def __str__(self) -> str:
         return f"{self.code}({self.detail()})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoFreeGpu(Reason):
-    """All GPUs that fit the task are held."""
+class ReservedAt:
+    """When a unit starts by its reservation: at `at`, in the world's clock, in `ahead_s` seconds.
+
+    Both are None where a run that it waits for has no known end.
+    `after` are jobs whose runs hold its GPUs until then, those that end last, in the order of these
+    ends; `others` is the number of further ones.
+    """
+
+    at: float | None
+    ahead_s: float | None
+    after: tuple[str, ...] = ()
+    others: int = 0
+
+    def __str__(self) -> str:
+        names = list(self.after)
+        if self.others:
+            names.append("another job" if self.others == 1 else f"{self.others} other jobs")
+        ends = f" when runs of {enumerated(names)} have ended" if names else ""
+        if self.at is None or self.ahead_s is None:
+            return f"GPUs are reserved, it starts{ends or ' at a time that is unknown'}"
+        return f"reserved for {format_clock(self.at, self.ahead_s)}{ends}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Short(Reason):
+    """Something is short now; `reserved` is when it is there, if GPUs are reserved."""
+
+    reserved: ReservedAt | None = None
+
+    def way_out(self) -> str:
+        return self._without() if self.reserved is None else str(self.reserved)
+
+    def _without(self) -> str:
+        """Return the way out without a reservation."""
+        return "starts when running tasks end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoFreeGpu(_Short):
+    """Too few GPUs are free; counted are those with `memory_bytes`."""
 
     free_gpus: int
     needed_gpus: int
     total_gpus: int
+    memory_bytes: int = 0
 
-    def detail(self) -> str:
-        return (
-            f"{self.free_gpus} of {self.total_gpus} GPUs free, {self.needed_gpus} needed; "
-            "starts when running tasks end"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoFreeCpu(Reason):
-    """All CPU slots are held."""
-
-    needed_cpus: float
-    most_free_cpus: float
-
-    def detail(self) -> str:
-        return (
-            f"{self.needed_cpus} CPU slots needed on one node, at most {self.most_free_cpus} free; "
-            "starts when running tasks end"
-        )
+    def cause(self) -> str:
+        large = f" with {format_size(self.memory_bytes)}" if self.memory_bytes else ""
+        return f"{self.free_gpus} of {self.total_gpus} GPUs{large} free, {self.needed_gpus} needed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoFreeResource(Reason):
-    """No node has enough of some resource free, or enough of all at the same time.
+class Fragmented(_Short):
+    """Enough GPUs are free, but not together: `needed_gpus` on one node, for each of `tasks`.
 
-    Amounts are bytes of memory, else thousandths.
+    Of a gang, `placeable_tasks` fit now; with `distinct_nodes`, each on another node.
+    """
+
+    free_gpus: int
+    most_on_one_node: int
+    needed_gpus: int
+    tasks: int = 1
+    placeable_tasks: int = 0
+    distinct_nodes: bool = False
+
+    def cause(self) -> str:
+        free = f"{self.free_gpus} free GPUs, at most {self.most_on_one_node} on one node"
+        if self.tasks == 1:
+            return f"{free}, {self.needed_gpus} needed there"
+        each = "a GPU" if self.needed_gpus == 1 else f"{self.needed_gpus} GPUs"
+        apart = ", each on another node" if self.distinct_nodes else ""
+        return f"{free}: {self.placeable_tasks}/{self.tasks} tasks with {each} fit now{apart}"
+
+    def _without(self) -> str:
+        return "starts when enough are free together"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangShort(_Short):
+    """A gang starts as a whole, and its tasks do not all fit now.
+
+    `lacking` is what the others lack where enough GPUs are free, if that is one resource.
+    `stopping_tasks` are still being stopped.
+    """
+
+    placeable_tasks: int
+    tasks: int
+    free_gpus: int
+    needed_gpus: int
+    lacking: str = ""
+    stopping_tasks: int = 0
+
+    def cause(self) -> str:
+        if self.stopping_tasks:
+            return f"{self.stopping_tasks}/{self.tasks} tasks are being stopped"
+        if self.free_gpus < self.needed_gpus:
+            return f"{self.free_gpus}/{self.needed_gpus} GPUs free"
+        free = f"{self.free_gpus} GPUs free, but " if self.needed_gpus else ""
+        lacking = f", the others lack {_resource(self.lacking)}" if self.lacking else ""
+        return f"{free}{self.placeable_tasks}/{self.tasks} tasks fit now{lacking}"
+
+    def _without(self) -> str:
+        return "starts when all its tasks fit together"
+
+
+GPU_SHARE, GPU_MEMORY = "gpus", "gpu_memory"
+"""Resources of a task that uses a part of a GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage(_Short):
+    """No node has enough of a resource free, or none of those that have `beside` free, too.
+
+    `resource` is `cpus`, `memory`, GPU_SHARE, GPU_MEMORY or a custom kind; the amounts are bytes of
+    the memories, else thousandths.
     """
 
     resource: str
     needed: int
     most_free: int
+    beside: str = ""
 
-    def detail(self) -> str:
-        if self.resource == "memory":
-            needed, free = format_size(self.needed), format_size(self.most_free)
+    def cause(self) -> str:
+        if self.resource in ("memory", GPU_MEMORY):
+            ratio = format_ratio(self.most_free, self.needed)
         else:
-            needed, free = str(amount_of(self.needed)), str(amount_of(self.most_free))
-        return (
-            f"{needed} of {self.resource} needed on one node, at most {free} free; "
-            "starts when running tasks end"
-        )
+            ratio = f"{amount_of(self.most_free)}/{amount_of(self.needed)}"
+        place = "GPU" if self.resource in (GPU_SHARE, GPU_MEMORY) else "node"
+        beside = f" with {self.beside} free" if self.beside else ""
+        return f"{_resource(self.resource)}: {ratio} free on the best {place}{beside}"
+
+
+def _resource(name: str) -> str:
+    """Return the words for a resource."""
+    return {"cpus": "CPU slots", GPU_SHARE: "share of a GPU", GPU_MEMORY: "GPU memory"}.get(
+        name, name
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoFittingNode(Reason):
+class NoFittingNode(_Short):
     """Every resource that the task needs is free on some node, but not all of them on one."""
 
     need: str
 
-    def detail(self) -> str:
-        return f"{self.need} needed on one node, no node has all of it free; starts when one has"
+    def cause(self) -> str:
+        return f"{self.need} needed on one node, no node has all of it free"
+
+    def _without(self) -> str:
+        return "starts when one has"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fragmented(Reason):
-    """Enough GPUs are free for a task of several, but not on one node."""
-
-    needed_gpus: int
-    free_gpus: int
-    most_on_one_node: int
-
-    def detail(self) -> str:
-        return (
-            f"{self.free_gpus} free GPUs, at most {self.most_on_one_node} on one node, "
-            f"{self.needed_gpus} needed there; starts when one node has them"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuMemory(Reason):
+class GpuMemory(_Short):
     """GPUs are free, but none with enough memory."""
 
     needed_bytes: int
     largest_free_bytes: int
 
-    def detail(self) -> str:
+    def cause(self) -> str:
         return (
             f"needs {format_size(self.needed_bytes)}, largest free GPU has "
-            f"{format_size(self.largest_free_bytes)}; starts when a larger GPU is free"
+            f"{format_size(self.largest_free_bytes)}"
         )
+
+    def _without(self) -> str:
+        return "starts when a larger GPU is free"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillTooLong(_Short):
+    """It fits now, but would run into the reservation of `ahead`, for `hole_s` seconds at most.
+
+    `needs_s` is the bound of its run time that the policy uses, None if unknown.
+    """
+
+    needs_s: float | None
+    hole_s: float
+    ahead: str
+
+    def cause(self) -> str:
+        needs = "how long it runs is unknown"
+        if self.needs_s is not None:
+            needs = f"needs {format_seconds(self.needs_s)}"
+        return f"{needs}, the hole lasts {format_seconds(self.hole_s)}"
+
+    def _without(self) -> str:
+        return f"starts after {self.ahead}, for which the GPUs are reserved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +239,11 @@ class ShareLimit(Reason):
     share_gpus: int
     ahead: str
 
-    def detail(self) -> str:
-        way_out = f"; frees when a task of {self.ahead} ends" if self.ahead else ""
-        return f"{self.running_gpus}/{self.share_gpus} GPUs of its share{way_out}"
+    def cause(self) -> str:
+        return f"holds {self.running_gpus}/{self.share_gpus} GPUs of its share"
+
+    def way_out(self) -> str:
+        return f"starts when a task of {self.ahead} ends" if self.ahead else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +255,14 @@ class BelowShare(Reason):
     ahead: str
     ahead_over_gpus: int
 
-    def detail(self) -> str:
+    def cause(self) -> str:
         return (
-            f"{self.running_gpus}/{self.share_gpus} GPUs of its share, {self.ahead} holds "
-            f"{self.ahead_over_gpus} above its own; GPUs come free as its tasks end"
+            f"holds {self.running_gpus}/{self.share_gpus} GPUs of its share, {self.ahead} holds "
+            f"{self.ahead_over_gpus} above its own"
         )
+
+    def way_out(self) -> str:
+        return f"starts as tasks of {self.ahead} end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +273,11 @@ class QueueLimit(Reason):
     used_gpus: int
     max_gpus: int
 
-    def detail(self) -> str:
-        return (
-            f"queue {self.queue} uses {self.used_gpus}/{self.max_gpus} GPUs; "
-            "starts when one of its tasks ends"
-        )
+    def cause(self) -> str:
+        return f"queue {self.queue} uses {self.used_gpus}/{self.max_gpus} GPUs"
+
+    def way_out(self) -> str:
+        return "starts when tasks of the queue end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,11 +288,13 @@ class QueueTooSmall(Reason):
     needed_gpus: int
     max_gpus: int
 
-    def detail(self) -> str:
+    def cause(self) -> str:
         return (
-            f"needs {self.needed_gpus} GPUs together, queue {self.queue} may hold "
-            f"{self.max_gpus}; starts when its max_gpus is raised"
+            f"needs {self.needed_gpus} GPUs together, queue {self.queue} may hold {self.max_gpus}"
         )
+
+    def way_out(self) -> str:
+        return f"at most {self.max_gpus} fit; use another queue, or raise its max_gpus"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,11 +306,14 @@ class JobsInFlightLimit(Reason):
     max_jobs_in_flight: int
     ahead: int
 
-    def detail(self) -> str:
+    def cause(self) -> str:
         return (
             f"queue {self.queue} has {self.in_flight}/{self.max_jobs_in_flight} jobs in flight, "
-            f"{self.ahead} ahead; starts when one of them ends"
+            f"{self.ahead} ahead"
         )
+
+    def way_out(self) -> str:
+        return "starts when one of them ends"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,24 +322,11 @@ class BehindHead(Reason):
 
     head: str
 
-    def detail(self) -> str:
-        return f"behind {self.head}, which arrived first; starts after it"
+    def cause(self) -> str:
+        return f"behind {self.head}, which arrived first"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangShort(Reason):
-    """A gang starts as a whole, and its tasks do not all fit now."""
-
-    placeable_tasks: int
-    tasks: int
-    free_gpus: int
-    needed_gpus: int
-
-    def detail(self) -> str:
-        return (
-            f"{self.placeable_tasks}/{self.tasks} tasks fit now, {self.free_gpus} GPUs free of "
-            f"{self.needed_gpus} needed; starts when all fit together"
-        )
+    def way_out(self) -> str:
+        return "starts after it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,11 +336,14 @@ class WaitsForLocality(Reason):
     move_s: float
     wait_s: float
 
-    def detail(self) -> str:
+    def cause(self) -> str:
         return (
             f"cheapest free GPU costs {format_seconds(self.move_s)} of reading, waiting is priced "
-            f"at {format_seconds(self.wait_s)}; starts when a nearer GPU is free"
+            f"at {format_seconds(self.wait_s)}"
         )
+
+    def way_out(self) -> str:
+        return "starts when a nearer GPU is free"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,12 +355,15 @@ class Declines(Reason):
     skips: int
     patience: float
 
-    def detail(self) -> str:
+    def cause(self) -> str:
         return (
             f"cheapest free GPU costs {format_seconds(self.move_s)} of reading, the best one would "
             f"cost {format_seconds(self.best_s)}; skip counter {self.skips}, accepts less "
-            f"beyond {self.patience:g}; starts then or when a nearer GPU is free"
+            f"beyond {self.patience:g}"
         )
+
+    def way_out(self) -> str:
+        return "starts then or when a nearer GPU is free"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,9 +372,26 @@ class PreemptedFor(Reason):
 
     job: str
 
-    def detail(self) -> str:
+    def cause(self) -> str:
         winner = f"{self.job}, which is below its" if self.job else "jobs below their"
-        return f"{winner} fair share; starts again when GPUs are free"
+        return f"preempted for {winner} fair share"
+
+    def way_out(self) -> str:
+        return "starts again when GPUs are free"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutrankedBy(Reason):
+    """A run is stopped for a job that comes first in the policy's order."""
+
+    job: str
+    order: str
+
+    def cause(self) -> str:
+        return f"preempted for {self.job}, which comes first by {self.order}"
+
+    def way_out(self) -> str:
+        return "starts again when GPUs are free"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,27 +400,37 @@ class WaitsForTasks(Reason):
 
     unfinished: int
 
-    def detail(self) -> str:
-        return f"{self.unfinished} earlier tasks unfinished; starts after them"
+    def cause(self) -> str:
+        return f"{self.unfinished} earlier tasks unfinished"
+
+    def way_out(self) -> str:
+        return "starts after them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingFits(Reason):
-    """No node that is up could ever hold the task, even when idle, or all nodes the whole gang.
+    """No node that is up could ever hold a task, even when idle, or all nodes a whole gang.
 
-    `largest` is the most members that a gang could have; None without a gang.
+    At submission, `task` is the number of the first such task, and `most` what nodes have at most;
+    of a gang, `largest` is the most members that it could have. A task that waits has none of them.
     """
 
     need: str
+    task: int | None = None
+    most: str = ""
     largest: int | None = None
 
-    def detail(self) -> str:
+    def cause(self) -> str:
         if self.largest is None:
-            return f"needs {self.need}, which no node has; starts when such a node joins"
-        return (
-            f"needs {self.need}, and the whole cluster holds at most {self.largest} of them; "
-            "starts when more nodes join"
-        )
+            return f"needs {self.need}, which no node has"
+        return f"needs {self.need}, the idle cluster holds {self.largest} of them at most"
+
+    def way_out(self) -> str:
+        if self.largest is not None:
+            return f"the largest gang that fits has {self.largest}; add nodes for a larger one"
+        if self.most:
+            return f"{self.most}: request less, or add such a node"
+        return "starts when such a node joins"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,16 +440,22 @@ class PolicyRefuses(Reason):
     policy: str
     what: str
 
-    def detail(self) -> str:
-        return f"policy {self.policy} does not place {self.what}; use fifo for it"
+    def cause(self) -> str:
+        return f"policy {self.policy} does not place {self.what}"
+
+    def way_out(self) -> str:
+        return "use fifo for it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided(Reason):
     """The job arrived after the last round."""
 
-    def detail(self) -> str:
-        return "arrived after the last round; the next round decides"
+    def cause(self) -> str:
+        return "arrived after the last round"
+
+    def way_out(self) -> str:
+        return "the next round decides"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,5 +464,8 @@ class PolicyBroke(Reason):
 
     message: str
 
-    def detail(self) -> str:
-        return f"{self.message}; another round follows shortly"
+    def cause(self) -> str:
+        return self.message
+
+    def way_out(self) -> str:
+        return "another round follows shortly"

@@ -79,6 +79,15 @@ def expand(
     )
 
 
+def resources_key(job_file: JobFile, task: Task) -> str:
+    """Return the key of a job file that gives the resources of one of its tasks."""
+    for key in ("tasks", "update", "reduce"):
+        stage: Tasks | Update | None = getattr(job_file, key)
+        if stage is not None and _task(stage.resources).demand == task.demand:
+            return f"{key}.resources"
+    return "resources"
+
+
 def _first_tasks(
     job_file: JobFile, stage: Tasks, job_id: str, rows: list[tuple[Shard, ...]]
 ) -> tuple[Task, ...]:

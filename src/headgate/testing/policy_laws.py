@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from itertools import pairwise
 
 from headgate.base.rng import stream
 from headgate.ports import Policy
 from headgate.protocol import Plan, Start
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, TaskState, check
+from headgate.state.tables import GPU_GONE
 from headgate.testing.digest import digest
 from headgate.testing.random_worlds import random_state
 
@@ -93,6 +95,8 @@ class PolicyLaws:
     worlds = 150
     idles_by_choice = False
     """Whether GPUs may stay idle though a waiting task fits: a strict order, waiting for data."""
+    preempts_whole_jobs = False
+    """Whether all runs of a job may be stopped, those of gangs together, for whatever job."""
 
     def make(self) -> Policy:
         """Return a fresh policy."""
@@ -135,7 +139,7 @@ class PolicyLaws:
             stops = plan.stops.group.tolist()
             assert [group for group in stops if group not in plan.steps.reasons] == [], name
 
-    def test_only_runs_on_gpus_are_preempted_and_no_job_loses_its_last(self) -> None:
+    def test_only_runs_on_gpus_are_preempted_gangs_whole_and_no_job_loses_its_last(self) -> None:
         runs = (TaskState.STARTING, TaskState.RUNNING)
         for name, snapshot, plan in self.rounds():
             stops = plan.stops.task.tolist()
@@ -145,13 +149,18 @@ class PolicyLaws:
                 assert snapshot.tasks.state[task] in runs, (name, task)
                 assert snapshot.held_gpus(task), (name, task)
                 assert snapshot.jobs.state[job] == JobState.ACTIVE, (name, task)
-                assert not snapshot.job(job).gang or snapshot.jobs.task_count[job] == 1, name
             for job in dict.fromkeys(losers):
                 tasks = snapshot.tasks_of(job)
                 going = [t for t in tasks if snapshot.tasks.state[t] in runs]
-                assert sum(map(bool, (snapshot.held_gpus(t) for t in going))) > losers.count(job)
+                holding = [task for task in going if snapshot.held_gpus(task)]
+                if not self.preempts_whole_jobs:
+                    assert len(holding) > losers.count(job), name
+                elif snapshot.jobs.gang[job]:
+                    assert set(holding) <= set(stops), name
 
     def test_runs_are_preempted_only_for_tasks_of_others_that_fit_their_gpus(self) -> None:
+        if self.preempts_whole_jobs:
+            return
         for name, snapshot, plan in self.rounds():
             tasks, started = snapshot.tasks, set(plan.starts.task.tolist())
             stops = plan.stops.task.tolist()
@@ -182,6 +191,22 @@ class PolicyLaws:
                 assert not isinstance(refusal.reason, PolicyBroke), (name, refusal.reason)
                 assert str(refusal.reason).startswith(refusal.reason.code), name
 
+    def test_reservations_are_disjoint_and_of_tasks_that_keep_waiting(self) -> None:
+        for name, snapshot, plan in self.rounds():
+            started = set(plan.starts.task.tolist())
+            booked: dict[int, list[tuple[float, float]]] = {}
+            for each in plan.reservations:
+                waits = set(snapshot.waiting_of(each.job).tolist()) - started
+                assert waits, (name, each)
+                assert snapshot.now <= each.at <= each.until, (name, each)
+                assert len(set(each.gpus)) == len(each.gpus), (name, each)
+                for gpu in each.gpus:
+                    assert snapshot.gpus.task[gpu] != GPU_GONE, (name, each)
+                    booked.setdefault(gpu, []).append((each.at, each.until))
+            for spans in booked.values():
+                for (_, until), (at, _) in pairwise(sorted(spans)):
+                    assert until <= at + 1e-6, (name, spans)
+
     def test_equal_snapshots_get_equal_plans(self) -> None:
         policy = self.make()  # one that has decided other rounds before
         for seed, (name, snapshot, plan) in enumerate(self.rounds()):
@@ -189,6 +214,7 @@ class PolicyLaws:
             for again in (snapshot, copy):
                 other = policy.decide(again, stream(seed))
                 assert (other, [*other.refusals]) == (plan, [*plan.refusals]), name
+                assert [*other.reservations] == [*plan.reservations], name
 
     def test_deciding_changes_no_snapshot(self) -> None:
         for seed in range(self.worlds):

@@ -15,9 +15,10 @@ from headgate.protocol.reasons import (
     BehindHead,
     GangShort,
     GpuMemory,
-    NoFreeCpu,
     NoFreeGpu,
+    NothingFits,
     QueueLimit,
+    Shortage,
 )
 from headgate.state import JobState, State, TaskState, check
 
@@ -132,7 +133,10 @@ def test_gang_waits_until_its_stopping_members_have_ended() -> None:
     state.move_task(0, TaskState.STOPPING)
     placed, reasons = decide(state)
     assert placed == []
-    short = GangShort(placeable_tasks=1, tasks=2, free_gpus=2, needed_gpus=2)
+    short = GangShort(placeable_tasks=1, tasks=2, free_gpus=2, needed_gpus=2, stopping_tasks=1)
+    assert str(short) == (
+        "GangShort(1/2 tasks are being stopped; starts when all its tasks fit together)"
+    )
     assert reasons == {"gang": short, "next": BehindHead(head="gang")}
 
 
@@ -148,8 +152,10 @@ def test_smallest_sufficient_gpu_is_taken() -> None:
 
 
 def test_job_that_needs_a_larger_gpu_than_is_free_waits_with_that_reason() -> None:
-    state = world([node("a", 1)], [job("large", 1, memory=3)])
+    state = world([node("a", 1, 3)], [job("first", 1, memory=3), job("large", 1, memory=3)])
     assert decide(state)[1] == {"large": GpuMemory(needed_bytes=3, largest_free_bytes=1)}
+    state = world([node("a", 1)], [job("large", 1, memory=3)])
+    assert decide(state)[1] == {"large": NothingFits(need="a GPU of 3 B")}
 
 
 def test_jobs_of_a_queue_at_its_ceiling_do_not_block_other_queues() -> None:
@@ -179,7 +185,7 @@ def test_tasks_without_a_gpu_are_blocked_like_all_others() -> None:
 def test_task_without_a_free_cpu_waits_with_that_reason() -> None:
     placed, reasons = decide(world([node("a", cpus=2)], [job("merge", cpus=(2, 1))]))
     assert placed == ["merge/0@a:"]
-    assert reasons == {"merge": NoFreeCpu(needed_cpus=1, most_free_cpus=0)}
+    assert reasons == {"merge": Shortage(resource="cpus", needed=1000, most_free=0)}
 
 
 def test_each_cpu_task_of_a_gang_goes_to_the_first_node_where_it_fits() -> None:

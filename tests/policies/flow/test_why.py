@@ -18,7 +18,7 @@ from headgate.model import Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, UnfairFlow
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.ports import Policy
-from headgate.protocol.reasons import NoFreeCpu, WaitsForLocality, WaitsForTasks
+from headgate.protocol.reasons import Shortage, WaitsForLocality, WaitsForTasks
 from headgate.state import Snapshot, TaskState
 from headgate.testing.digest import digest
 
@@ -246,7 +246,7 @@ def test_a_task_without_a_gpu_is_explained_by_cpu_slots(rivals: Bench) -> None:
     snapshot = rivals.engine.snapshot()
     last = snapshot.tasks_of(3)[2]
     result = why(snapshot, rivals.policy, 3, last, 0.0)
-    assert result.explanation.reason == NoFreeCpu(needed_cpus=4, most_free_cpus=0)
+    assert result.explanation.reason == Shortage(resource="cpus", needed=4000, most_free=0)
     assert result.cheapest_now is None
     assert result.cheapest is not None
     assert (result.cheapest.node, result.cheapest.gpu_memory_bytes) == ("n0", None)

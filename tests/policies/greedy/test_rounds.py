@@ -21,12 +21,12 @@ from headgate.protocol.reasons import (
     BelowShare,
     Declines,
     GpuMemory,
-    NoFreeCpu,
     NothingFits,
     PolicyRefuses,
     QueueLimit,
     Reason,
     ShareLimit,
+    Shortage,
 )
 from headgate.state import JobState, State, TaskState, check
 
@@ -187,7 +187,7 @@ def test_tasks_without_a_gpu_are_placed_on_cpu_slots(stage: Stage) -> None:
     a = stage.job("a", [Task(gpus=0), Task(gpus=0)])
     plan = stage.plan(GreedySharing())
     assert stage.where(plan) == ["a/0 n"]
-    assert isinstance(reason(plan, a), NoFreeCpu)
+    assert isinstance(reason(plan, a), Shortage)
 
 
 @pytest.mark.parametrize("policy", [GreedySharing(), GreedyPreemption(), GreedyDelay()])

@@ -12,3 +12,40 @@ class TestEasyBackfill(PolicyLaws):
 
     def make(self) -> Policy:
         return make_policy(POLICIES, "easy-backfill")
+
+
+class TestConservativeBackfill(PolicyLaws):
+    idles_by_choice = True  # GPUs are kept for reservations
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "conservative-backfill")
+
+
+class TestLeastAttainedService(PolicyLaws):
+    idles_by_choice = True  # GPUs are kept for a unit for which runs are stopped
+    preempts_whole_jobs = True
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "least-attained-service", {"threshold_gpu_s": 3.0})
+
+
+class TestShortestRemaining(PolicyLaws):
+    idles_by_choice = True  # GPUs are kept for a unit for which runs are stopped
+    preempts_whole_jobs = True
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "srtf")
+
+
+class TestFairOrder(PolicyLaws):
+    idles_by_choice = True  # the first job that does not fit blocks the others
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "fair-order")
+
+
+class TestFairEasyBackfill(PolicyLaws):
+    idles_by_choice = True  # GPUs are kept for the reservation
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "fair-easy-backfill")

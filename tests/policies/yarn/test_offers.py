@@ -14,11 +14,11 @@ from headgate.protocol import Reason
 from headgate.protocol.reasons import (
     BehindHead,
     GpuMemory,
-    NoFreeCpu,
     NoFreeGpu,
     NothingFits,
     PolicyRefuses,
     QueueLimit,
+    Shortage,
 )
 from headgate.state import JobState, State, TaskState, check
 
@@ -269,7 +269,7 @@ def test_each_waiting_job_has_its_reason(policy: Policy) -> None:
     assert world.reasons == {
         "large": GpuMemory(needed_bytes=8 * GB, largest_free_bytes=GB),
         "huge": NothingFits(need="a GPU of 8.4 GiB"),
-        "cpus": NoFreeCpu(needed_cpus=3, most_free_cpus=2),
+        "cpus": Shortage(resource="cpus", needed=3000, most_free=2000),
     }
     empty = World()
     empty.job("any", 1)

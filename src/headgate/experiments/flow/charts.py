@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 
-from headgate.experiments.drawing import LEFT, RIGHT, WIDTH, bar, line, svg, text, ticks, time_axis
 from headgate.experiments.flow.runs import Held
 from headgate.experiments.flow.tables import Times
+from headgate.reports.drawing import (
+    LEFT,
+    RIGHT,
+    WIDTH,
+    GpuSpan,
+    bar,
+    gpus_over_time,
+    line,
+    svg,
+    text,
+    ticks,
+)
 
 
 def gantt(
@@ -20,32 +30,18 @@ def gantt(
 
     A job has the colour of its kind (`kind_number`); charts with equal `span_s` have equal scales.
     """
-    row, gap, top = 7.0, 3.0, 6.0
-    at: dict[tuple[str, int], float] = {}
-    parts, y = [], top
-    for node, gpus in nodes:
-        parts.append(text(LEFT - 6, y + gpus * row / 2 + 3.5, node, "end small"))
-        for gpu in range(gpus):
-            at[node, gpu] = y
-            parts.append(bar(LEFT, y, WIDTH - LEFT - RIGHT, row - 1, "idle", f"{node}, idle"))
-            y += row
-        y += gap
-    scale = (WIDTH - LEFT - RIGHT) / span_s
-    drawn: dict[tuple[str, bool], list[str]] = {}
-    for one in held:
-        width = max(0.4, (one.end_s - one.start_s) * scale)
-        drawn.setdefault((one.job, one.lost), []).append(
-            f"M{LEFT + one.start_s * scale:.1f} {at[one.node, one.gpu]:g}"
-            f"h{width:.1f}v{row - 1:g}h-{width:.1f}z"
+    spans = [
+        GpuSpan(
+            node=one.node,
+            gpu=one.gpu,
+            start_s=one.start_s,
+            end_s=one.end_s,
+            css_class=f"k{kind_number[one.job]} {'lost' if one.lost else ''}".strip(),
+            title=f"{one.job}, lost" if one.lost else one.job,
         )
-    for (job, lost), paths in drawn.items():
-        title = f"{job}, lost" if lost else job
-        kind = f"k{kind_number[job]} {'lost' if lost else ''}".strip()
-        parts.append(
-            f'<path d="{"".join(paths)}" class="{kind}"><title>{escape(title)}</title></path>'
-        )
-    parts += time_axis(span_s, top, y, scale)
-    return svg(y + 20, parts, "jobs on GPUs over time")
+        for one in held
+    ]
+    return gpus_over_time(spans, nodes, span_s, title="jobs on GPUs over time")
 
 
 def completion(times: Mapping[str, Times], kind_number: Mapping[str, int], most_s: float) -> str:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
-from headgate.experiments import pages
 from headgate.experiments.flow import COMMAND
 from headgate.experiments.flow.live import Comparison, Pair
 from headgate.experiments.flow.live_checks import LOCALITIES, by_uplink, cells, judge
+from headgate.reports import pages
 
 PAGE, TABLE = "live.html", "live.csv"
 

@@ -13,9 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from headgate.experiments import pages
 from headgate.experiments.claims import Verdict, numbers_text
-from headgate.experiments.drawing import bars, stacked
 from headgate.experiments.flow import COMMAND, charts
 from headgate.experiments.flow import jobs as flow_jobs
 from headgate.experiments.flow.assumptions import ASSUMPTIONS
@@ -34,7 +32,9 @@ from headgate.experiments.flow.tables import (
     job_rows,
     run_rows,
 )
-from headgate.experiments.pages import grid, legend, mark
+from headgate.reports import pages
+from headgate.reports.drawing import bars, stacked
+from headgate.reports.pages import grid, legend, mark
 
 PAGE = "report.html"
 

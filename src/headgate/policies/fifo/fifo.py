@@ -12,16 +12,11 @@ from itertools import takewhile
 
 from headgate.base.rng import Random
 from headgate.model import WHOLE, Job
-from headgate.planning.fit import no_room
+from headgate.planning.units import Unit
+from headgate.planning.why_waits import WhyWaits, being_stopped
 from headgate.ports import PolicyInfo
 from headgate.protocol import Plan, Reason, Refusal
-from headgate.protocol.reasons import (
-    BehindHead,
-    GangShort,
-    GpuMemory,
-    NoFreeGpu,
-    QueueLimit,
-)
+from headgate.protocol.reasons import BehindHead, GangShort, QueueLimit
 from headgate.state import Scratch, Snapshot
 
 
@@ -80,7 +75,7 @@ class _Round:
         if not self.snapshot.jobs.gang[job]:
             return next((r for t in tasks if (r := self._place(t)) is not None), None)
         if len(tasks) < self.snapshot.jobs.task_count[job]:
-            return self._gang_short(job, len(tasks))  # its other tasks are STOPPING
+            return being_stopped(self.scratch, job)
         limit = self._queue_limit(job, sum(self.snapshot.demand(t).gpus_milli for t in tasks))
         if limit is not None:
             return limit
@@ -92,7 +87,7 @@ class _Round:
             if placed == len(tasks):
                 trial.keep()
                 return None
-        return self._gang_short(job, placed)
+        return self._gang_short(tasks, placed)
 
     def _place_apart(self, tasks: list[int]) -> int:
         """Place tasks on a node each, from the first; return how many. O(tasks x nodes)."""
@@ -121,7 +116,9 @@ class _Round:
             current.clear()
             node = next(rest, None)
             if node is None:
-                return self._no_room(task)
+                reason = self._why(task)
+                assert reason is not None, "one task fits by counting where it fits a node"
+                return reason
             current.append(node)
 
     def _queue_limit(self, job: int, gpus_milli: int) -> QueueLimit | None:
@@ -132,32 +129,24 @@ class _Round:
         used_gpus = -(-used // WHOLE)
         return QueueLimit(queue=queue.name, used_gpus=used_gpus, max_gpus=queue.max_gpus)
 
-    def _no_room(self, task: int) -> Reason:
-        need = self.snapshot.tasks.gpus[task]
-        if not need:
-            return no_room(self.scratch, task)
-        memory_bytes = self.snapshot.tasks.memory_bytes[task]
-        free, total, largest = 0, 0, 0
-        for node in self.snapshot.live_nodes():
-            indices = self.scratch.fitting_gpus(node, 0)
-            free += len(indices)
-            total += self.snapshot.nodes.gpu_count[node]
-            if len(indices):
-                memory = self.snapshot.gpu_memory_bytes_of(node)[indices]
-                largest = max(largest, int(memory.max()))
-        if free and largest < memory_bytes:
-            return GpuMemory(needed_bytes=memory_bytes, largest_free_bytes=largest)
-        if free >= need and self.snapshot.names.needs[self.snapshot.tasks.demand[task]]:
-            return no_room(self.scratch, task)
-        return NoFreeGpu(free_gpus=free, needed_gpus=need, total_gpus=total)
+    def _why(self, *tasks: int) -> Reason | None:
+        """Return what is short for a task, or for a gang of these tasks."""
+        snapshot, job = self.snapshot, self.snapshot.tasks.job[tasks[0]]
+        unit = Unit(
+            job=job,
+            tasks=tasks,
+            demands=tuple(snapshot.tasks.demand[task] for task in tasks),
+            distinct_nodes=snapshot.job(job).distinct_nodes,
+        )
+        return WhyWaits(self.scratch).reason(unit)
 
-    def _gang_short(self, job: int, placed: int) -> Reason:
-        tasks = list(self.snapshot.tasks_of(job))
-        need = sum(self.snapshot.tasks.gpus[t] for t in tasks)
-        if len(tasks) == 1:
-            return self._no_room(tasks[0])
+    def _gang_short(self, tasks: list[int], placed: int) -> Reason:
+        """Return why a gang does not start of which first fit places some tasks."""
         free = sum(len(self.scratch.fitting_gpus(n, 0)) for n in self.snapshot.live_nodes())
-        return GangShort(placeable_tasks=placed, tasks=len(tasks), free_gpus=free, needed_gpus=need)
+        needed = sum(self.snapshot.tasks.gpus[t] for t in tasks)
+        return self._why(*tasks) or GangShort(
+            placeable_tasks=placed, tasks=len(tasks), free_gpus=free, needed_gpus=needed
+        )
 
 
 INFO = PolicyInfo(
@@ -166,4 +155,5 @@ INFO = PolicyInfo(
     source="the simplest baseline of every batch system",
     parameters=(),
     make=FirstInFirstOut,
+    parts={"order": "arrival", "place": "first-fit", "backfill": "none"},
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -20,11 +21,12 @@ from headgate.planning.shares import NO_CEILING, Ints
 from headgate.planning.standing import Standing, standing_less
 from headgate.planning.timetable import UNKNOWN_AT, Reservation, Timetable
 from headgate.planning.units import Unit, waiting_units
-from headgate.planning.wide import free_milli, half_stopped, why_not
+from headgate.planning.why_waits import WhyWaits
+from headgate.planning.wide import free_milli, unit_refusals
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.preempt_units import Bargain, UnitPreemptions
 from headgate.policies.flow.times import Times
-from headgate.protocol import Memo, Reason, Refusal
+from headgate.protocol import Memo, Refusal, Reserved
 from headgate.state import Scratch
 
 RESERVED_AT = "reserved_at"
@@ -263,16 +265,37 @@ class Bookings:
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why units still wait, one refusal per reason."""
-        groups: dict[Reason, list[int]] = {}
-        for job in self._now.wide_jobs.tolist():
-            row = int(self._now.jobs[job])
+        left: list[tuple[int, Unit | None]] = []
+        for job in self._order.tolist():
             unit = next(self._units(job), None)
-            if unit is not None:
-                groups.setdefault(why_not(self._scratch, unit), []).append(row)
-            elif not self._won_milli[job]:
-                groups.setdefault(half_stopped(self._scratch, row), []).append(row)
-        for reason, rows in groups.items():
-            yield Refusal(reason=reason, jobs=tuple(rows))
+            if unit is not None or not self._won_milli[job]:
+                left.append((int(self._now.jobs[job]), unit))
+        why = WhyWaits(self._scratch, self._table, self._all_reservations)
+        yield from unit_refusals(self._scratch, left, why, self._unit_s)
+
+    @cached_property
+    def _all_reservations(self) -> list[Reservation]:
+        """The reservations of the round, with those that no free GPU made necessary."""
+        reserved = {each.unit.tasks[0] for each in self.reservations}
+        for job in self._order.tolist():
+            if len(self.reservations) >= self._most:
+                break
+            unit = next(self._units(job), None)
+            if unit is not None and unit.tasks[0] not in reserved:
+                milli = unit.gpus_milli(self._scratch.snapshot)
+                if self._has_room(job, milli):
+                    self._reserve(job, unit, milli)
+        return self.reservations
+
+    def _unit_s(self, unit: Unit) -> float:
+        """Return how long a unit is expected to run, as it is compared with reservations."""
+        return float(self._wide.high_s[np.searchsorted(self._now.jobs, unit.job)])
+
+    def planned(self) -> Iterator[Reserved]:
+        """Yield what is reserved, in order."""
+        for each in self._all_reservations:
+            job = int(np.searchsorted(self._now.jobs, each.unit.job))
+            yield each.planned(float(self._wide.run_s[job]))
 
 
 class _WideJobs:

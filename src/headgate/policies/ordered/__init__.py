@@ -1,5 +1,5 @@
 """Policies that serve jobs in an order, with or without backfill and preemption."""
 
-from headgate.policies.ordered.policy import EASY, Ordered
+from headgate.policies.ordered.policy import INFOS
 
-__all__ = ["EASY", "Ordered"]
+__all__ = ["INFOS"]

@@ -49,20 +49,28 @@ class Backfill:
 
     @cached_property
     def table(self) -> Timetable:
-        """The timetable, made on first use: no unit is placed by first fit any more."""
+        """The timetable, made when no unit is placed by first fit any more."""
         return Timetable(self._scratch, self._end_at)
 
     def _end_at(self, tasks: Ints) -> Floats:
         return np.minimum(self._estimates.end_at(tasks), UNKNOWN_AT)
 
-    def serve(self, jobs: Ints) -> None:
-        """Start what may start now of jobs with waiting tasks on GPUs (rows, in their order)."""
+    def serve(self, jobs: Ints, *, always_reserve: bool = False) -> None:
+        """Start what may start now of jobs with waiting tasks on GPUs (rows, in their order).
+
+        Reservations are made if something may backfill or one is the first of its job, or always.
+        """
         left = jobs[self._in_order(jobs) :]
         if not self._most or not len(left):
             return
         units = WaitingUnits.of(self._snapshot, self._estimates, left, self._free_milli())
-        if len(units) or any(self._has_no_time(job) for job in left[: self._most].tolist()):
-            self._fill(left[self._reserve_first(left) :])
+        if (
+            always_reserve
+            or len(units)
+            or any(self._has_no_time(job) for job in left[: self._most].tolist())
+        ):
+            self._reserve_first(left)
+            self._fill(units)
 
     def memo(self) -> Memo:
         """Return the times of reservations of jobs that had none."""
@@ -78,16 +86,14 @@ class Backfill:
 
     def _free_milli(self) -> int:
         """Return a bound of the thousandths of GPUs that units can be placed on now."""
-        ledger = self._scratch.ledger
-        free = int(ledger.nodes.free_gpus.array().sum())
-        return WHOLE * free + self._parts_milli
+        return WHOLE * int(self._scratch.ledger.nodes.free_gpus.array().sum()) + self._parts_milli()
 
-    @cached_property
     def _parts_milli(self) -> int:
-        """The thousandths left of GPUs that are held in part, before the first start."""
-        gpus = self._snapshot.gpus
-        in_part = gpus.task.array() == GPU_IN_PART
-        return int(gpus.free_milli.array()[in_part].sum()) if in_part.any() else 0
+        """Return the thousandths left of GPUs that are held in part."""
+        if not any(demand.in_part for demand in self._snapshot.names.demands):
+            return 0
+        gpus = self._scratch.ledger.gpus
+        return int(gpus.free_milli.array()[gpus.task.array() == GPU_IN_PART].sum())
 
     # --- in order ------------------------------------------------------------------------------
 
@@ -95,13 +101,27 @@ class Backfill:
         """Start units by first fit up to the first that does not fit; return its job's index."""
         first_fit = FirstFit(self._scratch)
         for index in range(len(jobs)):
-            for unit in self._units(int(jobs[index])):
+            job = int(jobs[index])
+            if self._is_too_large(job):
+                return index
+            for unit in self._units(job):
                 if not self._has_room(unit):
                     break
                 if not first_fit.place(unit):
                     return index
                 self._done.add(unit.tasks[0])
         return len(jobs)
+
+    def _is_too_large(self, job: int) -> bool:
+        """Return whether a job, below its ceiling, needs more GPUs than are free; O(nodes)."""
+        rows = self._snapshot.jobs
+        milli, queue = rows.unit_gpus_milli[job], rows.queue[job]
+        return (
+            rows.waiting[job] == rows.task_count[job]
+            and milli > self._free_milli()
+            and queue not in self._full
+            and self._scratch.has_room(queue, milli)
+        )
 
     def _units(self, job: int) -> Iterator[Unit]:
         """Yield the units of a job that have not been placed or reserved; none of a full queue."""
@@ -120,18 +140,17 @@ class Backfill:
 
     # --- reservations --------------------------------------------------------------------------
 
-    def _reserve_first(self, jobs: Ints) -> int:
-        """Start or reserve units in order; return the index of the job of the last reservation."""
+    def _reserve_first(self, jobs: Ints) -> None:
+        """Start units in order, or reserve, up to the last reservation."""
         for index in range(len(jobs)):
             for unit in self._units(int(jobs[index])):
                 if not self._has_room(unit):
                     break
-                run_s = float(self._run_s(np.array(unit.tasks)).max())
+                run_s = self._run_s(unit)
                 if not self._start(unit, run_s):
                     self._reserve(unit, run_s)
                 if len(self.reservations) == self._most:
-                    return index
-        return len(jobs)
+                    return
 
     def _reserve(self, unit: Unit, run_s: float) -> None:
         found = self.table.reserve(unit, run_s)
@@ -142,10 +161,12 @@ class Backfill:
             self.reservations.append(found)
             self._done.add(unit.tasks[0])
 
-    def _run_s(self, tasks: Ints) -> Floats:
-        """Return how long runs of tasks are expected to take, inf if that is unknown."""
-        run_s = self._estimates.run_s(tasks)
-        return np.where(np.isnan(run_s), math.inf, run_s)
+    def _run_s(self, unit: Unit) -> float:
+        """Return how long a unit is expected to run, inf if that is unknown."""
+        if self._most == 1:
+            return math.inf  # no other reservation begins or ends by it
+        run_s = float(self._estimates.run_s(np.array(unit.tasks)).max())
+        return math.inf if math.isnan(run_s) else run_s
 
     def _start(self, unit: Unit, run_s: float) -> bool:
         """Start a unit if it fits now and delays no reservation."""
@@ -165,11 +186,11 @@ class Backfill:
 
     # --- backfill ------------------------------------------------------------------------------
 
-    def _fill(self, jobs: Ints) -> None:
+    def _fill(self, units: WaitingUnits) -> None:
         """Start units that fit now and delay no reservation, in order."""
-        units = WaitingUnits.of(self._snapshot, self._estimates, jobs, self._free_milli())
-        left = np.flatnonzero(~np.isin(units.lead, list(self._done)))
-        left = left[~np.isin(units.queue[left], list(self._full))]
+        left = np.flatnonzero(~np.isin(units.lead, sorted(self._done)))
+        if self._full:
+            left = left[~np.isin(units.queue[left], sorted(self._full))]
         left = left[self._fits(units, left)]
         while len(left):
             index, left = int(left[0]), left[1:]
@@ -186,5 +207,5 @@ class Backfill:
         """Return which units may fit the GPUs that are free for as long as they run."""
         windows = self.table.windows_now() + _SAME_INSTANT_S
         gpus = len(windows) - np.searchsorted(windows, units.run_s[left])
-        fits: Bools = units.milli[left] <= WHOLE * gpus + self._parts_milli
+        fits: Bools = units.milli[left] <= WHOLE * gpus + self._parts_milli()
         return fits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -10,19 +10,26 @@ from headgate.base.rng import Random
 from headgate.model import Job
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.estimates import Estimates
-from headgate.planning.orders import ORDERS, Order
+from headgate.planning.orders import (
+    Arrival,
+    FairFinish,
+    LeastAttainedService,
+    Order,
+    ShortestRemaining,
+)
 from headgate.planning.shares import Ints
 from headgate.policies.ordered.backfill import Backfill
-from headgate.policies.ordered.refusals import refusals
-from headgate.ports import Policy, PolicyInfo
-from headgate.protocol import OnDemand, Plan, Reason
-from headgate.state import Scratch, Snapshot
+from headgate.policies.ordered.preempt import Preempting
+from headgate.policies.ordered.refusals import Explained, unserved
+from headgate.ports import Parameter, Policy, PolicyInfo
+from headgate.protocol import Lazy, OnDemand, Plan, Reason, Refusal
+from headgate.state import JobState, Scratch, Snapshot
 
 
-class Ordered:
+class Backfilling:
     """A policy that serves jobs in an order; units that do not fit get up to `most` reservations.
 
-    With `most` 0 the first unit that does not fit blocks all later ones.
+    If `most` is 0, the first unit that does not fit blocks all later ones.
     """
 
     def __init__(self, name: str, order: Order, *, most: int) -> None:
@@ -37,16 +44,58 @@ class Ordered:
         """Start what may start; O(waiting jobs + GPUs x log), and that for each reservation."""
         del rng
         scratch = Scratch(snapshot)
-        without_gpus = place_cpu_tasks(scratch)
+        _place_without_gpus(scratch)
         estimates = Estimates(snapshot)
-        jobs = self._order.rank(snapshot, _waiting(snapshot), estimates)
+        jobs = self._order.rank(snapshot, _waiting(snapshot))
         served = Backfill(scratch, estimates, most=self._most)
         served.serve(jobs)
+        explained = Explained(snapshot, jobs, estimates, most=self._most)
         return Plan(
             steps=scratch.steps(),
             memo=served.memo(),
-            refusals=OnDemand(lambda: chain(without_gpus, refusals(scratch, jobs))),
+            refusals=OnDemand(explained.refusals),
+            reservations=Lazy(explained.reservations),
         )
+
+
+class PreemptingOrder:
+    """A policy that serves jobs in an order; what comes later gives way to what comes first."""
+
+    def __init__(self, order: Order) -> None:
+        self.name, self._order = order.name, order
+
+    def refuses(self, job: Job) -> Reason | None:
+        """Return None: all jobs are supported."""
+        del job
+        return None
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        """Start and preempt; O(unfinished tasks + (runs + starts) x GPUs x log)."""
+        del rng
+        scratch = Scratch(snapshot)
+        without_gpus = _place_without_gpus(scratch)
+        waiting = _waiting(snapshot)
+        jobs = self._order.rank(snapshot, _in_flight(snapshot)) if len(waiting) else waiting
+        served = Preempting(scratch, jobs, self.name)
+        served.serve()
+        return Plan(
+            steps=served.steps(),
+            again_at=self._order.changes_at(snapshot, jobs, _held_milli(scratch, jobs)),
+            refusals=OnDemand(lambda: (*without_gpus, *unserved(scratch, jobs))),
+        )
+
+
+def _held_milli(scratch: Scratch, jobs: Ints) -> Ints:
+    """Return the thousandths of GPUs that jobs hold once the starts of a round are made."""
+    snapshot = scratch.snapshot
+    held = snapshot.jobs.held_gpus_milli.array().astype(np.int64)
+    for start in scratch.starts:
+        held[snapshot.tasks.job[start.task]] += snapshot.demand(start.task).gpus_milli
+    return held[jobs]
+
+
+def _place_without_gpus(scratch: Scratch) -> tuple[Refusal, ...]:
+    return place_cpu_tasks(scratch)
 
 
 def _waiting(snapshot: Snapshot) -> Ints:
@@ -55,14 +104,116 @@ def _waiting(snapshot: Snapshot) -> Ints:
     return np.flatnonzero(snapshot.jobs.waiting.span(first, end)) + first
 
 
-def _make() -> Policy:
-    return Ordered("easy-backfill", ORDERS["arrival"], most=1)
+def _in_flight(snapshot: Snapshot) -> Ints:
+    """Return the rows of jobs with tasks on GPUs that wait or run."""
+    rows = snapshot.jobs
+    some = (rows.waiting.array() > 0) | (rows.running.array() > 0)
+    return np.flatnonzero(some & (rows.state.array() == JobState.ACTIVE))
 
 
-EASY = PolicyInfo(
-    name="easy-backfill",
-    idea="order of arrival; the first job that waits has a reservation, later ones fill up to it",
-    source="Lifka, The ANL/IBM SP scheduling system, JSSPP 1995",
-    parameters=(),
-    make=_make,
+RESERVATIONS = Parameter(
+    name="reservations",
+    default=100,
+    unit="units",
+    meaning="most tasks and gangs that have a reservation at a time, the first in order",
+    least=1,
 )
+_MU_ALEM = (
+    "Mu'alem and Feitelson, Utilization, predictability, workloads, and user runtime estimates "
+    "in scheduling the IBM SP2 with backfilling, TPDS 2001"
+)
+_HOW_MANY = {"none": 0, "easy": 1}  # reservations, by kind of backfill
+
+
+def _backfilling(name: str, order: Order, backfill: str, *, idea: str, source: str) -> PolicyInfo:
+    """Return the description of an order with a kind of backfill."""
+
+    def make(*, reservations: float = RESERVATIONS.default) -> Policy:
+        return Backfilling(name, order, most=_HOW_MANY.get(backfill, int(reservations)))
+
+    return PolicyInfo(
+        name=name,
+        idea=idea,
+        source=source,
+        parameters=() if backfill in _HOW_MANY else (RESERVATIONS,),
+        make=make,
+        parts=_parts(order, backfill),
+    )
+
+
+def _parts(order: Order, backfill: str = "none") -> dict[str, str]:
+    return {"order": order.name, "place": "first-fit", "backfill": backfill}
+
+
+def _least_attained_service(*, threshold_gpu_s: float = 3250.0) -> Policy:
+    return PreemptingOrder(LeastAttainedService(threshold_gpu_s=threshold_gpu_s))
+
+
+def _srtf() -> Policy:
+    return PreemptingOrder(ShortestRemaining())
+
+
+_ALL = (
+    _backfilling(
+        "easy-backfill",
+        Arrival(),
+        "easy",
+        idea="order of arrival; the first job that does not fit has a reservation, later ones "
+        "start where they do not delay it",
+        source="Lifka, The ANL/IBM SP scheduling system, JSSPP 1995",
+    ),
+    _backfilling(
+        "conservative-backfill",
+        Arrival(),
+        "conservative",
+        idea="order of arrival; all jobs that do not fit have reservations, later ones start "
+        "where they delay none",
+        source=_MU_ALEM,
+    ),
+    PolicyInfo(
+        name="least-attained-service",
+        idea="two queues, by the GPU time that a job has had; the first precedes and preempts the "
+        "second; order of arrival in each",
+        source="Gu et al., Tiresias: A GPU cluster manager for distributed deep learning, "
+        "NSDI 2019",
+        parameters=(
+            Parameter(
+                name="threshold_gpu_s",
+                default=3250.0,
+                unit="GPU s",
+                meaning="attained service from which on a job is in the second queue",
+                above=0.0,
+            ),
+        ),
+        make=_least_attained_service,
+        parts=_parts(LeastAttainedService()),
+    ),
+    PolicyInfo(
+        name="srtf",
+        idea="the job with the least GPU time left by exact durations first; preempts; an oracle, "
+        "for simulations alone",
+        source="Schrage, A proof of the optimality of the shortest remaining processing time "
+        "discipline, Operations Research 1968",
+        parameters=(),
+        make=_srtf,
+        parts=_parts(ShortestRemaining()),
+        simulated_only=True,
+    ),
+    *(
+        _backfilling(
+            name,
+            FairFinish(),
+            backfill,
+            idea=f"the order in which fair sharing would end jobs; {rest}",
+            source="Friedman and Henderson, Fairness and efficiency in web server protocols, "
+            "SIGMETRICS 2003",
+        )
+        for name, backfill, rest in (
+            ("fair-order", "none", "the first that does not fit blocks all later ones"),
+            ("fair-easy-backfill", "easy", "a reservation for the first that does not fit"),
+            ("fair-conservative-backfill", "conservative", "reservations for all"),
+        )
+    ),
+)
+INFOS: Mapping[str, PolicyInfo] = {info.name: info for info in _ALL}
+"""The policies, by name."""

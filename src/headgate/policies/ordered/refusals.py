@@ -1,49 +1,125 @@
-"""Why jobs wait under a policy that serves them in an order; computed on demand."""
+"""Why jobs wait under a policy that serves them in an order, and what is reserved for them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from headgate.model import WHOLE
+from headgate.planning.cpu_tasks import place_cpu_tasks
+from headgate.planning.estimates import Estimates
 from headgate.planning.shares import Ints
-from headgate.protocol import Reason, Refusal
-from headgate.protocol.reasons import BehindHead, GangShort, NoFreeGpu, QueueLimit
-from headgate.state import Scratch
+from headgate.planning.units import Unit, waiting_units
+from headgate.planning.why_waits import WhyWaits, being_stopped
+from headgate.policies.ordered.backfill import Backfill
+from headgate.protocol import Reason, Refusal, Reserved
+from headgate.protocol.reasons import BackfillTooLong, BehindHead, QueueLimit, Undecided
+from headgate.state import Scratch, Snapshot
 
 
-def refusals(scratch: Scratch, jobs: Ints) -> Iterator[Refusal]:
-    """Yield why the jobs (rows, in order) wait of which a task has not started."""
-    snapshot = scratch.snapshot
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """A round as it was decided, with all its reservations."""
+
+    scratch: Scratch
+    without_gpus: tuple[Refusal, ...]
+    served: Backfill
+
+
+class Explained:
+    """The explanation of a round, which repeats it: only on demand, and in any thread."""
+
+    def __init__(self, snapshot: Snapshot, jobs: Ints, estimates: Estimates, *, most: int) -> None:
+        """`jobs` are those with tasks that wait for GPUs (rows, in order)."""
+        self._snapshot, self._jobs, self._estimates = snapshot, jobs, estimates
+        self._most = most
+
+    @cached_property
+    def _round(self) -> _Round:
+        scratch = Scratch(self._snapshot)
+        without_gpus = place_cpu_tasks(scratch)
+        served = Backfill(scratch, self._estimates, most=self._most)
+        served.serve(self._jobs, always_reserve=True)
+        return _Round(scratch, without_gpus, served)
+
+    def reservations(self) -> Iterator[Reserved]:
+        """Yield what is reserved, in order."""
+        for each in self._round.served.reservations:
+            yield each.planned(self._run_s(each.unit))
+
+    def _run_s(self, unit: Unit) -> float:
+        """Return how long a unit is expected to run, inf if that is unknown."""
+        run_s = float(self._estimates.run_s(np.array(unit.tasks)).max())
+        return math.inf if math.isnan(run_s) else run_s
+
+    def refusals(self) -> Iterator[Refusal]:
+        """Yield why the jobs wait of which a task has not started."""
+        yield from self._round.without_gpus
+        snapshot, scratch = self._snapshot, self._round.scratch
+        started = {start.task for start in scratch.starts}
+        why = WhyWaits(
+            scratch,
+            self._round.served.table if self._most else None,
+            self._round.served.reservations,
+        )
+        reserved = {each.unit.job for each in self._round.served.reservations}
+        heads: dict[int, str] = {}  # of queues at their ceilings
+        head = ""
+        for job in self._jobs.tolist():
+            unit = _first_unit(snapshot, job, started)
+            if unit is None and started.issuperset(snapshot.waiting_of(job).tolist()):
+                continue
+            queue, name = snapshot.jobs.queue[job], snapshot.job(job).id
+            reason: Reason
+            if queue in heads:
+                reason = BehindHead(head=heads[queue])
+            elif not scratch.has_room(queue, snapshot.jobs.unit_gpus_milli[job]):
+                heads[queue] = name
+                reason = _queue_limit(scratch, queue)
+            elif unit is None:
+                reason = being_stopped(scratch, job)
+            elif not head or job in reserved:
+                head = head or name
+                reason = why.reason(unit, self._run_s(unit)) or Undecided()
+            else:
+                reason = self._behind(why, unit, head)
+            yield Refusal(reason=reason, jobs=(job,))
+
+    def _behind(self, why: WhyWaits, unit: Unit, head: str) -> Reason:
+        """Return why a unit behind the first one that waits does not start before it."""
+        reason = why.reason(unit, self._run_s(unit)) if self._most else None
+        return reason if isinstance(reason, BackfillTooLong) else BehindHead(head=head)
+
+
+def unserved(scratch: Scratch, jobs: Ints) -> Iterator[Refusal]:
+    """Yield why jobs (rows, in an order that preempts) wait of which a task has not started."""
+    snapshot, why = scratch.snapshot, WhyWaits(scratch)
     started = {start.task for start in scratch.starts}
-    waiting = [j for j in jobs.tolist() if not started.issuperset(snapshot.waiting_of(j).tolist())]
-    heads: dict[int, str] = {}  # of queues at their ceilings
     head = ""
-    for job in waiting:
-        queue, name = snapshot.jobs.queue[job], snapshot.job(job).id
-        if queue in heads:
-            yield Refusal(reason=BehindHead(head=heads[queue]), jobs=(job,))
-        elif not scratch.has_room(queue, snapshot.jobs.unit_gpus_milli[job]):
-            heads[queue] = name
-            yield Refusal(reason=_queue_limit(scratch, queue), jobs=(job,))
-        elif not head:
-            head = name
-            yield Refusal(reason=_short(scratch, job), jobs=(job,))
-        else:
-            yield Refusal(reason=BehindHead(head=head), jobs=(job,))
+    for job in jobs.tolist():
+        unit = _first_unit(snapshot, job, started)
+        if unit is not None:
+            reason = why.reason(unit)  # None if what is free is kept for those before it
+            yield Refusal(reason=reason or BehindHead(head=head), jobs=(job,))
+            head = head or snapshot.job(job).id
+        elif snapshot.jobs.gang[job] and len(snapshot.waiting_of(job)):
+            yield Refusal(reason=being_stopped(scratch, job), jobs=(job,))
+
+
+def _first_unit(snapshot: Snapshot, job: int, started: set[int]) -> Unit | None:
+    """Return the first unit of a job that has not started; None if a gang does not wait."""
+    for units in waiting_units(snapshot, job):
+        for unit in units:
+            if unit.tasks[0] not in started:
+                return unit
+    return None
 
 
 def _queue_limit(scratch: Scratch, row: int) -> QueueLimit:
     queue = scratch.snapshot.queue(row)
     used_gpus = -(-scratch.used_milli(row) // WHOLE)
     return QueueLimit(queue=queue.name, used_gpus=used_gpus, max_gpus=queue.max_gpus or 0)
-
-
-def _short(scratch: Scratch, job: int) -> Reason:
-    snapshot = scratch.snapshot
-    free = int(scratch.ledger.nodes.free_gpus.array().sum())
-    needed = -(-snapshot.jobs.unit_gpus_milli[job] // WHOLE)
-    if snapshot.jobs.gang[job]:
-        tasks = snapshot.jobs.task_count[job]
-        return GangShort(placeable_tasks=0, tasks=tasks, free_gpus=free, needed_gpus=needed)
-    total = int(snapshot.nodes.gpu_count.array()[snapshot.live_nodes()].sum())
-    return NoFreeGpu(free_gpus=free, needed_gpus=needed, total_gpus=total)

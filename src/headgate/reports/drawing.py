@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from itertools import chain
+
+from headgate.base.units import format_seconds
 
 WIDTH = 900
 """The width of every chart, in SVG units."""
@@ -45,14 +49,82 @@ def ticks(most: float) -> list[float]:
     return [round(number * step, 6) for number in range(int(most / step + 1e-9) + 1)]
 
 
-def time_axis(span_s: float, top: float, bottom: float, scale: float) -> list[str]:
-    """Return grid lines at round times, with labels in seconds below."""
+_STEPS_S = (
+    *(1, 2, 5, 10, 15, 30),
+    *(60 * number for number in (1, 2, 5, 10, 15, 30)),
+    *(3600 * number for number in (1, 2, 3, 6, 12)),
+    *(86400 * number for number in (1, 2, 5)),
+)
+
+
+def time_ticks(span_s: float, most: int) -> dict[float, str]:
+    """Return round times from now up to `span_s`, at most `most` after the first, with labels."""
+    days = (5.0 * 86400 * 2**power for power in range(1, 64))
+    step_s = next(step for step in chain(_STEPS_S, days) if span_s <= max(1, most) * step)
+    times = {number * step_s: format_seconds(number * step_s) for number in range(1, most + 1)}
+    return {0.0: "now"} | {at_s: label for at_s, label in times.items() if at_s <= span_s}
+
+
+def time_axis(times: Mapping[float, str], top: float, bottom: float, scale: float) -> list[str]:
+    """Return grid lines at times, in seconds, with their labels below."""
     parts = []
-    for at_s in ticks(span_s):
+    for at_s, label in times.items():
         x = LEFT + at_s * scale
         parts.append(line(x, top - 3, x, bottom, "grid"))
-        parts.append(text(x, bottom + 12, f"{at_s:g} s", "middle small"))
+        parts.append(text(x, bottom + 12, label, "middle small"))
     return parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSpan:
+    """An interval on one GPU of a node, in seconds from the left edge of a chart."""
+
+    node: str
+    gpu: int
+    start_s: float
+    end_s: float
+    css_class: str
+    title: str
+
+
+def gpus_over_time(
+    spans: Sequence[GpuSpan],
+    nodes: Sequence[tuple[str, int]],
+    span_s: float,
+    *,
+    title: str,
+    times: Mapping[float, str] | None = None,
+) -> str:
+    """Return a chart with a row per GPU; `nodes` are (id, GPUs), top to bottom.
+
+    Charts with equal `span_s` have equal scales. `times` are the labels of the axis, by seconds;
+    without them it is labelled in seconds.
+    """
+    row, gap, top = 7.0, 3.0, 6.0
+    at: dict[tuple[str, int], float] = {}
+    parts, y = [], top
+    for node, gpus in nodes:
+        parts.append(text(LEFT - 6, y + gpus * row / 2 + 3.5, node, "end small"))
+        for gpu in range(gpus):
+            at[node, gpu] = y
+            parts.append(bar(LEFT, y, WIDTH - LEFT - RIGHT, row - 1, "idle", f"{node}, idle"))
+            y += row
+        y += gap
+    scale = (WIDTH - LEFT - RIGHT) / span_s
+    drawn: dict[tuple[str, str], list[str]] = {}
+    for one in spans:
+        width = max(0.4, (one.end_s - one.start_s) * scale)
+        drawn.setdefault((one.title, one.css_class), []).append(
+            f"M{LEFT + one.start_s * scale:.1f} {at[one.node, one.gpu]:g}"
+            f"h{width:.1f}v{row - 1:g}h-{width:.1f}z"
+        )
+    for (words, css_class), paths in drawn.items():
+        parts.append(
+            f'<path d="{"".join(paths)}" class="{css_class}"><title>{escape(words)}</title></path>'
+        )
+    labels = {at_s: f"{at_s:g} s" for at_s in ticks(span_s)} if times is None else times
+    parts += time_axis(labels, top, y, scale)
+    return svg(y + 20, parts, title)
 
 
 def bars(

@@ -1,0 +1,381 @@
+"""Why a unit does not start: the first cause that applies, with its numbers.
+
+A ceiling of its queue; a reservation of others that it would run into; too few free GPUs, or too
+few together; other resources. All that is computed is read from the tables of a round: nothing is
+placed, so any thread may ask once the round is over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from headgate.base.units import MOST_SECONDS
+from headgate.model import WHOLE, Demand
+from headgate.planning.census import Bools
+from headgate.planning.fit import demand_text, lacking_resource, no_such_gpu
+from headgate.planning.shares import Floats, Ints
+from headgate.planning.timetable import Reservation, Timetable
+from headgate.planning.units import Unit
+from headgate.protocol import Reason
+from headgate.protocol.reasons import (
+    GPU_MEMORY,
+    GPU_SHARE,
+    BackfillTooLong,
+    Fragmented,
+    GangShort,
+    GpuMemory,
+    NoFittingNode,
+    NoFreeGpu,
+    NothingFits,
+    QueueLimit,
+    ReservedAt,
+    Shortage,
+)
+from headgate.state import Scratch
+from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
+
+_NAMED_MOST = 3  # jobs that a reservation names
+_SAME_INSTANT_S = 1e-6  # the error of sums of times
+_MANY = 2**31  # tasks or parts: more than ever asked for
+
+
+def being_stopped(scratch: Scratch, job: int) -> GangShort:
+    """Return why a gang (row of its job) waits of which some tasks are being stopped."""
+    snapshot = scratch.snapshot
+    tasks = snapshot.tasks_of(job)
+    waiting, needed = len(snapshot.waiting_of(job)), sum(snapshot.tasks.gpus[t] for t in tasks)
+    return GangShort(
+        placeable_tasks=waiting,
+        tasks=len(tasks),
+        free_gpus=int(scratch.ledger.nodes.free_gpus.array().sum()),
+        needed_gpus=needed,
+        stopping_tasks=len(tasks) - waiting,
+    )
+
+
+class WhyWaits:
+    """The reasons of units that wait after a round; O(GPUs) once, and per shape of a unit."""
+
+    def __init__(
+        self,
+        scratch: Scratch,
+        timetable: Timetable | None = None,
+        reservations: Sequence[Reservation] = (),
+    ) -> None:
+        """Explain by the starts of a round and, where it has them, its timetable and reservations.
+
+        Without a timetable, every free GPU may be used without limit.
+        """
+        self._scratch, self._snapshot = scratch, scratch.snapshot
+        self._reservations = reservations
+        gpus = scratch.ledger.gpus
+        self._holder = gpus.task.array().astype(np.int64)
+        self._memory = gpus.memory_bytes.array().astype(np.int64)
+        self._node = gpus.node.array().astype(np.int64)
+        self._free_milli, self._free_bytes = gpus.free_milli.array(), gpus.free_bytes.array()
+        self._nodes = np.array(self._snapshot.live_nodes(), np.int64)
+        now, count = self._snapshot.now, len(self._holder)
+        self._free_at = np.full(count, now) if timetable is None else timetable.free_at
+        self._window_s: Floats = np.full(count, math.inf)
+        if timetable is not None:
+            self._window_s = np.maximum(timetable.reserved_from - now, 0.0)
+        self._unclaimed: Bools = (self._holder == GPU_IN_PART) | (self._free_at <= now)
+        self._known: dict[tuple[object, ...], Reason | None] = {}
+
+    def reason(self, unit: Unit, run_s: float = math.inf) -> Reason | None:
+        """Return why a unit waits, or None if it fits for `run_s` seconds and the policy holds it.
+
+        `run_s` is the bound of its run time that the round used, inf if unknown.
+        """
+        reserved = self._reserved(unit)
+        if reserved is not None:
+            return self._reason(unit, run_s, reserved)
+        key = (unit.shape, self._snapshot.jobs.queue[unit.job], run_s)
+        if key not in self._known:
+            self._known[key] = self._reason(unit, run_s, None)
+        return self._known[key]
+
+    def _reason(self, unit: Unit, run_s: float, reserved: ReservedAt | None) -> Reason | None:
+        queue = self._snapshot.jobs.queue[unit.job]
+        if not self._scratch.has_room(queue, unit.gpus_milli(self._snapshot)):
+            spec, used = self._snapshot.queue(queue), self._scratch.used_milli(queue)
+            return QueueLimit(
+                queue=spec.name, used_gpus=-(-used // WHOLE), max_gpus=spec.max_gpus or 0
+            )
+        if self.tasks_that_fit(unit) == len(unit.tasks):
+            return self._in_the_way(unit, run_s, reserved)
+        if len(unit.tasks) == 1:
+            return self._short_task(unit.demands[0], reserved)
+        return self._short_gang(unit, reserved)
+
+    # --- what fits -----------------------------------------------------------------------------
+
+    def tasks_that_fit(self, unit: Unit, run_s: float = 0.0) -> int:
+        """Return how many tasks of a unit fit now, together, for `run_s` seconds.
+
+        Exact for tasks of equal demand, on whole GPUs or on one; else a lower bound.
+        """
+        fit = 0
+        taken = np.zeros(len(self._snapshot.nodes.alive), np.int64)  # GPUs, by node
+        used = np.zeros(len(taken), bool)
+        needs: dict[int, Ints | int] = {}  # amounts taken, by kind and node
+        for demand in sorted(set(unit.demands), key=self._largest_first):
+            count = unit.demands.count(demand)
+            room = self._room(demand, run_s, taken, needs)
+            if unit.distinct_nodes:
+                room = np.where(used, 0, np.minimum(room, 1))
+            before = np.cumsum(room) - room
+            here = np.clip(count - before, 0, room)
+            fit += int(here.sum())
+            used |= here > 0
+            taken += here * self._snapshot.names.demands[demand].gpus
+            for kind, amount in self._snapshot.names.needs[demand]:
+                needs[kind] = needs.get(kind, 0) + here * amount
+        return fit
+
+    def _largest_first(self, demand: int) -> tuple[int, int]:
+        return -self._snapshot.names.demands[demand].gpus_milli, demand
+
+    def _room(self, demand: int, run_s: float, taken: Ints, needs: dict[int, Ints | int]) -> Ints:
+        """Return how many tasks of a demand fit each node, beside what is taken, `[nodes]`."""
+        spec, free = self._snapshot.names.demands[demand], self._scratch.ledger.nodes.free
+        room = np.zeros(len(taken), np.int64)
+        room[self._nodes] = _MANY
+        for kind, amount in self._snapshot.names.needs[demand]:
+            left = free.kind(kind) - needs.get(kind, 0)
+            room = np.minimum(room, np.maximum(left // amount, 0))
+        if spec.gpus:
+            room = np.minimum(room, self._slots(spec, run_s, taken) // spec.gpus)
+        return np.minimum(room, _MANY)
+
+    def _slots(self, spec: Demand, run_s: float = 0.0, taken: Ints | int = 0) -> Ints:
+        """Return how many GPUs, or parts of them, each node has free for a demand, `[nodes]`.
+
+        `taken` GPUs of each node are no more free, those with most room.
+        """
+        usable = self._fitting(spec) & self._unclaimed & (self._window_s >= run_s - _SAME_INSTANT_S)
+        parts = np.where(usable, self._parts(spec), 0)
+        most, nodes = np.zeros(len(self._snapshot.nodes.alive), np.int64), self._node
+        np.maximum.at(most, nodes, parts)
+        by_node = np.bincount(nodes, parts, minlength=len(most)).astype(np.int64)
+        slots: Ints = np.maximum(by_node - taken * most, 0)
+        return slots
+
+    def _fitting(self, spec: Demand) -> Bools:
+        """Return which GPUs are free for a demand, at least in part, `[GPUs]`."""
+        if spec.in_part:
+            return np.isin(self._holder, (GPU_FREE, GPU_IN_PART))
+        fitting: Bools = (self._holder == GPU_FREE) & (self._memory >= spec.gpu_memory_bytes)
+        return fitting
+
+    def _parts(self, spec: Demand) -> Ints:
+        """Return how many parts of a demand each GPU has room for, 1 for whole GPUs, `[GPUs]`."""
+        if not spec.in_part:
+            return np.ones(len(self._holder), np.int64)
+        parts = np.full(len(self._holder), _MANY)
+        if spec.gpu_milli:
+            parts = np.minimum(parts, self._free_milli // spec.gpu_milli)
+        part_bytes = np.maximum(self._part_bytes(spec), 1)
+        parts = np.minimum(parts, self._free_bytes // part_bytes)
+        several: Ints = np.minimum(parts, 1)  # each on another GPU
+        return several if spec.gpus > 1 else parts
+
+    def _part_bytes(self, spec: Demand) -> Ints:
+        if spec.gpu_memory_bytes:
+            return np.full(len(self._memory), spec.gpu_memory_bytes)
+        part_bytes: Ints = self._memory * spec.gpu_milli // WHOLE
+        return part_bytes
+
+    # --- reservations --------------------------------------------------------------------------
+
+    def _in_the_way(
+        self, unit: Unit, run_s: float, reserved: ReservedAt | None
+    ) -> BackfillTooLong | None:
+        """Return that a unit fits now, but not for as long as it runs, or None if it does."""
+        if self.tasks_that_fit(unit, run_s) == len(unit.tasks):
+            return None
+        windows = np.unique(self._window_s[self._window_s < run_s - _SAME_INSTANT_S])
+        low, high = 0, len(windows)  # the unit fits for windows[low - 1], not for windows[high]
+        while low < high:
+            middle = (low + high) // 2
+            if self.tasks_that_fit(unit, float(windows[middle])) == len(unit.tasks):
+                low = middle + 1
+            else:
+                high = middle
+        hole_s = float(windows[low - 1]) if low else 0.0
+        ends_at = self._snapshot.now + hole_s
+        first = min(self._reservations, key=lambda each: abs(each.at - ends_at), default=None)
+        return BackfillTooLong(
+            needs_s=None if math.isinf(run_s) else run_s,
+            hole_s=hole_s,
+            ahead="" if first is None else self._snapshot.job(first.unit.job).id,
+            reserved=reserved,
+        )
+
+    def _reserved(self, unit: Unit) -> ReservedAt | None:
+        """Return when a unit starts by its reservation, None if it has none."""
+        mine = next((r for r in self._reservations if r.unit.tasks == unit.tasks), None)
+        if mine is None:
+            return None
+        ends: dict[int, float] = {}  # by job: the last end of its runs there
+        for row in mine.gpus.tolist():
+            for job in self._jobs_on(row):
+                ends[job] = max(ends.get(job, -math.inf), min(self._free_at[row], mine.at))
+        for other in self._reservations:
+            if other.at < mine.at and len(np.intersect1d(other.gpus, mine.gpus)):
+                ends[other.unit.job] = mine.at
+        ends.pop(unit.job, None)
+        order = sorted(ends, key=lambda job: (ends[job], job))
+        names = [self._snapshot.job(job).id for job in order[-_NAMED_MOST:]]
+        ahead_s = mine.at - self._snapshot.now
+        known = ahead_s <= MOST_SECONDS
+        return ReservedAt(
+            at=mine.at if known else None,
+            ahead_s=ahead_s if known else None,
+            after=tuple(names),
+            others=len(order) - len(names),
+        )
+
+    def _jobs_on(self, gpu: int) -> list[int]:
+        """Return the jobs whose runs hold a GPU (row), or part of it."""
+        jobs, holder = self._snapshot.tasks.job, int(self._holder[gpu])
+        if holder >= 0:
+            return [jobs[holder]]
+        if holder != GPU_IN_PART:
+            return []
+        node = int(self._node[gpu])
+        index = gpu - self._snapshot.nodes.first_gpu[node]
+        grants = self._snapshot.grants
+        here = np.flatnonzero((grants.node.array() == node) & (grants.task.array() >= 0)).tolist()
+        tasks = [grants.task[row] for row in here if index in grants.gpus[row]]
+        tasks += [s.task for s in self._scratch.starts if s.node == node and index in s.gpus]
+        return [jobs[task] for task in tasks]
+
+    # --- what is short -------------------------------------------------------------------------
+
+    def _short_task(self, demand: int, reserved: ReservedAt | None) -> Reason:
+        """Return what is short for one task."""
+        spec = self._snapshot.names.demands[demand]
+        if not spec.gpus:
+            return self._other_resource(demand, reserved)
+        if spec.in_part:
+            return self._short_part(demand, reserved)
+        up = (self._holder != GPU_GONE) & (self._memory >= spec.gpu_memory_bytes)
+        on_node = self._slots(spec)
+        free, most = int(on_node.sum()), int(on_node.max(initial=0))
+        if np.bincount(self._node[up], minlength=1).max() < spec.gpus:
+            if spec.gpus == 1:
+                return no_such_gpu(spec.gpu_memory_bytes)
+            return NothingFits(need=f"{demand_text(spec)} on one node")
+        any_free = (self._holder == GPU_FREE) & self._unclaimed
+        if not free and any_free.any():
+            largest = int(self._memory[any_free].max())
+            return GpuMemory(
+                needed_bytes=spec.gpu_memory_bytes, largest_free_bytes=largest, reserved=reserved
+            )
+        if free < spec.gpus:
+            return NoFreeGpu(
+                free_gpus=free,
+                needed_gpus=spec.gpus,
+                total_gpus=int(up.sum()),
+                memory_bytes=spec.gpu_memory_bytes,
+                reserved=reserved,
+            )
+        if most < spec.gpus:
+            return Fragmented(
+                free_gpus=free, most_on_one_node=most, needed_gpus=spec.gpus, reserved=reserved
+            )
+        return self._other_resource(demand, reserved)
+
+    def _short_part(self, demand: int, reserved: ReservedAt | None) -> Reason:
+        """Return what is short for a task on parts of GPUs."""
+        spec = self._snapshot.names.demands[demand]
+        if (self._slots(spec) >= spec.gpus).any():
+            return self._other_resource(demand, reserved)
+        usable = np.flatnonzero(self._fitting(spec) & self._unclaimed)
+        milli = int(self._free_milli[usable].max(initial=0))
+        if milli < spec.gpu_milli or not len(usable):
+            return Shortage(
+                resource=GPU_SHARE, needed=spec.gpu_milli, most_free=milli, reserved=reserved
+            )
+        enough = usable[self._free_milli[usable] >= spec.gpu_milli]
+        best = int(enough[self._free_bytes[enough].argmax()])
+        needed, free = int(self._part_bytes(spec)[best]), int(self._free_bytes[best])
+        if free >= needed:  # parts of several GPUs, of which too few have room
+            return NoFittingNode(need=demand_text(spec), reserved=reserved)
+        return Shortage(resource=GPU_MEMORY, needed=needed, most_free=free, reserved=reserved)
+
+    def _other_resource(self, demand: int, reserved: ReservedAt | None) -> Reason:
+        """Return which resource the nodes lack that have the GPUs for a task."""
+        spec, nodes = self._snapshot.names.demands[demand], self._nodes
+        beside = nodes[self._slots(spec)[nodes] >= spec.gpus] if spec.gpus else nodes
+        reason = lacking_resource(self._scratch, demand, beside, nodes)
+        return replace(reason, reserved=reserved)
+
+    def _short_gang(self, unit: Unit, reserved: ReservedAt | None) -> Reason:
+        """Return what is short for a gang."""
+        demands = sorted(set(unit.demands), key=self._largest_first)
+        if len(demands) == 1:
+            return self._short_equal(unit, demands[0], reserved)
+        specs = [self._snapshot.names.demands[each] for each in unit.demands]
+        whole = [spec for spec in specs if spec.gpus and not spec.in_part]
+        return GangShort(
+            placeable_tasks=self.tasks_that_fit(unit),
+            tasks=len(unit.tasks),
+            free_gpus=max((int(self._slots(spec).sum()) for spec in whole), default=0),
+            needed_gpus=sum(spec.gpus for spec in whole),
+            reserved=reserved,
+        )
+
+    def _short_equal(self, unit: Unit, demand: int, reserved: ReservedAt | None) -> Reason:
+        """Return what is short for a gang of tasks of one demand."""
+        spec, tasks, fit = (
+            self._snapshot.names.demands[demand],
+            len(unit.tasks),
+            self.tasks_that_fit(unit),
+        )
+        is_whole = bool(spec.gpus) and not spec.in_part
+        on_node = self._slots(spec) if is_whole else np.zeros(1, np.int64)
+        free, needed = int(on_node.sum()), spec.gpus * tasks if is_whole else 0
+        if free >= needed:
+            places = np.minimum(on_node // max(1, spec.gpus), 1 if unit.distinct_nodes else _MANY)
+            if is_whole and places.sum() < tasks:
+                return Fragmented(
+                    free_gpus=free,
+                    most_on_one_node=int(on_node.max()),
+                    needed_gpus=spec.gpus,
+                    tasks=tasks,
+                    placeable_tasks=fit,
+                    distinct_nodes=unit.distinct_nodes,
+                    reserved=reserved,
+                )
+            if not fit:
+                return self._short_task(demand, reserved)
+        return GangShort(
+            placeable_tasks=fit,
+            tasks=tasks,
+            free_gpus=free,
+            needed_gpus=needed,
+            lacking=self._lacking(unit, demand) if free >= needed else "",
+            reserved=reserved,
+        )
+
+    def _lacking(self, unit: Unit, demand: int) -> str:
+        """Return the resource for want of which tasks of a gang do not fit, "" if there are more.
+
+        All its tasks have this demand, and the GPUs suffice.
+        """
+        names, free = self._snapshot.names, self._scratch.ledger.nodes.free
+        spec = names.demands[demand]
+        gpus = self._slots(spec)[self._nodes] // spec.gpus if spec.gpus else _MANY
+        gpus = np.minimum(gpus, 1 if unit.distinct_nodes else _MANY)
+        lacking = [
+            names.resources[kind]
+            for kind, amount in names.needs[demand]
+            if np.minimum(gpus, free.kind(kind)[self._nodes] // amount).sum() < len(unit.tasks)
+        ]
+        return lacking[0] if len(lacking) == 1 else ""

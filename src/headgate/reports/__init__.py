@@ -1,0 +1,1 @@
+"""Reports: self-contained pages and their charts, as text."""
