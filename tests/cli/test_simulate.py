@@ -84,8 +84,8 @@ def error_with_code(code: int, *arguments: str | Path) -> dict[str, Any]:
     return result
 
 
-def history(path: Path, *rows: tuple[float, float, float]) -> Path:
-    """Write a trace of (submit, duration, GPUs)."""
+def history(path: Path, *rows: tuple[float, float, float], **columns: list[Any]) -> Path:
+    """Write a trace of (submit, duration, GPUs), and further columns."""
     submit_s, duration_s, gpus = zip(*rows, strict=True) if rows else ((), (), ())
     table = pa.table(
         {
@@ -94,6 +94,7 @@ def history(path: Path, *rows: tuple[float, float, float]) -> Path:
             "duration_s": pa.array(duration_s, pa.float64()),
             "gpus": pa.array(gpus, pa.float64()),
         }
+        | columns
     )
     pq.write_table(table, path)
     return path
@@ -134,6 +135,21 @@ def test_a_trace_has_the_figures_computed_by_hand(tmp_path: Path) -> None:
     assert result["p99_jct_s"] == pytest.approx(100 + 0.97 * 40)
     assert result["gpu_utilisation"] == pytest.approx((300 + 100 + 10) / (4 * 150))
     assert result["fairness"] is None
+    assert result["reservations"] == {"made": 0, "broken": 0, "mean_delay_s": None}
+    sizes = {row.pop("gpus_at_least"): row for row in result["wait_by_size"]}
+    assert [*sizes] == [1, 2, 4, 8, 16, 32, 64]
+    assert sizes[1] == {"jobs": 4, "mean_wait_s": 55.0, "p99_wait_s": pytest.approx(89.7)}
+    assert sizes[2] == {"jobs": 3, "mean_wait_s": 140 / 3, "p99_wait_s": pytest.approx(89.2)}
+    assert sizes[4] == {"jobs": 1, "mean_wait_s": 50.0, "p99_wait_s": 50.0}
+    assert sizes[8] == {"jobs": 0, "mean_wait_s": None, "p99_wait_s": None}
+    # fluid: 3 GPUs from 10 s, 2 and 2 from 20 s, 1.5, 1.5 and 1 from 30 s to 40 s, 2 and 2 to
+    # 72.5 s, when the second job ends; the first one then has 3 again until 129.1667 s
+    rho = [100 / (119 + 1 / 6), 140 / 52.5, 90 / 10]  # a job that takes no time has none
+    assert result["finish_time_fairness"] == {
+        "mean": pytest.approx(sum(rho) / 3),
+        "p95": pytest.approx(rho[1] + 0.9 * (rho[2] - rho[1])),
+        "worst": pytest.approx(9.0),
+    }
     assert result["bytes"] == {"node": 0, "rack": 0, "cluster": 0}
     assert result["decisions"]["mean_s"] == result["decisions"]["max_s"] == 0.0
     rows = pq.read_table(out).to_pylist()
@@ -143,6 +159,83 @@ def test_a_trace_has_the_figures_computed_by_hand(tmp_path: Path) -> None:
         ("j2", 30.0, 110.0, 120.0, 1, None),
         ("j3", 110.0, 160.0, 160.0, 4, None),
     ]
+
+
+def test_finish_time_fairness_is_between_the_parts_of_a_trace(tmp_path: Path) -> None:
+    """One GPU, in order of arrival; fluid: half of it for the part with one job."""
+    rows = [(0.0, 10.0, 1.0)] * 3
+    path = tmp_path / "t.parquet"
+    run_there = ("--trace", path, "--gpus", "1", "--policy", "fifo")
+    for column in ("vc", "user"):
+        history(path, *rows, **{column: ["x", "x", "y"]})
+        # ends of fluid sharing: the third at 20 s, the others at 30 s
+        rho = figures(*run_there)["finish_time_fairness"]
+        assert rho["mean"] == pytest.approx((10 / 30 + 20 / 30 + 30 / 20) / 3)
+        assert rho["worst"] == pytest.approx(1.5)
+
+
+def test_one_part_of_a_trace_is_simulated(tmp_path: Path) -> None:
+    rows = ((0, 10, 1), (1, 10, 1), (2, 30, 1))
+    trace = history(tmp_path / "t.parquet", *rows, vc=["x", "y", "x"])
+    result = figures("--trace", trace, "--gpus", "1", "--policy", "fifo", "--vc", "x")
+    assert (result["jobs_finished"], result["makespan_s"]) == (2, 40.0)
+
+
+def test_queues_of_a_trace_share_equally(tmp_path: Path) -> None:
+    """4 GPUs, 8 jobs of one queue before 4 of another; `fs` entitles each queue to half."""
+    rows = [(0.0, 10.0, 1.0)] * 12
+    trace = history(tmp_path / "t.parquet", *rows, vc=["x"] * 8 + ["y"] * 4)
+    out = tmp_path / "jobs.parquet"
+    run_there = ("--trace", trace, "--gpus", "4", "--policy", "fs", "--jobs-out", out)
+    waits: dict[str, list[float]] = {}
+    for options in ((), ("--queue-column", "vc")):
+        figures(*run_there, *options)
+        waits[str(options)] = sorted(pq.read_table(out)["start_s"].to_pylist()[8:])
+    assert waits["('--queue-column', 'vc')"] == [0.0, 0.0, 10.0, 10.0]
+    assert waits["()"] != waits["('--queue-column', 'vc')"]
+
+
+def test_options_of_traces_hold_for_the_trace_of_a_scenario(tmp_path: Path) -> None:
+    rows = ((0, 10, 1), (1, 10, 1), (2, 30, 2))
+    history(tmp_path / "t.parquet", *rows, vc=["x", "y", "x"])
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(
+        """
+cluster:
+  racks: [{name: r1, nodes: 2, node: {gpus: 1, gpu_memory: 1GB}}]
+  bandwidths:
+    {disk_bytes_per_s: 1GB, node_link_bytes_per_s: 1GB, rack_uplink_bytes_per_s: 1GB}
+policy: fifo
+trace: t.parquet
+queues: [{name: x, max_gpus: 1}]
+"""
+    )
+    assert figures(scenario)["jobs_finished"] == 3
+    result = figures(scenario, "--vc", "x", "--queue-column", "vc")
+    assert (result["jobs_finished"], result["rejected"]) == (1, {"QueueTooSmall": 1})
+    assert result["wait_by_size"][0]["jobs"] == 1
+
+
+def test_scenario_without_a_trace_has_no_figures_of_traces() -> None:
+    result = figures(THREE_TASKS)
+    assert result["wait_by_size"] is None
+    assert result["finish_time_fairness"] is None
+    assert result["reservations"]["made"] == 0
+
+
+def test_exact_and_declared_estimates_reach_a_policy_that_learns_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """The same run under each source of estimates ends, and without the column only two can."""
+    trace = history(tmp_path / "t.parquet", *[(n, 10, 1) for n in range(9)])
+    run_there = ("--trace", trace, "--gpus", "2", "--policy", "headgate", "--estimates")
+    for source in ("learnt", "exact"):
+        assert figures(*run_there, source)["jobs_finished"] == 9
+    (problem,) = refused(*run_there, "declared")["problems"]
+    assert problem["path"] == f"{trace}:estimate_s"
+    assert "learnt" in problem["hint"]
+    history(trace, *[(n, 10, 1) for n in range(9)], estimate_s=[60.0] * 9)
+    assert figures(*run_there, "declared")["jobs_finished"] == 9
 
 
 def test_jobs_without_a_gpu_keep_their_place_in_the_queue(tmp_path: Path) -> None:
@@ -211,6 +304,15 @@ jobs: [{name: a, for_each: {count: 8, compute_s: 1, size_bytes: 1GB, replicas: 1
     assert other["seed"] == 2
     assert written["placements"] != other["placements"]
     assert figures(scenario, "--seed", "1") == written
+
+
+def test_table_of_a_trace_shows_waits_by_size_and_finish_time_fairness(tmp_path: Path) -> None:
+    trace = history(tmp_path / "t.parquet", (0, 10, 2), (0, 10, 1))
+    done = run("--trace", trace, "--gpus", "2", "--policy", "fifo")
+    assert "wait from 2 GPUs on" in done.stdout
+    assert "wait from 4 GPUs on" not in done.stdout, "no job is that large"
+    assert "finish-time fairness" in done.stdout
+    assert "reservations" not in done.stdout, "there are none"
 
 
 def test_the_default_output_is_a_table() -> None:
@@ -296,6 +398,51 @@ def test_invalid_options_are_rejected() -> None:
     refused(THREE_TASKS, "--decision-latency", "1.7e308")
     refused(THREE_TASKS, "--jobs-out", "/nowhere/at/all.parquet")
     refused(THREE_TASKS, "--polic", "fs")
+
+
+@pytest.mark.parametrize("resume", ["-1", "nan", "inf", "soon"])
+def test_time_to_resume_is_none_or_seconds(resume: str) -> None:
+    options = ("--trace", PHILLY, "--gpus", "4", "--policy", "fifo", "--resume", resume)
+    (problem,) = refused(*options)["problems"]
+    assert problem["path"] == "--resume"
+    assert problem["hint"] == "none, or seconds"
+
+
+def test_unknown_source_of_estimates_is_rejected() -> None:
+    options = ("--trace", PHILLY, "--gpus", "4", "--policy", "fifo", "--estimates", "guessed")
+    (problem,) = refused(*options)["problems"]
+    assert "learnt" in problem["problem"] + problem["hint"]
+
+
+def test_options_of_traces_are_rejected_for_a_scenario_without_one() -> None:
+    options = {"--queue-column": "vc", "--vc": "x", "--estimates": "exact", "--resume": "none"}
+    for option, value in options.items():
+        (problem,) = refused(THREE_TASKS, option, value)["problems"]
+        assert (problem["path"], problem["problem"]) == (option, "requires a trace")
+    everything = [text for pair in options.items() for text in pair]
+    assert len(refused(THREE_TASKS, *everything)["problems"]) == 4
+
+
+def test_trace_whose_users_are_half_null_is_rejected(tmp_path: Path) -> None:
+    rows = [(0, 10, 1)] * 4
+    trace = history(tmp_path / "t.parquet", *rows, user=["ada", None, "bob", None])
+    error = refused("--trace", trace, "--gpus", "4", "--policy", "fifo")
+    assert error["code"] == "bad_trace"
+    (problem,) = error["problems"]
+    assert problem["path"] == f"{trace}:user"
+    assert "null in 2 of 4 rows" in problem["problem"]
+
+
+@pytest.mark.parametrize("value", [None, 0.0, float("nan"), -3.0, float("inf")])
+def test_bad_declared_estimate_is_rejected_with_its_row(
+    tmp_path: Path, value: float | None
+) -> None:
+    rows = [(0, 10, 1)] * 2
+    trace = history(tmp_path / "t.parquet", *rows, estimate_s=[5.0, value])
+    options = ("--trace", trace, "--gpus", "4", "--policy", "fifo", "--estimates")
+    (problem,) = refused(*options, "declared")["problems"]
+    assert problem["path"] == f"{trace}:estimate_s[1]"
+    assert figures(*options, "learnt")["jobs_finished"] == 2
 
 
 def test_a_gang_under_fs_is_rejected_with_the_reason(tmp_path: Path) -> None:

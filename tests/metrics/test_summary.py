@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from headgate.metrics.records import JobRecords
-from headgate.metrics.summary import fairness, mean_active_jobs, summary
+from headgate.metrics.summary import (
+    fairness,
+    finish_time_fairness,
+    mean_active_jobs,
+    reservations,
+    summary,
+    wait_by_size,
+)
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.state import JobState, State, TaskState
 
@@ -87,3 +96,37 @@ def test_fairness_is_mean_and_deviation_of_ideal_over_actual() -> None:
     assert found == {"mean": 0.75, "deviation": 0.25}
     assert fairness({"a": 0.0}, {"a": 0.0}) == {"mean": 1.0, "deviation": 0.0}
     assert fairness({}, {}) == {"mean": None, "deviation": None}
+
+
+def test_waits_count_jobs_of_at_least_each_size() -> None:
+    made = records(
+        (0, 10, 20, DONE), (0, 30, 40, DONE), (5, 5, 9, DONE), (7, 107, 110, FAILED),
+        (8, None, None, DONE),
+    )  # fmt: skip
+    rows = wait_by_size(made, np.array([1, 4, 4, 0, 64]))
+    assert [row["gpus_at_least"] for row in rows] == [1, 2, 4, 8, 16, 32, 64]
+    assert [row["jobs"] for row in rows] == [3, 2, 2, 0, 0, 0, 0], "no 0 GPUs, none that waits"
+    assert [row["mean_wait_s"] for row in rows[:4]] == [pytest.approx(40 / 3), 15.0, 15.0, None]
+    assert rows[1]["p99_wait_s"] == pytest.approx(29.7)
+    assert rows[3]["p99_wait_s"] is None
+
+
+def test_finish_time_fairness_compares_with_the_ends_of_fluid_sharing() -> None:
+    made = records(
+        (0, 0, 20, DONE), (10, 15, 20, DONE), (10, 10, 10, DONE), (0, 3, 9, FAILED),
+        (0, None, None, DONE),
+    )  # fmt: skip
+    figures = finish_time_fairness(made, np.array([10.0, 30.0, 10.0, 1.0, 1.0]))
+    assert figures == {"mean": 1.25, "p95": pytest.approx(0.5 + 0.95 * 1.5), "worst": 2.0}
+    nothing = finish_time_fairness(records((0, None, None, DONE)), np.array([1.0]))
+    assert nothing == {"mean": None, "p95": None, "worst": None}
+
+
+def test_reservation_is_broken_by_a_later_start_only() -> None:
+    made = records(
+        *((0, start, start + 1, DONE) for start in (5, 9, 20, 50)), (0, None, None, DONE)
+    )
+    made = replace(made, reserved_at=np.array([5.0 - 1e-9, 10.0, 17.0, np.nan, 8.0]))
+    assert reservations(made) == {"made": 4, "broken": 1, "mean_delay_s": 3.0}
+    none = replace(made, reserved_at=np.full(5, np.nan))
+    assert reservations(none) == {"made": 0, "broken": 0, "mean_delay_s": None}

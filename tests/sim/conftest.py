@@ -84,6 +84,7 @@ def play(
     decision_latency_s: float = 0.0,
     fails_after_s: Callable[[LaunchTask], float | None] = lambda launch: None,
     launch_delays_s: Sequence[float] = (),
+    resume_s: float = 0.0,
 ) -> Play:
     estimates = Bandwidth(disk_bytes_per_s=100, rack_bytes_per_s=60, cluster_bytes_per_s=30)
     network = FluidNetwork({}, **LINKS)  # type: ignore[arg-type]
@@ -98,6 +99,7 @@ def play(
         decision_latency_s=decision_latency_s,
         fails_after_s=fails_after_s,
         launch_delays_s=launch_delays_s,
+        resume_s=resume_s,
     )
     stage = Play()
     drive(stage.engine, world, observe=(stage,))

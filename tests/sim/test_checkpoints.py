@@ -49,6 +49,23 @@ def test_task_whose_node_is_lost_continues_elsewhere_from_its_checkpoint(stage: 
     assert seen.moved_bytes == (400, 0, 0), "it reads its shards again"
 
 
+def test_further_run_of_a_task_takes_time_to_resume_before_it_reads(stage: Stage) -> None:
+    seen = stage.play(
+        stage.node("a1"), stage.node("a2"),
+        stage.replica("s", 200, "a1"), stage.replica("s", 200, "a2"),
+        stage.job("j", Task(reads=("s",), compute_s=30, checkpoint_s=10)),
+        NodeLost(at=25.0, node="a1"),
+        resume_s=4.0,
+        launch_delays_s=(0.5,),
+    )  # fmt: skip
+    # delayed by 0.5 s, it read for 2 s and computed for 22.5, of which 20 are saved
+    assert seen.lines == [
+        (0.0, "starts", "j/0@a1"), (25.0, "starts", "j/0@a2"),
+        (25 + 4.5 + 2 + 10, "ends", "j/0@a2"),
+    ]  # fmt: skip
+    assert seen.engine.state.jobs.lost_gpu_s[0] == 0.5 + 2 + 2.5
+
+
 def test_failing_program_is_retried_from_its_checkpoint(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1"),

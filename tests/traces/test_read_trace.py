@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.base.errors import SpecError
-from headgate.traces import read_trace
+from headgate.traces import TraceOptions, read_trace
 
 GOOD: dict[str, list[Any]] = {
     "job_id": ["b", "a", "c"],
@@ -29,10 +29,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "jobs.parquet"
 
 
-def problems(path: Path) -> list[str]:
+def problems(path: Path, options: TraceOptions | None = None) -> list[str]:
     """Return the problems that the reader reports, without the file's name."""
     with pytest.raises(SpecError) as refused:
-        read_trace(path)
+        read_trace(path, options)
     assert refused.value.code == "bad_trace"
     assert all(problem.path.startswith(str(path)) for problem in refused.value.problems)
     return [str(problem).removeprefix(f"{path}:").strip() for problem in refused.value.problems]
@@ -99,6 +99,48 @@ def test_a_valid_trace_is_read_in_its_order(
     assert trace.submit_s.tolist() == submit_s
     assert trace.duration_s.tolist() == duration_s
     assert trace.gpus.tolist() == [math.ceil(need) for need in gpus]
+
+
+def test_optional_columns_are_read_as_text(path: Path) -> None:
+    columns = {
+        "user": pa.array(["ada", "bob", "ada"], pa.large_string()),
+        "queue": pa.array([7, 8, 7], pa.int16()),
+        "kind": pa.array(["bert", "vgg", "bert"]).dictionary_encode(),
+        "vc": pa.array([1, None, 1]).dictionary_encode(),
+        "estimate_s": [0.0, -1.0, None],  # not read
+    }
+    pq.write_table(pa.table(GOOD | columns), path)
+    assert [row[4:8] for row in read_trace(path).rows()] == [
+        ("ada", "7", "bert", "1"),
+        ("bob", "8", "vgg", ""),
+        ("ada", "7", "bert", "1"),
+    ]
+    assert read_trace(path).estimate_s is None
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.float64(), pa.null(), pa.list_(pa.int8())])
+def test_optional_columns_without_any_value_count_as_missing(path: Path, kind: pa.DataType) -> None:
+    names = ("user", "queue", "kind", "vc", "estimate_s")
+    pq.write_table(pa.table(GOOD | {name: pa.nulls(3, kind) for name in names}), path)
+    trace = read_trace(path)
+    assert [trace.user, trace.queue, trace.kind, trace.vc, trace.estimate_s] == [None] * 5
+    assert {row[4:8] for row in trace.rows()} == {("", "", "", "")}
+
+
+def test_declared_estimates_are_read_where_they_are_needed(path: Path) -> None:
+    pq.write_table(pa.table(GOOD | {"estimate_s": [60, 1, 3600]}), path)
+    trace = read_trace(path, TraceOptions(declared=True))
+    assert [row.estimate_s for row in trace.rows()] == [60.0, 1.0, 3600.0]
+
+
+@pytest.mark.parametrize("name", ["vc", "user", "kind", "job_id"])
+def test_any_column_of_text_can_name_the_queues(path: Path, name: str) -> None:
+    columns: dict[str, list[Any]] = {"user": ["u", "v", "w"], "kind": [1, 2, 3]}
+    every = GOOD | columns | {"vc": ["x", "y", "x"], "queue": [1.5, None, 2.5]}
+    pq.write_table(pa.table(every), path)
+    rows = [*read_trace(path, TraceOptions(queue_column=name)).rows()]
+    assert [row.queue for row in rows] == [str(value) for value in every[name]]
+    assert [row.user for row in rows] == ["u", "v", "w"]
 
 
 # ---------------------------------------------------------------------------- wrong files
@@ -188,6 +230,102 @@ def test_a_duplicate_column_is_reported(path: Path) -> None:
     columns = [*GOOD.values(), [1.0, 2.0, 3.0]]
     pq.write_table(pa.table([pa.array(c) for c in columns], [*GOOD, "gpus"]), path)
     assert problems(path) == ["gpus: 2 columns have this name; keep one"]
+
+
+@pytest.mark.parametrize("name", ["user", "queue", "kind"])
+def test_optional_column_with_some_values_only_is_reported(path: Path, name: str) -> None:
+    assert problems_of(path, **{name: ["x", None, "y"]}) == [
+        f"{name}: is null in 1 of 3 rows, first in row 1; fill in all rows, or leave out the column"
+    ]
+
+
+@pytest.mark.parametrize("name", ["user", "queue", "kind"])
+def test_optional_column_of_another_type_is_reported(path: Path, name: str) -> None:
+    assert problems_of(path, **{name: [0.5, None, 2.0]}) == [
+        f"{name}: is double, not text or an integer; write it as a string"
+    ]
+
+
+def test_duplicate_optional_column_is_reported(path: Path) -> None:
+    columns = [*GOOD.values(), ["a", "b", "c"], ["a", "b", "c"]]
+    pq.write_table(pa.table([pa.array(c) for c in columns], [*GOOD, "user", "user"]), path)
+    assert problems(path) == ["user: 2 columns have this name; keep one"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "expected"),
+    [
+        (
+            {"vc": ["x", "y", "y"]},
+            TraceOptions(queue_column="vvc"),
+            "vvc: column missing, named as that of the queues; did you mean 'vc'?",
+        ),
+        (
+            {"vc": ["x", None, "y"]},
+            TraceOptions(queue_column="vc"),
+            "vc: is null in 1 of 3 rows, first in row 1; fill in all rows, or leave out the column",
+        ),
+        (
+            {"vc": pa.nulls(3, pa.string())},
+            TraceOptions(queue_column="vc"),
+            "vc: is null in every row; name a column with values",
+        ),
+        (
+            {},
+            TraceOptions(queue_column="gpus"),
+            "gpus: is double, not text or an integer; write it as a string",
+        ),
+        (
+            {},
+            TraceOptions(vc="x"),
+            "vc: column missing, needed to select 'x'; known: duration_s, gpus, job_id, submit_s",
+        ),
+        (
+            {"vc": ["cluster01", None, "cluster02"]},
+            TraceOptions(vc="clustre02"),
+            "vc: no row has 'clustre02'; did you mean 'cluster02'?",
+        ),
+        (
+            {"vc": [0.5, 1.5, 2.5]},
+            TraceOptions(vc="0.5"),
+            "vc: is double, not text or an integer; write it as a string",
+        ),
+        (
+            {},
+            TraceOptions(declared=True),
+            "estimate_s: column missing, needed for declared estimates; use exact or learnt ones",
+        ),
+    ],
+)
+def test_column_that_an_option_needs_is_reported(
+    path: Path, columns: dict[str, Any], options: TraceOptions, expected: str
+) -> None:
+    pq.write_table(pa.table(GOOD | columns), path)
+    assert problems(path, options) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "is null"),
+        (math.nan, "is not a number (NaN)"),
+        (math.inf, "is infinite"),
+        (-2.0, "is negative (-2)"),
+        (0.0, "is 0; an estimate is longer than that"),
+    ],
+)
+def test_wrong_declared_estimate_is_reported(path: Path, value: float | None, words: str) -> None:
+    pq.write_table(pa.table(GOOD | {"estimate_s": [1.0, value, 3.0]}), path)
+    assert problems(path, TraceOptions(declared=True)) == [f"estimate_s[1]: {words}"]
+
+
+def test_problems_of_all_columns_and_options_are_reported_together(path: Path) -> None:
+    columns = {"user": ["a", None, "b"], "vc": [1, 2, 3], "estimate_s": [1.0, 0.0, 2.0]}
+    pq.write_table(pa.table(GOOD | columns | {"gpus": [1.0, -1.0, 1.0]}), path)
+    found = problems(path, TraceOptions(queue_column="part", vc="4", declared=True))
+    assert [problem.split(":")[0] for problem in found] == [
+        "part", "user", "vc", "gpus[1]", "estimate_s[1]",
+    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------------------- wrong rows

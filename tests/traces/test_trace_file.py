@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.base.errors import SpecError
-from headgate.traces import TraceFile, open_trace
+from headgate.traces import TraceFile, TraceOptions, open_trace
 from headgate.traces.trace import BATCH_ROWS
 
 ROWS = 2 * BATCH_ROWS + 3  # so there are three batches
@@ -43,10 +43,10 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("row_group_size", [None, 1000, BATCH_ROWS])
 def test_batches_give_every_row_in_order_each_time(path: Path, row_group_size: int | None) -> None:
     trace = open_trace(written(path, row_group_size=row_group_size))
-    rows = [*trace.rows()]
+    rows = [row[:4] for row in trace.rows()]
     assert (len(trace), trace.in_order, trace.integer_ids) == (ROWS, True, False)
     assert rows == [(f"job-{n}", n // 2, n % 7 + 0.5, n % 3 + 1) for n in range(ROWS)]
-    assert [*trace.rows()] == rows
+    assert [row[:4] for row in trace.rows()] == rows
 
 
 def test_rows_out_of_order_are_sorted_by_time_and_equal_times_stay_as_written(path: Path) -> None:
@@ -64,6 +64,32 @@ def test_one_step_back_between_two_batches_is_seen(path: Path) -> None:
     assert open_trace(written(path, submit_s=submit_s)).in_order  # equal times are in order
     submit_s[BATCH_ROWS:] -= 1
     assert not open_trace(written(path, submit_s=submit_s)).in_order
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_one_part_of_a_trace_is_selected_in_every_batch(path: Path, shuffled: bool) -> None:
+    submit_s = (np.arange(ROWS) * 7919) % 50 if shuffled else np.arange(ROWS)
+    vc = [("x", "y", None)[row % 3] for row in range(ROWS)]
+    file = written(path, submit_s=submit_s, vc=vc)
+    whole = [*open_trace(file).rows()]
+    for part in ("x", "y"):
+        trace = open_trace(file, TraceOptions(vc=part))
+        rows = [*trace.rows()]
+        assert [row[:8] for row in rows] == [row[:8] for row in whole if row.vc == part]
+        assert len(trace) == len(rows) == vc.count(part)
+
+
+def test_part_that_only_one_batch_has_is_selected(path: Path) -> None:
+    vc = ["x"] * ROWS
+    vc[BATCH_ROWS + 7] = "y"
+    trace = open_trace(written(path, vc=vc), TraceOptions(vc="y"))
+    assert [row.job_id for row in trace.rows()] == [f"job-{BATCH_ROWS + 7}"]
+
+
+def test_nulls_of_a_column_are_counted_over_all_batches(path: Path) -> None:
+    user = [None if row % 1000 == 999 else "ada" for row in range(ROWS)]
+    (problem,) = refused(written(path, user=user))
+    assert problem.startswith(f"user: is null in {ROWS // 1000} of {ROWS} rows, first in row 999;")
 
 
 def test_problems_name_rows_of_the_file_in_every_batch(path: Path) -> None:

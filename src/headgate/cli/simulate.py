@@ -19,6 +19,13 @@ from headgate.base.text import visible_values
 from headgate.base.units import MOST_SECONDS, format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.settings import POLICY_FORM, FormatOption, settle
+from headgate.cli.trace_settings import (
+    EstimatesOption,
+    QueueColumnOption,
+    ResumeOption,
+    TraceSettings,
+    VcOption,
+)
 from headgate.model import Job
 from headgate.ports import Policy, make_policy, read_policy
 from headgate.protocol import Command, Event, Plan, Reason
@@ -82,6 +89,10 @@ def simulate(
     decision_latency: Annotated[
         float | None, typer.Option(help="Modelled seconds that each decision takes.")
     ] = None,
+    queue_column: QueueColumnOption = None,
+    vc: VcOption = None,
+    estimates: EstimatesOption = None,
+    resume: ResumeOption = None,
     jobs_out: Annotated[
         Path | None, typer.Option(help="Write one row per job to this Parquet file.")
     ] = None,
@@ -94,11 +105,13 @@ def simulate(
     as_json = settle(None, fmt).as_json
     problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency)
     problems += [p for path in (jobs_out, timings) for p in _check_writable(path)]
+    of_trace = TraceSettings(queue_column=queue_column, vc=vc, estimates=estimates, resume=resume)
+    problems += of_trace.problems(possible=True)
     if problems:
         raise SpecError(problems, code="usage")
     started = time.perf_counter()
     chosen, simulation, recorded, names = _prepare(
-        scenario, trace, gpus, policy, seed, decision_latency
+        scenario, trace, gpus, policy, seed, decision_latency, of_trace
     )
     launches = Launches()
     with _progress("Simulating", len(simulation.submissions), as_json=as_json) as step:
@@ -127,32 +140,42 @@ def _prepare(
     policy: str | None,
     seed: int | None,
     decision_latency_s: float | None,
+    of_trace: TraceSettings,
 ) -> tuple[_Timed, sim.Simulation, TraceFile | None, Mapping[str, Sequence[str]]]:
     """Return the policy, the simulation, its trace where it has one, and the names of tasks."""
     if scenario is not None:
-        file, recorded = _read_scenario(scenario, policy, seed, decision_latency_s)
+        file = _read_scenario(scenario, policy, seed, decision_latency_s)
+        if problems := of_trace.problems(possible=file.trace is not None):
+            raise SpecError(problems, code="usage")
+        recorded = None if file.trace is None else open_trace(file.trace, of_trace.options)
         chosen = _Timed(make_policy(POLICIES, file.policy, file.parameters))
-        return chosen, sim.from_scenario(file, chosen, recorded), recorded, file.task_names
+        simulation = sim.from_scenario(file, chosen, recorded, of_trace.model)
+        return chosen, simulation, recorded, file.task_names
     assert trace is not None, "checked by _check_options"
     assert gpus is not None, "checked by _check_options"
     chosen = _Timed(make_policy(POLICIES, *read_policy(POLICIES, policy or "")))
-    recorded = open_trace(trace)
+    recorded = open_trace(trace, of_trace.options)
     simulation = sim.from_trace(
-        recorded, chosen, gpus=gpus, seed=seed or 0, decision_latency_s=decision_latency_s or 0.0
+        recorded,
+        chosen,
+        gpus=gpus,
+        seed=seed or 0,
+        decision_latency_s=decision_latency_s or 0.0,
+        model=of_trace.model,
     )
     return chosen, simulation, recorded, {}
 
 
 def _read_scenario(
     path: Path, policy: str | None, seed: int | None, decision_latency_s: float | None
-) -> tuple[Scenario, TraceFile | None]:
-    """Return a scenario, changed by the options given, and its trace where it has one."""
+) -> Scenario:
+    """Return a scenario, changed by the options given."""
     known = {name: [p.name for p in info.parameters] for name, info in POLICIES.items()}
     name, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
     file = load_scenario(path, known, policy=name, parameters=parameters, seed=seed)
     if decision_latency_s is not None:
         file = replace(file, decision_latency_s=decision_latency_s)
-    return file, None if file.trace is None else open_trace(file.trace)
+    return file
 
 
 def _check_options(
@@ -278,7 +301,26 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if figures["fairness"] is not None and figures["fairness"]["mean"] is not None:
         mean, deviation = figures["fairness"]["mean"], figures["fairness"]["deviation"]
         yield "fairness", f"{mean:.3f} (deviation {deviation:.3f})"
+    yield from _trace_rows(figures)
     for locality, size in figures["bytes"].items():
         yield f"bytes {locality}", format_size(size)
     decisions = figures["decisions"]
     yield "decisions", f"{decisions['count']} of {format_seconds(decisions['mean_s'])}"
+
+
+def _trace_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the rows of waits by size, finish-time fairness and reservations."""
+    for row in figures["wait_by_size"] or ():
+        if row["jobs"]:
+            mean, p99 = format_seconds(row["mean_wait_s"]), format_seconds(row["p99_wait_s"])
+            name = f"wait from {row['gpus_at_least']} GPUs on"
+            yield name, f"mean {mean}, p99 {p99}, {row['jobs']} jobs"
+    rho = figures["finish_time_fairness"]
+    if rho is not None and rho["mean"] is not None:
+        text = f"mean {rho['mean']:.2f}, p95 {rho['p95']:.2f}, worst {rho['worst']:.2f}"
+        yield "finish-time fairness", text
+    reserved = figures["reservations"]
+    if reserved["made"]:
+        delay_s = reserved["mean_delay_s"]
+        late = "" if delay_s is None else f", by {format_seconds(delay_s)} in the mean"
+        yield "reservations", f"{reserved['made']}, of which {reserved['broken']} broken{late}"

@@ -1,4 +1,4 @@
-"""What a run keeps of each job, however many there are: 37 bytes, by order of arrival."""
+"""What a run keeps of each job, however many there are: 45 bytes, by order of arrival."""
 
 from __future__ import annotations
 
@@ -33,14 +33,18 @@ _COLUMNS = {
     "lost_gpu_s": "f8",
     "peak_gpus_milli": "i4",
 }
+_MEMOS = {"reserved_at": "f8"}  # of the policy
 
-RECORD_BYTES = sum(np.dtype(code).itemsize for code in _COLUMNS.values())
+RECORD_BYTES = sum(np.dtype(code).itemsize for code in (_COLUMNS | _MEMOS).values())
 """What the record of one job takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobRecords:
-    """Jobs by order of arrival, one array per fact; see `headgate.state.tables.JobTable`."""
+    """Jobs by order of arrival, one array per fact; see `headgate.state.tables.JobTable`.
+
+    `reserved_at` is when the job's first reservation begins, NaN for a job without one.
+    """
 
     state: NDArray[np.uint8]
     submitted_at: NDArray[np.float64]
@@ -48,6 +52,7 @@ class JobRecords:
     ended_at: NDArray[np.float64]
     lost_gpu_s: NDArray[np.float64]
     peak_gpus_milli: NDArray[np.int32]
+    reserved_at: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.state)
@@ -55,7 +60,8 @@ class JobRecords:
     @staticmethod
     def of(view: View) -> JobRecords:
         """Return what a state, or a snapshot of it, says of its jobs."""
-        return JobRecords(**{name: getattr(view.jobs, name).array() for name in _COLUMNS})
+        columns = {name: getattr(view.jobs, name).array() for name in _COLUMNS}
+        return JobRecords(**columns, **{name: view.memo(name) for name in _MEMOS})
 
     @property
     def run_s(self) -> Array:
@@ -76,7 +82,8 @@ class JobRecorder:
         self._arrived = 0
         self._arrivals: dict[str, int] = {}  # order of jobs that have not ended
         # Not grown, which would copy them again and again, and leave gaps in memory.
-        self._columns = {name: np.zeros(jobs, code) for name, code in _COLUMNS.items()}
+        every = _COLUMNS | _MEMOS
+        self._columns = {name: np.zeros(jobs, code) for name, code in every.items()}
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         """See a batch that was applied."""
@@ -118,5 +125,8 @@ class JobRecorder:
 
     def _note(self, job: str) -> None:
         number, row = self._arrivals[job], self._state.names.job_rows[job]
-        for name, column in self._columns.items():
-            column[number] = getattr(self._state.jobs, name)[row]
+        for name in _COLUMNS:
+            self._columns[name][number] = getattr(self._state.jobs, name)[row]
+        for name in _MEMOS:
+            memo = self._state.memos.get(name)
+            self._columns[name][number] = math.nan if memo is None else memo[row]

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.base.column import Array
 from headgate.metrics.records import JobRecords
 from headgate.state import JobState
+
+Ints = NDArray[np.int64]
 
 
 def summary(jobs: JobRecords, *, busy_gpu_s: float, gpus: int) -> dict[str, Any]:
@@ -36,6 +39,61 @@ def summary(jobs: JobRecords, *, busy_gpu_s: float, gpus: int) -> dict[str, Any]
         "mean_wait_s": _or_none(np.mean, wait_s),
         "lost_gpu_s": float(jobs.lost_gpu_s.sum()),
         "gpu_utilisation": busy_gpu_s / (gpus * makespan_s) if gpus and makespan_s else 0.0,
+    }
+
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""The numbers of GPUs from which on waits are reported."""
+
+_SAME_INSTANT_S = 1e-6  # the error of sums of times
+
+
+def wait_by_size(jobs: JobRecords, gpus: Ints) -> list[dict[str, Any]]:
+    """Return number, mean and p99 wait of jobs of at least 1, 2, 4, ... 64 GPUs that started.
+
+    `gpus` is the width of each job. None where there are no such jobs.
+    """
+    wait_s = jobs.started_at - jobs.submitted_at
+    rows = []
+    for size in SIZES:
+        waits_s = wait_s[(gpus >= size) & ~np.isnan(wait_s)]
+        row = {
+            "gpus_at_least": size,
+            "jobs": len(waits_s),
+            "mean_wait_s": _or_none(np.mean, waits_s),
+            "p99_wait_s": _or_none(lambda a: np.quantile(a, 0.99), waits_s),
+        }
+        rows.append(row)
+    return rows
+
+
+def finish_time_fairness(jobs: JobRecords, fluid_ends_at: Array) -> dict[str, float | None]:
+    """Return mean, p95 and worst of rho = (end - submission) / (the same under fluid sharing).
+
+    Over finished jobs; those that fluid sharing ends as they arrive have no rho. `fluid_ends_at`
+    is by job, see `headgate.metrics.fluid_sharing`.
+    """
+    fluid_s = fluid_ends_at - jobs.submitted_at
+    counts = (jobs.state == JobState.FINISHED) & (fluid_s > 0)
+    rho = (jobs.ended_at - jobs.submitted_at)[counts] / fluid_s[counts]
+    return {
+        "mean": _or_none(np.mean, rho),
+        "p95": _or_none(lambda a: np.quantile(a, 0.95), rho),
+        "worst": _or_none(np.max, rho),
+    }
+
+
+def reservations(jobs: JobRecords) -> dict[str, Any]:
+    """Return how many jobs got a reservation, how many started later than their first one began.
+
+    `mean_delay_s` is by how much these did; None where none did.
+    """
+    delay_s = jobs.started_at - jobs.reserved_at
+    late_s = delay_s[delay_s > _SAME_INSTANT_S]
+    return {
+        "made": int((~np.isnan(jobs.reserved_at)).sum()),
+        "broken": len(late_s),
+        "mean_delay_s": _or_none(np.mean, late_s),
     }
 
 

@@ -12,8 +12,16 @@ from typing import Any, Protocol
 from headgate.base.errors import InvariantBroken, Problem, SpecError
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
+from headgate.metrics.fluid_sharing import fluid_ends
 from headgate.metrics.records import JobRecorder, JobRecords
-from headgate.metrics.summary import fairness, mean_active_jobs, summary
+from headgate.metrics.summary import (
+    fairness,
+    finish_time_fairness,
+    mean_active_jobs,
+    reservations,
+    summary,
+    wait_by_size,
+)
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard
 from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
@@ -29,7 +37,7 @@ from headgate.protocol import (
     ReplicaAdded,
 )
 from headgate.sim.network import FluidNetwork
-from headgate.sim.trace_jobs import TraceJobs
+from headgate.sim.trace_jobs import TraceJobs, TraceModel
 from headgate.sim.world import SimulatedWorld
 from headgate.spec import Links, Scenario
 from headgate.traces import JobHistory
@@ -37,7 +45,7 @@ from headgate.traces import JobHistory
 Observer = Callable[[tuple[Event, ...], Sequence[Command]], None]
 
 ARCHIVED_TOGETHER = 512  # jobs
-_DEFAULT = Queue(name="default")
+_MODEL = TraceModel()
 _POOL = "pool"
 _POOL_CPUS = 1 << 30
 _POOL_LINKS = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1)
@@ -56,7 +64,8 @@ class Simulation:
     """The input of a simulation: a cluster, its replicas, submissions with times, and faults.
 
     `submissions` are in order of time, or a tuple in any order. The n-th launch is
-    delayed by the n-th of `launch_delays_s`; see `SimulatedWorld`.
+    delayed by the n-th of `launch_delays_s`, one after a task's first also by `resume_s`; see
+    `SimulatedWorld`.
     """
 
     nodes: tuple[Node, ...]
@@ -70,6 +79,7 @@ class Simulation:
     seed: int = 0
     decision_latency_s: float = 0.0
     launch_delays_s: tuple[float, ...] = ()
+    resume_s: float = 0.0
 
     @property
     def gpus(self) -> int:
@@ -92,9 +102,12 @@ class Outcome:
 
 
 def from_scenario(
-    scenario: Scenario, policy: Policy, trace: JobHistory | None = None
+    scenario: Scenario,
+    policy: Policy,
+    trace: JobHistory | None = None,
+    model: TraceModel = _MODEL,
 ) -> Simulation:
-    """Return a scenario's simulation; `trace` is its trace, if it has one.
+    """Return a scenario's simulation; `trace` is its trace, if it has one, simulated as `model`.
 
     Raises SpecError `rejected` naming every job that fails the submission check; jobs of a trace
     that fail it are counted as rejected instead.
@@ -103,8 +116,11 @@ def from_scenario(
     submissions: Submissions = scenario.submissions
     rejected = Counter[str]()
     if trace is not None:
-        jobs = TraceJobs(trace, queue=queues[_DEFAULT.name], nodes=scenario.nodes, policy=policy)
+        jobs = TraceJobs(
+            trace, queues=scenario.queues, nodes=scenario.nodes, policy=policy, model=model
+        )
         submissions, rejected = jobs, jobs.rejected
+        queues = {queue.name: queue for queue in jobs.queues}
     else:
         refused = [
             (job, check_submission(job, queues[job.queue], scenario.nodes, policy))
@@ -117,37 +133,45 @@ def from_scenario(
         nodes=scenario.nodes,
         links=scenario.links,
         bandwidth=scenario.bandwidth,
-        queues=scenario.queues,
+        queues=tuple(queues.values()),
         replicas=scenario.replicas,
         submissions=submissions,
         faults=scenario.faults,
         rejected=rejected,
         seed=scenario.seed,
         decision_latency_s=scenario.decision_latency_s,
+        resume_s=model.resume_s or 0.0,
     )
 
 
 def from_trace(
-    trace: JobHistory, policy: Policy, *, gpus: int, seed: int, decision_latency_s: float = 0.0
+    trace: JobHistory,
+    policy: Policy,
+    *,
+    gpus: int,
+    seed: int,
+    decision_latency_s: float = 0.0,
+    model: TraceModel = _MODEL,
 ) -> Simulation:
     """Return the simulation of a trace on a pool of equal GPUs."""
     node = Node(id=_POOL, rack=_POOL, gpus=(Gpu(memory_bytes=0),) * gpus, cpus=_POOL_CPUS)
-    jobs = TraceJobs(trace, queue=_DEFAULT, nodes=(node,), policy=policy)
+    jobs = TraceJobs(trace, queues=(), nodes=(node,), policy=policy, model=model)
     return Simulation(
         nodes=(node,),
         links=_POOL_LINKS,
-        queues=(_DEFAULT,),
+        queues=jobs.queues,
         submissions=jobs,
         rejected=jobs.rejected,
         seed=seed,
         decision_latency_s=decision_latency_s,
+        resume_s=model.resume_s or 0.0,
     )
 
 
 def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] = ()) -> Outcome:
     """Run a simulation to its end; the same input and seed give the same outcome anywhere.
 
-    Memory: the jobs that have not ended, some thousands that have, and 37 bytes for each job;
+    Memory: the jobs that have not ended, some thousands that have, and 45 bytes for each job;
     observers may keep more.
     """
     engine, busy = Engine(), BusyGpus()
@@ -160,6 +184,7 @@ def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] =
         seed=simulation.seed,
         decision_latency_s=simulation.decision_latency_s,
         launch_delays_s=simulation.launch_delays_s,
+        resume_s=simulation.resume_s,
     )
     archive = _archivist(recorder, world)
     drive(engine, world, observe=(_plan_checker(policy), busy, recorder, *observe, archive))
@@ -175,8 +200,24 @@ def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] =
         "fairness": None,
         "bytes": {"node": node, "rack": rack, "cluster": cluster},
         "decisions": {"count": world.decisions, "mean_s": latency_s, "max_s": latency_s},
+        **_trace_figures(simulation, records),
+        "reservations": reservations(records),
     }
     return Outcome(jobs=records, figures=figures)
+
+
+def _trace_figures(simulation: Simulation, records: JobRecords) -> dict[str, Any]:
+    """Return the figures that only jobs of a trace have; O(jobs x log jobs)."""
+    if not isinstance(simulation.submissions, TraceJobs):
+        return {"wait_by_size": None, "finish_time_fairness": None}
+    jobs = simulation.submissions.history()
+    fluid_ends_at = fluid_ends(
+        records.submitted_at, jobs.compute_s, jobs.gpus, jobs.group, gpus=simulation.gpus
+    )
+    return {
+        "wait_by_size": wait_by_size(records, jobs.gpus),
+        "finish_time_fairness": finish_time_fairness(records, fluid_ends_at),
+    }
 
 
 def _archivist(recorder: JobRecorder, world: SimulatedWorld) -> Observer:

@@ -2,61 +2,148 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from itertools import compress
+from typing import NamedTuple
 
+import numpy as np
+
+from headgate.metrics.fluid_sharing import Floats, Ints
 from headgate.model import Job, Node, Queue, Task
 from headgate.planning.submission_check import never_fits
 from headgate.ports import Policy
 from headgate.protocol import Reason
-from headgate.traces import JobHistory
+from headgate.traces import JobHistory, TraceJob
+
+USER = "user"
+"""The user of all jobs of a trace that names none."""
+
+_QUEUE = "default"  # of those without one
+_ALWAYS_S = 2.0**-20  # between checkpoints: about 1 us; whole seconds are multiples of it
+
+
+class Estimated(StrEnum):
+    """Which run times the jobs of a trace declare: their own, none, or those in the trace."""
+
+    EXACT = "exact"
+    LEARNT = "learnt"
+    DECLARED = "declared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceModel:
+    """How the jobs of a trace are simulated.
+
+    A preempted job continues where it was, `resume_s` seconds after each start but its first; with
+    None, it starts from the beginning.
+    """
+
+    estimated: Estimated = Estimated.LEARNT
+    resume_s: float | None = None
+
+
+class History(NamedTuple):
+    """Per job: seconds on all its GPUs, these, and the group that shares fairly with others.
+
+    Groups are the jobs of one `vc`, or, without, of one user.
+    """
+
+    compute_s: Floats
+    gpus: Ints
+    group: Ints
 
 
 class TraceJobs:
     """The jobs of a trace that can run, in order of time.
 
     Each is one gang of its GPUs: one task where a node can hold them, else tasks as large as the
-    largest node. `rejected` counts the jobs that cannot run, by reason. Holds one byte a job.
+    largest node. `queues` are those given, and one of weight 1 for every other that a job is in.
+    `rejected` counts the jobs that cannot run, by reason. Holds one byte a job.
     """
 
     def __init__(
-        self, trace: JobHistory, *, queue: Queue, nodes: Sequence[Node], policy: Policy
+        self,
+        trace: JobHistory,
+        *,
+        queues: Iterable[Queue],
+        nodes: Sequence[Node],
+        policy: Policy,
+        model: TraceModel,
     ) -> None:
         """Read the trace once, to find the jobs that cannot run.
 
-        O(jobs + sizes of jobs x nodes).
+        O(jobs + queues x sizes of jobs x nodes).
         """
         total = sum(len(node.gpus) for node in nodes)
+        known = {queue.name: queue for queue in queues}
         self.rejected: Counter[str] = Counter()
-        self._trace = trace
-        self._queue = queue.name
+        self._trace, self._estimated = trace, model.estimated
+        self._checkpoint_s = 0.0 if model.resume_s is None else _ALWAYS_S
         self._most_gpus = max((len(node.gpus) for node in nodes), default=1) or 1
         self._accepted = bytearray()
-        unfit: dict[int, Reason | None] = {}  # by GPUs
-        for job_id, _, duration_s, gpus in trace.rows():
-            if gpus > total:
+        unfit: dict[tuple[str, int], Reason | None] = {}  # by queue and GPUs
+        for row in trace.rows():
+            name = row.queue or _QUEUE
+            queue = known.setdefault(name, Queue(name=name))
+            if row.gpus > total:
                 code: str | None = "NothingFits"
             else:
-                job = self._gang(job_id, gpus, duration_s)
-                if gpus not in unfit:
-                    unfit[gpus] = never_fits(job, queue, nodes)
-                reason = policy.refuses(job) or unfit[gpus]
+                job = self._gang(row)
+                if (name, row.gpus) not in unfit:
+                    unfit[name, row.gpus] = never_fits(job, queue, nodes)
+                reason = policy.refuses(job) or unfit[name, row.gpus]
                 code = None if reason is None else reason.code
             self._accepted.append(code is None)
             if code is not None:
                 self.rejected[code] += 1
+        self.queues = tuple(known.values())
 
     def __len__(self) -> int:
         return len(self._accepted) - self.rejected.total()
 
     def __iter__(self) -> Iterator[tuple[float, Job]]:
         """Read the trace and yield (time of submission, job)."""
-        for job_id, submit_s, duration_s, gpus in compress(self._trace.rows(), self._accepted):
-            yield submit_s, self._gang(job_id, gpus, duration_s)
+        for row in self._rows():
+            yield row.submit_s, self._gang(row)
 
-    def _gang(self, job_id: str, gpus: int, duration_s: float) -> Job:
-        most = self._most_gpus
+    def history(self) -> History:
+        """Read the trace and return what figures need of each job, in order of time."""
+        numbers: dict[tuple[str, str], int] = {}
+        compute_s = np.zeros(len(self))
+        gpus, group = np.zeros((2, len(self)), np.int64)
+        for number, row in enumerate(self._rows()):
+            compute_s[number], gpus[number] = row.duration_s, row.gpus
+            key = (row.vc, "" if row.vc else row.user)
+            group[number] = numbers.setdefault(key, len(numbers))
+        return History(compute_s, gpus, group)
+
+    def _rows(self) -> Iterator[TraceJob]:
+        return compress(self._trace.rows(), self._accepted)
+
+    def _gang(self, row: TraceJob) -> Job:
+        most, gpus = self._most_gpus, row.gpus
         parts = [most] * (gpus // most) + [gpus % most] * (gpus % most > 0)
-        tasks = tuple(Task(gpus=part, compute_s=duration_s) for part in parts or [0])
-        return Job(id=job_id, name=job_id, user="user", queue=self._queue, tasks=tasks, gang=True)
+        tasks = tuple(
+            Task(gpus=part, compute_s=row.duration_s, checkpoint_s=self._checkpoint_s)
+            for part in parts or [0]
+        )
+        return Job(
+            id=row.job_id,
+            name=row.job_id,
+            user=row.user or USER,
+            queue=row.queue or _QUEUE,
+            tasks=tasks,
+            gang=True,
+            runtime_class=row.kind,
+            estimated_s=self._declared_s(row),
+        )
+
+    def _declared_s(self, row: TraceJob) -> float | None:
+        if self._estimated is Estimated.LEARNT:
+            return None
+        declared_s = row.duration_s if self._estimated is Estimated.EXACT else row.estimate_s
+        return None if math.isnan(declared_s) else declared_s

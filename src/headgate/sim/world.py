@@ -86,8 +86,9 @@ class SimulatedWorld:
     cancellations; also submissions, if few. `submissions` are in order of time, are read one by one
     as time advances, and follow the facts of their instant. `fails_after_s` returns after how many
     seconds of computing the program of a launch fails, or None. The n-th launch starts, and begins
-    to read, after the n-th of `launch_delays_s`, used cyclically; none is no delay. A node that
-    returns has the replicas that `facts` gave it, not the results of its tasks.
+    to read, after the n-th of `launch_delays_s`, used cyclically; none is no delay. A task's second
+    and further launches take `resume_s` more before they start. A node that returns has the
+    replicas that `facts` gave it, not the results of its tasks.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class SimulatedWorld:
         decision_latency_s: float = 0.0,
         fails_after_s: Callable[[LaunchTask], float | None] = lambda launch: None,
         launch_delays_s: Sequence[float] = (),
+        resume_s: float = 0.0,
     ) -> None:
         self.network = network
         self.decisions = 0
@@ -109,6 +111,7 @@ class SimulatedWorld:
         self._decision_latency_s = decision_latency_s
         self._fails_after_s = fails_after_s
         self._launch_delays_s = launch_delays_s
+        self._resume_s = resume_s
         self._now = 0.0
         self._order = 0
         self._transfers = self._launches = 0
@@ -283,6 +286,7 @@ class SimulatedWorld:
         run = self._runs[launch.run] = _Run(launch=launch)
         delays_s = self._launch_delays_s
         delay_s = delays_s[self._launches % len(delays_s)] if delays_s else 0.0
+        delay_s += self._resume_s if launch.run.attempt > 1 else 0.0
         self._launches += 1
         run.waits = delay_s > 0
         self._push(TaskStarted(at=self._now + delay_s, run=launch.run))

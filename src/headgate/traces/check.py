@@ -13,6 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headgate.base.errors import Problem
+from headgate.traces.columns import ESTIMATE, NUMBERS, as_floats
+
+CHECKED = ("job_id", *NUMBERS, ESTIMATE)
+"""Columns whose rows are checked one by one."""
 
 _MOST_GPUS = 1_000_000  # of one job; more is a slip of units
 _MOST_S = 1e15  # likewise; far from it, sums of times overflow
@@ -20,14 +24,6 @@ _SHOWN = 10  # problems of one kind in one column
 _REPEATED = 1  # number of the kind "an earlier row has the same id"
 
 _BadRows = Iterator[tuple[NDArray[np.intp], Callable[[int], str]]]
-
-
-def as_floats(column: pa.ChunkedArray | pa.Array) -> NDArray[np.float64]:
-    """Return a column of numbers as float64, null as NaN."""
-    values: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy(
-        zero_copy_only=False
-    )
-    return values
 
 
 class Check:
@@ -49,8 +45,10 @@ class Check:
         self._counts: dict[tuple[str, int], int] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Check the next rows."""
+        """Check the ids and numbers of the next rows."""
         for name in batch.schema.names:
+            if name not in CHECKED:
+                continue
             column = batch.column(name)
             bad_rows = self._bad_ids(column) if name == "job_id" else _bad_numbers(name, column)
             for number, (rows, message) in enumerate(bad_rows):
@@ -134,6 +132,8 @@ def _bad_numbers(name: str, column: pa.Array) -> _BadRows:
         np.flatnonzero(np.isfinite(values) & (values < 0)),
         lambda row: f"is negative ({values[row]:g})",
     )
+    if name == ESTIMATE:
+        yield np.flatnonzero(values == 0), lambda row: "is 0; an estimate is longer than that"
     most, limit = (
         (_MOST_GPUS, f"one job may have {_MOST_GPUS} GPUs at most")
         if name == "gpus"

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headgate.base.errors import Problem, SpecError, nearest
-from headgate.traces.check import Check, as_floats
-from headgate.traces.trace import BATCH_ROWS, Row, Trace
+from headgate.base.errors import Problem, SpecError
+from headgate.traces.check import Check
+from headgate.traces.columns import (
+    ESTIMATE,
+    NUMBERS,
+    REQUIRED,
+    VC,
+    Texts,
+    TraceOptions,
+    as_floats,
+    as_text,
+    faults,
+)
+from headgate.traces.trace import BATCH_ROWS, Trace, TraceJob
 
-_NUMBERS = ("submit_s", "duration_s", "gpus")
-_COLUMNS = ("job_id", *_NUMBERS)
 _BUFFER_BYTES = 1 << 18  # of a column's pages, read ahead
 
 
@@ -24,19 +34,22 @@ _BUFFER_BYTES = 1 << 18  # of a column's pages, read ahead
 class TraceFile:
     """The jobs of a Parquet file that was checked; read in batches at every request.
 
-    A file whose rows are not in order of time is read whole each time, and sorted.
+    A file whose rows are not in order of time is read whole each time, and sorted. `jobs` counts
+    the selected ones.
     """
 
     path: Path
     jobs: int
     integer_ids: bool
     in_order: bool
+    texts: Mapping[str, str]  # optional columns of text, by attribute of a job
+    options: TraceOptions
     _version: tuple[int, ...] = field(repr=False)  # of the file that was checked
 
     def __len__(self) -> int:
         return self.jobs
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[TraceJob]:
         """Yield the jobs in order of time, equal times in the order of the rows.
 
         Raises SpecError when the file is no longer the one that was checked.
@@ -45,11 +58,11 @@ class TraceFile:
             yield from self.read().rows()
             return
         for batch in self._batches():
-            yield from _trace([batch]).rows()
+            yield from self._trace([batch]).rows()
 
     def read(self) -> Trace:
         """Return all jobs, in the file's order."""
-        return _trace([*self._batches()])
+        return self._trace([*self._batches()])
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         with _opened(self.path) as file:
@@ -60,20 +73,42 @@ class TraceFile:
                     hint="leave it unchanged while the simulation reads it",
                 )
                 raise SpecError([problem], code="bad_trace")
-            yield from _batches(file, _COLUMNS)
+            columns = [*REQUIRED, *self.texts.values()] + [ESTIMATE] * self.options.declared
+            for batch in _batches(file, [*dict.fromkeys(columns)]):
+                if self.options.vc is None:
+                    yield batch
+                else:
+                    yield batch.filter(pc.equal(as_text(batch.column(VC)), self.options.vc))
+
+    def _trace(self, batches: Sequence[pa.RecordBatch]) -> Trace:
+        table = pa.Table.from_batches(batches)
+        submit_s, duration_s, gpus = (as_floats(table[name]) for name in NUMBERS)
+        texts = {
+            attribute: pc.fill_null(as_text(table[name]), "").to_numpy()
+            for attribute, name in self.texts.items()
+        }
+        return Trace(
+            job_id=table["job_id"].to_numpy(),
+            submit_s=submit_s,
+            duration_s=duration_s,
+            gpus=np.ceil(gpus).astype(np.int64),
+            estimate_s=as_floats(table[ESTIMATE]) if self.options.declared else None,
+            **texts,
+        )
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path, options: TraceOptions | None = None) -> Trace:
     """Return the jobs of a Parquet file, all in memory; see `open_trace`."""
-    return open_trace(path).read()
+    return open_trace(path, options).read()
 
 
-def open_trace(path: Path) -> TraceFile:
+def open_trace(path: Path, options: TraceOptions | None = None) -> TraceFile:
     """Check a Parquet file of jobs, in batches, and return it; raise SpecError with every problem.
 
     The error's code is `missing_file` or `bad_trace`; rows in it count from 0. Eight bytes a job
-    are held during the check.
+    are held during the check. All rows are checked, those that are not selected too.
     """
+    options = options or TraceOptions()
     if not path.exists():
         problem = Problem(
             path=str(path), problem="no such file", hint="name a Parquet file of jobs"
@@ -82,13 +117,16 @@ def open_trace(path: Path) -> TraceFile:
     with _opened(path) as file:
         version = _version(path)
         schema = file.schema_arrow
-        wrong = dict(_bad_columns(schema))
-        check = Check(path)
-        for batch in _batches(file, [name for name in _COLUMNS if name not in wrong]):
+        wrong = dict(faults(schema, options))
+        check, texts = Check(path), Texts(options)
+        for batch in _batches(file, _readable(schema, options, wrong)):
             check.add(batch)
+            texts.add(batch)
         if len(check.repeated_hashes):
             for batch in _batches(file, ["job_id"]):
                 check.compare_ids(batch)
+    if check.rows:
+        wrong |= dict(texts.faults(schema))
     problems = [
         Problem(path=f"{path}:{name}", problem=problem, hint=hint)
         for name, (problem, hint) in wrong.items()
@@ -99,11 +137,19 @@ def open_trace(path: Path) -> TraceFile:
         raise SpecError(problems, code="bad_trace")
     return TraceFile(
         path=path,
-        jobs=check.rows,
+        jobs=check.rows if options.vc is None else texts.vcs[options.vc],
         integer_ids=bool(pa.types.is_integer(schema.field("job_id").type)),
         in_order=check.in_order,
+        texts=texts.used(schema),
+        options=options,
         _version=version,
     )
+
+
+def _readable(schema: pa.Schema, options: TraceOptions, wrong: Container[str]) -> list[str]:
+    """Return the columns to check, less those with a problem already."""
+    names = dict.fromkeys((*options.needed(), *options.texts().values()))
+    return [name for name in names if name in schema.names and name not in wrong]
 
 
 @contextmanager
@@ -132,40 +178,3 @@ def _batches(file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.Record
     for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
         pa.Table.from_batches([batch]).validate(full=True)
         yield batch
-
-
-def _trace(batches: Sequence[pa.RecordBatch]) -> Trace:
-    table = pa.Table.from_batches(batches)
-    submit_s, duration_s, gpus = (as_floats(table[name]) for name in _NUMBERS)
-    return Trace(
-        job_id=table["job_id"].to_numpy(),
-        submit_s=submit_s,
-        duration_s=duration_s,
-        gpus=np.ceil(gpus).astype(np.int64),
-    )
-
-
-def _bad_columns(schema: pa.Schema) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield (name, (problem, hint)) of columns that are missing or cannot be used."""
-    for name in _COLUMNS:
-        count = schema.names.count(name)
-        if count == 0:
-            yield name, ("column missing", nearest(name, schema.names))
-            continue
-        kind = schema.types[schema.names.index(name)]
-        if count > 1:
-            yield name, (f"{count} columns have this name", "keep one")
-        elif name == "job_id" and not _is_id(kind):
-            yield name, (f"is {kind}, not text or an integer", "write it as a string")
-        elif name != "job_id" and not _is_number(kind):
-            unit = ", in seconds" if name.endswith("_s") else ""
-            yield name, (f"is {kind}, not a number", f"write it as a double{unit}")
-
-
-def _is_id(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))

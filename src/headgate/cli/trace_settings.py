@@ -1,0 +1,92 @@
+"""Options of `headgate simulate` that say how the jobs of a trace are read and simulated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from headgate.base.errors import Problem
+from headgate.sim.trace_jobs import Estimated, TraceModel
+from headgate.traces import TraceOptions
+
+_NO_RESUME = "none"
+
+QueueColumnOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="With a trace: the column that names each job's queue.",
+        show_default="queue",
+    ),
+]
+VcOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="With a trace: only the jobs with this value in the column vc."
+    ),
+]
+EstimatesOption = Annotated[
+    Estimated | None,
+    typer.Option(help="With a trace: which run times its jobs declare.", show_default="learnt"),
+]
+ResumeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="none|SECONDS",
+        help="With a trace: how long a preempted job takes to continue where it was; "
+        "none: its work is lost.",
+        show_default="none",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSettings:
+    """The options as given, None where they are not."""
+
+    queue_column: str | None
+    vc: str | None
+    estimates: Estimated | None
+    resume: str | None
+
+    def problems(self, *, possible: bool) -> list[Problem]:
+        """Return what is wrong; `possible` says whether there can be a trace."""
+        found = []
+        if not possible:
+            found = [
+                Problem(path=f"--{name}", problem="requires a trace", hint="--trace FILE --gpus N")
+                for name, value in {
+                    "queue-column": self.queue_column,
+                    "vc": self.vc,
+                    "estimates": self.estimates,
+                    "resume": self.resume,
+                }.items()
+                if value is not None
+            ]
+        if self.resume not in (None, _NO_RESUME) and not 0 <= _seconds(self.resume) < math.inf:
+            problem = f"must be {_NO_RESUME} or 0 s or more, not {self.resume}"
+            hint = f"{_NO_RESUME}, or seconds"
+            found.append(Problem(path="--resume", problem=problem, hint=hint))
+        return found
+
+    @property
+    def options(self) -> TraceOptions:
+        """How the trace is read."""
+        declared = self.estimates is Estimated.DECLARED
+        return TraceOptions(queue_column=self.queue_column, vc=self.vc, declared=declared)
+
+    @property
+    def model(self) -> TraceModel:
+        """How its jobs are simulated."""
+        resume_s = None if self.resume in (None, _NO_RESUME) else _seconds(self.resume)
+        return TraceModel(estimated=self.estimates or Estimated.LEARNT, resume_s=resume_s)
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return float(text or "")
+    except ValueError:
+        return math.nan
