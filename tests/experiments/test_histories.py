@@ -312,6 +312,7 @@ WIDE = jobs(*[(0, 1, 16)] * 20, *[(0, 1, 1)] * 10)
 
 def figures(jct_s: float, p95: float, p99_s: float | None) -> dict[str, Any]:
     return {
+        "jobs_finished": 30,
         "mean_jct_s": jct_s,
         "finish_time_fairness": {"p95": p95},
         "wait_by_size": [
@@ -356,6 +357,13 @@ def test_goal_is_missed_by_its_own_figure_alone(own: dict[str, float], missed: s
 
     assert set(found) == {"jct-some-32", "fairness-some-32", "wide-some-32"}
     assert {goal for goal, holds in found.items() if not holds} == missed
+
+
+def test_no_goal_is_met_by_finishing_fewer_jobs() -> None:
+    rows = rows_of(WIDE, 32, jct_s=1.0, p95=1.0, p99_s=1.0)
+    rows[Run(source=WIDE.source, gpus=32, contender=HEADGATE)]["jobs_finished"] = 29
+
+    assert set(verdicts(WIDE, ONE_SIZE, rows).values()) == {False}
 
 
 def test_fairness_is_compared_with_the_best_order_and_resumed_ones_are_shown() -> None:

@@ -74,8 +74,8 @@ def _goals(history: History, sizes: Sizes) -> Iterator[tuple[int, Claim[Rows]]]:
 
 def _jct(history: History, gpus: int) -> Claim[Rows]:
     def check(rows: Rows) -> tuple[bool, Numbers]:
-        of = _figures(rows, history, gpus, (HEADGATE, EASY), lambda row: row["mean_jct_s"])
-        return of[HEADGATE] <= of[EASY], {c.name: value for c, value in of.items()}
+        of, same = _figures(rows, history, gpus, (HEADGATE, EASY), lambda row: row["mean_jct_s"])
+        return same and of[HEADGATE] <= of[EASY], {c.name: value for c, value in of.items()}
 
     return _claim(
         history,
@@ -83,7 +83,7 @@ def _jct(history: History, gpus: int) -> Claim[Rows]:
         "jct",
         "the mean completion time under headgate with learnt estimates is no worse than that under "
         "easy-backfill with exact ones",
-        "means over all jobs that fit",
+        "means over all jobs that fit; both finish all of them",
         "s",
         check,
     )
@@ -95,15 +95,13 @@ def _fairness(history: History, gpus: int) -> Claim[Rows]:
             found: float = row["finish_time_fairness"]["p95"]
             return found
 
-        of = _figures(rows, history, gpus, (HEADGATE, *ORDERS), p95)
+        of, same = _figures(rows, history, gpus, (HEADGATE, *ORDERS), p95)
         best = min(ORDERS, key=lambda order: of[order])
         shown = {HEADGATE.name: of[HEADGATE], f"best: {best.name}": of[best]}
         for resumed in RESUMED:
             with suppress(NotRunError):
-                shown |= {
-                    c.name: v for c, v in _figures(rows, history, gpus, (resumed,), p95).items()
-                }
-        return of[HEADGATE] < of[best], shown
+                shown[resumed.name] = _figures(rows, history, gpus, (resumed,), p95)[0][resumed]
+        return same and of[HEADGATE] < of[best], shown
 
     return _claim(
         history,
@@ -125,8 +123,8 @@ def _wide(history: History, gpus: int) -> Claim[Rows]:
             p99_s: float = found["p99_wait_s"]
             return p99_s
 
-        of = _figures(rows, history, gpus, (HEADGATE, FIFO), p99)
-        return of[HEADGATE] <= of[FIFO], {c.name: value for c, value in of.items()}
+        of, same = _figures(rows, history, gpus, (HEADGATE, FIFO), p99)
+        return same and of[HEADGATE] <= of[FIFO], {c.name: value for c, value in of.items()}
 
     return _claim(
         history,
@@ -146,16 +144,21 @@ def _figures(
     gpus: int,
     contenders: Sequence[Contender],
     figure: Callable[[Row], float],
-) -> dict[Contender, float]:
-    """Return a figure of each contender; raise NotRunError if one did not run, or has no figure."""
+) -> tuple[dict[Contender, float], bool]:
+    """Return a figure of each contender, and whether all finished the same number of jobs.
+
+    Raises NotRunError if one did not run, or has no such figure.
+    """
     found: dict[Contender, float] = {}
+    finished = set()
     for contender in contenders:
         row = rows.get(Run(source=history.source, gpus=gpus, contender=contender))
         value = None if row is None else figure(row)
-        if value is None:
+        if row is None or value is None:
             raise NotRunError
         found[contender] = value
-    return found
+        finished.add(row["jobs_finished"])
+    return found, len(finished) == 1
 
 
 def _claim(
