@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.experiments.test_reproduce import Page
 
 from headgate.cli import main
-from tests.experiments.test_reproduce import Page
 
 POLICIES = "fifo,easy-backfill"
 FIGURES = {
