@@ -61,9 +61,8 @@ def flow(
     names = None if policies is None else [name.strip() for name in policies.split(",")]
     chosen = runs.choose(POLICIES, names)
     reports.make(out)
-    results = _run(
-        chosen, range(1, seeds + 1), parallel, workers or reports.cpus(), as_json=as_json
-    )
+    workers = workers or reports.cpus()
+    results = _run(chosen, range(1, seeds + 1), parallel, workers, as_json=as_json)
     verdicts = claims.judge(CLAIMS, results)
     with reports.writing(out):
         report.write(out, results, verdicts)

@@ -26,25 +26,17 @@ _MOST_GPUS = 1_000_000
 def histories(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[FILE]...", help="Traces (Parquet); else the published ones in --traces."
-        ),
+        typer.Argument(metavar="[FILE]...", help="Traces; else the published ones in --traces."),
     ] = None,
     by_vc: Annotated[
         bool, typer.Option("--by-vc", help="Each vc of the files is a history of its own.")
     ] = False,
     traces: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", envvar="HEADGATE_TRACES", help="The directory of published traces."
-        ),
+        typer.Option(metavar="DIR", envvar="HEADGATE_TRACES", help="Where published traces are."),
     ] = None,
     gpus: Annotated[
-        str,
-        typer.Option(
-            metavar="goal|near|all|N,...",
-            help="Cluster sizes: that of the goals, others near it, all busy ones, or these.",
-        ),
+        str, typer.Option(metavar="goal|near|all|N,...", help="Which sizes of the cluster.")
     ] = "near",
     policies: Annotated[
         str | None,
@@ -80,8 +72,8 @@ def histories(
         report.write(out, results)
     page = out / report.PAGE
     if as_json:
-        found = {"rows": [*rows.values()], "goals": goals.as_json(judged), "report": str(page)}
-        output.print_json(found)
+        found = {"rows": [*rows.values()], "goals": goals.as_json(judged)}
+        output.print_json({**found, "report": str(page)})
     else:
         _show(results)
         output.print_text(f"\nThe report, with charts: {page}")

@@ -91,7 +91,7 @@ _READING = (
     f"{GOAL_WAIT_S / 60:.0f} minutes or more in the mean under fifo; the one on mean completion "
     f"times also on other powers of two at which they wait {BUSY_WAIT_S / 60:.0f} minutes or more. "
     "Estimates are exact or learnt from the jobs that ended before. Preempted jobs lose their "
-    "work, except where they are said to resume."
+    "work, except those of policies marked as resumed."
 )
 
 

@@ -61,7 +61,7 @@ ORDERS = (
     Contender(policy="least-attained-service"),
     Contender(policy="srtf", estimated=Estimated.EXACT),
 )
-"""Those whose finish-time fairness `headgate` is to improve on, without resuming as it is."""
+"""Those whose finish-time fairness `headgate` is to improve on; preempted jobs lose their work."""
 
 RESUMED = (
     Contender(policy="least-attained-service", resume_s=0.0),
