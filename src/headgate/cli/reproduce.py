@@ -11,7 +11,7 @@ import typer
 
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
-from headgate.cli import output, reports
+from headgate.cli import output, report_directory
 from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
 
@@ -60,11 +60,11 @@ def flow(
         return
     names = None if policies is None else [name.strip() for name in policies.split(",")]
     chosen = runs.choose(POLICIES, names)
-    reports.make(out)
-    workers = workers or reports.cpus()
+    report_directory.make(out)
+    workers = workers or report_directory.cpus()
     results = _run(chosen, range(1, seeds + 1), parallel, workers, as_json=as_json)
     verdicts = claims.judge(CLAIMS, results)
-    with reports.writing(out):
+    with report_directory.writing(out):
         report.write(out, results, verdicts)
     page = out / report.PAGE
     if as_json:
@@ -95,10 +95,10 @@ def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> No
     names = flow_live.POLICIES if policies is None else [p.strip() for p in policies.split(",")]
     chosen = flow_runs.choose(POLICIES, names)
     need_network()
-    reports.make(out)
+    report_directory.make(out)
     show_progress = (lambda _: None) if as_json else output.print_note
     comparison = compare(chosen, flow_live.UPLINKS_MBIT_PER_S, show_progress=show_progress)
-    with reports.writing(out):
+    with report_directory.writing(out):
         flow_live_page.write(out, comparison)
     page = out / flow_live_page.PAGE
     if as_json:
@@ -124,7 +124,7 @@ def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
         wrong.append(("--parallel", f"must be from 1 to {jobs}, not {parallel}", hint))
     if workers is not None and workers < 1:
         wrong.append(("--workers", f"must be 1 or more, not {workers}", ""))
-    wrong += reports.invalid_directory(out, (report.PAGE, live_page.PAGE), COMMAND)
+    wrong += report_directory.invalid_directory(out, (report.PAGE, live_page.PAGE), COMMAND)
     if wrong:
         raise SpecError(
             [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong],

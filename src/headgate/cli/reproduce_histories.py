@@ -11,7 +11,7 @@ import typer
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_seconds
-from headgate.cli import output, reports
+from headgate.cli import output, report_directory
 from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
 
@@ -63,12 +63,14 @@ def histories(
     names = None if policies is None else [name.strip() for name in policies.split(",")]
     chosen = runs.choose(POLICIES, names)
     read = _read(files or [], traces, by_vc=by_vc)
-    reports.make(out)
+    report_directory.make(out)
     sizes = {history: find_sizes(history) for history in read}
-    rows = _run(runs.plan(read, sizes, chosen, on), read, workers or reports.cpus(), as_json)
+    rows = _run(
+        runs.plan(read, sizes, chosen, on), read, workers or report_directory.cpus(), as_json
+    )
     judged = goals.judge_all(read, sizes, rows)
     results = report.Results(histories=read, sizes=sizes, rows=rows, goals=judged)
-    with reports.writing(out):
+    with report_directory.writing(out):
         report.write(out, results)
     page = out / report.PAGE
     if as_json:
@@ -93,7 +95,7 @@ def _check(
     """Return the sizes; raise SpecError `usage` with all invalid options."""
     from headgate.experiments.histories import COMMAND, report
 
-    wrong: list[reports.Wrong] = []
+    wrong: list[report_directory.Wrong] = []
     if not files and traces is None:
         hint = "name trace files, or the directory of the published ones: docs/traces.md"
         wrong.append(("FILE", "give trace files, --traces DIR or HEADGATE_TRACES", hint))
@@ -105,7 +107,7 @@ def _check(
     if on is None:
         text = f"must be goal, near, all, or numbers from 1 to {_MOST_GPUS}, not '{gpus}'"
         wrong.append(("--gpus", text, "for example --gpus 64,128"))
-    wrong += reports.invalid_directory(out, (report.PAGE,), COMMAND)
+    wrong += report_directory.invalid_directory(out, (report.PAGE,), COMMAND)
     if wrong or on is None:
         raise SpecError(
             [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong],

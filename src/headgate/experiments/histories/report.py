@@ -13,15 +13,15 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from headgate.base.units import format_seconds
-from headgate.experiments import pages
 from headgate.experiments.claims import Verdict, numbers_text, summary
-from headgate.experiments.drawing import bars
 from headgate.experiments.histories import COMMAND
 from headgate.experiments.histories.goals import WIDE_GPUS, Goal, Rows
 from headgate.experiments.histories.histories import History
 from headgate.experiments.histories.runs import ON_BUSY_SIZES, Contender, Row
 from headgate.experiments.histories.sizes import BUSY_WAIT_S, GOAL_WAIT_S, Sizes
-from headgate.experiments.pages import grid, legend, mark
+from headgate.reports import pages
+from headgate.reports.drawing import bars
+from headgate.reports.pages import grid, legend, mark
 
 PAGE = "report.html"
 _LABELS = 250.0  # margin for the names of contenders, in SVG units

@@ -16,7 +16,7 @@ Wrong = tuple[str, str, str]
 
 def invalid_directory(out: Path, pages: Sequence[str], command: str) -> list[Wrong]:
     """Return what is wrong with `--out`: a file, or a directory of files but no earlier report."""
-    from headgate.experiments.pages import is_ours
+    from headgate.reports.pages import is_ours
 
     if out.exists() and not out.is_dir():
         return [("--out", f"{out} is not a directory", "name a directory for the report")]
