@@ -305,6 +305,29 @@ def test_history_under_easy_backfill_waits_less_than_first_in_first_out() -> Non
         assert row["finish_time_fairness"]["p95"] > 0.9
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_no_policy_is_fairer_than_the_lower_bound(seed: int, tmp_path: Path) -> None:
+    path = written(tmp_path / "jobs.parquet", random_rows(seed, 50))
+    (history,) = read([path], by_vc=False)
+
+    rows = [
+        measure(Run(source=history.source, gpus=8, contender=contender), POLICIES)
+        for contender in (FIFO, EASY, RESUMED[1])
+    ]
+
+    (least,) = {row["least_p95_fairness"] for row in rows}
+    assert 0 < least <= min(row["finish_time_fairness"]["p95"] for row in rows) + 1e-9
+
+
+def test_lower_bound_is_one_where_jobs_meet_no_others(tmp_path: Path) -> None:
+    path = written(tmp_path / "jobs.parquet", [(100.0 * n, 10.0, 4) for n in range(9)])
+    (history,) = read([path], by_vc=False)
+
+    row = measure(Run(source=history.source, gpus=4, contender=FIFO), POLICIES)
+
+    assert row["least_p95_fairness"] == row["finish_time_fairness"]["p95"] == 1.0
+
+
 # --- goals ---------------------------------------------------------------------------------------
 
 WIDE = jobs(*[(0, 1, 16)] * 20, *[(0, 1, 1)] * 10)
@@ -315,6 +338,7 @@ def figures(jct_s: float, p95: float, p99_s: float | None) -> dict[str, Any]:
         "jobs_finished": 30,
         "mean_jct_s": jct_s,
         "finish_time_fairness": {"p95": p95},
+        "least_p95_fairness": 1.0,
         "wait_by_size": [
             {"gpus_at_least": 1, "p99_wait_s": 1.0},
             {"gpus_at_least": 16, "p99_wait_s": p99_s},
@@ -381,9 +405,22 @@ def test_fairness_is_compared_with_the_best_order_and_resumed_ones_are_shown() -
     assert dict(goal.verdict.ours) == {
         "headgate, learnt": 1.9,
         f"best: {ORDERS[3].name}": 1.85,
+        f"best but srtf: {ORDERS[3].name}": 1.85,
         "least-attained-service, resumed in 0 s": 1.2,
         "srtf, exact, resumed in 0 s": 2.0,
+        "lower bound": 1.0,
     }
+
+
+def test_fairness_goal_is_missed_if_only_the_oracle_is_better_and_shows_the_best_other() -> None:
+    rows = rows_of(WIDE, 32)
+    rows[Run(source=WIDE.source, gpus=32, contender=ORDERS[-1])] = figures(10, 1.1, 30)
+    judged = goals.judge_all([WIDE], {WIDE: ONE_SIZE}, rows)
+    verdict = judged[1].verdict
+
+    assert (ORDERS[-1].policy, verdict.holds) == ("srtf", False)
+    assert verdict.ours["best: srtf, exact"] == 1.1
+    assert verdict.ours["best but srtf: fifo"] == 2.0
 
 
 def test_waits_of_wide_jobs_are_a_goal_only_where_there_are_twenty() -> None:
