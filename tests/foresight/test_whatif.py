@@ -12,7 +12,6 @@ from headgate.engine import Engine
 from headgate.foresight.whatif import WhatIf, thaw
 from headgate.machine import apply
 from headgate.model import Gpu, Job, Node, Queue, RunId, Task
-from headgate.planning.certificates import CertificateStats
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.policies.flow import PreemptiveFlowSharing, TimelyFlow
 from headgate.protocol import (
