@@ -36,6 +36,16 @@ from headgate.spec import Scenario, load_scenario
 from headgate.state import Snapshot
 from headgate.traces import TraceFile, open_trace
 
+ForecastsOption = Annotated[
+    float | None,
+    typer.Option(metavar="SHARE", help="Share of the rounds after which a start is forecast."),
+]
+JobsOutOption = Annotated[
+    Path | None, typer.Option(help="Write one row per job to this Parquet file.")
+]
+TimingsOption = Annotated[
+    Path | None, typer.Option(help="Write the times measured on this machine to this file.")
+]
 _PROGRESS_EVERY_S = 0.2
 
 
@@ -94,27 +104,15 @@ def simulate(
     vc: VcOption = None,
     estimates: EstimatesOption = None,
     resume: ResumeOption = None,
-    forecasts: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="After this share of the rounds, forecast when a random pending job starts; "
-            "report how the forecasts came out.",
-        ),
-    ] = None,
-    jobs_out: Annotated[
-        Path | None, typer.Option(help="Write one row per job to this Parquet file.")
-    ] = None,
-    timings: Annotated[
-        Path | None, typer.Option(help="Write the times measured on this machine to this file.")
-    ] = None,
+    forecasts: ForecastsOption = None,
+    jobs_out: JobsOutOption = None,
+    timings: TimingsOption = None,
     fmt: FormatOption = None,
 ) -> None:
     """Run the scheduler in virtual time on a scenario or a trace, and print the figures."""
     as_json = settle(None, fmt).as_json
     problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency)
-    problems += _check_share(forecasts)
-    problems += [p for path in (jobs_out, timings) for p in _check_writable(path)]
+    problems += _check_share(forecasts) + _check_writable(jobs_out) + _check_writable(timings)
     of_trace = TraceSettings(queue_column=queue_column, vc=vc, estimates=estimates, resume=resume)
     problems += of_trace.problems(possible=True)
     if problems:
@@ -128,7 +126,7 @@ def simulate(
         observers: list[sim.Observer] = [_watch(step)]
         if recorded is None or (jobs_out is not None and scenario is not None):
             observers.append(launches)
-        check = _forecast_check(chosen.policy, forecasts, simulation.seed)
+        check = _forecast_check(chosen, forecasts, simulation.seed)
         outcome = sim.run(simulation, chosen, observe=observers, forecasts=check)
     decisions = chosen.timings()
     if recorded is None:
@@ -219,8 +217,8 @@ def _check_options(
     return [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong]
 
 
-def _forecast_check(policy: Policy, share: float | None, seed: int) -> ForecastCheck | None:
-    return None if share is None else ForecastCheck(policy, share=share, seed=seed)
+def _forecast_check(timed: _Timed, share: float | None, seed: int) -> ForecastCheck | None:
+    return None if share is None else ForecastCheck(timed.policy, share=share, seed=seed)
 
 
 def _check_share(share: float | None) -> list[Problem]:
