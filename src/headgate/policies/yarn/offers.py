@@ -144,8 +144,8 @@ class _Round:
     def _room_milli(self, queue: int) -> int:
         """Return the thousandths of GPUs that a queue may hold more."""
         limit: int | None = self._snapshot.queue(queue).max_gpus
-        room: int = WHOLE * (NO_CEILING if limit is None else limit) - self._queue_milli[queue]
-        return max(0, room)
+        held: int = self._queue_milli[queue]
+        return max(0, WHOLE * (NO_CEILING if limit is None else limit) - held)
 
     def _rank(self, job: int) -> _Rank:
         held = _gpus(self._job_milli.get(job, 0)) if self._evenly else 0
