@@ -2,9 +2,10 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo test .test-rest .test-live bench sanitize fuzz fmt
+.PHONY: help install demo test .test-rest .test-live test-torch bench sanitize fuzz fmt
 
 PYTHON ?= python3
+TORCH ?= torch
 BIN := .venv/bin
 STAMP := .venv/.installed
 NATIVE := build/native
@@ -17,6 +18,7 @@ help:
 	@echo "make install   the environment, in .venv"
 	@echo "make demo      several jobs on a small local cluster, then the same in the simulator"
 	@echo "make test      all checks and tests"
+	@echo "make test-torch PyTorch on several nodes; installs it in build/torch (TORCH=... for a version)"
 	@echo "make bench     the measurements in bench/"
 	@echo "make sanitize  the tests of what is compiled, with assertions and sanitizers"
 	@echo "make fuzz      the flow core against other solvers, on many random networks"
@@ -95,6 +97,11 @@ test: install
 	@mkdir -p build
 	@$(BIN)/pytest -m live >build/test-live.log 2>&1 && told=0 || told=$$?; \
 	cat build/test-live.log; exit $$told
+
+test-torch: install
+	@test -x build/torch/bin/pip || $(PYTHON) -m venv build/torch
+	@build/torch/bin/pip install --quiet --no-input --disable-pip-version-check "$(TORCH)" numpy
+	@HEADGATE_TEST_TORCH=$(abspath build/torch/bin) $(BIN)/pytest -m live tests/live/test_system_torch.py
 
 bench: install
 	@shopt -s nullglob; for script in bench/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done

@@ -249,6 +249,17 @@ def test_results_are_fetched_after_the_task_has_finished(
     assert (output.code, output.error["code"]) == (2, "bad_spec")
 
 
+def test_get_shows_what_a_job_declares_of_its_run_times(up: Any, job_file: Any) -> None:
+    for text, shown in (
+        ("estimated_runtime: 90min, time_limit: 2h", ["run time estimated 1 h 30 min, limit 2 h"]),
+        ("time_limit: 90s", ["run time limit 1 min 30 s"]),
+        ("priority: 1", []),
+    ):
+        job = up("submit", job_file(f"{{run: 'true', {text}}}"), "-o", "json").json["id"]
+        lines = up("get", job).out.splitlines()
+        assert [line for line in lines if line.startswith("run time")] == shown
+
+
 def test_get_output_writes_through_links_and_into_devices(
     up: Any, pair: str, controller: Any, tmp_path: Path
 ) -> None:

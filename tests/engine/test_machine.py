@@ -480,7 +480,8 @@ class EngineMachine(RuleBasedStateMachine):
             if state.jobs.state[row] == JobState.FAILED:
                 rows = state.tasks_of(row)
                 failed = max(state.tasks.failures[t] for t in rows) == job.retries + 1
-                assert failed or max(state.tasks.crashes[t] for t in rows) == CRASHES_MOST
+                crashed = max(state.tasks.crashes[t] for t in rows) == CRASHES_MOST
+                assert failed or crashed or "over its time limit" in state.jobs.message[row]
 
     def plan_in_order(self) -> None:
         decide, snapshot = self.decided()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,8 +18,10 @@ from tests.live.conftest import ME, command, launch_of
 from headgate.live.executor import Executor
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.model import ProgramType, RunId, Stage, TaskProgram
+from headgate.protocol import FailureKind
 
 PATIENCE_S = 60.0
+GRACE_S = 3.0  # from the notice to a run at its time limit to its end
 
 
 @pytest.fixture
@@ -27,7 +32,9 @@ def run(
 
     def run_steps(steps: Callable[[Executor], Coroutine[Any, Any, Any]]) -> Any:
         async def whole() -> Any:
-            executor = Executor(job="j", node="n0", root=str(tmp_path), linger_s=600)
+            executor = Executor(
+                job="j", node="n0", root=str(tmp_path), linger_s=600, grace_s=GRACE_S
+            )
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return await steps(executor)
@@ -165,3 +172,157 @@ def test_worker_that_floods_its_response_leaves_no_open_pipe(run: Any, tmp_path:
         return outcome
 
     assert run(steps).kind is OutcomeKind.FAILED
+
+
+# ------------------------------------------------------------------------------- time limits
+
+
+def _limited(tmp_path: Path, script: str, time_limit_s: float = 2.0) -> LaunchRecord:
+    """Return a launch of a Python script that may append to the file `seen`."""
+    path = tmp_path / "program.py"
+    path.write_text(
+        f"import signal, time\nseen = open({str(tmp_path / 'seen')!r}, 'a', 1)\n{script}"
+    )
+    return launch_of(program=command(f"{sys.executable} {path}; true"), time_limit_s=time_limit_s)
+
+
+def _seen(tmp_path: Path) -> list[str]:
+    return (tmp_path / "seen").read_text().split()
+
+
+SAVES = r"""
+def save(*_):
+    seen.write("notice\n")
+    time.sleep(1)
+    seen.write("saved\n")
+    raise SystemExit
+signal.signal(signal.SIGTERM, save)
+seen.write("begun\n")
+time.sleep(600)
+"""
+IGNORES = r"""
+signal.signal(signal.SIGTERM, lambda *_: seen.write("notice\n"))
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_program_over_its_time_limit_gets_notice_and_time_to_save(run: Any, tmp_path: Path) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        (outcome,) = await _outcomes(executor, _limited(tmp_path, SAVES))
+        assert executor._idle == [], "its worker is not used again"
+        return outcome
+
+    outcome = run(steps)
+    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.TIMED_OUT)
+    assert outcome.message == "it ended after the notice"
+    assert _seen(tmp_path) == ["begun", "notice", "saved"], "although the shell ended before it"
+
+
+def test_program_that_ignores_the_notice_is_killed_after_the_grace_period(
+    run: Any, tmp_path: Path
+) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        began_s = time.monotonic()
+        (outcome,) = await _outcomes(executor, _limited(tmp_path, IGNORES))
+        assert time.monotonic() - began_s >= 2.0 + GRACE_S
+        return outcome
+
+    outcome = run(steps)
+    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.TIMED_OUT)
+    assert outcome.message == "it was killed 3.0 s after the notice"
+    assert _seen(tmp_path) == ["notice"]
+    assert not [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if f"{tmp_path}/program.py" in (p.info["cmdline"] or ())
+    ]
+
+
+def test_stop_during_the_grace_period_is_a_stop(run: Any, tmp_path: Path) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        launch = _limited(tmp_path, IGNORES)
+        await executor.begin([launch])
+        while not (tmp_path / "seen").exists() or not _seen(tmp_path):  # noqa: ASYNC110  # a file
+            await asyncio.sleep(0.05)
+        await executor.stop([launch.run])
+        return await executor.outcome(launch.run)
+
+    assert run(steps).kind is OutcomeKind.STOPPED
+
+
+def test_function_gets_the_notice(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text(
+        "import signal, time\n"
+        "def run(task):\n"
+        "    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(SystemExit))\n"
+        "    try:\n"
+        "        time.sleep(600)\n"
+        "    finally:\n"
+        f"        open({str(tmp_path / 'seen')!r}, 'a').write('saved')\n"
+    )
+    stage = Stage(first=0, count=1, program_type=ProgramType.FUNCTION, run="waits:run")
+    launch = launch_of(time_limit_s=3.0)
+    program = replace(launch.program, stage=stage, envs={"PYTHONPATH": str(tmp_path)})
+
+    async def steps(executor: Executor) -> OutcomeRecord:
+        (outcome,) = await _outcomes(executor, replace(launch, program=program))
+        return outcome
+
+    assert run(steps).failure is FailureKind.TIMED_OUT
+    assert _seen(tmp_path) == ["saved"]
+
+
+def test_run_within_its_time_limit_finishes(run: Any) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        (outcome,) = await _outcomes(executor, launch_of(time_limit_s=1e9))
+        assert len(executor._idle) == 1
+        return outcome
+
+    assert run(steps).kind is OutcomeKind.FINISHED
+
+
+def test_run_launched_again_does_not_get_more_time(run: Any, tmp_path: Path) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        launch = _limited(tmp_path, SAVES)
+        await executor.begin([launch])
+        await asyncio.sleep(1.5)
+        began_s = time.monotonic()
+        (outcome,) = await _outcomes(executor, launch)  # as a restarted master does
+        assert time.monotonic() - began_s < 30
+        return outcome
+
+    assert run(steps).failure is FailureKind.TIMED_OUT
+    assert _seen(tmp_path).count("begun") == 1
+
+
+def test_run_that_still_reads_at_its_time_limit_ends_there(run: Any) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        async def hang(*_: object) -> list[Path]:
+            await asyncio.Event().wait()
+            return []
+
+        executor._read_shards = hang  # type: ignore[method-assign]
+        (outcome,) = await _outcomes(executor, launch_of(time_limit_s=0.5))
+        return outcome
+
+    outcome = run(steps)
+    assert (outcome.failure, outcome.message) == (
+        FailureKind.TIMED_OUT,
+        "its program had not started",
+    )
+
+
+def test_program_that_ended_in_time_may_store_its_result_after_the_limit(run: Any) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        keep = executor._keep_result
+
+        def slowly(*arguments: Any) -> tuple[int, ...]:
+            time.sleep(8)
+            return keep(*arguments)
+
+        executor._keep_result = slowly  # type: ignore[method-assign]
+        (outcome,) = await _outcomes(executor, launch_of(time_limit_s=6.0))
+        return outcome
+
+    assert run(steps).kind is OutcomeKind.FINISHED

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.live.system import Gates, Headgate
 
+from headgate.base.errors import HeadgateError
+
 pytestmark = pytest.mark.live
 
 
@@ -80,6 +82,65 @@ def test_gang_waits_until_all_members_fit_with_a_reason(headgate: Headgate, tmp_
     gates.open(0)
     headgate.ends(holder)
     headgate.ends(job)
+
+
+def one_per_node(run: str, *, nodes: int, retries: int = 0, **options: object) -> str:
+    tasks = {"run": run, "resources": {"gpus": 1}, "retries": retries}
+    return json.dumps({"name": "nodes", "num_nodes": nodes, "tasks": tasks, **options})
+
+
+def test_processes_of_num_nodes_run_on_a_node_each_with_the_variables_of_torchrun(
+    headgate: Headgate,
+) -> None:
+    run = (
+        "echo $RANK $NODE_RANK $LOCAL_RANK of $WORLD_SIZE on $CUDA_VISIBLE_DEVICES: $MASTER_ADDR "
+        "$MASTER_PORT $HEADGATE_GANG_HOSTS > {output}"
+    )
+    job = headgate.submit(one_per_node(run, nodes=2))
+    headgate.ends(job)
+    assert [task["node"] for task in headgate.client.tasks(job)] == ["n0", "n1"]
+    first, second = (headgate.result(job, rank).decode().split(": ") for rank in (0, 1))
+    assert (first[0], second[0]) == ("0 0 0 of 2 on 0", "1 1 0 of 2 on 0")
+    assert first[1] == second[1]
+    address, port, hosts = first[1].split()
+    assert address == hosts.split(",")[0]
+    assert port.isdigit()
+
+
+def test_num_nodes_with_more_nodes_than_there_are_is_rejected_with_the_largest(
+    headgate: Headgate,
+) -> None:
+    with pytest.raises(HeadgateError, match="the whole cluster holds at most 2 of them"):
+        headgate.submit(one_per_node("true", nodes=3))
+
+
+def test_next_attempt_of_num_nodes_has_another_port(headgate: Headgate, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    run = (
+        f"echo $RANK $MASTER_PORT >> {trace}; "
+        f"until [ $(grep -c . {trace}) -ge 2 ]; do sleep 0.1; done; "
+        f"[ $RANK = 0 ] || [ $(grep -c . {trace}) -gt 2 ] || exit 1; "
+        f"until [ $(grep -c . {trace}) = 4 ]; do sleep 0.1; done"
+    )
+    job = headgate.submit(one_per_node(run, nodes=2, retries=1))
+    headgate.ends(job)
+    lines = [line.split() for line in trace.read_text().splitlines()]
+    assert [sorted(rank for rank, _ in lines[i : i + 2]) for i in (0, 2)] == [["0", "1"]] * 2
+    ports = [{port for _, port in lines[i : i + 2]} for i in (0, 2)]
+    assert [len(each) for each in ports] == [1, 1]
+    assert ports[0] != ports[1]
+
+
+def test_command_of_launch_first_starts_programs_on_the_other_node(headgate: Headgate) -> None:
+    run = (
+        "cat $HEADGATE_HOSTFILE; for host in $(cut -d' ' -f1 $HEADGATE_HOSTFILE); "
+        "do $OMPI_MCA_plm_rsh_agent $host 'echo rank $HEADGATE_RANK'; done"
+    )
+    job = headgate.submit(one_per_node(f"({run}) > {{output}}", nodes=2, launch="first"))
+    headgate.ends(job)
+    lines = headgate.result(job, 0).decode().splitlines()
+    assert [line.split()[1] for line in lines] == ["slots=1", "slots=1", "0", "1"]
+    assert headgate.result(job, 1) == b""
 
 
 def test_a_gang_that_loses_a_member_starts_again_whole(headgate: Headgate, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def files_of(headgate: Headgate, job: str) -> list[Path]:
 
 def holders(headgate: Headgate, shard: str) -> set[str]:
     """Return the nodes that store a shard."""
-    return {node.id for node in headgate.nodes if headgate.store(node.id).has(shard)}
+    return {n.id for n in headgate.nodes if headgate.store(n.id).find(shard) is not None}
 
 
 def copied(headgate: Headgate, job: str, copies: int = 2) -> None:

@@ -130,3 +130,7 @@ def test_long_history_under_load_does_all_its_work() -> None:
     done = compute_s * width * np.minimum(1.0, half / ends_at)
     assert done[ends_at <= half].sum() <= gpus * half * (1 + 1e-9)
     assert ends_at.max() >= (compute_s * width).sum() / gpus * (1 - 1e-9)
+
+
+def test_history_without_any_gpu_ends_as_it_computes() -> None:
+    assert ends([J(0, 10, 0), J(5, 3, 0)], gpus=1) == [10, 8]

@@ -163,10 +163,10 @@ def test_higher_quantiles_are_later_and_none_is_past(spread: float, ran: float) 
 
 
 def weighted(samples: list[float]) -> tuple[float, float, float]:
-    """Weight, mean and variance of samples of which each weighs 29/30 of the next."""
+    """Weight, mean and variance of samples of which each weighs 59/60 of the next."""
     if not samples:
         return 0.0, 0.0, 0.0
-    weights = (29 / 30) ** np.arange(len(samples))[::-1]
+    weights = (59 / 60) ** np.arange(len(samples))[::-1]
     mean = np.average(samples, weights=weights)
     var = np.average((np.array(samples) - mean) ** 2, weights=weights)
     return float(weights.sum()), float(mean), float(var)
@@ -208,7 +208,7 @@ def test_statistics_are_those_of_weighted_samples(seed: int) -> None:
         for name in chain_of(job, key):
             if below is not None and samples[below]:
                 weight, mean, _ = weighted(samples[below])
-                weight *= 29 / 30
+                weight *= 59 / 60
                 within[name].append((sample - mean) ** 2 * weight / (weight + 1))
             if below is not None:
                 samples[below].append(sample)
@@ -257,7 +257,7 @@ def test_the_first_end_of_another_is_a_rough_estimate_of_any() -> None:
     world.run(world.job(), 100.0)
     other = world.job(user="grace", queue="night", gpus=4)
     assert world.run_s(other) == pytest.approx(100)
-    assert world.run_s(other, 0.9) > 500, "one sample tells little of another user's jobs"
+    assert world.run_s(other, 0.9) > 500, "one sample is little evidence on the jobs of others"
 
 
 def test_equal_runs_of_a_kind_make_a_narrow_estimate() -> None:

@@ -136,3 +136,37 @@ def test_start_places_a_unit_if_and_only_if_it_fits_now(seed: int) -> None:
         started = scratch.starts[before:]
         assert len(started) == (len(unit.tasks) if fits else 0)
         assert not unit.distinct_nodes or len({s.node for s in started}) == len(started)
+
+
+def test_members_of_unequal_demand_on_distinct_nodes_wait_for_another_node() -> None:
+    state = State()
+    state.set_queue(Queue(name="q"))
+    for number, gpus in enumerate((3, 1)):
+        state.add_node(Node(id=f"n{number}", rack="r", gpus=(Gpu(memory_bytes=0),) * gpus))
+    tasks = (Task(gpus=2), Task(gpus=1))
+    job = Job(id="j", name="j", user="u", queue="q", tasks=tasks, gang=True, distinct_nodes=True)
+    row = state.add_job(job)
+    state.move_job(row, JobState.ACTIVE)
+    for task in state.tasks_of(row):
+        state.move_task(task, TaskState.WAITING)
+    table = _timetable(state, {3: 5.0})
+    for found in (table.earliest(_unit(state, row), 1.0), table.soonest(_unit(state, row))):
+        assert found is not None
+        assert found.at == 5.0
+        assert max(found.gpus.tolist()) == 3
+        assert len(found.gpus) == 3
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_soonest_start_is_the_earliest_one_on_gpus_that_become_free_first(seed: int) -> None:
+    rng = Random(seed)
+    sizes = [rng.randint(1, 4) for _ in range(3)]
+    state = _state(sizes, [(rng.randint(1, 3), rng.randint(1, 3))], distinct=rng.random() < 0.3)
+    ends = {row: rng.choice((0.0, 3.0, 5.0, 9.0, _NEVER)) for row in range(sum(sizes))}
+    table, unit = _timetable(state, ends), _unit(state, 0)
+    earliest, soonest = table.earliest(unit, 1.0), table.soonest(unit)
+    assert (earliest and earliest.at) == (soonest and soonest.at)
+    if earliest is not None and soonest is not None:
+        total = table.free_at[soonest.gpus].sum()
+        assert total <= table.free_at[earliest.gpus].sum()
+        assert table.free_at[soonest.gpus].max(initial=0.0) == soonest.at

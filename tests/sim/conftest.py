@@ -74,8 +74,18 @@ def replica(shard: str, size_bytes: int, name: str) -> ReplicaAdded:
     return ReplicaAdded(at=0.0, shard=Shard(id=shard, size_bytes=size_bytes), node=name)
 
 
-def job(name: str, *tasks: Task, at: float = 0.0, retries: int = 2) -> JobSubmitted:
-    value = Job(id=name, name=name, user="ada", queue="default", tasks=tasks, retries=retries)
+def job(
+    name: str, *tasks: Task, at: float = 0.0, retries: int = 2, time_limit_s: float | None = None
+) -> JobSubmitted:
+    value = Job(
+        id=name,
+        name=name,
+        user="ada",
+        queue="default",
+        tasks=tasks,
+        retries=retries,
+        time_limit_s=time_limit_s,
+    )
     return JobSubmitted(at=at, job=value)
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
 from headgate.model import Job, RunId
@@ -21,12 +22,15 @@ from headgate.ports import Policy
 from headgate.protocol import (
     Command,
     Event,
+    FailureKind,
+    JobSubmitted,
     LaunchGang,
     LaunchTask,
     NodeJoined,
     NodeLost,
     TaskFailed,
     TaskFinished,
+    TaskStarted,
     TaskStopped,
     WakeAt,
 )
@@ -131,9 +135,19 @@ class Watch:
         self.open = {i: o for i, o in self.open.items() if o.node != node}
 
 
-def ride(seed: int, policy: Policy, *, calm: bool = False) -> Watch:
+def limited(seed: int, fact: Event) -> Event:
+    """Return an event; of a submission, the job may have a time limit."""
+    if not isinstance(fact, JobSubmitted):
+        return fact
+    limit_s = stream(seed, "limit", fact.job.id).choice((None, 0.5, 2.0, 5.0))
+    return replace(fact, job=replace(fact.job, time_limit_s=limit_s))
+
+
+def ride(seed: int, policy: Policy, *, calm: bool = False, limits: bool = False) -> Watch:
     """Let a storm pass; return what was seen, with every check that holds for any storm made."""
     weather = storm(seed, calm=calm, accepts=lambda job: policy.refuses(job) is None)
+    if limits:
+        weather = replace(weather, facts=tuple(limited(seed, fact) for fact in weather.facts))
     engine, network = Engine(), WatchedNetwork(**weather.links)
     world = SimulatedWorld(
         weather.facts,
@@ -214,3 +228,25 @@ def test_every_job_finishes_in_a_calm_storm(seeds: range, policy: type[Policy]) 
         with named(f"storm({seed}, calm=True) under {policy.name}"):
             state = ride(seed, policy(), calm=True).engine.state
             assert set(state.jobs.state.array().tolist()) <= {JobState.FINISHED}
+
+
+@pytest.mark.parametrize("policy", [FirstInFirstOut, FlowSharing])
+@pytest.mark.parametrize("seeds", tens(60), ids=str)
+def test_no_run_exceeds_its_time_limit_in_a_storm(seeds: range, policy: type[Policy]) -> None:
+    timed_out = 0
+    for seed in seeds:
+        with named(f"storm({seed}) with time limits under {policy.name}"):
+            watch = ride(seed, policy(), limits=True)
+            state, started_at = watch.engine.state, dict[RunId, float]()
+            for event in (event for batch in watch.batches for event in batch):
+                if isinstance(event, TaskStarted):
+                    started_at[event.run] = event.at
+                elif isinstance(event, TaskFinished | TaskFailed | TaskStopped):
+                    limit_s = state.job(state.names.job_rows[event.run.job]).time_limit_s
+                    ran_s = event.at - started_at.get(event.run, event.at)
+                    over = isinstance(event, TaskFailed) and event.kind is FailureKind.TIMED_OUT
+                    timed_out += over
+                    if over:
+                        assert ran_s == pytest.approx(limit_s)
+                    assert limit_s is None or ran_s <= limit_s + 1e-9
+    assert timed_out, "ten storms with limits have some"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.model import Job, Launch, Program, ProgramType, Shard, Stage, Task
-from headgate.spec import JobFile, expand, job_schema, load_job
+from headgate.spec import JobFile, expand, job_schema, load_job, warnings_for
 
 INTS = tuple(Shard(id=f"my-ints/{i}", size_bytes=100 + i) for i in range(3))
 WORDS = tuple(Shard(id=f"words/{i}", size_bytes=7) for i in range(2))
@@ -147,6 +147,23 @@ def test_a_gang_is_a_number_of_tasks_that_start_together() -> None:
 def test_functions_are_distinguished_from_commands(run: str, kind: str) -> None:
     (stage,) = expanded(f"run: '{run}'\n").program.stages
     assert (stage.program_type, stage.run) == (kind, run)
+
+
+def test_run_times_are_durations() -> None:
+    job = expanded("{run: ls, estimated_runtime: 90min, time_limit: 2h}")
+    assert (job.estimated_s, job.time_limit_s) == (5400.0, 7200.0)
+    plain = expanded("run: ls")
+    assert (plain.estimated_s, plain.time_limit_s) == (None, None)
+
+
+@pytest.mark.parametrize(("expected", "limit"), [("3h", "2h"), ("2h", "2h"), ("2h", None)])
+def test_a_run_time_above_the_limit_is_a_warning(expected: str, limit: str | None) -> None:
+    text = f"run: ls\nestimated_runtime: {expected}\n" + (f"time_limit: {limit}\n" if limit else "")
+    found = [str(problem) for problem in warnings_for(load_job(text))]
+    warning = (
+        "estimated_runtime: runs of 3 h are stopped at the time limit of 2 h; raise time_limit"
+    )
+    assert found == ([warning] if expected == "3h" else [])
 
 
 def test_a_job_file_is_read_from_a_path(tmp_path: Path) -> None:

@@ -106,6 +106,8 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
             "rack": jobs.read_rack_bytes[row],
             "cluster": jobs.read_cluster_bytes[row],
         },
+        "estimated_s": job.estimated_s,
+        "time_limit_s": job.time_limit_s,
         "submitted_at": jobs.submitted_at[row],
         "started_at": _time(jobs.started_at[row]),
         "ended_at": _time(jobs.ended_at[row]),

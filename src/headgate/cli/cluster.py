@@ -52,18 +52,18 @@ def start_cluster(
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
 
-    By default 8 nodes with 2 GPUs in 2 racks. `policy` is text for `read_policy`; `show_progress`
-    receives lines. After a failure nothing stays started. A configuration still in `state` holds,
-    except for options given here. Raises SpecError `not_in_force` for options that differ from a
-    running Headgate's, WorldError for a process that does not start.
+    By default 8 nodes with 2 GPUs in 2 racks. `policy` is text for `read_live_policy`;
+    `show_progress` receives lines. After a failure nothing stays started. A configuration still in
+    `state` holds, except for options given here. Raises SpecError `not_in_force` for options that
+    differ from a running Headgate's, WorldError for a process that does not start.
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
     from headgate.live.private import private_files
-    from headgate.ports import read_policy
+    from headgate.ports import read_live_policy
 
     socket_path(state)
-    chosen, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
+    chosen, parameters = (None, None) if policy is None else read_live_policy(POLICIES, policy)
     shape = _given(nodes=nodes, gpus=gpus, racks=racks, gpu_memory=gpu_memory_bytes)
     joining.check(address, token_file, shape)
     planned = _planned(**shape) if shape else []

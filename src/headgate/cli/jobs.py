@@ -230,6 +230,7 @@ def get(
         ("gpus", f"{view['gpus']['held']} now, {view['gpus']['peak']} at most"),
         ("waited", output.duration(view["wait_s"])),
         ("ran", output.duration(view["run_s"])),
+        ("run time", _run_times(view)),
         ("results", _results(view["results"])),
         ("why", output.sentence(view["reason"])),
         ("message", view["message"]),
@@ -240,6 +241,16 @@ def get(
     output.print_table(
         ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"), map(_task_cells, tasks)
     )
+
+
+def _run_times(view: dict[str, Any]) -> str | None:
+    """Return what a job declares of its runs as text; None if it declares nothing."""
+    parts = [
+        text.format(format_seconds(view[key]))
+        for key, text in (("estimated_s", "estimated {}"), ("time_limit_s", "limit {}"))
+        if view.get(key) is not None  # archives of earlier releases have no such key
+    ]
+    return ", ".join(parts) or None
 
 
 def _gang(view: dict[str, Any]) -> str:

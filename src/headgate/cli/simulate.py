@@ -172,7 +172,8 @@ def _read_scenario(
     """Return a scenario, changed by the options given."""
     known = {name: [p.name for p in info.parameters] for name, info in POLICIES.items()}
     name, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
-    file = load_scenario(path, known, policy=name, parameters=parameters, seed=seed)
+    parts = {name: info.parts for name, info in POLICIES.items() if info.parts}
+    file = load_scenario(path, known, policy=name, parameters=parameters, seed=seed, parts=parts)
     if decision_latency_s is not None:
         file = replace(file, decision_latency_s=decision_latency_s)
     return file

@@ -13,16 +13,17 @@ import os
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from headgate.base.errors import WorldError
+from headgate.base.units import format_seconds
 from headgate.live.account import Account, account_for
 from headgate.live.environment import environment_of
 from headgate.live.flight import fetch_best
@@ -36,6 +37,9 @@ from headgate.live.store import PIECE_BYTES, ShardStore
 from headgate.live.worker import Request
 from headgate.model import FILE_PREFIX, Launch, Locality, Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
+
+GRACE_S = 30.0
+"""Time between the notice to a run at its time limit, SIGTERM, and its end."""
 
 _OUTPUT = "output"
 _TAIL_BYTES = 4096
@@ -71,10 +75,17 @@ def log_path(root: Path, node: str, run: RunId) -> Path:
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """One run until its end is acknowledged; `end` is its future outcome."""
+    """One run until its end is acknowledged; `end` is its future outcome.
+
+    `worker` has its program while that runs, `computed` is set once that has ended in time, else
+    `over_limit` to how it ended.
+    """
 
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     usage: Usage = field(default_factory=Usage)
+    worker: WorkerProcess | None = None
+    computed: bool = False
+    over_limit: str = ""
     end: asyncio.Task[OutcomeRecord]
 
 
@@ -89,9 +100,15 @@ class _RunError(Exception):
 class Executor:
     """Runs tasks of one job on one node; its job master makes it a Ray actor."""
 
-    def __init__(self, *, job: str, node: str, root: str, linger_s: float = 1.0) -> None:
-        """Open the node's store; idle workers end after `linger_s`, as they may hold GPU memory."""
+    def __init__(
+        self, *, job: str, node: str, root: str, linger_s: float = 1.0, grace_s: float = GRACE_S
+    ) -> None:
+        """Open the node's store; idle workers end after `linger_s`, as they may hold GPU memory.
+
+        A run over its time limit is killed `grace_s` seconds after its notice.
+        """
         self._root, self._node, self._linger_s = Path(root), node, linger_s
+        self._grace_s = grace_s
         os.umask(PRIVATE_UMASK)  # no other user looks into what Headgate writes on a node
         make_traversable(self._root, node)
         self._scratch = make_traversable(scratch_directory(self._root, node), quote(job, safe=""))
@@ -152,35 +169,42 @@ class Executor:
         run = self._runs[launch.run]
         directory = self._scratch / f"{launch.run.ordinal}.{launch.run.attempt}"
         work = asyncio.create_task(self._read_and_run(launch, run, directory))
-        stop = asyncio.create_task(run.stopping.wait())
-        await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if not work.done():
+        await self._wait(launch, run, work)
+        ended = work.done()
+        if not ended:
             work.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await work
-            outcome = OutcomeRecord(run=launch.run, kind=OutcomeKind.STOPPED, usage=run.usage)
-        elif (error := work.exception()) is None:
-            outcome = OutcomeRecord(
-                run=launch.run,
-                kind=OutcomeKind.FINISHED,
-                output_bytes=sum(work.result()),
-                part_bytes=work.result() if launch.program.parts > 1 else (),
-                usage=run.usage,
-            )
-        else:
-            known = isinstance(error, _RunError | WorldError)
-            outcome = OutcomeRecord(
-                run=launch.run,
-                kind=OutcomeKind.FAILED,
-                failure=error.failure if isinstance(error, _RunError) else FailureKind.ERROR,
-                message=str(error) if known else f"{type(error).__name__}: {error}",
-                usage=run.usage,
-            )
+        outcome = _outcome(launch, run, work if ended else None)
+        if outcome.failure is FailureKind.TIMED_OUT:
+            tail = _tail(log_path(self._root, self._node, launch.run))
+            outcome = replace(outcome, message=f"{outcome.message}\n{tail}".strip())
         await self._in_thread(lambda: remove_tree(directory))
         if outcome.kind is OutcomeKind.FINISHED and (checkpoint := _checkpoint(launch)):
             await self._in_thread(lambda: _remove_as(launch.program.user, checkpoint))
         return outcome
+
+    async def _wait(self, launch: LaunchRecord, run: _Run, work: asyncio.Task[Any]) -> None:
+        """Wait until a run has ended, is to be stopped, or must be killed at its time limit."""
+        stop = asyncio.create_task(run.stopping.wait())
+        either = partial(asyncio.wait, (work, stop), return_when=asyncio.FIRST_COMPLETED)
+        await either(timeout=launch.time_limit_s)
+        if run.computed:  # in time: only its result is still to be stored
+            await either()
+        elif not work.done() and not stop.done():
+            await self._notify(run, either)
+        stop.cancel()
+
+    async def _notify(self, run: _Run, either: Callable[..., Awaitable[Any]]) -> None:
+        """Give a run at its time limit notice, and its grace period."""
+        if run.worker is None:
+            run.over_limit = "its program had not started"
+            return
+        run.over_limit = "it ended after the notice"
+        await run.worker.notify()
+        _, pending = await either(timeout=self._grace_s)
+        if len(pending) == 2:
+            run.over_limit = f"it was killed {format_seconds(self._grace_s)} after the notice"
 
     async def _read_and_run(
         self, launch: LaunchRecord, run: _Run, directory: Path
@@ -216,7 +240,7 @@ class Executor:
             first=launch.run.attempt == 1,
             gang=_gang_place(launch),
         )
-        await self._run_in_worker(launch, account, request, log)
+        await self._run_in_worker(launch, run, account, request, log)
         results = result_ids(launch.run.job, launch.run.ordinal, program.parts)
         return await self._in_thread(lambda: self._keep_result(results, outputs, account.uid))
 
@@ -280,18 +304,25 @@ class Executor:
             raise _RunError(str(error), failure) from error
 
     async def _run_in_worker(
-        self, launch: LaunchRecord, account: Account, request: Request, log: Path
+        self, launch: LaunchRecord, run: _Run, account: Account, request: Request, log: Path
     ) -> None:
         opened = _open_log(log, account)
         try:
-            worker = await self._worker_for(launch, account, opened)
+            worker = run.worker = await self._worker_for(launch, account, opened)
             try:
                 error = await worker.run(request, opened)
+                if run.over_limit:
+                    await worker.emptied()
             except BaseException:  # it is stopped, or its response is invalid
                 await worker.end()
                 raise
         finally:
+            run.worker = None
             os.close(opened)
+        if run.over_limit:
+            await worker.end()
+            raise _RunError(run.over_limit, FailureKind.TIMED_OUT)
+        run.computed = True
         if error:
             await worker.end()  # with all processes that the failed run has left
             raise _RunError(f"{error}\n{_tail(log)}".strip(), FailureKind.ERROR)
@@ -330,6 +361,29 @@ class Executor:
 
     async def _in_thread(self, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _outcome(
+    launch: LaunchRecord, run: _Run, work: asyncio.Task[tuple[int, ...]] | None
+) -> OutcomeRecord:
+    """Return the outcome of a run; `work` is None if it did not end by itself."""
+    outcome = OutcomeRecord(run=launch.run, kind=OutcomeKind.STOPPED, usage=run.usage)
+    if run.over_limit and (work is not None or not run.stopping.is_set()):
+        failure, message = FailureKind.TIMED_OUT, run.over_limit
+    elif work is None:
+        return outcome
+    elif (error := work.exception()) is None:
+        return replace(
+            outcome,
+            kind=OutcomeKind.FINISHED,
+            output_bytes=sum(work.result()),
+            part_bytes=work.result() if launch.program.parts > 1 else (),
+        )
+    else:
+        failure = error.failure if isinstance(error, _RunError) else FailureKind.ERROR
+        known = isinstance(error, _RunError | WorldError)
+        message = str(error) if known else f"{type(error).__name__}: {error}"
+    return replace(outcome, kind=OutcomeKind.FAILED, failure=failure, message=message)
 
 
 def _gang_place(launch: LaunchRecord) -> GangPlace | None:

@@ -40,6 +40,7 @@ _LONGEST = 1 << 22  # bytes of a line
 _PIECE = 1 << 16
 _RETRY_S = 0.2
 _PATIENCE_S = 20.0  # for the stop of a run whose hub was lost, which usually follows
+_ENDED = 255  # the status of commands that end with the run
 _DRAIN_S = 1.0  # for output of processes that a command has left
 _AGENT = Path(__file__).with_name("rsh_agent.py")
 
@@ -161,7 +162,9 @@ class Hub:
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         with self._changed:
-            members = list(self._members.values())
+            members, agents = list(self._members.values()), list(self._agents.values())
+        for agent in agents:
+            agent.send(status=_ENDED)
         for member in members:
             member.send(end=True)
 

@@ -12,6 +12,8 @@ from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from dataclasses import asdict
 
+import psutil
+
 from headgate.live import account as accounts
 from headgate.live import guard
 from headgate.live.account import Account
@@ -20,6 +22,7 @@ from headgate.live.worker import Request, how_it_ended
 
 _LONGEST_RESPONSE = 1 << 16
 _END_S = 10.0
+_LOOK_S = 0.2  # between two looks at what a notified worker has left
 
 
 class WorkerProcess:
@@ -107,6 +110,30 @@ class WorkerProcess:
         if "error" in response:
             return str(response["error"])
         return how_it_ended("the task's process", int(response["status"]))
+
+    async def notify(self) -> None:
+        """Send SIGTERM to the task's processes: notice that they will be killed.
+
+        A worker that runs a command survives it; one that runs a function passes it on to that.
+        """
+        for process in await asyncio.to_thread(self._descendants):
+            with suppress(psutil.Error):  # it has ended
+                process.terminate()
+
+    async def emptied(self) -> None:
+        """Wait until the worker is alone, or has ended itself."""
+        while len(await asyncio.to_thread(self._descendants)) > 1:  # noqa: ASYNC110  # no event
+            await asyncio.sleep(_LOOK_S)
+
+    def _descendants(self) -> list[psutil.Process]:
+        """Return the worker and all its descendants that have not ended; O(processes)."""
+        found = []
+        with suppress(psutil.Error):
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(process)
+        return found
 
     async def end(self) -> None:
         """End the process and all its descendants, even those that left its session."""

@@ -43,6 +43,7 @@ class LaunchRecord:
 
     `ray_id` is the Ray id of the node at the time of the command: a node that returned meanwhile
     has another one. `addresses` are (host, port) of the shard services of the sources, by node.
+    The executor enforces `time_limit_s`.
     """
 
     run: RunId
@@ -54,6 +55,7 @@ class LaunchRecord:
     holds: Demand
     program: TaskProgram
     gang: GangRecord | None = None
+    time_limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,4 +131,5 @@ def launch_record(
         holds=command.holds,
         program=command.program,
         gang=gang,
+        time_limit_s=command.time_limit_s,
     )

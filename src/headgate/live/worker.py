@@ -184,12 +184,16 @@ def _run_command(request: Request) -> str:
     if request.checkpoint:
         variables["HEADGATE_CHECKPOINT"] = request.checkpoint
     settings = {key: v for key, v in variables.items() if len(v.encode()) < _LONGEST_VARIABLE}
-    status = subprocess.run(
-        ["bash", str(script)],
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **settings},
-    ).returncode
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # a notice is for the command
+    try:
+        status = subprocess.run(
+            ["bash", str(script)],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **settings},
+        ).returncode
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return how_it_ended("the command", status) if status else ""
 
 

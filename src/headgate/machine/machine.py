@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from headgate.base.units import format_seconds
 from headgate.machine import lineage
 from headgate.machine.outstanding import gang_launch, launch_of, stop_of
 from headgate.model import SHARED, RunId, Shard, task_of_result
@@ -400,6 +401,12 @@ class _Transition:
             self._requeue_after_end(task)
             return
         job = state.tasks.job[task]
+        if event.kind is FailureKind.TIMED_OUT:  # as its next run would
+            limit_s = state.job(job).time_limit_s
+            limit = "" if limit_s is None else f" of {format_seconds(limit_s)}"
+            what = f"task {state.ordinal(task)} ran over its time limit{limit}"
+            self._fail_job(task, what, event.message)
+            return
         if event.kind is FailureKind.CRASHED:
             counter, most = state.tasks.crashes, CRASHES_MOST - 1
             what = "ended its executor, on nodes that stayed up,"
@@ -412,12 +419,20 @@ class _Transition:
             self._requeue(task)
             self._disband(job)
             return
-        state.release(task, TaskState.FAILED)
         times = f"{count} times" if count > 1 else "once"
-        text = f"task {state.ordinal(task)} {what} {times}: {event.message}"
-        if gang and count > 1:
-            text = f"the gang {what} {times}, last task {state.ordinal(task)}: {event.message}"
-        self._end_job(job, text)
+        name = f"task {state.ordinal(task)}"
+        text = (
+            f"the gang {what} {times}, last {name}"
+            if gang and count > 1
+            else f"{name} {what} {times}"
+        )
+        self._fail_job(task, text, event.message)
+
+    def _fail_job(self, task: int, what: str, message: str) -> None:
+        """End a run for good, and its job with it."""
+        self.state.release(task, TaskState.FAILED)
+        text = what + (f": {message}" if message else "")
+        self._end_job(self.state.tasks.job[task], text)
 
     def task_stopped(self, event: TaskStopped) -> None:
         task = self._end_run(event)

@@ -16,6 +16,7 @@ from headgate.state import State, TaskState
 def launch_of(state: State, task: int) -> LaunchTask:
     """Return the launch of a task's current run, with the current replicas as sources."""
     node, run = state.tasks.node[task], state.run_id(task)
+    job = state.job(state.tasks.job[task])
     gpus = state.held_gpus(task)
     return LaunchTask(
         run=run,
@@ -23,8 +24,9 @@ def launch_of(state: State, task: int) -> LaunchTask:
         gpus=gpus,
         reads=state.planned_reads(task, node),
         holds=_holds(state, task, node, gpus),
-        program=state.job(state.tasks.job[task]).task_program(run.ordinal),
+        program=job.task_program(run.ordinal),
         progress_s=state.tasks.progress_s[task],
+        time_limit_s=job.time_limit_s,
     )
 
 

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_CHUNK = 1 << 14
+
 
 def fluid_ends(
     submitted_at: Floats, compute_s: Floats, width: Ints, group: Ints, *, gpus: int
@@ -27,18 +29,22 @@ def fluid_ends(
     """
     ends_at = submitted_at + compute_s
     wide = np.flatnonzero(width > 0)
-    pairs, class_of = np.unique(np.stack([group[wide], width[wide]]), axis=1, return_inverse=True)
-    sharing = _Sharing(pairs[0], pairs[1].astype(np.float64), gpus, ends_at)
-    jobs = zip(
-        wide.tolist(),
-        class_of.reshape(-1).tolist(),
-        submitted_at[wide].tolist(),
-        compute_s[wide].tolist(),
-        strict=True,
-    )
-    for job, number, at, runs_s in jobs:
-        sharing.advance(at)
-        sharing.add(job, number, runs_s)
+    widths = int(width.max(initial=0)) + 1
+    pairs, class_of = np.unique(group[wide] * widths + width[wide], return_inverse=True)
+    group_of, width_of = np.divmod(pairs, widths)
+    sharing = _Sharing(group_of, width_of.astype(np.float64), gpus, ends_at)
+    for start in range(0, len(wide), _CHUNK):  # numbers of Python take several times the memory
+        some = slice(start, start + _CHUNK)
+        jobs = wide[some]
+        for job, number, at, runs_s in zip(
+            jobs.tolist(),
+            class_of[some].tolist(),
+            submitted_at[jobs].tolist(),
+            compute_s[jobs].tolist(),
+            strict=True,
+        ):
+            sharing.advance(at)
+            sharing.add(job, number, runs_s)
     sharing.advance(np.inf)
     return ends_at
 

@@ -165,14 +165,15 @@ class Estimates:
         """
         snapshot, classes = self._snapshot, self._snapshot.runtime_classes
         kinds = snapshot.tasks.runtime_class.take(tasks)
-        before_s = classes.held_s.take(kinds) - classes.compute_s.take(kinds)
+        before_s: Floats = classes.held_s.take(kinds) - classes.compute_s.take(kinds)
+        if not len(snapshot.shards.size_bytes):
+            return np.fmax(before_s, 0.0)
         inputs, which = _unique(snapshot.tasks.input.take(tasks))
         offsets, shards = snapshot.inputs.shards.flat(inputs)
         up_to = np.concatenate([[0], np.cumsum(snapshot.shards.size_bytes.take(shards))])
         size_bytes = up_to[offsets[1:]] - up_to[offsets[:-1]]
         read_s = size_bytes[which] / snapshot.bandwidth.rack_bytes_per_s
-        reads_s: Floats = np.where(np.isnan(before_s), read_s, np.maximum(before_s, 0.0))
-        return reads_s
+        return np.where(np.isnan(before_s), read_s, np.maximum(before_s, 0.0))
 
 
 class _Classes:
@@ -225,15 +226,14 @@ class _Classes:
         for rows in reversed(chain):
             known = np.flatnonzero(rows >= 0)
             known = known[self._table.count.take(rows[known]) > 0]
-            widest = wider[known] < 0
-            for some in (known[widest], known[~widest]):
-                if len(some):
-                    at, above = rows[some], wider[some]
-                    mean[some], var[some] = (
-                        self._widest(at, declared[some])
-                        if above[0] < 0
-                        else self._narrower(at, above, mean[some], var[some])
-                    )
+            top = wider[known] < 0
+            new, below = known[top], known[~top]
+            if len(new):
+                mean[new], var[new] = self._widest(rows[new], declared[new])
+            if len(below):
+                mean[below], var[below] = self._narrower(
+                    rows[below], wider[below], mean[below], var[below]
+                )
             wider[known] = rows[known]
         return mean, var
 

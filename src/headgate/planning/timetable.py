@@ -316,6 +316,8 @@ class Timetable:
             if not spec.gpus:
                 continue
             fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+            if distinct:
+                fits[np.isin(self._node, self._node[np.concatenate(chosen)])] = math.inf
             node, free_at = self._places(demand, fits, 1 if distinct else count)
             if len(free_at) < count:
                 return chosen[0], math.inf
@@ -323,8 +325,6 @@ class Timetable:
             if math.isinf(soonest):
                 return chosen[0], math.inf
             room = np.bincount(node[free_at <= soonest])
-            if distinct:
-                room[self._node[np.concatenate(chosen)]] = 0
             for here in _compact(room, count):
                 chosen.append(self._latest(here, fits, soonest, spec.gpus))
                 available[chosen[-1]] = fits[chosen[-1]] = math.inf

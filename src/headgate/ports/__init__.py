@@ -6,6 +6,7 @@ from headgate.ports.policy import (
     PolicyInfo,
     choose_policy,
     make_policy,
+    read_live_policy,
     read_policy,
 )
 from headgate.ports.world import World, decide
@@ -18,5 +19,6 @@ __all__ = [
     "choose_policy",
     "decide",
     "make_policy",
+    "read_live_policy",
     "read_policy",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headgate.base.errors import Problem, SpecError, nearest
@@ -47,7 +47,9 @@ class Parameter:
 class PolicyInfo:
     """The description of a policy; `make` takes its parameters as keywords.
 
-    `check` returns the problems of the values of all parameters together.
+    `check` returns the problems of the values of all parameters together. `parts` describes a
+    policy composed of an order, a placer and a kind of backfill, by which files may name it.
+    One that is `simulated_only` knows what no live cluster can.
     """
 
     name: str
@@ -56,6 +58,8 @@ class PolicyInfo:
     parameters: tuple[Parameter, ...]
     make: Callable[..., Policy]
     check: Callable[[Mapping[str, float]], list[Problem]] | None = None
+    parts: Mapping[str, str] = field(default_factory=dict)
+    simulated_only: bool = False
 
 
 def make_policy(
@@ -98,16 +102,31 @@ def read_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[s
     return name, given
 
 
+def read_live_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[str, float]]:
+    """Return the same for a live cluster; raise SpecError also for an oracle of simulations."""
+    name, parameters = read_policy(known, text)
+    _check_live(known, name)
+    return name, parameters
+
+
+def _check_live(known: Mapping[str, PolicyInfo], name: str) -> None:
+    if name in known and known[name].simulated_only:
+        text = f"'{name}' needs to know how long each task will run, as only simulations do"
+        hint = f"headgate simulate ... --policy {name}; here, least-attained-service or headgate"
+        raise SpecError([Problem(path="policy", problem=text, hint=hint)], code="simulated_only")
+
+
 def choose_policy(
     known: Mapping[str, PolicyInfo], name: str, parameters: Mapping[str, Any], text: str | None
 ) -> Policy:
-    """Return a policy from text such as `fsp` or `fs,alpha1=2`; without text that of `name`.
+    """Return a live policy from text such as `fsp` or `fs,alpha1=2`; without text that of `name`.
 
-    Parameters that the text does not give have their defaults. Raises SpecError as `read_policy`
-    and `make_policy` do.
+    Parameters that the text does not give have their defaults. Raises SpecError as
+    `read_live_policy` and `make_policy` do.
     """
     if text is not None:
         name, parameters = read_policy(known, text)
+    _check_live(known, name)
     return make_policy(known, name, parameters)
 
 

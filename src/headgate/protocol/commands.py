@@ -30,7 +30,8 @@ class LaunchTask(Command):
 
     `holds` is what the run holds of its node; where it holds a share of a GPU, `gpu_memory_bytes`
     are the bytes of that share. `program` is what it executes, None in a simulation. `progress_s`
-    are the seconds of computing that its checkpoint is assumed to contain.
+    are the seconds of computing that its checkpoint is assumed to contain. The world stops a run
+    `time_limit_s` seconds after its start, if that is given, and reports it as TIMED_OUT.
     """
 
     run: RunId
@@ -40,6 +41,7 @@ class LaunchTask(Command):
     holds: Demand
     program: TaskProgram | None = None
     progress_s: float = 0.0
+    time_limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,6 +153,7 @@ class FailureKind(StrEnum):
     ERROR = "error"  # caused by the program: counts against the task's retries
     LOST = "lost"  # its node or its input was lost: does not count
     CRASHED = "crashed"  # its executor died on a node that stayed up: counted apart from errors
+    TIMED_OUT = "timed_out"  # it ran over its time limit: its job fails, without a retry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

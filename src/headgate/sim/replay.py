@@ -15,7 +15,8 @@ def recorded(view: View, *, seed: int = 0) -> Simulation:
     """Return the simulation of a recorded state, with times from the first submission.
 
     A task computes as long as its last run held its GPU (or slots) without reading, the start of
-    processes included, plus the progress saved before; its result has the recorded size. Nodes,
+    processes included, plus the progress saved before; its result has the recorded size. No run is
+    stopped at a time limit. Nodes,
     replicas of datasets and bandwidths are the last recorded ones. Each node link has the bandwidth
     measured for a transfer in the rack, each rack uplink that for one across racks: without
     contention a transfer takes its measured time.
@@ -62,7 +63,9 @@ def _timed(view: View, row: int) -> Job:
             rows = [view.names.shard_rows[s] for s in shards if s in view.names.shard_rows]
             output_bytes = sum(view.shards.size_bytes[row] for row in rows)
         tasks.append(replace(job.tasks[ordinal], compute_s=compute_s, output_bytes=output_bytes))
-    return replace(job, tasks=tuple(tasks), program=NO_PROGRAM, submission_key="")
+    return replace(
+        job, tasks=tuple(tasks), program=NO_PROGRAM, submission_key="", time_limit_s=None
+    )
 
 
 def _replicas(view: View) -> tuple[tuple[Shard, str], ...]:

@@ -3,8 +3,9 @@
 Submissions are a stream: only the next one is on the heap.
 
 A run reads its shards one after the other, then computes what its task's checkpoint has not saved
-of `compute_s`. Runs report their start and end as events; all events of one instant are passed to
-the engine together, ends before faults, faults before submissions, equal ones in the order given.
+of `compute_s`; at its time limit it is stopped, without a grace period. Runs report their start and
+end as events; all events of one instant are passed to the engine together, ends before faults,
+faults before submissions, equal ones in the order given.
 """
 
 from __future__ import annotations
@@ -45,20 +46,21 @@ from headgate.protocol import (
 from headgate.sim.network import FluidNetwork, Transfer
 from headgate.state import Snapshot
 
-# Order within an instant: ends, changes of the cluster, submissions, starts, plans, timers; jobs
-# are archived last.
+# Order within an instant: ends, time limits, changes of the cluster, submissions, starts, plans,
+# timers; jobs are archived last. So a run that takes just its time limit finishes.
 _RANKS: dict[type[Event], int] = {
     TaskFinished: 0,
     TaskFailed: 0,
     TaskStopped: 0,
-    JobSubmitted: 2,
-    JobCancelled: 2,
-    TaskStarted: 3,
-    PlanReady: 4,
-    TimerFired: 5,
-    JobsArchived: 6,
+    JobSubmitted: 3,
+    JobCancelled: 3,
+    TaskStarted: 4,
+    PlanReady: 5,
+    TimerFired: 6,
+    JobsArchived: 7,
 }
-_OTHER_FACTS = 1
+_TIME_LIMIT = 1
+_OTHER_FACTS = 2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,7 +117,7 @@ class SimulatedWorld:
         self._now = 0.0
         self._order = 0
         self._transfers = self._launches = 0
-        self._heap: list[tuple[float, int, int, Event]] = []
+        self._heap: list[tuple[float, int, int, Event | RunId]] = []  # runs: at their time limits
         self._jobs: dict[str, Job] = {}
         self._runs: dict[RunId, _Run] = {}
         self._reading: dict[int, RunId] = {}  # by the number of their transfer
@@ -137,6 +139,7 @@ class SimulatedWorld:
     def events(self) -> Iterator[tuple[Event, ...]]:
         """Yield the events of one instant after another, until none is left."""
         while True:
+            self._drop_limits()
             completion = self.network.next_completion()
             times = [entry[0] for entry in self._heap[:1]]
             times += [completion[0]] if completion else []
@@ -191,6 +194,12 @@ class SimulatedWorld:
             self._submitted = JobSubmitted(at=at, job=job)
             self._push(self._submitted)
 
+    def _drop_limits(self) -> None:
+        """Drop the next time limits of runs that have ended: they are no instants."""
+        heap = self._heap
+        while heap and isinstance(run := heap[0][3], RunId) and run not in self._runs:
+            heapq.heappop(heap)
+
     def _gather(self) -> tuple[Event, ...]:
         """Apply all events of this instant and return those for the engine."""
         seen: list[tuple[int, int, Event]] = []
@@ -200,6 +209,9 @@ class SimulatedWorld:
                 self._read_done(completion[1])
             elif self._heap and self._heap[0][0] <= self._now:
                 _, rank, order, event = heapq.heappop(self._heap)
+                if isinstance(event, RunId):
+                    self._time_out(event)
+                    continue
                 if event is self._submitted:
                     self._next_submission()
                 if self._apply(event):
@@ -290,6 +302,10 @@ class SimulatedWorld:
         self._launches += 1
         run.waits = delay_s > 0
         self._push(TaskStarted(at=self._now + delay_s, run=launch.run))
+        if launch.time_limit_s is not None:
+            self._order += 1
+            at = self._now + delay_s + launch.time_limit_s
+            heapq.heappush(self._heap, (at, _TIME_LIMIT, self._order, launch.run))
         if not run.waits:
             self._read(run)
 
@@ -302,6 +318,18 @@ class SimulatedWorld:
             run.waits = False
             self._read(run)
         return True
+
+    def _time_out(self, name: RunId) -> None:
+        """Stop a run at its time limit, unless it has ended."""
+        run = self._runs.get(name)
+        if run is not None:
+            self._stop_reading(run)
+            self._fail(run, self._now, FailureKind.TIMED_OUT, "")
+
+    def _stop_reading(self, run: _Run) -> None:
+        if run.transfer is not None:
+            del self._reading[run.transfer.id]
+            self._read_ended(run, self.network.abort(run.transfer.id, self._now))
 
     def _read(self, run: _Run) -> None:
         """Start a run's next read, or its computing after the last one."""
@@ -383,7 +411,5 @@ class SimulatedWorld:
         run = self._runs.pop(command.run, None)
         if run is None:
             return  # it ended in this instant; its end is in the batch
-        if run.transfer is not None:
-            del self._reading[run.transfer.id]
-            self._read_ended(run, self.network.abort(run.transfer.id, self._now))
+        self._stop_reading(run)
         self._push(TaskStopped(at=self._now, run=command.run, usage=run.usage))

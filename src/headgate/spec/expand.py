@@ -74,6 +74,8 @@ def expand(
         result_replicas=job_file.results.replicas,
         results_path=job_file.results.path,
         keep_s=job_file.keep,
+        estimated_s=job_file.estimated_runtime,
+        time_limit_s=job_file.time_limit,
     )
 
 

@@ -23,6 +23,7 @@ from headgate.spec.shape import (
     Pairs,
     Positive,
     Priority,
+    RunTime,
     Shape,
     parse,
     shown,
@@ -203,6 +204,12 @@ class JobFile(Shape):
         Field(
             description="time from the job's end to the removal of its results, logs and scratch"
         ),
+    ] = None
+    estimated_runtime: Annotated[
+        RunTime, Field(description="computing time expected of each of its tasks")
+    ] = None
+    time_limit: Annotated[
+        RunTime, Field(description="time after which a run is stopped, and the job fails")
     ] = None
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
 

@@ -81,12 +81,14 @@ def load_scenario(
     policy: str | None = None,
     parameters: Mapping[str, Parameter] | None = None,
     seed: int | None = None,
+    parts: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Scenario:
     """Return the scenario of a file; raise SpecError with every problem of it.
 
     `known_policies` gives the parameters that every policy takes. A relative `trace` is looked for
     beside the file. `policy` and `seed` replace the file's where given; the policy then has
-    `parameters`, without any those of the file where it is the file's, else its defaults.
+    `parameters`, without any those of the file where it is the file's, else its defaults. `parts`
+    gives, by name, the parts of each policy that the file may describe by its parts.
     """
     path = Path(path)
     document = read_document(path)
@@ -96,7 +98,7 @@ def load_scenario(
         document.raise_problems()
         raise AssertionError("unreachable: every top-level key has a default")
     cluster = build_cluster(document, shape.cluster) if "cluster" in raw else None
-    chosen, set_there = _policy(document, shape.policy, known_policies)
+    chosen, set_there = _policy(document, shape.policy, known_policies, parts or {})
     if policy is not None and (parameters or policy != chosen):
         chosen, set_there = policy, dict(parameters or {})
     seed = shape.seed if seed is None else seed
@@ -129,15 +131,22 @@ def load_scenario(
 
 
 def _policy(
-    document: Document, raw: Any, known: Mapping[str, Iterable[str]]
+    document: Document,
+    raw: Any,
+    known: Mapping[str, Iterable[str]],
+    parts: Mapping[str, Mapping[str, str]],
 ) -> tuple[str, dict[str, Parameter]]:
-    """Return a policy's name and parameters from `fs` or `{name: fs, alpha1: 2.0}`."""
+    """Return a policy's name and parameters.
+
+    From `fs`, `{name: fs, alpha1: 2.0}` or `{order: fair, place: first-fit, backfill: easy}`.
+    """
     at: tuple[str, ...] = ("policy",)
     given: dict[str, Any] = {}
+    raw = _named(document, raw, parts)
     if isinstance(raw, dict):
         at, given = ("policy", "name"), {k: v for k, v in raw.items() if k != "name"}
         raw = raw.get("name")
-    if not document.is_clean(("policy",)):  # it is missing, or no YAML value
+    if not document.is_clean(("policy",)):  # it is missing, no YAML value, or of wrong parts
         return "", {}
     if not isinstance(raw, str):
         document.add(at, f"must be the name of a policy, not {shown(raw)}", nearest("", known))
@@ -155,6 +164,32 @@ def _policy(
         elif isinstance(value, float) and not math.isfinite(value):
             document.add(("policy", key), f"must be a finite number, not {shown(value)}")
     return raw, given
+
+
+_PARTS = {"order": "arrival", "place": "first-fit", "backfill": "none"}
+"""The parts of a policy, and what each is unless the file says otherwise."""
+
+
+def _named(document: Document, raw: Any, parts: Mapping[str, Mapping[str, str]]) -> Any:
+    """Return the same with the name of the policy in place of its parts, if it is given by parts.
+
+    Adds what is wrong with them.
+    """
+    if not isinstance(raw, dict) or "name" in raw or raw.keys().isdisjoint(_PARTS):
+        return raw
+    wanted = {key: raw.get(key, default) for key, default in _PARTS.items()}
+    faults = 0
+    for key, value in wanted.items():
+        known = dict.fromkeys(each[key] for each in parts.values())
+        if value not in known:
+            text = f"unknown {key} {shown(value)}; one of {', '.join(known)}"
+            document.add(("policy", key), text, nearest(str(value), known))
+            faults += 1
+    name = next((name for name, each in parts.items() if dict(each) == wanted), None)
+    if name is None and not faults:
+        text = f"order {wanted['order']} preempts what is in its way, and reserves nothing"
+        document.add(("policy", "backfill"), text, "leave out backfill")
+    return {"name": name, **{key: value for key, value in raw.items() if key not in _PARTS}}
 
 
 def _nearest_parameter(key: str, takes: list[str], policy: str) -> str:

@@ -17,7 +17,17 @@ from headgate.planning.fit import infeasible_demand, infeasible_gang
 from headgate.spec.document import Document, Place
 from headgate.spec.needs import Needs
 from headgate.spec.scenario_forms import FORMS, NeedShape, parse_form, shards_of, tasks_of
-from headgate.spec.shape import Count, Name, Priority, Seconds, Shape, Size, parse, shown
+from headgate.spec.shape import (
+    Count,
+    Name,
+    Priority,
+    RunSeconds,
+    Seconds,
+    Shape,
+    Size,
+    parse,
+    shown,
+)
 
 
 def _task_ref(value: Any) -> Any:
@@ -54,6 +64,8 @@ class JobShape(Shape):
     submit_s: Seconds = 0.0
     gang: bool = False
     retries: Count = 2
+    estimated_s: RunSeconds = None
+    time_limit_s: RunSeconds = None
     tasks: list[Any] | None = None
     for_each: Any = None
     wavefront: Any = None
@@ -105,6 +117,8 @@ class JobsBuilder:
             gang=shape.gang,
             retries=shape.retries,
             runtime_class=shape.kind,
+            estimated_s=shape.estimated_s,
+            time_limit_s=shape.time_limit_s,
         )
         self.submissions.append((shape.submit_s, job))
 

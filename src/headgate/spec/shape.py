@@ -235,6 +235,16 @@ def _keep(value: Any) -> Any:
     raise PydanticCustomError("keep", "must be a duration or 'forever', not {value}", words)
 
 
+def _run_time(value: Any) -> Any:
+    try:
+        if isinstance(value, str) and 0 < parse_duration(value) <= MOST_SECONDS:
+            return parse_duration(value)
+    except BadQuantity:
+        pass
+    words = {"value": shown(value), "hint": "write one such as 90s, 30min or 12h"}
+    raise PydanticCustomError("run_time", "must be a duration above 0, not {value}", words)
+
+
 Name = Annotated[
     str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{NAME.pattern}$"})
 ]
@@ -265,9 +275,20 @@ Keep = Annotated[  # seconds; `inf` is forever, None where a file does not say
         }
     ),
 ]
+RunTime = Annotated[  # seconds; None where a file does not say
+    float | None,
+    BeforeValidator(_run_time),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^\s*[0-9]*\.?[0-9]+([eE][0-9]+)?\s*(s|min|h|d|w)\s*$",
+        }
+    ),
+]
 
 Rate = Annotated[float, Field(ge=1, le=1e18), BeforeValidator(_size)]  # bytes per second
 Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS)]
+RunSeconds = Annotated[float, Field(gt=0, le=MOST_SECONDS)] | None  # as `RunTime`, a number
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Positive = Annotated[int, Field(ge=1, le=1_000_000)]
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]

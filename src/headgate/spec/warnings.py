@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from headgate.base.errors import Problem
-from headgate.base.units import format_size
+from headgate.base.units import format_seconds, format_size
 from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function
 
 _BRACES = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -29,6 +29,11 @@ def little_memory(size_bytes: int) -> tuple[str, str] | None:
 
 
 def _warnings(job: JobFile) -> Iterator[Problem]:
+    expected_s, limit_s = job.estimated_runtime, job.time_limit
+    if expected_s is not None and limit_s is not None and expected_s > limit_s:
+        limit = format_seconds(limit_s)
+        problem = f"runs of {format_seconds(expected_s)} are stopped at the time limit of {limit}"
+        yield Problem(path="estimated_runtime", problem=problem, hint="raise time_limit")
     if job.run is not None:
         yield from _of_command("run", job.run)
     if job.resources is not None:

@@ -24,7 +24,7 @@ from headgate.model import Job, Task
 from headgate.state.tables import RuntimeClassTable, grow
 from headgate.state.view import Names
 
-MOST_SAMPLES = 30.0
+MOST_SAMPLES = 60.0
 """The weight of the samples of a class, at most, that of the last one being 1."""
 
 SHORTEST_S = 1e-3
@@ -42,7 +42,7 @@ def classes_of(
 ) -> tuple[int, int]:
     """Return the rows of a task's kind and of the first class of its chain, adding missing ones.
 
-    The chain goes on along `RuntimeClassTable.parent`; the kind, where it is in it, comes second.
+    The chain continues along `RuntimeClassTable.parent`; the kind, where it is in it, comes second.
     """
     key = _kind(job, task, read_bytes)
     kind = _row(names, learnt, key)

@@ -35,3 +35,17 @@ class TestShortestRemaining(PolicyLaws):
 
     def make(self) -> Policy:
         return make_policy(POLICIES, "srtf")
+
+
+class TestFairOrder(PolicyLaws):
+    idles_by_choice = True  # the first job that does not fit blocks the others
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "fair-order")
+
+
+class TestFairEasyBackfill(PolicyLaws):
+    idles_by_choice = True  # GPUs are kept for the reservation
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "fair-easy-backfill")

@@ -155,4 +155,5 @@ INFO = PolicyInfo(
     source="the simplest baseline of every batch system",
     parameters=(),
     make=FirstInFirstOut,
+    parts={"order": "arrival", "place": "first-fit", "backfill": "none"},
 )

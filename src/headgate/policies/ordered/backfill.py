@@ -188,9 +188,9 @@ class Backfill:
 
     def _fill(self, units: WaitingUnits) -> None:
         """Start units that fit now and delay no reservation, in order."""
-        left = np.flatnonzero(~np.isin(units.lead, list(self._done)))
+        left = np.flatnonzero(~np.isin(units.lead, sorted(self._done)))
         if self._full:
-            left = left[~np.isin(units.queue[left], list(self._full))]
+            left = left[~np.isin(units.queue[left], sorted(self._full))]
         left = left[self._fits(units, left)]
         while len(left):
             index, left = int(left[0]), left[1:]

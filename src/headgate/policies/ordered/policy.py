@@ -10,12 +10,18 @@ from headgate.base.rng import Random
 from headgate.model import Job
 from headgate.planning.cpu_tasks import place_cpu_gangs, place_cpu_tasks
 from headgate.planning.estimates import Estimates
-from headgate.planning.orders import Arrival, LeastAttainedService, Order, ShortestRemaining
+from headgate.planning.orders import (
+    Arrival,
+    FairFinish,
+    LeastAttainedService,
+    Order,
+    ShortestRemaining,
+)
 from headgate.planning.shares import Ints
 from headgate.policies.ordered.backfill import Backfill
 from headgate.policies.ordered.preempt import Preempting
 from headgate.policies.ordered.refusals import Explained, unserved
-from headgate.ports import Parameter, PolicyInfo
+from headgate.ports import Parameter, Policy, PolicyInfo
 from headgate.protocol import Lazy, OnDemand, Plan, Reason, Refusal
 from headgate.state import JobState, Scratch, Snapshot
 
@@ -74,9 +80,18 @@ class PreemptingOrder:
         served.serve()
         return Plan(
             steps=served.steps(),
-            again_at=self._order.changes_at(snapshot, jobs),
+            again_at=self._order.changes_at(snapshot, jobs, _held_milli(scratch, jobs)),
             refusals=OnDemand(lambda: (*without_gpus, *unserved(scratch, jobs))),
         )
+
+
+def _held_milli(scratch: Scratch, jobs: Ints) -> Ints:
+    """Return the thousandths of GPUs that jobs hold once the starts of a round are made."""
+    snapshot = scratch.snapshot
+    held = snapshot.jobs.held_gpus_milli.array().astype(np.int64)
+    for start in scratch.starts:
+        held[snapshot.tasks.job[start.task]] += snapshot.demand(start.task).gpus_milli
+    return held[jobs]
 
 
 def _place_without_gpus(scratch: Scratch) -> tuple[Refusal, ...]:
@@ -96,71 +111,109 @@ def _in_flight(snapshot: Snapshot) -> Ints:
     return np.flatnonzero(some & (rows.state.array() == JobState.ACTIVE))
 
 
-def _easy() -> Backfilling:
-    return Backfilling("easy-backfill", Arrival(), most=1)
+RESERVATIONS = Parameter(
+    name="reservations",
+    default=100,
+    unit="units",
+    meaning="most tasks and gangs that have a reservation at a time, the first in order",
+    least=1,
+)
+_MU_ALEM = (
+    "Mu'alem and Feitelson, Utilization, predictability, workloads, and user runtime estimates "
+    "in scheduling the IBM SP2 with backfilling, TPDS 2001"
+)
+_HOW_MANY = {"none": 0, "easy": 1}  # reservations, by kind of backfill
 
 
-def _conservative(*, reservations: float = 100) -> Backfilling:
-    return Backfilling("conservative-backfill", Arrival(), most=int(reservations))
+def _backfilling(name: str, order: Order, backfill: str, *, idea: str, source: str) -> PolicyInfo:
+    """Return the description of an order with a kind of backfill."""
+
+    def make(*, reservations: float = RESERVATIONS.default) -> Policy:
+        return Backfilling(name, order, most=_HOW_MANY.get(backfill, int(reservations)))
+
+    return PolicyInfo(
+        name=name,
+        idea=idea,
+        source=source,
+        parameters=() if backfill in _HOW_MANY else (RESERVATIONS,),
+        make=make,
+        parts=_parts(order, backfill),
+    )
 
 
-def _least_attained_service(*, threshold_gpu_s: float = 3250.0) -> PreemptingOrder:
+def _parts(order: Order, backfill: str = "none") -> dict[str, str]:
+    return {"order": order.name, "place": "first-fit", "backfill": backfill}
+
+
+def _least_attained_service(*, threshold_gpu_s: float = 3250.0) -> Policy:
     return PreemptingOrder(LeastAttainedService(threshold_gpu_s=threshold_gpu_s))
 
 
-def _srtf() -> PreemptingOrder:
+def _srtf() -> Policy:
     return PreemptingOrder(ShortestRemaining())
 
 
-EASY = PolicyInfo(
-    name="easy-backfill",
-    idea="order of arrival; the first job that does not fit has a reservation, later ones start "
-    "where they do not delay it",
-    source="Lifka, The ANL/IBM SP scheduling system, JSSPP 1995",
-    parameters=(),
-    make=_easy,
-)
-CONSERVATIVE = PolicyInfo(
-    name="conservative-backfill",
-    idea="order of arrival; all jobs that do not fit have reservations, later ones start where "
-    "they delay none",
-    source="Mu'alem and Feitelson, Utilization, predictability, workloads, and user runtime "
-    "estimates in scheduling the IBM SP2 with backfilling, TPDS 2001",
-    parameters=(
-        Parameter(
-            name="reservations",
-            default=100,
-            unit="units",
-            meaning="most tasks and gangs that have a reservation at a time, the first in order",
-            least=1,
-        ),
+_ALL = (
+    _backfilling(
+        "easy-backfill",
+        Arrival(),
+        "easy",
+        idea="order of arrival; the first job that does not fit has a reservation, later ones "
+        "start where they do not delay it",
+        source="Lifka, The ANL/IBM SP scheduling system, JSSPP 1995",
     ),
-    make=_conservative,
-)
-LEAST_ATTAINED_SERVICE = PolicyInfo(
-    name="least-attained-service",
-    idea="two queues, by the GPU time that a job has had; the first precedes and preempts the "
-    "second; order of arrival in each",
-    source="Gu et al., Tiresias: A GPU cluster manager for distributed deep learning, NSDI 2019",
-    parameters=(
-        Parameter(
-            name="threshold_gpu_s",
-            default=3250.0,
-            unit="GPU s",
-            meaning="attained service from which on a job is in the second queue",
-            above=0.0,
-        ),
+    _backfilling(
+        "conservative-backfill",
+        Arrival(),
+        "conservative",
+        idea="order of arrival; all jobs that do not fit have reservations, later ones start "
+        "where they delay none",
+        source=_MU_ALEM,
     ),
-    make=_least_attained_service,
+    PolicyInfo(
+        name="least-attained-service",
+        idea="two queues, by the GPU time that a job has had; the first precedes and preempts the "
+        "second; order of arrival in each",
+        source="Gu et al., Tiresias: A GPU cluster manager for distributed deep learning, "
+        "NSDI 2019",
+        parameters=(
+            Parameter(
+                name="threshold_gpu_s",
+                default=3250.0,
+                unit="GPU s",
+                meaning="attained service from which on a job is in the second queue",
+                above=0.0,
+            ),
+        ),
+        make=_least_attained_service,
+        parts=_parts(LeastAttainedService()),
+    ),
+    PolicyInfo(
+        name="srtf",
+        idea="the job with the least GPU time left by exact durations first; preempts; an oracle, "
+        "for simulations alone",
+        source="Schrage, A proof of the optimality of the shortest remaining processing time "
+        "discipline, Operations Research 1968",
+        parameters=(),
+        make=_srtf,
+        parts=_parts(ShortestRemaining()),
+        simulated_only=True,
+    ),
+    *(
+        _backfilling(
+            name,
+            FairFinish(),
+            backfill,
+            idea=f"the order in which fair sharing would end jobs; {rest}",
+            source="Friedman and Henderson, Fairness and efficiency in web server protocols, "
+            "SIGMETRICS 2003",
+        )
+        for name, backfill, rest in (
+            ("fair-order", "none", "the first that does not fit blocks all later ones"),
+            ("fair-easy-backfill", "easy", "a reservation for the first that does not fit"),
+            ("fair-conservative-backfill", "conservative", "reservations for all"),
+        )
+    ),
 )
-SRTF = PolicyInfo(
-    name="srtf",
-    idea="the job with the least GPU time left by exact durations first; preempts; an oracle, "
-    "for simulations alone",
-    source="shortest remaining processing time, Schrage, Operations Research 1968",
-    parameters=(),
-    make=_srtf,
-)
-INFOS: Mapping[str, PolicyInfo] = {
-    info.name: info for info in (EASY, CONSERVATIVE, LEAST_ATTAINED_SERVICE, SRTF)
-}
+INFOS: Mapping[str, PolicyInfo] = {info.name: info for info in _ALL}
+"""The policies, by name."""

@@ -9,6 +9,7 @@ may use its GPUs. A unit for which all that is not enough waits, and delays none
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import numpy as np
 
@@ -19,14 +20,16 @@ from headgate.planning.units import Unit, waiting_units
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import OutrankedBy
 from headgate.state import Scratch, TaskState
+from headgate.state.tables import GPU_GONE
 
 
 class Preempting:
     """Serves jobs on a scratch in an order (rows, those that wait and those that run).
 
     Time in its timetable is what GPUs cost: now for free ones, later for those that are being
-    freed, then those of runs, from the last job of the order to the first; `inf` is out of reach.
-    Tasks on parts of GPUs neither preempt nor are preempted.
+    freed, then those of runs that have to go in any case, then those of runs from the last job of
+    the order to the first; `inf` is out of reach. Tasks on parts of GPUs neither preempt nor are
+    preempted.
     """
 
     def __init__(self, scratch: Scratch, jobs: Ints, order: str) -> None:
@@ -69,10 +72,34 @@ class Preempting:
         """Return what the GPUs of tasks that hold some cost, as times."""
         state, rows = self._snapshot.tasks, self._snapshot
         cost = self._cost[state.job.take(tasks)]
+        cost[np.isin(tasks, self._outnumbered)] = 1.5
         cost[state.state.take(tasks) == TaskState.STOPPING] = 1.0
         in_part = [number for number, spec in enumerate(rows.names.demands) if spec.in_part]
         cost[np.isin(state.demand.take(tasks), in_part)] = math.inf
         return rows.now + cost
+
+    @cached_property
+    def _outnumbered(self) -> list[int]:
+        """Return the runs for which too few GPUs would be left if all units started in order.
+
+        By counts of GPUs alone, so on equal GPUs exactly those that must be stopped.
+        """
+        rows = self._snapshot.jobs
+        left = WHOLE * int((self._holder != GPU_GONE).sum())
+        found: list[int] = []
+        columns = (rows.running, rows.waiting, rows.unit_gpus_milli, rows.gang)
+        lists = (column.take(self._jobs).tolist() for column in columns)
+        for job, running, waiting, unit, gang in zip(self._jobs.tolist(), *lists, strict=True):
+            if running:
+                for run in self._runs_of(job):
+                    milli = WHOLE * sum(len(self._rows_of[task]) for task in run)
+                    if milli > left:
+                        found += run
+                    else:
+                        left -= milli
+            if waiting and left >= unit:
+                left -= unit * min(1 if gang else waiting, left // unit)
+        return found
 
     def _usable_milli(self) -> int:
         """Return the thousandths of GPUs within reach."""
@@ -81,12 +108,12 @@ class Preempting:
 
     def _protect(self, job: int) -> None:
         """Put the GPUs of a job's runs out of reach, except those that are stopped."""
-        for task in self._snapshot.tasks_of(job):
-            if task in self._rows_of and self._runs(task):
+        for run in self._runs_of(job):
+            for task in run:
                 self._table.hold(self._rows_of[task], math.inf)
 
     def _runs(self, task: int) -> bool:
-        """Return whether a task runs, and goes on running."""
+        """Return whether a task runs and is not stopped."""
         return task not in self._stopped and self._snapshot.tasks.state[task] in _RUNS
 
     def _place(self, unit: Unit) -> None:
@@ -105,29 +132,38 @@ class Preempting:
         else:
             self._free_for(found)
 
-    def _free_for(self, found: Reservation) -> None:
-        """Stop the runs that hold GPUs which a unit gets, and keep these for it."""
-        holders = self._holder[found.gpus]
-        tasks = [task for task in dict.fromkeys(holders.tolist()) if task >= 0]
-        winner = self._snapshot.job(found.unit.job).id
-        for task in tasks:
-            if self._runs(task):
-                self._stop(task, OutrankedBy(job=winner, order=self._order))
-        self._table.hold(found.gpus, math.inf)
+    def _victims(self, found: Reservation) -> list[tuple[int, ...]]:
+        """Return the runs, gangs whole, that must be stopped for a unit to get its GPUs."""
+        tasks = dict.fromkeys(self._holder[found.gpus].tolist())
+        runs = (self._together(task) for task in tasks if task >= 0 and self._runs(task))
+        return list(dict.fromkeys(runs))
 
-    def _stop(self, task: int, reason: OutrankedBy) -> None:
-        """Stop a run, with all of its gang; their GPUs are in reach of all later units."""
+    def _runs_of(self, job: int) -> list[tuple[int, ...]]:
+        """Return the runs of a job on whole GPUs that are not stopped, a gang as one."""
+        tasks = [each for each in self._snapshot.tasks_of(job) if each in self._rows_of]
+        return list(dict.fromkeys(self._together(task) for task in tasks if self._runs(task)))
+
+    def _together(self, task: int) -> tuple[int, ...]:
+        """Return the tasks on GPUs that are stopped with a task, its gang; in order."""
         job = self._snapshot.tasks.job[task]
-        gang = self._snapshot.jobs.gang[job]
-        tasks = [
-            each
-            for each in (self._snapshot.tasks_of(job) if gang else (task,))
-            if each in self._rows_of and self._runs(each)
-        ]
-        for each in tasks:
-            self._stopped.add(each)
-            self._table.hold(self._rows_of[each], self._snapshot.now + 1.0)
-        self._groups.append(Group(tuple(Stop(each) for each in tasks), reason))
+        if not self._snapshot.jobs.gang[job]:
+            return (task,)
+        return tuple(
+            t for t in self._snapshot.tasks_of(job) if t in self._rows_of and self._runs(t)
+        )
+
+    def _free_for(self, found: Reservation) -> None:
+        """Stop the runs that hold GPUs which a unit gets, and keep these for it.
+
+        Their other GPUs are then in reach of all later units.
+        """
+        reason = OutrankedBy(job=self._snapshot.job(found.unit.job).id, order=self._order)
+        for run in self._victims(found):
+            self._groups.append(Group(tuple(Stop(task) for task in run), reason))
+            self._stopped.update(run)
+            for task in run:
+                self._table.hold(self._rows_of[task], self._snapshot.now + 1.0)
+        self._table.hold(found.gpus, math.inf)
 
 
 _RUNS = (TaskState.STARTING, TaskState.RUNNING)

@@ -99,11 +99,14 @@ def unserved(scratch: Scratch, jobs: Ints) -> Iterator[Refusal]:
     """Yield why jobs (rows, in an order that preempts) wait of which a task has not started."""
     snapshot, why = scratch.snapshot, WhyWaits(scratch)
     started = {start.task for start in scratch.starts}
+    head = ""
     for job in jobs.tolist():
         unit = _first_unit(snapshot, job, started)
         if unit is not None:
-            yield Refusal(reason=why.reason(unit) or Undecided(), jobs=(job,))
-        elif not started.issuperset(snapshot.waiting_of(job).tolist()):
+            reason = why.reason(unit)  # None if what is free is kept for those before it
+            yield Refusal(reason=reason or BehindHead(head=head), jobs=(job,))
+            head = head or snapshot.job(job).id
+        elif snapshot.jobs.gang[job] and len(snapshot.waiting_of(job)):
             yield Refusal(reason=being_stopped(scratch, job), jobs=(job,))
 
 

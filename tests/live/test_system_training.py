@@ -1,0 +1,115 @@
+"""Data-parallel training on several nodes, while parts of the cluster are killed."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from tests.live.system import Headgate
+
+pytestmark = pytest.mark.live
+PROGRAM = Path(__file__).parents[2] / "examples" / "training.py"
+STEPS = 250
+SAMPLES, FEATURES, RIDGE = 4000, 32, 0.01
+
+
+@pytest.fixture(scope="module")
+def headgate() -> Iterator[Headgate]:
+    with Headgate(nodes=3, gpus=1, up=("--policy=fifo", "--probe-period=0")) as headgate:
+        yield headgate
+
+
+class Training:
+    """A training of two processes under way."""
+
+    def __init__(self, headgate: Headgate, shared: Path, *, retries: int = 0) -> None:
+        """Submit it, and wait for its first checkpoint."""
+        self.headgate = headgate
+        program, saved = shared / "training.py", shared / "saved"
+        shutil.copy(PROGRAM, program)
+        saved.mkdir()
+        run = f"python {program} --steps {STEPS} --pause 0.02 --out {{output}}"
+        tasks = {
+            "run": run,
+            "resources": {"gpus": 1},
+            "checkpoint": {"every_s": 1, "path": str(saved)},
+            "retries": retries,
+        }
+        self.job = headgate.submit(json.dumps({"name": "train", "num_nodes": 2, "tasks": tasks}))
+        checkpoint = saved / f"{self.job}.0" / "model.npz"
+        headgate.until(checkpoint.exists, "the first checkpoint is saved")
+        self.program = str(program)
+
+    def processes(self) -> dict[str, psutil.Process]:
+        """Return the processes of the program by rank."""
+        found = {}
+        for process in psutil.process_iter():
+            try:
+                if self.program in process.cmdline()[1:2]:
+                    found[process.environ()["RANK"]] = process
+            except psutil.Error:
+                continue
+        return found
+
+    def ends(self) -> tuple[int, list[tuple[Any, ...]]]:
+        """Wait for its end and check the model; return its first step, and facts of its tasks."""
+        self.headgate.ends(self.job)
+        with np.load(io.BytesIO(self.headgate.result(self.job, 0))) as model:
+            assert np.allclose(model["weights"], solution(), rtol=1e-9)
+            first = int(model["first"])
+        tasks = self.headgate.client.tasks(self.job)
+        return first, [(task["node"], task["attempts"], task["failures"]) for task in tasks]
+
+
+def solution() -> Any:
+    """Return the weights that the training converges to, in closed form."""
+    rng = np.random.default_rng(7)
+    inputs = rng.normal(size=(SAMPLES, FEATURES))
+    targets = inputs @ rng.normal(size=FEATURES) + 0.1 * rng.normal(size=SAMPLES)
+    normal = inputs.T @ inputs / SAMPLES + RIDGE * np.eye(FEATURES)
+    return np.linalg.solve(normal, inputs.T @ targets / SAMPLES)
+
+
+def test_training_continues_while_its_master_and_the_controller_are_killed(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    training = Training(headgate, tmp_path)
+    (master,) = headgate.actors("JobMaster")
+    master.send_signal(signal.SIGKILL)
+    headgate.kill_controller()
+    headgate.up()
+    assert training.ends() == (0, [("n0", 1, 0), ("n1", 1, 0)])
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_training_continues_from_its_checkpoint_when_a_process_is_killed_and_counts_it_once(
+    headgate: Headgate, tmp_path: Path, rank: str
+) -> None:
+    training = Training(headgate, tmp_path, retries=1)
+    training.processes()[rank].send_signal(signal.SIGKILL)
+    first, tasks = training.ends()
+    assert 0 < first < STEPS
+    assert [task[:2] for task in tasks] == [("n0", 2), ("n1", 2)]
+    assert sum(failures for _, _, failures in tasks) == 1
+
+
+@pytest.mark.parametrize("node", ["n0", "n1"])
+def test_training_continues_on_other_nodes_when_one_is_lost_and_counts_no_failure(
+    headgate: Headgate, tmp_path: Path, node: str
+) -> None:
+    training = Training(headgate, tmp_path)
+    headgate.kill_node(node)
+    first, tasks = training.ends()
+    headgate.restart_node(node)
+    headgate.until(lambda: len(headgate.up_nodes()) == 3, "the node has returned")
+    assert 0 < first < STEPS
+    left = sorted({"n0", "n1", "n2"} - {node})
+    assert sorted(tasks) == [(name, 2, 0) for name in left]

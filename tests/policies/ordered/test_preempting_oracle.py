@@ -1,0 +1,100 @@
+"""Orders that preempt, on a pool of equal GPUs, against a loop over instants by counts of GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.policies.ordered.pools import job_of, simulated
+
+from headgate.app import POLICIES
+from headgate.ports import make_policy
+
+THRESHOLD_GPU_S = 4.0
+Kind = Literal["least-attained-service", "srtf"]
+
+
+@dataclass
+class Work:
+    """A job of the oracle; without checkpoints, a run that is stopped has lost all its work."""
+
+    submit_s: float
+    gpus: int
+    takes_s: float
+    started_s: float | None = None  # of its current run
+    attained_gpu_s: float = 0.0  # of earlier runs
+
+    def attained(self, now: float) -> float:
+        ran = 0.0 if self.started_s is None else now - self.started_s
+        return self.attained_gpu_s + ran * self.gpus
+
+    def left(self, now: float) -> float:
+        ran = 0.0 if self.started_s is None else now - self.started_s
+        return (self.takes_s - ran) * self.gpus
+
+
+def replayed(pool: int, work: list[Work], kind: Kind) -> dict[int, list[float]]:
+    """Return the times of the starts of each job."""
+    starts: dict[int, list[float]] = {n: [] for n in range(len(work))}
+    arrivals = sorted(range(len(work)), key=lambda n: (work[n].submit_s, n))
+    there: list[int] = []
+    now = -1.0
+    while arrivals or there:
+        now = next_instant(work, arrivals, there, kind, now)
+        for n in list(there):
+            began = work[n].started_s
+            if began is not None and began + work[n].takes_s == now:
+                there.remove(n)
+        while arrivals and work[arrivals[0]].submit_s == now:
+            there.append(arrivals.pop(0))
+        free = pool
+        for n in sorted(there, key=lambda n: rank(work[n], now, kind)):
+            chosen, each = work[n].gpus <= free, work[n]
+            free -= each.gpus * chosen
+            if chosen and each.started_s is None:
+                each.started_s = now
+                starts[n].append(now)
+            elif not chosen and each.started_s is not None:
+                each.attained_gpu_s, each.started_s = each.attained(now), None
+    return starts
+
+
+def rank(each: Work, now: float, kind: Kind) -> float:
+    return each.left(now) if kind == "srtf" else float(each.attained(now) >= THRESHOLD_GPU_S)
+
+
+def next_instant(
+    work: list[Work], arrivals: list[int], there: list[int], kind: Kind, now: float
+) -> float:
+    times = [work[n].submit_s for n in arrivals[:1]]
+    for n in there:
+        began = work[n].started_s
+        if began is not None:
+            times.append(began + work[n].takes_s)
+            crosses = began + (THRESHOLD_GPU_S - work[n].attained_gpu_s) / work[n].gpus
+            if kind != "srtf" and crosses > now:
+                times.append(crosses)
+    return min(times)
+
+
+@pytest.mark.parametrize("kind", ["least-attained-service", "srtf"])
+@given(data=st.data())
+@settings(max_examples=120, deadline=None)
+def test_jobs_start_and_are_preempted_as_in_a_loop_over_instants(
+    kind: Kind, data: st.DataObject
+) -> None:
+    pool = data.draw(st.integers(1, 8))
+    each = st.tuples(
+        st.sampled_from([0.0, 1.0, 2.0, 3.5, 6.0]),
+        st.sampled_from([n for n in (1, 2, 4, 8) if n <= pool]),
+        st.sampled_from([0.0, 1.0, 1.5, 4.0, 7.0]),
+    )
+    work = data.draw(st.lists(each, min_size=1, max_size=20))
+    jobs = [(at, job_of(n, gpus, takes_s)) for n, (at, gpus, takes_s) in enumerate(work)]
+    parameters = {} if kind == "srtf" else {"threshold_gpu_s": THRESHOLD_GPU_S}
+    policy = make_policy(POLICIES, kind, parameters)
+    expected = replayed(pool, [Work(*one) for one in work], kind)
+    assert simulated(pool, jobs, policy) == expected
