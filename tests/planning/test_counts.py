@@ -12,11 +12,12 @@ from headgate.planning._native import recount, recount_idle
 COLUMNS: dict[str, Any] = {
     "row": np.array([3, 4]),
     "state": np.array([0, 1], np.uint8),
-    "gpus": np.array([1, 1], np.int32),
+    "gpus_milli": np.array([1000, 1000]),
     "job": np.array([0, 1], np.int32),
 }
 CHANGED = COLUMNS | {
     "before": np.array([1, 1], np.uint8),
+    "wide": np.array([False, True]),
     "memory_bytes": np.array([5, 5]),
     "flags": np.array([3, 0], np.uint8),
     "class_bytes": np.array([8]),
@@ -35,10 +36,18 @@ EACH, STATE, JOB = "not one value for each task", "no such state", "no such job"
 
 
 def test_matching_columns_are_counted() -> None:
-    table = np.zeros((1, 5), np.int64)
+    table = np.zeros((1, 8), np.int64)
     waits = [column.tolist() for column in recount(**CHANGED, table=table)]
-    assert (waits, table.tolist()) == ([[3], [0], [0], []], [[1, 0, 1, 0, 0]])
-    assert [column.tolist() for column in recount_idle(**IDLE)] == [[1, 7, 11], [1, 2, 1], []]
+    assert (waits, table.tolist()) == ([[3], [0], [0], []], [[1, 0, 1, 0, 0, 0, 0, 0]])
+    idle = [column.tolist() for column in recount_idle(**IDLE)]
+    assert idle == [[1, 7, 11], [1000, 2, 1000], []]
+
+
+def test_wide_tasks_are_counted_in_thousandths_of_gpus() -> None:
+    table = np.zeros((1, 8), np.int64)
+    wide = {"wide": np.array([True, True]), "gpus_milli": np.array([2500, 1000])}
+    waits = [column.tolist() for column in recount(**CHANGED | wide, table=table)]
+    assert (waits, table.tolist()) == ([[], [], [], []], [[0, 0, 0, 0, 2500, 0, 2500, 0]])
 
 
 @pytest.mark.parametrize(
@@ -47,6 +56,7 @@ def test_matching_columns_are_counted() -> None:
         ("row", np.array([3]), EACH),
         ("before", np.array([1], np.uint8), EACH),
         ("memory_bytes", np.array([5, 5, 5]), EACH),
+        ("wide", np.array([True]), EACH),
         ("state", np.array([0, 2], np.uint8), STATE),
         ("before", np.array([9, 0], np.uint8), STATE),
         ("job", np.array([0, 2], np.int32), JOB),
@@ -56,7 +66,7 @@ def test_matching_columns_are_counted() -> None:
     ],
 )
 def test_changed_tasks_that_do_not_match_are_rejected(name: str, bad: Any, why: str) -> None:
-    table = np.zeros((1, 5), np.int64)
+    table = np.zeros((1, 8), np.int64)
     with pytest.raises(ValueError, match=why):
         recount(**CHANGED | {name: bad}, table=table)
     assert not table.any()

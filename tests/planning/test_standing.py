@@ -8,10 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.shares import NO_CEILING, fair_shares
-from headgate.planning.standing import Standing, standing, standing_after
-from headgate.planning.unsupported import unsupported_feature
-from headgate.state import JobState, Snapshot, TaskState
+from headgate.planning.standing import Standing, standing, standing_after, standing_less
+from headgate.planning.wide import WideUnits
+from headgate.state import JobState, Scratch, Snapshot, TaskState
 from headgate.testing.random_worlds import random_walk
 
 SEED = st.integers(0, 10**6)
@@ -20,30 +21,46 @@ UNFINISHED = (TaskState.BLOCKED, TaskState.WAITING, *(
 ))  # fmt: skip
 
 
+def ceilings(snapshot: Snapshot, others: dict[int, int]) -> list[int]:
+    """Return what each queue's ceiling leaves when these jobs hold GPUs."""
+    queues = range(len(snapshot.queues.spec))
+    limits = [snapshot.queue(q).max_gpus for q in queues]
+    held = [sum(n for j, n in others.items() if snapshot.jobs.queue[j] == q) for q in queues]
+    return [
+        max((NO_CEILING if limit is None else limit) - held[q], 0)
+        for q, limit in zip(queues, limits, strict=True)
+    ]
+
+
 def counted(snapshot: Snapshot) -> dict[str, object]:
     """Return where a snapshot stands, task by task and GPU by GPU."""
     tasks, gpus = snapshot.tasks, snapshot.gpus
     active = [j for j, s in enumerate(snapshot.jobs.state.array()) if s == JobState.ACTIVE]
     left = {j: [t for t in snapshot.tasks_of(j) if tasks.state[t] in UNFINISHED] for j in active}
     on_gpus = {j: [t for t in left[j] if tasks.gpus[t]] for j in active}
-    strange = [
-        j
-        for j in active
-        if unsupported_feature(snapshot.job(j)) == "gangs"
-        or any(tasks.gpus[t] > 1 for t in on_gpus[j])
-    ]
-    jobs = [j for j in active if j not in strange and on_gpus[j]]
+    jobs = [j for j in active if on_gpus[j]]
+
+    def is_wide(task: int) -> bool:
+        job, demand = snapshot.job(tasks.job[task]), snapshot.demand(task)
+        return (job.gang and len(job.tasks) > 1) or demand.gpus > 1 or demand.in_part
+
     there = [g for g in range(len(gpus.task)) if gpus.task[g] != -2]
     classes = sorted({gpus.memory_bytes[g] for g in there})
 
     def kind(bytes_needed: int) -> int:
         return sum(size < bytes_needed for size in classes)
 
-    def table(job: int, states: tuple[TaskState, ...]) -> list[int]:
-        own = [kind(tasks.memory_bytes[t]) for t in on_gpus[job] if tasks.state[t] in states]
-        return [own.count(k) for k in range(len(classes))]
+    def gpus_of(some: list[int], *, wide: bool) -> list[int]:
+        """Return the GPUs that wide tasks need, or the number of the others, by class."""
+        own = [t for t in some if is_wide(t) == wide]
+        milli = [0] * len(classes)
+        for task in own:
+            if kind(tasks.memory_bytes[task]) < len(classes):
+                milli[kind(tasks.memory_bytes[task])] += snapshot.demand(task).gpus_milli
+        return [-(-amount // 1000) for amount in milli]
 
-    waiting = [t for j in jobs for t in on_gpus[j] if tasks.state[t] == TaskState.WAITING]
+    waits = {j: [t for t in on_gpus[j] if tasks.state[t] == TaskState.WAITING] for j in jobs}
+    waiting = [t for j in jobs for t in waits[j] if not is_wide(t)]
     cells = [(gpus.node[g], classes.index(gpus.memory_bytes[g]), g) for g in there]
     free = sorted(cell for cell in cells if gpus.task[cell[2]] == -1)
     nodes = range(len(snapshot.nodes.alive))
@@ -51,17 +68,16 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
         job: sum(len(snapshot.held_gpus(t)) for t in snapshot.tasks_of(job))
         for job in range(len(snapshot.jobs.state))
     }
-    others = [
-        sum(n for j, n in holds.items() if snapshot.jobs.queue[j] == queue and j not in jobs)
-        for queue in range(len(snapshot.queues.spec))
-    ]
-    limits = [snapshot.queue(q).max_gpus for q in range(len(others))]
     return {
         "jobs": jobs,
-        "unsupported": strange,
         "held": [holds[j] for j in jobs],
-        "unfinished": [table(j, UNFINISHED) for j in jobs],
-        "waiting": [table(j, (TaskState.WAITING,)) for j in jobs],
+        "unfinished": [
+            [a + b for a, b in zip(*(gpus_of(left[j], wide=w) for w in (False, True)), strict=True)]
+            for j in jobs
+        ],
+        "waiting": [gpus_of(waits[j], wide=False) for j in jobs],
+        "wide": [gpus_of(waits[j], wide=True) for j in jobs],
+        "wide_jobs": [n for n, j in enumerate(jobs) if any(map(is_wide, waits[j]))],
         "task": waiting,
         "task_job": [jobs.index(tasks.job[t]) for t in waiting],
         "task_class": [kind(tasks.memory_bytes[t]) for t in waiting],
@@ -70,10 +86,7 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
         "free": [[sum(c[:2] == (n, k) for c in free) for k in range(len(classes))] for n in nodes],
         "free_gpu": [cell[2] for cell in free],
         "queue": [snapshot.jobs.queue[j] for j in jobs],
-        "ceiling": [
-            max((NO_CEILING if limit is None else limit) - other, 0)
-            for limit, other in zip(limits, others, strict=True)
-        ],
+        "ceiling": ceilings(snapshot, {j: n for j, n in holds.items() if j not in jobs}),
     }
 
 
@@ -89,6 +102,32 @@ def test_a_standing_equals_counting_task_by_task(seed: int) -> None:
         assert fields(now) == counted(snapshot)
         needs = [snapshot.tasks.memory_bytes[t] for t in now.task.tolist()]
         assert now.memory_bytes_of(np.arange(len(now.task))).tolist() == needs
+
+
+@settings(max_examples=80)
+@given(seed=SEED)
+def test_placements_hold_their_gpus_in_the_standing_that_they_leave(seed: int) -> None:
+    placed = 0
+    for snapshot in random_walk(seed, 2):
+        scratch, now = Scratch(snapshot), standing(snapshot)
+        place_cpu_tasks(scratch)
+        assert standing_less(now, scratch) is now
+        wide = WideUnits(scratch, now)
+        wide.place(range(len(now.jobs)))
+        left = standing_less(now, scratch)
+        starts = [start for start in scratch.starts if start.gpus]
+        taken = sorted(
+            int(snapshot.nodes.first_gpu[s.node]) + gpu for s in starts for gpu in s.gpus
+        )
+        in_part = {g for g in taken if taken.count(g) > 1}
+        assert set(now.free_gpu.tolist()) - set(left.free_gpu.tolist()) == set(taken) - in_part
+        assert left.free.sum() == len(left.free_gpu)
+        won = [int(snapshot.tasks.job[s.task]) for s in starts for _ in s.gpus]
+        assert (left.held - now.held).tolist() == [won.count(j) for j in now.jobs.tolist()]
+        assert (now.wide - left.wide).sum(axis=1).tolist() == (left.held - now.held).tolist()
+        placed += len(starts)
+        for name in ("jobs", "waiting", "task", "unfinished"):
+            assert getattr(left, name) is getattr(now, name)
 
 
 def reached(snapshot: Snapshot, before: Standing | None) -> Standing:

@@ -12,8 +12,8 @@ from headgate.base.errors import SpecError
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.planning.submission_check import check_submission, exceeds_queue, fits_no_node
 from headgate.policies.fifo import FirstInFirstOut
-from headgate.policies.flow import FlowSharing
 from headgate.ports import Parameter, PolicyInfo, make_policy
+from headgate.protocol import Reason
 from headgate.protocol.reasons import NothingFits, PolicyRefuses, QueueTooSmall
 
 GIB = 1 << 30
@@ -22,6 +22,13 @@ NODES = (
     Node(id="b", rack="r", gpus=(Gpu(memory_bytes=4 * GIB),), cpus=4),
 )
 OPEN = Queue(name="q")
+
+
+class Choosy(FirstInFirstOut):
+    """A policy that places no gangs."""
+
+    def refuses(self, job: Job) -> Reason | None:
+        return PolicyRefuses(policy="choosy", what="gangs") if job.gang else None
 
 
 def job(*tasks: Task, gang: bool = False) -> Job:
@@ -128,8 +135,8 @@ def test_tasks_that_run_together_must_fit_the_ceiling_of_the_queue() -> None:
 
 def test_the_policy_is_checked_first_and_nodes_only_if_any_is_up() -> None:
     gang = job(Task(gpus=9), Task(), gang=True)
-    assert check_submission(gang, OPEN, NODES, FlowSharing()) == PolicyRefuses(
-        policy="fs", what="gangs"
+    assert check_submission(gang, OPEN, NODES, Choosy()) == PolicyRefuses(
+        policy="choosy", what="gangs"
     )
     assert isinstance(check_submission(gang, OPEN, NODES, FirstInFirstOut()), NothingFits)
     assert check_submission(gang, OPEN, (), FirstInFirstOut()) is None

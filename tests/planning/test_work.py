@@ -39,7 +39,7 @@ def columns_of(holders: RunsByGpu) -> list[str]:
 
 
 def left(snapshot: Snapshot) -> tuple[Counter[tuple[int, int]], list[int]]:
-    """Return the tasks of jobs in flight that do not run, by job and class, and those with work."""
+    """Return the GPUs of idle tasks of jobs in flight, by job and class, and tasks with work."""
     tasks, fresh, begun = snapshot.tasks, Counter[tuple[int, int]](), list[int]()
     for task, state in enumerate(tasks.state.array().tolist()):
         job = tasks.job[task]
@@ -47,7 +47,7 @@ def left(snapshot: Snapshot) -> tuple[Counter[tuple[int, int]], list[int]]:
             if tasks.progress_s[task]:
                 begun.append(task)
             else:
-                fresh[job, tasks.runtime_class[task]] += 1
+                fresh[job, tasks.runtime_class[task]] += tasks.gpus[task]
     return fresh, begun
 
 
@@ -56,7 +56,7 @@ def counted(snapshot: Snapshot, backlog: IdleTasks) -> tuple[Counter[tuple[int, 
         return bool(snapshot.jobs.state[job] == JobState.ACTIVE)
 
     cells = zip(backlog.job.tolist(), backlog.runtime_class.tolist(), strict=True)
-    counts = dict(zip(cells, backlog.count.tolist(), strict=True))
+    counts = dict(zip(cells, backlog.gpus.astype(int).tolist(), strict=True))
     fresh = Counter({cell: count for cell, count in counts.items() if flies(cell[0])})
     return fresh, [t for t in backlog.begun.tolist() if flies(snapshot.tasks.job[t])]
 

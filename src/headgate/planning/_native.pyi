@@ -37,7 +37,8 @@ def recount(
     row: Ints,
     state: Bytes,
     before: Bytes,
-    gpus: Int32s,
+    gpus_milli: Ints,
+    wide: Bools,
     memory_bytes: Ints,
     job: Int32s,
     *,
@@ -48,10 +49,11 @@ def recount(
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Update the table of a `Census`, in place, for tasks that changed from `before` to `state`.
 
-    Of each task: its row, ascending, the GPUs that it needs, the memory on each, and the row of its
-    job. `flags`, by state, are 1 for unfinished plus 2 for waiting; `index`, by job, is its row in
-    the table, negative if it is not in flight. Returns the fields of a `WaitingChange`. Raises
-    ValueError if arrays do not match or an index is out of range. O(tasks x log(classes)).
+    Of each task: its row, ascending, the thousandths of GPUs that it needs, whether it is wide, the
+    memory on each GPU, and the row of its job. `flags`, by state, are 1 for unfinished plus 2 for
+    waiting; `index`, by job, is its row in the table, negative if it is not in flight. Returns the
+    fields of a `WaitingChange`. Raises ValueError if arrays do not match or an index is out of
+    range. O(tasks x log(classes)).
     """
 
 def recount_idle(
@@ -59,7 +61,7 @@ def recount_idle(
     count: Ints,
     row: Ints,
     state: Bytes,
-    gpus: Int32s,
+    gpus_milli: Ints,
     job: Int32s,
     runtime_class: Int32s,
     progress_s: Floats,
@@ -68,10 +70,10 @@ def recount_idle(
     idle: Bools,
     classes: int,
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the keys, ascending, and counts of `IdleTasks`, and rows of those with a checkpoint.
+    """Return the keys, ascending, and thousandths of GPUs of `IdleTasks`, and the rows in `begun`.
 
     `key` is that of a job and a runtime class, `job x classes + runtime class`. Of each changed
-    task: its row, state, GPUs needed, job, runtime class, and seconds of work in its checkpoint;
-    `was_fresh` if it was idle without one; `idle`, by state, whether that is idle. Raises
-    ValueError if arrays do not match or an index is out of range. O(tasks + keys x log).
+    task: its row, state, thousandths of GPUs needed, job, runtime class, and seconds of work in its
+    checkpoint; `was_fresh` if it was idle without one; `idle`, by state, whether that is idle.
+    Raises ValueError if arrays do not match or an index is out of range. O(tasks + keys x log).
     """

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.model import WHOLE, Demand
 from headgate.planning._native import recount
 from headgate.planning.shares import Ints
 from headgate.state import Snapshot, TaskState
@@ -27,7 +29,32 @@ _UNFINISHED = np.isin(
 _FLAGS = (_UNFINISHED + 2 * (_STATES == TaskState.WAITING)).astype(np.uint8)
 """By state: bit 1 for unfinished, bit 2 for waiting."""
 
-_SEVERAL = np.int32(2)
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DemandSizes:
+    """The GPUs of each demand, `[demands]`."""
+
+    gpus_milli: Ints  # thousandths, at least 1 of a demand for GPUs
+    wide: Bools  # several GPUs, or parts of them
+
+    def after(self, demands: Sequence[Demand]) -> DemandSizes:
+        """Return the sizes of demands of which these are the first; O(new ones)."""
+        new = demands[len(self.wide) :]
+        if not new:
+            return self
+        milli = np.array([max(d.gpus_milli, 1) if d.gpus else 0 for d in new], np.int64)
+        wide = np.array([is_wide(demand) for demand in new], bool)
+        return DemandSizes(
+            gpus_milli=np.append(self.gpus_milli, milli), wide=np.append(self.wide, wide)
+        )
+
+
+NO_DEMANDS = DemandSizes(gpus_milli=np.zeros(0, np.int64), wide=np.zeros(0, bool))
+
+
+def is_wide(demand: Demand) -> bool:
+    """Return whether a task of a demand is wide: on several GPUs, or on parts of GPUs."""
+    return demand.gpus > 1 or demand.in_part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,7 +82,7 @@ def new_tasks(snapshot: Snapshot, rows: range) -> TaskChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WaitingChange:
-    """The changed tasks on one GPU that wait now, in a job in flight, or that waited before."""
+    """The changed tasks that are not wide and wait now, in a job in flight, or waited before."""
 
     row: Ints  # [waiting] rows of tasks, ascending
     job: Ints  # [waiting] rows of jobs
@@ -68,15 +95,6 @@ def numbers_of(rows: range | Ints) -> Ints:
     return np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
 
 
-def _gpus(snapshot: Snapshot, rows: range | Ints) -> NDArray[np.int32]:
-    """Return the GPUs of tasks, `_SEVERAL` for a task on part of one: neither is supported."""
-    gpus: NDArray[np.int32] = snapshot.tasks.gpus.take(rows)
-    in_part = [row for row, demand in enumerate(snapshot.names.demands) if demand.in_part]
-    if in_part:
-        gpus = np.where(np.isin(snapshot.tasks.demand.take(rows), in_part), _SEVERAL, gpus)
-    return gpus
-
-
 def index_of(rows: Ints, count: int) -> Ints:
     """Return the index in `rows` of each of `count` rows, -1 for others, `[count]`."""
     index = np.full(count, -1)
@@ -86,31 +104,47 @@ def index_of(rows: Ints, count: int) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Census:
-    """The numbers of tasks on GPUs of each job in flight; int64 arrays.
+    """The tasks on GPUs of each job in flight, counted; int64 arrays.
 
-    `table` has a row per job: unfinished tasks on one GPU by class, those of them that wait by
-    class, and unfinished tasks on several GPUs or on part of one. The classes are those of a
-    `Standing`, and one more for tasks that need more memory than any GPU has.
+    *Wide* tasks are those of gangs, on several GPUs, or on parts of GPUs. `table` has a row per job
+    with four columns by class: unfinished tasks that are not wide, those of them that wait,
+    thousandths of GPUs of unfinished wide tasks, and those of waiting ones. The classes are those
+    of a `Standing`, and one more for tasks that need more memory than any GPU has.
     """
 
     job: Ints  # [jobs] rows, ascending
     classes: int
-    table: Ints  # [jobs, 2 x classes + 1]
+    table: Ints  # [jobs, 4 x classes]
+    sizes: DemandSizes
 
     @property
     def unfinished(self) -> Ints:
-        """Unfinished tasks on one GPU, `[jobs, classes]`."""
-        return self.table[:, : self.classes]
+        """GPUs of unfinished tasks, parts of one rounded up, `[jobs, classes]`."""
+        single, _, wide_milli, _ = self._columns()
+        return single if not wide_milli.any() else single - (-wide_milli // WHOLE)
 
     @property
     def waiting(self) -> Ints:
-        """Waiting tasks on one GPU, `[jobs, classes]`."""
-        return self.table[:, self.classes : -1]
+        """Waiting tasks that are not wide, `[jobs, classes]`."""
+        return self._columns()[1]
 
     @property
-    def unsupported(self) -> Ints:
-        """Unfinished tasks on several GPUs or on part of one, `[jobs]`."""
-        return self.table[:, -1]
+    def wide(self) -> Ints:
+        """GPUs of waiting wide tasks, parts of one rounded up, `[jobs, classes]`."""
+        wide: Ints = -(-self._columns()[3] // WHOLE)
+        return wide
+
+    @property
+    def has_wide(self) -> Bools:
+        """Whether each job has unfinished wide tasks, `[jobs]`."""
+        has_wide: Bools = np.any(self._columns()[2], axis=1)
+        return has_wide
+
+    def _columns(self) -> tuple[Ints, Ints, Ints, Ints]:
+        first, second, third, fourth = (
+            self.table[:, n * self.classes : (n + 1) * self.classes] for n in range(4)
+        )
+        return first, second, third, fourth
 
     def after(
         self, changes: TaskChanges, class_bytes: Ints, job: Ints
@@ -118,32 +152,37 @@ class Census:
         """Return the census after changes, for the jobs `job` in flight, and the waiting tasks.
 
         No task counts as unfinished before its job is in flight.
-        O(changes x log(classes) + jobs x classes + demands).
+        O(changes x log(classes) + jobs x classes).
         """
-        tasks, rows, jobs = changes.snapshot.tasks, changes.rows, len(changes.snapshot.jobs.state)
+        snapshot, rows = changes.snapshot, changes.rows
+        tasks, jobs = snapshot.tasks, len(snapshot.jobs.state)
         if np.array_equal(job, self.job):
             table = self.table.copy()
         else:
             index = index_of(self.job, jobs)[job]  # -1: the empty row at the end
             empty = np.zeros((1, self.table.shape[1]), np.int64)
             table = np.concatenate([self.table, empty])[index]
+        sizes = self.sizes.after(snapshot.names.demands)
+        demand, its_job = tasks.demand.take(rows), tasks.job.take(rows)
         row, of_job, memory_class, waited = recount(
             numbers_of(rows),
             tasks.state.take(rows),
             changes.before,
-            _gpus(changes.snapshot, rows),
+            sizes.gpus_milli[demand],
+            sizes.wide[demand] | (snapshot.jobs.gang.take(its_job) > 0),
             tasks.memory_bytes.take(rows),
-            tasks.job.take(rows),
+            its_job,
             flags=_FLAGS,
             class_bytes=class_bytes,
             index=index_of(job, jobs),
             table=table,
         )
-        census = Census(job=job, classes=self.classes, table=table)
+        census = Census(job=job, classes=self.classes, table=table, sizes=sizes)
         return census, WaitingChange(row=row, job=of_job, memory_class=memory_class, waited=waited)
 
 
 def empty_census(classes: int) -> Census:
     """Return the census of no job."""
     none = np.zeros(0, np.int64)
-    return Census(job=none, classes=classes, table=np.zeros((0, 2 * classes + 1), np.int64))
+    table = np.zeros((0, 4 * classes), np.int64)
+    return Census(job=none, classes=classes, table=table, sizes=NO_DEMANDS)

@@ -6,14 +6,14 @@ They compete for no GPU, so all policies that consider locality place them first
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 
 import numpy as np
 
 from headgate.model import CPUS
 from headgate.planning.fit import no_room
 from headgate.planning.shares import Floats, Ints
-from headgate.planning.units import FirstFit, waiting_gang
+from headgate.planning.wide import half_stopped
 from headgate.protocol import Refusal
 from headgate.protocol.reasons import GangShort
 from headgate.state import Scratch, Snapshot
@@ -27,24 +27,6 @@ def place_cpu_tasks(scratch: Scratch) -> tuple[Refusal, ...]:
     """
     jobs = list(scratch.snapshot.waiting_cpu_jobs())
     return tuple(_CpuTasks(scratch).refusals(jobs)) if jobs else ()
-
-
-def place_cpu_gangs(scratch: Scratch) -> tuple[Refusal, ...]:
-    """Place gangs without waiting tasks on GPUs by first fit, in order of arrival, if they fit.
-
-    Returns the refusals of the others, which delay no other job.
-    """
-    snapshot, first_fit = scratch.snapshot, FirstFit(scratch)
-    rows = snapshot.jobs
-    waits = []
-    for job in snapshot.waiting_cpu_jobs():
-        if rows.gang[job] and not rows.waiting[job]:
-            gang = waiting_gang(snapshot, job)
-            if gang is None or not first_fit.place(gang):
-                tasks = rows.task_count[job]
-                short = GangShort(placeable_tasks=0, tasks=tasks, free_gpus=0, needed_gpus=0)
-                waits.append(Refusal(reason=short, jobs=(job,)))
-    return tuple(waits)
 
 
 class _CpuTasks:
@@ -61,17 +43,40 @@ class _CpuTasks:
         """Place tasks of these jobs; yield a refusal for each job with a task that fits no node."""
         tasks = self._snapshot.tasks
         for job in jobs:
-            if self._snapshot.job(job).gang and self._snapshot.jobs.task_count[job] > 1:
-                continue  # the policy places all its tasks or none
+            if self._snapshot.jobs.gang[job]:
+                if not self._snapshot.jobs.unit_gpus_milli[job]:  # else the policy places it
+                    yield from self._place_gang(job)
+                elif not self._snapshot.jobs.waiting[job]:
+                    yield Refusal(reason=half_stopped(self._scratch, job), jobs=(job,))
+                continue
             for task in self._snapshot.waiting_of(job).tolist():
                 if not tasks.gpus[task] and not self._place(task):
                     yield Refusal(reason=no_room(self._scratch, task), jobs=(job,))
                     break
 
-    def _place(self, task: int) -> bool:
-        """Place a task on the cheapest node that it fits; return whether there is one."""
+    def _place_gang(self, job: int) -> Iterator[Refusal]:
+        """Place all tasks of a gang, or none and yield a refusal."""
+        tasks, count = self._snapshot.waiting_of(job).tolist(), self._snapshot.jobs.task_count[job]
+        used: set[int] | None = set() if self._snapshot.job(job).distinct_nodes else None
+        with self._scratch.trial() as trial:
+            placed = sum(1 for _ in takewhile(lambda task: self._place(task, used), tasks))
+            if placed == count:
+                trial.keep()
+                return
+        free = int(self._scratch.ledger.nodes.free_gpus.array().sum())
+        reason = GangShort(placeable_tasks=placed, tasks=count, free_gpus=free, needed_gpus=0)
+        yield Refusal(reason=reason, jobs=(job,))
+
+    def _place(self, task: int, used: set[int] | None = None) -> bool:
+        """Place a task on the cheapest node that it fits; return whether there is one.
+
+        Not on one of those `used`, if given; the node is added to them.
+        """
         demand, ledger = self._snapshot.tasks.demand[task], self._scratch.ledger
-        room = np.flatnonzero(ledger.nodes_with_room(demand)[self._nodes])
+        has_room = ledger.nodes_with_room(demand)
+        if used:
+            has_room[sorted(used)] = False
+        room = np.flatnonzero(has_room[self._nodes])
         if not len(room):
             return False
         free = ledger.nodes.free.kind(CPUS)[self._nodes]
@@ -80,7 +85,10 @@ class _CpuTasks:
         ]
         cheapest = room[read_s == read_s.min()]
         best = cheapest[free[cheapest].argmax()]
-        return self._scratch.place(task, int(self._nodes[best]))
+        node = int(self._nodes[best])
+        if used is not None:
+            used.add(node)
+        return self._scratch.place(task, node)
 
 
 def read_s_by_node(snapshot: Snapshot, task: int, rack: Ints, size_bytes: Ints) -> Floats:

@@ -22,7 +22,8 @@ def debts_gpu_s(now: Standing, *, memory_s: float) -> Floats:
     """Return the GPU seconds that each job of `now.jobs` is owed, below 0 if it owes them.
 
     From its time in the memo on, a debt d grows by n, the GPUs missing, and decays:
-    d' = n - d / memory_s.
+    d' = n - d / memory_s. That to a job with wide units does not decay: such a unit is owed what it
+    waits for until it starts.
     """
     snapshot = now.snapshot
     counted_at = snapshot.memo(COUNTED_AT)[now.jobs]
@@ -30,6 +31,9 @@ def debts_gpu_s(now: Standing, *, memory_s: float) -> Floats:
     kept = np.exp(-passed_s / memory_s)
     since = _memo_or_0(MISSING_GPUS, now) * memory_s * (1 - kept)
     owed: Floats = _memo_or_0(MISSED_GPU_S, now) * kept + since
+    if now.has_wide.any():
+        lasting = _memo_or_0(MISSED_GPU_S, now) + _memo_or_0(MISSING_GPUS, now) * passed_s
+        owed = np.where(now.has_wide, lasting, owed)
     return owed
 
 
@@ -60,20 +64,20 @@ def remaining_gpu_s(now: Standing, runs: RunsByGpu, idle: IdleTasks) -> Floats:
 
     Each unfinished task is expected to take as long as earlier runs of its runtime class, or the
     mean of the other tasks if that has none, less its checkpointed work and the time of its current
-    run. O(GPUs + jobs x runtime classes).
+    run, on as many GPUs as it needs. O(GPUs + jobs x runtime classes).
     """
     snapshot, tasks = now.snapshot, now.snapshot.tasks
     gpus = np.flatnonzero((runs.task >= 0) & ~runs.stopping)
     run_s = snapshot.now - runs.launched_at[gpus] + runs.progress_s[gpus]
-    saved_s, begun = tasks.progress_s.take(idle.begun), np.ones(len(idle.begun), np.int64)
+    saved_s, begun = tasks.progress_s.take(idle.begun), idle.gpus_of(snapshot, idle.begun)
     job = np.concatenate([idle.job, tasks.job.take(idle.begun), runs.job[gpus]])
     begun_class, run_class = tasks.runtime_class.take(idle.begun), runs.runtime_class[gpus]
     runtime_class = np.concatenate([idle.runtime_class, begun_class, run_class])
-    count = np.concatenate([idle.count, begun, np.ones_like(gpus)])
-    done_s = np.concatenate([np.zeros(len(idle.count)), saved_s, run_s])
+    count = np.concatenate([idle.gpus, begun, np.ones(len(gpus))])
+    done_s = np.concatenate([np.zeros(len(idle.job)), saved_s, run_s])
 
     index = index_of(now.jobs, len(snapshot.jobs.state))[job]
-    if (index < 0).any():  # of a job that ended, or that is not supported
+    if (index < 0).any():  # of a job that ended
         ours = np.flatnonzero(index >= 0)
         index, runtime_class = index[ours], runtime_class[ours]
         count, done_s = count[ours], done_s[ours]
@@ -84,3 +88,21 @@ def remaining_gpu_s(now: Standing, runs: RunsByGpu, idle: IdleTasks) -> Floats:
     mean_s = known_s / learnt if learnt else 1.0
     left_s = np.maximum(np.where(known, takes_s, mean_s)[runtime_class] - done_s, 0.0)
     return np.bincount(index, left_s * count, len(now.jobs)).astype(np.float64)
+
+
+def wide_gpu_s(now: Standing, wide_s: Floats, running_s: Floats) -> Floats:
+    """Return the GPU seconds that each job with wide tasks will still take, `[jobs]`.
+
+    `running_s` are those of its runs. All its other tasks are expected to take `wide_s`, the
+    seconds of the first wide task of each of `Standing.wide_jobs`; if that is not finite, as long
+    as in the mean of the other jobs.
+    """
+    run_s = np.zeros(len(now.jobs))
+    run_s[now.wide_jobs] = wide_s
+    unknown = ~np.isfinite(run_s)
+    if unknown.any():
+        known = run_s[now.wide_jobs][~unknown[now.wide_jobs]]
+        run_s[unknown] = known.mean() if len(known) else 1.0
+    idle = np.maximum(now.unfinished.sum(axis=1) - now.held, 0)
+    left_s: Floats = running_s + idle * run_s
+    return left_s

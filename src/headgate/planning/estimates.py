@@ -95,6 +95,7 @@ class Estimates:
         """Read a snapshot."""
         self._snapshot = snapshot
         self._classes = _Classes(snapshot)
+        self._last: tuple[Ints, _Times] | None = None  # of the tasks asked for last
 
     def run_s(self, tasks: Ints, p: float = 0.5) -> Floats:
         """Return the seconds that a new run of each task takes; NaN if unknown."""
@@ -130,6 +131,8 @@ class Estimates:
 
     def _times(self, tasks: Ints) -> _Times:
         """Return the distributions of the computing times of tasks, over all their runs."""
+        if self._last is not None and self._last[0] is tasks:
+            return self._last[1]
         rows = self._snapshot.tasks
         declared_s = self._snapshot.jobs.estimated_s.take(rows.job.take(tasks))
         declared = ~np.isnan(declared_s)
@@ -137,7 +140,9 @@ class Estimates:
         median_s, spread = self._classes.times(first, kind, declared)
         if declared.any():
             median_s *= np.where(declared, np.maximum(declared_s, SHORTEST_S), 1.0)
-        return _Times(median_s, spread)
+        times = _Times(median_s, spread)
+        self._last = tasks, times
+        return times
 
     def _limit_s(self, tasks: Ints) -> Floats:
         limit_s: Floats = self._snapshot.jobs.time_limit_s.take(

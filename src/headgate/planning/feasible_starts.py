@@ -13,17 +13,23 @@ import numpy as np
 
 from headgate.planning.cpu_tasks import read_s_by_node
 from headgate.planning.fit import no_room
-from headgate.protocol import Reason, Refusal, Steps
+from headgate.protocol import NO_STEPS, Reason, Refusal, Steps
 from headgate.state import Scratch
 
 
-def feasible_starts(scratch: Scratch, steps: Steps) -> tuple[Steps, list[Refusal]]:
+def feasible_starts(
+    scratch: Scratch, steps: Steps, *, place: bool = False
+) -> tuple[Steps, list[Refusal]]:
     """Return the starts whose demands fit their nodes, and the refusals of tasks that fit nowhere.
 
     Each start is a group of its own. Starts that fit are taken from the scratch's ledger, but not
     added to its starts; those moved to another node are placed in the scratch (`place_elsewhere`).
-    O(starts); O(demands) if no task on GPUs demands anything else.
+    With `place`, all are placed in the scratch, and none is returned. O(starts); O(demands) if no
+    task on GPUs demands anything else.
     """
+    if place:
+        lacking = [task for task, node, gpus in steps.starts if not scratch.place(task, node, gpus)]
+        return NO_STEPS, place_elsewhere(scratch, lacking)
     names, demands = scratch.snapshot.names, scratch.snapshot.tasks.demand
     if not any(d.gpus and needs for d, needs in zip(names.demands, names.needs, strict=False)):
         return steps, []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headgate.base.column import FrozenColumn
 from headgate.base.order import in_order
+from headgate.model import WHOLE
 from headgate.planning.census import (
     Bools,
     Census,
@@ -18,7 +19,7 @@ from headgate.planning.census import (
     task_changes,
 )
 from headgate.planning.shares import NO_CEILING, Hierarchy, Ints
-from headgate.state import Changes, JobState, Snapshot
+from headgate.state import Changes, JobState, Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
 
@@ -38,21 +39,25 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Standing:
-    """A snapshot in int64 arrays; `jobs` are those in flight with unfinished tasks on a whole GPU.
+    """A snapshot in int64 arrays; `jobs` are those in flight with unfinished tasks on GPUs.
 
-    A task that needs more memory than any GPU has is of the class after the last one, which
-    `unfinished` and `waiting` exclude.
+    Shares count GPUs: `held`, `unfinished`, `wide`, parts of one rounded up. `waiting` counts tasks
+    that are not wide, each on one whole GPU: only these are in `task`. Wide are the tasks of gangs,
+    on several GPUs, or on parts of GPUs. A task that needs more memory than any GPU has is of the
+    class after the last one, which `unfinished`, `waiting` and `wide` exclude.
     """
 
     snapshot: Snapshot
     hardware: Hardware
     census: Census
     jobs: Ints  # [jobs] rows, in order of arrival
-    unsupported: Ints  # rows of other jobs in flight; see `planning.unsupported`
     held: Ints  # [jobs] GPUs
-    unfinished: Ints  # [jobs, classes] tasks
-    waiting: Ints  # [jobs, classes] tasks
-    task: Ints  # [tasks] rows of WAITING tasks of these jobs, ascending
+    unfinished: Ints  # [jobs, classes] GPUs
+    waiting: Ints  # [jobs, classes] tasks on one whole GPU
+    wide: Ints  # [jobs, classes] GPUs that waiting wide tasks need
+    wide_jobs: Ints  # indices of the jobs with waiting wide tasks, of any class
+    has_wide: Bools  # [jobs] whether it has unfinished wide tasks
+    task: Ints  # [tasks] rows of the `waiting` tasks of these jobs, ascending
     task_job: Ints  # [tasks] index into `jobs`
     task_class: Ints  # [tasks]
     free: Ints  # [nodes, classes] free GPUs
@@ -71,6 +76,20 @@ class Standing:
         """The GPUs of each class, held or free."""
         return self.hardware.gpus
 
+    @property
+    def needed(self) -> Ints:
+        """GPUs that waiting tasks of each job need, `[jobs]`, where there are large enough ones."""
+        needed: Ints = (self.waiting + self.wide).sum(axis=1)
+        return needed
+
+    def without_free(self, some: Bools) -> Standing:
+        """Return the standing without some of the GPUs in `free_gpu`, a mask, in `free`."""
+        cells = np.repeat(np.arange(self.free.size), self.free.ravel())
+        free = self.free - np.bincount(cells[some], minlength=self.free.size).reshape(
+            self.free.shape
+        )
+        return replace(self, free=free, free_gpu=self.free_gpu[~some])
+
     def memory_bytes_of(self, tasks: Ints) -> Ints:
         """Return the bytes of GPU memory that tasks need: indices into `task`, or a mask of it."""
         return self.snapshot.tasks.memory_bytes.take(self.task[tasks])
@@ -78,7 +97,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Waiting:
-    """Waiting tasks on one GPU: their rows, the index of their job, and their class; `[tasks]`."""
+    """Waiting tasks that are not wide: rows, the index of their job, their class; `[tasks]`."""
 
     task: Ints
     job: Ints
@@ -99,8 +118,7 @@ def standing(snapshot: Snapshot) -> Standing:
     new = new_tasks(snapshot, _task_range(snapshot, active))
     empty = empty_census(len(hardware.class_bytes) + 1)
     census, waiting = empty.after(new, hardware.class_bytes, active)
-    unsupported = _unsupported(snapshot, census)
-    return _build(snapshot, hardware, census, waiting, active, unsupported, None)
+    return _build(snapshot, hardware, census, waiting, active, None)
 
 
 def standing_after(before: Standing, snapshot: Snapshot, changes: Changes) -> Standing:
@@ -112,12 +130,36 @@ def standing_after(before: Standing, snapshot: Snapshot, changes: Changes) -> St
     active, hardware = _active(snapshot), before.hardware
     changed = task_changes(before.snapshot, snapshot, changes.tasks)
     census, waiting = before.census.after(changed, hardware.class_bytes, active)
-    unsupported = _unsupported(snapshot, census)
-    if _support_changed(before, active, unsupported):
-        return standing(
-            snapshot
-        )  # all tasks of the job count now, or none, without a change of theirs
-    return _build(snapshot, hardware, census, waiting, active, unsupported, before)
+    return _build(snapshot, hardware, census, waiting, active, before)
+
+
+def standing_less(now: Standing, scratch: Scratch) -> Standing:
+    """Return a standing in which the placements of a scratch hold their GPUs.
+
+    Their tasks do not wait any more: none of them is in `task`. O(GPUs + placements).
+    """
+    starts = [start for start in scratch.starts if start.gpus]
+    if not starts:
+        return now
+    snapshot, hardware, classes = now.snapshot, now.hardware, len(now.class_bytes)
+    task = np.array([start.task for start in starts])
+    demand, job = snapshot.tasks.demand.take(task), snapshot.tasks.job.take(task)
+    index = np.searchsorted(now.jobs, job)
+    held_milli = snapshot.jobs.held_gpus_milli.array().astype(np.int64)[now.jobs]
+    np.add.at(held_milli, index, now.census.sizes.gpus_milli[demand])
+    held: Ints = -(-held_milli // WHOLE)
+    fits = np.searchsorted(now.class_bytes, snapshot.tasks.memory_bytes.take(task))
+    wide = now.wide.copy()
+    np.subtract.at(wide, (index, fits), -(-now.census.sizes.gpus_milli[demand] // WHOLE))
+    free = np.flatnonzero(scratch.ledger.gpus.task.array()[hardware.row] == GPU_FREE)
+    by_cell = np.bincount(hardware.cell[free], minlength=now.free.size)
+    return replace(
+        now,
+        held=held,
+        wide=np.maximum(wide, 0),
+        free=by_cell.reshape(-1, classes),
+        free_gpu=hardware.row[free],
+    )
 
 
 def _active(snapshot: Snapshot) -> Ints:
@@ -125,24 +167,10 @@ def _active(snapshot: Snapshot) -> Ints:
     return np.flatnonzero(snapshot.jobs.state.array() == JobState.ACTIVE)
 
 
-def _unsupported(snapshot: Snapshot, census: Census) -> Bools:
-    """Return which of the jobs in flight are unsupported (`planning.unsupported`), `[jobs]`."""
-    unsupported: Bools = (snapshot.jobs.gang.take(census.job) > 0) | (census.unsupported > 0)
-    return unsupported
-
-
 def _task_range(snapshot: Snapshot, active: Ints) -> range:
     """Return the rows of all tasks from the first one of the jobs in flight."""
     end = len(snapshot.tasks.state)
     return range(snapshot.jobs.first_task[int(active[0])] if len(active) else end, end)
-
-
-def _support_changed(before: Standing, active: Ints, unsupported: Bools) -> bool:
-    """Return whether a job that was in flight before became unsupported, or supported."""
-    if not len(before.unsupported) and not unsupported.any():
-        return False
-    known = np.isin(active, before.census.job)
-    return bool((known & (np.isin(active, before.unsupported) != unsupported)).any())
 
 
 def _hardware(snapshot: Snapshot) -> Hardware:
@@ -168,12 +196,12 @@ def _build(
     census: Census,
     changed: WaitingChange,
     active: Ints,
-    unsupported: Bools,
     before: Standing | None,
 ) -> Standing:
-    jobs = active[~unsupported & census.unfinished.any(axis=1)]
+    unfinished, wide, classes = census.unfinished, census.wide, len(hardware.class_bytes)
+    index = np.flatnonzero(unfinished.any(axis=1))
+    jobs = active[index]
     waiting = _waiting(jobs, len(snapshot.jobs.state), changed, before)
-    classes, index = len(hardware.class_bytes), np.searchsorted(census.job, jobs)
     free = np.flatnonzero(snapshot.gpus.task.array()[hardware.row] == GPU_FREE)
     nodes = len(snapshot.nodes.alive)
     held, queue = snapshot.gpus_of_jobs().astype(np.int64)[jobs], _ints(snapshot.jobs.queue)[jobs]
@@ -183,10 +211,12 @@ def _build(
         hardware=hardware,
         census=census,
         jobs=jobs,
-        unsupported=active[unsupported],
         held=held,
-        unfinished=census.unfinished[index, :classes],
+        unfinished=unfinished[index, :classes],
         waiting=census.waiting[index, :classes],
+        wide=wide[index, :classes],
+        wide_jobs=np.flatnonzero(wide[index].any(axis=1)),
+        has_wide=census.has_wide[index],
         task=waiting.task,
         task_job=waiting.job,
         task_class=waiting.memory_class,
@@ -205,8 +235,6 @@ def _waiting(jobs: Ints, count: int, changed: WaitingChange, before: Standing | 
     """
     index = index_of(jobs, count)
     new = _Waiting(task=changed.row, job=index[changed.job], memory_class=changed.memory_class)
-    if len(new.job) and new.job.min() < 0:  # of jobs that are not supported
-        new = new.only(np.flatnonzero(new.job >= 0))
     if before is None or not len(before.task):
         return new
     waited = changed.waited

@@ -22,7 +22,7 @@ import numpy as np
 from headgate.model import Demand
 from headgate.planning.census import Bools
 from headgate.planning.shares import Floats, Ints
-from headgate.planning.units import Unit
+from headgate.planning.units import FirstFit, Unit
 from headgate.protocol import Reserved
 from headgate.state import Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
@@ -89,6 +89,7 @@ class Timetable:
         self._demands = snapshot.names.demands
         self.free_at = gpus_free_at(snapshot, end_at)
         self._use_starts()
+        self._kept, self._claimed = False, np.zeros(len(self.free_at), bool)
         self.reserved_from = np.full(len(self.free_at), math.inf)
         self._reserved = False  # whether any GPU is booked ahead
         self._free_again_at = np.full(len(self.free_at), -math.inf)
@@ -119,18 +120,39 @@ class Timetable:
 
     # --- starts --------------------------------------------------------------------------------
 
-    def start(self, unit: Unit, run_s: float) -> bool:
+    def start(self, unit: Unit, run_s: float, *, kept: bool = False) -> bool:
         """Place a unit now if it fits on GPUs that no reservation needs within `run_s` seconds.
 
-        All its tasks, as one group of steps, or none. `run_s` is inf for a run of unknown length.
+        All its tasks, as one group of steps, or none; only on GPUs `kept` for reservations if so
+        required. `run_s` is inf for a run of unknown length.
         """
-        with self._scratch.trial() as trial:
-            rows = self._place(unit, run_s)
-            if rows is None:
-                return False
-            trial.keep()
-        self.free_at[rows] = np.maximum(self.free_at[rows], self.now + run_s)
-        return True
+        self._kept = kept
+        for place in (self._place, self._place_by_first_fit):
+            with self._scratch.trial() as trial:
+                rows = place(unit, run_s)
+                if rows is not None:
+                    trial.keep()
+                    self.free_at[rows] = np.maximum(self.free_at[rows], self.now + run_s)
+                    return True
+            if len(set(unit.demands)) == 1:
+                break
+        return False
+
+    def _place_by_first_fit(self, unit: Unit, run_s: float) -> list[int] | None:
+        """Place a unit of several demands by first fit, if that is on usable GPUs.
+
+        So one that fits the idle cluster, as the submission check tests, starts there.
+        """
+        before = len(self._scratch.starts)
+        if not FirstFit(self._scratch).place(unit):
+            return None
+        first, rows = self._scratch.snapshot.nodes.first_gpu, list[int]()
+        for start in self._scratch.starts[before:]:
+            rows += [first[start.node] + gpu for gpu in start.gpus]
+        in_part = self._scratch.snapshot.gpus.task.array()[rows] == GPU_IN_PART
+        free = in_part | (self.free_at[rows] <= self.now)
+        in_time = self._in_time(np.array(rows, np.int64), self.now, run_s)
+        return rows if (free & in_time).all() and not self._kept else None
 
     def _place(self, unit: Unit, run_s: float) -> list[int] | None:
         """Place the tasks of a unit; return the rows of their GPUs, or None if one does not fit."""
@@ -166,6 +188,8 @@ class Timetable:
             & (memory >= spec.gpu_memory_bytes)
             & self._in_time(rows, self.now, run_s)
         )
+        if self._kept:
+            usable &= self.is_kept(rows)
         return usable
 
     def _nodes_now(
@@ -234,11 +258,15 @@ class Timetable:
         """
         found = self.earliest(unit, run_s)
         if found is not None:
-            rows = found.gpus
-            self._reserved = True
-            self.reserved_from[rows] = np.minimum(self.reserved_from[rows], found.at)
-            self._free_again_at[rows] = np.maximum(self._free_again_at[rows], found.at + run_s)
+            self.keep(found, run_s)
         return found
+
+    def keep(self, found: Reservation, run_s: float) -> None:
+        """Keep the GPUs of a reservation free for a run of `run_s` seconds."""
+        rows = found.gpus
+        self._reserved = True
+        self.reserved_from[rows] = np.minimum(self.reserved_from[rows], found.at)
+        self._free_again_at[rows] = np.maximum(self._free_again_at[rows], found.at + run_s)
 
     def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
         """Return the reservation that `reserve` would make, without making it."""
@@ -280,19 +308,41 @@ class Timetable:
         """Change when GPUs become free."""
         self.free_at[rows] = until
 
-    def claim(self, count: int, memory_bytes: int, run_s: float) -> None:
-        """Count the `count` GPUs that are free soonest as used by tasks of one GPU for `run_s`.
+    def claim(self, memory_bytes: int, run_s: Floats) -> None:
+        """Count the GPUs that are free soonest as used by tasks of one GPU, for `run_s` each.
 
-        For tasks that are placed after the units, on whichever of the free GPUs then suit them.
+        Not before reservations of these GPUs. For tasks that are placed after the units, on
+        whichever of the free GPUs then suit them.
         """
         fits = self._row[self._memory >= memory_bytes]
-        at = self._available(fits, self.now, run_s)
-        soonest = np.argsort(at, kind="stable")[:count]
-        rows, at = fits[soonest], at[soonest]
+        at = self._available(fits, self.now, math.inf)
+        soonest = np.argsort(at, kind="stable")[: len(run_s)]
+        rows, at, run_s = fits[soonest], at[soonest], run_s[: len(soonest)]
         self._reserved = True
         early = at <= self.free_at[rows]
-        self.free_at[rows[early]] = at[early] + run_s
-        self._free_again_at[rows[~early]] = at[~early] + run_s
+        self._claimed[rows] = True
+        self.free_at[rows[early]] = (at + run_s)[early]
+        self._free_again_at[rows[~early]] = (at + run_s)[~early]
+
+    def unclaim(self) -> None:
+        """Count all GPUs that are free now as unused again; claims end."""
+        free = self._scratch.ledger.gpus.task.array()[self._row] == GPU_FREE
+        self.free_at[self._row[free]] = self.now
+        self._claimed[:] = False
+
+    def is_kept(self, rows: Ints) -> Bools:
+        """Return which GPUs (rows) are reserved for units, and not claimed before that."""
+        kept: Bools = np.isfinite(self.reserved_from[rows]) & ~self._claimed[rows]
+        return kept
+
+    def has_open(self) -> bool:
+        """Return whether a GPU, or a part of one, is free now, without a claim or reservation."""
+        holder = self._scratch.ledger.gpus.task.array()[self._row]
+        if (holder == GPU_IN_PART).any():
+            return True
+        rows = self._row[holder == GPU_FREE]
+        free_now, unreserved = self.free_at[rows] <= self.now, np.isinf(self.reserved_from[rows])
+        return bool((free_now & unreserved).any())
 
     def _available(self, rows: Ints, at: float, run_s: float) -> Floats:
         """Return when GPUs are free for a run that starts at `at` or later, and ends in time."""

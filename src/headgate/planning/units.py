@@ -133,6 +133,13 @@ class FirstFit:
         self._failed.add(unit.shape)
         return False
 
+    def most(self, unit: Unit) -> int:
+        """Return how many tasks of a unit fit together, in their order; nothing is placed."""
+        with self.scratch.trial():
+            before = len(self.scratch.starts)
+            self._place_all(unit)
+            return len(self.scratch.starts) - before
+
     def _place_all(self, unit: Unit) -> bool:
         used: set[int] = set()
         nodes: dict[int, list[int]] = {}  # by demand: those left to try, the next one last

@@ -9,9 +9,10 @@ import numpy as np
 
 from headgate.base.column import Array
 from headgate.base.order import in_order
+from headgate.model import WHOLE
 from headgate.planning._native import recount_idle
-from headgate.planning.census import Bools, numbers_of
-from headgate.planning.shares import Ints
+from headgate.planning.census import NO_DEMANDS, Bools, numbers_of
+from headgate.planning.shares import Floats, Ints
 from headgate.state import Changes, JobState, Snapshot, TaskState
 from headgate.state.tables import GPU_GONE
 
@@ -65,14 +66,15 @@ _CLASSES = 1 << 32  # above the number of runtime classes
 class IdleTasks:
     """Unfinished tasks on GPUs without a run, or with one that is being stopped.
 
-    Those without a checkpoint are counted by job and runtime class: `count[i]` tasks of the job in
-    row `job[i]` and of the class in row `runtime_class[i]`. `begun` are the rows of the others.
-    Tasks of ended jobs may be among them.
+    Those without a checkpoint are counted by job and runtime class: tasks that need `gpus[i]` GPUs
+    together, of the job in row `job[i]` and of the class in row `runtime_class[i]`. `begun` are the
+    rows of the others. Tasks of ended jobs may be among them.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         """Read a snapshot; O(tasks since the first job in flight)."""
-        self._key = self.count = self.begun = np.zeros(0, np.int64)
+        self._key = self._milli = self.begun = np.zeros(0, np.int64)
+        self._sizes = NO_DEMANDS
         active = np.flatnonzero(snapshot.jobs.state.array() == JobState.ACTIVE)
         end = len(snapshot.tasks.state)
         first = snapshot.jobs.first_task[int(active[0])] if len(active) else end
@@ -89,6 +91,16 @@ class IdleTasks:
         """Rows of runtime classes."""
         return self._key % _CLASSES
 
+    @property
+    def gpus(self) -> Floats:
+        """GPUs that the tasks of each job and runtime class need together."""
+        return self._milli / WHOLE
+
+    def gpus_of(self, snapshot: Snapshot, tasks: Ints) -> Floats:
+        """Return the GPUs that tasks (rows) of the last snapshot need."""
+        gpus: Floats = self._sizes.gpus_milli[snapshot.tasks.demand.take(tasks)] / WHOLE
+        return gpus
+
     def update(self, snapshot: Snapshot, changes: Changes) -> None:
         """Update to a snapshot that differs by `changes` from the last one.
 
@@ -104,12 +116,13 @@ class IdleTasks:
     def _write(self, snapshot: Snapshot, rows: range | Ints, was_fresh: Bools) -> None:
         """Update for changed tasks; `was_fresh`: those that were idle without a checkpoint."""
         tasks, changed = snapshot.tasks, numbers_of(rows)
-        self._key, self.count, begun = recount_idle(
+        self._sizes = self._sizes.after(snapshot.names.demands)
+        self._key, self._milli, begun = recount_idle(
             self._key,
-            self.count,
+            self._milli,
             changed,
             tasks.state.take(rows),
-            tasks.gpus.take(rows),
+            self._sizes.gpus_milli[tasks.demand.take(rows)],
             tasks.job.take(rows),
             tasks.runtime_class.take(rows),
             tasks.progress_s.take(rows),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.engine import Engine
 from headgate.model import Bandwidth, Gpu, Job, Locality, Node, Queue, Shard, Task
+from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.policies.flow import FlowSharing
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.problem import OfferedTasks, full_problem, offered_problem
@@ -21,6 +22,7 @@ from headgate.protocol import (
     Decide,
     Event,
     JobSubmitted,
+    LaunchGang,
     LaunchTask,
     NodeJoined,
     Plan,
@@ -32,7 +34,7 @@ from headgate.protocol import (
     TaskStopped,
 )
 from headgate.protocol.reasons import Reason
-from headgate.state import Snapshot, check
+from headgate.state import Scratch, Snapshot, check
 
 GB = 10**9
 DISK, RACK, CLUSTER = 1e9, 1e8, 2e7
@@ -58,7 +60,9 @@ class Bench:
         """Apply events, and decide for every Decide until the engine issues none."""
         commands = self.engine.handle(*events)
         check(self.engine.state)
-        self.runs.update({c.run[:2]: c for c in commands if isinstance(c, LaunchTask)})
+        launched = [c for c in commands if isinstance(c, LaunchTask)]
+        launched += [m for c in commands if isinstance(c, LaunchGang) for m in c.members]
+        self.runs.update({c.run[:2]: c for c in launched})
         self.stops += [c for c in commands if isinstance(c, StopTask)]
         for decide in [c for c in commands if isinstance(c, Decide)]:
             self.decide(decide)
@@ -76,9 +80,9 @@ class Bench:
         queue = Queue(name=name, weight=weight, max_gpus=max_gpus)
         self.apply(QueueChanged(at=self.at, queue=queue))
 
-    def node(self, name: str, rack: str, *memory_gb: int) -> None:
+    def node(self, name: str, rack: str, *memory_gb: int, cpus: int = 4) -> None:
         gpus = tuple(Gpu(memory_bytes=m * GB) for m in memory_gb)
-        self.apply(NodeJoined(at=self.at, node=Node(id=name, rack=rack, gpus=gpus)))
+        self.apply(NodeJoined(at=self.at, node=Node(id=name, rack=rack, gpus=gpus, cpus=cpus)))
 
     def data(self, shard: str, size_bytes: int, *nodes: str) -> None:
         value = Shard(id=shard, size_bytes=size_bytes)
@@ -128,7 +132,9 @@ def check_optimum(policy: FlowPolicy) -> None:
     """Check that the last round of a policy is certified, and costs as much as solved cold."""
     warm = kept(policy)
     assert warm.now is not None
-    round_ = policy._round(warm.now, warm.work)
+    scratch = Scratch(warm.now.snapshot)
+    place_cpu_tasks(scratch)
+    round_ = policy._round(warm.now, warm.work, scratch)
     certificate = flow_of(policy).certificate(offered_problem(round_, warm.offered))
     assert certificate.clean, str(certificate)
     assert worth(flow_of(policy)) == worth(Flow(full_problem(round_, OfferedTasks())))

@@ -20,7 +20,6 @@ from headgate.protocol.reasons import (
     GpuMemory,
     NoFreeGpu,
     NothingFits,
-    PolicyRefuses,
     QueueLimit,
     ShareLimit,
     WaitsForLocality,
@@ -180,27 +179,6 @@ def test_jobs_with_equal_reasons_are_one_refusal() -> None:
     bench.apply(*[submitted(f"job-{i}", 2) for i in range(50)])
     waiting = [len(r.jobs) for r in bench.engine.state.refusals]
     assert sorted(waiting) == [1, 49]
-
-
-def test_gangs_and_tasks_of_several_gpus_are_refused_at_submission() -> None:
-    refuses = FlowSharing().refuses
-    assert refuses(submitted("g", 2, gang=True).job) == PolicyRefuses(policy="fs", what="gangs")
-    assert refuses(submitted("w", [Task(gpus=2)]).job) == PolicyRefuses(
-        policy="fs", what="tasks of several GPUs"
-    )
-    assert refuses(submitted("one", 1, gang=True).job) is None
-    assert refuses(submitted("plain", [Task(), Task(gpus=0)]).job) is None
-
-
-def test_unsupported_jobs_of_an_earlier_policy_wait_with_a_reason() -> None:
-    bench = Bench()
-    bench.node("n", "r", 10, 10)
-    bench.apply(
-        submitted("gang", 2, gang=True), submitted("wide", [Task(gpus=2)]), submitted("plain", 1)
-    )
-    assert bench.where() == {"plain/0": "n"}
-    assert bench.reason("gang") == PolicyRefuses(policy="fs", what="gangs")
-    assert bench.reason("wide") == PolicyRefuses(policy="fs", what="tasks of several GPUs")
 
 
 def test_the_parameters_are_those_of_the_constructor() -> None:

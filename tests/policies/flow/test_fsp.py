@@ -16,7 +16,7 @@ from headgate.planning.standing import standing
 from headgate.policies.flow import FSP, FlowSharing, PreemptiveFlowSharing
 from headgate.ports import make_policy
 from headgate.protocol import JobSubmitted, Plan
-from headgate.protocol.reasons import BelowShare, NoFreeGpu, PolicyRefuses, ShareLimit
+from headgate.protocol.reasons import BelowShare, NoFreeGpu, ShareLimit
 from headgate.state import Snapshot, TaskState
 
 
@@ -198,13 +198,11 @@ def test_the_flow_decides_which_tasks_run_where() -> None:
     assert stage.where() == {"first/0": "one", "second/0": "two"}
 
 
-def test_reasons_and_refusals_name_the_policy() -> None:
+def test_a_job_alone_waits_for_free_gpus() -> None:
     stage = bench()
     stage.node("n", "r", 10)
     stage.apply(submitted("alone", 3))
     assert stage.reason("alone") == NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=1)
-    gang = submitted("g", 2, gang=True).job
-    assert stage.policy.refuses(gang) == PolicyRefuses(policy="fsp", what="gangs")
 
 
 def test_parameters() -> None:

@@ -19,7 +19,6 @@ from headgate.protocol.reasons import (
     GpuMemory,
     NoFreeGpu,
     NothingFits,
-    PolicyRefuses,
     QueueLimit,
     ShareLimit,
     WaitsForLocality,
@@ -481,14 +480,6 @@ def test_every_wait_has_its_reason() -> None:
     assert stage.reason("huge") == NothingFits(need="a GPU of 83.8 GiB")
     stage.apply(submitted("one", 9), submitted("two", 9))
     assert stage.reason("one") == ShareLimit(running_gpus=2, share_gpus=2, ahead="large")
-
-
-def test_gangs_and_tasks_of_several_gpus_are_refused_at_submission() -> None:
-    refuses = TimelyFlow().refuses
-    gang, wide = submitted("g", 2, gang=True).job, submitted("w", [Task(gpus=2)]).job
-    assert refuses(gang) == PolicyRefuses(policy="headgate", what="gangs")
-    assert refuses(wide) == PolicyRefuses(policy="headgate", what="tasks of several GPUs")
-    assert refuses(submitted("plain", [Task(), Task(gpus=0)]).job) is None
 
 
 def test_parameters() -> None:

@@ -18,7 +18,7 @@ template <class... Columns>
 void check(const Tasks& tasks, std::size_t states, std::size_t jobs, const Columns&... columns) {
     const std::size_t count = tasks.row.size();
     require(((columns.size() == count) && ... &&
-             (tasks.state.size() == count && tasks.gpus.size() == count &&
+             (tasks.state.size() == count && tasks.gpus_milli.size() == count &&
               tasks.job.size() == count)),
             "not one value for each task");
     for (const std::uint8_t state : tasks.state) require(state < states, "no such state");
@@ -31,7 +31,7 @@ struct Counted {
     std::int64_t key, count;
 };
 
-// Counts tasks by key. Tasks are ordered by job: a class mostly has the same key as the last time.
+// Adds up what tasks need by key. Tasks are ordered by job: a class mostly has the same key as the last time.
 class Tally {
 public:
     explicit Tally(std::int64_t classes) : classes_(classes) {}
@@ -73,11 +73,12 @@ private:
 }  // namespace
 
 WaitingChange recount(const Tasks& tasks, std::span<const std::uint8_t> before,
-                      Numbers memory_bytes, std::span<const std::uint8_t> flags,
-                      Numbers class_bytes, Numbers index, std::span<std::int64_t> table) {
-    check(tasks, flags.size(), index.size(), before, memory_bytes);
+                      std::span<const bool> wide, Numbers memory_bytes,
+                      std::span<const std::uint8_t> flags, Numbers class_bytes, Numbers index,
+                      std::span<std::int64_t> table) {
+    check(tasks, flags.size(), index.size(), before, wide, memory_bytes);
     for (const std::uint8_t state : before) require(state < flags.size(), "no such state");
-    const std::size_t classes = class_bytes.size() + 1, width = 2 * classes + 1;
+    const std::size_t classes = class_bytes.size() + 1, width = 4 * classes;
     const auto rows = static_cast<std::int64_t>(table.size() / width);
     for (const std::int64_t row : index) require(row < rows, "a job is not in the table");
     const Counts blank(tasks.row.size());
@@ -87,19 +88,20 @@ WaitingChange recount(const Tasks& tasks, std::span<const std::uint8_t> before,
     // instead.
     for (std::size_t i = 0; i < tasks.row.size(); ++i) {
         const std::uint8_t is = flags[tasks.state[i]], was = flags[before[i]];
-        if (tasks.gpus[i] == 0) continue;
+        if (tasks.gpus_milli[i] == 0) continue;
         const auto fitting =
             std::lower_bound(class_bytes.begin(), class_bytes.end(), memory_bytes[i]);
         const auto memory_class = static_cast<std::size_t>(fitting - class_bytes.begin());
-        const bool single = tasks.gpus[i] == 1;
-        if (single && (was & kWaiting) != 0) changed.waited.push_back(tasks.row[i]);
+        if (!wide[i] && (was & kWaiting) != 0) changed.waited.push_back(tasks.row[i]);
         const std::int64_t row = index[at_index(tasks.job[i])];
         if (row < 0) continue;
         std::int64_t* counts = &table[at_index(row) * width];
         const bool waits_now = (is & kWaiting) != 0, waited = (was & kWaiting) != 0;
-        counts[single ? memory_class : 2 * classes] += (is & kUnfinished) - (was & kUnfinished);
-        if (!single) continue;
-        counts[classes + memory_class] += waits_now - waited;
+        const std::int64_t amount = wide[i] ? tasks.gpus_milli[i] : 1;
+        counts += (wide[i] ? 2 * classes : 0) + memory_class;
+        *counts += amount * ((is & kUnfinished) - (was & kUnfinished));
+        counts[classes] += amount * (waits_now - waited);
+        if (wide[i]) continue;
         changed.row[waiting] = tasks.row[i];
         changed.job[waiting] = tasks.job[i];
         changed.memory_class[waiting] = static_cast<std::int64_t>(memory_class);
@@ -125,11 +127,11 @@ Idle recount_idle(Numbers key, Numbers count, const Tasks& tasks,
     for (std::size_t i = 0; i < key.size(); ++i) tally.add(key[i], count[i]);
     Idle found;
     for (std::size_t i = 0; i < tasks.row.size(); ++i) {
-        if (tasks.gpus[i] == 0) continue;
+        if (tasks.gpus_milli[i] == 0) continue;
         const bool is_idle = idle[tasks.state[i]], has_begun = progress_s[i] > 0;
         if (is_idle && has_begun) found.begun.push_back(tasks.row[i]);
         const int step = (is_idle && !has_begun) - was_fresh[i];
-        if (step != 0) tally.add(tasks.job[i], runtime_class[i], step);
+        if (step != 0) tally.add(tasks.job[i], runtime_class[i], step * tasks.gpus_milli[i]);
     }
     tally.write(found.key, found.count);
     return found;

@@ -9,30 +9,33 @@
 
 namespace headgate::planning {
 
-// Columns of tasks, one value for each; rows ascend.
+// Columns of tasks, one value for each; rows ascend. Tasks without GPUs have `gpus_milli` 0.
 struct Tasks {
     Numbers row;
     std::span<const std::uint8_t> state;
-    std::span<const std::int32_t> gpus, job;
+    Numbers gpus_milli;
+    std::span<const std::int32_t> job;
 };
 
-// Tasks on one GPU: row, job and memory class of those that wait now, rows of those that waited
-// before.
+// Tasks that are not wide: row, job and memory class of those that wait now, rows of those that
+// waited before.
 struct WaitingChange {
     Counts row, job, memory_class, waited;
 };
 
 constexpr std::uint8_t kUnfinished = 1, kWaiting = 2;
 
-// Updates a table, a row per job, for tasks whose states were `before`: unfinished tasks on one GPU
-// by class, those of them that wait, and unfinished tasks on several GPUs. `flags` are those of
-// each state, `index` is the row of each job in the table, negative if it has none. Throws
-// std::invalid_argument if columns do not match or an index is out of range.
+// Updates a table, a row per job, for tasks whose states were `before`. Four groups of columns, each
+// by class: unfinished tasks that are not wide, those of them that wait, thousandths of GPUs of
+// unfinished wide tasks, and of those of them that wait. `flags` are those of each state, `index` is
+// the row of each job in the table, negative if it has none. Throws std::invalid_argument if columns
+// do not match or an index is out of range.
 WaitingChange recount(const Tasks& tasks, std::span<const std::uint8_t> before,
-                      Numbers memory_bytes, std::span<const std::uint8_t> flags,
+                      std::span<const bool> wide, Numbers memory_bytes, std::span<const std::uint8_t> flags,
                       Numbers class_bytes, Numbers index, std::span<std::int64_t> table);
 
-// Idle tasks on GPUs: those without a checkpoint counted by key, ascending; the others by row.
+// Idle tasks on GPUs: the thousandths of GPUs that those without a checkpoint need, by key,
+// ascending; the others by row.
 struct Idle {
     Counts key, count, begun;
 };

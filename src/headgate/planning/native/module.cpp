@@ -16,23 +16,24 @@ using Floats = Array<double>;
 using Bools = Array<bool>;
 using Table = nb::ndarray<std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-nb::tuple counted(const Ints& row, const Bytes& state, const Bytes& before, const Int32s& gpus,
-                  const Ints& memory_bytes, const Int32s& job, const Bytes& flags,
-                  const Ints& class_bytes, const Ints& index, const Table& table) {
-    if (table.shape(1) != 2 * class_bytes.size() + 3) throw nb::value_error("no such table");
-    WaitingChange changed = recount({view(row), view(state), view(gpus), view(job)}, view(before),
-                                    view(memory_bytes), view(flags), view(class_bytes),
-                                    view(index), {table.data(), table.size()});
+nb::tuple counted(const Ints& row, const Bytes& state, const Bytes& before, const Ints& gpus_milli,
+                  const Bools& wide, const Ints& memory_bytes, const Int32s& job,
+                  const Bytes& flags, const Ints& class_bytes, const Ints& index,
+                  const Table& table) {
+    if (table.shape(1) != 4 * (class_bytes.size() + 1)) throw nb::value_error("no such table");
+    WaitingChange changed = recount({view(row), view(state), view(gpus_milli), view(job)},
+                                    view(before), view(wide), view(memory_bytes), view(flags),
+                                    view(class_bytes), view(index), {table.data(), table.size()});
     return nb::make_tuple(numpy(std::move(changed.row)), numpy(std::move(changed.job)),
                           numpy(std::move(changed.memory_class)), numpy(std::move(changed.waited)));
 }
 
 nb::tuple idle_counted(const Ints& key, const Ints& count, const Ints& row, const Bytes& state,
-                       const Int32s& gpus, const Int32s& job, const Int32s& runtime_class,
+                       const Ints& gpus_milli, const Int32s& job, const Int32s& runtime_class,
                        const Floats& progress_s, const Bools& was_fresh, const Bools& idle,
                        std::int64_t classes) {
     Idle found = recount_idle(view(key), view(count),
-                              {view(row), view(state), view(gpus), view(job)},
+                              {view(row), view(state), view(gpus_milli), view(job)},
                               view(runtime_class), view(progress_s), view(was_fresh), view(idle),
                               classes);
     return nb::make_tuple(numpy(std::move(found.key)), numpy(std::move(found.count)),
@@ -69,10 +70,11 @@ NB_MODULE(_native, m) {
              },
              nb::arg("held"), nb::arg("tasks"), nb::arg("gpus"), nb::arg("won"));
     m.def("recount", &planning::counted, nb::arg("row"), nb::arg("state"), nb::arg("before"),
-          nb::arg("gpus"), nb::arg("memory_bytes"), nb::arg("job"), nb::kw_only(),
+          nb::arg("gpus_milli"), nb::arg("wide"), nb::arg("memory_bytes"), nb::arg("job"),
+          nb::kw_only(),
           nb::arg("flags"), nb::arg("class_bytes"), nb::arg("index"), nb::arg("table"));
     m.def("recount_idle", &planning::idle_counted, nb::arg("key"), nb::arg("count"), nb::arg("row"),
-          nb::arg("state"), nb::arg("gpus"), nb::arg("job"), nb::arg("runtime_class"),
+          nb::arg("state"), nb::arg("gpus_milli"), nb::arg("job"), nb::arg("runtime_class"),
           nb::arg("progress_s"), nb::kw_only(), nb::arg("was_fresh"), nb::arg("idle"),
           nb::arg("classes"));
 }

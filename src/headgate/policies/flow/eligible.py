@@ -9,6 +9,8 @@ import numpy as np
 from headgate.flow import Ints
 from headgate.planning.census import Bools
 from headgate.planning.standing import Standing
+from headgate.planning.wide import WideUnits
+from headgate.policies.flow.bookings import Bookings
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.prices import Prices
 from headgate.state import Snapshot
@@ -51,6 +53,7 @@ class Round:
     entitled: Entitled
     tasks: WaitingTasks
     prices: Prices
+    wide: WideUnits | Bookings  # placed before the flow
 
     @property
     def snapshot(self) -> Snapshot:
@@ -59,7 +62,11 @@ class Round:
 
 
 def round_of(
-    now: Standing, in_flight: InFlight | None, entitled: Entitled, prices: Prices
+    now: Standing,
+    in_flight: InFlight | None,
+    entitled: Entitled,
+    prices: Prices,
+    wide: WideUnits | Bookings,
 ) -> Round:
     """Return the inputs of a round; O(waiting tasks)."""
     most = entitled.most[entitled.group]
@@ -72,4 +79,6 @@ def round_of(
         task_group=now.snapshot.tasks.task_group.take(now.task).astype(np.int64),
         eligible=eligible,
     )
-    return Round(now=now, in_flight=in_flight, entitled=entitled, tasks=tasks, prices=prices)
+    return Round(
+        now=now, in_flight=in_flight, entitled=entitled, tasks=tasks, prices=prices, wide=wide
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.planning.costs import DISTANCE, FLOW_PAPER
-from headgate.planning.shares import NO_CEILING
+from headgate.planning.shares import NO_CEILING, Ints
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled
 from headgate.policies.flow.policy import FlowPolicy
@@ -25,6 +25,10 @@ class UnfairFlow(FlowPolicy):
 
     def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2)
+
+    def wide_first(self, now: Standing) -> tuple[Ints, None]:
+        """Return the jobs in order of arrival, without limits."""
+        return np.arange(len(now.jobs)), None
 
     def entitle(self, now: Standing) -> Entitled:
         """Entitle the jobs of a queue together to all waiting tasks, up to the queue's ceiling."""

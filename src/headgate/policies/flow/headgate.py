@@ -10,13 +10,18 @@ from headgate.planning.costs import FLOW_PAPER, SLACK
 from headgate.planning.debts import debts_gpu_s, updated_debts
 from headgate.planning.shares import Floats, Ints, fair_shares
 from headgate.planning.standing import Standing
+from headgate.planning.wide import WideUnits
+from headgate.policies.flow.bookings import Bookings
 from headgate.policies.flow.eligible import Entitled, Round
+from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.node_order import assign_waiting, next_round_at, starts_by_rank
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.preempt_by_price import JobClaims, worth_preempting
 from headgate.policies.flow.readback import Choice
 from headgate.policies.flow.solve import Placed
+from headgate.policies.flow.times import Times
 from headgate.ports import Parameter, PolicyInfo
+from headgate.state import Scratch
 
 PARAMETERS = (
     Parameter(
@@ -27,6 +32,13 @@ PARAMETERS = (
         above=0.0,
     ),
     SLACK,
+    Parameter(
+        name="reservations",
+        default=16.0,
+        unit="units",
+        meaning="gangs and other wide units that keep GPUs reserved while they wait, at most",
+        least=0.0,
+    ),
 )
 
 
@@ -60,9 +72,30 @@ class TimelyFlow(FlowPolicy):
     name = "headgate"
     plans_ahead = True
 
-    def __init__(self, *, memory_s: float = 600.0, slack: float = 0.25) -> None:
+    def __init__(
+        self, *, memory_s: float = 600.0, slack: float = 0.25, reservations: float = 16.0
+    ) -> None:
         super().__init__(alpha1=1.0, alpha2=1.0, alpha3=None)
-        self._memory_s, self._slack = memory_s, slack
+        self._memory_s, self._slack, self._reservations = memory_s, slack, reservations
+
+    def place_wide(
+        self, now: Standing, work: Work | None, scratch: Scratch
+    ) -> tuple[WideUnits | Bookings, InFlight]:
+        """Book for all jobs in their order; GPUs that are reserved are no slots of the flow."""
+        assert work is not None
+        times = Times(now) if now.has_wide.any() else None
+        ahead = in_flight(now, work, times)
+        if times is None or not len(now.wide_jobs):
+            return WideUnits(scratch, now), ahead
+        target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
+        owed = debts_gpu_s(now, memory_s=self._memory_s)
+        order = _order(now, target, ahead.left_s, owed, self._memory_s)
+        most = self._slots(now, now.waiting + now.wide)
+        flow = np.minimum(most, now.waiting.sum(axis=1))
+        booked = Bookings(scratch, now, times, reservations=int(self._reservations))
+        booked.book(order, flow, most)
+        is_slot = booked.is_slot(ahead.runs.gpu)
+        return booked, ahead if is_slot.all() else ahead.only(is_slot)
 
     def entitle(self, now: Standing) -> Entitled:
         """Allocate the next slots of all GPUs by fair shares.
@@ -71,12 +104,19 @@ class TimelyFlow(FlowPolicy):
         slots than the ceiling leaves, since they cannot use the next slots of others' GPUs.
         """
         target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
-        bound = (now.ceiling < now.gpus.sum())[now.queue]
-        most = now.hierarchy.allocate_by_class(
-            held=np.where(bound, now.held, 0), tasks=now.waiting, gpus=now.gpus
-        )
+        most = self._slots(now, now.waiting)
         return Entitled(
             target=target, group=np.arange(len(now.jobs)), row=now.jobs, most=most, least=most
+        )
+
+    def _slots(self, now: Standing, waiting: Ints) -> Ints:
+        """Return how many of the next slots of all GPUs each job gets, `[jobs]`.
+
+        `waiting` are the GPUs that its waiting tasks need, `[jobs, classes]`.
+        """
+        bound = (now.ceiling < now.gpus.sum())[now.queue]
+        return now.hierarchy.allocate_by_class(
+            held=np.where(bound, now.held, 0), tasks=waiting, gpus=now.gpus
         )
 
     def choose(self, round_: Round, placed: Placed, wait_price: Ints) -> Choice:
@@ -90,22 +130,53 @@ class TimelyFlow(FlowPolicy):
         owed = debts_gpu_s(now, memory_s=self._memory_s)
         order = _order(now, target, ahead.left_s, owed, self._memory_s)
         starts, left = starts_by_rank(now, placed, np.argsort(order))
-        won = np.bincount(now.task_job[starts.task], minlength=len(now.jobs))
+        started = self._with_backfill(round_, order, starts)
+        if started is not None:
+            left = left.only(np.flatnonzero(~np.isin(left.task, started.task)))
+        won = np.bincount(now.task_job[(started or starts).task], minlength=len(now.jobs))
         held = now.held + won
         waiting = assign_waiting(now, ahead, left)
         claims = JobClaims(target=target, held=held, left_s=ahead.left_s, owed=owed)
         preempted = worth_preempting(
             now, ahead, waiting, claims, slack=self._slack, memory_s=self._memory_s
         )
-        useful = np.minimum(target, held + now.waiting.sum(axis=1) - won)
+        useful = np.minimum(target, held + now.needed - won)
         free = now.free.sum(axis=0) - np.bincount(starts.memory_class, minlength=now.free.shape[1])
+        memo = dict(updated_debts(now, owed, preempted.paid, useful - held))
+        if isinstance(round_.wide, Bookings):
+            memo |= round_.wide.memo()
         return Choice(
             starts=starts,
             wait_price=waiting.price_by_job(len(now.jobs)),
+            backfilled=started,
             stops=preempted.stops,
-            memo=updated_debts(now, owed, preempted.paid, useful - held),
+            memo=memo,
             again_at=next_round_at(now, ahead, waiting, free, held < target, preempted.next_s),
         )
+
+    def _with_backfill(self, round_: Round, order: Ints, starts: Placed) -> Placed | None:
+        """Start tasks that wait on GPUs that are free until reservations begin.
+
+        Returns all starts, or None if there are no such tasks.
+        """
+        booked, now = round_.wide, round_.now
+        if not isinstance(booked, Bookings):
+            return None
+        waits = np.ones(len(now.task), bool)
+        waits[starts.task] = False
+        tasks = np.flatnonzero(waits)
+        rank = np.argsort(order)
+        tasks = tasks[np.argsort(rank[now.task_job[tasks]], kind="stable")]
+        task, node, memory_class = booked.backfill(tasks, starts.task)
+        if not len(task):
+            return None
+        at = np.argsort(np.concatenate([starts.task, task]))
+        return Placed(
+            task=np.concatenate([starts.task, task]),
+            node=np.concatenate([starts.node, node]),
+            memory_class=np.concatenate([starts.memory_class, memory_class]),
+            price=np.concatenate([starts.price, np.zeros(len(task), np.int64)]),
+        ).only(at)
 
 
 def _order(now: Standing, target: Ints, left_s: Floats, owed: Floats, memory_s: float) -> Ints:
@@ -113,19 +184,21 @@ def _order(now: Standing, target: Ints, left_s: Floats, owed: Floats, memory_s: 
 
     By (remaining GPU seconds - debt) / share; jobs short of their share for long come first.
     """
-    first = _short_for_long(now, target, owed, memory_s)
+    first = _short_for_long(now, target, left_s, owed, memory_s)
     return np.lexsort(((left_s - owed) / np.maximum(target, 1), ~first))
 
 
-def _short_for_long(now: Standing, target: Ints, owed: Floats, memory_s: float) -> Bools:
+def _short_for_long(
+    now: Standing, target: Ints, left_s: Floats, owed: Floats, memory_s: float
+) -> Bools:
     """Return which jobs have been short for long, `[jobs]`.
 
     They are owed more than half of the limit to which the debt of a job that misses as many GPUs
     grows: as after 0.7 x `memory_s`. Later the debt hardly grows and no longer changes their rank.
     """
-    missing = np.minimum(target - now.held, now.waiting.sum(axis=1))
+    missing = np.minimum(target - now.held, now.needed)
     first: Bools = (missing > 0) & (2 * owed > missing * memory_s)
-    return first
+    return np.where(now.has_wide, (now.needed > 0) & (owed >= left_s), first)
 
 
 INFO = PolicyInfo(

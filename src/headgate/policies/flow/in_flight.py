@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from headgate.flow import Ints
 from headgate.planning.census import Bools, index_of
 from headgate.planning.costs import PRICE_LIMIT
-from headgate.planning.debts import remaining_gpu_s
+from headgate.planning.debts import remaining_gpu_s, wide_gpu_s
 from headgate.planning.shares import Floats
 from headgate.planning.standing import Standing
 from headgate.planning.work import IdleTasks, RunsByGpu
+from headgate.policies.flow.times import Times
 from headgate.state import Changes, Snapshot, TaskState, saved_s
 
 _SOONEST_S = 0.001  # least wait for a held GPU: above that for a free one
@@ -69,6 +70,7 @@ class InFlight:
     """The held GPUs, when each is expected to be free, and the remaining work of each job."""
 
     runs: Runs
+    all_runs: Runs  # also on GPUs that are reserved for later: not slots of the flow
     wait_s: Floats  # [GPUs] seconds until the run is expected to end
     price: Ints  # [GPUs] the wait in whole microseconds
     left_s: Floats  # [jobs] GPU seconds that the job will still take
@@ -81,12 +83,19 @@ class InFlight:
         lost_s: Floats = snapshot.now - self.runs.launched_at[some] - kept_s
         return lost_s
 
+    def only(self, slots: Bools) -> InFlight:
+        """Return the work in flight with some of the held GPUs, a mask."""
+        chosen = np.flatnonzero(slots)
+        runs = Runs(**{f.name: getattr(self.runs, f.name)[chosen] for f in fields(Runs)})
+        return replace(self, runs=runs, wait_s=self.wait_s[chosen], price=self.price[chosen])
 
-def in_flight(now: Standing, work: Work) -> InFlight:
+
+def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight:
     """Return the work in flight; `View.expected_end` defines when a GPU is expected to be free.
 
     A run of a runtime class without an ended run is expected to compute as long as it reads. Work
-    in a checkpoint is not computed again.
+    in a checkpoint is not computed again. With `times`, which jobs with wide
+    tasks require, their runs and those of an unknown class end as estimated.
     """
     snapshot, held = now.snapshot, work.runs
     gpu = np.flatnonzero(held.task >= 0)
@@ -96,10 +105,18 @@ def in_flight(now: Standing, work: Work) -> InFlight:
     takes_s = read_s + np.where(np.isnan(compute_s), read_s, left_s)
     run_s = snapshot.now - launched_at
     wait_s = np.maximum(np.where(stopping, 0.0, np.abs(takes_s - run_s)), _SOONEST_S)
+    task, job = held.task[gpu], index_of(now.jobs, len(snapshot.jobs.state))[held.job[gpu]]
+    left_gpu_s = remaining_gpu_s(now, held, work.idle)
+    if times is not None:
+        other = np.flatnonzero(np.isnan(compute_s) | (job < 0) | now.has_wide[job])
+        wait_s[other] = np.maximum(times.end_at(task[other]) - snapshot.now, _SOONEST_S)
+        ours = np.flatnonzero(job >= 0)
+        running_s = np.bincount(job[ours], wait_s[ours], len(now.jobs)).astype(np.float64)
+        left_gpu_s = np.where(now.has_wide, wide_gpu_s(now, times.run_s, running_s), left_gpu_s)
     runs = Runs(
         gpu=gpu,
-        task=held.task[gpu],
-        job=index_of(now.jobs, len(snapshot.jobs.state))[held.job[gpu]],
+        task=task,
+        job=job,
         node=snapshot.gpus.node.array()[gpu].astype(np.int64),
         memory_class=now.hardware.memory_class[gpu],
         stopping=stopping,
@@ -107,7 +124,8 @@ def in_flight(now: Standing, work: Work) -> InFlight:
     )
     return InFlight(
         runs=runs,
+        all_runs=runs,
         wait_s=wait_s,
         price=np.rint(np.minimum(wait_s * 1e6, PRICE_LIMIT)).astype(np.int64),
-        left_s=remaining_gpu_s(now, held, work.idle),
+        left_s=left_gpu_s,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,7 @@ from headgate.flow import Ints
 from headgate.planning.census import Bools
 from headgate.planning.costs import PRICE_LIMIT
 from headgate.planning.standing import Standing
+from headgate.planning.timetable import UNKNOWN_AT
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.solve import Placed
 
@@ -83,4 +83,5 @@ def next_round_at(
     fitting = np.append(np.cumsum(free[::-1])[::-1], 0)
     relevant = (fitting[now.task_class[waiting.task]] > 0) | short[waiting.job]
     soon_s = float(ahead.wait_s[waiting.run[relevant]].min(initial=next_s))
-    return None if math.isinf(soon_s) else now.snapshot.now + max(_PAUSE_S, soon_s)
+    at = now.snapshot.now + max(_PAUSE_S, soon_s)
+    return at if at < UNKNOWN_AT else None

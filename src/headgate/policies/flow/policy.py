@@ -2,7 +2,8 @@
 
 `FlowPolicy.decide` names the stages of a round in their order, each of them a module: `eligible`,
 `problem`, `solve`, `readback`, `refusals`. A policy defines how many tasks of each job may and must
-be placed, and which of the placed ones start now.
+be placed, and which of the placed ones start now. The flow places tasks of one whole GPU; wide
+units are placed before it, in the policy's order of jobs.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from headgate.planning.certificates import CertificateStats
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.job_prices import JobPrices
 from headgate.planning.standing import Standing, standing
-from headgate.planning.unsupported import refuse_unsupported
+from headgate.planning.wide import WideUnits, least_served_first
+from headgate.policies.flow.bookings import Bookings
 from headgate.policies.flow.eligible import Entitled, Round, round_of
-from headgate.policies.flow.in_flight import Work, in_flight
+from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.job_prices import free_gpu_price_s, prices_by_job, run_price_s
 from headgate.policies.flow.prices import Prices
 from headgate.policies.flow.problem import (
@@ -56,6 +58,23 @@ class FlowPolicy(ABC):
     def entitle(self, now: Standing) -> Entitled:
         """Return how many tasks may and must be placed."""
 
+    def wide_first(self, now: Standing) -> tuple[Ints, Ints | None]:
+        """Return the order of jobs for wide units, indices, and the most GPUs of each, `[jobs]`.
+
+        None for no limit; see `WideUnits.place`. Here those that hold least of their share come
+        first, each with its entitlement.
+        """
+        return least_served_first(now)
+
+    def place_wide(
+        self, now: Standing, work: Work | None, scratch: Scratch
+    ) -> tuple[WideUnits | Bookings, InFlight | None]:
+        """Place wide units on the scratch; return them, and the work in flight."""
+        wide = WideUnits(scratch, now)
+        if wide:
+            wide.place(*self.wide_first(now))
+        return wide, None if work is None else in_flight(now, work)
+
     def choose(self, round_: Round, placed: Placed, wait_price: Ints) -> Choice:
         """Return which of the `placed` tasks start now, and the rest of the plan; here all start.
 
@@ -65,8 +84,9 @@ class FlowPolicy(ABC):
         return Choice(starts=placed, wait_price=wait_price)
 
     def refuses(self, job: Job) -> Reason | None:
-        """Refuse what `planning.unsupported` names: a unit of flow is one task on one GPU."""
-        return refuse_unsupported(self.name, job)
+        """Return None: all jobs are supported."""
+        del job
+        return None
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Return the plan of one optimal flow of the round.
@@ -81,7 +101,7 @@ class FlowPolicy(ABC):
         waiting_for_cpus = place_cpu_tasks(scratch)
         with self._cache.lend(snapshot) as warm:
             now, changes = warm.advance(snapshot, ahead=self.plans_ahead)
-            round_ = self._round(now, warm.work)
+            round_ = self._round(now, warm.work, scratch)
             posed = next_problem(round_, changes, warm.offered)
             warm.flow = solve(posed, warm.flow)
             if warm.flow.changes % _CERTIFY_EVERY == 1 and not self._is_certified(round_, warm):
@@ -90,12 +110,13 @@ class FlowPolicy(ABC):
             placed = flow_placements(round_, warm.flow)
         wait_price = 2 * posed.problem.wait_price[round_.entitled.group]
         choice = self.choose(round_, placed, wait_price)
-        return plan(self.name, round_, choice, scratch, waiting_for_cpus)
+        return plan(round_, choice, scratch, waiting_for_cpus)
 
-    def _round(self, now: Standing, work: Work | None) -> Round:
-        """Return the inputs of the round."""
-        ahead = None if work is None else in_flight(now, work)
-        return round_of(now, ahead, self.entitle(now), self._prices)
+    def _round(self, now: Standing, work: Work | None, scratch: Scratch) -> Round:
+        """Place wide units on the scratch; return the inputs of the flow, on what they leave."""
+        wide, ahead = self.place_wide(now, work, scratch)
+        now = wide.standing_after()
+        return round_of(now, ahead, self.entitle(now), self._prices, wide)
 
     def _is_certified(self, round_: Round, warm: WarmRound) -> bool:
         """Return whether the re-optimized flow is optimal for the round's problem; count it."""
@@ -112,7 +133,9 @@ class FlowPolicy(ABC):
     def _cold_problem(self, snapshot: Snapshot) -> tuple[Round, FullProblem]:
         """Return the round of a snapshot and its full problem, independent of the warm round."""
         work = Work(snapshot) if self.plans_ahead else None
-        round_ = self._round(standing(snapshot), work)
+        scratch, now = Scratch(snapshot), standing(snapshot)
+        place_cpu_tasks(scratch)
+        round_ = self._round(now, work, scratch)
         return round_, full_problem(round_, OfferedTasks())
 
     def job_prices(self, snapshot: Snapshot) -> dict[int, JobPrices]:

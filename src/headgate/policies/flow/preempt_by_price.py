@@ -76,7 +76,10 @@ def worth_preempting(
     loser, price_s = runs.job[run], ahead.lost_s(now.snapshot, run) + RESTART_S
     worse = (claims.left_s - owed) / share
     rank = (claims.left_s[job] - np.maximum(0.0, owed[job] - price_s)) / share[job]
-    may = ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0) & (rank < worse[loser])
+    snapshot, victim = now.snapshot, runs.task[run]
+    wide = now.census.sizes.wide[snapshot.tasks.demand.take(victim)]
+    wide |= snapshot.jobs.gang.take(snapshot.tasks.job.take(victim)) > 0
+    may = ~wide & ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0) & (rank < worse[loser])
     if not may.any():
         return nothing
     gained = _gained_s(now, ahead, waiting, sought)

@@ -22,9 +22,9 @@ def victims(now: Standing, *, target: Ints, slack: float, starts: Placed) -> tup
     """Return the tasks to stop once the tasks `starts` have started.
 
     A job that holds more than `(1 + slack)` of its target loses runs, down to its target but never
-    its last one, the latest started first. Each victim allows one more task of a job below its own
-    target to run, beyond the GPUs that are free or being freed, when these are allocated by shares.
-    O(victims x allocation).
+    its last one, the latest started first; gangs lose none. Each victim allows at least one more
+    task of a job below its own target to run, beyond the GPUs that are free or being freed, when
+    these are allocated by shares. O(victims x allocation).
     """
     cells = np.zeros_like(now.waiting)
     np.add.at(cells, (now.task_job[starts.task], now.task_class[starts.task]), 1)
@@ -47,27 +47,31 @@ def victims(now: Standing, *, target: Ints, slack: float, starts: Placed) -> tup
     chosen: list[int] = []
     useless: set[tuple[int, int]] = set()  # queue, class: another victim of these helps no task
     helped, wanted = served(), int(short.sum())
-    for run in _youngest_first(runs, spare):
-        job, size = int(runs.job[run]), int(runs.memory_class[run])
+    for gpus in _youngest_first(now, runs, spare):
+        job, size = int(runs.job[gpus[0]]), int(runs.memory_class[gpus[0]])
         if helped == wanted:
             break
-        if not spare[job] or (int(now.queue[job]), size) in useless:
+        if spare[job] < len(gpus) or (int(now.queue[job]), size) in useless:
             continue
-        held[job] -= 1
-        supply[size] += 1
+        held[job] -= len(gpus)
+        np.add.at(supply, runs.memory_class[gpus], 1)
         if served() > helped:
-            helped, spare[job] = helped + 1, spare[job] - 1
-            chosen.append(int(runs.task[run]))
+            helped, spare[job] = served(), spare[job] - len(gpus)
+            chosen.append(int(runs.task[gpus[0]]))
         else:
-            held[job] += 1
-            supply[size] -= 1
+            held[job] += len(gpus)
+            np.subtract.at(supply, runs.memory_class[gpus], 1)
             useless.add((int(now.queue[job]), size))
     return tuple(chosen)
 
 
-def _youngest_first(runs: Runs, spare: Ints) -> list[int]:
-    """Return the runs of jobs with some to spare, latest launch first, then highest row."""
+def _youngest_first(now: Standing, runs: Runs, spare: Ints) -> list[Ints]:
+    """Return the GPUs (indices into `Runs`) of each run of jobs that have some to spare.
+
+    The latest launch first, then the highest row; without gangs.
+    """
+    gang = now.snapshot.jobs.gang.take(now.jobs) > 0
     found = np.flatnonzero((runs.job >= 0) & ~runs.stopping)
-    found = found[spare[runs.job[found]] > 0]
-    order: list[int] = found[np.lexsort((-runs.task[found], -runs.launched_at[found]))].tolist()
-    return order
+    found = found[(spare[runs.job[found]] > 0) & ~gang[runs.job[found]]]
+    order = found[np.lexsort((-runs.task[found], -runs.launched_at[found]))]
+    return np.split(order, np.flatnonzero(np.diff(runs.task[order])) + 1) if len(order) else []

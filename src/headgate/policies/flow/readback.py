@@ -11,7 +11,6 @@ from headgate.base.order import in_order, nth_of_equals
 from headgate.flow import Ints
 from headgate.planning.feasible_starts import feasible_starts
 from headgate.planning.standing import Standing
-from headgate.planning.unsupported import unsupported_refusals
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.refusals import refusals
 from headgate.policies.flow.solve import Flow, Placed
@@ -24,10 +23,12 @@ class Choice:
     """A policy's choice from an optimal flow: the tasks that start now, and the rest of its plan.
 
     `wait_price` is the price of waiting of each job, `[jobs]`, in microseconds, for refusals.
+    `backfilled` are all starts if some of them are on the scratch already.
     """
 
     starts: Placed
     wait_price: Ints
+    backfilled: Placed | None = None
     stops: Steps = NO_STEPS
     memo: Memo = field(default_factory=dict)
     again_at: float | None = None
@@ -59,7 +60,6 @@ def flow_placements(round_: Round, flow: Flow) -> Placed:
 
 
 def plan(
-    policy: str,
     round_: Round,
     choice: Choice,
     scratch: Scratch,
@@ -67,15 +67,18 @@ def plan(
 ) -> Plan:
     """Return the plan of a round: tentative placements of `scratch`, and the policy's choice.
 
-    A chosen start is kept if the rest of the task's demand also fits the node.
+    A chosen start is kept if the rest of the task's demand also fits the node. Then wide units that
+    are left get what these starts leave.
     """
-    starts, no_room = feasible_starts(scratch, _steps(round_.now, choice.starts))
+    wide = round_.wide
+    starts, no_room = feasible_starts(scratch, _steps(round_.now, choice.starts), place=bool(wide))
+    wide.place_rest()
 
     def why() -> Iterator[Refusal]:
         yield from waiting_for_cpus
         yield from no_room
-        yield from unsupported_refusals(policy, round_.snapshot, round_.now.unsupported.tolist())
-        yield from refusals(round_, choice.starts, choice.wait_price)
+        yield from wide.refusals()
+        yield from refusals(round_, choice.starts, choice.wait_price, choice.backfilled)
 
     return Plan(
         steps=scratch.steps() + starts + choice.stops,

@@ -27,13 +27,16 @@ from headgate.protocol.reasons import (
 _NO_SUCH_GPU, _CEILING, _LOCALITY, _MEMORY, _SHARE, _BELOW, _BUSY = range(7)
 
 
-def refusals(round_: Round, starts: Placed, wait_price: Ints) -> Iterator[Refusal]:
+def refusals(
+    round_: Round, starts: Placed, wait_price: Ints, backfilled: Placed | None = None
+) -> Iterator[Refusal]:
     """Yield the refusals of the tasks that still wait, one per reason.
 
     `starts` are the tasks that start now, as indices into `Standing.task`; `wait_price` is the
-    price of waiting, `[jobs]`, in microseconds.
+    price of waiting, `[jobs]`, in microseconds. `backfilled` are all starts, if some are not on
+    slots of the flow.
     """
-    after = _After(round_, starts, wait_price)
+    after = _After(round_, starts, wait_price, backfilled or starts)
     groups: dict[Reason, list[int]] = {}
     for jobs in after.by_reason():
         groups.setdefault(after.reason(jobs[0]), []).extend(jobs)
@@ -56,7 +59,8 @@ def _cheapest(round_: Round, tasks: Ints, free: Ints) -> Ints:
 class _After:
     """The state after the starts of a round; jobs are indices into `Standing.jobs`."""
 
-    def __init__(self, round_: Round, starts: Placed, wait_price: Ints) -> None:
+    def __init__(self, round_: Round, on_slots: Placed, wait_price: Ints, starts: Placed) -> None:
+        """`on_slots` are the starts on the slots of the flow, `starts` all."""
         now, entitled = round_.now, round_.entitled
         group, most = entitled.group, entitled.most
         self._now, self._target = now, entitled.target
@@ -73,7 +77,9 @@ class _After:
         self._queue_holds = np.bincount(now.queue, self._holds, queues).astype(np.int64)
         self._queue_won = np.bincount(now.queue, won, queues).astype(np.int64)
 
-        taken = np.bincount(starts.node * classes + starts.memory_class, minlength=now.free.size)
+        taken = np.bincount(
+            on_slots.node * classes + on_slots.memory_class, minlength=now.free.size
+        )
         free = now.free - taken.reshape(now.free.shape)
         self._free = free.sum(axis=0)
         self._fitting = np.append(np.cumsum(self._free[::-1])[::-1], 0)

@@ -57,7 +57,7 @@ class GreedySharing:
             refusals=(
                 *waiting_for_cpus,
                 *no_room,
-                *unsupported_refusals(self.name, snapshot, now.unsupported.tolist()),
+                *unsupported_refusals(self.name, snapshot, now.jobs[now.wide_jobs].tolist()),
                 *refusals(snapshot, greedy, counters),
             ),
         )

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from headgate.model import WHOLE
-from headgate.planning.cpu_tasks import place_cpu_gangs, place_cpu_tasks
+from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.estimates import Estimates
 from headgate.planning.shares import Ints
 from headgate.planning.units import Unit, waiting_units
@@ -41,7 +41,7 @@ class Explained:
     @cached_property
     def _round(self) -> _Round:
         scratch = Scratch(self._snapshot)
-        without_gpus = (*place_cpu_tasks(scratch), *place_cpu_gangs(scratch))
+        without_gpus = place_cpu_tasks(scratch)
         served = Backfill(scratch, self._estimates, most=self._most)
         served.serve(self._jobs, always_reserve=True)
         return _Round(scratch, without_gpus, served)

@@ -1,0 +1,220 @@
+"""Wide units under policies that allocate single GPUs: placed by first fit, within shares.
+
+Such a policy places the wide units of its jobs in its own order before it allocates the other GPUs,
+each job up to its entitlement, and once more after it, without that limit. A job that holds nothing
+may place one unit, however wide: none waits only because it is wider than its share. Ceilings of
+queues always hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from headgate.model import WHOLE
+from headgate.planning.fit import demand_text, infeasible_demand, no_room
+from headgate.planning.shares import Ints, entitle, fair_shares
+from headgate.planning.standing import Standing, standing_less
+from headgate.planning.units import FirstFit, Unit, Units, waiting_units
+from headgate.protocol import Reason, Refusal
+from headgate.protocol.reasons import (
+    Fragmented,
+    GangShort,
+    GpuMemory,
+    NoFreeGpu,
+    NothingFits,
+    QueueLimit,
+)
+from headgate.state import Scratch
+from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
+
+
+class _Line:
+    """Units of one job and demand, the next one first."""
+
+    def __init__(self, units: Units) -> None:
+        self._rest = iter(units)
+        self.head: Unit | None = next(self._rest)
+
+    def advance(self) -> None:
+        self.head = next(self._rest, None)
+
+
+class WideUnits:
+    """The waiting wide units of a round; jobs are indices into `Standing.jobs`."""
+
+    def __init__(self, scratch: Scratch, now: Standing) -> None:
+        """Start with all that wait; units are listed when they are first placed."""
+        self._scratch, self._now, self._fit = scratch, now, FirstFit(scratch)
+        self._waiting = set(now.wide_jobs.tolist())
+        self._lines: dict[int, list[_Line]] = {}
+        self._won_milli: dict[int, int] = {}
+        self._order: list[int] = []
+
+    def __bool__(self) -> bool:
+        """Return whether any job has units that were not placed."""
+        return bool(self._waiting)
+
+    def place_rest(self) -> None:
+        """Place units that are left, in the last order, without limits, in turns of one each."""
+        while self._pass(self._order, self._place_one):
+            pass
+
+    def place(self, order: Iterable[int], most: Ints | None = None) -> None:
+        """Place units of jobs in this order.
+
+        `most`, `[jobs]`, are the GPUs that a job may get, without limit if None; one that holds
+        nothing may place a unit wider than that. O(units placed x their tasks x nodes + waiting
+        tasks of jobs of which a unit is not wider than what is free).
+        """
+        self._order = [int(job) for job in order if job in self._waiting]
+
+        def place_job(job: int) -> int:
+            limit_milli = None if most is None else WHOLE * int(most[job])
+            milli = 0
+            while more := self._place_one(job, limit_milli):
+                milli += more
+            return milli
+
+        self._pass(self._order, place_job)
+
+    def _pass(self, order: Sequence[int], place: Callable[[int], int]) -> int:
+        """Place units of jobs in this order; return their thousandths of GPUs."""
+        jobs, unit_milli = self._now.jobs, self._now.snapshot.jobs.unit_gpus_milli
+        free, placed = free_milli(self._scratch), 0
+        for job in order if self._waiting else ():
+            if job in self._waiting and unit_milli[int(jobs[job])] <= free - placed:
+                placed += place(job)
+        return placed
+
+    def standing_after(self) -> Standing:
+        """Return the standing with all placements of the scratch."""
+        return standing_less(self._now, self._scratch)
+
+    def _place_one(self, job: int, limit_milli: int | None = None) -> int:
+        """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none."""
+        won, queue = self._won_milli.get(job, 0), int(self._now.queue[job])
+        holds_nothing = not won and not self._now.held[job]
+        lines = self._lines_of(job)
+        for line in lines:
+            if line.head is None:
+                continue
+            milli = line.head.gpus_milli(self._scratch.snapshot)
+            within = limit_milli is None or won + milli <= limit_milli or holds_nothing
+            if within and self._scratch.has_room(queue, milli) and self._fit.place(line.head):
+                self._won_milli[job] = won + milli
+                line.advance()
+                if not any(each.head for each in lines):
+                    self._waiting.discard(job)
+                return milli
+        return 0
+
+    def _lines_of(self, job: int) -> list[_Line]:
+        if job not in self._lines:
+            row = int(self._now.jobs[job])
+            units = waiting_units(self._scratch.snapshot, row, wide=True)
+            self._lines[job] = [_Line(each) for each in units]
+        return self._lines[job]
+
+    def refusals(self) -> Iterator[Refusal]:
+        """Yield why the others still wait, one refusal per reason."""
+        groups: dict[Reason, list[int]] = {}
+        for job in sorted(self._waiting):
+            row = int(self._now.jobs[job])
+            unit = next((line.head for line in self._lines_of(job) if line.head), None)
+            reason = (
+                half_stopped(self._scratch, row) if unit is None else why_not(self._scratch, unit)
+            )
+            groups.setdefault(reason, []).append(row)
+        for reason, rows in groups.items():
+            yield Refusal(reason=reason, jobs=tuple(rows))
+
+
+def least_served_first(now: Standing) -> tuple[Ints, Ints]:
+    """Return the jobs by the part of their fair share that they hold, least first, as indices.
+
+    And the GPUs that each may get in this round, `[jobs]`, for all its waiting tasks; ties go to
+    the earliest.
+    """
+    target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
+    waiting = now.waiting + now.wide
+    free = now.free.sum(axis=0)
+    won = entitle(now.hierarchy, target=target, held=now.held, waiting=waiting, free=free)
+    return np.argsort(now.held / np.maximum(target, 1), kind="stable"), won.most
+
+
+def leading_tasks(now: Standing) -> Ints:
+    """Return the first waiting wide task of each job in `Standing.wide_jobs`."""
+    snapshot, rows = now.snapshot, now.jobs[now.wide_jobs]
+    lead = snapshot.jobs.first_task.take(rows).astype(np.int64)
+    several = (snapshot.jobs.task_count.take(rows) > 1) & (snapshot.jobs.gang.take(rows) == 0)
+    for n in np.flatnonzero(several).tolist():
+        lead[n] = waiting_units(snapshot, int(rows[n]), wide=True)[0].tasks[0]
+    return lead
+
+
+def free_milli(scratch: Scratch) -> int:
+    """Return the thousandths of GPUs that no run holds."""
+    gpus = scratch.ledger.gpus
+    holder = gpus.task.array()
+    free = (holder == GPU_FREE) | (holder == GPU_IN_PART)
+    return int(gpus.free_milli.array()[free].sum())
+
+
+def why_not(scratch: Scratch, unit: Unit) -> Reason:
+    """Return why a unit does not start on what is free; O(its tasks x nodes)."""
+    snapshot = scratch.snapshot
+    queue = snapshot.jobs.queue[unit.job]
+    spec, used = snapshot.queue(queue), scratch.used_milli(queue)
+    if not scratch.has_room(queue, unit.gpus_milli(snapshot)):
+        return QueueLimit(queue=spec.name, used_gpus=-(-used // WHOLE), max_gpus=spec.max_gpus or 0)
+    if len(unit.tasks) == 1:
+        return _why_not_task(scratch, unit.tasks[0])
+    free = int(scratch.ledger.nodes.free_gpus.array().sum())
+    needed = -(-unit.gpus_milli(snapshot) // WHOLE)
+    placeable = FirstFit(scratch).most(unit)
+    return GangShort(
+        placeable_tasks=placeable, tasks=len(unit.tasks), free_gpus=free, needed_gpus=needed
+    )
+
+
+def half_stopped(scratch: Scratch, job: int) -> Reason:
+    """Return why a gang waits of which other tasks are still being stopped."""
+    snapshot = scratch.snapshot
+    tasks = snapshot.tasks_of(job)
+    needed = sum(snapshot.demand(task).gpus_milli for task in tasks)
+    free = int(scratch.ledger.nodes.free_gpus.array().sum())
+    return GangShort(
+        placeable_tasks=len(snapshot.waiting_of(job)),
+        tasks=len(tasks),
+        free_gpus=free,
+        needed_gpus=-(-needed // WHOLE),
+    )
+
+
+def _why_not_task(scratch: Scratch, task: int) -> Reason:
+    snapshot, gpus = scratch.snapshot, scratch.ledger.gpus
+    demand = snapshot.demand(task)
+    nodes = [snapshot.node(row) for row in snapshot.live_nodes()]
+    if infeasible_demand(demand, nodes):
+        return NothingFits(need=f"{demand_text(demand)} on one node")
+    holder, memory = gpus.task.array(), gpus.memory_bytes.array()
+    free = holder == GPU_FREE
+    fitting = free & (memory >= demand.gpu_memory_bytes)
+    if demand.in_part:
+        part = demand.gpu_memory_bytes or memory * demand.gpu_milli // WHOLE
+        shared = (gpus.free_milli.array() >= demand.gpu_milli) & (gpus.free_bytes.array() >= part)
+        fitting |= (holder == GPU_IN_PART) & shared
+    total = int((holder != GPU_GONE).sum())
+    if free.any() and not fitting.any():
+        largest = int(memory[free].max())
+        return GpuMemory(needed_bytes=demand.gpu_memory_bytes, largest_free_bytes=largest)
+    if np.count_nonzero(fitting) < demand.gpus:
+        whole = int((holder == GPU_FREE).sum())
+        return NoFreeGpu(free_gpus=whole, needed_gpus=demand.gpus, total_gpus=total)
+    most = int(np.bincount(gpus.node.array()[fitting]).max())
+    if most < demand.gpus:
+        free_gpus = int(np.count_nonzero(fitting))
+        return Fragmented(needed_gpus=demand.gpus, free_gpus=free_gpus, most_on_one_node=most)
+    return no_room(scratch, task)

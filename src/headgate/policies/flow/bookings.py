@@ -1,0 +1,277 @@
+"""Bookings (`headgate`): wide units start or are reserved in the order of jobs, before the flow.
+
+In that order every job books GPUs in the timetable of the round. A job with tasks for the flow
+claims as many GPUs as it is entitled to, those that are free soonest. A wide unit starts if it fits
+now on GPUs that nothing before it needs; otherwise the first ones get reservations, at the earliest
+time at which their GPUs are expected to be free. What comes later only backfills: it starts if it
+ends before the reservations begin with a probability of at least `BACKFILL_P`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from headgate.model import WHOLE
+from headgate.planning.census import Bools
+from headgate.planning.shares import NO_CEILING, Ints
+from headgate.planning.standing import Standing, standing_less
+from headgate.planning.timetable import UNKNOWN_AT, Reservation, Timetable
+from headgate.planning.units import Unit, waiting_units
+from headgate.planning.wide import free_milli, half_stopped, why_not
+from headgate.policies.flow.times import Times
+from headgate.protocol import Memo, Reason, Refusal
+from headgate.state import Scratch
+
+RESERVED_AT = "reserved_at"
+"""Column of the memo: the time of the first reservation of each job."""
+
+
+class Bookings:
+    """The bookings of one round; jobs are indices into `Standing.jobs`."""
+
+    def __init__(self, scratch: Scratch, now: Standing, times: Times, *, reservations: int) -> None:
+        """Start without any; at most `reservations` units get one."""
+        self._scratch, self._now, self._times = scratch, now, times
+        self._most = reservations
+        self._table = Timetable(scratch, times.end_at)
+        self._wide = _WideJobs(now, times)
+        self._order: Ints = now.wide_jobs
+        self._too_long: dict[object, float] = {}  # by shape: runs as long as this do not fit
+        self._won_milli = np.zeros(len(now.jobs), np.int64)
+        self._booked_milli: dict[int, int] = {}  # of reservations, by queue
+        self.reservations: list[Reservation] = []
+
+    def __bool__(self) -> bool:
+        """Return True: some job has wide units."""
+        return True
+
+    # --- in the order of jobs ------------------------------------------------------------------
+
+    def book(self, order: Ints, flow: Ints, wide: Ints) -> None:
+        """Book for all jobs in this order.
+
+        `flow` and `wide`, `[jobs]`, are the GPUs that each job is entitled to, for its tasks in the
+        flow and for its wide units; it may book one unit however wide. Nothing is booked if no GPU
+        is free. O(jobs + reservations x GPUs x log), and for each unit that may fit, O(GPUs).
+        """
+        is_wide = np.zeros(len(order), bool)
+        is_wide[self._now.wide_jobs] = True
+        self._order = order[is_wide[order]]
+        if not free_milli(self._scratch):
+            return
+        last = 0
+        for place in np.flatnonzero(is_wide[order]).tolist():
+            if len(self.reservations) >= self._most or not self._table.has_open():
+                break
+            self._claim(order[last:place], flow)
+            last, job = place, int(order[place])
+            self._book_job(job, WHOLE * int(wide[job]))
+        self._claim(order[last:], flow)
+        self._fill(wide)
+
+    def _claim(self, jobs: Ints, flow: Ints) -> None:
+        """Count the GPUs that flow tasks of these jobs are entitled to as used."""
+        count = flow[jobs]
+        jobs, count = jobs[count > 0], count[count > 0]
+        if not len(jobs) or not self._table.has_open():
+            return
+        now = self._now
+        task = now.task[np.searchsorted(now.task_job, jobs)]
+        run_s = np.repeat(self._times.run_s_of(task), count)
+        memory = np.repeat(now.snapshot.tasks.memory_bytes.take(task), count)
+        for size in np.unique(memory)[::-1].tolist():
+            self._table.claim(int(size), run_s[memory == size])
+
+    def _book_job(self, job: int, limit_milli: int) -> None:
+        """Start units of a job within its limit, and reserve the first that does not fit."""
+        for unit in self._units(job):
+            milli = unit.gpus_milli(self._scratch.snapshot)
+            won = int(self._won_milli[job])
+            if (won and won + milli > limit_milli) or not self._has_room(job, milli):
+                return
+            if not self._start(job, unit, milli):
+                self._reserve(job, unit, milli)
+                return
+
+    def _units(self, job: int) -> Iterator[Unit]:
+        """Yield the units of a job that have not started."""
+        started = self._wide.started
+        for units in waiting_units(self._scratch.snapshot, int(self._now.jobs[job]), wide=True):
+            yield from (unit for unit in units if unit.tasks[0] not in started)
+
+    def _has_room(self, job: int, milli: int) -> bool:
+        queue = int(self._now.queue[job])
+        return self._scratch.has_room(queue, milli + self._booked_milli.get(queue, 0))
+
+    def _start(self, job: int, unit: Unit, milli: int) -> bool:
+        run_s = float(self._wide.high_s[job])
+        if self._is_too_long(unit.shape, run_s):
+            return False
+        if not self._table.start(unit, run_s):
+            self._too_long[unit.shape] = run_s
+            return False
+        self._won_milli[job] += milli
+        self._wide.started.add(unit.tasks[0])
+        return True
+
+    def _reserve(self, job: int, unit: Unit, milli: int) -> None:
+        """Reserve GPUs for a unit that does not start, unless they are all free now.
+
+        Then the ledger denies what the timetable, which books GPUs alone, would allow: GPUs that
+        are kept free for it would not help.
+        """
+        run_s = float(self._wide.run_s[job])
+        found = self._table.earliest(unit, run_s)
+        if found is not None and found.at > self._table.now:
+            self._table.keep(found, run_s)
+            queue = int(self._now.queue[job])
+            self._booked_milli[queue] = self._booked_milli.get(queue, 0) + milli
+            self.reservations.append(found)
+
+    # --- backfill ------------------------------------------------------------------------------
+
+    def _fill(self, limits: Ints | None) -> None:
+        """Start units in the order of jobs, each job within its limit."""
+        reserved = {each.unit.tasks[0] for each in self.reservations}
+        left = free_milli(self._scratch)
+        order = self._order[self._wide.unit_milli[self._order] <= left]
+        for job in order.tolist():
+            if self._wide.unit_milli[job] > left:
+                continue
+            if self._is_too_long(self._wide.shape(job), float(self._wide.high_s[job])):
+                continue
+            for unit in self._units(job):
+                milli, won = unit.gpus_milli(self._scratch.snapshot), int(self._won_milli[job])
+                beyond = limits is not None and won > 0 and won + milli > WHOLE * int(limits[job])
+                if beyond or unit.tasks[0] in reserved or not self._has_room(job, milli):
+                    break
+                if not self._start(job, unit, milli):
+                    break
+                left -= milli
+            if left <= 0:
+                return
+
+    def _is_too_long(self, shape: object, run_s: float) -> bool:
+        """Return whether a unit of this shape is known not to fit for so long."""
+        longest = self._too_long.get(shape)
+        return longest is not None and run_s >= longest
+
+    def place_rest(self) -> None:
+        """Start units on what the flow has left, in the order of jobs, beyond entitlements."""
+        if len(self._order) and free_milli(self._scratch):
+            self._table.unclaim()
+            self._too_long.clear()
+            self._fill(None)
+
+    def backfill(self, tasks: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
+        """Start tasks of the flow on GPUs that are free until reservations begin, in this order.
+
+        `tasks` are indices into `Standing.task`, as are those that the flow `starts`. Returns those
+        that start besides, the nodes, and the memory classes of the GPUs.
+        """
+        now, found = self._now, list[int]()
+        room = self._queue_room(starts)
+        too_long: dict[int, float] = {}  # by demand
+        if len(self._kept_now()):
+            rows = now.task[tasks]
+            high_s = self._times.surely_s(rows)
+            demands = now.snapshot.tasks.demand.take(rows)
+            for n in np.flatnonzero(np.isfinite(high_s)).tolist():
+                demand, run_s = int(demands[n]), float(high_s[n])
+                if run_s >= too_long.get(demand, math.inf):
+                    continue
+                job = int(now.task_job[tasks[n]])
+                unit = Unit(job=int(now.jobs[job]), tasks=(int(rows[n]),), demands=(demand,))
+                queue = int(now.queue[job])
+                if room[queue] < WHOLE:
+                    continue
+                if not self._table.start(unit, run_s, kept=True):
+                    too_long[demand] = run_s
+                    continue
+                room[queue] -= WHOLE
+                found.append(n)
+        started = self._scratch.starts[len(self._scratch.starts) - len(found) :]
+        node = np.array([start.node for start in started], np.int64)
+        gpu = now.snapshot.nodes.first_gpu.array()[node] + [start.gpus[0] for start in started]
+        return tasks[found], node, now.hardware.memory_class[gpu.astype(np.int64)]
+
+    def _queue_room(self, starts: Ints) -> Ints:
+        """Return how many thousandths of GPUs queues may get besides these starts, `[queues]`."""
+        now, view = self._now, self._now.snapshot
+        won = np.bincount(now.queue[now.task_job[starts]], minlength=len(now.ceiling))
+        specs = [view.queue(row) for row in range(len(now.ceiling))]
+        limits = [WHOLE * (NO_CEILING if q.max_gpus is None else q.max_gpus) for q in specs]
+        used = [
+            self._scratch.used_milli(row) + self._booked_milli.get(row, 0)
+            for row in range(len(limits))
+        ]
+        room: Ints = (np.array(limits) - np.array(used) - WHOLE * won).astype(np.int64)
+        return room
+
+    def _kept_now(self) -> Ints:
+        """Return the rows of free GPUs that are reserved for later."""
+        free = standing_less(self._now, self._scratch).free_gpu
+        kept: Ints = free[self._table.is_kept(free)]
+        return kept
+
+    # --- results -------------------------------------------------------------------------------
+
+    def standing_after(self) -> Standing:
+        """Return the standing with the starts, without the free GPUs that are reserved."""
+        left = standing_less(self._now, self._scratch)
+        kept = self._table.is_kept(left.free_gpu)
+        return left.without_free(kept) if kept.any() else left
+
+    def is_slot(self, gpus: Ints) -> Bools:
+        """Return which of these held GPUs (rows) are not reserved for when they become free."""
+        return ~self._table.is_kept(gpus)
+
+    def memo(self) -> Memo:
+        """Return the times of reservations of jobs that had none before."""
+        known = self._now.snapshot.memo(RESERVED_AT)
+        first: dict[int, float] = {}
+        for each in self.reservations:
+            if each.at < UNKNOWN_AT and math.isnan(known[each.unit.job]):
+                first.setdefault(each.unit.job, each.at)
+        return {RESERVED_AT: first} if first else {}
+
+    def refusals(self) -> Iterator[Refusal]:
+        """Yield why units still wait, one refusal per reason."""
+        groups: dict[Reason, list[int]] = {}
+        for job in self._now.wide_jobs.tolist():
+            row = int(self._now.jobs[job])
+            unit = next(self._units(job), None)
+            if unit is not None:
+                groups.setdefault(why_not(self._scratch, unit), []).append(row)
+            elif not self._won_milli[job]:
+                groups.setdefault(half_stopped(self._scratch, row), []).append(row)
+        for reason, rows in groups.items():
+            yield Refusal(reason=reason, jobs=tuple(rows))
+
+
+class _WideJobs:
+    """The jobs with waiting wide units, as arrays by job: `[jobs]`."""
+
+    def __init__(self, now: Standing, times: Times) -> None:
+        snapshot, jobs = now.snapshot, now.wide_jobs
+        rows = now.jobs[jobs]
+        self.unit_milli = np.full(len(now.jobs), np.iinfo(np.int64).max)
+        self.unit_milli[jobs] = snapshot.jobs.unit_gpus_milli.take(rows)
+        self.run_s, self.high_s = np.full((2, len(now.jobs)), math.inf)
+        self.run_s[jobs], self.high_s[jobs] = times.run_s, times.surely_s(times.lead)
+        self.started: set[int] = set()  # the first task of each unit
+        self._now, self._shape = now, dict[int, object]()
+
+    def shape(self, job: int) -> object:
+        """Return the shape of the unit of a job; None if it may have several."""
+        if job not in self._shape:
+            snapshot, row = self._now.snapshot, int(self._now.jobs[job])
+            one = snapshot.jobs.gang[row] or snapshot.jobs.task_count[row] == 1
+            tasks = snapshot.tasks_of(row)
+            demands = tuple(snapshot.tasks.demand.span(tasks.start, tasks.stop).tolist())
+            distinct = bool(snapshot.jobs.gang[row]) and snapshot.job(row).distinct_nodes
+            self._shape[job] = (demands, distinct) if one else None
+        return self._shape[job]
