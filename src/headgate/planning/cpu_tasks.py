@@ -13,7 +13,7 @@ import numpy as np
 from headgate.model import CPUS
 from headgate.planning.fit import no_room
 from headgate.planning.shares import Floats, Ints
-from headgate.planning.wide import half_stopped
+from headgate.planning.why_waits import being_stopped
 from headgate.protocol import Refusal
 from headgate.protocol.reasons import GangShort
 from headgate.state import Scratch, Snapshot
@@ -47,7 +47,7 @@ class _CpuTasks:
                 if not self._snapshot.jobs.unit_gpus_milli[job]:  # else the policy places it
                     yield from self._place_gang(job)
                 elif not self._snapshot.jobs.waiting[job]:
-                    yield Refusal(reason=half_stopped(self._scratch, job), jobs=(job,))
+                    yield Refusal(reason=being_stopped(self._scratch, job), jobs=(job,))
                 continue
             for task in self._snapshot.waiting_of(job).tolist():
                 if not tasks.gpus[task] and not self._place(task):

@@ -18,6 +18,10 @@ MISSED_GPU_S, MISSING_GPUS, COUNTED_AT = "missed_gpu_s", "missing_gpus", "counte
 """Columns of the memo, by job: its debt, the GPUs that it misses since, and the time of both."""
 
 
+_UNKNOWN_S = 1e200
+"""Above every known time."""
+
+
 def debts_gpu_s(now: Standing, *, memory_s: float) -> Floats:
     """Return the GPU seconds that each job of `now.jobs` is owed, below 0 if it owes them.
 
@@ -90,19 +94,16 @@ def remaining_gpu_s(now: Standing, runs: RunsByGpu, idle: IdleTasks) -> Floats:
     return np.bincount(index, left_s * count, len(now.jobs)).astype(np.float64)
 
 
-def wide_gpu_s(now: Standing, wide_s: Floats, running_s: Floats) -> Floats:
-    """Return the GPU seconds that each job with wide tasks will still take, `[jobs]`.
+def estimated_gpu_s(now: Standing, run_s: Floats, running: Ints, left_s: Floats) -> Floats:
+    """Return the GPU seconds that each job will still take, `[jobs]`, from estimated times.
 
-    `running_s` are those of its runs. All its other tasks are expected to take `wide_s`, the
-    seconds of the first wide task of each of `Standing.wide_jobs`; if that is not finite, as long
-    as in the mean of the other jobs.
+    `run_s`, `[jobs]`, is the time of its next run, `left_s` those left of the runs on GPUs, of the
+    jobs `running`. A time that is unknown is the mean of the known ones of `run_s`.
     """
-    run_s = np.zeros(len(now.jobs))
-    run_s[now.wide_jobs] = wide_s
-    unknown = ~np.isfinite(run_s)
-    if unknown.any():
-        known = run_s[now.wide_jobs][~unknown[now.wide_jobs]]
-        run_s[unknown] = known.mean() if len(known) else 1.0
+    known = run_s[np.isfinite(run_s)]
+    mean_s = known.mean() if len(known) else 1.0
+    some_s = np.where(np.isfinite(run_s), run_s, mean_s)
+    left_s = np.where(left_s < _UNKNOWN_S, left_s, mean_s)
     idle = np.maximum(now.unfinished.sum(axis=1) - now.held, 0)
-    left_s: Floats = running_s + idle * run_s
-    return left_s
+    gpu_s: Floats = np.bincount(running, left_s, len(run_s)) + idle * some_s
+    return gpu_s

@@ -308,6 +308,23 @@ class Timetable:
         """Change when GPUs become free."""
         self.free_at[rows] = until
 
+    def cheapest(self, unit: Unit, price: Floats) -> Ints | None:
+        """Return the GPUs (rows) with which the dearest one of a unit costs least, or None.
+
+        `price`, `[GPU rows]`, is at least 0, and inf for GPUs that it may not have.
+        """
+        demands = self._by_demand(unit)
+        rows, dearest = self._chosen(
+            demands, 0.0, 0.0, distinct=unit.distinct_nodes, price=price[self._row]
+        )
+        return None if math.isinf(dearest) else rows
+
+    def price_of_open(self) -> Floats:
+        """Return 0 for each GPU that is free now, without a claim or reservation, else inf."""
+        free = self._scratch.ledger.gpus.task.array() == GPU_FREE
+        unreserved = np.isinf(self.reserved_from) & (self.free_at <= self.now)
+        return np.where(free & unreserved, 0.0, math.inf)
+
     def claim(self, memory_bytes: int, run_s: Floats) -> None:
         """Count the GPUs that are free soonest as used by tasks of one GPU, for `run_s` each.
 
@@ -323,6 +340,11 @@ class Timetable:
         self._claimed[rows] = True
         self.free_at[rows[early]] = (at + run_s)[early]
         self._free_again_at[rows[~early]] = (at + run_s)[~early]
+
+    def free_soon(self, rows: Ints) -> None:
+        """Count GPUs as free as soon as runs that are preempted now have stopped."""
+        self.free_at[rows] = self.now + SOONEST_S
+        self.reserved_from[rows], self._free_again_at[rows] = math.inf, -math.inf
 
     def unclaim(self) -> None:
         """Count all GPUs that are free now as unused again; claims end."""
@@ -353,13 +375,20 @@ class Timetable:
         return available
 
     def _chosen(
-        self, demands: Sequence[tuple[int, list[int]]], at: float, run_s: float, *, distinct: bool
+        self,
+        demands: Sequence[tuple[int, list[int]]],
+        at: float,
+        run_s: float,
+        *,
+        distinct: bool,
+        price: Floats | None = None,
     ) -> tuple[Ints, float]:
         """Return GPUs for tasks by demand, and when all of them are free, inf if they never are.
 
-        If that is after `at`, the choice may be void: reservations may then be in the way.
+        If that is after `at`, the choice may be void: reservations may then be in the way. With a
+        `price` for each GPU, that is used in place of times, and the cheapest are chosen.
         """
-        available = self._available(self._row, at, run_s)
+        available = self._available(self._row, at, run_s) if price is None else price.copy()
         chosen, soonest = [np.zeros(0, np.int64)], at
         for demand, tasks in demands:
             spec, count = self._demands[demand], len(tasks)
@@ -376,7 +405,7 @@ class Timetable:
                 return chosen[0], math.inf
             room = np.bincount(node[free_at <= soonest])
             for here in _compact(room, count):
-                chosen.append(self._latest(here, fits, soonest, spec.gpus))
+                chosen.append(self._latest(here, fits, soonest, spec.gpus, first=price is not None))
                 available[chosen[-1]] = fits[chosen[-1]] = math.inf
         return self._row[np.concatenate(chosen)], soonest
 
@@ -394,11 +423,17 @@ class Timetable:
             demand, self._node[place], ordinal, free_at[place]
         )
 
-    def _latest(self, node: int, free_at: Floats, by: float, count: int) -> Ints:
-        """Return the indices of GPUs of a node: of those free by a time, the ones free last."""
+    def _latest(
+        self, node: int, free_at: Floats, by: float, count: int, *, first: bool = False
+    ) -> Ints:
+        """Return the indices of GPUs of a node: of those free by a time, the ones free last.
+
+        Or the `first`, if so required.
+        """
         low, high = np.searchsorted(self._node, (node, node + 1))
         here = np.arange(low, high)[free_at[low:high] <= by]
-        order = np.lexsort((here, -free_at[here], self._memory[here]))
+        when = free_at[here] if first else -free_at[here]
+        order = np.lexsort((here, when, self._memory[here]))
         return here[order[:count]]
 
     def _with_room(self, demand: int, node: Ints, ordinal: Ints, free_at: Floats) -> Floats:

@@ -8,26 +8,20 @@ queues always hold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from headgate.model import WHOLE
-from headgate.planning.fit import demand_text, infeasible_demand, no_room
 from headgate.planning.shares import Ints, entitle, fair_shares
 from headgate.planning.standing import Standing, standing_less
 from headgate.planning.units import FirstFit, Unit, Units, waiting_units
-from headgate.protocol import Reason, Refusal
-from headgate.protocol.reasons import (
-    Fragmented,
-    GangShort,
-    GpuMemory,
-    NoFreeGpu,
-    NothingFits,
-    QueueLimit,
-)
+from headgate.planning.why_waits import WhyWaits, being_stopped
+from headgate.protocol import Reason, Refusal, Reserved
+from headgate.protocol.reasons import Undecided
 from headgate.state import Scratch
-from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
+from headgate.state.tables import GPU_FREE, GPU_IN_PART
 
 
 class _Line:
@@ -58,7 +52,7 @@ class WideUnits:
 
     def place_rest(self) -> None:
         """Place units that are left, in the last order, without limits, in turns of one each."""
-        while self._pass(self._order, self._place_one):
+        while self._pass(self._order, self.place_one):
             pass
 
     def place(self, order: Iterable[int], most: Ints | None = None) -> None:
@@ -73,7 +67,7 @@ class WideUnits:
         def place_job(job: int) -> int:
             limit_milli = None if most is None else WHOLE * int(most[job])
             milli = 0
-            while more := self._place_one(job, limit_milli):
+            while more := self.place_one(job, limit_milli):
                 milli += more
             return milli
 
@@ -92,8 +86,14 @@ class WideUnits:
         """Return the standing with all placements of the scratch."""
         return standing_less(self._now, self._scratch)
 
-    def _place_one(self, job: int, limit_milli: int | None = None) -> int:
-        """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none."""
+    def place_one(
+        self, job: int, limit_milli: int | None = None, room_milli: int | None = None
+    ) -> int:
+        """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none.
+
+        `limit_milli` is what the job may get in all, but for a first unit; `room_milli` what its
+        queue may get, by default as the scratch has it.
+        """
         won, queue = self._won_milli.get(job, 0), int(self._now.queue[job])
         holds_nothing = not won and not self._now.held[job]
         lines = self._lines_of(job)
@@ -102,7 +102,11 @@ class WideUnits:
                 continue
             milli = line.head.gpus_milli(self._scratch.snapshot)
             within = limit_milli is None or won + milli <= limit_milli or holds_nothing
-            if within and self._scratch.has_room(queue, milli) and self._fit.place(line.head):
+            if room_milli is None:
+                within = within and self._scratch.has_room(queue, milli)
+            elif milli > room_milli:
+                within = False
+            if within and self._fit.place(line.head):
                 self._won_milli[job] = won + milli
                 line.advance()
                 if not any(each.head for each in lines):
@@ -117,18 +121,41 @@ class WideUnits:
             self._lines[job] = [_Line(each) for each in units]
         return self._lines[job]
 
+    def planned(self) -> Iterator[Reserved]:
+        """Yield nothing: first fit reserves nothing."""
+        return iter(())
+
     def refusals(self) -> Iterator[Refusal]:
         """Yield why the others still wait, one refusal per reason."""
-        groups: dict[Reason, list[int]] = {}
-        for job in sorted(self._waiting):
-            row = int(self._now.jobs[job])
-            unit = next((line.head for line in self._lines_of(job) if line.head), None)
-            reason = (
-                half_stopped(self._scratch, row) if unit is None else why_not(self._scratch, unit)
+        left = [
+            (
+                int(self._now.jobs[job]),
+                next((line.head for line in self._lines_of(job) if line.head), None),
             )
-            groups.setdefault(reason, []).append(row)
-        for reason, rows in groups.items():
-            yield Refusal(reason=reason, jobs=tuple(rows))
+            for job in sorted(self._waiting)
+        ]
+        yield from unit_refusals(self._scratch, left, WhyWaits(self._scratch))
+
+
+def unit_refusals(
+    scratch: Scratch,
+    left: Iterable[tuple[int, Unit | None]],
+    why: WhyWaits,
+    run_s: Callable[[Unit], float] = lambda unit: math.inf,
+) -> Iterator[Refusal]:
+    """Yield why jobs (rows) wait, each with its next unit, None for a gang being stopped.
+
+    `run_s` is how long a unit runs. One refusal per reason.
+    """
+    groups: dict[Reason, list[int]] = {}
+    for row, unit in left:
+        if unit is None:
+            reason: Reason = being_stopped(scratch, row)
+        else:
+            reason = why.reason(unit, run_s(unit)) or Undecided()
+        groups.setdefault(reason, []).append(row)
+    for reason, rows in groups.items():
+        yield Refusal(reason=reason, jobs=tuple(rows))
 
 
 def least_served_first(now: Standing) -> tuple[Ints, Ints]:
@@ -160,61 +187,3 @@ def free_milli(scratch: Scratch) -> int:
     holder = gpus.task.array()
     free = (holder == GPU_FREE) | (holder == GPU_IN_PART)
     return int(gpus.free_milli.array()[free].sum())
-
-
-def why_not(scratch: Scratch, unit: Unit) -> Reason:
-    """Return why a unit does not start on what is free; O(its tasks x nodes)."""
-    snapshot = scratch.snapshot
-    queue = snapshot.jobs.queue[unit.job]
-    spec, used = snapshot.queue(queue), scratch.used_milli(queue)
-    if not scratch.has_room(queue, unit.gpus_milli(snapshot)):
-        return QueueLimit(queue=spec.name, used_gpus=-(-used // WHOLE), max_gpus=spec.max_gpus or 0)
-    if len(unit.tasks) == 1:
-        return _why_not_task(scratch, unit.tasks[0])
-    free = int(scratch.ledger.nodes.free_gpus.array().sum())
-    needed = -(-unit.gpus_milli(snapshot) // WHOLE)
-    placeable = FirstFit(scratch).most(unit)
-    return GangShort(
-        placeable_tasks=placeable, tasks=len(unit.tasks), free_gpus=free, needed_gpus=needed
-    )
-
-
-def half_stopped(scratch: Scratch, job: int) -> Reason:
-    """Return why a gang waits of which other tasks are still being stopped."""
-    snapshot = scratch.snapshot
-    tasks = snapshot.tasks_of(job)
-    needed = sum(snapshot.demand(task).gpus_milli for task in tasks)
-    free = int(scratch.ledger.nodes.free_gpus.array().sum())
-    return GangShort(
-        placeable_tasks=len(snapshot.waiting_of(job)),
-        tasks=len(tasks),
-        free_gpus=free,
-        needed_gpus=-(-needed // WHOLE),
-    )
-
-
-def _why_not_task(scratch: Scratch, task: int) -> Reason:
-    snapshot, gpus = scratch.snapshot, scratch.ledger.gpus
-    demand = snapshot.demand(task)
-    nodes = [snapshot.node(row) for row in snapshot.live_nodes()]
-    if infeasible_demand(demand, nodes):
-        return NothingFits(need=f"{demand_text(demand)} on one node")
-    holder, memory = gpus.task.array(), gpus.memory_bytes.array()
-    free = holder == GPU_FREE
-    fitting = free & (memory >= demand.gpu_memory_bytes)
-    if demand.in_part:
-        part = demand.gpu_memory_bytes or memory * demand.gpu_milli // WHOLE
-        shared = (gpus.free_milli.array() >= demand.gpu_milli) & (gpus.free_bytes.array() >= part)
-        fitting |= (holder == GPU_IN_PART) & shared
-    total = int((holder != GPU_GONE).sum())
-    if free.any() and not fitting.any():
-        largest = int(memory[free].max())
-        return GpuMemory(needed_bytes=demand.gpu_memory_bytes, largest_free_bytes=largest)
-    if np.count_nonzero(fitting) < demand.gpus:
-        whole = int((holder == GPU_FREE).sum())
-        return NoFreeGpu(free_gpus=whole, needed_gpus=demand.gpus, total_gpus=total)
-    most = int(np.bincount(gpus.node.array()[fitting]).max())
-    if most < demand.gpus:
-        free_gpus = int(np.count_nonzero(fitting))
-        return Fragmented(needed_gpus=demand.gpus, free_gpus=free_gpus, most_on_one_node=most)
-    return no_room(scratch, task)

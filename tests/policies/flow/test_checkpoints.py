@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from tests.policies.flow.bench import GB, Bench, submitted
 
@@ -46,7 +45,7 @@ def test_a_preemption_costs_less_right_after_a_checkpoint_and_the_next_run_is_sh
         bench.at = at
         bench.queue("other")  # an event, so that the time advances
         runs, snapshot = held_gpus(bench), bench.engine.snapshot()
-        assert runs.lost_s(snapshot, np.array([0])).tolist() == pytest.approx([lost_s])
+        assert runs.lost_s(snapshot, runs.runs).tolist() == pytest.approx([lost_s])
         assert runs.wait_s.tolist() == pytest.approx([104.0 - at])
     lost = TaskFailed(at=79.0, run=run, kind=FailureKind.LOST, message="gone", usage=READ)
     bench.apply(lost)

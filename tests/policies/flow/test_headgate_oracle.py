@@ -149,7 +149,7 @@ def naive_cuts(
         - sum((runs.job[r], runs.stopping[r]) == (j, True) for r in range(len(soon)))
         for j in jobs
     ]
-    lost_s = ahead.lost_s(now.snapshot, np.arange(len(soon))).tolist()
+    lost_s = ahead.lost_s(now.snapshot, runs).tolist()
     may_lose = [keeps[j] > (1 + slack) * claims.target[j] for j in jobs]
     owed, served, cut = claims.owed.tolist(), [0] * len(jobs), []
     for task, job, run in zip(waiting.task, waiting.job, waiting.run, strict=True):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -20,9 +21,12 @@ from headgate.planning.shares import NO_CEILING, Ints
 from headgate.planning.standing import Standing, standing_less
 from headgate.planning.timetable import UNKNOWN_AT, Reservation, Timetable
 from headgate.planning.units import Unit, waiting_units
-from headgate.planning.wide import free_milli, half_stopped, why_not
+from headgate.planning.why_waits import WhyWaits
+from headgate.planning.wide import free_milli, unit_refusals
+from headgate.policies.flow.in_flight import InFlight
+from headgate.policies.flow.preempt_units import Bargain, UnitPreemptions
 from headgate.policies.flow.times import Times
-from headgate.protocol import Memo, Reason, Refusal
+from headgate.protocol import Memo, Refusal, Reserved
 from headgate.state import Scratch
 
 RESERVED_AT = "reserved_at"
@@ -43,6 +47,7 @@ class Bookings:
         self._won_milli = np.zeros(len(now.jobs), np.int64)
         self._booked_milli: dict[int, int] = {}  # of reservations, by queue
         self.reservations: list[Reservation] = []
+        self.preempted: UnitPreemptions | None = None
 
     def __bool__(self) -> bool:
         """Return True: some job has wide units."""
@@ -80,7 +85,7 @@ class Bookings:
             return
         now = self._now
         task = now.task[np.searchsorted(now.task_job, jobs)]
-        run_s = np.repeat(self._times.run_s_of(task), count)
+        run_s = np.repeat(self._times.run_s[jobs], count)
         memory = np.repeat(now.snapshot.tasks.memory_bytes.take(task), count)
         for size in np.unique(memory)[::-1].tolist():
             self._table.claim(int(size), run_s[memory == size])
@@ -130,6 +135,26 @@ class Bookings:
             queue = int(self._now.queue[job])
             self._booked_milli[queue] = self._booked_milli.get(queue, 0) + milli
             self.reservations.append(found)
+
+    def preempt(self, ahead: InFlight, bargain: Bargain) -> None:
+        """Preempt units for those of the first jobs in order that wait, where that is worth it.
+
+        The GPUs that they free are reserved.
+        """
+        bargain.held = bargain.held - (-self._won_milli // WHOLE)
+        preempted = UnitPreemptions(self._now, ahead, self._table, bargain)
+        for job in self._order[: self._most].tolist() if (bargain.spare > 0).any() else ():
+            unit = next(self._units(job), None)
+            if unit is None:
+                continue
+            milli = unit.gpus_milli(self._scratch.snapshot)
+            run_s, gpus = float(self._times.run_s[job]), -(-milli // WHOLE)
+            if not self._has_room(job, milli):
+                continue
+            if preempted.for_unit(job, unit, gpus, run_s):
+                self._table.free_soon(ahead.all_runs.gpu[preempted.freed])
+                self._reserve(job, unit, milli)
+        self.preempted = preempted
 
     # --- backfill ------------------------------------------------------------------------------
 
@@ -240,16 +265,37 @@ class Bookings:
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why units still wait, one refusal per reason."""
-        groups: dict[Reason, list[int]] = {}
-        for job in self._now.wide_jobs.tolist():
-            row = int(self._now.jobs[job])
+        left: list[tuple[int, Unit | None]] = []
+        for job in self._order.tolist():
             unit = next(self._units(job), None)
-            if unit is not None:
-                groups.setdefault(why_not(self._scratch, unit), []).append(row)
-            elif not self._won_milli[job]:
-                groups.setdefault(half_stopped(self._scratch, row), []).append(row)
-        for reason, rows in groups.items():
-            yield Refusal(reason=reason, jobs=tuple(rows))
+            if unit is not None or not self._won_milli[job]:
+                left.append((int(self._now.jobs[job]), unit))
+        why = WhyWaits(self._scratch, self._table, self._all_reservations)
+        yield from unit_refusals(self._scratch, left, why, self._unit_s)
+
+    @cached_property
+    def _all_reservations(self) -> list[Reservation]:
+        """The reservations of the round, with those that no free GPU made necessary."""
+        reserved = {each.unit.tasks[0] for each in self.reservations}
+        for job in self._order.tolist():
+            if len(self.reservations) >= self._most:
+                break
+            unit = next(self._units(job), None)
+            if unit is not None and unit.tasks[0] not in reserved:
+                milli = unit.gpus_milli(self._scratch.snapshot)
+                if self._has_room(job, milli):
+                    self._reserve(job, unit, milli)
+        return self.reservations
+
+    def _unit_s(self, unit: Unit) -> float:
+        """Return how long a unit is expected to run, as it is compared with reservations."""
+        return float(self._wide.high_s[np.searchsorted(self._now.jobs, unit.job)])
+
+    def planned(self) -> Iterator[Reserved]:
+        """Yield what is reserved, in order."""
+        for each in self._all_reservations:
+            job = int(np.searchsorted(self._now.jobs, each.unit.job))
+            yield each.planned(float(self._wide.run_s[job]))
 
 
 class _WideJobs:
@@ -260,8 +306,7 @@ class _WideJobs:
         rows = now.jobs[jobs]
         self.unit_milli = np.full(len(now.jobs), np.iinfo(np.int64).max)
         self.unit_milli[jobs] = snapshot.jobs.unit_gpus_milli.take(rows)
-        self.run_s, self.high_s = np.full((2, len(now.jobs)), math.inf)
-        self.run_s[jobs], self.high_s[jobs] = times.run_s, times.surely_s(times.lead)
+        self.run_s, self.high_s = times.run_s, times.jobs_surely_s()
         self.started: set[int] = set()  # the first task of each unit
         self._now, self._shape = now, dict[int, object]()
 

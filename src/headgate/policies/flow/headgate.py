@@ -17,6 +17,7 @@ from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.node_order import assign_waiting, next_round_at, starts_by_rank
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.preempt_by_price import JobClaims, worth_preempting
+from headgate.policies.flow.preempt_units import Bargain
 from headgate.policies.flow.readback import Choice
 from headgate.policies.flow.solve import Placed
 from headgate.policies.flow.times import Times
@@ -83,7 +84,8 @@ class TimelyFlow(FlowPolicy):
     ) -> tuple[WideUnits | Bookings, InFlight]:
         """Book for all jobs in their order; GPUs that are reserved are no slots of the flow."""
         assert work is not None
-        times = Times(now) if now.has_wide.any() else None
+        declared = ~np.isnan(now.snapshot.jobs.estimated_s.take(now.jobs))
+        times = Times(now) if now.has_wide.any() or declared.any() else None
         ahead = in_flight(now, work, times)
         if times is None or not len(now.wide_jobs):
             return WideUnits(scratch, now), ahead
@@ -94,6 +96,7 @@ class TimelyFlow(FlowPolicy):
         flow = np.minimum(most, now.waiting.sum(axis=1))
         booked = Bookings(scratch, now, times, reservations=int(self._reservations))
         booked.book(order, flow, most)
+        booked.preempt(ahead, Bargain.of(now, ahead, target, owed, slack=self._slack))
         is_slot = booked.is_slot(ahead.runs.gpu)
         return booked, ahead if is_slot.all() else ahead.only(is_slot)
 
@@ -136,9 +139,10 @@ class TimelyFlow(FlowPolicy):
         won = np.bincount(now.task_job[(started or starts).task], minlength=len(now.jobs))
         held = now.held + won
         waiting = assign_waiting(now, ahead, left)
+        units = round_.wide.preempted if isinstance(round_.wide, Bookings) else None
         claims = JobClaims(target=target, held=held, left_s=ahead.left_s, owed=owed)
         preempted = worth_preempting(
-            now, ahead, waiting, claims, slack=self._slack, memory_s=self._memory_s
+            now, ahead, waiting, claims, units, slack=self._slack, memory_s=self._memory_s
         )
         useful = np.minimum(target, held + now.needed - won)
         free = now.free.sum(axis=0) - np.bincount(starts.memory_class, minlength=now.free.shape[1])

@@ -9,7 +9,7 @@ import numpy as np
 from headgate.flow import Ints
 from headgate.planning.census import Bools, index_of
 from headgate.planning.costs import PRICE_LIMIT
-from headgate.planning.debts import remaining_gpu_s, wide_gpu_s
+from headgate.planning.debts import estimated_gpu_s, remaining_gpu_s
 from headgate.planning.shares import Floats
 from headgate.planning.standing import Standing
 from headgate.planning.work import IdleTasks, RunsByGpu
@@ -47,6 +47,10 @@ class Runs:
     stopping: Bools
     launched_at: Floats
 
+    def only(self, some: Ints) -> Runs:
+        """Return those at some indices."""
+        return Runs(**{field.name: getattr(self, field.name)[some] for field in fields(Runs)})
+
 
 def runs_now(now: Standing) -> Runs:
     """Return the held GPUs, by row."""
@@ -75,18 +79,18 @@ class InFlight:
     price: Ints  # [GPUs] the wait in whole microseconds
     left_s: Floats  # [jobs] GPU seconds that the job will still take
 
-    def lost_s(self, snapshot: Snapshot, some: Ints) -> Floats:
-        """Return the seconds lost if some runs end now: reading, and work since the checkpoint."""
-        task, tasks = self.runs.task[some], snapshot.tasks
+    def lost_s(self, snapshot: Snapshot, runs: Runs) -> Floats:
+        """Return the seconds lost if runs end now: reading, and work since the checkpoint."""
+        task, tasks = runs.task, snapshot.tasks
         computed_s = snapshot.now - tasks.started_at.take(task) - tasks.read_s.take(task)
         kept_s = saved_s(computed_s, tasks.checkpoint_s.take(task))
-        lost_s: Floats = snapshot.now - self.runs.launched_at[some] - kept_s
+        lost_s: Floats = snapshot.now - runs.launched_at - kept_s
         return lost_s
 
     def only(self, slots: Bools) -> InFlight:
         """Return the work in flight with some of the held GPUs, a mask."""
         chosen = np.flatnonzero(slots)
-        runs = Runs(**{f.name: getattr(self.runs, f.name)[chosen] for f in fields(Runs)})
+        runs = self.runs.only(chosen)
         return replace(self, runs=runs, wait_s=self.wait_s[chosen], price=self.price[chosen])
 
 
@@ -94,8 +98,7 @@ def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight
     """Return the work in flight; `View.expected_end` defines when a GPU is expected to be free.
 
     A run of a runtime class without an ended run is expected to compute as long as it reads. Work
-    in a checkpoint is not computed again. With `times`, which jobs with wide
-    tasks require, their runs and those of an unknown class end as estimated.
+    in a checkpoint is not computed again. With `times`, those of jobs that they tell are estimated.
     """
     snapshot, held = now.snapshot, work.runs
     gpu = np.flatnonzero(held.task >= 0)
@@ -108,11 +111,11 @@ def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight
     task, job = held.task[gpu], index_of(now.jobs, len(snapshot.jobs.state))[held.job[gpu]]
     left_gpu_s = remaining_gpu_s(now, held, work.idle)
     if times is not None:
-        other = np.flatnonzero(np.isnan(compute_s) | (job < 0) | now.has_wide[job])
+        other = np.flatnonzero(np.isnan(compute_s) | (job < 0) | times.learnt[job])
         wait_s[other] = np.maximum(times.end_at(task[other]) - snapshot.now, _SOONEST_S)
         ours = np.flatnonzero(job >= 0)
-        running_s = np.bincount(job[ours], wait_s[ours], len(now.jobs)).astype(np.float64)
-        left_gpu_s = np.where(now.has_wide, wide_gpu_s(now, times.run_s, running_s), left_gpu_s)
+        estimated = estimated_gpu_s(now, times.run_s, job[ours], wait_s[ours])
+        left_gpu_s = np.where(times.learnt, estimated, left_gpu_s)
     runs = Runs(
         gpu=gpu,
         task=task,

@@ -13,11 +13,14 @@ from headgate.planning.shares import Floats
 from headgate.planning.standing import Standing
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.node_order import AssignedWaits
-from headgate.protocol import NO_STEPS, Group, Steps, Stop
+from headgate.policies.flow.preempt_units import (
+    RESTART_S,
+    Bargain,
+    UnitPreemptions,
+    running_units,
+)
+from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import PreemptedFor
-
-RESTART_S = 1.0
-"""Assumed seconds to start a run again, besides its lost work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,6 +52,7 @@ def worth_preempting(
     ahead: InFlight,
     waiting: AssignedWaits,
     claims: JobClaims,
+    units: UnitPreemptions | None = None,
     *,
     slack: float,
     memory_s: float,
@@ -60,39 +64,41 @@ def worth_preempting(
     the price, which it then pays. The price is the lost work, reading included, plus `RESTART_S`.
     The run's job holds more than `1 + slack` of its target, and keeps its target and one run; and
     the waiting job precedes it even after paying. So the total work lost never exceeds what jobs
-    have missed, and a GPU is not preempted back.
+    have missed, and a GPU is not preempted back. A run of a wide unit is preempted with its whole
+    unit, at the price of that. `units` are those preempted before for wide units.
     """
     runs, target, share = ahead.runs, claims.target, claims.share
-    short, owed = target - claims.held, claims.owed.copy()
-    stops = np.bincount(runs.job[runs.stopping & (runs.job >= 0)], minlength=len(target))
-    keeps = now.held - stops
-    spare = np.where(keeps > (1 + slack) * target, np.minimum(keeps - target, keeps - 1), 0)
-    nothing = Preemptions(stops=NO_STEPS, paid=np.zeros(len(owed)), next_s=math.inf)
+    bargain = Bargain.of(now, ahead, target, claims.owed, slack=slack)
+    groups: list[Group] = []
+    if units is not None:
+        bargain, groups = units.bargain, units.groups
+    short, owed, spare = target - claims.held, bargain.owed, bargain.spare
+    so_far = Preemptions(stops=Steps.of(groups), paid=claims.owed - owed, next_s=math.inf)
     if not (spare > 0).any():
-        return nothing
+        return so_far
     # Conditions only get harder as runs are preempted: a run that fails them now also fails later.
     sought = np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job])
     job, run = waiting.job[sought], waiting.run[sought]
-    loser, price_s = runs.job[run], ahead.lost_s(now.snapshot, run) + RESTART_S
+    loser, price_s, size, unit = _victims(now, ahead, run)
     worse = (claims.left_s - owed) / share
     rank = (claims.left_s[job] - np.maximum(0.0, owed[job] - price_s)) / share[job]
-    snapshot, victim = now.snapshot, runs.task[run]
-    wide = now.census.sizes.wide[snapshot.tasks.demand.take(victim)]
-    wide |= snapshot.jobs.gang.take(snapshot.tasks.job.take(victim)) > 0
-    may = ~wide & ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0) & (rank < worse[loser])
+    may = ~runs.stopping[run] & (loser >= 0) & (spare[loser] >= size) & (rank < worse[loser])
+    if units is not None:
+        may &= ~units.is_freed(runs.gpu[run])
     if not may.any():
-        return nothing
+        return so_far
     gained = _gained_s(now, ahead, waiting, sought)
-    preempted, next_s = [], math.inf
+    preempted, next_s, done = list(groups), math.inf, set[int]()
     for i in np.flatnonzero(may).tolist():
         winner, from_job, price, soonest = int(job[i]), int(loser[i]), price_s[i], gained[i]
-        if spare[from_job] <= 0:
+        if spare[from_job] < size[i] or int(unit[i]) in done:
             continue
         its_rank = (claims.left_s[winner] - max(0.0, owed[winner] - price)) / share[winner]
         if its_rank >= worse[from_job]:
             continue  # the other job would preempt the GPU back
         if price < min(soonest, owed[winner]):
-            spare[from_job] -= 1
+            spare[from_job] -= int(size[i])
+            done.add(int(unit[i]))
             owed[winner] -= price
             reason = PreemptedFor(job=now.snapshot.job(int(now.jobs[winner])).id)
             preempted.append(Group((Stop(int(runs.task[run[i]])),), reason))
@@ -103,6 +109,16 @@ def worth_preempting(
         if price + soon_s < soonest - soon_s:
             next_s = min(next_s, soon_s)
     return Preemptions(stops=Steps.of(preempted), paid=claims.owed - owed, next_s=next_s)
+
+
+def _victims(now: Standing, ahead: InFlight, run: Ints) -> tuple[Ints, Floats, Ints, Ints]:
+    """Return of the unit of each of some runs: its job, price, GPUs, and a number of its own."""
+    runs = ahead.runs.only(run)
+    if not now.has_wide.any():
+        price_s = ahead.lost_s(now.snapshot, runs) + RESTART_S
+        return runs.job, price_s, np.ones(len(run), np.int64), run
+    units, at = running_units(now, ahead), np.searchsorted(ahead.all_runs.gpu, runs.gpu)
+    return runs.job, units.price[at], units.gpus[at], units.unit[at]
 
 
 def _gained_s(now: Standing, ahead: InFlight, waiting: AssignedWaits, sought: Ints) -> Floats:

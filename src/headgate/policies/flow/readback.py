@@ -14,7 +14,7 @@ from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.refusals import refusals
 from headgate.policies.flow.solve import Flow, Placed
-from headgate.protocol import NO_STEPS, Memo, OnDemand, Plan, Refusal, Steps
+from headgate.protocol import NO_STEPS, Lazy, Memo, OnDemand, Plan, Refusal, Steps
 from headgate.state import Scratch
 
 
@@ -85,6 +85,7 @@ def plan(
         memo=choice.memo,
         again_at=choice.again_at,
         refusals=OnDemand(why),
+        reservations=Lazy(wide.planned),
     )
 
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from headgate.planning.census import Bools
 from headgate.planning.estimates import Estimates
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.standing import Standing
@@ -28,9 +29,22 @@ class Times:
         self.estimates = Estimates(now.snapshot)
         self._tasks = np.unique(holder[holder >= 0]).astype(np.int64)
         self._ends = self._estimated(self._tasks)
-        self.lead = leading_tasks(now)
-        self.run_s = self.run_s_of(self.lead)
-        """Of `lead`, the first waiting wide tasks of `Standing.wide_jobs`; inf if unknown."""
+        self._lead = _leading(now)
+        self._jobs = np.flatnonzero(self._lead >= 0)
+        self._some = self._lead[self._jobs]
+        self.run_s = self._of_jobs(self.run_s_of(self._some))
+        """Seconds that the first waiting task of each job is expected to take; inf if unknown."""
+        self.learnt = _is_learnt(now, self._lead)
+        """Whether a job's times are estimated by its chain of classes, `[jobs]`."""
+
+    def _of_jobs(self, run_s: Floats) -> Floats:
+        by_job = np.full(len(self._lead), math.inf)
+        by_job[self._jobs] = run_s
+        return by_job
+
+    def jobs_surely_s(self) -> Floats:
+        """Return `surely_s` of the first waiting task of each job, `[jobs]`, or inf."""
+        return self._of_jobs(self.surely_s(self._some))
 
     def end_at(self, tasks: Ints) -> Floats:
         """Return when runs of tasks are expected to end; `UNKNOWN_AT` if that is unknown."""
@@ -50,6 +64,27 @@ class Times:
     def surely_s(self, tasks: Ints) -> Floats:
         """Return the seconds that runs take at most with probability `BACKFILL_P`, or inf."""
         return _known(self.estimates.run_s(tasks, BACKFILL_P))
+
+
+def _leading(now: Standing) -> Ints:
+    """Return the first waiting wide task of each job, else its first for the flow, else -1."""
+    lead = np.full(len(now.jobs), -1)
+    if len(now.task):
+        first = np.searchsorted(now.task_job, np.arange(len(now.jobs)))
+        has = now.task_job.take(first, mode="clip") == np.arange(len(now.jobs))
+        lead[has] = now.task[first[has]]
+    lead[now.wide_jobs] = leading_tasks(now)
+    return lead
+
+
+def _is_learnt(now: Standing, lead: Ints) -> Bools:
+    """Return which jobs have wide tasks, declare their times, or are of an unknown class."""
+    snapshot = now.snapshot
+    unknown = np.isnan(snapshot.runtime_classes.held_s.array())
+    kind = snapshot.tasks.runtime_class.take(np.maximum(lead, 0)) if len(lead) else lead
+    declared = ~np.isnan(snapshot.jobs.estimated_s.take(now.jobs))
+    learnt: Bools = now.has_wide | declared | ((lead >= 0) & unknown[kind])
+    return learnt
 
 
 def _known(run_s: Floats) -> Floats:

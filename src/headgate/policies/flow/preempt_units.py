@@ -1,0 +1,155 @@
+"""Preemption by price for wide units: whole units, gangs among them, as cause and as victim."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.planning.census import Bools
+from headgate.planning.shares import Floats, Ints
+from headgate.planning.standing import Standing
+from headgate.planning.timetable import Timetable
+from headgate.planning.units import Unit
+from headgate.policies.flow.in_flight import InFlight
+from headgate.protocol import Group, Stop
+from headgate.protocol.reasons import PreemptedFor
+
+RESTART_S = 1.0
+"""Assumed seconds to start a run again, besides its lost work, on each of its GPUs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunningUnits:
+    """The units that hold GPUs, by held GPU as in `InFlight.all_runs`, `[GPUs]`.
+
+    A unit is a gang, or a task. `price` is the GPU seconds lost if the whole unit is preempted, on
+    all its GPUs, and those to start it again.
+    """
+
+    unit: Ints  # a number for each unit
+    gpus: Ints  # of the unit
+    price: Floats
+
+
+def running_units(now: Standing, ahead: InFlight) -> RunningUnits:
+    """Return the units that hold GPUs now."""
+    runs, jobs = ahead.all_runs, now.snapshot.jobs
+    its_job = now.snapshot.tasks.job.take(runs.task).astype(np.int64)
+    key = np.where(jobs.gang.take(its_job) > 0, -1 - its_job, runs.task)
+    _, unit = np.unique(key, return_inverse=True)
+    lost_s = ahead.lost_s(now.snapshot, runs) + RESTART_S
+    price = np.bincount(unit, lost_s)[unit].astype(np.float64)
+    return RunningUnits(unit=unit, gpus=np.bincount(unit)[unit], price=price)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Bargain:
+    """What jobs hold, owe and may lose while units are preempted in a round, `[jobs]`."""
+
+    target: Ints  # GPUs of the fair share
+    held: Ints  # GPUs
+    left_s: Floats  # GPU seconds that the job will still take
+    owed: Floats  # GPU seconds of its debt, less what it paid
+    spare: Ints  # GPUs that it may lose
+
+    @classmethod
+    def of(
+        cls, now: Standing, ahead: InFlight, target: Ints, owed: Floats, *, slack: float
+    ) -> Bargain:
+        """Start with what jobs hold now, without runs that are being stopped.
+
+        A job above `1 + slack` of its target may lose GPUs, but keeps its target and one.
+        """
+        runs = ahead.all_runs
+        stopping = runs.job[runs.stopping & (runs.job >= 0)]
+        keeps = now.held - np.bincount(stopping, minlength=len(target))
+        over = keeps > (1 + slack) * target
+        spare = np.where(over, np.minimum(keeps - target, keeps - 1), 0)
+        return cls(target=target, held=now.held, left_s=ahead.left_s, owed=owed.copy(), spare=spare)
+
+    def rank_of(self, job: int, price: float) -> float:
+        """Return a job's place in the order of jobs once it has paid a price."""
+        owed = max(0.0, float(self.owed[job]) - price)
+        return float(self.left_s[job] - owed) / max(int(self.target[job]), 1)
+
+
+class UnitPreemptions:
+    """The units preempted for wide units in a round."""
+
+    def __init__(self, now: Standing, ahead: InFlight, table: Timetable, bargain: Bargain) -> None:
+        """Start without any."""
+        self._now, self._ahead, self._table, self.bargain = now, ahead, table, bargain
+        self._units = running_units(now, ahead)
+        self.groups: list[Group] = []
+        self.freed: Bools = np.zeros(len(ahead.all_runs.gpu), bool)
+        """The GPUs that they free, by held GPU."""
+
+    def is_freed(self, gpus: Ints) -> Bools:
+        """Return which of some held GPUs (rows) they free."""
+        freed: Bools = np.isin(gpus, self._ahead.all_runs.gpu[self.freed])
+        return freed
+
+    def for_unit(self, job: int, unit: Unit, gpus: int, run_s: float) -> bool:
+        """Preempt units for one that waits, if that is worth its price; return whether it is.
+
+        The price, in GPU seconds, must be less than the unit would wait otherwise, on all its GPUs,
+        and the debt to its job must cover it, which pays it. The job holds less than its share, and
+        precedes each job that loses a unit, even after paying.
+        """
+        bargain = self.bargain
+        if bargain.held[job] >= bargain.target[job] or not (bargain.spare > 0).any():
+            return False
+        most = float(bargain.owed[job])
+        price, may = self._prices(job, most)
+        if not may.any():
+            return False
+        chosen = self._table.cheapest(unit, price)
+        if chosen is None:
+            return False
+        victims = self._victims(chosen, may)
+        total = sum(float(self._units.price[first]) for first in victims)
+        soonest = self._table.earliest(unit, run_s)
+        wait_s = math.inf if soonest is None else soonest.at - self._table.now
+        if not victims or total >= min(most, gpus * wait_s) or not self._affordable(victims):
+            return False
+        rank = bargain.rank_of(job, total)
+        losers = [int(self._ahead.all_runs.job[first]) for first in victims]
+        if any(rank >= bargain.rank_of(loser, 0.0) for loser in losers):
+            return False
+        self._preempt(job, victims, total)
+        return True
+
+    def _prices(self, job: int, most: float) -> tuple[Floats, Bools]:
+        """Return the price of each GPU (row), inf if it is not to be had, and the held ones."""
+        runs, units, bargain = self._ahead.all_runs, self._units, self.bargain
+        may = (runs.job >= 0) & ~runs.stopping & ~self.freed & (runs.job != job)
+        may &= (units.gpus <= bargain.spare[runs.job]) & (units.price < most)
+        price = self._table.price_of_open()
+        price[runs.gpu[may]] = (units.price / units.gpus)[may]
+        return price, may
+
+    def _victims(self, chosen: Ints, may: Bools) -> list[int]:
+        """Return the index of one held GPU of each unit that holds GPUs of `chosen` (rows)."""
+        runs = self._ahead.all_runs
+        held = np.flatnonzero(may & np.isin(runs.gpu, chosen))
+        first = np.unique(self._units.unit[held], return_index=True)[1]
+        victims: list[int] = held[first].tolist()
+        return victims
+
+    def _affordable(self, victims: list[int]) -> bool:
+        """Return whether the jobs of units can lose all of them."""
+        runs, lost = self._ahead.all_runs, np.zeros(len(self.bargain.spare), np.int64)
+        for first in victims:
+            lost[runs.job[first]] += self._units.gpus[first]
+        return bool((lost <= self.bargain.spare).all())
+
+    def _preempt(self, job: int, victims: list[int], total: float) -> None:
+        runs, bargain = self._ahead.all_runs, self.bargain
+        reason = PreemptedFor(job=self._now.snapshot.job(int(self._now.jobs[job])).id)
+        for first in victims:
+            bargain.spare[runs.job[first]] -= self._units.gpus[first]
+            self.freed |= self._units.unit == self._units.unit[first]
+            self.groups.append(Group((Stop(int(runs.task[first])),), reason))
+        bargain.owed[job] -= total
