@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -123,18 +124,20 @@ _HOW_MANY = {"none": 0, "easy": 1}  # reservations, by kind of backfill
 
 def _backfilling(name: str, order: Order, backfill: str, *, idea: str, source: str) -> PolicyInfo:
     """Return the description of an order with a kind of backfill."""
-
-    def make(*, reservations: float = RESERVATIONS.default) -> Policy:
-        return Backfilling(name, order, most=_HOW_MANY.get(backfill, int(reservations)))
-
     return PolicyInfo(
         name=name,
         idea=idea,
         source=source,
         parameters=() if backfill in _HOW_MANY else (RESERVATIONS,),
-        make=make,
+        make=partial(_make_backfilling, name, order, backfill),
         parts=_parts(order, backfill),
     )
+
+
+def _make_backfilling(
+    name: str, order: Order, backfill: str, *, reservations: float = RESERVATIONS.default
+) -> Policy:
+    return Backfilling(name, order, most=_HOW_MANY.get(backfill, int(reservations)))
 
 
 def _parts(order: Order, backfill: str = "none") -> dict[str, str]:
