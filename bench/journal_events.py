@@ -26,6 +26,7 @@ from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.journal import Journal
 from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.planning.network import FluidNetwork
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import (
     Event,
@@ -36,7 +37,6 @@ from headgate.protocol import (
     NodeLost,
     QueueChanged,
 )
-from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 
 NODES, GPUS_PER_NODE, GPU_BYTES = 64, 8, 80 * 10**9

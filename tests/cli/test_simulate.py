@@ -400,6 +400,30 @@ def test_invalid_options_are_rejected() -> None:
     refused(THREE_TASKS, "--polic", "fs")
 
 
+def test_forecasts_are_among_the_figures_on_request(tmp_path: Path) -> None:
+    plain = json.loads(
+        run("--trace", PHILLY, "--gpus", "20", "--policy", "fifo", "-o", "json").stdout
+    )
+    options = ("--trace", PHILLY, "--gpus", "20", "--policy", "fifo", "--forecasts", "0.1")
+    figures = json.loads(run(*options, "-o", "json").stdout)
+    found = figures.pop("forecasts")
+    assert figures == plain
+    assert 0 < found["answered"] <= found["asked"]
+    assert 0 <= found["within"] <= 1
+    table = run(*options).stdout
+    assert f"{found['answered']} of {found['asked']} answered" in table
+    assert "in their 80 % interval" in table
+
+
+@pytest.mark.parametrize("share", ["0", "-0.1", "1.5", "nan"])
+def test_share_of_rounds_with_a_forecast_is_above_0_and_at_most_1(share: str) -> None:
+    done = run(THREE_TASKS, "--forecasts", share, "-o", "json")
+    assert done.returncode == 2
+    problem = json.loads(done.stderr)["problems"][0]
+    assert problem["path"] == "--forecasts"
+    assert "must be above 0 and at most 1" in problem["problem"]
+
+
 @pytest.mark.parametrize("resume", ["-1", "nan", "inf", "soon"])
 def test_time_to_resume_is_none_or_seconds(resume: str) -> None:
     options = ("--trace", PHILLY, "--gpus", "4", "--policy", "fifo", "--resume", resume)

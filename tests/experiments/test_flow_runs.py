@@ -17,11 +17,12 @@ from headgate.experiments.flow.runs import (
     Span,
     choose,
     measure,
+    measure_run,
     plan,
     policy_of,
-    run_all,
     simulation_of,
 )
+from headgate.experiments.pool import run_all
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
 from headgate.ports import make_policy
 from headgate.sim.run import Simulation
@@ -152,8 +153,8 @@ def test_runs_in_processes_equal_runs_in_this_process() -> None:
     )
     ended: list[Run] = []
 
-    here = run_all(runs, POLICIES, workers=1)
-    there = run_all(runs, POLICIES, workers=2, step=ended.append)
+    here = run_all(runs, measure_run, dict(POLICIES), workers=1)
+    there = run_all(runs, measure_run, dict(POLICIES), workers=2, step=ended.append)
 
     assert list(there.items()) == list(here.items())
     assert sorted(ended, key=runs.index) == list(runs)
@@ -163,6 +164,6 @@ def test_error_in_a_worker_process_is_raised_and_ends_the_other_processes() -> N
     wrong = Run(setup=Setup.TURN, network="nowhere", policy="gs", seed=1, parallel=6)
 
     with pytest.raises(KeyError, match="nowhere"):
-        run_all((wrong, run_of(Setup.PARALLEL, "fs")), POLICIES, workers=2)
+        run_all((wrong, run_of(Setup.PARALLEL, "fs")), measure_run, dict(POLICIES), workers=2)
 
     assert multiprocessing.active_children() == []

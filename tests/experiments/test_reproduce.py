@@ -121,7 +121,7 @@ def test_text_output_marks_failed_claims_and_strict_exits_with_1() -> None:
 _VOID = {"meta", "br", "line", "rect", "path"}
 
 
-class _Page(HTMLParser):
+class Page(HTMLParser):
     """Checks that tags close in order, and collects ids and links."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class _Page(HTMLParser):
 
 def _check_page(path: Path) -> None:
     text = path.read_text()
-    page = _Page()
+    page = Page()
     page.feed(text)
     page.close()
 

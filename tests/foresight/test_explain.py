@@ -14,10 +14,11 @@ from headgate.foresight.explain import explain
 from headgate.foresight.outlook import outlook
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.policies.fifo import FirstInFirstOut
-from headgate.protocol import JobCancelled, JobSubmitted, Plan, QueueChanged, Refusal
+from headgate.protocol import JobCancelled, JobSubmitted, Plan, QueueChanged, Reason, Refusal
 from headgate.protocol.reasons import (
     BehindHead,
     JobsInFlightLimit,
+    NoFittingNode,
     NoFreeGpu,
     Shortage,
     Undecided,
@@ -133,6 +134,27 @@ def test_reason_of_a_task_is_its_own(state: State) -> None:
     state.launch(0, 0, (0,), attempt=1)
     explanation = explain(state, 0, now=12.0, task=0)
     assert (explanation.reason, explanation.waits_s) == (None, 0.0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Shortage(resource="cpus", needed=1000, most_free=0),
+        Shortage(resource="memory", needed=64, most_free=12),
+        NoFittingNode(need="a CPU slot and 64 B of memory"),
+    ],
+)
+def test_task_without_a_gpu_does_not_wait_for_gpus(other: Reason) -> None:
+    state = State()
+    state.set_queue(Queue(name="q"))
+    tasks = (Task(), Task(gpus=0, memory_bytes=64))
+    state.add_job(Job(id="j", name="j", user="u", queue="q", tasks=tasks))
+    state.move_job(0, JobState.ACTIVE)
+    for task in (0, 1):
+        state.move_task(task, TaskState.WAITING)
+    state.refusals = (Refusal(reason=FULL, jobs=(0,)), Refusal(reason=other, jobs=(0,)))
+    assert explain(state, 0, now=0.0, task=0).reason == FULL
+    assert explain(state, 0, now=0.0, task=1).reason == other
 
 
 def test_outlook_reads_the_refusals_once_for_all_jobs(state: State) -> None:

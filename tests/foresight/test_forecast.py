@@ -1,19 +1,23 @@
-"""Forecasts come true when runs take their expected times and no job arrives."""
+"""Forecasts come true in a simulation whose run times are known and where no job arrives."""
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
-from headgate.engine import Engine
-from headgate.foresight.forecast import Forecast, forecast
+from headgate.engine import Engine, drive
+from headgate.foresight.forecast import NOT_BEGUN, Forecast, forecast
 from headgate.foresight.whatif import thaw
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
-from headgate.ports import make_policy
+from headgate.planning.network import FluidNetwork
+from headgate.ports import Policy, make_policy
 from headgate.protocol import (
     BandwidthMeasured,
     Command,
@@ -22,8 +26,11 @@ from headgate.protocol import (
     JobSubmitted,
     LaunchTask,
     NodeJoined,
+    Plan,
+    PlanAdmitted,
     PlanReady,
     QueueChanged,
+    Reason,
     ReplicaAdded,
     StopTask,
     TaskFinished,
@@ -31,11 +38,127 @@ from headgate.protocol import (
     TaskStopped,
     Usage,
 )
-from headgate.state import TaskState
+from headgate.sim.world import SimulatedWorld
+from headgate.state import Snapshot
 
-COMPUTE_S = {"a": 3.0, "b": 7.0, "c": 20.0}
 UNHURRIED = ("fs", "fsp", "fsu", "fifo", "gs", "capacity", "fair")
-WAITS = (TaskState.WAITING, TaskState.BLOCKED, TaskState.HELD)
+DISK, LINK, UPLINK = 100.0, 50.0, 20.0  # bytes per second
+
+
+class Renewed:
+    """A policy that starts cold again on request, so that its ties are those of a forecast."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.renew()
+
+    def renew(self) -> None:
+        self.policy: Policy = make_policy(POLICIES, self.name)
+
+    def refuses(self, job: Job) -> Reason | None:
+        return self.policy.refuses(job)
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        return self.policy.decide(snapshot, rng)
+
+
+class Asked:
+    """An observer of a simulation that asks once, after some rounds, and notes the start."""
+
+    def __init__(self, engine: Engine, policy: Renewed, rng: Random, rounds: int) -> None:
+        self.engine, self.policy, self.rng, self.rounds = engine, policy, rng, rounds
+        self.tasks: list[int] = []
+        self.forecast: Forecast | None = None
+        self.started: tuple[float, str, str] | None = None
+
+    def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        del commands
+        for event in batch:
+            if not isinstance(event, PlanAdmitted):
+                continue
+            if self.forecast is not None and self.started is None:
+                for run, node, _ in event.starts:
+                    row = self.engine.state.run_row(run)
+                    if row in self.tasks:
+                        name = f"{run.job}/{run.ordinal}"
+                        self.started = (event.at, node, name)
+                        break
+            self.rounds -= 1
+            if not self.rounds:
+                self.ask(event.at)
+
+    def ask(self, now: float) -> None:
+        snapshot = self.engine.snapshot()
+        states = snapshot.tasks.state.array()
+        waiting = np.flatnonzero(np.isin(states, NOT_BEGUN)).tolist()
+        if waiting:
+            self.tasks = [self.rng.choice(waiting)]
+            self.policy.renew()
+            self.forecast = forecast(snapshot, self.policy, self.tasks, now)
+
+
+def small_cluster(rng: Random) -> list[Event]:
+    """Return three nodes in two racks, with some shards; the bandwidths are those of the links."""
+    measured = Bandwidth(
+        disk_bytes_per_s=DISK, rack_bytes_per_s=LINK, cluster_bytes_per_s=UPLINK / 2
+    )
+    facts: list[Event] = [
+        BandwidthMeasured(at=0.0, bandwidth=measured),
+        QueueChanged(at=0.0, queue=Queue(name="q")),
+        QueueChanged(at=0.0, queue=Queue(name="narrow", max_jobs_in_flight=1)),
+    ]
+    for n in range(3):
+        gpus = (Gpu(memory_bytes=rng.choice((1, 2))),) * rng.randint(1, 2)
+        facts.append(NodeJoined(at=0.0, node=Node(id=f"n{n}", rack=f"r{n % 2}", gpus=gpus, cpus=1)))
+    for n, size_bytes in enumerate((64, 100, 100)):
+        shard = Shard(id=f"s{n}", size_bytes=size_bytes)
+        facts.append(ReplicaAdded(at=0.0, shard=shard, node=f"n{n}"))
+    return facts
+
+
+def random_jobs(rng: Random) -> list[Event]:
+    """Return jobs that declare how long their tasks take, all submitted at the beginning."""
+    reads = [(), ("s0",), ("s1",), ("s2",), ("s0", "s2")]
+    jobs: list[Event] = []
+    for n in range(rng.randint(2, 6)):
+        compute_s = rng.choice((3.0, 7.3, 20.9)) + n / 64
+        tasks = [
+            Task(reads=rng.choice(reads), compute_s=compute_s) for _ in range(rng.randint(1, 5))
+        ]
+        tasks += [Task(after=(0,), compute_s=compute_s)] * rng.randint(0, 1)
+        queue = rng.choice(("q", "narrow"))
+        name = f"j{n}"
+        job = Job(
+            id=name, name=name, user=name, queue=queue, tasks=tuple(tasks), estimated_s=compute_s
+        )
+        jobs.append(JobSubmitted(at=0.0, job=job))
+    return jobs
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(UNHURRIED))
+def test_task_starts_as_forecast(seed: int, name: str) -> None:
+    rng = stream(seed, "forecast")
+    engine, policy = Engine(), Renewed(name)
+    network = FluidNetwork(
+        {},
+        disk_bytes_per_s=DISK,
+        node_link_bytes_per_s=LINK,
+        rack_uplink_bytes_per_s=UPLINK,
+        aggregation_bytes_per_s=None,
+    )
+    facts = small_cluster(rng) + random_jobs(rng)
+    world = SimulatedWorld(facts, network=network, policy=policy)
+    asked = Asked(engine, policy, rng, rounds=rng.randint(1, 8))
+    drive(engine, world, observe=(asked,))
+    if asked.forecast is None:
+        return
+    assert asked.started is not None
+    at, node, task = asked.started
+    assert asked.forecast.at == pytest.approx(at, abs=1e-6)
+    assert (asked.forecast.node, asked.forecast.task) == (node, task)
+    assert asked.forecast.earliest is not None
+    assert asked.forecast.latest is not None
+    assert asked.forecast.earliest <= asked.forecast.at <= asked.forecast.latest
 
 
 class Clockwork:
@@ -43,6 +166,7 @@ class Clockwork:
 
     def __init__(self, policy: str) -> None:
         self.engine, self.policy = Engine(), make_policy(POLICIES, policy)
+        self.compute_s = {"a": 3.0}
         self.at, self.launched = 0.0, 0
         self.heap: list[tuple[float, int, RunId, float]] = []  # end, order, seconds of reading
         self.started: dict[int, tuple[float, str]] = {}  # last start: task -> time, node
@@ -69,7 +193,7 @@ class Clockwork:
         job = state.names.job_rows[command.run.job]
         task, node = state.tasks_of(job)[command.run.ordinal], state.names.node_rows[command.node]
         read_s = state.expected_read_s(task, node)
-        end = self.at + read_s + COMPUTE_S[state.job(job).runtime_class]
+        end = self.at + read_s + self.compute_s[state.job(job).runtime_class]
         self.launched += 1
         heapq.heappush(self.heap, (end, self.launched, command.run, read_s))
         self.started[task] = (self.at, command.node)
@@ -88,97 +212,69 @@ class Clockwork:
         return bool(ends)
 
 
-def clockwork(rng: Random, policy: str) -> Clockwork:
-    """A world that has learnt how long everything takes, with some jobs in mid-life."""
-    world = Clockwork(policy)
-    bandwidth = Bandwidth(disk_bytes_per_s=100, rack_bytes_per_s=50, cluster_bytes_per_s=10)
-    world.give(
-        BandwidthMeasured(at=0.0, bandwidth=bandwidth),
-        QueueChanged(at=0.0, queue=Queue(name="q")),
-        QueueChanged(at=0.0, queue=Queue(name="narrow", max_jobs_in_flight=1)),
-    )
-    for n in range(3):
-        gpus = (Gpu(memory_bytes=rng.choice((1, 2))),) * rng.randint(1, 2)
-        world.give(NodeJoined(at=0.0, node=Node(id=f"n{n}", rack=f"r{n % 2}", gpus=gpus, cpus=1)))
-    for n, size_bytes in enumerate((64, 100, 100)):
-        shard = Shard(id=f"s{n}", size_bytes=size_bytes)
-        world.give(ReplicaAdded(at=0.0, shard=shard, node=f"n{n}"))
-    for n, kind in enumerate(COMPUTE_S):  # one of each kind there is, so that its time is known
-        tasks = (Task(), Task(reads=("s0",)), Task(reads=("s1",)), Task(after=(0,)))
-        world.give(JobSubmitted(at=world.at, job=made(f"first{n}", kind, tasks, "q")))
-    while world.step():
-        pass
-    for n in range(rng.randint(1, 6)):
-        reads = [(), ("s0",), ("s1",), ("s2",)]
-        tasks = tuple(Task(reads=rng.choice(reads)) for _ in range(rng.randint(1, 4)))
-        tasks += (Task(after=(0,)),) * rng.randint(0, 1)
-        queue, kind = rng.choice(("q", "narrow")), rng.choice(list(COMPUTE_S))
-        world.give(JobSubmitted(at=world.at, job=made(f"j{n}", kind, tasks, queue)))
-    for _ in range(rng.randint(0, 3)):
-        world.step()
-    return world
-
-
 def made(name: str, kind: str, tasks: tuple[Task, ...], queue: str) -> Job:
     return Job(id=name, name=name, user=name, queue=queue, tasks=tasks, runtime_class=kind)
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from(UNHURRIED))
-def test_task_starts_as_forecast(seed: int, policy: str) -> None:
-    rng = stream(seed, "clockwork")
-    world = clockwork(rng, policy)
-    state = world.engine.state
-    waiting = [t for t in range(len(state.tasks.state)) if state.tasks.state[t] in WAITS]
-    if not waiting:
-        return
-    task = rng.choice(waiting)
-    forecasted = forecast(state.freeze(), world.policy, [task], world.at)
-    assert forecasted.unknown_runs == 0
-    assert forecasted.at is not None
-    world.started.pop(task, None)
-    while task not in world.started:
-        assert world.step()
-    at, node = world.started[task]
-    assert (forecasted.at, forecasted.node) == (at, node)
-    name = f"{state.job(state.tasks.job[task]).id}/{state.ordinal(task)}"
-    assert forecasted.task == name
+def queue_of(tasks: int, *, ended: int = 1) -> Clockwork:
+    """A job whose tasks take 3 s each, one after the other on the only GPU; some have ended."""
+    world = Clockwork("fs")
+    world.give(
+        QueueChanged(at=0.0, queue=Queue(name="q")),
+        NodeJoined(at=0.0, node=Node(id="n", rack="r", gpus=(Gpu(memory_bytes=1),))),
+        JobSubmitted(at=0.0, job=made("j", "a", (Task(),) * tasks, "q")),
+    )
+    for _ in range(ended):
+        world.step()
+    return world
 
 
 def test_forecast_without_a_known_end_has_no_time() -> None:
-    world = Clockwork("fs")
-    world.give(
-        QueueChanged(at=0.0, queue=Queue(name="q")),
-        NodeJoined(at=0.0, node=Node(id="n", rack="r", gpus=(Gpu(memory_bytes=1),))),
-        JobSubmitted(at=0.0, job=made("j", "a", (Task(), Task()), "q")),
-    )
+    world = queue_of(2, ended=0)
     forecasted = forecast(world.engine.snapshot(), world.policy, [1], 5.0)
-    assert forecasted == Forecast(
-        at=None, task=None, node=None, after=None, ends=0, rounds=1, until=5.0, unknown_runs=1
-    )
+    assert (forecasted.at, forecasted.earliest, forecasted.latest) == (None, None, None)
+    assert (forecasted.task, forecasted.node, forecasted.after) == (None, None, None)
+    assert (forecasted.ends, forecasted.until, forecasted.unknown_runs) == (0, 5.0, 1)
 
 
 def test_forecast_is_of_the_first_task_to_start() -> None:
-    world = Clockwork("fs")
-    world.give(
-        QueueChanged(at=0.0, queue=Queue(name="q")),
-        NodeJoined(at=0.0, node=Node(id="n", rack="r", gpus=(Gpu(memory_bytes=1),))),
-        JobSubmitted(at=0.0, job=made("j", "a", (Task(),) * 5, "q")),
-    )
-    world.step()  # task 0 has shown how long they take; task 1 runs from 3 to 6
-    forecasted = forecast(world.engine.snapshot(), world.policy, [4, 3], 4.0)
-    assert forecasted == Forecast(
-        at=9.0, task="j/3", node="n", after="j/2", ends=2, rounds=3, until=9.0, unknown_runs=0
-    )
+    world = queue_of(5)  # task 0 has shown how long they take; task 1 runs from 3 to 6
+    forecasted = forecast(world.engine.snapshot(), world.policy, [4, 3], 3.0)
+    assert (forecasted.task, forecasted.node, forecasted.after) == ("j/3", "n", "j/2")
+    assert (forecasted.at, forecasted.ends) == (pytest.approx(9.0), 2)
+    assert forecasted.unknown_runs == 0
 
 
-def test_forecast_ends_after_a_limit_of_rounds() -> None:
-    world = Clockwork("fs")
-    world.give(
-        QueueChanged(at=0.0, queue=Queue(name="q")),
-        NodeJoined(at=0.0, node=Node(id="n", rack="r", gpus=(Gpu(memory_bytes=1),))),
-        JobSubmitted(at=0.0, job=made("j", "a", (Task(),) * 400, "q")),
-    )
-    world.step()
-    forecasted = forecast(world.engine.snapshot(), world.policy, [399], world.at)
-    assert (forecasted.at, forecasted.unknown_runs, forecasted.rounds) == (None, 0, 300)
-    assert forecasted.until == world.at + 3.0 * forecasted.ends
+def test_forecast_ends_after_a_limit_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.foresight.forecast.ROUNDS_MOST", 20)
+    world = queue_of(60)
+    forecasted = forecast(world.engine.snapshot(), world.policy, [59], world.at)
+    assert (forecasted.at, forecasted.unknown_runs, forecasted.rounds) == (None, 0, 20)
+    assert forecasted.until == pytest.approx(world.at + 3.0 * forecasted.ends)
+
+
+def test_interval_is_wider_where_times_of_runs_differ() -> None:
+    def width(*times_s: float) -> float:
+        world = queue_of(40, ended=0)
+        for compute_s in times_s:
+            world.compute_s["a"] = compute_s
+            world.step()
+        found = forecast(world.engine.snapshot(), world.policy, [39], world.at)
+        assert found.earliest is not None
+        assert found.latest is not None
+        assert found.at is not None
+        assert found.earliest < found.at < found.latest
+        return (found.latest - found.earliest) / (found.at - world.at)
+
+    assert width(*[3.0] * 12) < 0.8 * width(*[1.0, 9.0] * 6)
+
+
+def test_requested_rounds_do_not_use_up_the_rounds_of_a_forecast() -> None:
+    """`headgate` requests a round each second while a run is overdue, however long that is."""
+    world = queue_of(4)
+    world.policy = make_policy(POLICIES, "headgate")
+    now = world.at + 4000.0  # the run that should have ended long ago is overdue
+    forecasted = forecast(world.engine.snapshot(), world.policy, [3], now)
+    assert forecasted.at is not None
+    assert forecasted.at > now + 3000.0
+    assert forecasted.rounds < 100

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.base.rng import Random, stream
 from headgate.engine import Engine
 from headgate.foresight.whatif import WhatIf, thaw
-from headgate.model import Gpu, Node, RunId
+from headgate.machine import apply
+from headgate.model import Gpu, Job, Node, Queue, RunId, Task
 from headgate.policies.fifo import FirstInFirstOut
-from headgate.policies.flow import PreemptiveFlowSharing
+from headgate.policies.flow import PreemptiveFlowSharing, TimelyFlow
 from headgate.protocol import (
     Command,
     Decide,
@@ -18,6 +21,7 @@ from headgate.protocol import (
     LaunchGang,
     LaunchTask,
     NodeJoined,
+    PlanAdmitted,
     PlanReady,
     QueueChanged,
     ReplicaAdded,
@@ -146,3 +150,45 @@ def test_hypothetical_rounds_keep_all_invariants_and_settle(seed: int) -> None:
         for job in range(len(what_if.state.jobs.state)):
             assert what_if.state.jobs.state[job] != JobState.STOPPING
     assert digest(snapshot) == before
+
+
+def two_tasks() -> WhatIf:
+    """A node of one GPU, on which none of a job's two tasks runs yet."""
+    engine = Engine()
+    engine.handle(
+        QueueChanged(at=0.0, queue=Queue(name="q")),
+        NodeJoined(at=0.0, node=Node(id="n", rack="r", gpus=(Gpu(memory_bytes=1),))),
+        JobSubmitted(
+            at=2.0, job=Job(id="j", name="j", user="u", queue="q", tasks=(Task(), Task()))
+        ),
+    )
+    return WhatIf(engine.snapshot(), TimelyFlow(), 7.0)
+
+
+def test_hypothetical_runs_start_when_they_are_launched() -> None:
+    """Else the work lost by preempting one would be unknown, and no round would preempt it."""
+    what_if = two_tasks()
+    assert what_if.round().starts.task.tolist() == [0]
+    tasks = what_if.state.tasks
+    assert (tasks.state[0], tasks.started_at[0]) == (TaskState.RUNNING, 7.0)
+    starting = what_if.state.freeze()
+    again = WhatIf(starting, TimelyFlow(), 9.0)
+    assert again.state.tasks.started_at[0] == 7.0
+
+
+def test_requested_round_has_its_time_and_is_requested_once() -> None:
+    what_if = two_tasks()
+    assert what_if.requested_at() == math.inf
+    apply(what_if.state, PlanAdmitted(at=7.0, again_at=12.5))
+    assert what_if.requested_at() == 12.5
+    what_if.wake()
+    assert (what_if.state.now, what_if.requested_at()) == (12.5, math.inf)
+
+
+def test_rounds_of_a_what_if_are_warm() -> None:
+    policy, state = TimelyFlow(), random_state(3)
+    what_if = WhatIf(state.freeze(), policy, state.now)
+    for _ in range(3):
+        what_if.round()
+    assert policy.certified.rounds == 1, "the second round was the first warm one"
+    assert policy.certified.violations == 0

@@ -23,6 +23,7 @@ from tests.live.conftest import command
 from headgate.live.executor import Executor, log_path
 from headgate.live.records import GangRecord, LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.model import Demand, Launch, RunId
+from headgate.protocol import FailureKind
 
 PATIENCE_S = 60.0
 HOSTS = ("127.78.0.1", "127.78.0.2", "127.78.0.3")
@@ -36,7 +37,9 @@ class Gang:
         self.root = root
         self.executors = [Executor(job="j", node=f"n{k}", root=str(root)) for k in range(3)]
 
-    async def start(self, run: str, *, attempt: int = 1, launch: Launch = Launch.FIRST) -> None:
+    async def start(
+        self, run: str, *, attempt: int = 1, launch: Launch = Launch.FIRST, **fields: Any
+    ) -> None:
         """Launch all members, the first one last."""
         meeting = await self.executors[0].rendezvous(attempt)
         gang = GangRecord(hosts=HOSTS, first_node="n0", first_ray_id="r0", rendezvous=meeting)
@@ -52,6 +55,7 @@ class Gang:
                 holds=Demand(gpus=2),
                 program=replace(program, index=rank, stage=replace(program.stage, count=3)),
                 gang=gang,
+                **fields,
             )
             await self.executors[rank].begin([record])
 
@@ -243,6 +247,20 @@ def test_failed_command_fails_the_first_member_alone(play: Any) -> None:
 
     first, *others = play(steps)
     assert (first.kind, "exit status 3" in first.message) == (OutcomeKind.FAILED, True)
+    assert [other.kind for other in others] == [OutcomeKind.FINISHED] * 2
+
+
+def test_time_limit_gives_notice_to_the_first_process_and_leaves_it_its_grace(play: Any) -> None:
+    save = f"save() {{ {RSH} {HOSTS[1]} 'sleep 1; echo saved on the other node'; exit; }}"
+
+    async def steps(gang: Gang) -> list[OutcomeRecord]:
+        run = f"{save}; trap save TERM; while :; do sleep 0.1; done"
+        await gang.start(run, time_limit_s=1)
+        return await gang.outcomes()
+
+    first, *others = play(steps)
+    assert first.failure is FailureKind.TIMED_OUT
+    assert "saved on the other node" in first.message
     assert [other.kind for other in others] == [OutcomeKind.FINISHED] * 2
 
 

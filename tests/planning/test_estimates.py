@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headgate.base.rng import Random, stream
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
-from headgate.planning.estimates import Estimates, _Times
+from headgate.planning.estimates import ComputeTimes, Estimates
 from headgate.state import JobState, State, TaskState, compact
 from headgate.testing.random_worlds import random_state
 
@@ -101,8 +101,8 @@ def inverted(median_s: float, spread: float, ran_s: float, p: float) -> float:
     return high
 
 
-def times(median_s: float, spread: float) -> _Times:
-    return _Times(np.array([median_s]), np.array([spread]))
+def times(median_s: float, spread: float) -> ComputeTimes:
+    return ComputeTimes(np.array([median_s]), np.array([spread]))
 
 
 @settings(max_examples=200)

@@ -37,6 +37,17 @@ def gpus_of(snapshot: Snapshot, classes: list[int], some: list[int], *, wide: bo
     return [-(-amount // 1000) for amount in milli]
 
 
+def ceilings(snapshot: Snapshot, others: dict[int, int]) -> list[int]:
+    """Return what each queue's ceiling leaves when these jobs hold GPUs."""
+    queues = range(len(snapshot.queues.spec))
+    limits = [snapshot.queue(q).max_gpus for q in queues]
+    held = [sum(n for j, n in others.items() if snapshot.jobs.queue[j] == q) for q in queues]
+    return [
+        max((NO_CEILING if limit is None else limit) - held[q], 0)
+        for q, limit in zip(queues, limits, strict=True)
+    ]
+
+
 def counted(snapshot: Snapshot) -> dict[str, object]:
     """Return where a snapshot stands, task by task and GPU by GPU."""
     tasks, gpus = snapshot.tasks, snapshot.gpus
@@ -60,11 +71,6 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
         job: sum(len(snapshot.held_gpus(t)) for t in snapshot.tasks_of(job))
         for job in range(len(snapshot.jobs.state))
     }
-    others = [
-        sum(n for j, n in holds.items() if snapshot.jobs.queue[j] == queue and j not in jobs)
-        for queue in range(len(snapshot.queues.spec))
-    ]
-    limits = [snapshot.queue(q).max_gpus for q in range(len(others))]
     return {
         "jobs": jobs,
         "held": [holds[j] for j in jobs],
@@ -89,10 +95,7 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
         "free": [[sum(c[:2] == (n, k) for c in free) for k in range(len(classes))] for n in nodes],
         "free_gpu": [cell[2] for cell in free],
         "queue": [snapshot.jobs.queue[j] for j in jobs],
-        "ceiling": [
-            max((NO_CEILING if limit is None else limit) - other, 0)
-            for limit, other in zip(limits, others, strict=True)
-        ],
+        "ceiling": ceilings(snapshot, {j: n for j, n in holds.items() if j not in jobs}),
     }
 
 

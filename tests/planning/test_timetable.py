@@ -170,3 +170,19 @@ def test_soonest_start_is_the_earliest_one_on_gpus_that_become_free_first(seed: 
         total = table.free_at[soonest.gpus].sum()
         assert total <= table.free_at[earliest.gpus].sum()
         assert table.free_at[soonest.gpus].max(initial=0.0) == soonest.at
+
+
+def test_unequal_members_on_distinct_nodes_are_reserved_on_a_node_each() -> None:
+    state = _state([1, 1, 2], [(2, 1)])
+    tasks = (Task(gpus=2), Task(gpus=1))
+    job = Job(
+        id="gang", name="gang", user="u", queue="q", tasks=tasks, gang=True, distinct_nodes=True
+    )
+    row = state.add_job(job)
+    state.move_job(row, JobState.ACTIVE)
+    for task in state.tasks_of(row):
+        state.move_task(task, TaskState.WAITING)
+    table = _timetable(state, {0: 3.0, 1: 9.0, 2: 5.0})
+    found = table.earliest(_unit(state, 1), 1.0)
+    assert found is not None
+    assert (found.at, sorted(found.gpus.tolist())) == (5.0, [0, 2, 3])

@@ -340,6 +340,32 @@ def test_runs_on_parts_of_a_reserved_gpu_are_named() -> None:
     assert set(reason.reserved.after) == {"p1", "p2"}
 
 
+def test_gang_without_gpus_that_fits_has_no_reason() -> None:
+    gang = Job(id="j", name="j", user="u", queue="q", tasks=(Task(gpus=0, cpus=2),) * 2, gang=True)
+    state = _state([_node("a", cpus=4)], [gang])
+    unit = Unit(job=0, tasks=(0, 1), demands=(state.tasks.demand[0],) * 2)
+    assert WhyWaits(Scratch(state.freeze())).reason(unit) is None
+    state = _state([_node("a", cpus=3)], [gang])
+    reason = WhyWaits(Scratch(state.freeze())).reason(unit)
+    assert reason is not None
+    assert reason.detail() == (
+        "1/2 tasks fit now, the others lack CPU slots; starts when all its tasks fit together"
+    )
+
+
+def test_units_of_one_shape_are_explained_by_their_own_run_times() -> None:
+    jobs = [_job("wide", Task(gpus=2)), _job("a", Task()), _job("b", Task())]
+    state = _state([_node("n", 1, 1)], jobs)
+    table = _timetable(state, {})
+    table.reserved_from[:] = (10.0, 20.0)
+    ahead = Reservation(unit=_unit(state, "wide"), at=20.0, gpus=np.array([1]))
+    why = WhyWaits(table._scratch, table, [ahead])
+    assert why.reason(_unit(state, "a"), 15.0) is None
+    assert why.reason(_unit(state, "b"), 30.0) == BackfillTooLong(
+        needs_s=30.0, hole_s=20.0, ahead="wide"
+    )
+
+
 def test_nothing_is_placed_by_an_explanation() -> None:
     jobs = [_job("gang", *[Task(gpus=2)] * 2), _job("j", Task(gpus=3))]
     state = _state([_node("a", 1, 1, 1)], jobs)

@@ -9,6 +9,7 @@ import pytest
 
 from headgate.engine import Engine, drive
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
+from headgate.planning.network import FluidNetwork
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import (
     BandwidthMeasured,
@@ -24,7 +25,6 @@ from headgate.protocol import (
     TaskStopped,
     Usage,
 )
-from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.state import check
 

@@ -11,6 +11,7 @@ from headgate.base.rng import Random, stream
 from headgate.engine import Engine, drive
 from headgate.journal.snapshots import decode_snapshot, encode_snapshot
 from headgate.machine import machine
+from headgate.planning.network import FluidNetwork
 from headgate.ports import make_policy
 from headgate.protocol import (
     Command,
@@ -21,7 +22,6 @@ from headgate.protocol import (
     PlanAdmitted,
     StopTask,
 )
-from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.state import check, thaw
 from headgate.state.life import ENDED

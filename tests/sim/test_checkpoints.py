@@ -13,6 +13,7 @@ import pytest
 
 from headgate.engine import Engine, drive
 from headgate.model import RunId, Task
+from headgate.planning.network import FluidNetwork
 from headgate.policies.flow import PreemptiveFlowSharing, TimelyFlow
 from headgate.ports import Policy
 from headgate.protocol import (
@@ -26,7 +27,6 @@ from headgate.protocol import (
     TaskFinished,
     TaskStopped,
 )
-from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.state import TaskState, check
 from headgate.testing.storms import storm

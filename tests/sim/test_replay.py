@@ -21,6 +21,7 @@ from headgate.model import (
     Task,
     result_id,
 )
+from headgate.planning.network import FluidNetwork
 from headgate.policies.flow import FlowSharing
 from headgate.protocol import (
     BandwidthMeasured,
@@ -31,7 +32,6 @@ from headgate.protocol import (
     QueueChanged,
     ReplicaAdded,
 )
-from headgate.sim.network import FluidNetwork
 from headgate.sim.replay import recorded
 from headgate.sim.report import Launches
 from headgate.sim.run import run

@@ -15,6 +15,7 @@ from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
 from headgate.model import Job, RunId
+from headgate.planning.network import FluidNetwork, Transfer
 from headgate.planning.submission_check import fits_no_node
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.policies.flow import FlowSharing
@@ -34,7 +35,6 @@ from headgate.protocol import (
     TaskStopped,
     WakeAt,
 )
-from headgate.sim.network import FluidNetwork, Transfer
 from headgate.sim.world import SimulatedWorld
 from headgate.state import JobState, TaskState, check
 from headgate.testing.digest import digest

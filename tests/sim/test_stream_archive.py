@@ -15,11 +15,11 @@ from headgate.engine import Engine, drive
 from headgate.machine import machine
 from headgate.metrics.records import RECORD_BYTES, JobRecorder, JobRecords
 from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.planning.network import FluidNetwork
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.ports import Policy, make_policy
 from headgate.protocol import NodeJoined, Plan, QueueChanged, Reason
 from headgate.sim import run as sim
-from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.state import Snapshot
 from headgate.traces import Trace

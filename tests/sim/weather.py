@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headgate.planning.network import FluidNetwork
 from headgate.ports import Policy
-from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.testing.storms import Storm
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +11,7 @@ import typer
 
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
-from headgate.cli import output
+from headgate.cli import output, report_directory
 from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
 
@@ -63,10 +60,11 @@ def flow(
         return
     names = None if policies is None else [name.strip() for name in policies.split(",")]
     chosen = runs.choose(POLICIES, names)
-    _make(out)
-    results = _run(chosen, range(1, seeds + 1), parallel, workers or _cpus(), as_json=as_json)
+    report_directory.make(out)
+    workers = workers or report_directory.cpus()
+    results = _run(chosen, range(1, seeds + 1), parallel, workers, as_json=as_json)
     verdicts = claims.judge(CLAIMS, results)
-    with _writing(out):
+    with report_directory.writing(out):
         report.write(out, results, verdicts)
     page = out / report.PAGE
     if as_json:
@@ -97,10 +95,10 @@ def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> No
     names = flow_live.POLICIES if policies is None else [p.strip() for p in policies.split(",")]
     chosen = flow_runs.choose(POLICIES, names)
     need_network()
-    _make(out)
+    report_directory.make(out)
     show_progress = (lambda _: None) if as_json else output.print_note
     comparison = compare(chosen, flow_live.UPLINKS_MBIT_PER_S, show_progress=show_progress)
-    with _writing(out):
+    with report_directory.writing(out):
         flow_live_page.write(out, comparison)
     page = out / flow_live_page.PAGE
     if as_json:
@@ -112,24 +110,10 @@ def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> No
         raise typer.Exit(OUTSIDE)
 
 
-@contextmanager
-def _writing(out: Path) -> Iterator[None]:
-    """Raise WorldError `cannot_write` where a report cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise output.cannot_write(out, error) from error
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
     """Raise SpecError `usage` with all invalid options, and for a directory of other files."""
     from headgate.experiments.flow import COMMAND, live_page, report
     from headgate.experiments.flow.jobs import JOB_KINDS
-    from headgate.reports.pages import is_ours
 
     jobs = sum(len(kind.counts) for kind in JOB_KINDS) - 1
     wrong = []
@@ -140,28 +124,12 @@ def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
         wrong.append(("--parallel", f"must be from 1 to {jobs}, not {parallel}", hint))
     if workers is not None and workers < 1:
         wrong.append(("--workers", f"must be 1 or more, not {workers}", ""))
-    if out.exists() and not out.is_dir():
-        wrong.append(("--out", f"{out} is not a directory", "name a directory for the report"))
-    elif (
-        out.is_dir()
-        and any(out.iterdir())
-        and not (any(is_ours(out / page, COMMAND) for page in (report.PAGE, live_page.PAGE)))
-    ):
-        hint = "name a new or empty directory, or that of an earlier report"
-        wrong.append(("--out", f"{out} contains other files, which could be overwritten", hint))
+    wrong += report_directory.invalid_directory(out, (report.PAGE, live_page.PAGE), COMMAND)
     if wrong:
         raise SpecError(
             [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong],
             code="usage",
         )
-
-
-def _make(out: Path) -> None:
-    """Create the directory, or raise WorldError `cannot_write` before the runs."""
-    with _writing(out):
-        out.mkdir(parents=True, exist_ok=True)
-        if not os.access(out, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _run(
@@ -170,8 +138,9 @@ def _run(
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from headgate.experiments.flow.overhead import overhead
-    from headgate.experiments.flow.runs import Run, plan, run_all
+    from headgate.experiments.flow.runs import Run, measure_run, plan
     from headgate.experiments.flow.tables import gather
+    from headgate.experiments.pool import run_all
 
     runs = plan(chosen, seeds, parallel)
     columns = (
@@ -188,7 +157,7 @@ def _run(
             description = f"Simulated {run.setup}, {run.network}, {run.policy}, seed {run.seed}"
             bar.update(task, advance=1, description=description)
 
-        made = run_all(runs, POLICIES, workers=workers, step=step)
+        made = run_all(runs, measure_run, dict(POLICIES), workers=workers, step=step)
     return gather(made, seeds, parallel, measured)
 
 
@@ -196,8 +165,7 @@ def _run(
 
 
 def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
-    from headgate.experiments.claims import numbers_text
-    from headgate.experiments.flow.report import summary
+    from headgate.experiments.claims import numbers_text, summary
     from headgate.experiments.flow.tables import TABLES
 
     head = (

@@ -30,11 +30,22 @@ from headgate.model import Job
 from headgate.ports import Policy, make_policy, read_policy
 from headgate.protocol import Command, Event, Plan, Reason
 from headgate.sim import run as sim
+from headgate.sim.forecasts import ForecastCheck
 from headgate.sim.report import Launches, jobs_table, placements
 from headgate.spec import Scenario, load_scenario
 from headgate.state import Snapshot
 from headgate.traces import TraceFile, open_trace
 
+ForecastsOption = Annotated[
+    float | None,
+    typer.Option(metavar="SHARE", help="Share of the rounds after which a start is forecast."),
+]
+JobsOutOption = Annotated[
+    Path | None, typer.Option(help="Write one row per job to this Parquet file.")
+]
+TimingsOption = Annotated[
+    Path | None, typer.Option(help="Write the times measured on this machine to this file.")
+]
 _PROGRESS_EVERY_S = 0.2
 
 
@@ -93,18 +104,15 @@ def simulate(
     vc: VcOption = None,
     estimates: EstimatesOption = None,
     resume: ResumeOption = None,
-    jobs_out: Annotated[
-        Path | None, typer.Option(help="Write one row per job to this Parquet file.")
-    ] = None,
-    timings: Annotated[
-        Path | None, typer.Option(help="Write the times measured on this machine to this file.")
-    ] = None,
+    forecasts: ForecastsOption = None,
+    jobs_out: JobsOutOption = None,
+    timings: TimingsOption = None,
     fmt: FormatOption = None,
 ) -> None:
     """Run the scheduler in virtual time on a scenario or a trace, and print the figures."""
     as_json = settle(None, fmt).as_json
     problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency)
-    problems += [p for path in (jobs_out, timings) for p in _check_writable(path)]
+    problems += _check_share(forecasts) + _check_writable(jobs_out) + _check_writable(timings)
     of_trace = TraceSettings(queue_column=queue_column, vc=vc, estimates=estimates, resume=resume)
     problems += of_trace.problems(possible=True)
     if problems:
@@ -118,7 +126,8 @@ def simulate(
         observers: list[sim.Observer] = [_watch(step)]
         if recorded is None or (jobs_out is not None and scenario is not None):
             observers.append(launches)
-        outcome = sim.run(simulation, chosen, observe=observers)
+        check = _forecast_check(chosen, forecasts, simulation.seed)
+        outcome = sim.run(simulation, chosen, observe=observers, forecasts=check)
     decisions = chosen.timings()
     if recorded is None:
         with _progress("Each job alone", len(simulation.submissions), as_json=as_json) as step:
@@ -206,6 +215,18 @@ def _check_options(
         problem = f"must be from 0 to {MOST_SECONDS:g} s, not {decision_latency_s}"
         wrong.append(("--decision-latency", problem, ""))
     return [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong]
+
+
+def _forecast_check(timed: _Timed, share: float | None, seed: int) -> ForecastCheck | None:
+    return None if share is None else ForecastCheck(timed.policy, share=share, seed=seed)
+
+
+def _check_share(share: float | None) -> list[Problem]:
+    """Return the problems of the share of rounds after which a forecast is made."""
+    if share is None or 0 < share <= 1:
+        return []
+    text = f"must be above 0 and at most 1, not {share}"
+    return [Problem(path="--forecasts", problem=text, hint="0.01: after one round in a hundred")]
 
 
 def _check_writable(path: Path | None) -> list[Problem]:
@@ -303,6 +324,7 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
         mean, deviation = figures["fairness"]["mean"], figures["fairness"]["deviation"]
         yield "fairness", f"{mean:.3f} (deviation {deviation:.3f})"
     yield from _trace_rows(figures)
+    yield from _forecast_rows(figures.get("forecasts"))
     for locality, size in figures["bytes"].items():
         yield f"bytes {locality}", format_size(size)
     decisions = figures["decisions"]
@@ -325,3 +347,17 @@ def _trace_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
         delay_s = reserved["mean_delay_s"]
         late = "" if delay_s is None else f", by {format_seconds(delay_s)} in the mean"
         yield "reservations", f"{reserved['made']}, of which {reserved['broken']} broken{late}"
+
+
+def _forecast_rows(forecasts: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """Yield the rows of how forecasts of starts came out."""
+    if forecasts is None:
+        return
+    yield "forecasts", f"{forecasts['answered']} of {forecasts['asked']} answered"
+    if forecasts["waits_over_1_s"]:
+        yield "  waits over 1 s", str(forecasts["waits_over_1_s"])
+        yield "  within max(2 s, 20 %)", f"{forecasts['within']:.0%}"
+    if forecasts["median_abs_error_s"] is not None:
+        yield "  in their 80 % interval", f"{forecasts['coverage_80']:.0%}"
+        yield "  median error", format_seconds(forecasts["median_abs_error_s"])
+        yield "  on the same node", f"{forecasts['same_node']:.0%}"

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from headgate.base.errors import Problem, SpecError, nearest
-from headgate.cli import data, jobs, lifecycle, logs, reproduce, show
+from headgate.cli import data, jobs, lifecycle, logs, reproduce, reproduce_histories, show
 from headgate.cli.demo import demo
 from headgate.cli.plan import plan
 from headgate.cli.policies import policies
@@ -81,4 +81,5 @@ for _name, _data_verb in (("put", data.put), ("ls", data.ls), ("rm", data.rm)):
     _data.command(_name)(_data_verb)
 app.add_typer(_data, name="data")
 _reproduce.command()(reproduce.flow)
+_reproduce.command()(reproduce_histories.histories)
 app.add_typer(_reproduce, name="reproduce")

@@ -153,7 +153,19 @@ def _start(explanation: View, start: View) -> str:
             return f"unknown: no run-time history yet for {runs}"
         return f"not within the next {format_seconds(start['until'] - explanation['now'])}"
     after = "" if start["after"] is None else f", when {start['after']} has ended"
-    return f"{start['task']} starts {_at(explanation, start['at'])} on {start['node']}{after}"
+    return f"{start['task']} starts {_between(explanation, start)} on {start['node']}{after}"
+
+
+def _between(explanation: View, start: View) -> str:
+    """Return the interval of an expected start, or its time where that says as much."""
+    now = explanation["now"]
+    soonest = format_seconds(max(0.0, start["earliest"] - now))
+    latest = start["latest"]
+    until = "or later" if latest is None else f"to {format_seconds(max(0.0, latest - now))}"
+    if until == f"to {soonest}":
+        return _at(explanation, start["at"])
+    likely = format_seconds(max(0.0, start["at"] - now))
+    return f"in {soonest} {until} (80 %), most likely {likely},"
 
 
 def _at(explanation: View, at: float) -> str:

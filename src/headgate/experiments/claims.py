@@ -70,6 +70,13 @@ def numbers_text(numbers: Numbers, unit: str) -> str:
     return ", ".join(f"{name} {UNITS[unit].format(value)}" for name, value in numbers.items())
 
 
+def summary(verdicts: Sequence[Verdict[Any]]) -> str:
+    """Return how many claims hold, in one sentence."""
+    count = {holds: sum(v.holds is holds for v in verdicts) for holds in (True, False, None)}
+    not_run = f"; {count[None]} need runs that were not made" if count[None] else ""
+    return f"{count[True]} of {len(verdicts)} hold, {count[False]} do not{not_run}."
+
+
 def as_json(verdicts: Sequence[Verdict[Any]]) -> list[dict[str, Any]]:
     """Return the verdicts as JSON values."""
     return [

@@ -1,19 +1,24 @@
-"""The expected start of a task: a simulation from the current state."""
+"""The expected start of a task: a simulation from the current state, and how certain it is."""
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from headgate.foresight.whatif import WhatIf
-from headgate.ports import Policy
-from headgate.protocol import Plan
-from headgate.state import Snapshot, TaskState
-from headgate.state.life import HOLDING
+import numpy as np
 
-_ROUNDS_MOST = 300
+from headgate.foresight.run_ends import RunEnds
+from headgate.foresight.start_interval import RunAhead, start_interval
+from headgate.foresight.whatif import WhatIf
+from headgate.planning.shares import Ints
+from headgate.ports import Policy
+from headgate.state import Snapshot, TaskState
+
+NOT_BEGUN = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
+"""The states of tasks of which a start may be forecast."""
+
+ROUNDS_MOST = 1000
 _IDLE_MOST = 20  # consecutive rounds that a policy requested without an end in between
 
 
@@ -22,12 +27,15 @@ class Forecast:
     """The expected start if runs take their estimated times and no job arrives.
 
     `task` starts on `node` at `at` (seconds of the world's clock) after `ends` runs have ended,
-    `after` the last of them. These are None without a result: no task starts before `until`, where
-    the simulation ended after `rounds` rounds, or since no further end is known; `unknown_runs`
-    counts runs without an expected end.
+    `after` the last of them; with a probability of 80 % from `earliest` to `latest`, which is None
+    if that is not known. These are None without a result: no task starts before `until`, where the
+    simulation ended after `rounds` rounds, or since no further end is known; `unknown_runs` counts
+    runs without an expected end.
     """
 
     at: float | None
+    earliest: float | None
+    latest: float | None
     task: str | None
     node: str | None
     after: str | None
@@ -40,7 +48,7 @@ class Forecast:
 def forecast(snapshot: Snapshot, policy: Policy, tasks: Collection[int], now: float) -> Forecast:
     """Return when the first of some tasks (rows) is expected to start under a policy.
 
-    O(rounds x a decision), at most 300 of them.
+    O(rounds x a decision), at most 1000 of them.
     """
     return _Simulation(snapshot, policy, frozenset(tasks), now).run()
 
@@ -50,71 +58,85 @@ class _Simulation:
         self, snapshot: Snapshot, policy: Policy, tasks: frozenset[int], now: float
     ) -> None:
         self._what_if = WhatIf(snapshot, policy, now)
-        self._wanted = tasks
-        self._ends: list[
-            tuple[float, int, int]
-        ] = []  # time, task (-1: a requested round), its attempt
-        self._unknown: set[int] = set()
+        self._snapshot, self._now, self._wanted = snapshot, now, tasks
+        self._runs = RunEnds(self._what_if.state, snapshot)
+        self._ahead = [RunAhead(run=run) for run in self._runs.under_way()]
         self._ended, self._rounds, self._idle, self._after = 0, 0, 0, -1
-        for task in snapshot.holding():
-            self._expect(task)
-
-    def _expect(self, task: int) -> None:
-        """Record the expected end of a run, if known."""
-        state = self._what_if.state
-        stopping = state.tasks.state[task] == TaskState.STOPPING
-        end = state.now if stopping else state.expected_end(task)
-        if math.isnan(end):
-            self._unknown.add(task)
-        else:
-            heapq.heappush(self._ends, (end, task, state.tasks.attempts[task]))
+        self._ended_at = self._what_if.state.now  # the last run
+        self._ended_before = 0  # when the last but one round began
 
     def run(self) -> Forecast:
         """Simulate rounds and ends until one of the tasks is placed."""
-        while self._rounds < _ROUNDS_MOST and self._idle < _IDLE_MOST:
-            plan = self._what_if.round()
+        what_if = self._what_if
+        while self._rounds < ROUNDS_MOST:
+            plan = what_if.round()
             self._rounds += 1
-            for start in plan.starts:
-                if start.task in self._wanted:
-                    return self._found(start.task, start.node)
-            self._note(plan)
-            if not self._what_if.freed and not self._next():
+            tasks = plan.starts.task
+            wanted = [n for n, task in enumerate(tasks.tolist()) if task in self._wanted]
+            if wanted:
+                return self._found(tasks, wanted[0], int(plan.starts.node[wanted[0]]))
+            self._runs.stop(what_if.stopped)
+            runs = self._runs.begin(tasks)
+            order = self._order_of_starts(tasks).tolist()
+            lag_s = what_if.state.now - self._ended_at
+            self._ahead += (
+                RunAhead(run=run, ends_before=ends, lag_s=lag_s)
+                for run, ends in zip(runs, order, strict=True)
+            )
+            if not what_if.freed and not self._next():
                 break
         return Forecast(
-            at=None, task=None, node=None, after=None,
-            ends=self._ended, rounds=self._rounds, until=self._what_if.state.now,
-            unknown_runs=len(self._unknown),
+            at=None, earliest=None, latest=None, task=None, node=None, after=None,
+            ends=self._ended, rounds=self._rounds, until=what_if.state.now,
+            unknown_runs=self._runs.unknown(),
         )  # fmt: skip
 
-    def _note(self, plan: Plan) -> None:
-        self._unknown.difference_update(plan.stops.task.tolist())
-        for task in plan.starts.task.tolist():
-            self._expect(task)
-        if plan.again_at is not None and plan.again_at > self._what_if.state.now:
-            heapq.heappush(self._ends, (plan.again_at, -1, 0))
+    def _order_of_starts(self, tasks: Ints) -> Ints:
+        """Return how many runs have ended when each task of a round starts.
+
+        Where runs end one after the other, not at the same time, the tasks that follow them on
+        single GPUs start one after the other, too.
+        """
+        one_by_one = np.minimum(self._ended_before + 1 + np.arange(len(tasks)), self._ended)
+        rows, gangs = self._snapshot.tasks, self._snapshot.jobs.gang
+        alone = (rows.gpus.take(tasks) == 1) & (gangs.take(rows.job.take(tasks)) == 0)
+        return np.where(alone, one_by_one, self._ended)
 
     def _next(self) -> bool:
-        """End the next runs, all those of one time; return whether there was one."""
-        state, went = self._what_if.state, False
-        while self._ends and not (went and self._ends[0][0] > state.now):
-            at, task, attempt = heapq.heappop(self._ends)
-            if task < 0:
-                state.now, went = max(state.now, at), True
-                self._idle += 1
-            elif state.tasks.attempts[task] == attempt and state.tasks.state[task] in HOLDING:
-                self._what_if.end_run(task, at)
-                self._ended, self._idle, self._after, went = self._ended + 1, 0, task, True
-        return went
+        """End the next runs, or go to the requested round; return whether there was either."""
+        what_if, runs, state = self._what_if, self._runs, self._what_if.state
+        self._ended_before = self._ended
+        requested_at = what_if.requested_at() if self._idle < _IDLE_MOST else math.inf
+        at = runs.next_at(requested_at)
+        if requested_at < at:
+            what_if.wake()
+            self._idle += 1
+            return True
+        if math.isinf(at):
+            return False
+        for task in runs.ended(at):
+            what_if.end_run(task, at)
+            self._ended, self._after = self._ended + 1, task
+        self._idle, self._ended_at = 0, state.now
+        return True
 
-    def _found(self, task: int, node: int) -> Forecast:
+    def _found(self, tasks: Ints, start: int, node: int) -> Forecast:
         state = self._what_if.state
+        ends = int(self._order_of_starts(tasks)[start])
+        lag_s = state.now - self._ended_at
+        self._runs.read_so_far()
+        earliest, latest = start_interval(
+            self._snapshot, self._ahead, ends, lag_s=lag_s, at=state.now, now=self._now
+        )
         return Forecast(
             at=state.now,
-            task=state.task_id(task),
+            earliest=earliest,
+            latest=None if math.isinf(latest) else latest,
+            task=state.task_id(int(tasks[start])),
             node=state.node(node).id,
             after=None if self._after < 0 else state.task_id(self._after),
             ends=self._ended,
             rounds=self._rounds,
             until=state.now,
-            unknown_runs=len(self._unknown),
+            unknown_runs=self._runs.unknown(),
         )

@@ -5,12 +5,27 @@ The copy shares no writable data with the state. The engine's machine and admiss
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
 from headgate.base.errors import InvariantBroken
 from headgate.base.rng import stream
 from headgate.machine import admit, apply
 from headgate.model import Node
 from headgate.ports import Policy
-from headgate.protocol import NodeJoined, Plan, PlanReady, PlanRejected, TaskFinished, TaskStopped
+from headgate.protocol import (
+    NodeJoined,
+    Plan,
+    PlanReady,
+    PlanRejected,
+    TaskFinished,
+    TaskStarted,
+    TaskStopped,
+    Timer,
+    TimerFired,
+)
 from headgate.state import Snapshot, TaskState, thaw
 
 
@@ -18,12 +33,22 @@ class WhatIf:
     """A hypothetical world: the caller ends runs, and a policy allocates what is free."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, at: float) -> None:
-        """Start at a time from a snapshot, which stays unchanged."""
+        """Start at a time from a snapshot, which stays unchanged.
+
+        No real round may use the policy: it stays warm from one hypothetical round to the next.
+        """
         self.state = thaw(snapshot)
         self.state.now = max(self.state.now, at)
-        self.freed = False
-        self._policy = policy
+        self.stopped: list[int] = []
+        self.policy = policy
         self._rounds = 0
+        states = self.state.tasks.state.array()
+        self._report_starts(np.flatnonzero(states == TaskState.STARTING).tolist())
+
+    @property
+    def freed(self) -> bool:
+        """Whether runs were stopped in the last round, so that another one may start more."""
+        return bool(self.stopped)
 
     def join(self, node: Node) -> None:
         """Add a node."""
@@ -39,25 +64,41 @@ class WhatIf:
             output_bytes = state.task(task).output_bytes
             apply(state, TaskFinished(at=at, run=run, output_bytes=output_bytes))
 
+    def requested_at(self) -> float:
+        """Return when the policy has requested another round; `inf` if it has not."""
+        return self.state.timers.get(Timer.ASK_AGAIN, math.inf)
+
+    def wake(self) -> None:
+        """Go to the time of the requested round."""
+        at = max(self.state.now, self.requested_at())
+        apply(self.state, TimerFired(at=at, timer=Timer.ASK_AGAIN))
+
+    def _report_starts(self, tasks: Iterable[int]) -> None:
+        """Report launched runs as started: processes start without delay."""
+        state = self.state
+        for task in tasks:
+            apply(state, TaskStarted(at=state.now, run=state.run_id(task)))
+
     def round(self) -> Plan:
         """Run the policy, apply its plan, and return it.
 
-        Runs that it preempts end immediately, like those being stopped already; `freed` is set if
-        there were any, so that another round may start more. Raises InvariantBroken for a plan
-        that admission rejects.
+        The runs that it launches start, and those that it preempts end, immediately, like those
+        being stopped already: these are `stopped`. Raises InvariantBroken for a plan that admission
+        rejects.
         """
         state = self.state
         snapshot = state.freeze()
         self._rounds += 1
-        plan = self._policy.decide(snapshot, stream(0, "what if", self._rounds))
+        plan = self.policy.decide(snapshot, stream(0, "what if", self._rounds))
         ready = PlanReady(at=state.now, seen=snapshot.version, plan=plan)
         verdict = admit(state, snapshot, ready)
         if isinstance(verdict, PlanRejected):
-            raise InvariantBroken(f"policy {self._policy.name}: {verdict.message}")
+            raise InvariantBroken(f"policy {self.policy.name}: {verdict.message}")
         state.refusals = plan.refusals
         apply(state, verdict)
-        stopping = [t for t in state.holding() if state.tasks.state[t] == TaskState.STOPPING]
-        for task in stopping:
+        held = np.flatnonzero(state.tasks.state.array() == TaskState.STOPPING)
+        self.stopped = held.tolist()
+        for task in self.stopped:
             self.end_run(task, state.now)
-        self.freed = bool(stopping)
+        self._report_starts(plan.starts.task.tolist())
         return plan

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.foresight.explain import Explanation, explain
-from headgate.foresight.forecast import Forecast, forecast
+from headgate.foresight.forecast import NOT_BEGUN, Forecast, forecast
 from headgate.foresight.outlook import ReadBytes, read_bytes
 from headgate.foresight.whatif import WhatIf
 from headgate.planning.job_prices import JobPrices, Priced
@@ -23,7 +23,6 @@ from headgate.state.life import HOLDING
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
 _HOLDERS_MOST = 5
-_NOT_BEGUN = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +212,7 @@ class _Explainer:
         """Return when the task, or the next one of the job, is expected to start."""
         states = self._snapshot.tasks.state
         rows = self._snapshot.tasks_of(self._job) if self._named is None else (self._named,)
-        tasks = [task for task in rows if states[task] in _NOT_BEGUN]
+        tasks = [task for task in rows if states[task] in NOT_BEGUN]
         if not tasks or self._broken or self._snapshot.jobs.state[self._job] == JobState.STOPPING:
             return None
         return forecast(self._snapshot, self._policy, tasks, self._now)

@@ -188,7 +188,7 @@ class Executor:
         """Wait until a run has ended, is to be stopped, or must be killed at its time limit."""
         stop = asyncio.create_task(run.stopping.wait())
         either = partial(asyncio.wait, (work, stop), return_when=asyncio.FIRST_COMPLETED)
-        await either(timeout=launch.time_limit_s)
+        await either(timeout=None if _stands_by(launch) else launch.time_limit_s)
         if run.computed:  # in time: only its result is still to be stored
             await either()
         elif not work.done() and not stop.done():
@@ -384,6 +384,11 @@ def _outcome(
         known = isinstance(error, _RunError | WorldError)
         message = str(error) if known else f"{type(error).__name__}: {error}"
     return replace(outcome, kind=OutcomeKind.FAILED, failure=failure, message=message)
+
+
+def _stands_by(launch: LaunchRecord) -> bool:
+    """Return whether a run has no program: it ends with the first member of its gang."""
+    return launch.program.per_node is Launch.FIRST and launch.run.ordinal > 0
 
 
 def _gang_place(launch: LaunchRecord) -> GangPlace | None:

@@ -40,6 +40,7 @@ _LONGEST = 1 << 22  # bytes of a line
 _PIECE = 1 << 16
 _RETRY_S = 0.2
 _PATIENCE_S = 20.0  # for the stop of a run whose hub was lost, which usually follows
+_LONG_S = 15.0
 _ENDED = 255  # the status of commands that end with the run
 _DRAIN_S = 1.0  # for output of processes that a command has left
 _AGENT = Path(__file__).with_name("rsh_agent.py")
@@ -169,9 +170,13 @@ class Hub:
             member.send(end=True)
 
     def wait_for_members(self) -> None:
-        """Wait until all members are connected."""
+        """Wait until all members are connected; the log names those that take long."""
+        others = range(1, len(self._place.hosts))
         with self._changed:
-            self._changed.wait_for(lambda: len(self._members) == len(self._place.hosts) - 1)
+            while not self._changed.wait_for(lambda: len(self._members) == len(others), _LONG_S):
+                absent = [self._place.hosts[rank] for rank in others if rank not in self._members]
+                sys.stderr.write(f"headgate: waiting for the processes on {', '.join(absent)}\n")
+                sys.stderr.flush()
 
     def _accept(self) -> None:
         while True:

@@ -31,7 +31,7 @@ _SAME_INSTANT_S = 1e-6  # the error of sums of times
 
 
 @dataclass(frozen=True, slots=True)
-class _Times:
+class ComputeTimes:
     """Distributions of computing times: `median_s`, NaN if unknown, and `spread`, 1 / b.
 
     With a spread of 0, it is one point. An overdue run takes at least the overdue time once more.
@@ -40,14 +40,15 @@ class _Times:
     median_s: Floats
     spread: Floats
 
-    def quantile(self, ran_s: Floats, p: float) -> Floats:
+    def quantile(self, ran_s: Floats, p: float | Floats) -> Floats:
         """Return quantiles of the whole times, given that they are more than `ran_s`."""
         if not ran_s.any():
-            logit = math.log(p) - math.log1p(-p)
-            return self.median_s * np.exp(self.spread * logit) if logit else self.median_s
+            logit = np.log(p) - np.log1p(np.negative(p))
+            at: Floats = self.median_s * np.exp(self.spread * logit)
+            return at
         with np.errstate(divide="ignore", invalid="ignore"):
             past = np.log(ran_s / self.median_s)
-            odds = np.logaddexp(past / self.spread, math.log(p)) - math.log1p(-p)
+            odds = np.logaddexp(past / self.spread, np.log(p)) - np.log1p(np.negative(p))
             beyond = np.where(self.spread > 0, self.spread * odds, np.maximum(past, 0.0))
         return np.maximum(self.median_s * np.exp(beyond), self._overdue_again(ran_s))
 
@@ -95,13 +96,13 @@ class Estimates:
         """Read a snapshot."""
         self._snapshot = snapshot
         self._classes = _Classes(snapshot)
-        self._last: tuple[Ints, _Times] | None = None  # of the tasks asked for last
+        self._last: tuple[Ints, ComputeTimes] | None = None  # of the tasks asked for last
 
     def run_s(self, tasks: Ints, p: float = 0.5) -> Floats:
         """Return the seconds that a new run of each task takes; NaN if unknown."""
         saved_s = self._snapshot.tasks.progress_s.take(tasks)
-        computes_s = self._times(tasks).quantile(saved_s, _checked(p)) - saved_s
-        return np.fmin(self._reads_s(tasks) + computes_s, self._limit_s(tasks))
+        computes_s = self.compute_times(tasks).quantile(saved_s, _checked(p)) - saved_s
+        return np.fmin(self._reads_s(tasks) + computes_s, self.limit_s(tasks))
 
     def end_at(self, tasks: Ints, p: float = 0.5) -> Floats:
         """Return when the run of each task ends, as a time of the world's clock.
@@ -109,8 +110,8 @@ class Estimates:
         `inf` if that is unknown and its job has no time limit; now if it is being stopped.
         """
         runs, now = self._runs(tasks), self._snapshot.now
-        whole_s = self._times(tasks).quantile(runs.computed_s, _checked(p))
-        limit_at = runs.began_at + self._limit_s(tasks)
+        whole_s = self.compute_times(tasks).quantile(runs.computed_s, _checked(p))
+        limit_at = runs.began_at + self.limit_s(tasks)
         end_at = np.fmin(runs.computes_at + whole_s - runs.saved_s, limit_at)
         end_at[np.isnan(end_at)] = np.inf
         end_at[runs.stopping] = now
@@ -123,13 +124,13 @@ class Estimates:
         """
         runs, when = self._runs(tasks), np.broadcast_to(at, len(tasks))
         whole_s = when - runs.computes_at + runs.saved_s
-        chance = self._times(tasks).ends_by(whole_s, runs.computed_s)
+        chance = self.compute_times(tasks).ends_by(whole_s, runs.computed_s)
         chance[np.isnan(chance)] = 0.0
-        limit_at = runs.began_at + self._limit_s(tasks)
+        limit_at = runs.began_at + self.limit_s(tasks)
         chance[runs.stopping | (limit_at <= when + _SAME_INSTANT_S)] = 1.0
         return np.where(when >= self._snapshot.now, chance, 0.0)
 
-    def _times(self, tasks: Ints) -> _Times:
+    def compute_times(self, tasks: Ints) -> ComputeTimes:
         """Return the distributions of the computing times of tasks, over all their runs."""
         if self._last is not None and self._last[0] is tasks:
             return self._last[1]
@@ -140,11 +141,12 @@ class Estimates:
         median_s, spread = self._classes.times(first, kind, declared)
         if declared.any():
             median_s *= np.where(declared, np.maximum(declared_s, SHORTEST_S), 1.0)
-        times = _Times(median_s, spread)
+        times = ComputeTimes(median_s, spread)
         self._last = tasks, times
         return times
 
-    def _limit_s(self, tasks: Ints) -> Floats:
+    def limit_s(self, tasks: Ints) -> Floats:
+        """Return the time limit of a run of each task, in seconds; NaN without one."""
         limit_s: Floats = self._snapshot.jobs.time_limit_s.take(
             self._snapshot.tasks.job.take(tasks)
         )

@@ -33,6 +33,7 @@ from headgate.protocol.reasons import (
     NothingFits,
     QueueLimit,
     ReservedAt,
+    Short,
     Shortage,
 )
 from headgate.state import Scratch
@@ -84,22 +85,32 @@ class WhyWaits:
         if timetable is not None:
             self._window_s = np.maximum(timetable.reserved_from - now, 0.0)
         self._unclaimed: Bools = (self._holder == GPU_IN_PART) | (self._free_at <= now)
-        self._known: dict[tuple[object, ...], Reason | None] = {}
+        self._reservation = {each.unit.tasks: each for each in reservations}
+        self._known: dict[tuple[object, int], Reason | float] = {}
 
     def reason(self, unit: Unit, run_s: float = math.inf) -> Reason | None:
         """Return why a unit waits, or None if it fits for `run_s` seconds and the policy holds it.
 
         `run_s` is the bound of its run time that the round used, inf if unknown.
         """
-        reserved = self._reserved(unit)
-        if reserved is not None:
-            return self._reason(unit, run_s, reserved)
-        key = (unit.shape, self._snapshot.jobs.queue[unit.job], run_s)
+        key = unit.shape, self._snapshot.jobs.queue[unit.job]
         if key not in self._known:
-            self._known[key] = self._reason(unit, run_s, None)
-        return self._known[key]
+            self._known[key] = self._short(unit)
+        found, mine = self._known[key], self._reservation.get(unit.tasks)
+        reserved = None if mine is None else self._reserved(mine)
+        if isinstance(found, Reason):
+            return replace(found, reserved=reserved) if isinstance(found, Short) else found
+        if run_s <= found + _SAME_INSTANT_S:
+            return None
+        return BackfillTooLong(
+            needs_s=None if math.isinf(run_s) else run_s,
+            hole_s=found,
+            ahead=self._ahead(found),
+            reserved=reserved,
+        )
 
-    def _reason(self, unit: Unit, run_s: float, reserved: ReservedAt | None) -> Reason | None:
+    def _short(self, unit: Unit) -> Reason | float:
+        """Return what is short for a unit, or for how long it fits now."""
         queue = self._snapshot.jobs.queue[unit.job]
         if not self._scratch.has_room(queue, unit.gpus_milli(self._snapshot)):
             spec, used = self._snapshot.queue(queue), self._scratch.used_milli(queue)
@@ -107,10 +118,10 @@ class WhyWaits:
                 queue=spec.name, used_gpus=-(-used // WHOLE), max_gpus=spec.max_gpus or 0
             )
         if self.tasks_that_fit(unit) == len(unit.tasks):
-            return self._in_the_way(unit, run_s, reserved)
+            return self._hole_s(unit)
         if len(unit.tasks) == 1:
-            return self._short_task(unit.demands[0], reserved)
-        return self._short_gang(unit, reserved)
+            return self._short_task(unit.demands[0])
+        return self._short_gang(unit)
 
     # --- what fits -----------------------------------------------------------------------------
 
@@ -192,13 +203,11 @@ class WhyWaits:
 
     # --- reservations --------------------------------------------------------------------------
 
-    def _in_the_way(
-        self, unit: Unit, run_s: float, reserved: ReservedAt | None
-    ) -> BackfillTooLong | None:
-        """Return that a unit fits now, but not for as long as it runs, or None if it does."""
-        if self.tasks_that_fit(unit, run_s) == len(unit.tasks):
-            return None
-        windows = np.unique(self._window_s[self._window_s < run_s - _SAME_INSTANT_S])
+    def _hole_s(self, unit: Unit) -> float:
+        """Return for how long a unit that fits now may run before it is in the way."""
+        if self.tasks_that_fit(unit, math.inf) == len(unit.tasks):
+            return math.inf
+        windows = np.unique(self._window_s)
         low, high = 0, len(windows)  # the unit fits for windows[low - 1], not for windows[high]
         while low < high:
             middle = (low + high) // 2
@@ -206,21 +215,16 @@ class WhyWaits:
                 low = middle + 1
             else:
                 high = middle
-        hole_s = float(windows[low - 1]) if low else 0.0
-        ends_at = self._snapshot.now + hole_s
-        first = min(self._reservations, key=lambda each: abs(each.at - ends_at), default=None)
-        return BackfillTooLong(
-            needs_s=None if math.isinf(run_s) else run_s,
-            hole_s=hole_s,
-            ahead="" if first is None else self._snapshot.job(first.unit.job).id,
-            reserved=reserved,
-        )
+        return float(windows[low - 1]) if low else 0.0
 
-    def _reserved(self, unit: Unit) -> ReservedAt | None:
-        """Return when a unit starts by its reservation, None if it has none."""
-        mine = next((r for r in self._reservations if r.unit.tasks == unit.tasks), None)
-        if mine is None:
-            return None
+    def _ahead(self, hole_s: float) -> str:
+        """Return the job whose reservation begins after `hole_s` seconds, "" if none is known."""
+        end_at = self._snapshot.now + hole_s
+        first = min(self._reservations, key=lambda each: abs(each.at - end_at), default=None)
+        return "" if first is None else self._snapshot.job(first.unit.job).id
+
+    def _reserved(self, mine: Reservation) -> ReservedAt:
+        """Return when a unit starts by its reservation, and what it waits for."""
         ends: dict[int, float] = {}  # by job: the last end of its runs there
         for row in mine.gpus.tolist():
             for job in self._jobs_on(row):
@@ -228,7 +232,7 @@ class WhyWaits:
         for other in self._reservations:
             if other.at < mine.at and len(np.intersect1d(other.gpus, mine.gpus)):
                 ends[other.unit.job] = mine.at
-        ends.pop(unit.job, None)
+        ends.pop(mine.unit.job, None)
         order = sorted(ends, key=lambda job: (ends[job], job))
         names = [self._snapshot.job(job).id for job in order[-_NAMED_MOST:]]
         ahead_s = mine.at - self._snapshot.now
@@ -257,13 +261,13 @@ class WhyWaits:
 
     # --- what is short -------------------------------------------------------------------------
 
-    def _short_task(self, demand: int, reserved: ReservedAt | None) -> Reason:
+    def _short_task(self, demand: int) -> Reason:
         """Return what is short for one task."""
         spec = self._snapshot.names.demands[demand]
         if not spec.gpus:
-            return self._other_resource(demand, reserved)
+            return self._other_resource(demand)
         if spec.in_part:
-            return self._short_part(demand, reserved)
+            return self._short_part(demand)
         up = (self._holder != GPU_GONE) & (self._memory >= spec.gpu_memory_bytes)
         on_node = self._slots(spec)
         free, most = int(on_node.sum()), int(on_node.max(initial=0))
@@ -274,53 +278,45 @@ class WhyWaits:
         any_free = (self._holder == GPU_FREE) & self._unclaimed
         if not free and any_free.any():
             largest = int(self._memory[any_free].max())
-            return GpuMemory(
-                needed_bytes=spec.gpu_memory_bytes, largest_free_bytes=largest, reserved=reserved
-            )
+            return GpuMemory(needed_bytes=spec.gpu_memory_bytes, largest_free_bytes=largest)
         if free < spec.gpus:
             return NoFreeGpu(
                 free_gpus=free,
                 needed_gpus=spec.gpus,
                 total_gpus=int(up.sum()),
                 memory_bytes=spec.gpu_memory_bytes,
-                reserved=reserved,
             )
         if most < spec.gpus:
-            return Fragmented(
-                free_gpus=free, most_on_one_node=most, needed_gpus=spec.gpus, reserved=reserved
-            )
-        return self._other_resource(demand, reserved)
+            return Fragmented(free_gpus=free, most_on_one_node=most, needed_gpus=spec.gpus)
+        return self._other_resource(demand)
 
-    def _short_part(self, demand: int, reserved: ReservedAt | None) -> Reason:
+    def _short_part(self, demand: int) -> Reason:
         """Return what is short for a task on parts of GPUs."""
         spec = self._snapshot.names.demands[demand]
         if (self._slots(spec) >= spec.gpus).any():
-            return self._other_resource(demand, reserved)
+            return self._other_resource(demand)
         usable = np.flatnonzero(self._fitting(spec) & self._unclaimed)
         milli = int(self._free_milli[usable].max(initial=0))
         if milli < spec.gpu_milli or not len(usable):
-            return Shortage(
-                resource=GPU_SHARE, needed=spec.gpu_milli, most_free=milli, reserved=reserved
-            )
+            return Shortage(resource=GPU_SHARE, needed=spec.gpu_milli, most_free=milli)
         enough = usable[self._free_milli[usable] >= spec.gpu_milli]
         best = int(enough[self._free_bytes[enough].argmax()])
         needed, free = int(self._part_bytes(spec)[best]), int(self._free_bytes[best])
         if free >= needed:  # parts of several GPUs, of which too few have room
-            return NoFittingNode(need=demand_text(spec), reserved=reserved)
-        return Shortage(resource=GPU_MEMORY, needed=needed, most_free=free, reserved=reserved)
+            return NoFittingNode(need=demand_text(spec))
+        return Shortage(resource=GPU_MEMORY, needed=needed, most_free=free)
 
-    def _other_resource(self, demand: int, reserved: ReservedAt | None) -> Reason:
+    def _other_resource(self, demand: int) -> Reason:
         """Return which resource the nodes lack that have the GPUs for a task."""
         spec, nodes = self._snapshot.names.demands[demand], self._nodes
         beside = nodes[self._slots(spec)[nodes] >= spec.gpus] if spec.gpus else nodes
-        reason = lacking_resource(self._scratch, demand, beside, nodes)
-        return replace(reason, reserved=reserved)
+        return lacking_resource(self._scratch, demand, beside, nodes)
 
-    def _short_gang(self, unit: Unit, reserved: ReservedAt | None) -> Reason:
+    def _short_gang(self, unit: Unit) -> Reason:
         """Return what is short for a gang."""
         demands = sorted(set(unit.demands), key=self._largest_first)
         if len(demands) == 1:
-            return self._short_equal(unit, demands[0], reserved)
+            return self._short_equal(unit, demands[0])
         specs = [self._snapshot.names.demands[each] for each in unit.demands]
         whole = [spec for spec in specs if spec.gpus and not spec.in_part]
         return GangShort(
@@ -328,10 +324,9 @@ class WhyWaits:
             tasks=len(unit.tasks),
             free_gpus=max((int(self._slots(spec).sum()) for spec in whole), default=0),
             needed_gpus=sum(spec.gpus for spec in whole),
-            reserved=reserved,
         )
 
-    def _short_equal(self, unit: Unit, demand: int, reserved: ReservedAt | None) -> Reason:
+    def _short_equal(self, unit: Unit, demand: int) -> Reason:
         """Return what is short for a gang of tasks of one demand."""
         spec, tasks, fit = (
             self._snapshot.names.demands[demand],
@@ -351,17 +346,15 @@ class WhyWaits:
                     tasks=tasks,
                     placeable_tasks=fit,
                     distinct_nodes=unit.distinct_nodes,
-                    reserved=reserved,
                 )
             if not fit:
-                return self._short_task(demand, reserved)
+                return self._short_task(demand)
         return GangShort(
             placeable_tasks=fit,
             tasks=tasks,
             free_gpus=free,
             needed_gpus=needed,
             lacking=self._lacking(unit, demand) if free >= needed else "",
-            reserved=reserved,
         )
 
     def _lacking(self, unit: Unit, demand: int) -> str:

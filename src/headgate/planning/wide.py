@@ -52,7 +52,7 @@ class WideUnits:
 
     def place_rest(self) -> None:
         """Place units that are left, in the last order, without limits, in turns of one each."""
-        while self._pass(self._order, self._place_one):
+        while self._pass(self._order, self.place_one):
             pass
 
     def place(self, order: Iterable[int], most: Ints | None = None) -> None:
@@ -67,7 +67,7 @@ class WideUnits:
         def place_job(job: int) -> int:
             limit_milli = None if most is None else WHOLE * int(most[job])
             milli = 0
-            while more := self._place_one(job, limit_milli):
+            while more := self.place_one(job, limit_milli):
                 milli += more
             return milli
 
@@ -86,8 +86,14 @@ class WideUnits:
         """Return the standing with all placements of the scratch."""
         return standing_less(self._now, self._scratch)
 
-    def _place_one(self, job: int, limit_milli: int | None = None) -> int:
-        """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none."""
+    def place_one(
+        self, job: int, limit_milli: int | None = None, room_milli: int | None = None
+    ) -> int:
+        """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none.
+
+        `limit_milli` is what the job may get in all, but for a first unit; `room_milli` what its
+        queue may get, by default as the scratch has it.
+        """
         won, queue = self._won_milli.get(job, 0), int(self._now.queue[job])
         holds_nothing = not won and not self._now.held[job]
         lines = self._lines_of(job)
@@ -96,7 +102,11 @@ class WideUnits:
                 continue
             milli = line.head.gpus_milli(self._scratch.snapshot)
             within = limit_milli is None or won + milli <= limit_milli or holds_nothing
-            if within and self._scratch.has_room(queue, milli) and self._fit.place(line.head):
+            if room_milli is None:
+                within = within and self._scratch.has_room(queue, milli)
+            elif milli > room_milli:
+                within = False
+            if within and self._fit.place(line.head):
                 self._won_milli[job] = won + milli
                 line.advance()
                 if not any(each.head for each in lines):

@@ -65,7 +65,7 @@ class ReservedAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Short(Reason):
+class Short(Reason):
     """Something is short now; `reserved` is when it is there, if GPUs are reserved."""
 
     reserved: ReservedAt | None = None
@@ -79,7 +79,7 @@ class _Short(Reason):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoFreeGpu(_Short):
+class NoFreeGpu(Short):
     """Too few GPUs are free; counted are those with `memory_bytes`."""
 
     free_gpus: int
@@ -93,7 +93,7 @@ class NoFreeGpu(_Short):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fragmented(_Short):
+class Fragmented(Short):
     """Enough GPUs are free, but not together: `needed_gpus` on one node, for each of `tasks`.
 
     Of a gang, `placeable_tasks` fit now; with `distinct_nodes`, each on another node.
@@ -119,7 +119,7 @@ class Fragmented(_Short):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GangShort(_Short):
+class GangShort(Short):
     """A gang starts as a whole, and its tasks do not all fit now.
 
     `lacking` is what the others lack where enough GPUs are free, if that is one resource.
@@ -151,7 +151,7 @@ GPU_SHARE, GPU_MEMORY = "gpus", "gpu_memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shortage(_Short):
+class Shortage(Short):
     """No node has enough of a resource free, or none of those that have `beside` free, too.
 
     `resource` is `cpus`, `memory`, GPU_SHARE, GPU_MEMORY or a custom kind; the amounts are bytes of
@@ -181,7 +181,7 @@ def _resource(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoFittingNode(_Short):
+class NoFittingNode(Short):
     """Every resource that the task needs is free on some node, but not all of them on one."""
 
     need: str
@@ -194,7 +194,7 @@ class NoFittingNode(_Short):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuMemory(_Short):
+class GpuMemory(Short):
     """GPUs are free, but none with enough memory."""
 
     needed_bytes: int
@@ -211,7 +211,7 @@ class GpuMemory(_Short):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackfillTooLong(_Short):
+class BackfillTooLong(Short):
     """It fits now, but would run into the reservation of `ahead`, for `hole_s` seconds at most.
 
     `needs_s` is the bound of its run time that the policy uses, None if unknown.

@@ -128,25 +128,33 @@ def gpus_over_time(
 
 
 def bars(
-    rows: Mapping[str, Mapping[str, float]], series: Sequence[str], *, most: float, form: str
+    rows: Mapping[str, Mapping[str, float]],
+    series: Sequence[str],
+    *,
+    most: float,
+    form: str,
+    left: float = LEFT,
 ) -> str:
-    """Return horizontal bars: per row one of each series, labelled with its number."""
+    """Return horizontal bars: per row one of each series, labelled with its number.
+
+    `left` is the margin for the names of rows.
+    """
     height, gap, top = 13.0, 8.0, 4.0
-    scale = (WIDTH - LEFT - 70) / most
+    scale = (WIDTH - left - 70) / most
     parts, y = [], top
     for label, values in rows.items():
         shown = [name for name in series if name in values]
-        parts.append(text(LEFT - 6, y + len(shown) * height / 2 + 4, label, "end"))
+        parts.append(text(left - 6, y + len(shown) * height / 2 + 4, label, "end"))
         for name in shown:
             value = values[name]
             css_class = f"s{series.index(name)}"
             parts.append(
-                bar(LEFT, y, value * scale, height - 2, css_class, f"{label}, {name}: {value:.3f}")
+                bar(left, y, value * scale, height - 2, css_class, f"{label}, {name}: {value:.3f}")
             )
-            parts.append(text(LEFT + value * scale + 5, y + 9.5, form.format(value), "small"))
+            parts.append(text(left + value * scale + 5, y + 9.5, form.format(value), "small"))
             y += height
         y += gap
-    parts.append(line(LEFT, 0, LEFT, y - gap + 2, "axis"))
+    parts.append(line(left, 0, left, y - gap + 2, "axis"))
     return svg(y, parts, ", ".join(series))
 
 

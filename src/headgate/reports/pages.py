@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -42,7 +43,7 @@ def sections(of: Sequence[tuple[str, str]]) -> tuple[str, str]:
 
 
 def _anchor(title: str) -> str:
-    return title.lower().replace(" ", "-").replace(",", "")
+    return re.sub(r"[^a-z0-9]+", "-", title.lower())
 
 
 def grid(
@@ -85,14 +86,14 @@ _LIGHT = """
 --bg:#ffffff;--fg:#1d2430;--soft:#5b6675;--line:#d7dce3;--idle:#eef1f5;--card:#f6f8fa;
 --yes:#116b3a;--no:#a8261c;--none:#5b6675;--pub:#7a4b00;
 --k0:#2f6fb7;--k1:#7fb2e5;--k2:#d9822b;--k3:#b5443c;--k4:#3f8f4f;--k5:#8b5fbf;--k6:#0f8b8d;
---k7:#4fb3b5;--k8:#94d2d3;--k9:#8a8f98;--lost:#1d2430;--s0:#2f6fb7;--s1:#a9c8ea;
+--k7:#4fb3b5;--k8:#94d2d3;--k9:#8a8f98;--lost:#1d2430;--s0:#2f6fb7;--s1:#a9c8ea;--s2:#d9822b;
 --l0:#3f8f4f;--l1:#e2b33c;--l2:#c0492f;--mark:#1d2430;
 """
 _DARK = """
 --bg:#12161c;--fg:#e4e9f0;--soft:#9aa7b6;--line:#333c48;--idle:#1d242d;--card:#1a2028;
 --yes:#5fd08c;--no:#ff8a7d;--none:#9aa7b6;--pub:#e6b873;
 --k0:#5b9be0;--k1:#a5cdf3;--k2:#f0a35a;--k3:#e2766e;--k4:#6cc17d;--k5:#b592e3;--k6:#35b4b6;
---k7:#78cfd0;--k8:#b4e5e6;--k9:#a9afb8;--lost:#f2f5f9;--s0:#5b9be0;--s1:#3c587a;
+--k7:#78cfd0;--k8:#b4e5e6;--k9:#a9afb8;--lost:#f2f5f9;--s0:#5b9be0;--s1:#3c587a;--s2:#f0a35a;
 --l0:#55a868;--l1:#d6a52f;--l2:#d9634a;--mark:#f2f5f9;
 """
 _KINDS = "".join(f".k{n}{{fill:var(--k{n})}}.b{n}{{background:var(--k{n})}}" for n in range(10))
@@ -130,8 +131,9 @@ svg .end{{text-anchor:end}} svg .middle{{text-anchor:middle}} svg text.inside{{f
 svg text.l1t{{fill:#1d2430}}
 .grid{{stroke:var(--line);stroke-width:.7}} .axis{{stroke:var(--soft)}} .idle{{fill:var(--idle)}}
 .lost{{fill:var(--lost)}} .blost{{background:var(--lost)}} {_KINDS}
-.s0{{fill:var(--s0)}} .s1{{fill:var(--s1)}} .bs0{{background:var(--s0)}}
-.bs1{{background:var(--s1)}} .l0{{fill:var(--l0)}} .l1{{fill:var(--l1)}} .l2{{fill:var(--l2)}}
+.s0{{fill:var(--s0)}} .s1{{fill:var(--s1)}} .s2{{fill:var(--s2)}} .bs0{{background:var(--s0)}}
+.bs1{{background:var(--s1)}} .bs2{{background:var(--s2)}} .l0{{fill:var(--l0)}}
+.l1{{fill:var(--l1)}} .l2{{fill:var(--l2)}}
 .bl0{{background:var(--l0)}} .bl1{{background:var(--l1)}} .bl2{{background:var(--l2)}}
 .ideal-share,.ideal-alone{{stroke:var(--mark);stroke-width:2}} .ideal-alone{{stroke-dasharray:2 2}}
 .legend .bshare,.legend .balone{{height:0;border-top:2px solid var(--mark);border-radius:0}}

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from headgate.metrics.summary import (
     wait_by_size,
 )
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard
+from headgate.planning.network import FluidNetwork
 from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
 from headgate.protocol import (
@@ -36,7 +38,7 @@ from headgate.protocol import (
     QueueChanged,
     ReplicaAdded,
 )
-from headgate.sim.network import FluidNetwork
+from headgate.sim.forecasts import ForecastCheck
 from headgate.sim.trace_jobs import TraceJobs, TraceModel
 from headgate.sim.world import SimulatedWorld
 from headgate.spec import Links, Scenario
@@ -168,9 +170,16 @@ def from_trace(
     )
 
 
-def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] = ()) -> Outcome:
+def run(
+    simulation: Simulation,
+    policy: Policy,
+    *,
+    observe: Sequence[Observer] = (),
+    forecasts: ForecastCheck | None = None,
+) -> Outcome:
     """Run a simulation to its end; the same input and seed give the same outcome anywhere.
 
+    With `forecasts`, their figures are among the outcome's.
     Memory: the jobs that have not ended, some thousands that have, and 45 bytes for each job;
     observers may keep more.
     """
@@ -186,8 +195,10 @@ def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] =
         launch_delays_s=simulation.launch_delays_s,
         resume_s=simulation.resume_s,
     )
-    archive = _archivist(recorder, world)
-    drive(engine, world, observe=(_plan_checker(policy), busy, recorder, *observe, archive))
+    observers: list[Observer] = [_plan_checker(policy), busy, recorder, *observe]
+    if forecasts is not None:
+        observers.append(partial(forecasts.observe, engine))
+    drive(engine, world, observe=(*observers, _archivist(recorder, world)))
     records = recorder.records()
     node, rack, cluster = world.network.moved_bytes
     latency_s = simulation.decision_latency_s if world.decisions else 0.0
@@ -203,6 +214,8 @@ def run(simulation: Simulation, policy: Policy, *, observe: Sequence[Observer] =
         **_trace_figures(simulation, records),
         "reservations": reservations(records),
     }
+    if forecasts is not None:
+        figures["forecasts"] = forecasts.figures()
     return Outcome(jobs=records, figures=figures)
 
 

@@ -18,6 +18,7 @@ from itertools import islice
 
 from headgate.base.errors import InvariantBroken
 from headgate.model import Job, Node, Read, RunId, Shard, result_ids
+from headgate.planning.network import FluidNetwork, Transfer
 from headgate.ports import Policy, decide
 from headgate.protocol import (
     Command,
@@ -43,7 +44,6 @@ from headgate.protocol import (
     Usage,
     WakeAt,
 )
-from headgate.sim.network import FluidNetwork, Transfer
 from headgate.state import Snapshot
 
 # Order within an instant: ends, time limits, changes of the cluster, submissions, starts, plans,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from headgate.base.rng import Random, stream
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task, result_id
+from headgate.planning.census import is_wide
 from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.state.life import HOLDING
 
@@ -84,6 +85,11 @@ def random_job(rng: Random, job_id: str, shards: tuple[Shard, ...] = ()) -> Job:
 def _cpus(rng: Random, gpus: int) -> float | None:
     cpus = rng.choice((1.0, 1.0, 2.0))
     return None if gpus else cpus
+
+
+def is_narrow(job: Job) -> bool:
+    """Return whether every task of a job that needs a GPU starts alone, on one whole GPU."""
+    return not (job.gang and len(job.tasks) > 1) and not any(is_wide(t.demand) for t in job.tasks)
 
 
 def random_shards(rng: Random) -> tuple[Shard, ...]:

@@ -13,6 +13,7 @@ from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import Plan, Reason
 from headgate.protocol.reasons import (
     BehindHead,
+    Fragmented,
     GangShort,
     GpuMemory,
     NoFreeGpu,
@@ -122,7 +123,10 @@ def test_gang_of_distinct_nodes_starts_on_a_node_each_and_leaves_the_rest_to_lat
 
 def test_gang_of_distinct_nodes_waits_although_one_node_has_room_for_all() -> None:
     state = world([node("a", 1, 1, 1)], [job("train", 1, 1, apart=True), job("next", 1)])
-    short = GangShort(placeable_tasks=1, tasks=2, free_gpus=3, needed_gpus=2)
+    short = Fragmented(
+        free_gpus=3, most_on_one_node=3, needed_gpus=1, tasks=2, placeable_tasks=1,
+        distinct_nodes=True,
+    )  # fmt: skip
     assert decide(state) == ([], {"train": short, "next": BehindHead(head="train")})
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from headgate.engine import Engine, drive
 from headgate.model import WHOLE, Gpu, Job, Node, Queue, Task
+from headgate.planning.network import FluidNetwork
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import JobSubmitted, NodeJoined, QueueChanged
 from headgate.sim import run as sim
-from headgate.sim.network import FluidNetwork
 from headgate.sim.report import Launches
 from headgate.sim.world import SimulatedWorld
 from headgate.traces import Trace, read_trace

@@ -12,10 +12,10 @@ import pytest
 from tests.policies.greedy.test_storms import Watch, can_never_end, contention, run_storm
 
 from headgate.engine import drive
+from headgate.planning.network import FluidNetwork
 from headgate.policies.flow import TimelyFlow
 from headgate.ports import Policy
 from headgate.protocol import Command, Event, PlanAdmitted
-from headgate.sim.network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.state import JobState
 from headgate.testing.digest import digest

@@ -22,6 +22,7 @@ from headgate.testing.policy_laws import IndependentLedger
 from headgate.testing.random_worlds import (
     GIB,
     QUEUES,
+    is_narrow,
     random_node,
     random_queues,
     random_shards,
@@ -251,7 +252,7 @@ def worlds(policy: GreedySharing) -> Iterator[tuple[str, Snapshot, Plan]]:
         rng = stream(seed, "skips")
         state = crowded_state(seed)
         if seed % 2:
-            state = random_state(seed, lambda job: policy.refuses(job) is None)
+            state = random_state(seed, is_narrow)
         for job in range(len(state.jobs.state)):
             if state.jobs.state[job] == JobState.ACTIVE:
                 count = rng.choice((None, 0, 1, 2, 3))  # None: not in the memo

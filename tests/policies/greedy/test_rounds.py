@@ -22,7 +22,6 @@ from headgate.protocol.reasons import (
     Declines,
     GpuMemory,
     NothingFits,
-    PolicyRefuses,
     QueueLimit,
     Reason,
     ShareLimit,
@@ -53,19 +52,22 @@ class Stage:
             self.state.add_replica(row, node)
         return shard
 
-    def job(self, name: str, tasks: int | list[Task], queue: str = "default") -> int:
+    def job(
+        self, name: str, tasks: int | list[Task], queue: str = "default", *, gang: bool = False
+    ) -> int:
         many = tuple(tasks) if isinstance(tasks, list) else (Task(),) * tasks
-        row = self.state.add_job(Job(id=name, name=name, user=name, queue=queue, tasks=many))
+        job = Job(id=name, name=name, user=name, queue=queue, tasks=many, gang=gang)
+        row = self.state.add_job(job)
         self.state.move_job(row, JobState.ACTIVE)
         for task in self.state.tasks_of(row):
             blocked = self.state.tasks.blockers[task] > 0
             self.state.move_task(task, TaskState.BLOCKED if blocked else TaskState.WAITING)
         return row
 
-    def run(self, job: int, ordinal: int, node: int, gpu: int = 0) -> None:
-        """Start a task now, and advance the clock by one second."""
+    def run(self, job: int, ordinal: int, node: int, *gpus: int) -> None:
+        """Start a task now, by default on GPU 0, and advance the clock by one second."""
         task = self.state.tasks_of(job)[ordinal]
-        gpus = (gpu,) if self.state.tasks.gpus[task] else ()
+        gpus = (gpus or (0,)) if self.state.tasks.gpus[task] else ()
         self.state.launch(task, node, gpus, attempt=1)
         self.state.move_task(task, TaskState.RUNNING)
         self.state.now += 1.0
@@ -176,7 +178,7 @@ def test_job_that_needs_more_memory_than_free_gpus_have_waits_with_that_reason(
 ) -> None:
     n = stage.node("n", 1, 2)
     a, b = stage.job("a", 1), stage.job("b", [Task(gpu_memory_bytes=2)])
-    stage.run(a, 0, n, gpu=1)
+    stage.run(a, 0, n, 1)
     plan = stage.plan(GreedySharing())
     assert not plan.starts
     assert reason(plan, b) == GpuMemory(needed_bytes=2, largest_free_bytes=1)
@@ -191,13 +193,27 @@ def test_tasks_without_a_gpu_are_placed_on_cpu_slots(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("policy", [GreedySharing(), GreedyPreemption(), GreedyDelay()])
-def test_gangs_and_tasks_of_several_gpus_are_unsupported(policy: Policy) -> None:
-    gang = Job(id="g", name="g", user="u", queue="default", tasks=(Task(), Task()), gang=True)
-    wide = Job(id="w", name="w", user="u", queue="default", tasks=(Task(gpus=2),))
-    plain = Job(id="p", name="p", user="u", queue="default", tasks=(Task(), Task(gpus=0)))
-    assert policy.refuses(gang) == PolicyRefuses(policy=policy.name, what="gangs")
-    assert policy.refuses(wide) == PolicyRefuses(policy=policy.name, what="tasks of several GPUs")
-    assert policy.refuses(plain) is None
+def test_wide_unit_starts_at_the_turn_of_its_job(stage: Stage, policy: Policy) -> None:
+    stage.node("n", *[1] * 6)
+    stage.job("two", [Task(gpus=2), Task(gpus=2)])
+    stage.job("one", 2)
+    assert stage.where(stage.plan(policy)) == [
+        "two/0 n.0.1",
+        "one/0 n.2",
+        "one/1 n.3",
+        "two/1 n.4.5",
+    ]
+
+
+def test_wide_units_of_a_queue_stop_at_its_ceiling(stage: Stage) -> None:
+    stage.state.set_queue(Queue(name="capped", max_gpus=3))
+    stage.node("n", *[1] * 6)
+    a = stage.job("a", [Task(gpus=2), Task(gpus=2)], queue="capped")
+    b = stage.job("b", 2, queue="capped")
+    plan = stage.plan(GreedySharing())
+    assert stage.where(plan) == ["a/0 n.0.1", "b/0 n.2"]
+    full = QueueLimit(queue="capped", used_gpus=3, max_gpus=3)
+    assert reason(plan, a) == reason(plan, b) == full
 
 
 # --- gsp ---------------------------------------------------------------------------------------
@@ -280,6 +296,28 @@ def test_job_of_a_queue_at_its_ceiling_preempts_runs_of_that_queue_only(stage: S
     stage.job("needy", 1, queue="capped")
     plan = stage.plan(GreedyPreemption(slack=0.0))
     assert [stage.name(t) for t in plan.stops.task.tolist()] == ["over/1"]
+
+
+def test_run_on_several_gpus_is_preempted_for_several_tasks_within_the_share(stage: Stage) -> None:
+    n = stage.node("n", *[1] * 8)
+    a = stage.job("a", [Task(gpus=2)] * 9)
+    for ordinal in range(4):
+        stage.run(a, ordinal, n, *(2 * ordinal, 2 * ordinal + 1))
+    stage.job("b", 3)
+    plan = stage.plan(GreedyPreemption())
+    assert [stage.name(t) for t in plan.stops.task.tolist()] == ["a/3"], "share 5: 6 are left"
+    stage.job("c", 9)
+    plan = stage.plan(GreedyPreemption())
+    assert [stage.name(t) for t in plan.stops.task.tolist()] == ["a/3", "a/2"], "share 3"
+
+
+def test_gang_is_never_preempted(stage: Stage) -> None:
+    n = stage.node("n", *[1] * 4)
+    gang = stage.job("gang", 4, gang=True)
+    for ordinal in range(4):
+        stage.run(gang, ordinal, n, ordinal)
+    stage.job("b", 9)
+    assert stage.plan(GreedyPreemption(slack=0.0)).stops.task.tolist() == []
 
 
 # --- gsd ---------------------------------------------------------------------------------------

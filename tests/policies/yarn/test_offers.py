@@ -16,7 +16,6 @@ from headgate.protocol.reasons import (
     GpuMemory,
     NoFreeGpu,
     NothingFits,
-    PolicyRefuses,
     QueueLimit,
     Shortage,
 )
@@ -278,19 +277,28 @@ def test_each_waiting_job_has_its_reason(policy: Policy) -> None:
 
 
 @BOTH
-def test_gangs_and_tasks_of_several_gpus_are_unsupported(policy: Policy) -> None:
-    world = World(n=(GB,) * 4)
-    world.job("gang", 2, gang=True)
-    world.job("wide", [task(gpus=2)])
-    world.job("plain", [task(), task(gpus=0)])
-    world.job("alone", 1, gang=True)
-    gang, wide, plain, alone = (policy.refuses(job) for job in world.state.names.jobs)
-    assert gang == PolicyRefuses(policy=policy.name, what="gangs")
-    assert wide == PolicyRefuses(policy=policy.name, what="tasks of several GPUs")
-    assert (plain, alone) == (None, None)
-    # they may have been submitted under another policy
-    assert sorted(world.round(policy)) == ["alone/0@n", "plain/0@n", "plain/1@n"]
-    assert world.reasons == {"gang": gang, "wide": wide}
+def test_wide_unit_starts_at_the_turn_of_its_job(policy: Policy) -> None:
+    world = World(n=(GB,) * 3, m=(GB,) * 3)
+    world.job("gang", 2, gang=True, user="bob")
+    world.job("wide", [task(gpus=2), task(gpus=2), task(gpus=0)])
+    world.job("plain", [task(), task(gpus=0)], user="cyd")
+    assert world.round(policy) == [
+        *("wide/2@n", "plain/1@m"),
+        *("gang/0@n", "gang/1@n", "wide/0@m", "plain/0@n"),
+    ]
+    short = NoFreeGpu(free_gpus=1, needed_gpus=2, total_gpus=6)
+    assert world.reasons == {"wide": short}
+
+
+@BOTH
+def test_wide_units_of_a_queue_stop_at_its_ceiling(policy: Policy) -> None:
+    world = World(n=(GB,) * 6)
+    world.queue("capped", max_gpus=3)
+    world.job("wide", [task(gpus=2), task(gpus=2)], queue="capped")
+    world.job("plain", 2, queue="capped", user="bob")
+    assert world.round(policy) == ["wide/0@n", "plain/0@n"]
+    full = QueueLimit(queue="capped", used_gpus=3, max_gpus=3)
+    assert world.reasons == {"wide": full, "plain": full}
 
 
 def test_both_policies_are_made_by_name() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from headgate.engine import Engine, drive
 from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.planning.network import FluidNetwork
 from headgate.policies.yarn import Capacity, Fair
 from headgate.protocol import JobSubmitted, NodeJoined, QueueChanged
 from headgate.sim import run as sim
-from headgate.sim.network import FluidNetwork
 from headgate.sim.report import Launches
 from headgate.sim.world import SimulatedWorld
 from headgate.spec import load_scenario

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from headgate.experiments.claims import Verdict, numbers_text
+from headgate.experiments.claims import Verdict, numbers_text, summary
 from headgate.experiments.flow import COMMAND, charts
 from headgate.experiments.flow import jobs as flow_jobs
 from headgate.experiments.flow.assumptions import ASSUMPTIONS
@@ -86,13 +86,6 @@ def _claims(verdicts: Sequence[Verdict[Results]]) -> str:
         f"<h3>Headgate's own goals for the policy <code>headgate</code></h3>"
         f"<p>{summary(goals)}</p>{_verdicts(goals)}"
     )
-
-
-def summary(verdicts: Sequence[Verdict[Results]]) -> str:
-    """Return how many claims hold, in one sentence."""
-    count = {holds: sum(v.holds is holds for v in verdicts) for holds in (True, False, None)}
-    not_run = f"; {count[None]} need runs that were not made" if count[None] else ""
-    return f"{count[True]} of {len(verdicts)} hold, {count[False]} do not{not_run}."
 
 
 def _verdicts(verdicts: Sequence[Verdict[Results]]) -> str:

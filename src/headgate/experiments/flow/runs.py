@@ -16,16 +16,9 @@ The paper's policies have no hysteresis, so `slack` is 0 here.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from multiprocessing.connection import wait
 
 from headgate.base.errors import InvariantBroken, Problem, SpecError, nearest
 from headgate.experiments.flow import jobs as flow_jobs
@@ -266,92 +259,7 @@ class _Chart:
         )
 
 
-# --- many runs, in several processes -------------------------------------------------------------
-
-_known: dict[str, PolicyInfo] = {}  # in a process of the pool: the policies of its parent
-
-
-def run_all(
-    runs: Sequence[Run],
-    known: Policies,
-    *,
-    workers: int,
-    step: Callable[[Run], None] = lambda run: None,
-) -> dict[Run, Measured]:
-    """Execute the runs and return their figures, in order; `step` is called after each.
-
-    With one worker they are executed in this process, else in processes that end with this one,
-    even if it is killed. An error of a run is raised here and ends the other processes.
-    """
-    if workers == 1:
-        found: dict[Run, Measured] = {}
-        for what in runs:
-            found[what] = _measure(what, known)
-            step(what)
-        return found
-    with _pool(known, workers) as pool:
-        with _no_interrupts():  # inherited by the processes of the pool
-            futures = {pool.submit(_in_pool, what): what for what in runs}
-        for future in as_completed(futures):
-            future.result()  # raises the error of the worker process
-            step(futures[future])
-        return {what: future.result() for future, what in futures.items()}
-
-
-def _measure(what: Run, known: Policies) -> Measured:
+def measure_run(what: Run, known: Policies) -> Measured:
+    """Execute a run of the plan and return its figures."""
     policy = policy_of(what.policy, known)
     return measure(simulation_of(what, Speeds()), policy, drawn=what.drawn)
-
-
-def _in_pool(what: Run) -> Measured:
-    return _measure(what, _known)
-
-
-@contextmanager
-def _pool(known: Policies, workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of processes; an error kills them before their runs have ended."""
-    earlier = {child.pid for child in multiprocessing.active_children()}
-    pool = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(dict(known),),
-    )
-    try:
-        yield pool
-    except BaseException:
-        for child in multiprocessing.active_children():
-            if child.pid not in earlier:
-                child.kill()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _no_interrupts() -> Iterator[None]:
-    """Defer SIGINT: a terminal sends it to all processes, and only the parent handles it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    # The mask is of this thread only: another thread may receive the signal.
-    held: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if held:
-            signal.raise_signal(signal.SIGINT)
-
-
-def _start_worker(known: Policies) -> None:
-    """Prepare a process of the pool: it ends if its parent ends."""
-    _known.update(known)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)

@@ -93,7 +93,7 @@ class FlowPolicy(ABC):
 
         On a snapshot that follows that of the last round, the flow is re-optimized rather than
         solved from nothing: the cost is the same, but ties between equal flows may be broken
-        differently. Hypothetical and older snapshots are solved separately.
+        differently. Older snapshots, and hypothetical ones after real ones, are solved separately.
         """
         del rng
         snapshot = snapshot.unexplained()  # else each plan would keep all earlier ones alive

@@ -274,10 +274,13 @@ class Flow:
     def price_of_slot(self, node: int, memory_class: int) -> int | None:
         """Return the cost of one GPU of a node and class less; None if one task less would start.
 
+        Also None if the flow has no such GPU: wide units take it.
         The dual price of the leaf may differ: at a degenerate optimum, several prices are optimal.
         """
         leaf = self._tree.at[node, memory_class, None]
         room = self._capacity[leaf]
+        if not room.all():
+            return None
         self.solver.set_capacity(leaf, room - 1)
         without = self.solver.solve()
         self.solver.set_capacity(leaf, room)

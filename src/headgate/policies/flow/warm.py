@@ -52,6 +52,11 @@ class WarmRound:
             self.work.update(snapshot, changes)
         return self.now, changes
 
+    @property
+    def is_real(self) -> bool:
+        """Whether the last round was of a state that is not hypothetical."""
+        return self.now is not None and not self.now.snapshot.hypothetical
+
     def is_past(self, snapshot: Snapshot) -> bool:
         """Return whether a snapshot of the same history is not newer than the last round."""
         return self.now is not None and self.now.snapshot.changes(snapshot) is not None
@@ -72,13 +77,10 @@ class WarmCache:
     def lend(self, snapshot: Snapshot) -> Iterator[WarmRound]:
         """Lend the warm round for the round of a snapshot; if that raises, the next starts cold.
 
-        Hypothetical and older snapshots get a cold one of their own.
+        Older snapshots get a cold one of their own, and hypothetical ones after real ones.
         """
-        if snapshot.hypothetical:
-            yield WarmRound()
-            return
         warm = self._take()
-        if warm.is_past(snapshot):
+        if warm.is_past(snapshot) or (snapshot.hypothetical and warm.is_real):
             self._warm[:] = [warm]
             yield WarmRound()
             return

@@ -19,6 +19,7 @@ from headgate.planning.costs import PRICE_LIMIT, prices_per_byte, shard_prices
 from headgate.planning.shares import Ints
 from headgate.planning.standing import Standing
 from headgate.state import Snapshot
+from headgate.state.ledger import Ledger
 
 CHEAPEST, SECOND, ANY = range(3)
 """What a job accepts: only a GPU at its task's least price, also the second-best price, any."""
@@ -43,8 +44,16 @@ class FreeGpus:
         self._rack = snapshot.nodes.rack.array()
         per_byte = prices_per_byte(snapshot.bandwidth, alpha1=alpha1, alpha2=alpha2)
         self._shard_price = shard_prices(snapshot.shards.size_bytes.array(), per_byte)
+        self._memory_class = now.hardware.memory_class
         self._largest = np.full(len(self._rack), -1)  # memory class by node, free or not
         np.maximum.at(self._largest, snapshot.gpus.node.array(), now.hardware.memory_class)
+
+    def limit_to(self, ledger: Ledger, node: int) -> None:
+        """Count no more GPUs of a node as free than in a ledger."""
+        gpus = ledger.nodes.first_gpu[node] + ledger.free_gpus(node)
+        classes = self.count.shape[1]
+        free = np.bincount(self._memory_class[gpus], minlength=classes)
+        self.count[node] = np.minimum(self.count[node], free)
 
     def prices(self, shards: Iterable[int]) -> Ints:
         """Return the price of reading these shards, [nodes] in microseconds; O(nodes x shards)."""

@@ -2,7 +2,7 @@
 
 Jobs below their share come first. When none of them has a task that fits a free GPU, or all of
 them have declined, the other jobs share the remaining GPUs evenly. Jobs whose queue is at its
-ceiling get no offer.
+ceiling get no offer. A job to which a GPU is offered first places a wide unit, by first fit.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.model import WHOLE
 from headgate.planning.feasible_starts import place_elsewhere
-from headgate.planning.shares import Ints
+from headgate.planning.shares import NO_CEILING, Ints
 from headgate.planning.standing import Standing
+from headgate.planning.wide import WideUnits
 from headgate.policies.greedy.candidates import ANY, Candidate, Candidates, FreeGpus
 from headgate.policies.greedy.delay import SkipCounters
 from headgate.protocol import Refusal
@@ -35,10 +37,19 @@ class GreedyRound:
         """Start from the GPUs held now; without `counters` no job declines."""
         self.now, self.target = now, target
         self.held = now.held.copy()
-        self.waiting = now.waiting.copy()  # [jobs, classes] tasks
-        self.queue_held = np.bincount(now.queue, now.held, len(now.ceiling)).astype(np.int64)
+        self.waiting = now.waiting.copy()  # [jobs, classes] tasks on one whole GPU
+        self.wide = WideUnits(scratch, now)
         self.free_gpus = free_gpus
         self.declined: list[int] = []
+        table, queues = scratch.snapshot.jobs, scratch.snapshot.queues
+        self._held_milli = table.held_gpus_milli.array()[now.jobs].astype(np.int64)
+        self._queue_milli = queues.held_gpus_milli.array().astype(np.int64)
+        limits = [queue.max_gpus for queue in queues.spec.array()]
+        self._limit_milli = WHOLE * np.array(
+            [NO_CEILING if limit is None else limit for limit in limits], np.int64
+        )
+        self._wide_open = np.zeros(len(now.jobs), bool)  # with units that may fit
+        self._wide_open[now.wide_jobs] = True
         self._scratch, self._counters = scratch, counters
         self._candidates: dict[int, Candidates] = {}
         self._lacking: list[int] = []  # tasks whose node lacks CPUs or another resource
@@ -50,7 +61,10 @@ class GreedyRound:
         Returns the refusals of tasks that got a GPU, but fit no node with the rest of their demand.
         """
         while (job := self._next()) is not None:
-            self._offer(job)
+            if self._wide_open[job]:
+                self._offer_unit(job)
+            else:
+                self._offer(job)
         placed = len(self._scratch.starts)
         refusals = place_elsewhere(self._scratch, self._lacking)
         if self._counters is not None:
@@ -69,16 +83,47 @@ class GreedyRound:
 
     def under_ceiling(self) -> Bools:
         """Return which jobs [jobs] are in a queue that may hold one more GPU."""
-        room: Bools = (self.queue_held < self.now.ceiling)[self.now.queue]
+        room: Bools = (self.room_milli() >= WHOLE)[self.now.queue]
         return room
+
+    def room_milli(self) -> Ints:
+        """Return the thousandths of GPUs that each queue may hold more, `[queues]`."""
+        room: Ints = self._limit_milli - self._queue_milli
+        return room
+
+    def queue_gpus(self) -> Ints:
+        """Return the GPUs that each queue holds, `[queues]`, parts of one rounded up."""
+        held: Ints = -(-self._queue_milli // WHOLE)
+        return held
 
     def _next(self) -> int | None:
         """Return the job that is next offered the free GPUs, None if there is none."""
         able = self.fitting() & self.under_ceiling()
         able[self.declined] = False
+        able |= self._wide_open
         below = able & (self.held < self.target)
         among = np.flatnonzero(below if below.any() else able)
         return int(among[self.held[among].argmin()]) if len(among) else None
+
+    def _offer_unit(self, job: int) -> None:
+        """Place a wide unit of a job; without one that fits, it gets no such offer any more."""
+        before = len(self._scratch.starts)
+        room = int(self.room_milli()[self.now.queue[job]])
+        milli = self.wide.place_one(job, room_milli=room)
+        if not milli:  # resources are only taken: none will fit in this round
+            self._wide_open[job] = False
+            return
+        for node in {start.node for start in self._scratch.starts[before:] if start.gpus}:
+            self.free_gpus.limit_to(self._scratch.ledger, node)
+        self._count(job, milli)
+        if self._counters is not None:
+            self._counters.reset(job)
+
+    def _count(self, job: int, milli: int) -> None:
+        """Count thousandths of GPUs as held by a job."""
+        self._held_milli[job] += milli
+        self.held[job] = -(-self._held_milli[job] // WHOLE)
+        self._queue_milli[self.now.queue[job]] += milli
 
     def _offer(self, job: int) -> None:
         candidates = self.candidates(job)
@@ -101,8 +146,7 @@ class GreedyRound:
             self._lacking.append(candidate.task)
         memory_class = int(self.now.task_class[np.searchsorted(self.now.task, candidate.task)])
         self.waiting[job, memory_class] -= 1
-        self.held[job] += 1
-        self.queue_held[self.now.queue[job]] += 1
+        self._count(job, WHOLE)
         if placed and self._counters is not None:
             self._counters.reset(job)
 

@@ -11,7 +11,6 @@ from headgate.planning.costs import DISTANCE, FLOW_PAPER, SLACK
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import Standing, standing
-from headgate.planning.unsupported import refuse_unsupported, unsupported_refusals
 from headgate.policies.greedy.candidates import FreeGpus
 from headgate.policies.greedy.delay import SkipCounters
 from headgate.policies.greedy.greedy_round import GreedyRound
@@ -37,8 +36,9 @@ class GreedySharing:
         self._alpha1, self._alpha2 = alpha1, alpha2
 
     def refuses(self, job: Job) -> Reason | None:
-        """Refuse what `planning.unsupported` names, since GPUs are offered one at a time."""
-        return refuse_unsupported(self.name, job)
+        """Return None: all jobs are supported."""
+        del job
+        return None
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Allocate the free GPUs; O(GPUs placed x (jobs + nodes) + candidates of their jobs)."""
@@ -57,7 +57,7 @@ class GreedySharing:
             refusals=(
                 *waiting_for_cpus,
                 *no_room,
-                *unsupported_refusals(self.name, snapshot, now.jobs[now.wide_jobs].tolist()),
+                *greedy.wide.refusals(),
                 *refusals(snapshot, greedy, counters),
             ),
         )

@@ -1,8 +1,9 @@
 """Preemption of runs of jobs far above their share, for jobs below theirs.
 
 A job that holds more than `(1 + slack)` times its share may lose runs down to its share, but never
-all of them. Runs in state STOPPING count as ended, and their GPUs as allocated to jobs below their
-share: no further run is preempted for a GPU that is being freed.
+all of them; so never a gang, which is one run. Runs in state STOPPING count as ended, and their
+GPUs as allocated to jobs below their share: no further run is preempted for a GPU that is being
+freed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.planning.shares import NO_CEILING, Ints
+from headgate.model import WHOLE
+from headgate.planning.shares import Ints
 from headgate.policies.greedy.greedy_round import GreedyRound
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import PreemptedFor
@@ -32,7 +34,7 @@ def victims(snapshot: Snapshot, greedy: GreedyRound, slack: float) -> Steps:
 class _Run:
     task: int  # row
     job: int
-    memory_class: int  # of its GPU
+    memory_classes: tuple[int, ...]  # of its GPUs
 
 
 class _Preemption:
@@ -43,33 +45,36 @@ class _Preemption:
         self._queue = greedy.now.queue
         self._waiting = greedy.waiting.copy()
         self._held = greedy.held.copy()  # GPUs, less those of STOPPING runs
-        self._room = _room(snapshot, greedy)  # GPUs by queue
+        self._room = greedy.room_milli() // WHOLE  # GPUs by queue
         self._freed: list[int] = []  # memory classes of GPUs of STOPPING runs, ascending
         self._runs: list[_Run] = []  # that may be victims, latest first
-        running = greedy.now.held.copy()
+        running = np.zeros_like(self._held)
         self._split_runs(snapshot, greedy, running)
         over = self._held > (1 + slack) * greedy.target
-        most = np.minimum(self._held - greedy.target, running - 1)
-        self._preemptible = np.where(over, np.maximum(most, 0), 0)
+        self._spare_gpus = np.where(over, self._held - greedy.target, 0)
+        self._spare_runs = running - 1
         self._missing = greedy.target - self._held
 
     def _split_runs(self, snapshot: Snapshot, greedy: GreedyRound, running: Ints) -> None:
-        """Collect the GPUs of STOPPING runs, and the runs that may be victims."""
+        """Collect the GPUs of STOPPING runs, and the runs that may be victims; count runs."""
         tasks, index = snapshot.tasks, {row: j for j, row in enumerate(greedy.now.jobs.tolist())}
         holder = snapshot.gpus.task.array()
+        by_task: dict[int, list[int]] = {}
         for gpu in np.flatnonzero(holder >= 0).tolist():
-            task = int(holder[gpu])
+            by_task.setdefault(int(holder[gpu]), []).append(gpu)
+        for task, gpus in by_task.items():
             row = tasks.job[task]
             job = index.get(row)
-            memory_class = int(greedy.now.hardware.memory_class[gpu])
+            classes = tuple(sorted(greedy.now.hardware.memory_class[gpus].tolist()))
             if tasks.state[task] == TaskState.STOPPING:
-                self._freed.append(memory_class)
-                self._room[snapshot.jobs.queue[row]] += 1
+                self._freed += classes
+                self._room[snapshot.jobs.queue[row]] += len(classes)
                 if job is not None:
-                    self._held[job] -= 1
-                    running[job] -= 1
+                    self._held[job] -= len(classes)
             elif job is not None:
-                self._runs.append(_Run(task=task, job=job, memory_class=memory_class))
+                running[job] += 1
+                if not snapshot.jobs.gang[row]:  # a gang is one run, and no job loses its last
+                    self._runs.append(_Run(task=task, job=job, memory_classes=classes))
         self._freed.sort()
         # The time of a run counts from its launch, as `lost_gpu_s` does.
         self._runs.sort(key=lambda r: (snapshot.now - tasks.launched_at[r.task], -r.task))
@@ -87,8 +92,7 @@ class _Preemption:
                     beneficiaries.remove(job)
                     continue
                 self._runs.remove(run)
-                self._preemptible[run.job] -= 1
-                self._room[self._queue[run.job]] += 1
+                self._preempt(run, memory_class)
                 reason = PreemptedFor(job=self._names[job])
                 victims.append(Group((Stop(run.task),), reason))
             self._room[self._queue[job]] -= 1
@@ -98,6 +102,16 @@ class _Preemption:
             if not self._needs(job):
                 beneficiaries.remove(job)
         return victims
+
+    def _preempt(self, run: _Run, memory_class: int) -> None:
+        """Count a run as preempted for a task of this class; its other GPUs as being freed."""
+        width = len(run.memory_classes)
+        self._spare_gpus[run.job] -= width
+        self._spare_runs[run.job] -= 1
+        self._room[self._queue[run.job]] += width
+        rest = list(run.memory_classes)
+        rest.remove(next(size for size in rest if size >= memory_class))
+        self._freed = sorted(self._freed + rest)
 
     def _needs(self, job: int) -> bool:
         return bool(self._missing[job] > 0 and self._waiting[job].any())
@@ -114,16 +128,9 @@ class _Preemption:
         """Return the victim for a job, of its own queue if that is at its ceiling, or None."""
         queue = self._queue[job]
         for run in self._runs:
-            room = self._room[queue] + (self._queue[run.job] == queue)
-            if self._preemptible[run.job] > 0 and run.memory_class >= memory_class and room > 0:
+            width = len(run.memory_classes)
+            room = self._room[queue] + width * (self._queue[run.job] == queue)
+            may_lose = self._spare_runs[run.job] > 0 and self._spare_gpus[run.job] >= width
+            if may_lose and run.memory_classes[-1] >= memory_class and room > 0:
                 return run
         return None
-
-
-def _room(snapshot: Snapshot, greedy: GreedyRound) -> Ints:
-    """Return how many more GPUs each queue may hold after the round's placements."""
-    limits = [q.max_gpus for q in snapshot.queues.spec.array()]
-    room = np.array([NO_CEILING if m is None else m for m in limits], np.int64)
-    won = np.bincount(greedy.now.queue, greedy.held - greedy.now.held, len(limits)).astype(np.int64)
-    left: Ints = room - snapshot.gpus_of_queues() - won
-    return left

@@ -43,9 +43,9 @@ class _After:
         now = greedy.now
         self._snapshot, self._greedy, self._counters = snapshot, greedy, counters
         waiting = np.bincount(now.task_job, minlength=len(now.jobs))
-        self.left = np.flatnonzero(waiting - (greedy.held - now.held))
-        won = np.bincount(now.queue, greedy.held - now.held, len(now.ceiling)).astype(np.int64)
-        self._queue_used = snapshot.gpus_of_queues() + won
+        placed = (now.waiting - greedy.waiting).sum(axis=1)
+        self.left = np.flatnonzero(waiting - placed)
+        self._queue_used = greedy.queue_gpus()
         self._free = greedy.free_gpus.count.sum(axis=0)
         self._fitting, self._under_ceiling = greedy.fitting(), greedy.under_ceiling()
         over = greedy.held - greedy.target

@@ -22,7 +22,7 @@ from headgate.policies.ordered.backfill import Backfill
 from headgate.policies.ordered.preempt import Preempting
 from headgate.policies.ordered.refusals import Explained, unserved
 from headgate.ports import Parameter, Policy, PolicyInfo
-from headgate.protocol import Lazy, OnDemand, Plan, Reason, Refusal
+from headgate.protocol import Lazy, OnDemand, Plan, Reason
 from headgate.state import JobState, Scratch, Snapshot
 
 
@@ -44,7 +44,7 @@ class Backfilling:
         """Start what may start; O(waiting jobs + GPUs x log), and that for each reservation."""
         del rng
         scratch = Scratch(snapshot)
-        _place_without_gpus(scratch)
+        place_cpu_tasks(scratch)
         estimates = Estimates(snapshot)
         jobs = self._order.rank(snapshot, _waiting(snapshot))
         served = Backfill(scratch, estimates, most=self._most)
@@ -73,7 +73,7 @@ class PreemptingOrder:
         """Start and preempt; O(unfinished tasks + (runs + starts) x GPUs x log)."""
         del rng
         scratch = Scratch(snapshot)
-        without_gpus = _place_without_gpus(scratch)
+        without_gpus = place_cpu_tasks(scratch)
         waiting = _waiting(snapshot)
         jobs = self._order.rank(snapshot, _in_flight(snapshot)) if len(waiting) else waiting
         served = Preempting(scratch, jobs, self.name)
@@ -92,10 +92,6 @@ def _held_milli(scratch: Scratch, jobs: Ints) -> Ints:
     for start in scratch.starts:
         held[snapshot.tasks.job[start.task]] += snapshot.demand(start.task).gpus_milli
     return held[jobs]
-
-
-def _place_without_gpus(scratch: Scratch) -> tuple[Refusal, ...]:
-    return place_cpu_tasks(scratch)
 
 
 def _waiting(snapshot: Snapshot) -> Ints:

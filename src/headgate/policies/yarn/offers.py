@@ -4,7 +4,8 @@ Each free GPU goes to the queue that holds fewest relative to its weight, in it 
 holds fewest, of that user to one job: under `capacity` the first to arrive, under `fair` the one
 that holds fewest; under both, higher priority goes first. Ties go to the earliest job. The job then
 takes the best GPU for any of its tasks: on a node with the task's data, else in such a node's rack,
-else anywhere. No job declines a GPU to wait for a nearer one.
+else anywhere. No job declines a GPU to wait for a nearer one. A job with wide units places one of
+these first, by first fit.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
+import numpy as np
+
 from headgate.base.rng import Random
-from headgate.model import Job
+from headgate.model import WHOLE, Job
 from headgate.planning.cpu_tasks import place_cpu_tasks
-from headgate.planning.feasible_starts import feasible_starts
-from headgate.planning.unsupported import (
-    refuse_unsupported,
-    unsupported_feature,
-    unsupported_refusals,
-)
+from headgate.planning.feasible_starts import feasible_starts, place_elsewhere
+from headgate.planning.shares import NO_CEILING
+from headgate.planning.standing import standing
+from headgate.planning.wide import WideUnits
 from headgate.policies.yarn.places import FreeGpus, places_of
 from headgate.policies.yarn.refusals import UserQueue, refusals
 from headgate.ports import PolicyInfo
-from headgate.protocol import Plan, Reason, Start, Steps
+from headgate.protocol import NO_STEPS, Plan, Reason, Refusal, Start, Steps
 from headgate.state import Scratch, Snapshot
 
 _Rank = tuple[int, int, int]
@@ -39,13 +40,14 @@ class _Offers:
     """Whether a user's jobs share evenly, rather than first come, first served."""
 
     def refuses(self, job: Job) -> Reason | None:
-        """Refuse what `planning.unsupported` names, since GPUs are offered one at a time."""
-        return refuse_unsupported(self.name, job)
+        """Return None: all jobs are supported."""
+        del job
+        return None
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Offer every free GPU; O(waiting tasks x replicas + GPUs placed x users)."""
         del rng
-        return _Round(snapshot, self.name, evenly=self.evenly).run()
+        return _Round(snapshot, evenly=self.evenly).run()
 
 
 class Capacity(_Offers):
@@ -65,28 +67,32 @@ class Fair(_Offers):
 class _Round:
     """One round: the GPUs held, tentative ones included, and the users with waiting jobs."""
 
-    def __init__(self, snapshot: Snapshot, name: str, *, evenly: bool) -> None:
-        self._snapshot, self._name, self._evenly = snapshot, name, evenly
+    def __init__(self, snapshot: Snapshot, *, evenly: bool) -> None:
+        self._snapshot, self._evenly = snapshot, evenly
         self._gpus = FreeGpus(snapshot)
-        self._starts: list[Start] = []
+        self._scratch = Scratch(snapshot)
+        self._starts: list[Start] = []  # of tasks on one whole GPU
+        self._lacking: list[int] = []  # of these, tasks whose node lacks another resource
+        self._now = standing(snapshot)
+        self._index = {row: index for index, row in enumerate(self._now.jobs.tolist())}
+        self._wide = WideUnits(self._scratch, self._now)
+        self._wide_open = set(self._now.jobs[self._now.wide_jobs].tolist())  # units may fit
+        self._has_wide = bool(self._wide_open)
         jobs = snapshot.jobs
-        self._queue_held = dict(enumerate(snapshot.gpus_of_queues().tolist()))
-        self._user_held: dict[UserQueue, int] = {}
-        self._job_held: dict[int, int] = {}
-        held = snapshot.gpus_of_jobs()
-        for row in held.nonzero()[0].tolist():
-            self._job_held[row] = int(held[row])
+        self._queue_milli = dict(enumerate(snapshot.queues.held_gpus_milli.array().tolist()))
+        self._user_milli: dict[UserQueue, int] = {}
+        self._job_milli: dict[int, int] = {}
+        held_milli = jobs.held_gpus_milli.array()
+        for row in held_milli.nonzero()[0].tolist():
+            milli = self._job_milli[row] = int(held_milli[row])
             user_queue = jobs.queue[row], jobs.user[row]
-            self._user_held[user_queue] = self._user_held.get(user_queue, 0) + int(held[row])
+            self._user_milli[user_queue] = self._user_milli.get(user_queue, 0) + milli
 
         self._user_queues: dict[UserQueue, list[_Rank]] = {}  # heaps of waiting jobs
         self._first: dict[int, int] = {}  # by queue: its first waiting job
         self._places: dict[int, Iterator[tuple[int, int]]] = {}  # by job: (task, GPU), best first
-        self._unsupported: list[int] = []
         for row in snapshot.waiting_jobs():
-            if unsupported_feature(snapshot.job(row)) is not None:
-                self._unsupported.append(row)
-            elif jobs.waiting[row]:
+            if jobs.waiting[row]:
                 queue = jobs.queue[row]
                 self._first.setdefault(queue, row)
                 self._user_queues.setdefault((queue, jobs.user[row]), []).append(self._rank(row))
@@ -95,63 +101,104 @@ class _Round:
 
     def run(self) -> Plan:
         """Offer all free GPUs and return the plan, with the refusals of the tasks left."""
-        scratch = Scratch(self._snapshot)
+        scratch = self._scratch
         waiting_for_cpus = place_cpu_tasks(scratch)
         jobs_of = {user: [rank[-1] for rank in sorted(r)] for user, r in self._user_queues.items()}
         open_users = {user: min(rows) for user, rows in jobs_of.items()}
-        while self._gpus.left and open_users:
+        while open_users and (self._gpus.left or self._wide_open):
             user_queue = min(open_users, key=lambda each: self._user_rank(each, open_users[each]))
-            if self._at_ceiling(user_queue[0]) or not self._offer(user_queue):
+            if not self._room_milli(user_queue[0]) or not self._offer(user_queue):
                 del open_users[user_queue]
         explained = refusals(
             self._snapshot,
-            user_queues=jobs_of,
+            user_queues={u: [(j, self._tasks(j)) for j in jobs] for u, jobs in jobs_of.items()},
             fifo_within_user=not self._evenly,
-            placed=self._starts,
+            placed=(*self._starts, *scratch.starts),
         )
-        placed, short = feasible_starts(scratch, Steps.of(self._starts))
+        placed, short = self._checked()
         return Plan(
             steps=scratch.steps() + placed,
-            refusals=(
-                *waiting_for_cpus,
-                *short,
-                *unsupported_refusals(self._name, self._snapshot, self._unsupported),
-                *explained,
-            ),
+            refusals=(*waiting_for_cpus, *short, *self._wide.refusals(), *explained),
         )
+
+    def _checked(self) -> tuple[Steps, list[Refusal]]:
+        """Return the starts whose demands fit their nodes, and the refusals of the others."""
+        if self._has_wide:  # they are in the scratch already
+            return NO_STEPS, place_elsewhere(self._scratch, self._lacking)
+        return feasible_starts(self._scratch, Steps.of(self._starts))
+
+    def _tasks(self, job: int) -> list[int]:
+        """Return the rows of a job's waiting tasks on one whole GPU, ascending."""
+        index = self._index[job]
+        first, end = np.searchsorted(self._now.task_job, (index, index + 1))
+        tasks: list[int] = self._now.task[first:end].tolist()
+        return tasks
 
     def _user_rank(self, user_queue: UserQueue, first: int) -> tuple[float, int, int, int]:
         """Return a user's place in the order: GPUs that its queue holds by weight, then its own."""
         queue, _ = user_queue
-        by_weight = self._queue_held[queue] / self._snapshot.queue(queue).weight
-        return by_weight, self._first[queue], self._user_held.get(user_queue, 0), first
+        by_weight = _gpus(self._queue_milli[queue]) / self._snapshot.queue(queue).weight
+        held = _gpus(self._user_milli.get(user_queue, 0))
+        return by_weight, self._first[queue], held, first
 
-    def _at_ceiling(self, queue: int) -> bool:
-        limit = self._snapshot.queue(queue).max_gpus
-        return limit is not None and self._queue_held[queue] >= limit
+    def _room_milli(self, queue: int) -> int:
+        """Return the thousandths of GPUs that a queue may hold more."""
+        limit: int | None = self._snapshot.queue(queue).max_gpus
+        held: int = self._queue_milli[queue]
+        return max(0, WHOLE * (NO_CEILING if limit is None else limit) - held)
 
     def _rank(self, job: int) -> _Rank:
-        held = self._job_held.get(job, 0) if self._evenly else 0
+        held = _gpus(self._job_milli.get(job, 0)) if self._evenly else 0
         return -self._snapshot.jobs.priority[job], held, job
 
     def _offer(self, user_queue: UserQueue) -> bool:
-        """Offer a GPU to a user's jobs in order; return whether one of them took it."""
+        """Offer GPUs to a user's jobs in order; return whether one of them took some."""
         waiting = self._user_queues[user_queue]
         while waiting:
             job = waiting[0][-1]
-            if job not in self._places:
-                self._places[job] = places_of(self._snapshot, job, self._gpus)
-            place = next(self._places[job], None)
-            if place is None:  # free GPUs are only taken: none will fit in this round
+            milli = self._place_unit(job, user_queue[0]) or self._place_task(job, user_queue[0])
+            if not milli:  # free GPUs are only taken: none will fit in this round
                 heapq.heappop(waiting)
                 continue
-            self._starts.append(self._gpus.take(*place))
-            self._queue_held[user_queue[0]] += 1
-            self._user_held[user_queue] = self._user_held.get(user_queue, 0) + 1
-            self._job_held[job] = self._job_held.get(job, 0) + 1
+            self._queue_milli[user_queue[0]] += milli
+            self._user_milli[user_queue] = self._user_milli.get(user_queue, 0) + milli
+            self._job_milli[job] = self._job_milli.get(job, 0) + milli
             heapq.heapreplace(waiting, self._rank(job))
             return True
         return False
+
+    def _place_unit(self, job: int, queue: int) -> int:
+        """Place a wide unit of a job; return its thousandths of GPUs, 0 if none fits."""
+        if job not in self._wide_open:
+            return 0
+        before = len(self._scratch.starts)
+        room_milli = self._room_milli(queue)
+        milli = self._wide.place_one(self._index[job], room_milli=room_milli)
+        if milli:
+            self._gpus.remove(self._scratch.starts[before:])
+        else:
+            self._wide_open.discard(job)
+        return milli
+
+    def _place_task(self, job: int, queue: int) -> int:
+        """Place a task of a job on one whole GPU; return its thousandths, 0 if none fits."""
+        if self._room_milli(queue) < WHOLE:
+            return 0
+        if job not in self._places:
+            self._places[job] = places_of(self._snapshot, self._tasks(job), self._gpus)
+        place = next(self._places[job], None)
+        if place is None:
+            return 0
+        start = self._gpus.take(*place)
+        self._starts.append(start)
+        if self._has_wide and not self._scratch.place(*start):
+            self._lacking.append(start.task)
+        return WHOLE
+
+
+def _gpus(milli: int) -> int:
+    """Return thousandths of GPUs in GPUs, parts of one rounded up."""
+    return -(-milli // WHOLE)
 
 
 CAPACITY = PolicyInfo(

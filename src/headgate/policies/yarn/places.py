@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -49,6 +49,14 @@ class FreeGpus:
         index = gpu - self._snapshot.nodes.first_gpu[node]
         return Start(task, node, (index,))
 
+    def remove(self, starts: Iterable[Start]) -> None:
+        """Remove the GPUs of starts."""
+        for _, node, gpus in starts:
+            for gpu in (self._snapshot.nodes.first_gpu[node] + index for index in gpus):
+                if self._snapshot.gpus.task[gpu] == GPU_FREE and gpu not in self._taken:
+                    self._taken.add(gpu)
+                    self.left -= 1
+
     def _smallest(self, place: Place, memory_bytes: int) -> int | None:
         for memory, free in self._free.get(place, {}).items():
             while free and free[0] in self._taken:
@@ -61,14 +69,15 @@ class FreeGpus:
         return int(self._memory[gpu]), int(self._node[gpu]), gpu
 
 
-def places_of(snapshot: Snapshot, job: int, gpus: FreeGpus) -> Iterator[tuple[int, int]]:
-    """Yield (task, GPU) as rows for a job's waiting tasks: best level first, then in task order.
+def places_of(
+    snapshot: Snapshot, waiting: Sequence[int], gpus: FreeGpus
+) -> Iterator[tuple[int, int]]:
+    """Yield (task, GPU) as rows for a job's `waiting` tasks: best level first, then in their order.
 
     The caller must take each GPU before it requests the next one. Other jobs may take GPUs in
     between: a task that has found no GPU at a level finds none there later in the round.
     """
     tasks = snapshot.tasks
-    waiting = [t for t in snapshot.waiting_of(job).tolist() if tasks.gpus[t]]
     levels: dict[tuple[int, ...], tuple[tuple[Place, ...], ...]] = {}
     for level in range(len(Locality)):
         rest = []

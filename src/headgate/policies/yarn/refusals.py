@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from headgate.model import WHOLE
 from headgate.planning.fit import no_such_gpu
 from headgate.protocol import Reason, Refusal, Start
 from headgate.protocol.reasons import (
@@ -24,21 +25,21 @@ UserQueue = tuple[int, int]
 def refusals(
     snapshot: Snapshot,
     *,
-    user_queues: Mapping[UserQueue, Sequence[int]],
+    user_queues: Mapping[UserQueue, Sequence[tuple[int, Sequence[int]]]],
     fifo_within_user: bool,
     placed: Sequence[Start],
 ) -> Iterator[Refusal]:
     """Yield one refusal per reason, with all jobs that wait for it.
 
-    `user_queues` are the rows of the jobs that waited, in order; with `fifo_within_user`, a user's
-    jobs wait behind the first one.
+    `user_queues` are the jobs that waited, in order, each with its tasks on one whole GPU, all as
+    rows; with `fifo_within_user`, a user's jobs wait behind the first one. `placed` are all starts.
     """
     after = _After(snapshot, placed)
     groups: dict[Reason, list[int]] = {}
     for user_queue in user_queues.values():
         head: int | None = None
-        for job in user_queue:
-            reason = after.reason(job)
+        for job, tasks in user_queue:
+            reason = after.reason(job, tasks)
             if fifo_within_user and isinstance(reason, NoFreeGpu):
                 if head is not None and head < job:
                     reason = BehindHead(head=snapshot.job(head).id)
@@ -54,28 +55,25 @@ class _After:
 
     def __init__(self, snapshot: Snapshot, placed: Sequence[Start]) -> None:
         self._snapshot = snapshot
-        jobs = [snapshot.tasks.job[p.task] for p in placed]
         self._placed = {p.task for p in placed}
-        self._queue_used = snapshot.gpus_of_queues().tolist()
-        for job in jobs:
-            self._queue_used[snapshot.jobs.queue[job]] += 1
+        queue_milli = snapshot.queues.held_gpus_milli.array().tolist()
+        for task in self._placed:
+            job = snapshot.tasks.job[task]
+            queue_milli[snapshot.jobs.queue[job]] += snapshot.demand(task).gpus_milli
+        self._queue_used = [-(-milli // WHOLE) for milli in queue_milli]
         memory = snapshot.gpus.memory_bytes.array()
         holder = snapshot.gpus.task.array()
         free = holder == GPU_FREE
-        free[[snapshot.nodes.first_gpu[p.node] + p.gpus[0] for p in placed]] = False
+        free[[snapshot.nodes.first_gpu[p.node] + gpu for p in placed for gpu in p.gpus]] = False
         self._total = int((holder != GPU_GONE).sum())
         self._largest = int(memory[holder != GPU_GONE].max(initial=-1))
         self._free = int(free.sum())
         self._largest_free = int(np.where(free, memory, 0).max(initial=0))
 
-    def reason(self, job: int) -> Reason | None:
-        """Return the reason why a job waits, or None if none of its tasks with a GPU is left."""
+    def reason(self, job: int, tasks: Sequence[int]) -> Reason | None:
+        """Return the reason why tasks of a job wait, or None if none of them is left."""
         snapshot = self._snapshot
-        left = [
-            t
-            for t in snapshot.waiting_of(job).tolist()
-            if snapshot.tasks.gpus[t] and t not in self._placed
-        ]
+        left = [t for t in tasks if t not in self._placed]
         if not left:
             return None
         need_bytes = min(snapshot.tasks.memory_bytes[t] for t in left)

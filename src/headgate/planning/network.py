@@ -1,4 +1,4 @@
-"""The network of the simulated world: transfers as fluids that share links max-min fairly.
+"""A modelled network: transfers as fluids that share links max-min fairly.
 
 Every node has a disk, a link up and a link down; every rack an uplink up and one down; between the
 racks lies one aggregation, or a core that never blocks. A transfer crosses

@@ -1,0 +1,221 @@
+"""The report on job histories: a self-contained page, and the rows as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from headgate.base.units import format_seconds
+from headgate.experiments.claims import Verdict, numbers_text, summary
+from headgate.experiments.histories import COMMAND
+from headgate.experiments.histories.goals import WIDE_GPUS, Goal, Rows
+from headgate.experiments.histories.histories import History
+from headgate.experiments.histories.runs import ON_BUSY_SIZES, Contender, Row
+from headgate.experiments.histories.sizes import BUSY_WAIT_S, GOAL_WAIT_S, Sizes
+from headgate.reports import pages
+from headgate.reports.drawing import bars
+from headgate.reports.pages import grid, legend, mark
+
+PAGE = "report.html"
+_LABELS = 250.0  # margin for the names of contenders, in SVG units
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """All that was run, and the goals."""
+
+    histories: Sequence[History]
+    sizes: Mapping[History, Sizes]
+    rows: Rows
+    goals: Sequence[Goal]
+
+    def on(self, history: History) -> dict[int, dict[Contender, Row]]:
+        """Return the rows of a history by size, the first that was run first, and contender."""
+        found: dict[int, dict[Contender, Row]] = {}
+        for run, row in self.rows.items():
+            if run.source == history.source:
+                found.setdefault(run.gpus, {})[run.contender] = row
+        return found
+
+
+def write(directory: Path, results: Results) -> None:
+    """Write the page, and the rows as CSV and Parquet."""
+    rows = [flat(row) for row in results.rows.values()]
+    table = pa.table({name: [row[name] for row in rows] for name in (rows[0] if rows else {})})
+    pa.csv.write_csv(table, directory / "rows.csv")
+    pa.parquet.write_table(table, directory / "rows.parquet")
+    (directory / PAGE).write_text(page(results), encoding="utf-8")
+
+
+def flat(row: Row) -> dict[str, Any]:
+    """Return a row with a column per figure, such as `wait_by_size_16_p99_wait_s`."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, list):
+            for entry in value:
+                size = entry["gpus_at_least"]
+                found |= {f"{name}_{size}_{k}": v for k, v in entry.items() if k != "gpus_at_least"}
+        elif name == "rejected":
+            continue  # a count per reason; `jobs_rejected` has the sum
+        elif isinstance(value, Mapping):
+            found |= {f"{name}_{key}": v for key, v in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def page(results: Results) -> str:
+    """Return the whole page."""
+    parts = [("Goals", _goals(results))]
+    parts += [(h.name, _history(results, h)) for h in results.histories if results.on(h)]
+    nav, body = pages.sections(parts)
+    return pages.document(
+        "Job histories under several policies",
+        "<h1>Job histories under several policies</h1>"
+        f"<p>Recorded jobs in Headgate's simulator, on pools of equal GPUs. {escape(_READING)}</p>"
+        f"{nav}{body}",
+        command=COMMAND,
+    )
+
+
+_READING = (
+    "Goals hold on the largest power of two of GPUs, at least the widest job, at which jobs wait "
+    f"{GOAL_WAIT_S / 60:.0f} minutes or more in the mean under fifo; the one on mean completion "
+    f"times also on other powers of two at which they wait {BUSY_WAIT_S / 60:.0f} minutes or more. "
+    "Estimates are exact or learnt from the jobs that ended before. Preempted jobs lose their "
+    "work, except those of policies marked as resumed."
+)
+
+
+def _goals(results: Results) -> str:
+    rows = []
+    for goal in results.goals:
+        v: Verdict[Rows] = goal.verdict
+        rows.append(
+            (
+                mark(v.holds),
+                escape(goal.trace),
+                f'{escape(v.claim.text)}<br><span class="aside">{escape(v.claim.reading)}</span>',
+                escape(numbers_text(v.ours, v.claim.unit)) or "-",
+            )
+        )
+    kinds = ("", "long", "long", "numbers mine")
+    verdicts = [goal.verdict for goal in results.goals]
+    table = grid(("", "history", "goal", "measured"), rows, kinds)
+    return f'<p>{summary(verdicts)}</p><div class="claims">{table}</div>'
+
+
+# --- one history ---------------------------------------------------------------------------------
+
+_HEAD = (
+    "policy", "mean completion", "median", "p99", "mean wait", "p99",
+    f"{WIDE_GPUS} GPUs or more: mean wait", "p99", "fairness: mean", "p95", "worst",
+    "utilisation", "lost GPU time", "reservations", "broken",
+)  # fmt: skip
+
+
+def _history(results: Results, history: History) -> str:
+    found, sizes = results.on(history), results.sizes[history]
+    widest = int(history.gpus.max())
+    words = f"<p>{len(history):,} jobs of up to {widest} GPUs. {escape(_size_words(sizes))}</p>"
+    tables = "".join(
+        f"<h3>{gpus} GPUs</h3>{grid(_HEAD, [_row(c, row) for c, row in rows.items()])}"
+        for gpus, rows in found.items()
+    )
+    charts = _charts(next(iter(found.values()))) if found else ""
+    return words + charts + _by_size(found) + tables
+
+
+def _size_words(sizes: Sizes) -> str:
+    if sizes.goal is None:
+        return "There is no size for the goals."
+    return (
+        f"The goals hold on {sizes.goal} GPUs, where the mean wait under fifo is "
+        f"{format_seconds(sizes.fifo_wait_s[sizes.goal])}."
+    )
+
+
+def _row(contender: Contender, row: Row) -> tuple[str, ...]:
+    wide = wide_of(row)
+    fair, reserved = row["finish_time_fairness"], row["reservations"]
+    times_s = (
+        row["mean_jct_s"], row["median_jct_s"], row["p99_jct_s"], row["mean_wait_s"],
+        row["p99_wait_s"], wide["mean_wait_s"], wide["p99_wait_s"],
+    )  # fmt: skip
+    return (
+        f"<b>{escape(contender.name)}</b>",
+        *("-" if s is None else escape(format_seconds(s)) for s in times_s),
+        *("-" if fair[k] is None else f"{fair[k]:.2f}" for k in ("mean", "p95", "worst")),
+        f"{row['gpu_utilisation']:.1%}",
+        f"{row['lost_gpu_s'] / _HOUR_S:,.0f} GPU h",
+        f"{reserved['made']:,}",
+        f"{reserved['broken']:,}",
+    )
+
+
+def wide_of(row: Row) -> Mapping[str, Any]:
+    """Return the waits of wide jobs, from a row."""
+    (found,) = (s for s in row["wait_by_size"] if s["gpus_at_least"] == WIDE_GPUS)
+    return dict(found)
+
+
+def _charts(rows: Mapping[Contender, Row]) -> str:
+    """Return bars for each contender on one size."""
+
+    def chart(title: str, form: str, **series: Callable[[Row], float | None]) -> str:
+        shown = {
+            contender.name: {
+                name: value for name, of in series.items() if (value := of(row)) is not None
+            }
+            for contender, row in rows.items()
+        }
+        most = max((v for values in shown.values() for v in values.values()), default=0.0)
+        drawn = bars(shown, [*series], most=most or 1.0, form=form, left=_LABELS)
+        named = legend((f"bs{n}", name) for n, name in enumerate(series)) if len(series) > 1 else ""
+        return f"<h4>{escape(title)}</h4>{named}{drawn}"
+
+    def hours(value_s: float | None) -> float | None:
+        return None if value_s is None else value_s / _HOUR_S
+
+    return (
+        chart("Mean completion time", "{:.2f} h", mean=lambda row: hours(row["mean_jct_s"]))
+        + chart(
+            "p99 wait",
+            "{:.2f} h",
+            all=lambda row: hours(row["p99_wait_s"]),
+            wide=lambda row: hours(wide_of(row)["p99_wait_s"]),
+        )
+        + chart(
+            "Finish-time fairness, p95",
+            "{:.2f}",
+            p95=lambda row: row["finish_time_fairness"]["p95"],
+        )
+        + chart("Lost GPU time", "{:,.0f} GPU h", lost=lambda row: hours(row["lost_gpu_s"]))
+    )
+
+
+def _by_size(found: Mapping[int, Mapping[Contender, Row]]) -> str:
+    """Return bars of the mean completion time on each size, if there are several."""
+    if len(found) < 2:
+        return ""
+    names = [c.name for c in ON_BUSY_SIZES]
+    shown = {
+        f"{gpus} GPUs": {
+            c.name: rows[c]["mean_jct_s"] / _HOUR_S
+            for c in ON_BUSY_SIZES
+            if c in rows and rows[c]["mean_jct_s"] is not None
+        }
+        for gpus, rows in sorted(found.items())
+    }
+    most = max((v for values in shown.values() for v in values.values()), default=0.0)
+    drawn = bars(shown, names, most=most or 1.0, form="{:.2f} h")
+    named = legend((f"bs{n}", name) for n, name in enumerate(names))
+    return f"<h4>Mean completion time by size of the cluster</h4>{named}{drawn}"

@@ -1,0 +1,214 @@
+"""Simulations of histories under several policies, and the figures of each.
+
+Every policy runs on the size of the goals, or on those that are named; on the other busy sizes only
+the policies that a goal compares there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.base.errors import Problem, SpecError, nearest
+from headgate.experiments.histories.histories import History, Source
+from headgate.experiments.histories.sizes import Sizes
+from headgate.metrics.fluid_sharing import fluid_ends
+from headgate.metrics.records import JobRecords
+from headgate.metrics.summary import SIZES
+from headgate.ports import PolicyInfo, make_policy
+from headgate.sim.run import from_trace, run
+from headgate.sim.trace_jobs import Estimated, TraceJobs, TraceModel
+from headgate.sim.trace_jobs import History as TraceHistory
+from headgate.state import JobState
+
+Policies = Mapping[str, PolicyInfo]
+Row = Mapping[str, Any]
+"""The figures of one run, and what was run: `trace, gpus, policy, estimates, resume_s`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A policy, the run times that it knows, and what a preempted job pays.
+
+    `estimated` is None for a policy that uses none. See `headgate.sim.trace_jobs.TraceModel`.
+    """
+
+    policy: str
+    estimated: Estimated | None = None
+    resume_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The name in tables and charts."""
+        known = "" if self.estimated is None else f", {self.estimated}"
+        resumed = "" if self.resume_s is None else f", resumed in {self.resume_s:g} s"
+        return f"{self.policy}{known}{resumed}"
+
+
+ORACLE = "srtf"
+"""The policy that needs exact run times, and so runs in the simulator only."""
+
+FIFO = Contender(policy="fifo")
+EASY = Contender(policy="easy-backfill", estimated=Estimated.EXACT)
+HEADGATE = Contender(policy="headgate", estimated=Estimated.LEARNT)
+
+ORDERS = (
+    FIFO,
+    EASY,
+    Contender(policy="easy-backfill", estimated=Estimated.LEARNT),
+    Contender(policy="conservative-backfill", estimated=Estimated.EXACT),
+    Contender(policy="conservative-backfill", estimated=Estimated.LEARNT),
+    Contender(policy="least-attained-service"),
+    Contender(policy=ORACLE, estimated=Estimated.EXACT),
+)
+"""Those whose finish-time fairness `headgate` is to improve on; preempted jobs lose their work."""
+
+RESUMED = (
+    Contender(policy="least-attained-service", resume_s=0.0),
+    Contender(policy=ORACLE, estimated=Estimated.EXACT, resume_s=0.0),
+)
+"""Those that preempt, if preempted jobs lost nothing."""
+
+CONTENDERS = (
+    *ORDERS,
+    *RESUMED,
+    HEADGATE,
+    Contender(policy="headgate", estimated=Estimated.EXACT),
+)
+"""All that are compared, in order."""
+
+ON_BUSY_SIZES = (FIFO, EASY, HEADGATE)
+"""Those that run on the other sizes, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One simulation."""
+
+    source: Source
+    gpus: int
+    contender: Contender
+
+
+def choose(known: Policies, names: Sequence[str] | None) -> tuple[Contender, ...]:
+    """Return the contenders with these policies, by default all; a policy that has none gets one.
+
+    Raises SpecError `unknown_policy`.
+    """
+    if names is None:
+        return tuple(c for c in CONTENDERS if c.policy in known)
+    problems = [
+        Problem(path="--policies", problem=f"there is no policy '{n}'", hint=nearest(n, known))
+        for n in names
+        if n not in known
+    ]
+    if problems:
+        raise SpecError(problems, code="unknown_policy")
+    return tuple(
+        contender
+        for name in dict.fromkeys(names)
+        for contender in [c for c in CONTENDERS if c.policy == name]
+        or [Contender(policy=name, estimated=Estimated.LEARNT)]
+    )
+
+
+class Which(StrEnum):
+    """The sizes on which a history runs: that of its goals, half of it and up, all busy ones."""
+
+    GOAL = "goal"
+    NEAR = "near"
+    ALL = "all"
+
+
+def plan(
+    histories: Sequence[History],
+    sizes: Mapping[History, Sizes],
+    contenders: Sequence[Contender],
+    on: Which | Sequence[int],
+) -> tuple[Run, ...]:
+    """Return the runs by history and size, the size of its goals first; `on` may be sizes."""
+
+    def of(history: History) -> Iterator[Run]:
+        fully, partly = _sizes_of(sizes[history], on)
+        for gpus in (*fully, *reversed(partly)):
+            for contender in contenders:
+                if gpus in fully or contender in ON_BUSY_SIZES:
+                    yield Run(source=history.source, gpus=gpus, contender=contender)
+
+    return tuple(run for history in histories for run in of(history))
+
+
+def _sizes_of(found: Sizes, on: Which | Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the sizes on which all contenders run, and those of the goal of busy sizes alone."""
+    if not isinstance(on, Which):
+        return on, ()
+    busy = {Which.GOAL: (), Which.NEAR: found.near, Which.ALL: found.busy}[on]
+    of_goal = () if found.goal is None else (found.goal,)
+    return of_goal, [gpus for gpus in busy if gpus != found.goal]
+
+
+def measure(what: Run, known: Policies) -> Row:
+    """Execute a run and return its row."""
+    contender, history = what.contender, what.source.open()
+    model = TraceModel(
+        estimated=contender.estimated or Estimated.LEARNT, resume_s=contender.resume_s
+    )
+    policy = make_policy(known, contender.policy)
+    simulation = from_trace(history, policy, gpus=what.gpus, seed=0, model=model)
+    outcome = run(simulation, policy)
+    assert isinstance(simulation.submissions, TraceJobs), "from_trace returns jobs of a trace"
+    jobs = simulation.submissions.history()
+    return {
+        "trace": what.source.name,
+        "gpus": what.gpus,
+        "policy": contender.policy,
+        "estimates": None if contender.estimated is None else str(contender.estimated),
+        "resume_s": contender.resume_s,
+        **{name: value for name, value in outcome.figures.items() if name not in _LEFT_OUT},
+        **times(outcome.jobs),
+        "by_size": [
+            {"gpus_at_least": size, **times(outcome.jobs, jobs.gpus >= size)} for size in SIZES
+        ],
+        "least_p95_fairness": least_p95_fairness(outcome.jobs.submitted_at, jobs, what.gpus),
+    }
+
+
+_LEFT_OUT = ("policy", "seed", "fairness", "bytes")  # the same in every row
+
+
+def times(jobs: JobRecords, chosen: NDArray[np.bool_] | None = None) -> dict[str, Any]:
+    """Return mean, median and p99 of completion and waiting times, of all jobs or those chosen.
+
+    Definitions as in `headgate.metrics.summary`; `jobs` counts those that started. None where there
+    are none.
+    """
+    jct_s = np.where(jobs.state == JobState.FINISHED, jobs.ended_at - jobs.submitted_at, np.nan)
+    wait_s = jobs.started_at - jobs.submitted_at
+    found: dict[str, Any] = {}
+    for name, values in (("jct", jct_s), ("wait", wait_s)):
+        some = values if chosen is None else values[chosen]
+        known = some[~np.isnan(some)]
+        found["jobs"] = len(known)
+        found[f"mean_{name}_s"] = float(known.mean()) if len(known) else None
+        found[f"median_{name}_s"] = float(np.median(known)) if len(known) else None
+        found[f"p99_{name}_s"] = float(np.quantile(known, 0.99)) if len(known) else None
+    return found
+
+
+def least_p95_fairness(
+    submitted_at: NDArray[np.float64], jobs: TraceHistory, gpus: int
+) -> float | None:
+    """Return a lower bound of the p95 of finish-time fairness under every policy.
+
+    No job ends sooner than after its run time. O(jobs x log jobs).
+    """
+    ends_at = fluid_ends(submitted_at, jobs.compute_s, jobs.gpus, jobs.group, gpus=gpus)
+    fluid_s = ends_at - submitted_at
+    counts = fluid_s > 0
+    least = jobs.compute_s[counts] / fluid_s[counts]
+    return float(np.quantile(least, 0.95)) if len(least) else None

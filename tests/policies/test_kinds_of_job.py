@@ -1,0 +1,75 @@
+"""Every policy accepts every kind of job and places it."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.app import POLICIES
+from headgate.base.rng import stream
+from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.ports import make_policy
+from headgate.protocol import Plan
+from headgate.state import JobState, State, TaskState, check
+
+PART, WIDE, REDUCE = Task(gpu_milli=250), Task(gpus=2), Task(gpus=0)
+EACH = pytest.mark.parametrize("name", POLICIES)
+
+
+def job_of(*tasks: Task, gang: bool = False) -> Job:
+    return Job(id="a", name="a", user="ada", queue="default", tasks=tasks, gang=gang)
+
+
+def waiting(job: Job) -> State:
+    """A node of two GPUs, and a job whose tasks are all WAITING."""
+    state = State()
+    state.set_queue(Queue(name="default"))
+    gpus = (Gpu(memory_bytes=1), Gpu(memory_bytes=1))
+    state.add_node(Node(id="n", rack="r", gpus=gpus, cpus=4))
+    row = state.add_job(job)
+    state.move_job(row, JobState.ACTIVE)
+    for task in state.tasks_of(row):
+        state.move_task(task, TaskState.WAITING)
+    return state
+
+
+def decide(name: str, state: State) -> Plan:
+    check(state)
+    return make_policy(POLICIES, name).decide(state.freeze(), stream(1))
+
+
+@EACH
+@pytest.mark.parametrize(
+    "job",
+    [
+        job_of(PART, PART),
+        job_of(Task(), PART),
+        job_of(WIDE, REDUCE),
+        job_of(Task(), Task(), gang=True),
+        job_of(Task(), REDUCE, gang=True),
+        job_of(REDUCE, REDUCE, gang=True),
+    ],
+    ids=["parts", "whole and part", "several GPUs", "gang", "mixed gang", "gang without GPUs"],
+)
+def test_job_of_every_kind_is_accepted_and_placed(name: str, job: Job) -> None:
+    assert make_policy(POLICIES, name).refuses(job) is None
+    plan = decide(name, waiting(job))
+    assert sorted(start.task for start in plan.starts) == [*range(len(job.tasks))]
+    assert [*plan.refusals] == []
+
+
+@EACH
+def test_units_that_do_not_fit_together_wait_with_a_reason(name: str) -> None:
+    plan = decide(name, waiting(job_of(WIDE, WIDE, PART)))
+    assert [start.task for start in plan.starts] == [0]
+    assert {job for refusal in plan.refusals for job in refusal.jobs} == {0}
+
+
+@EACH
+def test_task_without_a_gpu_starts_when_no_wide_task_of_its_job_is_left(name: str) -> None:
+    state = waiting(job_of(WIDE, REDUCE))
+    state.launch(0, 0, (0, 1), attempt=1)
+    state.move_task(0, TaskState.RUNNING)
+    state.release(0, TaskState.FINISHED)
+    plan = decide(name, state)
+    assert [start.task for start in plan.starts] == [1]
+    assert [*plan.refusals] == []
