@@ -21,6 +21,22 @@ UNFINISHED = (TaskState.BLOCKED, TaskState.WAITING, *(
 ))  # fmt: skip
 
 
+def is_wide(snapshot: Snapshot, task: int) -> bool:
+    job, demand = snapshot.job(snapshot.tasks.job[task]), snapshot.demand(task)
+    return (job.gang and len(job.tasks) > 1) or demand.gpus > 1 or demand.in_part
+
+
+def gpus_of(snapshot: Snapshot, classes: list[int], some: list[int], *, wide: bool) -> list[int]:
+    """Return the GPUs that wide tasks need, or the number of the others, by class."""
+    milli = [0] * len(classes)
+    for task in some:
+        memory_class = sum(size < snapshot.tasks.memory_bytes[task] for size in classes)
+        of_kind = snapshot.tasks.gpus[task] and is_wide(snapshot, task) == wide
+        if of_kind and memory_class < len(classes):
+            milli[memory_class] += snapshot.demand(task).gpus_milli
+    return [-(-amount // 1000) for amount in milli]
+
+
 def ceilings(snapshot: Snapshot, others: dict[int, int]) -> list[int]:
     """Return what each queue's ceiling leaves when these jobs hold GPUs."""
     queues = range(len(snapshot.queues.spec))
@@ -40,27 +56,14 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
     on_gpus = {j: [t for t in left[j] if tasks.gpus[t]] for j in active}
     jobs = [j for j in active if on_gpus[j]]
 
-    def is_wide(task: int) -> bool:
-        job, demand = snapshot.job(tasks.job[task]), snapshot.demand(task)
-        return (job.gang and len(job.tasks) > 1) or demand.gpus > 1 or demand.in_part
-
     there = [g for g in range(len(gpus.task)) if gpus.task[g] != -2]
     classes = sorted({gpus.memory_bytes[g] for g in there})
 
     def kind(bytes_needed: int) -> int:
         return sum(size < bytes_needed for size in classes)
 
-    def gpus_of(some: list[int], *, wide: bool) -> list[int]:
-        """Return the GPUs that wide tasks need, or the number of the others, by class."""
-        own = [t for t in some if is_wide(t) == wide]
-        milli = [0] * len(classes)
-        for task in own:
-            if kind(tasks.memory_bytes[task]) < len(classes):
-                milli[kind(tasks.memory_bytes[task])] += snapshot.demand(task).gpus_milli
-        return [-(-amount // 1000) for amount in milli]
-
     waits = {j: [t for t in on_gpus[j] if tasks.state[t] == TaskState.WAITING] for j in jobs}
-    waiting = [t for j in jobs for t in waits[j] if not is_wide(t)]
+    waiting = [t for j in jobs for t in waits[j] if not is_wide(snapshot, t)]
     cells = [(gpus.node[g], classes.index(gpus.memory_bytes[g]), g) for g in there]
     free = sorted(cell for cell in cells if gpus.task[cell[2]] == -1)
     nodes = range(len(snapshot.nodes.alive))
@@ -72,12 +75,18 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
         "jobs": jobs,
         "held": [holds[j] for j in jobs],
         "unfinished": [
-            [a + b for a, b in zip(*(gpus_of(left[j], wide=w) for w in (False, True)), strict=True)]
+            [
+                a + b
+                for a, b in zip(
+                    *(gpus_of(snapshot, classes, left[j], wide=w) for w in (False, True)),
+                    strict=True,
+                )
+            ]
             for j in jobs
         ],
-        "waiting": [gpus_of(waits[j], wide=False) for j in jobs],
-        "wide": [gpus_of(waits[j], wide=True) for j in jobs],
-        "wide_jobs": [n for n, j in enumerate(jobs) if any(map(is_wide, waits[j]))],
+        "waiting": [gpus_of(snapshot, classes, waits[j], wide=False) for j in jobs],
+        "wide": [gpus_of(snapshot, classes, waits[j], wide=True) for j in jobs],
+        "wide_jobs": [n for n, j in enumerate(jobs) if any(is_wide(snapshot, t) for t in waits[j])],
         "task": waiting,
         "task_job": [jobs.index(tasks.job[t]) for t in waiting],
         "task_class": [kind(tasks.memory_bytes[t]) for t in waiting],

@@ -1,7 +1,7 @@
 """Bookings (`headgate`): wide units start or are reserved in the order of jobs, before the flow.
 
 In that order every job books GPUs in the timetable of the round. A job with tasks for the flow
-claims as many GPUs as it is entitled to, those that are free soonest. A wide unit starts if it fits
+claims the GPUs of its entitlement, those that are free soonest. A wide unit starts if it fits
 now on GPUs that nothing before it needs; otherwise the first ones get reservations, at the earliest
 time at which their GPUs are expected to be free. What comes later only backfills: it starts if it
 ends before the reservations begin with a probability of at least `BACKFILL_P`.
@@ -288,7 +288,7 @@ class Bookings:
         return self.reservations
 
     def _unit_s(self, unit: Unit) -> float:
-        """Return how long a unit is expected to run, as it is compared with reservations."""
+        """Return the run time of a unit that is compared with reservations."""
         return float(self._wide.high_s[np.searchsorted(self._now.jobs, unit.job)])
 
     def planned(self) -> Iterator[Reserved]:

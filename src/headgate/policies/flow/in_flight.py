@@ -98,7 +98,7 @@ def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight
     """Return the work in flight; `View.expected_end` defines when a GPU is expected to be free.
 
     A run of a runtime class without an ended run is expected to compute as long as it reads. Work
-    in a checkpoint is not computed again. With `times`, those of jobs that they tell are estimated.
+    in a checkpoint is not computed again. `times`, if given, has the times of some jobs instead.
     """
     snapshot, held = now.snapshot, work.runs
     gpu = np.flatnonzero(held.task >= 0)

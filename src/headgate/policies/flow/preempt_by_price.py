@@ -103,12 +103,18 @@ def worth_preempting(
             reason = PreemptedFor(job=now.snapshot.job(int(now.jobs[winner])).id)
             preempted.append(Group((Stop(int(runs.task[run[i]])),), reason))
             continue
-        # From now on the price grows by a second per second, and the time gained shrinks.
-        grows = short[winner] - owed[winner] / memory_s - 1
-        soon_s = max(0.0, price - owed[winner]) / grows if grows > 0 else math.inf
-        if price + soon_s < soonest - soon_s:
-            next_s = min(next_s, soon_s)
+        grows = float(short[winner] - owed[winner] / memory_s)
+        next_s = min(next_s, _covered_in_s(price, float(owed[winner]), grows, soonest))
     return Preemptions(stops=Steps.of(preempted), paid=claims.owed - owed, next_s=next_s)
+
+
+def _covered_in_s(price: float, owed: float, grows: float, soonest: float) -> float:
+    """Return the seconds after which a growing debt covers a price and waiting is longer, or inf.
+
+    From now on the price grows by a second per second, and the time gained shrinks.
+    """
+    soon_s = max(0.0, price - owed) / (grows - 1) if grows > 1 else math.inf
+    return soon_s if price + soon_s < soonest - soon_s else math.inf
 
 
 def _victims(now: Standing, ahead: InFlight, run: Ints) -> tuple[Ints, Floats, Ints, Ints]:

@@ -60,13 +60,17 @@ class Bargain:
     ) -> Bargain:
         """Start with what jobs hold now, without runs that are being stopped.
 
-        A job above `1 + slack` of its target may lose GPUs, but keeps its target and one.
+        A job above `1 + slack` of its target may lose GPUs, but keeps its target and one; one that
+        is a gang may lose them all, since it holds all or none.
         """
         runs = ahead.all_runs
         stopping = runs.job[runs.stopping & (runs.job >= 0)]
         keeps = now.held - np.bincount(stopping, minlength=len(target))
         over = keeps > (1 + slack) * target
         spare = np.where(over, np.minimum(keeps - target, keeps - 1), 0)
+        if now.has_wide.any():
+            gang = over & (now.snapshot.jobs.gang.take(now.jobs) > 0)
+            spare = np.where(gang, keeps, spare)
         return cls(target=target, held=now.held, left_s=ahead.left_s, owed=owed.copy(), spare=spare)
 
     def rank_of(self, job: int, price: float) -> float:

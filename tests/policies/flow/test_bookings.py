@@ -1,0 +1,128 @@
+"""Bookings of `headgate`: reservations, backfill before them, and preemption of whole units."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.policies.flow.bench import Bench, submitted
+
+from headgate.model import Task
+from headgate.policies.flow import TimelyFlow
+from headgate.protocol import JobSubmitted, TaskStarted
+from headgate.protocol.reasons import GangShort
+
+
+def estimated(event: JobSubmitted, seconds: float) -> JobSubmitted:
+    """Return a submission that declares how long its tasks compute."""
+    return replace(event, job=replace(event.job, estimated_s=seconds))
+
+
+def bench(*gpus: int, **parameters: float) -> Bench:
+    """Return a cluster of nodes with these many GPUs."""
+    stage = Bench(TimelyFlow(**parameters))
+    for number, count in enumerate(gpus):
+        stage.node(f"n{number}", "r", *[10] * count)
+    return stage
+
+
+def advance(stage: Bench, seconds: float) -> None:
+    """Let time pass, and decide again."""
+    stage.at += seconds
+    stage.queue("other")
+
+
+def begin(stage: Bench) -> None:
+    """Report all runs as started."""
+    for run in stage.runs.values():
+        stage.apply(TaskStarted(at=stage.at, run=run.run))
+
+
+def test_gang_gets_a_reservation_and_only_short_tasks_run_before_it() -> None:
+    stage = bench(4, 4)
+    stage.apply(estimated(submitted("long", [Task(gpus=4)]), 100.0))
+    stage.apply(estimated(submitted("gang", [Task(gpus=4)] * 2, gang=True), 5.0))
+    job = stage.engine.state.names.job_rows["gang"]
+    assert stage.engine.state.memo("reserved_at")[job] == 100.0
+    reason = stage.reason("gang")
+    assert isinstance(reason, GangShort)
+    assert reason.reserved is not None
+    assert reason.reserved.at == 100.0
+    stage.apply(
+        estimated(submitted("short", 1), 99.0),
+        estimated(submitted("pair", [Task(gpus=2)]), 99.0),
+        estimated(submitted("slow", 1), 101.0),
+        estimated(submitted("large", [Task(gpus=2)]), 101.0),
+        submitted("unknown", 1),
+    )
+    assert set(stage.where()) == {"long/0", "short/0", "pair/0"}
+    stage.at = 98.0
+    for job_id in ("short", "pair", "long"):
+        stage.finish(job_id, 0)
+    assert stage.running("gang") == [0, 1]
+    assert stage.engine.state.memo("reserved_at")[job] == 100.0, "the first one is kept"
+
+
+def test_first_reservations_only_are_made() -> None:
+    plans = []
+    for most in (0, 1, 16):
+        stage = bench(4, 4, reservations=most)
+        stage.apply(estimated(submitted("long", [Task(gpus=4)]), 100.0))
+        stage.apply(
+            *[estimated(submitted(f"g{n}", [Task(gpus=4)] * 2, gang=True), 50.0) for n in range(3)]
+        )
+        plans.append(len(stage.plans[-1].reservations))
+    assert plans == [0, 1, 3]
+
+
+def test_wide_gang_starts_despite_an_endless_stream_of_small_jobs() -> None:
+    stage = bench(4)
+    stage.apply(*[estimated(submitted(f"s{n}", 1), 4.0) for n in range(8)])
+    stage.apply(estimated(submitted("gang", [Task()] * 4, gang=True), 4.0))
+    arrivals = 8
+    while not stage.running("gang"):
+        stage.apply(estimated(submitted(f"s{arrivals}", 1), 4.0))
+        arrivals += 1
+        if stage.runs:
+            job, ordinal = next(iter(stage.runs))
+            stage.finish(job, ordinal)
+        else:
+            advance(stage, 1.0)
+        assert arrivals < 60, "the gang starves"
+
+
+def test_gang_preempts_runs_of_a_job_above_its_share_once_its_debt_covers_their_price() -> None:
+    stage = bench(4, slack=0.0)
+    stage.apply(estimated(submitted("wide", [Task(gpus=2, checkpoint_s=1.0)] * 9), 1000.0))
+    stage.apply(estimated(submitted("gang", [Task(gpus=2)] * 1, gang=True), 10.0))
+    assert len(stage.running("wide")) == 2
+    begin(stage)
+    for _ in range(40):
+        if stage.stops:
+            break
+        advance(stage, 1.0)
+    (stop,) = stage.stops
+    assert stop.run.job == "wide"
+    state = stage.engine.state
+    rows = [state.names.job_rows[job] for job in ("wide", "gang")]
+    assert state.memo("missed_gpu_s")[rows[1]] >= 0, "it pays no more than it was owed"
+    stage.stop()
+    assert (len(stage.running("wide")), stage.running("gang")) == (1, [0])
+    for _ in range(5):
+        advance(stage, 1.0)
+    assert not stage.stops, "no GPU is preempted back"
+
+
+def test_gang_above_its_share_is_preempted_as_a_whole() -> None:
+    stage = bench(4, slack=0.0)
+    gang = [Task(checkpoint_s=1.0)] * 4
+    stage.apply(estimated(submitted("gang", gang, gang=True), 1000.0))
+    stage.apply(estimated(submitted("other", [Task(gpus=4)]), 10.0))
+    assert stage.running("gang") == [0, 1, 2, 3]
+    begin(stage)
+    for _ in range(60):
+        if stage.stops:
+            break
+        advance(stage, 1.0)
+    assert sorted(stop.run.ordinal for stop in stage.stops) == [0, 1, 2, 3]
+    stage.stop()
+    assert stage.running("other") == [0]
