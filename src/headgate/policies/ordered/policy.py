@@ -44,6 +44,7 @@ class Backfilling:
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Start what may start; O(waiting jobs + GPUs x log), and that for each reservation."""
         del rng
+        snapshot = snapshot.unexplained()  # else each plan would keep all earlier ones alive
         scratch = Scratch(snapshot)
         place_cpu_tasks(scratch)
         estimates = Estimates(snapshot)
@@ -73,6 +74,7 @@ class PreemptingOrder:
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Start and preempt; O(unfinished tasks + (runs + starts) x GPUs x log)."""
         del rng
+        snapshot = snapshot.unexplained()  # else each plan would keep all earlier ones alive
         scratch = Scratch(snapshot)
         without_gpus = place_cpu_tasks(scratch)
         waiting = _waiting(snapshot)
