@@ -67,6 +67,7 @@ class Watched:
         self._note("names", max(len(getattr(names, f.name)) for f in fields(names)))
         self.rounds += 1
         if self.rounds % 100 == 0:
+            gc.collect()  # cycles that wait for the collector are no leak
             self._note("job objects", sum(isinstance(o, Job) for o in gc.get_objects()))
         return self.policy.decide(snapshot, rng)
 
