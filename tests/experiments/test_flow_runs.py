@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import pickle
 
 import pytest
 
@@ -144,6 +145,14 @@ def test_choose_rejects_all_unknown_policies_with_hints() -> None:
 
 
 # --- in processes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policy_can_be_sent_to_another_process(name: str) -> None:
+    info = pickle.loads(pickle.dumps(POLICIES[name]))
+
+    assert (info.name, info.parameters) == (name, POLICIES[name].parameters)
+    assert info.make().name == POLICIES[name].make().name == name
 
 
 def test_runs_in_processes_equal_runs_in_this_process() -> None:

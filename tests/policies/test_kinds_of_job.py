@@ -54,7 +54,11 @@ def test_job_of_every_kind_is_accepted_and_placed(name: str, job: Job) -> None:
     assert make_policy(POLICIES, name).refuses(job) is None
     plan = decide(name, waiting(job))
     assert sorted(start.task for start in plan.starts) == [*range(len(job.tasks))]
-    assert [*plan.refusals] == []
+
+
+@pytest.mark.parametrize("name", ["gs", "gsp", "gsd", "capacity", "fair"])
+def test_gang_that_starts_has_no_reason_to_wait(name: str) -> None:
+    assert [*decide(name, waiting(job_of(Task(), Task(), gang=True))).refusals] == []
 
 
 @EACH

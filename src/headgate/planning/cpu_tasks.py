@@ -13,6 +13,7 @@ import numpy as np
 from headgate.model import CPUS
 from headgate.planning.fit import no_room
 from headgate.planning.shares import Floats, Ints
+from headgate.planning.units import FirstFit, waiting_gang
 from headgate.planning.why_waits import being_stopped
 from headgate.protocol import Refusal
 from headgate.protocol.reasons import GangShort
@@ -55,7 +56,10 @@ class _CpuTasks:
                     break
 
     def _place_gang(self, job: int) -> Iterator[Refusal]:
-        """Place all tasks of a gang, or none and yield a refusal."""
+        """Place all tasks of a gang, or none and yield a refusal.
+
+        Each on its cheapest node, else by first fit, with which the submission check judges it.
+        """
         tasks, count = self._snapshot.waiting_of(job).tolist(), self._snapshot.jobs.task_count[job]
         used: set[int] | None = set() if self._snapshot.job(job).distinct_nodes else None
         with self._scratch.trial() as trial:
@@ -63,6 +67,9 @@ class _CpuTasks:
             if placed == count:
                 trial.keep()
                 return
+        unit = waiting_gang(self._snapshot, job)
+        if unit is not None and FirstFit(self._scratch).place(unit):
+            return
         free = int(self._scratch.ledger.nodes.free_gpus.array().sum())
         reason = GangShort(placeable_tasks=placed, tasks=count, free_gpus=free, needed_gpus=0)
         yield Refusal(reason=reason, jobs=(job,))

@@ -114,6 +114,10 @@ class WideUnits:
                 return milli
         return 0
 
+    def next_unit(self, job: int) -> Unit | None:
+        """Return the first unit of a job that is not placed."""
+        return next((line.head for line in self._lines_of(job) if line.head), None)
+
     def _lines_of(self, job: int) -> list[_Line]:
         if job not in self._lines:
             row = int(self._now.jobs[job])
@@ -127,13 +131,7 @@ class WideUnits:
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why the others still wait, one refusal per reason."""
-        left = [
-            (
-                int(self._now.jobs[job]),
-                next((line.head for line in self._lines_of(job) if line.head), None),
-            )
-            for job in sorted(self._waiting)
-        ]
+        left = [(int(self._now.jobs[job]), self.next_unit(job)) for job in sorted(self._waiting)]
         yield from unit_refusals(self._scratch, left, WhyWaits(self._scratch))
 
 

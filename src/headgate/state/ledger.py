@@ -62,7 +62,7 @@ class Ledger:
     Rows of released grants are used again, the lowest first.
     """
 
-    __slots__ = ("_names", "_shared", "_spare", "_taken", "gpus", "grants", "nodes")
+    __slots__ = ("_closed", "_names", "_shared", "_spare", "_taken", "gpus", "grants", "nodes")
 
     def __init__(
         self,
@@ -77,6 +77,7 @@ class Ledger:
         self._spare: list[int] = []
         self._shared = False  # its tables are still a snapshot's, to be copied before a write
         self._taken: list[_Taken] | None = None  # in order, if tentative
+        self._closed: list[int] = []  # nodes, if tentative
         if isinstance(grants.task, Column):
             self._spare = np.flatnonzero(grants.task.array() < 0).tolist()
 
@@ -101,8 +102,12 @@ class Ledger:
         return ""
 
     def nodes_with_room(self, demand: int) -> Array:
-        """Return which nodes have enough of every kind free for a demand, GPUs aside, `[nodes]`."""
+        """Return which nodes have enough of every kind free for a demand, GPUs aside, `[nodes]`.
+
+        Without those that are closed.
+        """
         room: Array = self.nodes.alive.array() > 0
+        room[self._closed] = False
         for kind, amount in self._names.needs[demand]:
             room &= self.nodes.free.kind(kind) >= amount
         return room
@@ -303,6 +308,11 @@ class Ledger:
         """Return an attempt that releases all grants taken inside, unless it is kept."""
         assert self._taken is not None, "only a tentative ledger has trials"
         return Trial(partial(self._end_trial, len(self._taken)))
+
+    def close(self, nodes: list[int]) -> None:
+        """Exclude these nodes, and no others, from those that have room."""
+        assert self._taken is not None, "only a tentative ledger closes nodes"
+        self._closed = nodes
 
     def _end_trial(self, before: int, kept: bool) -> None:  # called by Trial alone
         """Release all but the first `before` grants taken, unless the attempt is kept."""

@@ -205,6 +205,51 @@ def test_wide_unit_starts_at_the_turn_of_its_job(stage: Stage, policy: Policy) -
     ]
 
 
+@pytest.mark.parametrize("policy", [GreedySharing(), GreedyPreemption(), GreedyDelay()])
+def test_node_with_most_free_gpus_is_kept_for_the_first_in_line_until_it_starts(
+    stage: Stage, policy: Policy
+) -> None:
+    stage.node("left", 1, 1, 1)
+    stage.node("right", 1, 1, 1)
+    old = stage.job("old", 3)
+    for ordinal, (node, gpu) in enumerate([(0, 0), (0, 1), (1, 0)]):
+        stage.run(old, ordinal, node, gpu)
+    wide = stage.job("wide", [Task(gpus=3)])
+    stage.state.now = 7.0
+    plan = stage.plan(policy)
+    assert plan.memo["in_line_since"] == {wide: 7.0}
+    stage.state.write_memo({"in_line_since": {"wide": 7.0}})
+    stage.job("new", 9)
+    plan = stage.plan(policy)
+    assert stage.where(plan) == ["new/0 left.2"], "two GPUs of the other node are kept"
+    stage.state.release(2, TaskState.FINISHED)
+    plan = stage.plan(policy)
+    assert stage.where(plan) == ["wide/0 right.0.1.2", "new/0 left.2"]
+    assert plan.memo["in_line_since"] == {wide: -1.0}
+
+
+def test_unit_that_no_idle_node_holds_keeps_no_gpus(stage: Stage) -> None:
+    stage.node("n", 1, 1, 1)
+    stage.job("never", [Task(gpus=4)])
+    stage.job("new", 9)
+    plan = stage.plan(GreedySharing())
+    assert stage.where(plan) == ["new/0 n.0", "new/1 n.1", "new/2 n.2"]
+    assert plan.memo == {}
+
+
+def test_room_below_a_ceiling_is_kept_for_the_first_in_line(stage: Stage) -> None:
+    stage.state.set_queue(Queue(name="capped", max_gpus=3))
+    n = stage.node("n", *[1] * 8)
+    old = stage.job("old", 2, queue="capped")
+    stage.run(old, 0, n, 0)
+    stage.run(old, 1, n, 1)
+    wide = stage.job("wide", [Task(gpus=3)], queue="capped")
+    stage.state.write_memo({"in_line_since": {"wide": 0.0}})
+    small = stage.job("small", 1, queue="capped")
+    assert stage.where(stage.plan(GreedySharing())) == []
+    assert small > wide
+
+
 def test_wide_units_of_a_queue_stop_at_its_ceiling(stage: Stage) -> None:
     stage.state.set_queue(Queue(name="capped", max_gpus=3))
     stage.node("n", *[1] * 6)

@@ -27,7 +27,8 @@ class GreedySharing:
     Free GPUs are offered one at a time to the job that holds fewest (ties: the earliest), to jobs
     below their share before all others; it takes its cheapest (task, GPU) by the time of reading.
     Ties: the first task, on the smallest GPU that fits, on the first node. No GPU that a waiting
-    task fits stays idle, except where a queue is at its ceiling.
+    task fits stays idle, except where a queue is at its ceiling, and on nodes that are kept for the
+    first wide unit in line; see `planning.line`.
     """
 
     name = "gs"
@@ -53,7 +54,7 @@ class GreedySharing:
         no_room = greedy.run()
         return Plan(
             steps=scratch.steps() + self._preemptions(snapshot, greedy),
-            memo=counters.memo() if counters is not None else {},
+            memo={**(counters.memo() if counters is not None else {}), **greedy.line.memo()},
             refusals=(
                 *waiting_for_cpus,
                 *no_room,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class Backfilling:
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Start what may start; O(waiting jobs + GPUs x log), and that for each reservation."""
         del rng
+        snapshot = snapshot.unexplained()  # else each plan would keep all earlier ones alive
         scratch = Scratch(snapshot)
         place_cpu_tasks(scratch)
         estimates = Estimates(snapshot)
@@ -72,6 +74,7 @@ class PreemptingOrder:
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Start and preempt; O(unfinished tasks + (runs + starts) x GPUs x log)."""
         del rng
+        snapshot = snapshot.unexplained()  # else each plan would keep all earlier ones alive
         scratch = Scratch(snapshot)
         without_gpus = place_cpu_tasks(scratch)
         waiting = _waiting(snapshot)
@@ -123,18 +126,20 @@ _HOW_MANY = {"none": 0, "easy": 1}  # reservations, by kind of backfill
 
 def _backfilling(name: str, order: Order, backfill: str, *, idea: str, source: str) -> PolicyInfo:
     """Return the description of an order with a kind of backfill."""
-
-    def make(*, reservations: float = RESERVATIONS.default) -> Policy:
-        return Backfilling(name, order, most=_HOW_MANY.get(backfill, int(reservations)))
-
     return PolicyInfo(
         name=name,
         idea=idea,
         source=source,
         parameters=() if backfill in _HOW_MANY else (RESERVATIONS,),
-        make=make,
+        make=partial(_make_backfilling, name, order, backfill),
         parts=_parts(order, backfill),
     )
+
+
+def _make_backfilling(
+    name: str, order: Order, backfill: str, *, reservations: float = RESERVATIONS.default
+) -> Policy:
+    return Backfilling(name, order, most=_HOW_MANY.get(backfill, int(reservations)))
 
 
 def _parts(order: Order, backfill: str = "none") -> dict[str, str]:

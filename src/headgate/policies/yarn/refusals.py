@@ -55,7 +55,7 @@ class _After:
 
     def __init__(self, snapshot: Snapshot, placed: Sequence[Start]) -> None:
         self._snapshot = snapshot
-        self._placed = {p.task for p in placed}
+        self._placed = dict.fromkeys(p.task for p in placed)
         queue_milli = snapshot.queues.held_gpus_milli.array().tolist()
         for task in self._placed:
             job = snapshot.tasks.job[task]
