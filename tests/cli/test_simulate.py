@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headgate.app import POLICIES
 from headgate.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -469,11 +470,10 @@ def test_bad_declared_estimate_is_rejected_with_its_row(
     assert figures(*options, "learnt")["jobs_finished"] == 2
 
 
-def test_a_gang_under_fs_is_rejected_with_the_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_gang_runs_under_every_policy(tmp_path: Path, policy: str) -> None:
     scenario = edited(tmp_path, "name: job1", "name: job1\n    gang: true")
-    result = error_with_code(104, scenario)
-    assert "fifo" in result["problems"][0]["problem"]
-    assert figures(scenario, "--policy", "fifo")["jobs_finished"] == 2
+    assert figures(scenario, "--policy", policy)["jobs_finished"] == 2
 
 
 def test_every_verb_takes_a_policy_with_parameters(headgate: Any) -> None:

@@ -83,12 +83,14 @@ def random_plan(rng: Random, snapshot: Snapshot) -> Plan:
         if rng.random() < 0.3 or not nodes or (gang and not whole):
             continue
         with scratch.trial() as trial:
-            placed = 0
+            used: list[int] = []
+            apart = snapshot.job(job).distinct_nodes
             for task in tasks:
                 if not scratch.has_room(queue, WHOLE * snapshot.tasks.gpus[task]):
                     break
-                placed += any(scratch.place(task, n) for n in rng.sample(nodes, len(nodes)))
-            if not gang or placed == len(tasks):
+                left = [n for n in rng.sample(nodes, len(nodes)) if not (apart and n in used)]
+                used += next(([n] for n in left if scratch.place(task, n)), [])
+            if not gang or len(used) == len(tasks):
                 trial.keep()
     return Plan(steps=scratch.steps())
 
@@ -479,8 +481,9 @@ class EngineMachine(RuleBasedStateMachine):
         for row, job in enumerate(state.names.jobs):
             if state.jobs.state[row] == JobState.FAILED:
                 rows = state.tasks_of(row)
-                failed = max(state.tasks.failures[t] for t in rows) == job.retries + 1
-                crashed = max(state.tasks.crashes[t] for t in rows) == CRASHES_MOST
+                most = sum if job.gang else max  # failures of a gang count together
+                failed = most(state.tasks.failures[t] for t in rows) == job.retries + 1
+                crashed = most(state.tasks.crashes[t] for t in rows) == CRASHES_MOST
                 assert failed or crashed or "over its time limit" in state.jobs.message[row]
 
     def plan_in_order(self) -> None:

@@ -146,12 +146,12 @@ def test_worker_that_is_stopped_while_it_starts_leaves_no_process(
                 await asyncio.Event().wait()
 
         monkeypatch.setattr(asyncio.get_running_loop(), "connect_read_pipe", hang)
-        record = launch_of(0)
+        record, others = launch_of(0), set(psutil.Process().children(recursive=True))
         await executor.begin([record])
         await connecting.wait()
         await executor.stop([record.run])
         assert (await executor.outcome(record.run)).kind is OutcomeKind.STOPPED
-        return psutil.Process().children(recursive=True)
+        return [p for p in psutil.Process().children(recursive=True) if p not in others]
 
     assert run(steps) == []
 
