@@ -22,12 +22,22 @@ def makers() -> Iterator[list[RendezvousMaker]]:
         maker.close()
 
 
+def _is_free(port: int) -> bool:
+    """Return whether no process uses a port, which the kernel gives to none by itself."""
+    with socket.socket() as some:
+        try:
+            some.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
 @pytest.fixture
 def few_ports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> int:
-    """Leave four ports to choose from; return the first."""
-    with socket.socket() as some:
-        some.bind(("", 0))
-        first: int = some.getsockname()[1] % 20_000 + 20_000
+    """Leave four ports to choose from, all free; return the first."""
+    first = next(
+        port for port in range(21_000, 32_000, 8) if all(map(_is_free, range(port, port + 5)))
+    )
     ephemeral = tmp_path / "range"
     ephemeral.write_text(f"{first + 5} 60999\n")
     monkeypatch.setattr(rendezvous, "_RANGE", ephemeral)
