@@ -458,11 +458,13 @@ class EngineMachine(RuleBasedStateMachine):
         self.the_same_events_give_the_same_commands()
 
     def every_job_can_still_end(self) -> None:
-        big = Node(id="big", rack="r0", gpus=(Gpu(memory_bytes=3 * GIB),) * 8, cpus=9)
+        gpus = (Gpu(memory_bytes=3 * GIB),) * 8
+        big = [Node(id=f"big{n}", rack="r0", gpus=gpus, cpus=9) for n in range(3)]  # gangs of 3
         queues = [Queue(name=name) for name in self.engine.state.names.queue_rows]
         self.give(*[QueueChanged(at=self.later(), queue=q) for q in queues])
         self.limits = {}
-        self.give(NodeJoined(at=self.later(), node=big))
+        for node in big:
+            self.give(NodeJoined(at=self.later(), node=node))
         steps: tuple[tuple[Callable[[], object], Callable[[], None]], ...] = (
             (lambda: self.deciding, self.plan_in_order),
             (lambda: self.stops, lambda: self.stop(0)),
