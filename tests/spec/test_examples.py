@@ -12,7 +12,8 @@ from headgate.model import Bandwidth
 from headgate.spec import load_job, load_scenario
 
 ROOT = Path(__file__).parents[2]
-POLICIES = {"fs": ["alpha1", "alpha2", "alpha3"], "fifo": []}
+POLICIES = {"fs": ["alpha1", "alpha2", "alpha3"], "fifo": [], "fair-easy-backfill": []}
+PARTS = {"fair-easy-backfill": {"order": "fair", "place": "first-fit", "backfill": "easy"}}
 
 
 def blocks(page: str) -> list[str]:
@@ -29,7 +30,7 @@ def test_scenarios_of_the_documentation_load(number: int, tmp_path: Path) -> Non
     data = yaml.safe_load(SCENARIOS[0]) | yaml.safe_load(SCENARIOS[number])
     file = tmp_path / "scenario.yaml"
     file.write_text(SCENARIOS[0] if number == 0 else yaml.safe_dump(data))
-    assert load_scenario(file, POLICIES).submissions
+    assert load_scenario(file, POLICIES, parts=PARTS).submissions
 
 
 @pytest.mark.parametrize("text", JOBS)
