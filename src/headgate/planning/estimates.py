@@ -89,14 +89,14 @@ class Estimates:
 
     A run reads, then computes; saved progress counts, and a run never takes longer than its job's
     time limit. A task that holds nothing is estimated as though it started now. `p` is a quantile,
-    more than 0 and less than 1. O(tasks asked for + runtime classes).
+    more than 0 and less than 1. O(tasks requested + runtime classes).
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         """Read a snapshot."""
         self._snapshot = snapshot
         self._classes = _Classes(snapshot)
-        self._last: tuple[Ints, ComputeTimes] | None = None  # of the tasks asked for last
+        self._last: tuple[Ints, ComputeTimes] | None = None  # of the tasks requested last
 
     def run_s(self, tasks: Ints, p: float = 0.5) -> Floats:
         """Return the seconds that a new run of each task takes; NaN if unknown."""

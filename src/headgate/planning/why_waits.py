@@ -41,7 +41,7 @@ from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
 _NAMED_MOST = 3  # jobs that a reservation names
 _SAME_INSTANT_S = 1e-6  # the error of sums of times
-_MANY = 2**31  # tasks or parts: more than ever asked for
+_MANY = 2**31  # tasks or parts: more than any job has
 
 
 def being_stopped(scratch: Scratch, job: int) -> GangShort:
