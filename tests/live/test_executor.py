@@ -302,7 +302,7 @@ def test_run_that_still_reads_at_its_time_limit_ends_there(run: Any) -> None:
             await asyncio.Event().wait()
             return []
 
-        executor._read_shards = hang  # type: ignore[method-assign]
+        executor._read_shards = hang  # type: ignore[method-assign]  # reading never ends
         (outcome,) = await _outcomes(executor, launch_of(time_limit_s=0.5))
         return outcome
 
@@ -321,7 +321,7 @@ def test_program_that_ended_in_time_may_store_its_result_after_the_limit(run: An
             time.sleep(8)
             return keep(*arguments)
 
-        executor._keep_result = slowly  # type: ignore[method-assign]
+        executor._keep_result = slowly  # type: ignore[method-assign]  # a slow disk
         (outcome,) = await _outcomes(executor, launch_of(time_limit_s=6.0))
         return outcome
 

@@ -1,10 +1,16 @@
-"""The simulated world of a storm."""
+"""The simulated world of a storm, and what never ends in it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from headgate.engine import Engine
+from headgate.model import Job
 from headgate.planning.network import FluidNetwork
+from headgate.planning.submission_check import fits_no_node
 from headgate.ports import Policy
 from headgate.sim.world import SimulatedWorld
+from headgate.state import TaskState
 from headgate.testing.storms import Storm
 
 
@@ -18,3 +24,12 @@ def world_of(weather: Storm, policy: Policy) -> SimulatedWorld:
         decision_latency_s=weather.decision_latency_s,
         fails_after_s=weather.fails_after_s,
     )
+
+
+def can_never_end(engine: Engine, row: int) -> bool:
+    """Return whether what is left of a job fits no node that is up."""
+    state = engine.state
+    job: Job = state.job(row)
+    left = [t for t in state.tasks_of(row) if state.tasks.state[t] != TaskState.FINISHED]
+    job = replace(job, tasks=tuple(state.task(t) for t in left))
+    return fits_no_node(job, [state.node(n) for n in state.live_nodes()]) is not None

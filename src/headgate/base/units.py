@@ -23,6 +23,9 @@ MOST_BYTES = 2**60
 MOST_SECONDS = 1e12
 """The longest time that is accepted, likewise."""
 
+SAME_INSTANT_S = 1e-6
+"""The error of sums of times: two times that differ by less are the same."""
+
 
 class BadQuantity(ValueError):
     """Text that is no size or duration: the problem, and a hint."""

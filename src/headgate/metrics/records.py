@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.base.column import Array
+from headgate.planning.timetable import RESERVED_AT
 from headgate.protocol import (
     Command,
     Event,
@@ -33,7 +34,7 @@ _COLUMNS = {
     "lost_gpu_s": "f8",
     "peak_gpus_milli": "i4",
 }
-_MEMOS = {"reserved_at": "f8"}  # of the policy
+_MEMOS = {RESERVED_AT: "f8"}  # of the policy
 
 RECORD_BYTES = sum(np.dtype(code).itemsize for code in (_COLUMNS | _MEMOS).values())
 """What the record of one job takes."""

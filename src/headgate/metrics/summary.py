@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.base.column import Array
+from headgate.base.units import SAME_INSTANT_S
 from headgate.metrics.records import JobRecords
 from headgate.state import JobState
 
@@ -44,8 +45,6 @@ def summary(jobs: JobRecords, *, busy_gpu_s: float, gpus: int) -> dict[str, Any]
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 """The numbers of GPUs from which on waits are reported."""
-
-_SAME_INSTANT_S = 1e-6  # the error of sums of times
 
 
 def wait_by_size(jobs: JobRecords, gpus: Ints) -> list[dict[str, Any]]:
@@ -89,7 +88,7 @@ def reservations(jobs: JobRecords) -> dict[str, Any]:
     `mean_delay_s` is by how much these did; None where none did.
     """
     delay_s = jobs.started_at - jobs.reserved_at
-    late_s = delay_s[delay_s > _SAME_INSTANT_S]
+    late_s = delay_s[delay_s > SAME_INSTANT_S]
     return {
         "made": int((~np.isnan(jobs.reserved_at)).sum()),
         "broken": len(late_s),

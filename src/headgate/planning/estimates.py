@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.units import SAME_INSTANT_S
 from headgate.planning.shares import Ints
 from headgate.state import Snapshot, TaskState
 from headgate.state.life import HOLDING
@@ -27,7 +28,6 @@ _PRIOR_SAMPLES = 3.0  # the weight, in samples, of what a class takes over from 
 _PRIOR_VAR = 4.0  # of the logarithms of all times, before there are many: a factor of 7
 _PRIOR_WITHIN = 0.5  # the part of a class's variance within narrower ones, before any is known
 _OVERDUE = 0.999  # a run is overdue that is past this quantile
-_SAME_INSTANT_S = 1e-6  # the error of sums of times
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class ComputeTimes:
         past = self._log_survival(np.maximum(whole_s, ran_s))
         with np.errstate(invalid="ignore"):
             spread_out = -np.expm1(past - self._log_survival(ran_s))
-        point = whole_s >= self.median_s - _SAME_INSTANT_S
+        point = whole_s >= self.median_s - SAME_INSTANT_S
         ends = np.where(self.spread > 0, spread_out, point)
-        possible = whole_s >= self._overdue_again(ran_s) - _SAME_INSTANT_S
+        possible = whole_s >= self._overdue_again(ran_s) - SAME_INSTANT_S
         return np.where(np.isnan(self.median_s), np.nan, np.where(possible, ends, 0.0))
 
     def _log_survival(self, whole_s: Floats) -> Floats:
@@ -127,7 +127,7 @@ class Estimates:
         chance = self.compute_times(tasks).ends_by(whole_s, runs.computed_s)
         chance[np.isnan(chance)] = 0.0
         limit_at = runs.began_at + self.limit_s(tasks)
-        chance[runs.stopping | (limit_at <= when + _SAME_INSTANT_S)] = 1.0
+        chance[runs.stopping | (limit_at <= when + SAME_INSTANT_S)] = 1.0
         return np.where(when >= self._snapshot.now, chance, 0.0)
 
     def compute_times(self, tasks: Ints) -> ComputeTimes:

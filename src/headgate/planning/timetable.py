@@ -14,16 +14,19 @@ considered, but not booked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.column import Array
+from headgate.base.order import nth_of_equals
+from headgate.base.units import SAME_INSTANT_S
 from headgate.model import Demand
 from headgate.planning.census import Bools
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.units import FirstFit, Unit
-from headgate.protocol import Reserved
+from headgate.protocol import Memo, Reserved
 from headgate.state import Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
@@ -39,7 +42,8 @@ UNKNOWN_AT = 1e300
 It is later than every known end, so that runs of known length may use its GPUs before.
 """
 
-_SAME_INSTANT_S = 1e-6  # the error of sums of times
+RESERVED_AT = "reserved_at"
+"""Column of the memo of policies that reserve: the time of the first reservation of each job."""
 
 
 def gpus_free_at(snapshot: Snapshot, end_at: EndAt) -> Floats:
@@ -79,6 +83,16 @@ class Reservation:
         return Reserved(job=self.unit.job, at=at, gpus=tuple(self.gpus.tolist()), until=until)
 
 
+def first_reservations(snapshot: Snapshot, reservations: Iterable[Reservation]) -> Memo:
+    """Return the memo of reservations: their known times, of jobs that had none before."""
+    known, first = snapshot.memos.get(RESERVED_AT), dict[int, float]()
+    for each in reservations:
+        job = each.unit.job
+        if snapshot.now < each.at < UNKNOWN_AT and (known is None or math.isnan(known[job])):
+            first.setdefault(job, each.at)
+    return {RESERVED_AT: first} if first else {}
+
+
 class Timetable:
     """When GPUs are free; made for one round. Queries cost O(GPUs x log)."""
 
@@ -114,10 +128,6 @@ class Timetable:
         rows = self._row[free & (self.free_at[self._row] <= self.now)]
         return np.sort(self.reserved_from[rows] - self.now)
 
-    def window_s(self) -> Floats:
-        """Return for how long each GPU may be used from its `free_at` on, `[GPU rows]`."""
-        return np.maximum(self.reserved_from - self.free_at, 0.0)
-
     # --- starts --------------------------------------------------------------------------------
 
     def start(self, unit: Unit, run_s: float, *, kept: bool = False) -> bool:
@@ -149,10 +159,9 @@ class Timetable:
         first, rows = self._scratch.snapshot.nodes.first_gpu, list[int]()
         for start in self._scratch.starts[before:]:
             rows += [first[start.node] + gpu for gpu in start.gpus]
-        in_part = self._scratch.snapshot.gpus.task.array()[rows] == GPU_IN_PART
-        free = in_part | (self.free_at[rows] <= self.now)
-        in_time = self._in_time(np.array(rows, np.int64), self.now, run_s)
-        return rows if (free & in_time).all() and not self._kept else None
+        holder = self._scratch.snapshot.gpus.task.array()  # before they were placed
+        usable = self._are_usable(np.array(rows, np.int64), holder, run_s)
+        return rows if usable and not self._kept else None
 
     def _place(self, unit: Unit, run_s: float) -> list[int] | None:
         """Place the tasks of a unit; return the rows of their GPUs, or None if one does not fit."""
@@ -229,7 +238,8 @@ class Timetable:
         if spec.in_part:
             gpus = self._scratch.ledger.best_gpus(demand, node)
             rows = first + np.array(gpus or (), np.int64)
-            return gpus if self._part_usable(rows, run_s) else None
+            holder = self._scratch.ledger.gpus.task.array()
+            return gpus if self._are_usable(rows, holder, run_s) else None
         low, high = np.searchsorted(self._node, (node, node + 1))
         rows, memory = self._row[low:high], self._memory[low:high]
         usable = np.flatnonzero(self._usable_now(spec, rows, memory, run_s))
@@ -237,15 +247,14 @@ class Timetable:
         chosen = rows[usable[order[: spec.gpus]]]
         return tuple((chosen - first).tolist()) if len(chosen) == spec.gpus else None
 
-    def _part_usable(self, rows: Ints, run_s: float) -> bool:
+    def _are_usable(self, rows: Ints, holder: Array, run_s: float) -> bool:
         """Return whether no reservation or claim needs these GPUs within `run_s` seconds."""
-        in_part = self._scratch.ledger.gpus.task.array()[rows] == GPU_IN_PART
-        unclaimed = in_part | (self.free_at[rows] <= self.now)
+        unclaimed = (holder[rows] == GPU_IN_PART) | (self.free_at[rows] <= self.now)
         return bool((unclaimed & self._in_time(rows, self.now, run_s)).all())
 
     def _in_time(self, rows: Ints, at: float | Floats, run_s: float) -> Bools:
         """Return whether a run of `run_s` from a time on ends before GPUs are reserved."""
-        in_time: Bools = at + run_s <= self.reserved_from[rows] + _SAME_INSTANT_S
+        in_time: Bools = at + run_s <= self.reserved_from[rows] + SAME_INSTANT_S
         return in_time
 
     # --- reservations --------------------------------------------------------------------------
@@ -319,11 +328,20 @@ class Timetable:
         )
         return None if math.isinf(dearest) else rows
 
+    def _is_open(self) -> Bools:
+        """Return which GPUs are free now, without a claim or reservation, `[GPU rows]`."""
+        free = self._scratch.ledger.gpus.task.array() == GPU_FREE
+        is_open: Bools = free & np.isinf(self.reserved_from) & (self.free_at <= self.now)
+        return is_open
+
     def price_of_open(self) -> Floats:
         """Return 0 for each GPU that is free now, without a claim or reservation, else inf."""
-        free = self._scratch.ledger.gpus.task.array() == GPU_FREE
-        unreserved = np.isinf(self.reserved_from) & (self.free_at <= self.now)
-        return np.where(free & unreserved, 0.0, math.inf)
+        return np.where(self._is_open(), 0.0, math.inf)
+
+    def has_open(self) -> bool:
+        """Return whether a GPU, or a part of one, is free now, without a claim or reservation."""
+        in_part = (self._scratch.ledger.gpus.task.array() == GPU_IN_PART).any()
+        return bool(in_part or self._is_open().any())
 
     def claim(self, memory_bytes: int, run_s: Floats) -> None:
         """Count the GPUs that are free soonest as used by tasks of one GPU, for `run_s` each.
@@ -357,14 +375,10 @@ class Timetable:
         kept: Bools = np.isfinite(self.reserved_from[rows]) & ~self._claimed[rows]
         return kept
 
-    def has_open(self) -> bool:
-        """Return whether a GPU, or a part of one, is free now, without a claim or reservation."""
-        holder = self._scratch.ledger.gpus.task.array()[self._row]
-        if (holder == GPU_IN_PART).any():
-            return True
-        rows = self._row[holder == GPU_FREE]
-        free_now, unreserved = self.free_at[rows] <= self.now, np.isinf(self.reserved_from[rows])
-        return bool((free_now & unreserved).any())
+    def has_kept(self) -> bool:
+        """Return whether a GPU that is free now is reserved for later, and not claimed."""
+        free = self._scratch.ledger.gpus.task.array()[self._row] == GPU_FREE
+        return bool(self.is_kept(self._row[free]).any())
 
     def _available(self, rows: Ints, at: float, run_s: float) -> Floats:
         """Return when GPUs are free for a run that starts at `at` or later, and ends in time."""
@@ -416,7 +430,7 @@ class Timetable:
         """
         gpus = self._demands[demand].gpus
         order = np.lexsort((free_at, self._node))
-        nth = _nth(self._node)
+        nth = nth_of_equals(self._node)
         last = (nth % gpus == gpus - 1) & (nth // gpus < most)
         place, ordinal = order[last], nth[last] // gpus
         return self._node[place], self._with_room(
@@ -473,13 +487,6 @@ class Timetable:
         times = np.append(end_at[order], math.inf)
         room_at: Floats = times[np.searchsorted(counts, ordinal, side="right")]
         return room_at
-
-
-def _nth(groups: Ints) -> Ints:
-    """Return the position of each entry within its run of equal values."""
-    starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])) if len(groups) else groups
-    lengths = np.diff(np.append(starts, len(groups)))
-    return np.arange(len(groups)) - np.repeat(starts, lengths)
 
 
 def _compact(room: Ints, count: int) -> list[int]:

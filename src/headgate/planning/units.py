@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.planning.census import is_wide
 from headgate.planning.shares import Ints
 from headgate.state import Scratch, Snapshot
 
@@ -75,7 +76,7 @@ def waiting_units(snapshot: Snapshot, job: int, *, wide: bool = False) -> list[U
     first = np.sort(np.unique(demands, return_index=True)[1])
     for demand in demands[first].tolist():
         spec = snapshot.names.demands[demand]
-        if spec.gpus and not (wide and spec.gpus == 1 and not spec.in_part):
+        if spec.gpus and (is_wide(spec) or not wide):
             some = tasks[demands == demand]
             found.append(
                 Units(

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from headgate.base.units import MOST_SECONDS
+from headgate.base.units import MOST_SECONDS, SAME_INSTANT_S
 from headgate.model import WHOLE, Demand
 from headgate.planning.census import Bools
 from headgate.planning.fit import demand_text, lacking_resource, no_such_gpu
@@ -40,7 +40,6 @@ from headgate.state import Scratch
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
 _NAMED_MOST = 3  # jobs that a reservation names
-_SAME_INSTANT_S = 1e-6  # the error of sums of times
 _MANY = 2**31  # tasks or parts: more than any job has
 
 
@@ -100,7 +99,7 @@ class WhyWaits:
         reserved = None if mine is None else self._reserved(mine)
         if isinstance(found, Reason):
             return replace(found, reserved=reserved) if isinstance(found, Short) else found
-        if run_s <= found + _SAME_INSTANT_S:
+        if run_s <= found + SAME_INSTANT_S:
             return None
         return BackfillTooLong(
             needs_s=None if math.isinf(run_s) else run_s,
@@ -168,7 +167,7 @@ class WhyWaits:
 
         `taken` GPUs of each node are no more free, those with most room.
         """
-        usable = self._fitting(spec) & self._unclaimed & (self._window_s >= run_s - _SAME_INSTANT_S)
+        usable = self._fitting(spec) & self._unclaimed & (self._window_s >= run_s - SAME_INSTANT_S)
         parts = np.where(usable, self._parts(spec), 0)
         most, nodes = np.zeros(len(self._snapshot.nodes.alive), np.int64), self._node
         np.maximum.at(most, nodes, parts)

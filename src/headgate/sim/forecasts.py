@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from headgate.base.rng import stream
+from headgate.base.units import SAME_INSTANT_S
 from headgate.engine import Engine
 from headgate.foresight.forecast import NOT_BEGUN, Forecast, forecast
 from headgate.ports import Policy
@@ -20,7 +21,6 @@ from headgate.state import JobState
 
 _SOON_S = 1.0  # a wait up to it is no test of a forecast
 _NEAR_S, _NEAR = 2.0, 0.2  # a start is near the forecast up to this, or this part of the wait
-_SAME_INSTANT_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,9 +79,9 @@ class ForecastCheck:
                 continue
             answer = question.answer
             covered = answer.earliest is not None and (
-                answer.earliest - _SAME_INSTANT_S
+                answer.earliest - SAME_INSTANT_S
                 <= at
-                <= (math.inf if answer.latest is None else answer.latest + _SAME_INSTANT_S)
+                <= (math.inf if answer.latest is None else answer.latest + SAME_INSTANT_S)
             )
             error_s = None if answer.at is None else abs(answer.at - at)
             self._outcomes.append(

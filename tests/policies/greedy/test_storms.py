@@ -6,15 +6,14 @@ A policy with endless rounds, or a job that declines although no round follows, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
-from tests.sim.weather import world_of
+from tests.sim.weather import can_never_end, world_of
 
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
-from headgate.planning.submission_check import fits_no_node
 from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
 from headgate.ports import Policy
 from headgate.protocol import (
@@ -30,7 +29,7 @@ from headgate.protocol import (
     StopTask,
 )
 from headgate.protocol.reasons import PolicyBroke
-from headgate.state import JobState, TaskState, check
+from headgate.state import JobState, check
 from headgate.testing.random_worlds import random_queues
 from headgate.testing.storms import Storm, storm
 
@@ -73,15 +72,6 @@ def run_storm(faults: Storm, policy: Policy) -> Watch:
     drive(watch.engine, world, observe=(watch,))
     assert watch.engine.outstanding() == []
     return watch
-
-
-def can_never_end(engine: Engine, row: int) -> bool:
-    """Whether a task left of a job fits no node that is up."""
-    state = engine.state
-    job: Job = state.job(row)
-    left = [t for t in state.tasks_of(row) if state.tasks.state[t] != TaskState.FINISHED]
-    job = replace(job, tasks=tuple(state.task(t) for t in left))
-    return fits_no_node(job, [state.node(n) for n in state.live_nodes()]) is not None
 
 
 @EACH

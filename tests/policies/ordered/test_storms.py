@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
-from tests.sim.weather import world_of
+from tests.sim.weather import can_never_end, world_of
 
 from headgate.app import POLICIES
 from headgate.engine import Engine, drive
-from headgate.model import Job
-from headgate.planning.submission_check import fits_no_node
 from headgate.policies.ordered import INFOS
 from headgate.ports import make_policy
 from headgate.protocol import Command, Event, StopTask
 from headgate.protocol.reasons import PolicyBroke
-from headgate.state import JobState, TaskState, check
+from headgate.state import JobState, check
 from headgate.testing.storms import Storm, storm
 
 MOST_BATCHES = 5000
@@ -47,15 +45,6 @@ def run_storm(weather: Storm, name: str) -> Watch:
     world = world_of(weather, make_policy(POLICIES, name, parameters))
     drive(watch.engine, world, observe=(watch,))
     return watch
-
-
-def can_never_end(engine: Engine, row: int) -> bool:
-    """Return whether what is left of a job fits no node that is up."""
-    state = engine.state
-    job: Job = state.job(row)
-    left = [t for t in state.tasks_of(row) if state.tasks.state[t] != TaskState.FINISHED]
-    job = replace(job, tasks=tuple(state.task(t) for t in left))
-    return fits_no_node(job, [state.node(n) for n in state.live_nodes()]) is not None
 
 
 @pytest.mark.parametrize("name", INFOS)

@@ -19,7 +19,7 @@ from headgate.model import WHOLE
 from headgate.planning.census import Bools
 from headgate.planning.shares import NO_CEILING, Ints
 from headgate.planning.standing import Standing, standing_less
-from headgate.planning.timetable import UNKNOWN_AT, Reservation, Timetable
+from headgate.planning.timetable import Reservation, Timetable, first_reservations
 from headgate.planning.units import Unit, waiting_units
 from headgate.planning.why_waits import WhyWaits
 from headgate.planning.wide import free_milli, unit_refusals
@@ -28,9 +28,6 @@ from headgate.policies.flow.preempt_units import Bargain, UnitPreemptions
 from headgate.policies.flow.times import Times
 from headgate.protocol import Memo, Refusal, Reserved
 from headgate.state import Scratch
-
-RESERVED_AT = "reserved_at"
-"""Column of the memo: the time of the first reservation of each job."""
 
 
 class Bookings:
@@ -200,7 +197,7 @@ class Bookings:
         now, found = self._now, list[int]()
         room = self._queue_room(starts)
         too_long: dict[int, float] = {}  # by demand
-        if len(self._kept_now()):
+        if self._table.has_kept():
             rows = now.task[tasks]
             high_s = self._times.surely_s(rows)
             demands = now.snapshot.tasks.demand.take(rows)
@@ -236,12 +233,6 @@ class Bookings:
         room: Ints = (np.array(limits) - np.array(used) - WHOLE * won).astype(np.int64)
         return room
 
-    def _kept_now(self) -> Ints:
-        """Return the rows of free GPUs that are reserved for later."""
-        free = standing_less(self._now, self._scratch).free_gpu
-        kept: Ints = free[self._table.is_kept(free)]
-        return kept
-
     # --- results -------------------------------------------------------------------------------
 
     def standing_after(self) -> Standing:
@@ -256,12 +247,7 @@ class Bookings:
 
     def memo(self) -> Memo:
         """Return the times of reservations of jobs that had none before."""
-        known = self._now.snapshot.memo(RESERVED_AT)
-        first: dict[int, float] = {}
-        for each in self.reservations:
-            if each.at < UNKNOWN_AT and math.isnan(known[each.unit.job]):
-                first.setdefault(each.unit.job, each.at)
-        return {RESERVED_AT: first} if first else {}
+        return first_reservations(self._now.snapshot, self.reservations)
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why units still wait, one refusal per reason."""

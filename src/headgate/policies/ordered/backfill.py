@@ -13,21 +13,29 @@ from functools import cached_property
 
 import numpy as np
 
+from headgate.base.units import SAME_INSTANT_S
 from headgate.model import WHOLE
 from headgate.planning.census import Bools
 from headgate.planning.estimates import Estimates
 from headgate.planning.shares import Floats, Ints
-from headgate.planning.timetable import UNKNOWN_AT, Reservation, Timetable
+from headgate.planning.timetable import (
+    RESERVED_AT,
+    UNKNOWN_AT,
+    Reservation,
+    Timetable,
+    first_reservations,
+)
 from headgate.planning.units import FirstFit, Unit, waiting_units
 from headgate.policies.ordered.waiting import WaitingUnits
 from headgate.protocol import Memo
 from headgate.state import Scratch
 from headgate.state.tables import GPU_IN_PART
 
-RESERVED_AT = "reserved_at"
-"""Column of the memo: the time of the first reservation of each job."""
 
-_SAME_INSTANT_S = 1e-6  # the error of sums of times
+def expected_s(estimates: Estimates, unit: Unit) -> float:
+    """Return how long a unit is expected to run, inf if that is unknown."""
+    run_s = float(estimates.run_s(np.array(unit.tasks)).max())
+    return math.inf if math.isnan(run_s) else run_s
 
 
 class Backfill:
@@ -74,12 +82,7 @@ class Backfill:
 
     def memo(self) -> Memo:
         """Return the times of reservations of jobs that had none."""
-        first: dict[int, float] = {}
-        for reservation in self.reservations:
-            job, known = reservation.unit.job, self._snapshot.now < reservation.at < UNKNOWN_AT
-            if known and self._has_no_time(job):
-                first.setdefault(job, reservation.at)
-        return {RESERVED_AT: first} if first else {}
+        return first_reservations(self._snapshot, self.reservations)
 
     def _has_no_time(self, job: int) -> bool:
         return self._reserved_at is None or math.isnan(self._reserved_at[job])
@@ -162,11 +165,10 @@ class Backfill:
             self._done.add(unit.tasks[0])
 
     def _run_s(self, unit: Unit) -> float:
-        """Return how long a unit is expected to run, inf if that is unknown."""
+        """Return the run time of a unit that is compared with reservations."""
         if self._most == 1:
             return math.inf  # no other reservation begins or ends by it
-        run_s = float(self._estimates.run_s(np.array(unit.tasks)).max())
-        return math.inf if math.isnan(run_s) else run_s
+        return expected_s(self._estimates, unit)
 
     def _start(self, unit: Unit, run_s: float) -> bool:
         """Start a unit if it fits now and delays no reservation."""
@@ -180,7 +182,7 @@ class Backfill:
 
     def _next_shorter(self, run_s: float) -> float:
         """Return the longest time of which a run may use more GPUs than one of `run_s`, or -inf."""
-        windows = self.table.windows_now() + _SAME_INSTANT_S
+        windows = self.table.windows_now() + SAME_INSTANT_S
         shorter = np.searchsorted(windows, run_s)
         return float(windows[shorter - 1]) if shorter else -math.inf
 
@@ -205,7 +207,7 @@ class Backfill:
 
     def _fits(self, units: WaitingUnits, left: Ints) -> Bools:
         """Return which units may fit the GPUs that are free for as long as they run."""
-        windows = self.table.windows_now() + _SAME_INSTANT_S
+        windows = self.table.windows_now() + SAME_INSTANT_S
         gpus = len(windows) - np.searchsorted(windows, units.run_s[left])
         fits: Bools = units.milli[left] <= WHOLE * gpus + self._parts_milli()
         return fits

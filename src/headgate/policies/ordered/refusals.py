@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-
-import numpy as np
 
 from headgate.model import WHOLE
 from headgate.planning.cpu_tasks import place_cpu_tasks
@@ -15,7 +12,7 @@ from headgate.planning.estimates import Estimates
 from headgate.planning.shares import Ints
 from headgate.planning.units import Unit, waiting_units
 from headgate.planning.why_waits import WhyWaits, being_stopped
-from headgate.policies.ordered.backfill import Backfill
+from headgate.policies.ordered.backfill import Backfill, expected_s
 from headgate.protocol import Reason, Refusal, Reserved
 from headgate.protocol.reasons import BackfillTooLong, BehindHead, QueueLimit, Undecided
 from headgate.state import Scratch, Snapshot
@@ -49,12 +46,7 @@ class Explained:
     def reservations(self) -> Iterator[Reserved]:
         """Yield what is reserved, in order."""
         for each in self._round.served.reservations:
-            yield each.planned(self._run_s(each.unit))
-
-    def _run_s(self, unit: Unit) -> float:
-        """Return how long a unit is expected to run, inf if that is unknown."""
-        run_s = float(self._estimates.run_s(np.array(unit.tasks)).max())
-        return math.inf if math.isnan(run_s) else run_s
+            yield each.planned(expected_s(self._estimates, each.unit))
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why the jobs wait of which a task has not started."""
@@ -84,14 +76,14 @@ class Explained:
                 reason = being_stopped(scratch, job)
             elif not head or job in reserved:
                 head = head or name
-                reason = why.reason(unit, self._run_s(unit)) or Undecided()
+                reason = why.reason(unit, expected_s(self._estimates, unit)) or Undecided()
             else:
                 reason = self._behind(why, unit, head)
             yield Refusal(reason=reason, jobs=(job,))
 
     def _behind(self, why: WhyWaits, unit: Unit, head: str) -> Reason:
         """Return why a unit behind the first one that waits does not start before it."""
-        reason = why.reason(unit, self._run_s(unit)) if self._most else None
+        reason = why.reason(unit, expected_s(self._estimates, unit)) if self._most else None
         return reason if isinstance(reason, BackfillTooLong) else BehindHead(head=head)
 
 
