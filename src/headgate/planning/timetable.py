@@ -168,7 +168,7 @@ class Timetable:
         rows: list[int] = []
         used: set[int] = set()
         first = self._scratch.snapshot.nodes.first_gpu
-        for demand, tasks in self._by_demand(unit):
+        for demand, tasks in self.by_demand(unit):
             nodes = self._nodes_now(demand, len(tasks), run_s, used, distinct=unit.distinct_nodes)
             if len(nodes) < len(tasks):
                 return None
@@ -181,7 +181,7 @@ class Timetable:
                     used.add(node)
         return rows
 
-    def _by_demand(self, unit: Unit) -> list[tuple[int, list[int]]]:
+    def by_demand(self, unit: Unit) -> list[tuple[int, list[int]]]:
         """Return the tasks of a unit by demand, those with most GPUs first."""
         tasks: dict[int, list[int]] = {}
         for task, demand in zip(unit.tasks, unit.demands, strict=True):
@@ -279,7 +279,7 @@ class Timetable:
 
     def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
         """Return the reservation that `reserve` would make, without making it."""
-        at, demands = self.now, self._by_demand(unit)
+        at, demands = self.now, self.by_demand(unit)
         while True:
             rows, soonest = self._chosen(demands, at, run_s, distinct=unit.distinct_nodes)
             if math.isinf(soonest):
@@ -287,31 +287,6 @@ class Timetable:
             if soonest <= at or not self._reserved:
                 return Reservation(unit=unit, at=max(at, soonest), gpus=rows)
             at = soonest
-
-    def soonest(self, unit: Unit) -> Reservation | None:
-        """Return the earliest start of a unit, as `earliest`, on the GPUs that become free first.
-
-        Reservations are not considered.
-        """
-        available, chosen, at = self.free_at[self._row], [np.zeros(0, np.int64)], self.now
-        for demand, tasks in self._by_demand(unit):
-            spec, count = self._demands[demand], len(tasks)
-            if not spec.gpus:
-                continue
-            fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
-            node, free_at = self._places(demand, fits, 1 if unit.distinct_nodes else count)
-            first = np.argsort(free_at, kind="stable")[:count]
-            if len(first) < count or math.isinf(free_at[first[-1]]):
-                return None
-            at = max(at, float(free_at[first[-1]]))
-            for here, places in enumerate(np.bincount(node[first]).tolist()):
-                if places:
-                    low, high = np.searchsorted(self._node, (here, here + 1))
-                    order = low + np.argsort(fits[low:high], kind="stable")
-                    chosen.append(order[: places * spec.gpus])
-                    available[low:high] = np.inf if unit.distinct_nodes else available[low:high]
-            available[np.concatenate(chosen)] = math.inf
-        return Reservation(unit=unit, at=at, gpus=self._row[np.concatenate(chosen)])
 
     def hold(self, rows: Ints, until: float) -> None:
         """Change when GPUs become free."""
@@ -322,7 +297,7 @@ class Timetable:
 
         `price`, `[GPU rows]`, is at least 0, and inf for GPUs that it may not have.
         """
-        demands = self._by_demand(unit)
+        demands = self.by_demand(unit)
         rows, dearest = self._chosen(
             demands, 0.0, 0.0, distinct=unit.distinct_nodes, price=price[self._row]
         )
@@ -433,7 +408,7 @@ class Timetable:
         nth = nth_of_equals(self._node)
         last = (nth % gpus == gpus - 1) & (nth // gpus < most)
         place, ordinal = order[last], nth[last] // gpus
-        return self._node[place], self._with_room(
+        return self._node[place], self.with_room(
             demand, self._node[place], ordinal, free_at[place]
         )
 
@@ -450,7 +425,7 @@ class Timetable:
         order = np.lexsort((here, when, self._memory[here]))
         return here[order[:count]]
 
-    def _with_room(self, demand: int, node: Ints, ordinal: Ints, free_at: Floats) -> Floats:
+    def with_room(self, demand: int, node: Ints, ordinal: Ints, free_at: Floats) -> Floats:
         """Delay places to when the node also has CPUs, memory and custom kinds for them."""
         needs = self._scratch.snapshot.names.needs[demand]
         if not needs:
