@@ -53,6 +53,8 @@ class Backfill:
         self._booked_milli: dict[int, int] = {}  # thousandths of GPUs of reservations, by queue
         self._done: set[int] = set()  # the first tasks of units that are placed or reserved
         self._too_long: dict[object, float] = {}  # by shape: longer runs than this do not fit
+        self._in_parts = any(demand.in_part for demand in self._snapshot.names.demands)
+        self._seen = -1, -1  # starts and reservations, when the windows were read
         self.reservations: list[Reservation] = []
 
     @cached_property
@@ -93,7 +95,7 @@ class Backfill:
 
     def _parts_milli(self) -> int:
         """Return the thousandths left of GPUs that are held in part."""
-        if not any(demand.in_part for demand in self._snapshot.names.demands):
+        if not self._in_parts:
             return 0
         gpus = self._scratch.ledger.gpus
         return int(gpus.free_milli.array()[gpus.task.array() == GPU_IN_PART].sum())
@@ -174,7 +176,8 @@ class Backfill:
         """Start a unit if it fits now and delays no reservation."""
         if run_s > self._too_long.get(unit.shape, math.inf):
             return False
-        if self.table.start(unit, run_s):
+        wide = unit.gpus_milli(self._snapshot) > self._open_milli(run_s)
+        if not wide and self.table.start(unit, run_s):
             self._done.add(unit.tasks[0])
             return True
         self._too_long[unit.shape] = self._next_shorter(run_s)
@@ -182,15 +185,29 @@ class Backfill:
 
     def _next_shorter(self, run_s: float) -> float:
         """Return the longest time of which a run may use more GPUs than one of `run_s`, or -inf."""
-        windows = self.table.windows_now() + SAME_INSTANT_S
-        shorter = np.searchsorted(windows, run_s)
+        windows = self._windows()
+        shorter = windows.searchsorted(run_s)
         return float(windows[shorter - 1]) if shorter else -math.inf
+
+    def _open_milli(self, run_s: float | Floats) -> Ints:
+        """Return a bound of the thousandths of GPUs that runs of `run_s` seconds may use now."""
+        windows = self._windows()
+        return WHOLE * (len(windows) - windows.searchsorted(run_s)) + self._parts_milli()
+
+    def _windows(self) -> Floats:
+        """Return the longest runs that each of the free GPUs may be used for, ascending."""
+        seen = len(self._scratch.starts), len(self.reservations)
+        if self._seen != seen:
+            self._seen, self._longest_s = seen, self.table.windows_now() + SAME_INSTANT_S
+        return self._longest_s
 
     # --- backfill ------------------------------------------------------------------------------
 
     def _fill(self, units: WaitingUnits) -> None:
         """Start units that fit now and delay no reservation, in order."""
-        left = np.flatnonzero(~np.isin(units.lead, sorted(self._done)))
+        done = np.zeros(len(self._snapshot.tasks.state), bool)
+        done[[*self._done]] = True
+        left = (~done[units.lead]).nonzero()[0]
         if self._full:
             left = left[~np.isin(units.queue[left], sorted(self._full))]
         left = left[self._fits(units, left)]
@@ -207,7 +224,5 @@ class Backfill:
 
     def _fits(self, units: WaitingUnits, left: Ints) -> Bools:
         """Return which units may fit the GPUs that are free for as long as they run."""
-        windows = self.table.windows_now() + SAME_INSTANT_S
-        gpus = len(windows) - np.searchsorted(windows, units.run_s[left])
-        fits: Bools = units.milli[left] <= WHOLE * gpus + self._parts_milli()
+        fits: Bools = units.milli[left] <= self._open_milli(units.run_s[left])
         return fits
