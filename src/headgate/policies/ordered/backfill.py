@@ -31,6 +31,8 @@ from headgate.protocol import Memo
 from headgate.state import Scratch
 from headgate.state.tables import GPU_IN_PART
 
+_UNLIMITED_MILLI = 1 << 62
+
 
 def expected_s(estimates: Estimates, unit: Unit) -> float:
     """Return how long a unit is expected to run, inf if that is unknown."""
@@ -54,6 +56,7 @@ class Backfill:
         self._done: set[int] = set()  # the first tasks of units that are placed or reserved
         self._too_long: dict[object, float] = {}  # by shape: longer runs than this do not fit
         self._in_parts = any(demand.in_part for demand in self._snapshot.names.demands)
+        self._expected_s: dict[int, float] = {}  # by the first task of a unit, of the first units
         self._seen = -1, -1  # starts and reservations, when the windows were read
         self.reservations: list[Reservation] = []
 
@@ -147,6 +150,10 @@ class Backfill:
 
     def _reserve_first(self, jobs: Ints) -> None:
         """Start units in order, or reserve, up to the last reservation."""
+        if self._most > 1:
+            first = jobs[: self._most]
+            units = WaitingUnits.of(self._snapshot, self._estimates, first, _UNLIMITED_MILLI)
+            self._expected_s = dict(zip(units.lead.tolist(), units.run_s.tolist(), strict=True))
         for index in range(len(jobs)):
             for unit in self._units(int(jobs[index])):
                 if not self._has_room(unit):
@@ -170,7 +177,8 @@ class Backfill:
         """Return the run time of a unit that is compared with reservations."""
         if self._most == 1:
             return math.inf  # no other reservation begins or ends by it
-        return expected_s(self._estimates, unit)
+        known = self._expected_s.get(unit.tasks[0])
+        return expected_s(self._estimates, unit) if known is None else known
 
     def _start(self, unit: Unit, run_s: float) -> bool:
         """Start a unit if it fits now and delays no reservation."""
