@@ -15,10 +15,10 @@ import numpy as np
 
 from headgate.model import WHOLE
 from headgate.planning.shares import Floats, Ints
+from headgate.planning.soonest import Soonest
 from headgate.planning.timetable import Reservation, Timetable
 from headgate.planning.units import Unit, waiting_units
 from headgate.policies.ordered.runs import Runs
-from headgate.policies.ordered.soonest import Soonest
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import OutrankedBy
 from headgate.state import Scratch, TaskState
