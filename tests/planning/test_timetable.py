@@ -189,7 +189,7 @@ def _soonest(
         count = len(fitting) // spec.gpus
         for n in range(min(count, 1 if unit.distinct_nodes else count)):
             some = fitting[n * spec.gpus : (n + 1) * spec.gpus]
-            late = _NEVER if n >= cpus[node] // max(1, spec.cpus) else 0.0  # no run frees CPUs
+            late = _NEVER if n >= cpus[node] // int(spec.cpus or 1) else 0.0  # no run frees CPUs
             places.append((max(late, *(table.free_at[row] for row in some)), node, some))
     first = sorted(sorted(places, key=lambda p: p[0])[: len(unit.tasks)], key=lambda p: p[1])
     if len(first) < len(unit.tasks) or max(p[0] for p in first) == _NEVER:
