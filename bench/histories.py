@@ -6,8 +6,8 @@ With the published histories in DIR (`docs/traces.md`): the first 30,000 jobs of
 under `headgate` and `easy-backfill`, and all of ITP on 1,024 under `headgate`, run times learnt.
 Without, 3,000 jobs of the synthetic history of `bench/simulator.py`.
 `fifo` is the bare loop: it starts what fits from the head of the line and does nothing else, so
-its time is nearly all the simulator's. The output is one JSON object on stdout, one row at a time
-on stderr as they are measured.
+its time is nearly all the simulator's. The output is one JSON object on stdout; each row
+also goes to stderr when it is measured.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class Backfill:
     def _fill(self, units: WaitingUnits) -> None:
         """Start units that fit now and delay no reservation, in order."""
         done = np.zeros(len(self._snapshot.tasks.state), bool)
-        done[[*self._done]] = True
+        done[sorted(self._done)] = True
         left = (~done[units.lead]).nonzero()[0]
         if self._full:
             left = left[~np.isin(units.queue[left], sorted(self._full))]
