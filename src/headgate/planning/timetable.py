@@ -111,7 +111,10 @@ class Timetable:
         node = snapshot.gpus.node.take(row).astype(np.int64)
         order = np.argsort(node, kind="stable")
         self._row, self._node = row[order], node[order]
+        in_order = len(row) == len(self.free_at) and (np.diff(self._row) == 1).all()
+        self._every = slice(None) if in_order else self._row  # a slice costs no copies
         self._memory = snapshot.gpus.memory_bytes.take(self._row).astype(np.int64)
+        self._least_memory = int(self._memory.min()) if len(row) else 0
         self._nth = nth_of_equals(self._node)  # GPU of its node
         self._width = _width(self._nth)
         self._last: dict[tuple[int, int], tuple[Bools, Ints, Ints]] = {}  # of each place
@@ -255,7 +258,7 @@ class Timetable:
         unclaimed = (holder[rows] == GPU_IN_PART) | (self.free_at[rows] <= self.now)
         return bool((unclaimed & self._in_time(rows, self.now, run_s)).all())
 
-    def _in_time(self, rows: Ints, at: float | Floats, run_s: float) -> Bools:
+    def _in_time(self, rows: Ints | slice, at: float | Floats, run_s: float) -> Bools:
         """Return whether a run of `run_s` from a time on ends before GPUs are reserved."""
         in_time: Bools = at + run_s <= self.reserved_from[rows] + SAME_INSTANT_S
         return in_time
@@ -358,7 +361,7 @@ class Timetable:
         free = self._scratch.ledger.gpus.task.array()[self._row] == GPU_FREE
         return bool(self.is_kept(self._row[free]).any())
 
-    def _available(self, rows: Ints, at: float, run_s: float) -> Floats:
+    def _available(self, rows: Ints | slice, at: float, run_s: float) -> Floats:
         """Return when GPUs are free for a run that starts at `at` or later, and ends in time."""
         free_at = self.free_at[rows]
         in_time = self._in_time(rows, np.maximum(free_at, at), run_s)
@@ -381,14 +384,17 @@ class Timetable:
         choice. With a `price` for each GPU, that is used in place of times, and the cheapest are
         chosen.
         """
-        available = self._available(self._row, at, run_s) if price is None else price.copy()
+        available = self._available(self._every, at, run_s) if price is None else price.copy()
         void = self._reserved and price is None
         chosen, soonest = [np.zeros(0, np.int64)], at
         on_gpus = [(demand, len(tasks)) for demand, tasks in demands if self._demands[demand].gpus]
         for left, (demand, count) in zip(range(len(on_gpus))[::-1], on_gpus, strict=True):
             spec = self._demands[demand]
-            fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+            fits = available
+            if spec.gpu_memory_bytes > self._least_memory:
+                fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
             if distinct and len(chosen) > 1:
+                fits = fits.copy()
                 fits[np.isin(self._node, self._node[np.concatenate(chosen)])] = math.inf
             node, free_at = self._places(demand, fits, 1 if distinct else count)
             if len(free_at) < count:
