@@ -111,7 +111,7 @@ class Timetable:
         node = snapshot.gpus.node.take(row).astype(np.int64)
         order = np.argsort(node, kind="stable")
         self._row, self._node = row[order], node[order]
-        in_order = len(row) == len(self.free_at) and (np.diff(self._row) == 1).all()
+        in_order = len(row) == len(snapshot.gpus.task) and (np.diff(self._row) == 1).all()
         self._every = slice(None) if in_order else self._row  # a slice costs no copies
         self._memory = snapshot.gpus.memory_bytes.take(self._row).astype(np.int64)
         self._least_memory = int(self._memory.min()) if len(row) else 0
