@@ -14,8 +14,10 @@ considered, but not booked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
@@ -178,13 +180,16 @@ class Timetable:
             nodes = self._nodes_now(demand, len(tasks), run_s, used, distinct=unit.distinct_nodes)
             if len(nodes) < len(tasks):
                 return None
-            for task, node in zip(tasks, nodes, strict=False):
-                gpus = self._gpus_now(demand, node, run_s)
-                if gpus is None or not self._scratch.place(task, node, gpus):
-                    return None
-                rows += [first[node] + gpu for gpu in gpus]
+            left = iter(tasks)
+            for node, places in Counter(nodes[: len(tasks)]).items():
+                for gpus in self._gpus_now(demand, node, run_s, places):
+                    if not self._scratch.place(next(left), node, gpus):
+                        return None
+                    rows += [first[node] + gpu for gpu in gpus]
                 if unit.distinct_nodes:
                     used.add(node)
+            if next(left, None) is not None:
+                return None
         return rows
 
     def by_demand(self, unit: Unit) -> list[tuple[int, list[int]]]:
@@ -229,29 +234,37 @@ class Timetable:
         return [
             node
             for node in np.flatnonzero(room > 0).tolist()
-            if self._gpus_now(demand, node, run_s) is not None
+            if next(self._gpus_now(demand, node, run_s, 1), None) is not None
             for _ in range(int(room[node]))
         ]
 
-    def _gpus_now(self, demand: int, node: int, run_s: float) -> tuple[int, ...] | None:
-        """Return the best GPUs of a node for one task, or None.
+    def _gpus_now(
+        self, demand: int, node: int, run_s: float, places: int
+    ) -> Iterator[tuple[int, ...]]:
+        """Yield the best GPUs of a node for one task, and for the next once that is placed.
 
-        Of whole ones the smallest, then those with the tightest window.
+        For so many tasks, or as many as fit. Of whole GPUs the smallest, then those with the
+        tightest window.
         """
         spec, first = self._demands[demand], self._scratch.snapshot.nodes.first_gpu[node]
         if not spec.gpus:
-            return ()
-        if spec.in_part:
-            gpus = self._scratch.ledger.best_gpus(demand, node)
-            rows = first + np.array(gpus or (), np.int64)
-            holder = self._scratch.ledger.gpus.task.array()
-            return gpus if self._are_usable(rows, holder, run_s) else None
-        low, high = np.searchsorted(self._node, (node, node + 1))
-        rows, memory = self._row[low:high], self._memory[low:high]
-        usable = np.flatnonzero(self._usable_now(spec, rows, memory, run_s))
-        order = np.lexsort((rows[usable], self.reserved_from[rows[usable]], memory[usable]))
-        chosen = rows[usable[order[: spec.gpus]]]
-        return tuple((chosen - first).tolist()) if len(chosen) == spec.gpus else None
+            yield from repeat((), places)
+        elif spec.in_part:
+            for _ in range(places):
+                gpus = self._scratch.ledger.best_gpus(demand, node)
+                rows = first + np.array(gpus or (), np.int64)
+                holder = self._scratch.ledger.gpus.task.array()
+                if gpus is None or not self._are_usable(rows, holder, run_s):
+                    return
+                yield gpus
+        else:
+            low, high = np.searchsorted(self._node, (node, node + 1))
+            rows, memory = self._row[low:high], self._memory[low:high]
+            usable = np.flatnonzero(self._usable_now(spec, rows, memory, run_s))
+            order = np.lexsort((rows[usable], self.reserved_from[rows[usable]], memory[usable]))
+            chosen = (rows[usable[order]] - first).tolist()
+            for end in range(spec.gpus, min(len(chosen), places * spec.gpus) + 1, spec.gpus):
+                yield tuple(chosen[end - spec.gpus : end])
 
     def _are_usable(self, rows: Ints, holder: Array, run_s: float) -> bool:
         """Return whether no reservation or claim needs these GPUs within `run_s` seconds."""
