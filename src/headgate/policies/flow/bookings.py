@@ -37,8 +37,6 @@ class Bookings:
         """Start without any; at most `reservations` units get one."""
         self._scratch, self._now, self._times = scratch, now, times
         self._most = reservations
-        self._table = Timetable(scratch, times.end_at)
-        self._wide = _WideJobs(now, times)
         self._order: Ints = now.wide_jobs
         self._too_long: dict[object, float] = {}  # by shape: runs as long as this do not fit
         self._won_milli = np.zeros(len(now.jobs), np.int64)
@@ -49,6 +47,15 @@ class Bookings:
     def __bool__(self) -> bool:
         """Return True: some job has wide units."""
         return True
+
+    @cached_property
+    def _table(self) -> Timetable:
+        """The timetable, made when it is first needed: in `book`, if any GPU is free."""
+        return Timetable(self._scratch, self._times.end_at)
+
+    @cached_property
+    def _wide(self) -> _WideJobs:
+        return _WideJobs(self._now, self._times)
 
     # --- in the order of jobs ------------------------------------------------------------------
 
@@ -139,8 +146,8 @@ class Bookings:
         The GPUs that they free are reserved.
         """
         bargain.held = bargain.held - (-self._won_milli // WHOLE)
-        preempted = UnitPreemptions(self._now, ahead, self._table, bargain)
-        for job in self._order[: self._most].tolist() if (bargain.spare > 0).any() else ():
+        preempted = UnitPreemptions(self._now, ahead, bargain)
+        for job in preempted.may_gain(self._order[: self._most]).tolist():
             unit = next(self._units(job), None)
             if unit is None:
                 continue
@@ -148,7 +155,7 @@ class Bookings:
             run_s, gpus = float(self._times.run_s[job]), -(-milli // WHOLE)
             if not self._has_room(job, milli):
                 continue
-            if preempted.for_unit(job, unit, gpus, run_s):
+            if preempted.for_unit(self._table, job, unit, gpus, run_s):
                 self._table.free_soon(ahead.all_runs.gpu[preempted.freed])
                 self._reserve(job, unit, milli)
         self.preempted = preempted
@@ -197,7 +204,7 @@ class Bookings:
         now, found = self._now, list[int]()
         room = self._queue_room(starts)
         too_long: dict[int, float] = {}  # by demand
-        if self._table.has_kept():
+        if self.reservations and self._table.has_kept():
             rows = now.task[tasks]
             high_s = self._times.surely_s(rows)
             demands = now.snapshot.tasks.demand.take(rows)
@@ -238,11 +245,15 @@ class Bookings:
     def standing_after(self) -> Standing:
         """Return the standing with the starts, without the free GPUs that are reserved."""
         left = standing_less(self._now, self._scratch)
+        if not self.reservations:
+            return left
         kept = self._table.is_kept(left.free_gpu)
         return left.without_free(kept) if kept.any() else left
 
     def is_slot(self, gpus: Ints) -> Bools:
         """Return which of these held GPUs (rows) are not reserved for when they become free."""
+        if not self.reservations:
+            return np.ones(len(gpus), bool)
         return ~self._table.is_kept(gpus)
 
     def memo(self) -> Memo:
