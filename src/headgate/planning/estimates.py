@@ -24,6 +24,7 @@ from headgate.state.runtimes import SHORTEST_S
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+_HOLDS = np.isin(np.arange(len(TaskState)), HOLDING)  # by state
 _PRIOR_SAMPLES = 3.0  # the weight, in samples, of what a class takes over from the wider one
 _PRIOR_VAR = 4.0  # of the logarithms of all times, before there are many: a factor of 7
 _PRIOR_WITHIN = 0.5  # the part of a class's variance within narrower ones, before any is known
@@ -155,7 +156,7 @@ class Estimates:
     def _runs(self, tasks: Ints) -> _Runs:
         rows, now = self._snapshot.tasks, self._snapshot.now
         state, saved_s = rows.state.take(tasks), rows.progress_s.take(tasks)
-        held = np.isin(state, HOLDING)
+        held = _HOLDS[state]
         started_at, launched_at = rows.started_at.take(tasks), rows.launched_at.take(tasks)
         began_at = np.where(np.isnan(started_at), launched_at, started_at)
         began_at[~held] = now

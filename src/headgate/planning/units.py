@@ -13,7 +13,7 @@ import numpy as np
 
 from headgate.planning.census import is_wide
 from headgate.planning.shares import Ints
-from headgate.state import Scratch, Snapshot
+from headgate.state import Scratch, Snapshot, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,8 @@ def waiting_units(snapshot: Snapshot, job: int, *, wide: bool = False) -> list[U
     Only `wide` ones, if so required. A gang of which a task does not wait (it is being stopped)
     has none. O(tasks of the job).
     """
+    if snapshot.jobs.task_count[job] == 1 and not snapshot.jobs.gang[job]:
+        return _single(snapshot, job, wide=wide)
     tasks = snapshot.waiting_of(job).astype(np.int64)
     if snapshot.jobs.gang[job]:
         whole = len(tasks) == snapshot.jobs.task_count[job]
@@ -88,6 +90,26 @@ def waiting_units(snapshot: Snapshot, job: int, *, wide: bool = False) -> list[U
                 )
             )
     return found
+
+
+def _single(snapshot: Snapshot, job: int, *, wide: bool) -> list[Units]:
+    """Return `waiting_units` of a job of one task, which most are."""
+    task = snapshot.jobs.first_task[job]
+    demand = snapshot.tasks.demand[task]
+    spec = snapshot.names.demands[demand]
+    if snapshot.tasks.state[task] != TaskState.WAITING or not spec.gpus:
+        return []
+    if wide and not is_wide(spec):
+        return []
+    return [
+        Units(
+            job=job,
+            tasks=np.array([task]),
+            demands=np.array([demand]),
+            gang=False,
+            distinct_nodes=False,
+        )
+    ]
 
 
 def waiting_gang(snapshot: Snapshot, job: int) -> Unit | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from headgate.model import WHOLE
 from headgate.planning.census import Bools
+from headgate.planning.debts import FairFinish
 from headgate.planning.shares import NO_CEILING, Ints
 from headgate.planning.standing import Standing, standing_less
 from headgate.planning.timetable import Reservation, Timetable, first_reservations
@@ -33,9 +34,17 @@ from headgate.state import Scratch
 class Bookings:
     """The bookings of one round; jobs are indices into `Standing.jobs`."""
 
-    def __init__(self, scratch: Scratch, now: Standing, times: Times, *, reservations: int) -> None:
+    def __init__(
+        self,
+        scratch: Scratch,
+        now: Standing,
+        times: Times,
+        finish: FairFinish,
+        *,
+        reservations: int,
+    ) -> None:
         """Start without any; at most `reservations` units get one."""
-        self._scratch, self._now, self._times = scratch, now, times
+        self._scratch, self._now, self._times, self.finish = scratch, now, times, finish
         self._most = reservations
         self._order: Ints = now.wide_jobs
         self._too_long: dict[object, float] = {}  # by shape: runs as long as this do not fit

@@ -69,10 +69,8 @@ class Times:
 def _leading(now: Standing) -> Ints:
     """Return the first waiting wide task of each job, else its first for the flow, else -1."""
     lead = np.full(len(now.jobs), -1)
-    if len(now.task):
-        first = np.searchsorted(now.task_job, np.arange(len(now.jobs)))
-        has = now.task_job.take(first, mode="clip") == np.arange(len(now.jobs))
-        lead[has] = now.task[first[has]]
+    first = np.flatnonzero(np.diff(now.task_job, prepend=-1))
+    lead[now.task_job[first]] = now.task[first]
     lead[now.wide_jobs] = leading_tasks(now)
     return lead
 
