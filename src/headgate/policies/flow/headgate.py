@@ -82,9 +82,11 @@ class TimelyFlow(FlowPolicy):
 
     def place_wide(
         self, now: Standing, work: Work | None, scratch: Scratch
-    ) -> tuple[WideUnits | Bookings, InFlight]:
+    ) -> tuple[WideUnits | Bookings, InFlight | None]:
         """Book for all jobs in their order; GPUs that are reserved are no slots of the flow."""
         assert work is not None
+        if not len(now.task) and not len(now.wide_jobs):
+            return WideUnits(scratch, now), None
         declared = ~np.isnan(now.snapshot.jobs.estimated_s.take(now.jobs))
         times = Times(now) if now.has_wide.any() or declared.any() else None
         ahead = in_flight(now, work, times)
@@ -129,9 +131,12 @@ class TimelyFlow(FlowPolicy):
 
         Prices of waiting follow from the GPUs that tasks wait for, not from `wait_price`.
         """
-        del wait_price
         now, ahead, target = round_.now, round_.in_flight, round_.entitled.target
-        assert ahead is not None
+        if ahead is None:  # nothing waits
+            owed = debts_gpu_s(now, memory_s=self._memory_s)
+            useful = np.minimum(target, now.held + now.needed)
+            memo = updated_debts(now, owed, np.zeros(len(owed)), useful - now.held)
+            return Choice(starts=placed, wait_price=wait_price, memo=memo)
         booked = round_.wide if isinstance(round_.wide, Bookings) else None
         if booked:
             finish = booked.finish
@@ -179,7 +184,7 @@ class TimelyFlow(FlowPolicy):
         Returns all starts, or None if there are no such tasks.
         """
         booked, now = round_.wide, round_.now
-        if not isinstance(booked, Bookings):
+        if not isinstance(booked, Bookings) or not booked.reservations:
             return None
         waits = np.ones(len(now.task), bool)
         waits[starts.task] = False

@@ -68,9 +68,10 @@ def worth_preempting(
     unit, at the price of that. `units` are those preempted before for wide units.
     """
     runs, target, share = ahead.runs, claims.target, claims.share
-    bargain = Bargain.of(now, ahead, target, claims.owed, slack=slack)
     groups: list[Group] = []
-    if units is not None:
+    if units is None:
+        bargain = Bargain.of(now, ahead, target, claims.owed, slack=slack)
+    else:
         bargain, groups = units.bargain, units.groups
     short, owed, spare = target - claims.held, bargain.owed, bargain.spare
     so_far = Preemptions(stops=Steps.of(groups), paid=claims.owed - owed, next_s=math.inf)

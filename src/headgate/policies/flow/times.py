@@ -28,10 +28,11 @@ class Times:
         holder = now.snapshot.gpus.task.array()
         self.estimates = Estimates(now.snapshot)
         self._tasks = np.unique(holder[holder >= 0]).astype(np.int64)
-        self._ends = self._estimated(self._tasks)
         self._lead = _leading(now)
         self._jobs = np.flatnonzero(self._lead >= 0)
         self._some = self._lead[self._jobs]
+        self.estimates.prepare(self._tasks, self._some)
+        self._ends = self._estimated(self._tasks)
         self.run_s = self._of_jobs(self.run_s_of(self._some))
         """Seconds that the first waiting task of each job is expected to take; inf if unknown."""
         self.learnt = _is_learnt(now, self._lead)
