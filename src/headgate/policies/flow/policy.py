@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 
 from headgate.base.rng import Random
 from headgate.flow import Ints
-from headgate.model import Job
 from headgate.planning.certificates import CertificateStats
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.job_prices import JobPrices
@@ -33,13 +32,14 @@ from headgate.policies.flow.problem import (
 from headgate.policies.flow.readback import Choice, flow_placements, plan
 from headgate.policies.flow.solve import Flow, Placed, solve
 from headgate.policies.flow.warm import WarmCache, WarmRound
-from headgate.protocol import Plan, Reason
+from headgate.ports import Policy
+from headgate.protocol import Plan
 from headgate.state import Scratch, Snapshot
 
 _CERTIFY_EVERY = 64  # warm rounds: the first of each 64 is certified
 
 
-class FlowPolicy(ABC):
+class FlowPolicy(Policy, ABC):
     """A policy that places tasks by min-cost flow; subclasses define entitlements and starts."""
 
     name: str
@@ -82,11 +82,6 @@ class FlowPolicy(ABC):
         """
         del round_
         return Choice(starts=placed, wait_price=wait_price)
-
-    def refuses(self, job: Job) -> Reason | None:
-        """Return None: all jobs are supported."""
-        del job
-        return None
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Return the plan of one optimal flow of the round.

@@ -26,10 +26,10 @@ from headgate.planning.timetable import (
     first_reservations,
 )
 from headgate.planning.units import FirstFit, Unit, waiting_units
+from headgate.planning.wide import free_milli, parts_milli
 from headgate.policies.ordered.waiting import WaitingUnits
 from headgate.protocol import Memo
 from headgate.state import Scratch
-from headgate.state.tables import GPU_IN_PART
 
 
 def expected_s(estimates: Estimates, unit: Unit) -> float:
@@ -71,7 +71,7 @@ class Backfill:
         left = jobs[self._in_order(jobs) :]
         if not self._most or not len(left):
             return
-        units = WaitingUnits.of(self._snapshot, self._estimates, left, self._free_milli())
+        units = WaitingUnits.of(self._snapshot, self._estimates, left, free_milli(self._scratch))
         if (
             always_reserve
             or len(units)
@@ -86,17 +86,6 @@ class Backfill:
 
     def _has_no_time(self, job: int) -> bool:
         return self._reserved_at is None or math.isnan(self._reserved_at[job])
-
-    def _free_milli(self) -> int:
-        """Return a bound of the thousandths of GPUs that units can be placed on now."""
-        return WHOLE * int(self._scratch.ledger.nodes.free_gpus.array().sum()) + self._parts_milli()
-
-    def _parts_milli(self) -> int:
-        """Return the thousandths left of GPUs that are held in part."""
-        if not any(demand.in_part for demand in self._snapshot.names.demands):
-            return 0
-        gpus = self._scratch.ledger.gpus
-        return int(gpus.free_milli.array()[gpus.task.array() == GPU_IN_PART].sum())
 
     # --- in order ------------------------------------------------------------------------------
 
@@ -121,7 +110,7 @@ class Backfill:
         milli, queue = rows.unit_gpus_milli[job], rows.queue[job]
         return (
             rows.waiting[job] == rows.task_count[job]
-            and milli > self._free_milli()
+            and milli > free_milli(self._scratch)
             and queue not in self._full
             and self._scratch.has_room(queue, milli)
         )
@@ -209,5 +198,5 @@ class Backfill:
         """Return which units may fit the GPUs that are free for as long as they run."""
         windows = self.table.windows_now() + SAME_INSTANT_S
         gpus = len(windows) - np.searchsorted(windows, units.run_s[left])
-        fits: Bools = units.milli[left] <= WHOLE * gpus + self._parts_milli()
+        fits: Bools = units.milli[left] <= WHOLE * gpus + parts_milli(self._scratch)
         return fits
