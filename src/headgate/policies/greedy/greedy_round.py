@@ -69,13 +69,19 @@ class GreedyRound:
                 self._offer_unit(job)
             else:
                 self._offer(job)
-        placed = len(self._scratch.starts)
-        refusals = place_elsewhere(self._scratch, self._lacking)
+        before, chosen = len(self._scratch.starts), {*self._lacking}
+        chosen |= {start.task for start in self._scratch.starts}
+        others = (task for task in self.now.task.tolist() if task not in chosen)
+        refusals = place_elsewhere(self._scratch, self._lacking, others)
         self.line.end()
-        if self._counters is not None:
-            for start in self._scratch.starts[placed:]:
-                index = np.searchsorted(self.now.task, start.task)
-                self._counters.reset(int(self.now.task_job[index]))
+        for start in self._scratch.starts[before:]:
+            index = np.searchsorted(self.now.task, start.task)
+            job = int(self.now.task_job[index])
+            if start.task not in chosen:
+                self.waiting[job, self.now.task_class[index]] -= 1
+                self._count(job, WHOLE)
+            if self._counters is not None:
+                self._counters.reset(job)
         return refusals
 
     def fitting(self) -> Bools:

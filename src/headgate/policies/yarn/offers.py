@@ -112,6 +112,7 @@ class _Round:
             user_queue = min(open_users, key=lambda each: self._user_rank(each, open_users[each]))
             if not self._room_milli(user_queue[0]) or not self._offer(user_queue):
                 del open_users[user_queue]
+        placed, short = self._checked()
         explained = refusals(
             self._snapshot,
             user_queues={u: [(j, self._tasks(j)) for j in jobs] for u, jobs in jobs_of.items()},
@@ -119,7 +120,6 @@ class _Round:
             placed=(*self._starts, *scratch.starts),
             kept=self._line.kept,
         )
-        placed, short = self._checked()
         self._line.end()
         return Plan(
             steps=scratch.steps() + placed,
@@ -142,9 +142,11 @@ class _Round:
 
     def _checked(self) -> tuple[Steps, list[Refusal]]:
         """Return the starts whose demands fit their nodes, and the refusals of the others."""
+        chosen = {start.task for start in self._starts}
+        others = (task for task in self._now.task.tolist() if task not in chosen)
         if self._has_wide:  # they are in the scratch already
-            return NO_STEPS, place_elsewhere(self._scratch, self._lacking)
-        return feasible_starts(self._scratch, Steps.of(self._starts))
+            return NO_STEPS, place_elsewhere(self._scratch, self._lacking, others)
+        return feasible_starts(self._scratch, Steps.of(self._starts), others)
 
     def _tasks(self, job: int) -> list[int]:
         """Return the rows of a job's waiting tasks on one whole GPU, ascending."""
