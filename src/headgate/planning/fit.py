@@ -179,6 +179,30 @@ def members_that_fit(
     return len(tasks)
 
 
+def beside_first_fit(node: Node, demands: Sequence[Demand], most: int) -> list[Demand]:
+    """Return those of `demands` that are left when first fit has filled an idle node.
+
+    It places them in their order, each that fits beside those before it, at most `most`.
+    O(demands x GPUs).
+    """
+    fits = {demand: runs_that_fit(node, demand) > 0 for demand in dict.fromkeys(demands)}
+    if not any(fits.values()):
+        return list(demands)
+    state, left, placed = State(), [], 0
+    row = state.add_node(node)
+    for demand in demands:
+        gpus, known = None, state.names.demand(demand)
+        if placed < most and fits[demand]:
+            gpus = state.ledger.best_gpus(known, row)
+            fits[demand] = gpus is not None  # resources are only taken
+        if gpus is None:
+            left.append(demand)
+        else:
+            state.ledger.take(placed, known, row, gpus)
+            placed += 1
+    return left
+
+
 def no_such_gpu(memory_bytes: int) -> NothingFits:
     """Return why a task waits for a GPU that no node has; it needs `memory_bytes` of it."""
     return NothingFits(need=f"a GPU of {format_size(memory_bytes)}" if memory_bytes else "a GPU")

@@ -14,7 +14,6 @@ import numpy as np
 
 from headgate.base.rng import Random
 from headgate.flow import Ints
-from headgate.model import Job
 from headgate.planning.certificates import CertificateStats
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.job_prices import JobPrices
@@ -35,13 +34,14 @@ from headgate.policies.flow.problem import (
 from headgate.policies.flow.readback import Choice, flow_placements, plan
 from headgate.policies.flow.solve import NOTHING_PLACED, Flow, Placed, solve
 from headgate.policies.flow.warm import WarmCache, WarmRound
-from headgate.protocol import Plan, Reason
+from headgate.ports import Policy
+from headgate.protocol import Plan
 from headgate.state import Changes, Scratch, Snapshot
 
 _CERTIFY_EVERY = 64  # warm rounds: the first of each 64 is certified
 
 
-class FlowPolicy(ABC):
+class FlowPolicy(Policy, ABC):
     """A policy that places tasks by min-cost flow; subclasses define entitlements and starts."""
 
     name: str
@@ -84,11 +84,6 @@ class FlowPolicy(ABC):
         """
         del round_
         return Choice(starts=placed, wait_price=wait_price)
-
-    def refuses(self, job: Job) -> Reason | None:
-        """Return None: all jobs are supported."""
-        del job
-        return None
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Return the plan of one optimal flow of the round.
