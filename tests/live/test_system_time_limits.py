@@ -27,7 +27,7 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=2, gpus=1, up=("--policy=fifo",)) as headgate:
+    with Headgate(nodes=2, gpus=1) as headgate:
         yield headgate
 
 

@@ -106,7 +106,7 @@ def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
         if freed is not None:
             yield f"if {freed['ends']} ended now", _freed(explanation, freed)
     if explanation["start"] is not None:
-        yield "expected", _start(explanation, explanation["start"])
+        yield "expected", expected_start(explanation, explanation["start"])
 
 
 def _share(share: View) -> str:
@@ -146,7 +146,8 @@ def _freed(explanation: View, freed: View) -> str:
     return text if price is None else f"{text}; the GPU would be worth {format_seconds(price)}"
 
 
-def _start(explanation: View, start: View) -> str:
+def expected_start(explanation: View, start: View) -> str:
+    """Return the text of an expected start."""
     if start["at"] is None:
         if start["unknown_runs"]:
             runs = output.counted(start["unknown_runs"], "running task")
