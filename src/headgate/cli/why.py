@@ -141,9 +141,9 @@ def _freed(explanation: View, freed: View) -> str:
         taken = freed["taken_by"]
         text = f"{taken} would take that GPU" if taken else "no task would take that GPU"
         on = freed["starts_on"]
-        text += "; it would wait on" if on is None else f"; it would start on {on}"
+        text += "; it would still wait" if on is None else f"; it would start on {on}"
     price = freed["price_s"]
-    return text if price is None else f"{text}; the GPU would be worth {format_seconds(price)}"
+    return f"{text}; the GPU would be worth {format_seconds(price)}" if price else text
 
 
 def expected_start(explanation: View, start: View) -> str:
