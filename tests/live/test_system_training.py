@@ -97,6 +97,17 @@ def test_training_continues_from_its_checkpoint_when_a_process_is_killed_and_cou
     assert sum(failures for _, failures in tasks) == 1
 
 
+def test_training_continues_from_its_checkpoint_when_an_executor_dies_and_counts_no_failure(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    training = Training(headgate, tmp_path)
+    (executor,) = headgate.actors("Executor", training.nodes()[1])
+    executor.send_signal(signal.SIGKILL)
+    first, tasks = training.ends()
+    assert 0 < first < STEPS
+    assert tasks == [(2, 0), (2, 0)]
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_training_continues_on_other_nodes_when_one_is_lost_and_counts_no_failure(
     headgate: Headgate, tmp_path: Path, rank: int
