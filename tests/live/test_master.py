@@ -456,6 +456,21 @@ def test_gang_at_its_time_limit_is_reported_when_the_other_member_had_its_grace_
     assert (second.kind is OutcomeKind.STOPPED) is stopped
 
 
+def test_gang_at_its_time_limit_is_reported_although_the_executor_of_another_member_hangs(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master_module, "GRACE_S", 0.01)
+    monkeypatch.setattr(master_module, "_STOP_S", 0.01)
+
+    async def scenario() -> OutcomeRecord:
+        first, second = await _launch_gang(bed)
+        monkeypatch.setattr(second, "expire", Method(asyncio.Event().wait))
+        first.fail(0, FailureKind.TIMED_OUT)
+        return await bed.end(0)
+
+    assert _run(scenario()).failure is FailureKind.TIMED_OUT
+
+
 @pytest.mark.parametrize("over", [False, True])
 def test_member_that_fails_in_the_grace_period_of_another_has_timed_out(
     bed: _Bed, over: bool

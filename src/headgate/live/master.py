@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.live.agent import agent_name
-from headgate.live.executor import Executor
+from headgate.live.executor import GRACE_S, Executor
 from headgate.live.ray_nodes import NAMESPACE
 from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
 from headgate.live.supervise import supervise
@@ -308,12 +308,13 @@ class JobMaster:
     async def _expire_peers(self, tracked: _TrackedRun) -> None:
         """Give the other members of a gang at its time limit notice, and wait for their ends.
 
-        The controller stops them as soon as one is reported.
+        The controller stops them as soon as one is reported: so also one whose executor hangs.
         """
         peers = [t for t in self._peers(tracked) if t.accepted and not t.exited.is_set()]
         nodes = {(t.node, t.ray_id) for t in peers}
         notices = [self._expire(*node) for node in sorted(nodes)]
-        await _unless_stopping(tracked, asyncio.gather(*notices, *(t.exited.wait() for t in peers)))
+        ends = asyncio.gather(*notices, *(t.exited.wait() for t in peers))
+        await _unless_stopping(tracked, ends, limit_s=GRACE_S + _STOP_S)
 
     def _peers(self, tracked: _TrackedRun) -> list[_TrackedRun]:
         """Return the other members of a gang, which is all of its job."""
@@ -402,11 +403,16 @@ async def _outcome(executor: Any, run: RunId, tracked: _TrackedRun) -> OutcomeRe
         end.cancel()
 
 
-async def _unless_stopping(tracked: _TrackedRun, call: asyncio.Future[Any]) -> bool:
-    """Wait for a call; return False, and cancel it, if the run is to be stopped before its end."""
+async def _unless_stopping(
+    tracked: _TrackedRun, call: asyncio.Future[Any], *, limit_s: float | None = None
+) -> bool:
+    """Wait for a call, `limit_s` seconds at most; return False if the run is to be stopped before.
+
+    A call that has not ended by then is cancelled.
+    """
     stopping = asyncio.create_task(tracked.stopping.wait())
     try:
-        await asyncio.wait((call, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((call, stopping), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         return not stopping.done()
     finally:
         stopping.cancel()
