@@ -155,6 +155,8 @@ def test_a_gang_of_equal_tasks_is_rejected_exactly(
 ) -> None:
     can_start = fits((need,) * count, room_of(nodes))
     assert bool(infeasible_gang([need] * count, nodes)) == (not can_start)
+    apart = sum(fits((need,), room_of([node])) for node in nodes) >= count
+    assert bool(infeasible_gang([need] * count, nodes, distinct_nodes=True)) == (not apart)
 
 
 @pytest.mark.parametrize(

@@ -114,16 +114,25 @@ def _gpu_limit(demand: Demand, nodes: Sequence[Node]) -> str:
     )
 
 
-def infeasible_gang(tasks: Sequence[Task], nodes: Sequence[Node]) -> str:
+def infeasible_gang(
+    tasks: Sequence[Task], nodes: Sequence[Node], *, distinct_nodes: bool = False
+) -> str:
     """Return why the idle cluster cannot hold all tasks together, or "" if it may.
 
-    Exact for tasks of equal demand. Otherwise each demand is compared with all tasks that demand at
-    least as much: a necessary condition, so a gang that fits is never rejected.
+    With `distinct_nodes` each on another node. Exact for tasks of equal demand. Otherwise each
+    demand is compared with all tasks that demand at least as much: a necessary condition, so a gang
+    that fits is never rejected.
     """
     demands = Counter(task.demand for task in tasks)
     for demand in demands:
         as_big = sum(times for other, times in demands.items() if _at_least(other, demand))
-        places = sum(runs_that_fit(node, demand) for node in nodes)
+        fitting = [runs_that_fit(node, demand) for node in nodes]
+        places = sum(map(bool, fitting)) if distinct_nodes else sum(fitting)
+        if as_big > places and distinct_nodes:
+            return (
+                f"the gang can never start: it needs {as_big} nodes with {demand_text(demand)} "
+                f"each, and the cluster has {places}"
+            )
         if as_big > places:
             return (
                 f"the gang can never start: {as_big} of its tasks need {demand_text(demand)} each, "
