@@ -231,7 +231,7 @@ def _shares(now: Standing, *, evenly: bool) -> Ints:
 
     Without `evenly`, jobs of higher priority, and earlier ones, get all that their tasks use first.
     """
-    shares = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
+    shares = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus).copy()
     if evenly:
         return shares
     jobs, users = now.snapshot.jobs, dict[UserQueue, list[tuple[int, int]]]()
