@@ -247,10 +247,11 @@ def test_run_gets_notice_before_its_limit_when_another_member_of_its_gang_is_ove
         await executor.begin([launch])
         while not (tmp_path / "seen").exists() or not _seen(tmp_path):  # noqa: ASYNC110  # a file
             await asyncio.sleep(0.05)
-        assert not await executor.over_limit()
-        await executor.expire()
+        assert not await executor.over_limit([launch.run])
+        await executor.expire([launch.run])
         outcome = await executor.outcome(launch.run)
-        assert await executor.over_limit()
+        assert await executor.over_limit([launch.run])
+        assert not await executor.over_limit([RunId("j", 0, 2)])
         return outcome
 
     assert run(steps).failure is FailureKind.TIMED_OUT

@@ -63,10 +63,12 @@ class _Executor:
         for run in runs:
             del self.ends[run.ordinal]
 
-    async def _expire(self) -> None:
+    async def _expire(self, runs: list[RunId]) -> None:
+        assert {run.ordinal for run in runs} == {*self.ends}
         self.expired.set()
 
-    async def _over_limit(self) -> bool:
+    async def _over_limit(self, runs: list[RunId]) -> bool:
+        assert {run.ordinal for run in runs} == {*self.ends}
         return self.over
 
     def finish(self, number: int, kind: OutcomeKind = OutcomeKind.FINISHED) -> None:
@@ -462,9 +464,12 @@ def test_gang_at_its_time_limit_is_reported_although_the_executor_of_another_mem
     monkeypatch.setattr(master_module, "GRACE_S", 0.01)
     monkeypatch.setattr(master_module, "_STOP_S", 0.01)
 
+    async def hang(_: list[RunId]) -> None:
+        await asyncio.Event().wait()
+
     async def scenario() -> OutcomeRecord:
         first, second = await _launch_gang(bed)
-        monkeypatch.setattr(second, "expire", Method(asyncio.Event().wait))
+        monkeypatch.setattr(second, "expire", Method(hang))
         first.fail(0, FailureKind.TIMED_OUT)
         return await bed.end(0)
 

@@ -155,14 +155,15 @@ class Executor:
                 self._runs[run] = _Run(end=asyncio.create_task(_stopped_early(run)))
             self._runs[run].stopping.set()
 
-    async def expire(self) -> None:
-        """Give all runs, of a gang of which a member has reached its time limit, their notice."""
-        for run in self._runs.values():
-            run.expired.set()
+    async def expire(self, runs: Sequence[RunId]) -> None:
+        """Give these runs, of a gang of which a member has reached its time limit, their notice."""
+        for run in runs:
+            if run in self._runs:
+                self._runs[run].expired.set()
 
-    async def over_limit(self) -> bool:
-        """Return whether a run here has reached its time limit."""
-        return any(run.over_limit for run in self._runs.values())
+    async def over_limit(self, runs: Sequence[RunId]) -> bool:
+        """Return whether one of these runs has reached its time limit."""
+        return any(self._runs[run].over_limit for run in runs if run in self._runs)
 
     async def close(self) -> None:
         """End every run and every worker."""

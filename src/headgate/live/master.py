@@ -17,7 +17,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -292,8 +292,8 @@ class JobMaster:
         It is lost if the node of another one is, timed out if another one has reached the time
         limit: its program often fails first, as its connections to that member end.
         """
-        peers = {(t.node, t.ray_id) for t in self._peers(tracked) if not t.ended.is_set()}
-        checks = asyncio.gather(*(self._failure_on(*peer) for peer in sorted(peers)))
+        peers = self._peers(tracked, lambda peer: not peer.ended.is_set())
+        checks = asyncio.gather(*(self._failure_on(*at, runs) for at, runs in peers.items()))
         if not await _unless_stopping(tracked, checks):
             return outcome  # of no account
         failures = set(checks.result())
@@ -302,7 +302,7 @@ class JobMaster:
             return await self._lost(outcome.run, tracked, message)
         if FailureKind.TIMED_OUT in failures:
             message = f"another member of its gang did ({outcome.message})"
-            return _failed(outcome.run, FailureKind.TIMED_OUT, message)
+            return replace(outcome, failure=FailureKind.TIMED_OUT, message=message)
         return outcome
 
     async def _expire_peers(self, tracked: _TrackedRun) -> None:
@@ -310,30 +310,38 @@ class JobMaster:
 
         The controller stops them as soon as one is reported: so also one whose executor hangs.
         """
-        peers = [t for t in self._peers(tracked) if t.accepted and not t.exited.is_set()]
-        nodes = {(t.node, t.ray_id) for t in peers}
-        notices = [self._expire(*node) for node in sorted(nodes)]
-        ends = asyncio.gather(*notices, *(t.exited.wait() for t in peers))
-        await _unless_stopping(tracked, ends, limit_s=GRACE_S + _STOP_S)
+        peers = self._peers(tracked, lambda peer: peer.accepted and not peer.exited.is_set())
+        notices = [self._expire(*at, runs) for at, runs in peers.items()]
+        exits = [self._runs[run].exited.wait() for runs in peers.values() for run in runs]
+        both = asyncio.gather(*notices, *exits)
+        await _unless_stopping(tracked, both, limit_s=GRACE_S + _STOP_S)
 
-    def _peers(self, tracked: _TrackedRun) -> list[_TrackedRun]:
-        """Return the other members of a gang, which is all of its job."""
-        return [other for other in self._runs.values() if other is not tracked]
+    def _peers(
+        self, tracked: _TrackedRun, among: Callable[[_TrackedRun], bool]
+    ) -> dict[tuple[str, str], list[RunId]]:
+        """Return the other members of a gang, which is all of its job, by node and its Ray id."""
+        peers: dict[tuple[str, str], list[RunId]] = {}
+        for run, other in self._runs.items():
+            if other is not tracked and among(other):
+                peers.setdefault((other.node, other.ray_id), []).append(run)
+        return peers
 
-    async def _expire(self, node: str, ray_id: str) -> None:
+    async def _expire(self, node: str, ray_id: str, runs: Sequence[RunId]) -> None:
         from ray.exceptions import RayError
 
         known, executor = self._executors.get(node, ("", None))
         if known == ray_id:
             with suppress(RayError):  # its runs have ended with it
-                await _call_with_retry(executor.expire)
+                await _call_with_retry(executor.expire, runs)
 
     async def _lost(self, run: RunId, tracked: _TrackedRun, message: str) -> OutcomeRecord:
         """Return the outcome of a run that was lost, once the controller has seen the cause."""
         await _in_time(tracked.stopping.wait(), self._grace_s)
         return _failed(run, FailureKind.LOST, message)
 
-    async def _failure_on(self, node: str, ray_id: str) -> FailureKind | None:
+    async def _failure_on(
+        self, node: str, ray_id: str, runs: Sequence[RunId]
+    ) -> FailureKind | None:
         """Return whether a node with an executor is lost, or runs there reached their time limit.
 
         It takes a few seconds unless the executor responds.
@@ -344,7 +352,8 @@ class JobMaster:
         if known == ray_id:
             with suppress(RayError, TimeoutError):
                 async with asyncio.timeout(_RESPONSE_S):
-                    return FailureKind.TIMED_OUT if await executor.over_limit.remote() else None
+                    over = await executor.over_limit.remote(runs)
+                return FailureKind.TIMED_OUT if over else None
         return None if await _stayed_up(ray_id) else FailureKind.LOST
 
     async def _stop_untracked(self, stop: StopRecord) -> OutcomeRecord:
