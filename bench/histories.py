@@ -1,10 +1,10 @@
 """CPU time of whole simulations of histories by policy, against `fifo` in the same run.
 
-    python bench/histories.py [--traces DIR] [--only philly2017] [--policies easy-backfill ...]
+    python bench/histories.py [--traces DIR] [--only philly2017] [--jobs N] [--policies fifo ...]
 
 With the published histories in DIR (`docs/traces.md`): the first 30,000 jobs of Philly on 600 GPUs
-under `headgate` and `easy-backfill`, and all of ITP on 1,024 under `headgate`, run times learnt.
-Without, 3,000 jobs of the synthetic history of `bench/simulator.py`.
+under `headgate` and `easy-backfill`, and all of ITP on 1,024 under `headgate`, run times learnt;
+at most N jobs of each. Without, 3,000 jobs of the synthetic history of `bench/simulator.py`.
 `fifo` is the bare loop: it starts what fits from the head of the line and does nothing else, so
 its time is nearly all the simulator's. The output is one JSON object on stdout; each row
 also goes to stderr when it is measured.
@@ -84,13 +84,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="how long simulations of histories take")
     parser.add_argument("--traces", type=Path, help="directory of the published histories")
     parser.add_argument("--only", nargs="+", help="names of histories")
+    parser.add_argument("--jobs", type=int, help="at most this many of each")
     parser.add_argument("--policies", nargs="+", help="instead of those above")
     given = parser.parse_args()
     rows = []
-    for trace_name, trace, gpus, policies in cases(given.traces):
+    for trace_name, whole, gpus, policies in cases(given.traces):
         if given.only and trace_name not in given.only:
             continue
-        bare_s = None
+        bare_s, trace = None, Head(whole, given.jobs)
         for name in (BARE, *(given.policies or policies)):
             row = {"trace": trace_name, "gpus": gpus, "policy": name, **measure(trace, gpus, name)}
             bare_s = bare_s or row["cpu_s"]

@@ -14,8 +14,10 @@ considered, but not booked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
@@ -111,7 +113,10 @@ class Timetable:
         node = snapshot.gpus.node.take(row).astype(np.int64)
         order = np.argsort(node, kind="stable")
         self._row, self._node = row[order], node[order]
+        in_order = len(row) == len(snapshot.gpus.task) and (np.diff(self._row) == 1).all()
+        self._every = slice(None) if in_order else self._row  # a slice costs no copies
         self._memory = snapshot.gpus.memory_bytes.take(self._row).astype(np.int64)
+        self._least_memory = int(self._memory.min()) if len(row) else 0
         self._nth = nth_of_equals(self._node)  # GPU of its node
         self._width = _width(self._nth)
         self._last: dict[tuple[int, int], tuple[Bools, Ints, Ints]] = {}  # of each place
@@ -175,13 +180,16 @@ class Timetable:
             nodes = self._nodes_now(demand, len(tasks), run_s, used, distinct=unit.distinct_nodes)
             if len(nodes) < len(tasks):
                 return None
-            for task, node in zip(tasks, nodes, strict=False):
-                gpus = self._gpus_now(demand, node, run_s)
-                if gpus is None or not self._scratch.place(task, node, gpus):
-                    return None
-                rows += [first[node] + gpu for gpu in gpus]
+            left = iter(tasks)
+            for node, places in Counter(nodes[: len(tasks)]).items():
+                for gpus in self._gpus_now(demand, node, run_s, places):
+                    if not self._scratch.place(next(left), node, gpus):
+                        return None
+                    rows += [first[node] + gpu for gpu in gpus]
                 if unit.distinct_nodes:
                     used.add(node)
+            if next(left, None) is not None:
+                return None
         return rows
 
     def by_demand(self, unit: Unit) -> list[tuple[int, list[int]]]:
@@ -226,36 +234,44 @@ class Timetable:
         return [
             node
             for node in np.flatnonzero(room > 0).tolist()
-            if self._gpus_now(demand, node, run_s) is not None
+            if next(self._gpus_now(demand, node, run_s, 1), None) is not None
             for _ in range(int(room[node]))
         ]
 
-    def _gpus_now(self, demand: int, node: int, run_s: float) -> tuple[int, ...] | None:
-        """Return the best GPUs of a node for one task, or None.
+    def _gpus_now(
+        self, demand: int, node: int, run_s: float, places: int
+    ) -> Iterator[tuple[int, ...]]:
+        """Yield the best GPUs of a node for one task, and for the next once that is placed.
 
-        Of whole ones the smallest, then those with the tightest window.
+        For so many tasks, or as many as fit. Of whole GPUs the smallest, then those with the
+        tightest window.
         """
         spec, first = self._demands[demand], self._scratch.snapshot.nodes.first_gpu[node]
         if not spec.gpus:
-            return ()
-        if spec.in_part:
-            gpus = self._scratch.ledger.best_gpus(demand, node)
-            rows = first + np.array(gpus or (), np.int64)
-            holder = self._scratch.ledger.gpus.task.array()
-            return gpus if self._are_usable(rows, holder, run_s) else None
-        low, high = np.searchsorted(self._node, (node, node + 1))
-        rows, memory = self._row[low:high], self._memory[low:high]
-        usable = np.flatnonzero(self._usable_now(spec, rows, memory, run_s))
-        order = np.lexsort((rows[usable], self.reserved_from[rows[usable]], memory[usable]))
-        chosen = rows[usable[order[: spec.gpus]]]
-        return tuple((chosen - first).tolist()) if len(chosen) == spec.gpus else None
+            yield from repeat((), places)
+        elif spec.in_part:
+            for _ in range(places):
+                gpus = self._scratch.ledger.best_gpus(demand, node)
+                rows = first + np.array(gpus or (), np.int64)
+                holder = self._scratch.ledger.gpus.task.array()
+                if gpus is None or not self._are_usable(rows, holder, run_s):
+                    return
+                yield gpus
+        else:
+            low, high = np.searchsorted(self._node, (node, node + 1))
+            rows, memory = self._row[low:high], self._memory[low:high]
+            usable = np.flatnonzero(self._usable_now(spec, rows, memory, run_s))
+            order = np.lexsort((rows[usable], self.reserved_from[rows[usable]], memory[usable]))
+            chosen = (rows[usable[order]] - first).tolist()
+            for end in range(spec.gpus, min(len(chosen), places * spec.gpus) + 1, spec.gpus):
+                yield tuple(chosen[end - spec.gpus : end])
 
     def _are_usable(self, rows: Ints, holder: Array, run_s: float) -> bool:
         """Return whether no reservation or claim needs these GPUs within `run_s` seconds."""
         unclaimed = (holder[rows] == GPU_IN_PART) | (self.free_at[rows] <= self.now)
         return bool((unclaimed & self._in_time(rows, self.now, run_s)).all())
 
-    def _in_time(self, rows: Ints, at: float | Floats, run_s: float) -> Bools:
+    def _in_time(self, rows: Ints | slice, at: float | Floats, run_s: float) -> Bools:
         """Return whether a run of `run_s` from a time on ends before GPUs are reserved."""
         in_time: Bools = at + run_s <= self.reserved_from[rows] + SAME_INSTANT_S
         return in_time
@@ -358,7 +374,7 @@ class Timetable:
         free = self._scratch.ledger.gpus.task.array()[self._row] == GPU_FREE
         return bool(self.is_kept(self._row[free]).any())
 
-    def _available(self, rows: Ints, at: float, run_s: float) -> Floats:
+    def _available(self, rows: Ints | slice, at: float, run_s: float) -> Floats:
         """Return when GPUs are free for a run that starts at `at` or later, and ends in time."""
         free_at = self.free_at[rows]
         in_time = self._in_time(rows, np.maximum(free_at, at), run_s)
@@ -381,14 +397,17 @@ class Timetable:
         choice. With a `price` for each GPU, that is used in place of times, and the cheapest are
         chosen.
         """
-        available = self._available(self._row, at, run_s) if price is None else price.copy()
+        available = self._available(self._every, at, run_s) if price is None else price.copy()
         void = self._reserved and price is None
         chosen, soonest = [np.zeros(0, np.int64)], at
         on_gpus = [(demand, len(tasks)) for demand, tasks in demands if self._demands[demand].gpus]
         for left, (demand, count) in zip(range(len(on_gpus))[::-1], on_gpus, strict=True):
             spec = self._demands[demand]
-            fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+            fits = available
+            if spec.gpu_memory_bytes > self._least_memory:
+                fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
             if distinct and len(chosen) > 1:
+                fits = fits.copy()
                 fits[np.isin(self._node, self._node[np.concatenate(chosen)])] = math.inf
             node, free_at = self._places(demand, fits, 1 if distinct else count)
             if len(free_at) < count:
