@@ -108,9 +108,7 @@ class FlowPolicy(ABC):
         choice = self.choose(round_, placed, wait_price)
         return plan(round_, choice, scratch, waiting_for_cpus)
 
-    def _flow(
-        self, round_: Round, changes: Changes | None, warm: WarmRound
-    ) -> tuple[Placed, Ints]:
+    def _flow(self, round_: Round, changes: Changes | None, warm: WarmRound) -> tuple[Placed, Ints]:
         """Return what the optimal flow places, and the price of waiting of each job, `[jobs]`.
 
         Without tasks, nothing is solved: the next flow would start from nothing in any case.
