@@ -304,6 +304,23 @@ class Bookings:
             yield each.planned(float(self._wide.run_s[job]))
 
 
+def start_only_unit(scratch: Scratch, now: Standing, times: Times) -> bool:
+    """Start the only unit that waits, if there is no other and it fits now; return whether it does.
+
+    It starts where `Bookings` would start it; no time or order of jobs needs to be known for that.
+    """
+    if len(now.task) or len(now.wide_jobs) != 1:
+        return False
+    job = int(now.wide_jobs[0])
+    found = waiting_units(now.snapshot, int(now.jobs[job]), wide=True)
+    if len(found) != 1 or len(found[0]) != 1:
+        return False
+    (unit,) = found[0]
+    if not scratch.has_room(int(now.queue[job]), unit.gpus_milli(now.snapshot)):
+        return False
+    return Timetable(scratch, times.end_at).start(unit, math.inf)
+
+
 class _WideJobs:
     """The jobs with waiting wide units, as arrays by job: `[jobs]`."""
 

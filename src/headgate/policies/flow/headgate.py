@@ -3,6 +3,8 @@ jobs in the order in which fair sharing would finish them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from headgate.base.order import in_order, ranks
@@ -12,7 +14,7 @@ from headgate.planning.debts import FairFinish, debts_gpu_s, updated_debts
 from headgate.planning.shares import Floats, Ints, fair_shares
 from headgate.planning.standing import Standing
 from headgate.planning.wide import WideUnits
-from headgate.policies.flow.bookings import Bookings
+from headgate.policies.flow.bookings import Bookings, start_only_unit
 from headgate.policies.flow.eligible import Entitled, Round
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.node_order import assign_waiting, next_round_at, starts_by_rank
@@ -89,6 +91,8 @@ class TimelyFlow(FlowPolicy):
             return WideUnits(scratch, now), None
         declared = ~np.isnan(now.snapshot.jobs.estimated_s.take(now.jobs))
         times = Times(now) if now.has_wide.any() or declared.any() else None
+        if times is not None and start_only_unit(scratch, now, times):
+            return WideUnits(scratch, replace(now, wide_jobs=now.wide_jobs[:0])), None
         ahead = in_flight(now, work, times)
         if times is None or not len(now.wide_jobs):
             return WideUnits(scratch, now), ahead

@@ -1,8 +1,9 @@
-"""Expected times of a round with wide tasks, computed once for all its stages."""
+"""Expected times of a round with wide tasks, computed once, when a stage first needs them."""
 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import numpy as np
 
@@ -24,19 +25,42 @@ class Times:
     """Ends of the runs on GPUs, and how long runs of waiting tasks take."""
 
     def __init__(self, now: Standing) -> None:
-        """Estimate the runs of a standing's snapshot, and the first wide unit of each job."""
-        holder = now.snapshot.gpus.task.array()
-        self.estimates = Estimates(now.snapshot)
-        self._tasks = np.unique(holder[holder >= 0]).astype(np.int64)
-        self._lead = _leading(now)
-        self._jobs = np.flatnonzero(self._lead >= 0)
-        self._some = self._lead[self._jobs]
+        """Estimate the runs of a standing's snapshot, and the first waiting task of each job."""
+        self._now, self.estimates = now, Estimates(now.snapshot)
+
+    @cached_property
+    def _tasks(self) -> Ints:
+        """The tasks that hold whole GPUs, ascending."""
+        holder = self._now.snapshot.gpus.task.array()
+        return np.unique(holder[holder >= 0]).astype(np.int64)
+
+    @cached_property
+    def _ends(self) -> Floats:
+        """When their runs are expected to end."""
         self.estimates.prepare(self._tasks, self._some)
-        self._ends = self._estimated(self._tasks)
-        self.run_s = self._of_jobs(self.run_s_of(self._some))
+        return self._estimated(self._tasks)
+
+    @cached_property
+    def _lead(self) -> Ints:
+        return _leading(self._now)
+
+    @cached_property
+    def _jobs(self) -> Ints:
+        return np.flatnonzero(self._lead >= 0)
+
+    @cached_property
+    def _some(self) -> Ints:
+        return self._lead[self._jobs]
+
+    @cached_property
+    def run_s(self) -> Floats:
         """Seconds that the first waiting task of each job is expected to take; inf if unknown."""
-        self.learnt = _is_learnt(now, self._lead)
+        return self._of_jobs(self.run_s_of(self._some))
+
+    @cached_property
+    def learnt(self) -> Bools:
         """Whether a job's times are estimated by its chain of classes, `[jobs]`."""
+        return _is_learnt(self._now, self._lead)
 
     def _of_jobs(self, run_s: Floats) -> Floats:
         by_job = np.full(len(self._lead), math.inf)
