@@ -47,6 +47,11 @@ class FlowPolicy(Policy, ABC):
     """Whether GPUs that are held now are also assigned to tasks, which then wait for them."""
     may_wait = False
     """Whether `Entitled.least` may be below `Entitled.most`."""
+    fills_gpus = True
+    """Whether GPUs meant for tasks that lack another resource go to other tasks.
+
+    Not if a run that got one so would be preempted for the same task again.
+    """
 
     def __init__(self, *, alpha1: float, alpha2: float, alpha3: float | None = 1.0) -> None:
         """Set the coefficients of prices; without `alpha3`, waiting has no price."""
@@ -105,7 +110,7 @@ class FlowPolicy(Policy, ABC):
             placed = flow_placements(round_, warm.flow)
         wait_price = 2 * posed.problem.wait_price[round_.entitled.group]
         choice = self.choose(round_, placed, wait_price)
-        return plan(round_, choice, scratch, waiting_for_cpus)
+        return plan(round_, choice, scratch, waiting_for_cpus, fill=self.fills_gpus)
 
     def _round(self, now: Standing, work: Work | None, scratch: Scratch) -> Round:
         """Place wide units on the scratch; return the inputs of the flow, on what they leave."""
