@@ -199,11 +199,11 @@ def can_never_end(engine: Engine, row: int) -> bool:
     return fits_no_node(job, [state.node(n) for n in state.live_nodes()]) is not None
 
 
-def ends_all(engine: Engine, *, in_order: bool) -> bool:
-    """Return whether all jobs ended but those that never can and, if `in_order`, those behind."""
+def ends_all(engine: Engine, *, held_back: bool) -> bool:
+    """Return whether all jobs ended but those that never can and, if `held_back`, some others."""
     waits = left(engine)
     lost = [can_never_end(engine, row) for row in waits]
-    return all(lost) or (in_order and any(lost))
+    return all(lost) or (held_back and any(lost))
 
 
 @contextmanager

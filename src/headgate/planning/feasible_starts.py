@@ -23,26 +23,17 @@ def feasible_starts(
 ) -> tuple[Steps, list[Refusal]]:
     """Return the starts whose demands fit their nodes, and the refusals of tasks that fit nowhere.
 
-    Each start is a group of its own. Starts that fit are taken from the scratch's ledger, but not
-    added to its starts; those moved to another node are placed in the scratch (`place_elsewhere`).
-    With `place`, all are placed in the scratch, and none is returned. `others` are tasks that were
-    not chosen. O(starts); O(demands) if no task on GPUs demands anything else.
+    Each start is a group of its own. If a task on GPUs demands anything else, or with `place`, all
+    are placed in the scratch, and none is returned. `others` are tasks that were not chosen.
+    O(starts); O(demands) if no task on GPUs demands anything else.
     """
-    if place:
-        lacking = [task for task, node, gpus in steps.starts if not scratch.place(task, node, gpus)]
-        return NO_STEPS, place_elsewhere(scratch, lacking, others)
-    names, demands = scratch.snapshot.names, scratch.snapshot.tasks.demand
-    if not any(d.gpus and needs for d, needs in zip(names.demands, names.needs, strict=False)):
+    names = scratch.snapshot.names
+    if not place and not any(
+        demand.gpus and needs for demand, needs in zip(names.demands, names.needs, strict=False)
+    ):
         return steps, []
-    feasible, lacking = np.ones(steps.groups, bool), []
-    for number, (task, node, gpus) in enumerate(steps.starts):
-        demand = demands[task]
-        if scratch.ledger.lacks(demand, node):
-            lacking.append(task)
-            feasible[number] = False
-        else:
-            scratch.ledger.take(task, demand, node, gpus)
-    return steps.only(feasible), place_elsewhere(scratch, lacking, others)
+    lacking = [task for task, node, gpus in steps.starts if not scratch.place(task, node, gpus)]
+    return NO_STEPS, place_elsewhere(scratch, lacking, others)
 
 
 def place_elsewhere(scratch: Scratch, tasks: Iterable[int], others: Iterable[int]) -> list[Refusal]:

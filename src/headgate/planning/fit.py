@@ -44,7 +44,7 @@ def runs_that_fit(node: Node, demand: Demand) -> int:
     """Return the number of runs of a demand that fit an idle node together, or UNLIMITED."""
     bounds = [UNLIMITED]
     if demand.in_part:
-        bounds.append(sum(_parts(gpu.memory_bytes, demand) for gpu in node.gpus) // demand.gpus)
+        bounds.append(_runs_in_part([_parts(g.memory_bytes, demand) for g in node.gpus], demand))
     elif demand.gpus:
         fitting = sum(gpu.memory_bytes >= demand.gpu_memory_bytes for gpu in node.gpus)
         bounds.append(fitting // demand.gpus)
@@ -55,6 +55,14 @@ def runs_that_fit(node: Node, demand: Demand) -> int:
     custom = dict(node.custom)
     bounds += [custom.get(name, 0) // milli for name, milli in demand.custom if milli]
     return min(bounds)
+
+
+def _runs_in_part(parts: Sequence[int], demand: Demand) -> int:
+    """Return the number of runs on parts of distinct GPUs, given how many parts each GPU has."""
+    runs = sum(parts) // demand.gpus
+    while (fewer := sum(min(count, runs) for count in parts) // demand.gpus) < runs:
+        runs = fewer
+    return runs
 
 
 def _parts(memory_bytes: int, demand: Demand) -> int:

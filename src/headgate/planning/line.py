@@ -101,9 +101,10 @@ class Line:
         """Return the nodes to keep for a unit, none if the idle cluster does not hold it."""
         snapshot, free = self._scratch.snapshot, self._scratch.ledger.nodes.free_gpus
         nodes = sorted(snapshot.live_nodes(), key=lambda row: (-free[row], row))
-        equal = len(set(unit.demands)) == 1
         demands = unit.largest_first(snapshot).demands
         chosen, left = [], [snapshot.names.demands[demand] for demand in demands]
+        # How first fit divides GPUs among runs on parts of several of them, only a trial shows.
+        equal = len(set(demands)) == 1 and not (left[0].in_part and left[0].gpus > 1)
         for node in nodes:
             spec, most = snapshot.node(node), 1 if unit.distinct_nodes else len(left)
             if equal:

@@ -49,6 +49,11 @@ class FlowPolicy(Policy, ABC):
     """Whether GPUs that are held now are also assigned to tasks, which then wait for them."""
     may_wait = False
     """Whether `Entitled.least` may be below `Entitled.most`."""
+    fills_gpus = True
+    """Whether GPUs meant for tasks that lack another resource go to other tasks.
+
+    Not if a run that got one so would be preempted for the same task again.
+    """
 
     def __init__(self, *, alpha1: float, alpha2: float, alpha3: float | None = 1.0) -> None:
         """Set the coefficients of prices; without `alpha3`, waiting has no price."""
@@ -101,7 +106,7 @@ class FlowPolicy(Policy, ABC):
             round_ = self._round(now, warm.work, scratch)
             placed, wait_price = self._flow(round_, changes, warm)
         choice = self.choose(round_, placed, wait_price)
-        return plan(round_, choice, scratch, waiting_for_cpus)
+        return plan(round_, choice, scratch, waiting_for_cpus, fill=self.fills_gpus)
 
     def _flow(self, round_: Round, changes: Changes | None, warm: WarmRound) -> tuple[Placed, Ints]:
         """Return what the optimal flow places, and the price of waiting of each job, `[jobs]`.

@@ -64,17 +64,20 @@ def plan(
     choice: Choice,
     scratch: Scratch,
     waiting_for_cpus: Iterable[Refusal],
+    *,
+    fill: bool,
 ) -> Plan:
     """Return the plan of a round: tentative placements of `scratch`, and the policy's choice.
 
-    A chosen start is kept if the rest of the task's demand also fits the node. Then wide units that
-    are left get what these starts leave.
+    A chosen start is kept if the rest of the task's demand also fits the node; to `fill`, another
+    task gets the GPU of one that fits nowhere. Then wide units that are left get what these starts
+    leave.
     """
     wide = round_.wide
     before = len(scratch.starts)
-    starts, no_room = feasible_starts(
-        scratch, _steps(round_.now, choice.starts), _others(round_, choice), place=bool(wide)
-    )
+    others = _others(round_, choice) if fill else ()
+    steps = _steps(round_.now, choice.starts)
+    starts, no_room = feasible_starts(scratch, steps, others, place=bool(wide))
     started = np.array([start.task for start in scratch.starts[before:]], np.int64)
     wide.place_rest()
 

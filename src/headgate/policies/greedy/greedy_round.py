@@ -57,10 +57,11 @@ class GreedyRound:
         self._lacking: list[int] = []  # tasks whose node lacks CPUs or another resource
         self._bounds = np.searchsorted(now.task_job, np.arange(len(now.jobs) + 1))
 
-    def run(self) -> list[Refusal]:
+    def run(self, *, fill: bool) -> list[Refusal]:
         """Offer GPUs until no job takes one; the placements are in the scratch.
 
         Returns the refusals of tasks that got a GPU, but fit no node with the rest of their demand.
+        To `fill`, another task gets that GPU.
         """
         for first in self.line.in_order(self._wide_open & (self.held < self.target)):
             self._offer_unit(first)
@@ -71,7 +72,7 @@ class GreedyRound:
                 self._offer(job)
         before, chosen = len(self._scratch.starts), {*self._lacking}
         chosen |= {start.task for start in self._scratch.starts}
-        others = (task for task in self.now.task.tolist() if task not in chosen)
+        others = (task for task in self.now.task.tolist() if fill and task not in chosen)
         refusals = place_elsewhere(self._scratch, self._lacking, others)
         self.line.end()
         for start in self._scratch.starts[before:]:

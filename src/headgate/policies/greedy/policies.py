@@ -31,6 +31,8 @@ class GreedySharing(Policy):
     """
 
     name = "gs"
+    fills_gpus = True
+    """As in `FlowPolicy.fills_gpus`."""
 
     def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0) -> None:
         self._alpha1, self._alpha2 = alpha1, alpha2
@@ -45,7 +47,7 @@ class GreedySharing(Policy):
         free_gpus = FreeGpus(snapshot, now, alpha1=self._alpha1, alpha2=self._alpha2)
         counters = self._skip_counters(snapshot, now)
         greedy = GreedyRound(scratch, now, target, free_gpus, counters)
-        no_room = greedy.run()
+        no_room = greedy.run(fill=self.fills_gpus)
         return Plan(
             steps=scratch.steps() + self._preemptions(snapshot, greedy),
             memo={**(counters.memo() if counters is not None else {}), **greedy.line.memo()},
@@ -76,6 +78,7 @@ class GreedyPreemption(GreedySharing):
     """
 
     name = "gsp"
+    fills_gpus = False
 
     def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0, slack: float = 0.25) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2)
