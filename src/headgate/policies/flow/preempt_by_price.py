@@ -68,11 +68,8 @@ def worth_preempting(
     unit, at the price of that. `units` are those preempted before for wide units.
     """
     runs, target, share = ahead.runs, claims.target, claims.share
-    groups: list[Group] = []
-    if units is None:
-        bargain = Bargain.of(now, ahead, target, claims.owed, slack=slack)
-    else:
-        bargain, groups = units.bargain, units.groups
+    bargain = units.bargain if units else Bargain.of(now, ahead, target, claims.owed, slack=slack)
+    groups = units.groups if units else []
     short, owed, spare = target - claims.held, bargain.owed, bargain.spare
     so_far = Preemptions(stops=Steps.of(groups), paid=claims.owed - owed, next_s=math.inf)
     if not (spare > 0).any():
