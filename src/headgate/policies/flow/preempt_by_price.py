@@ -76,15 +76,14 @@ def worth_preempting(
         return so_far
     # Conditions only get harder as runs are preempted: a run that fails them now also fails later.
     sought = np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job])
-    job, run = waiting.job[sought], waiting.run[sought]
-    loser = runs.job[run]
-    able = ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0)
-    if not able.any():
+    job, run, loser = waiting.job[sought], waiting.run[sought], runs.job[waiting.run[sought]]
+    may = ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0)
+    if not may.any():
         return so_far
     price_s, size, unit = _victims(now, ahead, run, units)
     worse = (claims.left_s - owed) / share
     rank = (claims.left_s[job] - np.maximum(0.0, owed[job] - price_s)) / share[job]
-    may = able & (spare[loser] >= size) & (rank < worse[loser])
+    may &= (spare[loser] >= size) & (rank < worse[loser])
     if units is not None:
         may &= ~units.is_freed(runs.gpu[run])
     if not may.any():
