@@ -68,26 +68,22 @@ def worth_preempting(
     unit, at the price of that. `units` are those preempted before for wide units.
     """
     runs, target, share = ahead.runs, claims.target, claims.share
-    groups: list[Group] = []
-    if units is None:
-        bargain = Bargain.of(now, ahead, target, claims.owed, slack=slack)
-    else:
-        bargain, groups = units.bargain, units.groups
+    bargain = units.bargain if units else Bargain.of(now, ahead, target, claims.owed, slack=slack)
+    groups = units.groups if units else []
     short, owed, spare = target - claims.held, bargain.owed, bargain.spare
     so_far = Preemptions(stops=Steps.of(groups), paid=claims.owed - owed, next_s=math.inf)
     if not (spare > 0).any():
         return so_far
     # Conditions only get harder as runs are preempted: a run that fails them now also fails later.
     sought = np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job])
-    job, run = waiting.job[sought], waiting.run[sought]
-    loser = runs.job[run]
-    able = ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0)
-    if not able.any():
+    job, run, loser = waiting.job[sought], waiting.run[sought], runs.job[waiting.run[sought]]
+    may = ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0)
+    if not may.any():
         return so_far
     price_s, size, unit = _victims(now, ahead, run, units)
     worse = (claims.left_s - owed) / share
     rank = (claims.left_s[job] - np.maximum(0.0, owed[job] - price_s)) / share[job]
-    may = able & (spare[loser] >= size) & (rank < worse[loser])
+    may &= (spare[loser] >= size) & (rank < worse[loser])
     if units is not None:
         may &= ~units.is_freed(runs.gpu[run])
     gained = _gained_s(now, ahead, waiting, sought) if may.any() else ()
