@@ -98,7 +98,7 @@ def random_job(
 
 
 def _of_any_kind(job: Job) -> Job:
-    """Return a job as it is, or on parts of GPUs, with vectors, or as a gang on distinct nodes."""
+    """Return a job unchanged, or on parts of GPUs, with vectors, or as a gang on distinct nodes."""
     rng = stream(0, job.id, repr(job.tasks), "kind")
     match rng.choice(("plain", "plain", "parts", "vectors", "vectors", "nodes")):
         case "parts":
