@@ -1,6 +1,6 @@
 """Storms under every policy: jobs of every kind, faults, time limits; and every job ends.
 
-`ride` checks all that holds in any storm. The first seeds are run here, more of them by
+`ride` checks all that holds in any storm. The first seeds are run here, any number of others by
 `python fuzz/run.py storms`.
 """
 
