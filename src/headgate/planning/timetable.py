@@ -103,13 +103,15 @@ class Timetable:
         snapshot = scratch.snapshot
         self._scratch, self._end_at, self.now = scratch, end_at, snapshot.now
         self._demands = snapshot.names.demands
-        self.free_at = gpus_free_at(snapshot, end_at)
+        gone = snapshot.gpus.task.array() == GPU_GONE
+        self._free_at = np.where(gone, math.inf, self.now)
+        self._has_ends = False  # whether these are also right for GPUs that are held
         self._use_starts()
-        self._kept, self._claimed = False, np.zeros(len(self.free_at), bool)
-        self.reserved_from = np.full(len(self.free_at), math.inf)
+        self._kept, self._claimed = False, np.zeros(len(gone), bool)
+        self.reserved_from = np.full(len(gone), math.inf)
         self._reserved = False  # whether any GPU is booked ahead
-        self._free_again_at = np.full(len(self.free_at), -math.inf)
-        row = np.flatnonzero(snapshot.gpus.task.array() != GPU_GONE)
+        self._free_again_at = np.full(len(gone), -math.inf)
+        row = np.flatnonzero(~gone)
         node = snapshot.gpus.node.take(row).astype(np.int64)
         order = np.argsort(node, kind="stable")
         self._row, self._node = row[order], node[order]
@@ -120,6 +122,18 @@ class Timetable:
         self._nth = nth_of_equals(self._node)  # GPU of its node
         self._width = _width(self._nth)
         self._last: dict[tuple[int, int], tuple[Bools, Ints, Ints]] = {}  # of each place
+
+    @property
+    def free_at(self) -> Floats:
+        """When each GPU is expected to be free, `[GPU rows]`, in the world's clock.
+
+        The runs are estimated when this is first needed: what starts now does not depend on it.
+        """
+        if not self._has_ends:
+            ends = gpus_free_at(self._scratch.snapshot, self._end_at)
+            np.maximum(self._free_at, ends, out=self._free_at)
+            self._has_ends = True
+        return self._free_at
 
     def _use_starts(self) -> None:
         """Count the GPUs of the tasks that are placed already as held."""
@@ -133,7 +147,7 @@ class Timetable:
     def windows_now(self) -> Floats:
         """Return for how long each of the free GPUs may be used from now on, ascending."""
         free = self._scratch.ledger.gpus.task.array()[self._row] == GPU_FREE
-        rows = self._row[free & (self.free_at[self._row] <= self.now)]
+        rows = self._row[free & (self._free_at[self._row] <= self.now)]
         return np.sort(self.reserved_from[rows] - self.now)
 
     # --- starts --------------------------------------------------------------------------------
@@ -150,7 +164,7 @@ class Timetable:
                 rows = place(unit, run_s)
                 if rows is not None:
                     trial.keep()
-                    self.free_at[rows] = np.maximum(self.free_at[rows], self.now + run_s)
+                    self._free_at[rows] = np.maximum(self._free_at[rows], self.now + run_s)
                     return True
             if len(set(unit.demands)) == 1:
                 break
@@ -204,7 +218,7 @@ class Timetable:
         free = self._scratch.ledger.gpus.task.array()[rows] == GPU_FREE
         usable: Bools = (
             free
-            & (self.free_at[rows] <= self.now)
+            & (self._free_at[rows] <= self.now)
             & (memory >= spec.gpu_memory_bytes)
             & self._in_time(rows, self.now, run_s)
         )
@@ -268,7 +282,7 @@ class Timetable:
 
     def _are_usable(self, rows: Ints, holder: Array, run_s: float) -> bool:
         """Return whether no reservation or claim needs these GPUs within `run_s` seconds."""
-        unclaimed = (holder[rows] == GPU_IN_PART) | (self.free_at[rows] <= self.now)
+        unclaimed = (holder[rows] == GPU_IN_PART) | (self._free_at[rows] <= self.now)
         return bool((unclaimed & self._in_time(rows, self.now, run_s)).all())
 
     def _in_time(self, rows: Ints | slice, at: float | Floats, run_s: float) -> Bools:
@@ -325,7 +339,7 @@ class Timetable:
     def _is_open(self) -> Bools:
         """Return which GPUs are free now, without a claim or reservation, `[GPU rows]`."""
         free = self._scratch.ledger.gpus.task.array() == GPU_FREE
-        is_open: Bools = free & np.isinf(self.reserved_from) & (self.free_at <= self.now)
+        is_open: Bools = free & np.isinf(self.reserved_from) & (self._free_at <= self.now)
         return is_open
 
     def price_of_open(self) -> Floats:

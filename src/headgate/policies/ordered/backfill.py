@@ -26,10 +26,10 @@ from headgate.planning.timetable import (
     first_reservations,
 )
 from headgate.planning.units import FirstFit, Unit, waiting_units
+from headgate.planning.wide import free_milli, parts_milli
 from headgate.policies.ordered.waiting import WaitingUnits
 from headgate.protocol import Memo
 from headgate.state import Scratch
-from headgate.state.tables import GPU_IN_PART
 
 _UNLIMITED_MILLI = 1 << 62
 
@@ -55,7 +55,6 @@ class Backfill:
         self._booked_milli: dict[int, int] = {}  # thousandths of GPUs of reservations, by queue
         self._done: set[int] = set()  # the first tasks of units that are placed or reserved
         self._too_long: dict[object, float] = {}  # by shape: longer runs than this do not fit
-        self._in_parts = any(demand.in_part for demand in self._snapshot.names.demands)
         self._expected_s: dict[int, float] = {}  # by the first task of a unit, of the first units
         self._seen = -1, -1  # starts and reservations, when the windows were read
         self.reservations: list[Reservation] = []
@@ -76,7 +75,7 @@ class Backfill:
         left = jobs[self._in_order(jobs) :]
         if not self._most or not len(left):
             return
-        units = WaitingUnits.of(self._snapshot, self._estimates, left, self._free_milli())
+        units = WaitingUnits.of(self._snapshot, self._estimates, left, free_milli(self._scratch))
         if (
             always_reserve
             or len(units)
@@ -91,17 +90,6 @@ class Backfill:
 
     def _has_no_time(self, job: int) -> bool:
         return self._reserved_at is None or math.isnan(self._reserved_at[job])
-
-    def _free_milli(self) -> int:
-        """Return a bound of the thousandths of GPUs that units can be placed on now."""
-        return WHOLE * int(self._scratch.ledger.nodes.free_gpus.array().sum()) + self._parts_milli()
-
-    def _parts_milli(self) -> int:
-        """Return the thousandths left of GPUs that are held in part."""
-        if not self._in_parts:
-            return 0
-        gpus = self._scratch.ledger.gpus
-        return int(gpus.free_milli.array()[gpus.task.array() == GPU_IN_PART].sum())
 
     # --- in order ------------------------------------------------------------------------------
 
@@ -126,7 +114,7 @@ class Backfill:
         milli, queue = rows.unit_gpus_milli[job], rows.queue[job]
         return (
             rows.waiting[job] == rows.task_count[job]
-            and milli > self._free_milli()
+            and milli > free_milli(self._scratch)
             and queue not in self._full
             and self._scratch.has_room(queue, milli)
         )
@@ -200,13 +188,14 @@ class Backfill:
     def _open_milli(self, run_s: float | Floats) -> Ints:
         """Return a bound of the thousandths of GPUs that runs of `run_s` seconds may use now."""
         windows = self._windows()
-        return WHOLE * (len(windows) - windows.searchsorted(run_s)) + self._parts_milli()
+        return WHOLE * (len(windows) - windows.searchsorted(run_s)) + self._parts_milli
 
     def _windows(self) -> Floats:
         """Return the longest runs that each of the free GPUs may be used for, ascending."""
         seen = len(self._scratch.starts), len(self.reservations)
         if self._seen != seen:
             self._seen, self._longest_s = seen, self.table.windows_now() + SAME_INSTANT_S
+            self._parts_milli = parts_milli(self._scratch)
         return self._longest_s
 
     # --- backfill ------------------------------------------------------------------------------
