@@ -6,8 +6,8 @@ one of a part of a GPU. Tasks without GPUs are units of their own kind: see `pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,20 @@ class Unit:
     def gpus_milli(self, snapshot: Snapshot) -> int:
         """Return the thousandths of GPUs that it holds once started."""
         return sum(snapshot.names.demands[demand].gpus_milli for demand in self.demands)
+
+    def largest_first(self, snapshot: Snapshot) -> Unit:
+        """Return the unit with its tasks by GPUs, most first, then by their memory."""
+        if len(set(self.demands)) == 1:
+            return self
+        specs = [snapshot.names.demands[demand] for demand in self.demands]
+        order = sorted(
+            range(len(specs)), key=lambda n: (-specs[n].gpus_milli, -specs[n].gpu_memory_bytes)
+        )
+        return replace(
+            self,
+            tasks=tuple(self.tasks[n] for n in order),
+            demands=tuple(self.demands[n] for n in order),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,18 +156,21 @@ class FirstFit:
         self.scratch = scratch
         self._failed: set[tuple[tuple[int, ...], bool]] = set()
 
-    def place(self, unit: Unit) -> bool:
+    def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
         """Place all tasks of a unit, as one group of steps, or none; O(tasks + nodes) if it fits.
 
-        Raises no error for a queue's ceiling: it is the caller's to check (`Scratch.has_room`).
+        With `among` only on these nodes, tried in that order, the largest tasks first. Raises no
+        error for a queue's ceiling: it is the caller's to check (`Scratch.has_room`).
         """
-        if unit.shape in self._failed:
+        if among is None and unit.shape in self._failed:
             return False
         with self.scratch.trial() as trial:
-            if self._place_all(unit):
+            ordered = unit if among is None else unit.largest_first(self.scratch.snapshot)
+            if self._place_all(ordered, among):
                 trial.keep()
                 return True
-        self._failed.add(unit.shape)
+        if among is None:
+            self._failed.add(unit.shape)
         return False
 
     def most(self, unit: Unit) -> int:
@@ -163,12 +180,15 @@ class FirstFit:
             self._place_all(unit)
             return len(self.scratch.starts) - before
 
-    def _place_all(self, unit: Unit) -> bool:
+    def _place_all(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
         used: set[int] = set()
         nodes: dict[int, list[int]] = {}  # by demand: those left to try, the next one last
         for task, demand in zip(unit.tasks, unit.demands, strict=True):
             if demand not in nodes:
-                nodes[demand] = self._nodes(demand)[::-1]
+                fitting = self._nodes(demand)
+                if among is not None:
+                    fitting = [node for node in among if node in fitting]
+                nodes[demand] = fitting[::-1]
             node = self._place_one(task, nodes[demand], used)
             if node is None:
                 return False

@@ -14,7 +14,6 @@ import numpy as np
 
 from headgate.base.rng import Random
 from headgate.flow import Ints
-from headgate.model import Job
 from headgate.planning.certificates import CertificateStats
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.job_prices import JobPrices
@@ -35,13 +34,14 @@ from headgate.policies.flow.problem import (
 from headgate.policies.flow.readback import Choice, flow_placements, plan
 from headgate.policies.flow.solve import NOTHING_PLACED, Flow, Placed, solve
 from headgate.policies.flow.warm import WarmCache, WarmRound
-from headgate.protocol import Plan, Reason
+from headgate.ports import Policy
+from headgate.protocol import Plan
 from headgate.state import Changes, Scratch, Snapshot
 
 _CERTIFY_EVERY = 64  # warm rounds: the first of each 64 is certified
 
 
-class FlowPolicy(ABC):
+class FlowPolicy(Policy, ABC):
     """A policy that places tasks by min-cost flow; subclasses define entitlements and starts."""
 
     name: str
@@ -49,6 +49,11 @@ class FlowPolicy(ABC):
     """Whether GPUs that are held now are also assigned to tasks, which then wait for them."""
     may_wait = False
     """Whether `Entitled.least` may be below `Entitled.most`."""
+    fills_gpus = True
+    """Whether GPUs meant for tasks that lack another resource go to other tasks.
+
+    Not if a run that got one so would be preempted for the same task again.
+    """
 
     def __init__(self, *, alpha1: float, alpha2: float, alpha3: float | None = 1.0) -> None:
         """Set the coefficients of prices; without `alpha3`, waiting has no price."""
@@ -85,11 +90,6 @@ class FlowPolicy(ABC):
         del round_
         return Choice(starts=placed, wait_price=wait_price)
 
-    def refuses(self, job: Job) -> Reason | None:
-        """Return None: all jobs are supported."""
-        del job
-        return None
-
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Return the plan of one optimal flow of the round.
 
@@ -106,7 +106,7 @@ class FlowPolicy(ABC):
             round_ = self._round(now, warm.work, scratch)
             placed, wait_price = self._flow(round_, changes, warm)
         choice = self.choose(round_, placed, wait_price)
-        return plan(round_, choice, scratch, waiting_for_cpus)
+        return plan(round_, choice, scratch, waiting_for_cpus, fill=self.fills_gpus)
 
     def _flow(self, round_: Round, changes: Changes | None, warm: WarmRound) -> tuple[Placed, Ints]:
         """Return what the optimal flow places, and the price of waiting of each job, `[jobs]`.

@@ -86,9 +86,7 @@ def worth_preempting(
     may &= (spare[loser] >= size) & (rank < worse[loser])
     if units is not None:
         may &= ~units.is_freed(runs.gpu[run])
-    if not may.any():
-        return so_far
-    gained = _gained_s(now, ahead, waiting, sought)
+    gained = _gained_s(now, ahead, waiting, sought) if may.any() else ()
     preempted, next_s, done = list(groups), math.inf, set[int]()
     for i in np.flatnonzero(may).tolist():
         winner, from_job, price, soonest = int(job[i]), int(loser[i]), price_s[i], gained[i]
