@@ -26,11 +26,9 @@ from headgate.protocol import (
     JobSubmitted,
     LaunchTask,
     NodeJoined,
-    Plan,
     PlanAdmitted,
     PlanReady,
     QueueChanged,
-    Reason,
     ReplicaAdded,
     StopTask,
     TaskFinished,
@@ -39,33 +37,15 @@ from headgate.protocol import (
     Usage,
 )
 from headgate.sim.world import SimulatedWorld
-from headgate.state import Snapshot
 
 UNHURRIED = ("fs", "fsp", "fsu", "fifo", "gs", "capacity", "fair")
 DISK, LINK, UPLINK = 100.0, 50.0, 20.0  # bytes per second
 
 
-class Renewed:
-    """A policy that starts cold again on request, so that its ties are those of a forecast."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.renew()
-
-    def renew(self) -> None:
-        self.policy: Policy = make_policy(POLICIES, self.name)
-
-    def refuses(self, job: Job) -> Reason | None:
-        return self.policy.refuses(job)
-
-    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
-        return self.policy.decide(snapshot, rng)
-
-
 class Asked:
     """An observer of a simulation that asks once, after some rounds, and notes the start."""
 
-    def __init__(self, engine: Engine, policy: Renewed, rng: Random, rounds: int) -> None:
+    def __init__(self, engine: Engine, policy: Policy, rng: Random, rounds: int) -> None:
         self.engine, self.policy, self.rng, self.rounds = engine, policy, rng, rounds
         self.tasks: list[int] = []
         self.forecast: Forecast | None = None
@@ -93,7 +73,6 @@ class Asked:
         waiting = np.flatnonzero(np.isin(states, NOT_BEGUN)).tolist()
         if waiting:
             self.tasks = [self.rng.choice(waiting)]
-            self.policy.renew()
             self.forecast = forecast(snapshot, self.policy, self.tasks, now)
 
 
@@ -138,7 +117,7 @@ def random_jobs(rng: Random) -> list[Event]:
 @given(st.integers(0, 2**32 - 1), st.sampled_from(UNHURRIED))
 def test_task_starts_as_forecast(seed: int, name: str) -> None:
     rng = stream(seed, "forecast")
-    engine, policy = Engine(), Renewed(name)
+    engine, policy = Engine(), make_policy(POLICIES, name)
     network = FluidNetwork(
         {},
         disk_bytes_per_s=DISK,

@@ -126,7 +126,7 @@ def test_hypothetical_end_of_a_run_has_the_effects_of_a_real_one(seed: int) -> N
         )  # as expected: a hypothetical run has no other usage
         end = TaskFinished(at=world.at, run=launch.run, output_bytes=output_bytes, usage=usage)
         world.give(end)
-        what_if.state.hypothetical = False  # hypothetical states do not update estimates
+        what_if.state.learns = True  # hypothetical states do not update estimates
         what_if.state.record_runtime(row)
         assert digest(what_if.state.freeze()) == digest(state.freeze())
 

@@ -23,6 +23,11 @@ NumPyInts add(Solver& solver, const Ints& offsets, const Ints& place, const Ints
     return numpy(std::move(added));
 }
 
+Solver copy(const Solver& solver, nb::handle /* memo */) {
+    const nb::gil_scoped_release released;
+    return solver;
+}
+
 Outcome solve(Solver& solver, std::optional<double> budget_s) {
     const nb::gil_scoped_release released;
     return solver.solve(budget_s);
@@ -32,6 +37,7 @@ Outcome solve(Solver& solver, std::optional<double> budget_s) {
 
 void bind_laminar(nb::module_& m) {
     nb::class_<Outcome>(m, "Outcome")
+        .def("__deepcopy__", [](const Outcome& self, nb::handle) { return self; }, nb::arg("memo"))
         .def_ro("cost", &Outcome::cost)
         .def_ro("unplaced", &Outcome::unplaced)
         .def_ro("gap", &Outcome::gap)
@@ -42,6 +48,7 @@ void bind_laminar(nb::module_& m) {
                  new (self) Solver(view(parent), view(capacity));
              },
              nb::arg("parent"), nb::arg("capacity"))
+        .def("__deepcopy__", &copy, nb::arg("memo"))
         .def("add", &add, nb::arg("offsets"), nb::arg("place"), nb::arg("cost"))
         .def("remove", [](Solver& self, const Ints& ids) { self.remove(view(ids)); },
              nb::arg("ids"))
