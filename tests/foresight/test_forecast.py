@@ -248,6 +248,22 @@ def test_interval_is_wider_where_times_of_runs_differ() -> None:
     assert width(*[3.0] * 12) < 0.8 * width(*[1.0, 9.0] * 6)
 
 
+def test_interval_ends_later_where_much_work_has_arrived_lately() -> None:
+    def late(arrived: int) -> float:
+        world = queue_of(120, ended=60)
+        if arrived:
+            later = made("k", "a", (Task(),) * arrived, "q")
+            world.give(JobSubmitted(at=world.at, job=later))
+        found = forecast(world.engine.snapshot(), world.policy, [70], world.at)
+        assert found.latest is not None
+        assert found.at is not None
+        return (found.latest - found.at) / (found.at - world.at)
+
+    long_ago, little, much = late(0), late(2), late(30)
+    assert long_ago < little < much
+    assert much > 2 * long_ago
+
+
 def test_requested_rounds_do_not_use_up_the_rounds_of_a_forecast() -> None:
     """`headgate` requests a round each second while a run is overdue, however long that is."""
     world = queue_of(4)
