@@ -29,8 +29,8 @@ PROBABILITY = 0.8
 
 _DRAWS = 100
 _READING = 0.25  # standard deviation of the logarithm of reading times about the model's
-_DRIFT = 0.1  # that of the wait, for what a simulation leaves out
-_TURN = 0.2  # standard deviation of the start in run times: where a choice falls otherwise
+_DRIFT = 0.2  # that of the wait, for what a simulation leaves out
+_TURN = 0.5  # standard deviation of the start in run times: where a choice falls otherwise
 _MOST_LOAD = 0.9  # of the GPUs that jobs to come take: with it, a wait is ten times as long
 _PRIOR_SAMPLES = 3.0  # as in `planning.estimates`
 
@@ -84,7 +84,7 @@ def _arriving_load(snapshot: Snapshot, now: float, within_s: float) -> float:
     ):
         takes_s[some] = end_at(rows[some]) - launched_at[some]
     takes_s[~np.isfinite(takes_s)] = 0.0
-    gpus = sum(snapshot.nodes.gpu_count[node] for node in snapshot.live_nodes())
+    gpus: int = sum(snapshot.nodes.gpu_count[node] for node in snapshot.live_nodes())
     load = float(takes_s @ tasks.gpus.take(rows)) / (max(gpus, 1) * within_s)
     return min(load, _MOST_LOAD)
 

@@ -38,7 +38,7 @@ from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
 from headgate.model import Dataset, Job, LogPiece, Queue
 from headgate.planning.certificates import CertificateStats, HasCertificates
-from headgate.ports import Policy, WarmPolicy
+from headgate.ports import Policy
 from headgate.protocol import (
     Command,
     DatasetRemoved,
@@ -271,9 +271,8 @@ class Controller:
 
     def policy(self, text: str | None) -> Policy:
         """Return a policy for one request, never the one in force, which another thread uses."""
-        if text is None and isinstance(self.world.policy, WarmPolicy):
-            return self.world.policy.warm_copy()
-        return self._policies(text)
+        copied = self.world.warm_copy() if text is None else None
+        return self._policies(text) if copied is None else copied
 
     def certified(self) -> CertificateStats | None:
         """Return how many plans were certified; None for a policy without certificates."""

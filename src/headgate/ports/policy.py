@@ -38,7 +38,7 @@ class WarmPolicy(Protocol):
     def warm_copy(self) -> Policy:
         """Return a copy for hypothetical rounds, which are those that the policy would decide.
 
-        Any thread may call it, also during a decision.
+        No other thread may use the policy meanwhile.
         """
         ...
 

@@ -33,15 +33,19 @@ Outcome solve(Solver& solver, std::optional<double> budget_s) {
     return solver.solve(budget_s);
 }
 
-}  // namespace
-
-void bind_laminar(nb::module_& m) {
+void bind_outcome(nb::module_& m) {
     nb::class_<Outcome>(m, "Outcome")
         .def("__deepcopy__", [](const Outcome& self, nb::handle) { return self; }, nb::arg("memo"))
         .def_ro("cost", &Outcome::cost)
         .def_ro("unplaced", &Outcome::unplaced)
         .def_ro("gap", &Outcome::gap)
         .def_ro("options_read", &Outcome::options_read);
+}
+
+}  // namespace
+
+void bind_laminar(nb::module_& m) {
+    bind_outcome(m);
     nb::class_<Solver>(m, "LaminarSolver")
         .def("__init__",
              [](Solver* self, const Ints& parent, const Ints& capacity) {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -79,18 +78,16 @@ class WarmCache:
 
     def __init__(self, warm: list[WarmRound] | None = None) -> None:
         """Start with one warm round at most, or cold."""
-        self._warm = warm or []  # none while it is lent
-        self._lock = threading.Lock()
+        self._warm = warm or []  # none while it is lent; a list's `pop` is atomic
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         """Pickle without the warm round."""
         return type(self), ()
 
     def __deepcopy__(self, memo: object) -> WarmCache:
-        """Copy with a copy of the warm round, without while it is lent; thread-safe."""
+        """Copy with a copy of the warm round, without while it is lent."""
         del memo
-        with self._lock:
-            return WarmCache([warm.copy() for warm in self._warm])
+        return WarmCache([warm.copy() for warm in self._warm])
 
     @contextmanager
     def lend(self, snapshot: Snapshot) -> Iterator[WarmRound]:
@@ -108,5 +105,7 @@ class WarmCache:
         self._warm[:] = [warm]
 
     def _take(self) -> WarmRound:
-        with self._lock:
-            return self._warm.pop() if self._warm else WarmRound()
+        try:
+            return self._warm.pop()
+        except IndexError:
+            return WarmRound()
