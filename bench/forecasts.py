@@ -3,7 +3,8 @@
     python bench/forecasts.py [--seeds 1,2] [--share 0.03] [--setups parallel,users] [--exact]
 
 Prints a line of JSON per setup and seed: the figures of `headgate simulate --forecasts`. `--exact`:
-each job declares how long its tasks compute, so that only reading is uncertain.
+all tasks of a job compute as long as its longest one, which it declares, so that only reading is
+uncertain.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ def simulation(setup: str, seed: int) -> Simulation:
 
 
 def declared(of: Simulation) -> Simulation:
-    """Return a simulation whose jobs declare the time that their longest task computes."""
+    """Return a simulation whose jobs declare the time that each of their tasks computes."""
     assert isinstance(of.submissions, tuple)
-    jobs = (
-        (at, replace(job, estimated_s=max(task.compute_s for task in job.tasks)))
-        for at, job in of.submissions
-    )
+    jobs = []
+    for at, job in of.submissions:
+        longest_s = max(task.compute_s for task in job.tasks)
+        tasks = tuple(replace(task, compute_s=longest_s) for task in job.tasks)
+        jobs.append((at, replace(job, tasks=tasks, estimated_s=longest_s)))
     return replace(of, submissions=tuple(jobs))
 
 

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.flow.laminar_cases import cases, problems
-from tests.flow.laminar_oracle import Add, Case, Problem, optimum, optimum_of_all, play
+from tests.flow.laminar_oracle import (
+    Add,
+    Case,
+    Mirror,
+    Problem,
+    Solve,
+    ints,
+    make,
+    optimum,
+    optimum_of_all,
+    play,
+)
 
 from headgate.flow import LaminarSolver
 
@@ -38,6 +52,27 @@ def test_a_plan_at_the_deadline_is_feasible_within_its_gap_and_optimal_after_the
 @given(cases(all_fit=False, budgets=True))
 def test_a_plan_at_the_deadline_is_feasible_when_not_all_units_fit(case: Case) -> None:
     play(case, LaminarSolver)
+
+
+@settings(max_examples=300)
+@given(cases(all_fit=False), st.integers(0, 12))
+def test_a_copy_has_the_plans_of_the_original_and_shares_nothing(case: Case, first: int) -> None:
+    solver, mirror = (
+        LaminarSolver(ints(case.parent), ints(case.capacity)),
+        Mirror(list(case.parent), list(case.capacity)),
+    )
+    for change in case.changes[:first]:
+        make(change, mirror, solver)
+    twins = [(mirror, solver), copy.deepcopy((mirror, solver))]
+    for change in [*case.changes[first:], Solve()]:
+        for mirror, solver in twins:  # after the original has changed
+            make(change, mirror, solver)
+            solver._check()
+        (one, of_one), (other, of_other) = twins
+        assert (one.shown, one.units) == (other.shown, other.units)
+        assert of_one.prices().tolist() == of_other.prices().tolist()
+    del one, of_one, mirror, solver, twins[0]
+    make(Solve(), *twins[0])
 
 
 def test_bidirectional_search_leaves_out_the_most_expensive_unit() -> None:

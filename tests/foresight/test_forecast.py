@@ -26,11 +26,9 @@ from headgate.protocol import (
     JobSubmitted,
     LaunchTask,
     NodeJoined,
-    Plan,
     PlanAdmitted,
     PlanReady,
     QueueChanged,
-    Reason,
     ReplicaAdded,
     StopTask,
     TaskFinished,
@@ -39,33 +37,15 @@ from headgate.protocol import (
     Usage,
 )
 from headgate.sim.world import SimulatedWorld
-from headgate.state import Snapshot
 
 UNHURRIED = ("fs", "fsp", "fsu", "fifo", "gs", "capacity", "fair")
 DISK, LINK, UPLINK = 100.0, 50.0, 20.0  # bytes per second
 
 
-class Renewed:
-    """A policy that starts cold again on request, so that its ties are those of a forecast."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.renew()
-
-    def renew(self) -> None:
-        self.policy: Policy = make_policy(POLICIES, self.name)
-
-    def refuses(self, job: Job) -> Reason | None:
-        return self.policy.refuses(job)
-
-    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
-        return self.policy.decide(snapshot, rng)
-
-
 class Asked:
     """An observer of a simulation that asks once, after some rounds, and notes the start."""
 
-    def __init__(self, engine: Engine, policy: Renewed, rng: Random, rounds: int) -> None:
+    def __init__(self, engine: Engine, policy: Policy, rng: Random, rounds: int) -> None:
         self.engine, self.policy, self.rng, self.rounds = engine, policy, rng, rounds
         self.tasks: list[int] = []
         self.forecast: Forecast | None = None
@@ -93,7 +73,6 @@ class Asked:
         waiting = np.flatnonzero(np.isin(states, NOT_BEGUN)).tolist()
         if waiting:
             self.tasks = [self.rng.choice(waiting)]
-            self.policy.renew()
             self.forecast = forecast(snapshot, self.policy, self.tasks, now)
 
 
@@ -138,7 +117,7 @@ def random_jobs(rng: Random) -> list[Event]:
 @given(st.integers(0, 2**32 - 1), st.sampled_from(UNHURRIED))
 def test_task_starts_as_forecast(seed: int, name: str) -> None:
     rng = stream(seed, "forecast")
-    engine, policy = Engine(), Renewed(name)
+    engine, policy = Engine(), make_policy(POLICIES, name)
     network = FluidNetwork(
         {},
         disk_bytes_per_s=DISK,
@@ -267,6 +246,22 @@ def test_interval_is_wider_where_times_of_runs_differ() -> None:
         return (found.latest - found.earliest) / (found.at - world.at)
 
     assert width(*[3.0] * 12) < 0.8 * width(*[1.0, 9.0] * 6)
+
+
+def test_interval_ends_later_where_much_work_has_arrived_lately() -> None:
+    def late(arrived: int) -> float:
+        world = queue_of(120, ended=60)
+        if arrived:
+            later = made("k", "a", (Task(),) * arrived, "q")
+            world.give(JobSubmitted(at=world.at, job=later))
+        found = forecast(world.engine.snapshot(), world.policy, [70], world.at)
+        assert found.latest is not None
+        assert found.at is not None
+        return (found.latest - found.at) / (found.at - world.at)
+
+    long_ago, little, much = late(0), late(2), late(30)
+    assert long_ago < little < much
+    assert much > 2 * long_ago
 
 
 def test_requested_rounds_do_not_use_up_the_rounds_of_a_forecast() -> None:

@@ -126,7 +126,7 @@ def test_hypothetical_end_of_a_run_has_the_effects_of_a_real_one(seed: int) -> N
         )  # as expected: a hypothetical run has no other usage
         end = TaskFinished(at=world.at, run=launch.run, output_bytes=output_bytes, usage=usage)
         world.give(end)
-        what_if.state.hypothetical = False  # hypothetical states do not update estimates
+        what_if.state.learns = True  # hypothetical states do not update estimates
         what_if.state.record_runtime(row)
         assert digest(what_if.state.freeze()) == digest(state.freeze())
 
@@ -190,5 +190,21 @@ def test_rounds_of_a_what_if_are_warm() -> None:
     what_if = WhatIf(state.freeze(), policy, state.now)
     for _ in range(3):
         what_if.round()
-    assert policy.certified.rounds == 1, "the second round was the first warm one"
-    assert policy.certified.violations == 0
+    found = what_if.policy
+    assert isinstance(found, TimelyFlow)
+    assert found.certified.rounds == 1, "the second round was the first warm one"
+    assert found.certified.violations == 0
+    assert policy.certified.rounds == 0, "they are those of a copy"
+
+
+def test_ends_teach_the_policy_only_where_a_what_if_learns() -> None:
+    for learns in (False, True):
+        state = two_tasks().state
+        row = state.tasks.runtime_class[0]
+        what_if = WhatIf(state.freeze(), TimelyFlow(), state.now, learns=learns)
+        what_if.round()
+        what_if.end_run(0, state.now + 9.0, read_s=2.0)
+        learnt = what_if.state.runtime_classes
+        assert learnt.count[row] == learns
+        if learns:
+            assert (learnt.compute_s[row], learnt.held_s[row]) == (7.0, 9.0)

@@ -29,6 +29,9 @@ class _Policy:
         self.users = 0
         self.most_users = 0
 
+    def warm_copy(self) -> _Policy:
+        return _Policy()
+
     def decide(self, *_: object) -> Plan:
         self.users += 1
         self.most_users = max(self.users, self.most_users)
@@ -147,3 +150,20 @@ thread.close()
 def test_process_ends_although_its_policy_hangs() -> None:
     done = subprocess.run([sys.executable, "-c", HUNG], check=False, timeout=WAIT_S)
     assert done.returncode == 0
+
+
+def test_policy_is_copied_between_decisions_only(patient: _Bed) -> None:
+    assert isinstance(patient.thread.warm_copy(), _Policy)
+    begun, end = threading.Event(), threading.Event()
+
+    def hang() -> Plan:
+        begun.set()
+        assert end.wait(WAIT_S)
+        return Plan()
+
+    patient.policy.next = hang
+    patient.ask(1)
+    assert begun.wait(WAIT_S)
+    assert patient.thread.warm_copy() is None
+    end.set()
+    patient.answer()

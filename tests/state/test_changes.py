@@ -74,11 +74,31 @@ def test_snapshots_of_different_histories_have_no_changes(seed: int) -> None:
     assert before.changes(after) is None
     assert pickle.loads(pickle.dumps(after)).changes(before) is None
     copy = thaw(before)
-    copy.version += 1
     assert copy.freeze().hypothetical
     assert not after.hypothetical
-    assert copy.freeze().changes(before) is None
     assert after.changes(copy.freeze()) is None
+    assert copy.freeze().changes(after) is None
+
+
+@settings(max_examples=20)
+@given(seed=SEED)
+def test_a_hypothetical_state_continues_the_history_of_its_origin(seed: int) -> None:
+    state = random_state(seed)
+    before = state.freeze()
+    state.version += 1
+    origin = state.freeze()
+    copy = thaw(origin)
+    copy.tasks.attempts[0] += 1
+    copy.version += 1
+    state.version += 1
+    for earlier in (before, origin):
+        changes = copy.freeze().changes(earlier)
+        assert changes is not None
+        assert changes.tasks.tolist() == [0]
+    again = thaw(copy.freeze()).freeze()
+    assert again.changes(before) is not None
+    assert copy.freeze().changes(state.freeze()) is None, "the origin is older"
+    assert copy.freeze().changes(thaw(origin).freeze()) is None, "they differ"
 
 
 @settings(max_examples=30)

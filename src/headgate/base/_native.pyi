@@ -61,6 +61,7 @@ class RowMap:
     def __init__(self, nothing: int = -1) -> None:
         """Start empty."""
 
+    def __deepcopy__(self, memo: object) -> RowMap: ...
     def __getitem__(self, rows: Ints) -> Ints:
         """Return the numbers of rows, in any order; rows may be any integers. O(rows)."""
 

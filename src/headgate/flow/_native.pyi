@@ -64,6 +64,7 @@ class Outcome:
     @property
     def options_read(self) -> int:
         """Number of options that the searches read: the work done, the same on any machine."""
+    def __deepcopy__(self, memo: object) -> Outcome: ...
 
 class LaminarSolver:
     """Min-cost assignment of units to nested capacities, re-optimized after changes.
@@ -83,6 +84,8 @@ class LaminarSolver:
     """
 
     def __init__(self, parent: Ints, capacity: Ints) -> None: ...
+    def __deepcopy__(self, memo: object) -> LaminarSolver:
+        """Return a copy: after the same calls, both have the same plan. O(memory)."""
     def add(self, offsets: Ints, place: Ints, cost: Ints) -> Ints:
         """Add units with the options `[offsets[i], offsets[i + 1])`; return their ids.
 

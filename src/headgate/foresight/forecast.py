@@ -57,7 +57,7 @@ class _Simulation:
     def __init__(
         self, snapshot: Snapshot, policy: Policy, tasks: frozenset[int], now: float
     ) -> None:
-        self._what_if = WhatIf(snapshot, policy, now)
+        self._what_if = WhatIf(snapshot, policy, now, learns=True)
         self._snapshot, self._now, self._wanted = snapshot, now, tasks
         self._runs = RunEnds(self._what_if.state, snapshot)
         self._ahead = [RunAhead(run=run) for run in self._runs.under_way()]
@@ -114,9 +114,9 @@ class _Simulation:
             return True
         if math.isinf(at):
             return False
-        for task in runs.ended(at):
-            what_if.end_run(task, at)
-            self._ended, self._after = self._ended + 1, task
+        for run in runs.ended(at):
+            what_if.end_run(run.task, at, read_s=run.read_s)
+            self._ended, self._after = self._ended + 1, run.task
         self._idle, self._ended_at = 0, state.now
         return True
 

@@ -3,6 +3,9 @@
 A task that starts after the n-th end of a run in a simulation is taken to start after the n-th end
 in each draw, whichever runs end before. So a draw takes no decisions, and a hundred of them cost
 less than one round.
+
+Jobs may arrive meanwhile and come first: the wait may grow by as much work as has arrived in as
+long a time until now, or by any part of it.
 """
 
 from __future__ import annotations
@@ -16,16 +19,19 @@ import numpy as np
 
 from headgate.base.rng import stream
 from headgate.foresight.run_ends import ExpectedRun, remaining_s
+from headgate.planning.estimates import Estimates
 from headgate.planning.shares import Floats
-from headgate.state import Snapshot
+from headgate.state import Snapshot, TaskState
+from headgate.state.life import HOLDING
 
 PROBABILITY = 0.8
 """With which a start is in its interval."""
 
 _DRAWS = 100
 _READING = 0.25  # standard deviation of the logarithm of reading times about the model's
-_DRIFT = 0.25  # that of the wait, for what a simulation leaves out: jobs to come, equal choices
-_TURN = 0.8  # standard deviation of the start in run times: where a choice falls otherwise
+_DRIFT = 0.2  # that of the wait, for what a simulation leaves out
+_TURN = 0.5  # standard deviation of the start in run times: where a choice falls otherwise
+_MOST_LOAD = 0.9  # of the GPUs that jobs to come take: with it, a wait is ten times as long
 _PRIOR_SAMPLES = 3.0  # as in `planning.estimates`
 
 
@@ -43,7 +49,7 @@ def start_interval(
 ) -> tuple[float, float]:
     """Return the times between which a start at `at`, `lag_s` after `ends` ends, lies with 80 %.
 
-    O(draws x runs x log). Deterministic.
+    O(draws x runs x log + tasks of the jobs that have arrived lately). Deterministic.
     """
     if at <= now or not ends:
         return at, at
@@ -51,10 +57,36 @@ def start_interval(
     draws = np.array(_nth_ends(ahead, takes_s, ends)) + lag_s
     drift, turn = _normal("drift", 2).T
     turn_s = _TURN * float(np.nanmedian(takes_s)) * turn
-    starts = np.sort(now + (draws - now) * np.exp(_DRIFT * drift) + turn_s)
+    waits_s = (draws - now) * np.exp(_DRIFT * drift)
+    come_first = _probability(_normal("arrivals", 1)[:, 0])
+    longer = 1 / (1 - come_first * _arriving_load(snapshot, now, at - now))
     beyond = round(_DRAWS * (1 - PROBABILITY) / 2)
-    earliest, latest = float(starts[beyond - 1]), float(starts[-beyond])
+    earliest = now + float(np.sort(waits_s + turn_s)[beyond - 1])
+    latest = now + float(np.sort(waits_s * longer + turn_s)[-beyond])
     return max(now, min(earliest, at)), max(latest, at)
+
+
+def _arriving_load(snapshot: Snapshot, now: float, within_s: float) -> float:
+    """Return the GPUs that jobs which arrived in the last seconds keep busy for as long.
+
+    It is a part of all GPUs that are up, `_MOST_LOAD` at most. Unknown run times count as 0.
+    """
+    recent = np.flatnonzero(snapshot.jobs.submitted_at.array() > now - within_s)
+    if not len(recent):
+        return 0.0
+    tasks = snapshot.tasks
+    rows = np.arange(snapshot.jobs.first_task[int(recent[0])], len(tasks.state))
+    estimates, state = Estimates(snapshot), tasks.state.take(rows)
+    takes_s, launched_at = estimates.run_s(rows), tasks.launched_at.take(rows)
+    for some, end_at in (
+        (np.isin(state, HOLDING), estimates.end_at),
+        (state == TaskState.FINISHED, tasks.ended_at.take),
+    ):
+        takes_s[some] = end_at(rows[some]) - launched_at[some]
+    takes_s[~np.isfinite(takes_s)] = 0.0
+    gpus: int = sum(snapshot.nodes.gpu_count[node] for node in snapshot.live_nodes())
+    load = float(takes_s @ tasks.gpus.take(rows)) / (max(gpus, 1) * within_s)
+    return min(load, _MOST_LOAD)
 
 
 def _nth_ends(ahead: Sequence[RunAhead], takes_s: Floats, ends: int) -> list[float]:

@@ -14,7 +14,7 @@ from headgate.base.errors import InvariantBroken
 from headgate.base.rng import stream
 from headgate.machine import admit, apply
 from headgate.model import Node
-from headgate.ports import Policy
+from headgate.ports import Policy, WarmPolicy
 from headgate.protocol import (
     NodeJoined,
     Plan,
@@ -25,6 +25,7 @@ from headgate.protocol import (
     TaskStopped,
     Timer,
     TimerFired,
+    Usage,
 )
 from headgate.state import Snapshot, TaskState, thaw
 
@@ -32,15 +33,19 @@ from headgate.state import Snapshot, TaskState, thaw
 class WhatIf:
     """A hypothetical world: the caller ends runs, and a policy allocates what is free."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, at: float) -> None:
+    def __init__(
+        self, snapshot: Snapshot, policy: Policy, at: float, *, learns: bool = False
+    ) -> None:
         """Start at a time from a snapshot, which stays unchanged.
 
-        No real round may use the policy: it stays warm from one hypothetical round to the next.
+        Rounds of a `WarmPolicy` continue from its last one, on a copy; any other policy must be a
+        copy already. If it `learns`, the ends of runs update the estimates that the policy sees.
         """
         self.state = thaw(snapshot)
+        self.state.learns = learns
         self.state.now = max(self.state.now, at)
         self.stopped: list[int] = []
-        self.policy = policy
+        self.policy = policy.warm_copy() if isinstance(policy, WarmPolicy) else policy
         self._rounds = 0
         states = self.state.tasks.state.array()
         self._report_starts(np.flatnonzero(states == TaskState.STARTING).tolist())
@@ -54,15 +59,19 @@ class WhatIf:
         """Add a node."""
         apply(self.state, NodeJoined(at=self.state.now, node=node))
 
-    def end_run(self, task: int, at: float) -> None:
-        """End a run at a time: with a result, or without one if it is being stopped."""
+    def end_run(self, task: int, at: float, *, read_s: float = 0.0) -> None:
+        """End a run at a time: with a result, or without one if it is being stopped.
+
+        It has spent `read_s` seconds reading.
+        """
         state = self.state
         at, run = max(state.now, at), state.run_id(task)
         if state.tasks.state[task] == TaskState.STOPPING:
             apply(state, TaskStopped(at=at, run=run))
         else:
             output_bytes = state.task(task).output_bytes
-            apply(state, TaskFinished(at=at, run=run, output_bytes=output_bytes))
+            usage = Usage(read_s=read_s)
+            apply(state, TaskFinished(at=at, run=run, output_bytes=output_bytes, usage=usage))
 
     def requested_at(self) -> float:
         """Return when the policy has requested another round; `inf` if it has not."""

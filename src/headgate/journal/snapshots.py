@@ -168,7 +168,7 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
     return Snapshot(
         version=rest.version,
         now=rest.now,
-        hypothetical=False,
+        origin=None,
         **tables,
         names=names,
         bandwidth=rest.bandwidth,

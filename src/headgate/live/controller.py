@@ -271,7 +271,8 @@ class Controller:
 
     def policy(self, text: str | None) -> Policy:
         """Return a policy for one request, never the one in force, which another thread uses."""
-        return self._policies(text)
+        copied = self.world.warm_copy() if text is None else None
+        return self._policies(text) if copied is None else copied
 
     def certified(self) -> CertificateStats | None:
         """Return how many plans were certified; None for a policy without certificates."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headgate.ports import Policy, decide
+from headgate.ports import Policy, WarmPolicy, decide
 from headgate.protocol import Decide, Event, PlanFailed, PlanReady
 from headgate.state import Snapshot
 
@@ -49,6 +49,7 @@ class PolicyThread:
         self._policy, self._seed, self._deadline_s = policy, seed, deadline_s
         self._post, self._now = post, now
         self._lock = threading.Lock()
+        self._in_use = threading.Lock()  # while the policy decides, or is copied
         self._current: _PendingDecision | None = None  # the running call, abandoned or not
         self._requested: queue.SimpleQueue[_PendingDecision | None] = queue.SimpleQueue()
         self._watched: queue.SimpleQueue[_PendingDecision | None] = queue.SimpleQueue()
@@ -70,6 +71,18 @@ class PolicyThread:
             since_s = time.monotonic() - hanging.started_s
             self._fail(pending, f"it has not returned from a decision for {since_s:.0f} s")
 
+    def warm_copy(self) -> Policy | None:
+        """Return a copy that continues from the last round; None if there is none, or right now.
+
+        A decision that is requested meanwhile waits for it.
+        """
+        if not isinstance(self._policy, WarmPolicy) or not self._in_use.acquire(blocking=False):
+            return None
+        try:
+            return self._policy.warm_copy()
+        finally:
+            self._in_use.release()
+
     def close(self) -> None:
         """Make no further decision; a running call is abandoned."""
         self._requested.put(None)
@@ -77,7 +90,8 @@ class PolicyThread:
 
     def _work(self) -> None:
         for pending in iter(self._requested.get, None):
-            event = self._decide(pending)
+            with self._in_use:
+                event = self._decide(pending)
             with self._lock:
                 self._current = None  # before the report: the engine may request the next decision
             if not self._report(pending, event):

@@ -78,6 +78,10 @@ class LiveWorld:
         """Yield batches of posted events until the world is closed."""
         return self.inbox.batches()
 
+    def warm_copy(self) -> Policy | None:
+        """Return a copy of the policy that continues from its last round; see `PolicyThread`."""
+        return self._deciding.warm_copy()
+
     def submit(self, commands: Sequence[Command], snapshot: Callable[[], Snapshot]) -> None:
         """Pass commands to the event loop and the policy's thread; returns immediately."""
         launches: dict[str, list[LaunchTask]] = {}

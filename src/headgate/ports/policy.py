@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.base.rng import Random
@@ -30,6 +30,18 @@ class Policy(Protocol):
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Return placements of WAITING tasks on free resources, and why the others wait."""
+        ...
+
+
+@runtime_checkable
+class WarmPolicy(Protocol):
+    """A policy that continues from its last round: this may decide between equal choices."""
+
+    def warm_copy(self) -> Policy:
+        """Return a copy for hypothetical rounds, which are those that the policy would decide.
+
+        No other thread may use the policy meanwhile.
+        """
         ...
 
 

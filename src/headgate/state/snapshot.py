@@ -30,12 +30,12 @@ class Snapshot(View):
     """The input of a policy; see `headgate.state.tables` for the columns.
 
     `waiting_tasks` counts WAITING tasks of all jobs; no job before `first_waiting_job` has any.
-    `hypothetical`: it is of a hypothetical copy.
+    `origin` is what a hypothetical one began as, None for a real one.
     """
 
     version: int
     now: float
-    hypothetical: bool
+    origin: Snapshot | None
     tasks: TaskTable[FrozenColumn]
     jobs: JobTable[FrozenColumn]
     queues: QueueTable[FrozenColumn]
@@ -60,11 +60,13 @@ class Snapshot(View):
     def changes(self, before: Snapshot) -> Changes | None:
         """Return the changes since an earlier snapshot of the same history of states, or None.
 
-        None also when `before` is of another history: of a hypothetical state, or read from bytes.
+        That of a hypothetical state continues that of its origin. None also when `before` is of
+        another history: read from bytes, or of another hypothetical state.
         """
-        if before.names is not self.names or before.version > self.version:
-            return None
-        return Changes(before, self)
+        if before.names is self.names:
+            return Changes(before, self) if before.version <= self.version else None
+        follows = self.origin is not None and self.origin.changes(before) is not None
+        return Changes(before, self) if follows else None
 
     def unexplained(self) -> Snapshot:
         """Return the snapshot without refusals, which may keep objects of earlier rounds alive."""

@@ -71,16 +71,17 @@ class State(View):
 
     __slots__ = (
         "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus",
-        "grants", "hypothetical", "inputs", "jobs", "ledger", "log", "memos", "names", "next_job",
-        "nodes", "now", "policy_failures", "preempted", "queued_jobs", "queues", "refusals",
-        "result_of", "results", "runtime_classes", "shards", "tasks", "timers", "user_rows",
-        "version", "waiting_tasks",
+        "grants", "inputs", "jobs", "learns", "ledger", "log", "memos", "names", "next_job",
+        "nodes", "now", "origin", "policy_failures", "preempted", "queued_jobs", "queues",
+        "refusals", "result_of", "results", "runtime_classes", "shards", "tasks", "timers",
+        "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.version = 0
         self.now = 0.0
-        self.hypothetical = False
+        self.origin: Snapshot | None = None
+        self.learns = True  # whether the ends of runs update runtime estimates
         self.tasks: TaskTable[Column] = empty(TaskTable)
         self.jobs: JobTable[Column] = empty(JobTable)
         self.queues: QueueTable[Column] = empty(QueueTable)
@@ -121,7 +122,7 @@ class State(View):
         return Snapshot(
             version=self.version,
             now=self.now,
-            hypothetical=self.hypothetical,
+            origin=self.origin,
             tasks=freeze(self.tasks),
             jobs=freeze(self.jobs),
             queues=freeze(self.queues),
@@ -384,7 +385,7 @@ class State(View):
     def record_runtime(self, task: int) -> None:
         """Update the runtime estimates with a finished task's computing time over all its runs."""
         started_at = self.tasks.started_at[task]
-        if self.hypothetical or math.isnan(started_at):
+        if not self.learns or math.isnan(started_at):
             return  # nothing to learn from; or it ended before its start was reported
         row, saved_s = self.tasks.runtime_class[task], self.tasks.progress_s[task]
         learnt = self.runtime_classes

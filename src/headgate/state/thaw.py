@@ -20,13 +20,13 @@ from headgate.state.view import Names
 def thaw(snapshot: Snapshot, *, hypothetical: bool = True) -> State:
     """Return a separate state with the content of a snapshot.
 
-    A hypothetical state never updates runtime estimates. O(names + tasks); pages of tables are
-    copied when they are written to.
+    A hypothetical state does not update runtime estimates unless `learns` is set. O(names + tasks);
+    pages of tables are copied when they are written to.
     """
     state = State()
     for name in TABLES:
         setattr(state, name, thaw_table(getattr(snapshot, name)))
-    state.hypothetical = hypothetical
+    state.origin, state.learns = (snapshot, False) if hypothetical else (None, True)
     state.version, state.now = snapshot.version, snapshot.now
     state.bandwidth, state.datasets = snapshot.bandwidth, snapshot.datasets
     state.refusals, state.waiting_tasks = snapshot.refusals, snapshot.waiting_tasks

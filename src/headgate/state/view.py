@@ -108,7 +108,7 @@ class View:
 
     version: int
     now: float
-    hypothetical: bool
+    origin: View | None
     tasks: TaskTable[Any]
     jobs: JobTable[Any]
     queues: QueueTable[Any]
@@ -123,6 +123,12 @@ class View:
     refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
     memos: Mapping[str, Any]
+
+    @property
+    def hypothetical(self) -> bool:
+        """Whether it is of a hypothetical state, which began as `origin`."""
+        return self.origin is not None
+
     preempted: Mapping[int, str]
 
     def job(self, row: int) -> Job:

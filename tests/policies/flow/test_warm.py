@@ -91,6 +91,38 @@ def test_hypothetical_snapshots_and_copies_do_not_change_the_warm_round() -> Non
     assert (kept(policy), flow_of(policy)) == (warm, flow)
 
 
+@EACH
+def test_warm_copies_decide_hypothetical_rounds_as_the_policy_does(
+    make: Callable[[], FlowPolicy],
+) -> None:
+    """From copies made one or several rounds earlier; the policy itself decides as without any."""
+    followed = 0
+    for seed in range(10):
+        policy, alone = make(), make()
+        copies: list[FlowPolicy] = []
+        for snapshot in random_walk(seed, MOST):
+            paper = thaw(snapshot).freeze()
+            decided = [copied.decide(paper, Random(1)) for copied in copies]
+            flow = flow_of(policy) if copies else None
+            plan = policy.decide(snapshot, Random(1))
+            assert all(other == plan for other in (*decided, alone.decide(snapshot, Random(1))))
+            followed += sum(flow_of(copied).changes > 0 for copied in copies)
+            assert all(flow_of(copied) is not flow for copied in copies)
+            copies = [policy.warm_copy(), policy.warm_copy().warm_copy()]
+    assert followed > 10 * MOST
+
+
+def test_a_copy_made_during_a_decision_starts_cold() -> None:
+    policy = busy().policy
+    assert isinstance(policy, FlowPolicy)
+    warm = kept(policy)
+    assert warm.now is not None
+    with policy._cache.lend(busy().engine.snapshot()):
+        copied = policy.warm_copy()
+    assert policy.warm_copy()._cache._warm
+    assert not copied._cache._warm
+
+
 def test_another_history_and_changed_nodes_start_cold_and_later_rounds_do_not() -> None:
     bench, other = busy(), busy()
     policy = bench.policy

@@ -17,6 +17,7 @@ namespace {
 void bind_rows(nb::module_& m) {
     nb::class_<RowMap>(m, "RowMap")
         .def(nb::init<std::int64_t>(), nb::arg("nothing") = -1)
+        .def("__deepcopy__", [](const RowMap& self, nb::handle) { return self; }, nb::arg("memo"))
         .def("__getitem__",
              [](const RowMap& self, const Ints& rows) { return numpy(self.get(view(rows))); },
              nb::arg("rows"))

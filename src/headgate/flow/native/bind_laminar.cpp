@@ -23,25 +23,36 @@ NumPyInts add(Solver& solver, const Ints& offsets, const Ints& place, const Ints
     return numpy(std::move(added));
 }
 
+Solver copy(const Solver& solver, nb::handle /* memo */) {
+    const nb::gil_scoped_release released;
+    return solver;
+}
+
 Outcome solve(Solver& solver, std::optional<double> budget_s) {
     const nb::gil_scoped_release released;
     return solver.solve(budget_s);
 }
 
-}  // namespace
-
-void bind_laminar(nb::module_& m) {
+void bind_outcome(nb::module_& m) {
     nb::class_<Outcome>(m, "Outcome")
+        .def("__deepcopy__", [](const Outcome& self, nb::handle) { return self; }, nb::arg("memo"))
         .def_ro("cost", &Outcome::cost)
         .def_ro("unplaced", &Outcome::unplaced)
         .def_ro("gap", &Outcome::gap)
         .def_ro("options_read", &Outcome::options_read);
+}
+
+}  // namespace
+
+void bind_laminar(nb::module_& m) {
+    bind_outcome(m);
     nb::class_<Solver>(m, "LaminarSolver")
         .def("__init__",
              [](Solver* self, const Ints& parent, const Ints& capacity) {
                  new (self) Solver(view(parent), view(capacity));
              },
              nb::arg("parent"), nb::arg("capacity"))
+        .def("__deepcopy__", &copy, nb::arg("memo"))
         .def("add", &add, nb::arg("offsets"), nb::arg("place"), nb::arg("cost"))
         .def("remove", [](Solver& self, const Ints& ids) { self.remove(view(ids)); },
              nb::arg("ids"))

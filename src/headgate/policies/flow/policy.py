@@ -8,7 +8,9 @@ units are placed before it, in the policy's order of jobs.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
+from typing import Self
 
 import numpy as np
 
@@ -60,6 +62,10 @@ class FlowPolicy(Policy, ABC):
         self._prices = Prices(alpha1=alpha1, alpha2=alpha2, alpha3=alpha3, may_wait=self.may_wait)
         self._cache = WarmCache()
         self.certified = CertificateStats()
+
+    def warm_copy(self) -> Self:
+        """Return a copy whose next rounds, hypothetical ones, are those of this policy."""
+        return copy.deepcopy(self)
 
     @abstractmethod
     def entitle(self, now: Standing) -> Entitled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,12 +16,21 @@ from headgate.state import Changes, Snapshot
 
 @dataclass(slots=True, eq=False)
 class WarmRound:
-    """The last round of a history of states, for the next one; cold while `now` is None."""
+    """The last round of a history of states, for the next one; cold while `now` is None.
+
+    A `copied` one is for hypothetical rounds.
+    """
 
     now: Standing | None = None  # contains the last snapshot
     work: Work | None = None
     offered: OfferedTasks = field(default_factory=OfferedTasks)
     flow: Flow | None = None
+    copied: bool = False
+
+    def copy(self) -> WarmRound:
+        """Return a copy, whose next rounds are those of the original; O(memory of the flow)."""
+        work, offered, flow = copy.deepcopy((self.work, self.offered, self.flow))
+        return WarmRound(now=self.now, work=work, offered=offered, flow=flow, copied=True)
 
     def changes(self, snapshot: Snapshot) -> Changes | None:
         """Return the changes since the last round, or None if the next one starts cold.
@@ -54,8 +64,9 @@ class WarmRound:
 
     @property
     def is_real(self) -> bool:
-        """Whether the last round was of a state that is not hypothetical."""
-        return self.now is not None and not self.now.snapshot.hypothetical
+        """Whether real rounds follow: hypothetical ones would end their history."""
+        hypothetical = self.copied or self.now is None or self.now.snapshot.hypothetical
+        return not hypothetical
 
     def is_past(self, snapshot: Snapshot) -> bool:
         """Return whether a snapshot of the same history is not newer than the last round."""
@@ -65,19 +76,25 @@ class WarmRound:
 class WarmCache:
     """The warm round of a policy, lent to one decision at a time."""
 
-    def __init__(self) -> None:
-        """Start cold."""
-        self._warm: list[WarmRound] = []  # none while it is lent; a list's `pop` is atomic
+    def __init__(self, warm: list[WarmRound] | None = None) -> None:
+        """Start with one warm round at most, or cold."""
+        self._warm = warm or []  # none while it is lent; a list's `pop` is atomic
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
-        """Copy without the warm round."""
+        """Pickle without the warm round."""
         return type(self), ()
+
+    def __deepcopy__(self, memo: object) -> WarmCache:
+        """Copy with a copy of the warm round, without while it is lent."""
+        del memo
+        return WarmCache([warm.copy() for warm in self._warm])
 
     @contextmanager
     def lend(self, snapshot: Snapshot) -> Iterator[WarmRound]:
         """Lend the warm round for the round of a snapshot; if that raises, the next starts cold.
 
-        Older snapshots get a cold one of their own, and hypothetical ones after real ones.
+        Older snapshots get a cold one of their own, and hypothetical ones after real ones, unless
+        that is a copy.
         """
         warm = self._take()
         if warm.is_past(snapshot) or (snapshot.hypothetical and warm.is_real):

@@ -12,7 +12,7 @@
 
 namespace headgate::flow::laminar {
 
-class Backward {
+class BackwardData {
 public:
     struct Label {
         Cost distance = 0;
@@ -20,7 +20,18 @@ public:
         Step step;
     };
 
-    explicit Backward(Zones& zones) : zones_(zones), labels_(zones.forest.size() + 1) {}
+protected:
+    std::vector<Label> labels_;
+    std::vector<Place> settled_;
+    Heap queue_;  // key: distance; what: rank
+    std::uint32_t round_ = 0;
+    std::int64_t read_ = 0;
+};
+
+class Backward : public BackwardData {
+public:
+    explicit Backward(Zones& zones) : zones_(zones) { resize(); }
+    Backward(const Backward& other, Zones& zones) : BackwardData(other), zones_(zones) {}
 
     void resize() { labels_.assign(zones_.forest.size() + 1, {}); }
     void begin();
@@ -60,11 +71,6 @@ private:
     bool reach(Place zone, Cost distance, Cost most, const Step& step);
 
     Zones& zones_;
-    std::vector<Label> labels_;
-    std::vector<Place> settled_;
-    Heap queue_;  // key: distance; what: rank
-    std::uint32_t round_ = 0;
-    std::int64_t read_ = 0;
 };
 
 template <class Meet>

@@ -18,23 +18,8 @@
 
 namespace headgate::flow::laminar {
 
-class FreeMoves {
-public:
-    explicit FreeMoves(Zones& zones) : zones_(zones), moves_(zones) {}
-
-    // Computes from which zones free moves lead to room.
-    void label_zones();
-    // Whether they lead to room from this zone, as of `label_zones`.
-    bool lead_from(Place zone) const { return label_[zone] <= most_; }
-
-    // Places the units for which free moves make room and removes them from the list; the others
-    // keep their order. No price changes. Zones must have been labelled; since then prices
-    // may only have risen where no free moves led to room.
-    void place(std::vector<Unit>& units);
-
-    std::int64_t options_read() const { return read_; }
-
-private:
+class FreeMovesData {
+protected:
     using Label = std::int32_t;
     static constexpr Label kNever = std::numeric_limits<Label>::max();
 
@@ -52,6 +37,37 @@ private:
         bool known = false;
     };
 
+    std::vector<Label> label_;         // by zone
+    std::vector<std::uint32_t> next_;  // by zone: units before it have no move to a lower label
+    Label most_ = 0;                   // zones with higher labels reach no room
+    Label nearest_ = 0;                // the lowest label to which a zone's moves lead
+    Cost floor_ = 0;                   // no place below a root has a lower price
+    std::vector<Place> order_;         // in which zones got their labels
+    std::vector<Wide> wide_;           // by zone
+    std::vector<Place> wide_known_;
+    std::vector<Move> path_;           // from the unit's own option on
+    std::int64_t read_ = 0;
+};
+
+class FreeMoves : FreeMovesData {
+public:
+    explicit FreeMoves(Zones& zones) : zones_(zones), moves_(zones) {}
+    FreeMoves(const FreeMoves& other, Zones& zones)
+        : FreeMovesData(other), zones_(zones), moves_(zones) {}
+
+    // Computes from which zones free moves lead to room.
+    void label_zones();
+    // Whether they lead to room from this zone, as of `label_zones`.
+    bool lead_from(Place zone) const { return label_[zone] <= most_; }
+
+    // Places the units for which free moves make room and removes them from the list; the others
+    // keep their order. No price changes. Zones must have been labelled; since then prices
+    // may only have risen where no free moves led to room.
+    void place(std::vector<Unit>& units);
+
+    std::int64_t options_read() const { return read_; }
+
+private:
     bool place_one(Unit t);
     bool find_path(Place zone);
     bool next_move(Place zone, Move& move);
@@ -67,16 +83,6 @@ private:
 
     Zones& zones_;
     Moves moves_;
-    std::vector<Label> label_;         // by zone
-    std::vector<std::uint32_t> next_;  // by zone: units before it have no move to a lower label
-    Label most_ = 0;                   // zones with higher labels reach no room
-    Label nearest_ = 0;                // the lowest label to which a zone's moves lead
-    Cost floor_ = 0;                   // no place below a root has a lower price
-    std::vector<Place> order_;         // in which zones got their labels
-    std::vector<Wide> wide_;           // by zone
-    std::vector<Place> wide_known_;
-    std::vector<Move> path_;           // from the unit's own option on
-    std::int64_t read_ = 0;
 };
 
 }  // namespace headgate::flow::laminar

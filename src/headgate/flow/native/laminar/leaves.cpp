@@ -6,11 +6,11 @@
 
 namespace headgate::flow::laminar {
 
-Leaves::Leaves(Zones& zones)
-    : zones_(zones),
-      load_(zones.forest.size()),
-      guests_(zones.forest.size()),
-      room_(zones.forest.size() / 64 + 1) {}
+Leaves::Leaves(Zones& zones) : zones_(zones) {
+    load_.resize(zones.forest.size());
+    guests_.resize(zones.forest.size());
+    room_.resize(zones.forest.size() / 64 + 1);
+}
 
 void Leaves::update() {
     leaf_.resize(std::max<std::size_t>(leaf_.size(), zones_.units.size()), kNowhere);

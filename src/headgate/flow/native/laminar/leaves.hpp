@@ -12,9 +12,22 @@
 
 namespace headgate::flow::laminar {
 
-class Leaves {
+class LeavesData {
+protected:
+    std::vector<Place> leaf_;             // by unit; kNowhere for none
+    std::vector<Count> load_;             // by leaf
+    std::vector<std::vector<Unit>> guests_;  // by leaf
+    std::vector<std::uint64_t> room_;     // a bit for each leaf with capacity left
+    std::vector<Place> changed_;
+    std::vector<Unit> waiting_;           // guests without a leaf
+    std::vector<Unit> moved_;             // since the last call of `moved`
+    std::vector<std::uint8_t> has_moved_; // by unit
+};
+
+class Leaves : LeavesData {
 public:
     explicit Leaves(Zones& zones);
+    Leaves(const Leaves& other, Zones& zones) : LeavesData(other), zones_(zones) {}
 
     // Follows the units that moved, and leaves whose capacity was cut. O(moves x depth), more where
     // leaves are nearly full.
@@ -41,14 +54,6 @@ private:
     bool is_guest(Unit t) const { return zones_.units[t].at != leaf_[t]; }
 
     Zones& zones_;
-    std::vector<Place> leaf_;             // by unit; kNowhere for none
-    std::vector<Count> load_;             // by leaf
-    std::vector<std::vector<Unit>> guests_;  // by leaf
-    std::vector<std::uint64_t> room_;     // a bit for each leaf with capacity left
-    std::vector<Place> changed_;
-    std::vector<Unit> waiting_;           // guests without a leaf
-    std::vector<Unit> moved_;             // since the last call of `moved`
-    std::vector<std::uint8_t> has_moved_; // by unit
 };
 
 }  // namespace headgate::flow::laminar

@@ -17,8 +17,12 @@ constexpr Cost kSpread = 4;
 // The index of the option that every unit has: the sink.
 constexpr std::int32_t kOutside = -1;
 
-Search::Search(Zones& zones)
-    : zones_(zones), backward_(zones), moves_(zones), arrival_(zones.forest.size() + 1) {}
+Search::Search(Zones& zones) : zones_(zones), backward_(zones), moves_(zones) {
+    arrival_.resize(zones.forest.size() + 1);
+}
+
+Search::Search(const Search& other, Zones& zones)
+    : SearchData(other), zones_(zones), backward_(other.backward_, zones), moves_(zones) {}
 
 void Search::resize() {
     arrival_.assign(zones_.forest.size() + 1, {});

@@ -19,9 +19,51 @@
 
 namespace headgate::flow::laminar {
 
-class Search {
+class SearchData {
+protected:
+    enum Kind : std::int32_t { kZone = 0, kUnits = 1, kZones = 2 };
+
+    // The arc by which the search reached a zone: a unit's option, or (kNowhere) the zone around
+    // it.
+    struct Arrival {
+        Unit unit;
+        std::int32_t option;
+        Place from;
+        std::uint32_t path = 0;  // the search whose path contains the zone
+    };
+    struct Pulled {
+        Unit unit;
+        Cost move_cost;
+    };
+
+    std::vector<Arrival> arrival_;
+    Heap queue_;  // key: distance; what: 4 x rank + Kind
+    std::uint32_t round_ = 0;
+    bool from_sink_ = false;
+    const FreeMoves* free_moves_ = nullptr;  // during `raise_prices`
+    std::vector<Unit> ends_;  // then: units that could move to where free moves lead to room
+    bool bidirectional_ = false;  // whether `backward_` is running
+    bool scarce_ = false;     // whether prices may exceed the penalty of units without a place
+    Cost typical_ = 0;        // a running mean of the lengths of paths
+    Cost bound_ = 0;          // no path is longer than this: the shortest known, or the radius
+    Cost at_ = 0;             // the current distance
+    Cost floor_ = 0;          // no place below a root has a lower price
+    Cost outside_ = 0;        // penalty and price of the sink
+    Place goal_ = kNowhere;   // where that path ends, or where both searches met
+    bool met_ = false;        // whether both searches met
+    std::size_t rotation_ = 0;
+    std::int64_t read_ = 0, began_ = 0, back_began_ = 0;
+    std::size_t expanded_ = 0;  // number of zones
+    std::vector<Place> reached_, read_zones_;
+    std::vector<Step> steps_;
+    std::vector<Pulled> pulled_;
+    std::vector<Unit> to_read_;  // units of the zone that is being read
+};
+
+class Search : SearchData {
 public:
     explicit Search(Zones& zones);
+    Search(const Search& other, Zones& zones);
 
     // Places a unit; where capacity is short, the most expensive unit goes to the sink instead.
     void place(Unit t);
@@ -41,21 +83,6 @@ public:
     std::int64_t options_read() const { return read_ + backward_.options_read(); }
 
 private:
-    enum Kind : std::int32_t { kZone = 0, kUnits = 1, kZones = 2 };
-
-    // The arc by which the search reached a zone: a unit's option, or (kNowhere) the zone around
-    // it.
-    struct Arrival {
-        Unit unit;
-        std::int32_t option;
-        Place from;
-        std::uint32_t path = 0;  // the search whose path contains the zone
-    };
-    struct Pulled {
-        Unit unit;
-        Cost move_cost;
-    };
-
     bool is_scarce(Place v) const;
     void start_from_options(Unit t);
     void fill_nearest();
@@ -87,28 +114,6 @@ private:
     Zones& zones_;
     Backward backward_;
     Moves moves_;
-    std::vector<Arrival> arrival_;
-    Heap queue_;  // key: distance; what: 4 x rank + Kind
-    std::uint32_t round_ = 0;
-    bool from_sink_ = false;
-    const FreeMoves* free_moves_ = nullptr;  // during `raise_prices`
-    std::vector<Unit> ends_;  // then: units that could move to where free moves lead to room
-    bool bidirectional_ = false;  // whether `backward_` is running
-    bool scarce_ = false;     // whether prices may exceed the penalty of units without a place
-    Cost typical_ = 0;        // a running mean of the lengths of paths
-    Cost bound_ = 0;          // no path is longer than this: the shortest known, or the radius
-    Cost at_ = 0;             // the current distance
-    Cost floor_ = 0;          // no place below a root has a lower price
-    Cost outside_ = 0;        // penalty and price of the sink
-    Place goal_ = kNowhere;   // where that path ends, or where both searches met
-    bool met_ = false;        // whether both searches met
-    std::size_t rotation_ = 0;
-    std::int64_t read_ = 0, began_ = 0, back_began_ = 0;
-    std::size_t expanded_ = 0;  // number of zones
-    std::vector<Place> reached_, read_zones_;
-    std::vector<Step> steps_;
-    std::vector<Pulled> pulled_;
-    std::vector<Unit> to_read_;  // units of the zone that is being read
 };
 
 }  // namespace headgate::flow::laminar

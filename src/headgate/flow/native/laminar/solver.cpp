@@ -23,6 +23,19 @@ Solver::Solver(Numbers parent, Numbers capacity)
     add_places(parent, capacity);
 }
 
+Solver::Solver(const Solver& other)
+    : parent_(other.parent_),
+      forest_(other.forest_),
+      units_(other.units_, forest_),
+      zones_(other.zones_, forest_, units_),
+      search_(other.search_, zones_),
+      free_moves_(other.free_moves_, zones_),
+      leaves_(other.leaves_, zones_),
+      pending_(other.pending_),
+      greedy_(other.greedy_),
+      largest_cost_(other.largest_cost_),
+      heap_pushes_(other.heap_pushes_) {}
+
 // ------------------------------------------------------------------------------------ changes
 
 std::vector<std::int64_t> Solver::add(Numbers offsets, Numbers place, Numbers cost) {

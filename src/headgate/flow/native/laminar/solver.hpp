@@ -33,7 +33,10 @@ struct Outcome {
 class Solver {
 public:
     Solver(Numbers parent, Numbers capacity);
-    Solver(const Solver&) = delete;
+    // A copy takes the same decisions as the original. Each part's `Data` is what it copies of it;
+    // references lead to its own parts.
+    Solver(const Solver& other);
+    Solver& operator=(const Solver&) = delete;
 
     // All of these check their input first; they throw BadInput and then change nothing.
     std::vector<std::int64_t> add(Numbers offsets, Numbers place, Numbers cost);

@@ -9,7 +9,7 @@
 
 namespace headgate::flow::laminar {
 
-class Units {
+class UnitsData {
 public:
     struct Record {
         std::int64_t first = 0;   // its options: [first, first + size)
@@ -25,11 +25,27 @@ public:
         bool pending = false;     // whether the next plan is to find its place
     };
 
-    explicit Units(const Forest& forest)
-        : forest_(forest),
-          members_(forest.size() + 1),
-          only_member_(forest.size() + 1, kNowhere),
-          listed_(forest.size()) {}
+protected:
+    std::vector<Record> records_;
+    std::vector<Option> options_;
+    std::vector<std::vector<Unit>> members_;
+    std::vector<Unit> only_member_;
+    std::vector<std::vector<Listed>> listed_;
+    std::vector<Unit> free_;  // numbers to be reused: no list contains them
+    std::vector<Unit> gone_;  // numbers that lists may still contain
+    std::vector<Cost> costs_;  // by unit, during `reprice`; kUnknown for the others
+    std::int64_t alive_ = 0, dead_ = 0;
+    std::int64_t used_ = 0;  // options of units that are alive
+};
+
+class Units : public UnitsData {
+public:
+    explicit Units(const Forest& forest) : forest_(forest) {
+        members_.resize(forest.size() + 1);
+        only_member_.resize(forest.size() + 1, kNowhere);
+        listed_.resize(forest.size());
+    }
+    Units(const Units& other, const Forest& forest) : UnitsData(other), forest_(forest) {}
 
     Unit size() const { return static_cast<Unit>(records_.size()); }
     std::int64_t alive() const { return alive_; }
@@ -121,16 +137,6 @@ private:
     void list(std::span<const Unit> units);
 
     const Forest& forest_;
-    std::vector<Record> records_;
-    std::vector<Option> options_;
-    std::vector<std::vector<Unit>> members_;
-    std::vector<Unit> only_member_;
-    std::vector<std::vector<Listed>> listed_;
-    std::vector<Unit> free_;  // numbers to be reused: no list contains them
-    std::vector<Unit> gone_;  // numbers that lists may still contain
-    std::vector<Cost> costs_;  // by unit, during `reprice`; kUnknown for the others
-    std::int64_t alive_ = 0, dead_ = 0;
-    std::int64_t used_ = 0;  // options of units that are alive
 };
 
 }  // namespace headgate::flow::laminar

@@ -9,18 +9,20 @@ namespace headgate::flow::laminar {
 
 Zones::Zones(const Forest& forest_, Units& units_)
     : forest(forest_),
-      units(units_),
-      vertex(forest_.size() + 1),
-      capacity_(forest_.size() + 1),
-      count_(forest_.size() + 1),
-      deficits_(forest_.size() + 1),
-      saturated_(forest_.size() + 1),
-      deficit_slot_(forest_.size() + 1),
-      unit_heaps_(forest_.size()),
-      zone_heaps_(forest_.size()),
-      queued_price_(forest_.size(), kUnknown) {
+      units(units_) {
+    const auto places = static_cast<std::size_t>(forest.size());
+    vertex.resize(places + 1);
+    for (auto* counts : {&capacity_, &count_, &deficits_}) counts->resize(places + 1);
+    saturated_.resize(places + 1);
+    deficit_slot_.resize(places + 1);
+    unit_heaps_.resize(places);
+    zone_heaps_.resize(places);
+    queued_price_.resize(places, kUnknown);
     rebuild();
 }
+
+Zones::Zones(const Zones& other, const Forest& forest_, Units& units_)
+    : ZonesData(other), forest(forest_), units(units_) {}
 
 void Zones::put(Unit t, Place v, Cost cost) {
     units.put(t, v, cost);

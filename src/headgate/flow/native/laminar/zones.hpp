@@ -40,13 +40,36 @@ struct Step {
     Cost cost = 0;           // of the option
 };
 
-class Zones {
+class ZonesData {
+public:
+    std::vector<Vertex> vertex;  // places, and the sink
+    // The penalty of a unit without a place (it is at the sink): more than any augmenting path
+    // costs.
+    Cost outside = 1;
+    // Units put or taken since this was last cleared, each once.
+    std::vector<Unit> moved;
+    std::vector<std::uint8_t> has_moved;
+
+protected:
+    std::vector<Count> capacity_, count_, deficits_;
+    std::vector<std::uint8_t> saturated_;
+    std::vector<Place> with_deficit_;
+    std::vector<std::int32_t> deficit_slot_;
+    Count total_deficit_ = 0;
+    Cost cost_ = 0;
+    Cost sink_price_at_rebuild_ = 0;
+    std::vector<Heap> unit_heaps_;  // of a wide zone: its units by `move_cost`
+    std::vector<Heap> zone_heaps_;  // of a wide zone: the zones within it by price
+    std::vector<Cost> queued_price_;
+};
+
+class Zones : public ZonesData {
 public:
     Zones(const Forest& forest, Units& units);
+    Zones(const Zones& other, const Forest& forest, Units& units);
 
     const Forest& forest;
     Units& units;
-    std::vector<Vertex> vertex;  // places, and the sink
 
     Place zone_of(Place v) const { return vertex[v].zone; }
     Place zone_of_unit(Unit t) const { return vertex[units[t].at].zone; }
@@ -61,9 +84,6 @@ public:
         return static_cast<std::int64_t>(units.members(forest.sink()).size());
     }
 
-    // The penalty of a unit without a place (it is at the sink): more than any augmenting path
-    // costs.
-    Cost outside = 1;
     // Less than that, price included: a lower bound, though the sink's price may fall.
     Cost least_outside() const { return outside / 2 + sink_price(); }
     const std::vector<Place>& places_with_deficit() const { return with_deficit_; }
@@ -121,10 +141,6 @@ public:
     // Rebuilds zones and heaps from counts and prices.
     void rebuild();
     void renumber(const std::vector<Place>& now);
-
-    // Units put or taken since this was last cleared, each once.
-    std::vector<Unit> moved;
-    std::vector<std::uint8_t> has_moved;
 
     // The unit of a zone with the cheapest move out of it, or nearly so.
     Unit cheapest_to_move(Place zone);
@@ -225,17 +241,6 @@ private:
         if (v == forest.sink()) return;
         for (; v != kNowhere; v = forest.parent(v)) count_[v] += by;
     }
-
-    std::vector<Count> capacity_, count_, deficits_;
-    std::vector<std::uint8_t> saturated_;
-    std::vector<Place> with_deficit_;
-    std::vector<std::int32_t> deficit_slot_;
-    Count total_deficit_ = 0;
-    Cost cost_ = 0;
-    Cost sink_price_at_rebuild_ = 0;
-    std::vector<Heap> unit_heaps_;  // of a wide zone: its units by `move_cost`
-    std::vector<Heap> zone_heaps_;  // of a wide zone: the zones within it by price
-    std::vector<Cost> queued_price_;
 };
 
 template <class See>
