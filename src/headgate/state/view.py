@@ -123,13 +123,12 @@ class View:
     refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
     memos: Mapping[str, Any]
+    preempted: Mapping[int, str]
 
     @property
     def hypothetical(self) -> bool:
         """Whether it is of a hypothetical state, which began as `origin`."""
         return self.origin is not None
-
-    preempted: Mapping[int, str]
 
     def job(self, row: int) -> Job:
         """Return a job as it was submitted."""
