@@ -114,7 +114,7 @@ def test_all_invariants_hold_in_storms_with_an_archive(name: str) -> None:
     compacted = 0
     for seed in range(8):
         compacted += ride(seed, name, archiving=True)[1].compacted
-    assert compacted > 10
+    assert compacted > 3
 
 
 @pytest.mark.parametrize("name", ["fifo", "headgate"])
