@@ -22,6 +22,7 @@ from headgate.policies.flow.bookings import Bookings
 from headgate.policies.flow.eligible import Entitled, Round, round_of
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.job_prices import free_gpu_price_s, prices_by_job, run_price_s
+from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.prices import Prices
 from headgate.policies.flow.problem import (
     FullProblem,
@@ -31,7 +32,7 @@ from headgate.policies.flow.problem import (
     offered_problem,
 )
 from headgate.policies.flow.readback import Choice, flow_placements, plan
-from headgate.policies.flow.solve import Flow, Placed, solve
+from headgate.policies.flow.solve import Flow, solve
 from headgate.policies.flow.warm import WarmCache, WarmRound
 from headgate.protocol import Plan, Reason
 from headgate.state import Scratch, Snapshot
