@@ -78,7 +78,10 @@ struct Copy {
 class Fetching {
    public:
     Fetching(const Fetch& fetch, const Where& where)
-        : fetch_(fetch), where_(where), units_(fetch.first.size() - 1) {
+        : fetch_(fetch),
+          where_(where),
+          columns_(where.classes * where.windows),
+          units_(fetch.first.size() - 1) {
         counted_.assign(fetch.size.size(), -1);
     }
 
@@ -177,24 +180,22 @@ class Fetching {
         const std::int64_t smallest = where_.smallest[unit];
         for (std::int64_t kind = smallest; kind < where_.classes; ++kind) {
             for (std::int64_t w = where_.shortest[unit]; w < where_.windows; ++w) {
+                const std::int64_t column = kind * where_.windows + w;
                 const std::int64_t steps = kind - smallest + (w + 1 < where_.windows);
-                offer(offers, kind * where_.windows + w, where_.dearer * steps);
+                const std::int64_t more = where_.dearer * steps;
+                for (const Offer& each : offers) {
+                    const std::int64_t place = where_.at[at(each.row * columns_ + column)];
+                    if (place < 0) continue;
+                    found_.place.push_back(place);
+                    found_.cost.push_back(std::min(each.price, fetch_.most) + more);
+                }
             }
-        }
-    }
-
-    void offer(std::span<const Offer> offers, std::int64_t column, std::int64_t more) {
-        for (const Offer& each : offers) {
-            const std::int64_t row = each.row * where_.classes * where_.windows;
-            const std::int64_t place = where_.at[at(row + column)];
-            if (place < 0) continue;
-            found_.place.push_back(place);
-            found_.cost.push_back(std::min(each.price, fetch_.most) + more);
         }
     }
 
     const Fetch& fetch_;
     const Where& where_;
+    std::int64_t columns_;  // of `at`
     std::size_t units_;
     Numbers counted_;  // by item: the last region in which it was counted
     // Of the current unit:
