@@ -187,9 +187,10 @@ class Bookings:
 
     def _windows_of(self, gpus: Ints, free_at: Floats) -> Ints:
         """Return the windows of GPUs (rows) that are free at some times; -1 without."""
-        table = self._table
-        left_s = table.reserved_from[gpus] - np.maximum(free_at, table.free_at[gpus])
-        return windows_of(np.where(table.is_kept(gpus), left_s, -math.inf))
+        windows, kept = np.full(len(gpus), -1), np.flatnonzero(self._table.is_kept(gpus))
+        free_at = np.maximum(free_at[kept], self._table.free_at[gpus[kept]])
+        windows[kept] = windows_of(self._table.reserved_from[gpus[kept]] - free_at)
+        return windows
 
     def start_in_windows(self, placed: Placed) -> tuple[Bools, Bools]:
         """Start tasks that the flow places on reserved GPUs, in this order.
