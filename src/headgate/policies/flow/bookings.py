@@ -4,7 +4,8 @@ In that order every job books GPUs in the timetable of the round. A job with tas
 claims the GPUs of its entitlement, those that are free soonest. A wide unit starts if it fits
 now on GPUs that nothing before it needs; otherwise the first ones get reservations, at the earliest
 time at which their GPUs are expected to be free. What comes later only backfills: it starts if it
-ends before the reservations begin with a probability of at least `BACKFILL_P`.
+ends before the reservations begin with a probability of at least `BACKFILL_P`. For tasks of the
+flow, reserved GPUs are slots until then (`windows`); what the flow leaves, they get by first fit.
 """
 
 from __future__ import annotations
