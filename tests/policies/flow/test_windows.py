@@ -6,7 +6,7 @@ The bench checks of every round that its flow is certified and costs as much as 
 from __future__ import annotations
 
 import numpy as np
-from tests.policies.flow.bench import GB, Bench, flow_of, submitted
+from tests.policies.flow.bench import GB, Bench, kept, submitted
 from tests.policies.flow.test_bookings import estimated
 
 from headgate.base.rng import Random, stream
@@ -87,7 +87,8 @@ class Watched(TimelyFlow):
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         plan = super().decide(snapshot, rng)
-        self.warm += flow_of(self).changes > 0 and flow_of(self)._windows > 1
+        flow = kept(self).flow
+        self.warm += flow is not None and flow.changes > 0 and flow._windows > 1
         return plan
 
     def choose(self, round_: Round, placed: Placed, wait_price: np.ndarray) -> Choice:

@@ -41,3 +41,12 @@ class Placed:
             for each in fields(Placed)
         }
         return Placed(**columns).only(np.argsort(columns["task"], kind="stable"))
+
+
+NOTHING_PLACED = Placed(
+    task=np.zeros(0, np.int64),
+    node=np.zeros(0, np.int64),
+    memory_class=np.zeros(0, np.int64),
+    window=np.zeros(0, np.int64),
+    price=np.zeros(0, np.int64),
+)
