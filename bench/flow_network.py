@@ -17,9 +17,10 @@ import numpy as np
 from headgate.flow import Ints, NativeSolver, Network
 from headgate.model import Bandwidth
 from headgate.planning.costs import prices_per_byte, shard_prices
+from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.prices import wait_prices
 from headgate.policies.flow.problem import NONE, FlowProblem, FullProblem
-from headgate.policies.flow.solve import Flow, Placed
+from headgate.policies.flow.solve import Flow
 
 Result = TypeVar("Result")
 
@@ -38,11 +39,13 @@ def random_problem(gpus: int, seed: int) -> FlowProblem:
     per_byte = prices_per_byte(BANDWIDTH, alpha1=1.5, alpha2=2.0)
     sizes = rng.integers(5 * 10**8, 15 * 10**8, tasks)
     return FlowProblem(
+        windows=1,
         node_rack=np.arange(nodes) // 16,
         free=free,
         task=np.arange(tasks),
         task_job=task_job,
         task_class=np.zeros(tasks, np.int64),
+        task_window=np.zeros(tasks, np.int64),
         read_first=np.arange(tasks + 1),
         read_bytes=sizes,
         per_byte=per_byte,
@@ -55,7 +58,7 @@ def random_problem(gpus: int, seed: int) -> FlowProblem:
         may_wait=True,
         held_gpu=NONE,
         held_node=NONE,
-        held_class=NONE,
+        held_kind=NONE,
         held_price=NONE,
     )
 

@@ -22,6 +22,7 @@ class Unit:
 
     items: list[tuple[int, list[int]]]
     smallest: int
+    shortest: int
     own: list[tuple[int, int]]
 
 
@@ -36,6 +37,7 @@ class Case:
     price: list[float]
     region: list[int]
     at: list[list[int]]
+    windows: int = 1
 
     def arrays(self) -> dict[str, Any]:
         items = [item for unit in self.units for item in unit.items]
@@ -46,6 +48,7 @@ class Case:
             "copies": [leaf for _, leaves in items for leaf in leaves],
             "region": self.region,
             "smallest": [unit.smallest for unit in self.units],
+            "shortest": [unit.shortest for unit in self.units],
             "at": self.at,
         }
         width = len(self.units[0].own) if self.units else 0
@@ -54,6 +57,7 @@ class Case:
         return {
             **{name: np.array(values, np.int64) for name, values in flat.items()},
             "price": self.price,
+            "windows": self.windows,
             "dearer": DEARER,
             "most": MOST,
             "own_place": own[:, :, 0].copy(),
@@ -65,6 +69,7 @@ class Case:
 def cases(draw: st.DrawFn) -> Case:
     region = draw(st.lists(st.integers(0, 3), min_size=1, max_size=7))
     rows, classes = len(region) + 4 + 1, draw(st.integers(0, 3))
+    windows = draw(st.integers(1, 3))
     own = draw(st.integers(0, 2))
     halves = st.integers(0, 3).map(lambda number: number / 2)
     price = np.cumsum(draw(st.tuples(*[halves] * 3))).tolist()
@@ -73,12 +78,15 @@ def cases(draw: st.DrawFn) -> Case:
         Unit,
         items=st.lists(st.tuples(st.integers(0, 5), leaves), max_size=4),
         smallest=st.integers(0, classes),
+        shortest=st.integers(0, windows),
         own=st.lists(st.tuples(st.integers(0, 9), st.integers(-3, 3)), min_size=own, max_size=own),
     )
-    place = st.integers(0, rows * classes).map(lambda number: number - 1)
-    row = st.lists(place, min_size=classes, max_size=classes)
+    kinds = classes * windows
+    place = st.integers(0, rows * kinds).map(lambda number: number - 1)
+    row = st.lists(place, min_size=kinds, max_size=kinds)
     at = draw(st.lists(row, min_size=rows, max_size=rows))
-    return Case(units=draw(st.lists(unit, max_size=4)), price=price, region=region, at=at)
+    units = draw(st.lists(unit, max_size=4))
+    return Case(units=units, price=price, region=region, at=at, windows=windows)
 
 
 def looked_up(case: Case, unit: Unit) -> list[tuple[int, int]]:
@@ -102,11 +110,12 @@ def looked_up(case: Case, unit: Unit) -> list[tuple[int, int]]:
         [(len(case.at) - 1, far)],
     )
     priced = [
-        (case.at[row][kind], min(cost, MOST) + DEARER * (kind - unit.smallest))
+        (place, min(cost, MOST) + DEARER * (kind - unit.smallest + (window + 1 < case.windows)))
         for group in groups
-        for kind in range(unit.smallest, len(case.at[0]))
+        for kind in range(unit.smallest, len(case.at[0]) // case.windows)
+        for window in range(unit.shortest, case.windows)
         for row, cost in group
-        if case.at[row][kind] >= 0
+        if (place := case.at[row][kind * case.windows + window]) >= 0
     ]
     return priced + unit.own
 
@@ -120,7 +129,7 @@ def test_options_are_where_items_cost_less_than_around(case: Case) -> None:
 
 
 FINE = Case(
-    units=[Unit(items=[(1, [0]), (2, [0, 1])], smallest=0, own=[(1, 1)])],
+    units=[Unit(items=[(1, [0]), (2, [0, 1])], smallest=0, shortest=0, own=[(1, 1)])],
     price=[0.0, 1.0, 2.5],
     region=[0, 0],
     at=[[0, 1]] * 4,
@@ -150,6 +159,10 @@ FINE = Case(
         ("at", [[0]] * 2, "not a row for each"),
         ("smallest", [0, 0], "smallest class for each"),
         ("smallest", [-1], "negative"),
+        ("shortest", [0, 0], "shortest window for each"),
+        ("shortest", [-1], "negative"),
+        ("windows", 0, "column for each window"),
+        ("windows", 3, "column for each window"),
         ("dearer", -1, "less than one below"),
         ("dearer", 1 << 40, "less than one below"),
         ("own_cost", [[1, 1]], "of its own"),

@@ -269,3 +269,14 @@ def test_unequal_members_on_distinct_nodes_are_reserved_on_a_node_each() -> None
     found = table.earliest(_unit(state, 1), 1.0)
     assert found is not None
     assert (found.at, sorted(found.gpus.tolist())) == (5.0, [0, 2, 3])
+
+
+def test_gpu_claimed_for_after_its_reservation_stays_kept_until_then() -> None:
+    state = _state([4], [(1, 3)])
+    table = _timetable(state, {2: 10.0})
+    reserved = table.reserve(_unit(state, 0), 5.0)
+    assert reserved is not None
+    table.claim(0, np.array([1.0, 1.0]))
+    open_gpu = {0, 1, 2, 3} - set(reserved.gpus.tolist())
+    assert np.flatnonzero(~table.is_kept(np.arange(4))).tolist() == sorted(open_gpu)
+    assert not table.has_open(), "the one that is not reserved is claimed from now on"

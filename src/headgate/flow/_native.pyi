@@ -14,6 +14,8 @@ def fetch_options(
     copies: Ints,
     region: Ints,
     smallest: Ints,
+    shortest: Ints,
+    windows: int,
     at: Ints,
     dearer: int,
     own_place: Ints,
@@ -27,10 +29,12 @@ def fetch_options(
     the leaves `copies[copy_first[i]:copy_first[i + 1]]`, none twice; `region[leaf]` is the region
     of a leaf.
 
-    `at` (`[leaves + regions + 1, classes]`) gives the place of each class on leaves, in regions and
-    anywhere, negative for none. A unit accepts its class `smallest[u]` and those above, each for
-    `dearer` more than the one below; all its items together cost at most `most`. In addition, it
-    has the options `own_place[u]` for `own_cost[u]`, both `[units, own options]`.
+    `at` (`[leaves + regions + 1, classes x windows]`) gives the place of each window of each class
+    on leaves, in regions and anywhere, negative for none. A unit accepts its class `smallest[u]`
+    and those above, each for `dearer` more than the one below, and its window `shortest[u]` and
+    those above, each for `dearer` more than the last one, which is unlimited; all its items
+    together cost at most `most`. In addition, it has the options `own_place[u]` for `own_cost[u]`,
+    both `[units, own options]`.
 
     The options of a unit are those on leaves, in regions (where that is cheaper than the place
     around), anywhere, and its own. All arrays are int64; raises BadNetwork. O(copies x log(copies

@@ -363,7 +363,7 @@ class Timetable:
         rows, at, run_s = fits[soonest], at[soonest], run_s[: len(soonest)]
         self._reserved = True
         early = at <= self.free_at[rows]
-        self._claimed[rows] = True
+        self._claimed[rows[early]] = True
         self.free_at[rows[early]] = (at + run_s)[early]
         self._free_again_at[rows[~early]] = (at + run_s)[~early]
 

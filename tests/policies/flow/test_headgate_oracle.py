@@ -15,8 +15,9 @@ from headgate.planning.standing import Standing, standing
 from headgate.policies.flow import TimelyFlow
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.node_order import AssignedWaits, assign_waiting, starts_by_rank
+from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.preempt_by_price import RESTART_S, JobClaims, worth_preempting
-from headgate.policies.flow.solve import Placed
+from headgate.policies.flow.windows import UNLIMITED
 from headgate.protocol import Plan
 from headgate.protocol.reasons import WaitsForLocality
 from headgate.state import JobState, Snapshot, State, TaskState, check
@@ -110,7 +111,8 @@ def routes(now: Standing, ahead: InFlight, rng: Random) -> Placed:
     task, node, kind, price = (ints(list(c)) for c in zip(*sent, strict=True)) if sent else (
         ints([]) for _ in range(4)
     )  # fmt: skip
-    return Placed(task=task, node=node, memory_class=kind, price=price)
+    window = np.full(len(task), UNLIMITED)
+    return Placed(task=task, node=node, memory_class=kind, window=window, price=price)
 
 
 def naive_order(

@@ -13,9 +13,11 @@ from tests.flow.ortools_oracle import OrToolsSolver
 from headgate.flow import Ints, Network
 from headgate.model import Bandwidth
 from headgate.planning.costs import PRICE_LIMIT, prices_per_byte, shard_prices
+from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.prices import wait_prices
 from headgate.policies.flow.problem import FlowProblem, FullProblem
-from headgate.policies.flow.solve import CLASS_PRICE, Flow, Placed
+from headgate.policies.flow.solve import CLASS_PRICE, Flow
+from headgate.policies.flow.windows import WINDOWS
 
 
 def ints(values: list[int]) -> Ints:
@@ -58,7 +60,7 @@ def reads_of(draw: st.DrawFn, tasks: int, nodes: int, shards: int) -> dict[str, 
 
 @st.composite
 def problems(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, held: int = 6) -> FlowProblem:
-    """GPUs of several sizes, some held; tasks of several shards, with and without replicas.
+    """GPUs of several sizes and windows; tasks of several shards, with and without replicas.
 
     Some groups may place none of their tasks, or fewer than wait, some more than are offered; some
     must place one, some all, some none.
@@ -69,7 +71,8 @@ def problems(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, held: int = 6) 
 
     node_count, task_count = draw(st.integers(1, nodes)), draw(st.integers(0, tasks))
     job_count, shard_count = draw(st.integers(1, 3)), draw(st.integers(0, 5))
-    kinds = draw(st.integers(1, 3))
+    classes, windows = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 3]))
+    kinds = classes * windows
     task_job = numbers(0, job_count - 1, task_count)
     data = draw(reads_of(task_count, node_count, shard_count))
     waiting = [task_job.count(j) for j in range(job_count)]
@@ -78,11 +81,13 @@ def problems(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, held: int = 6) 
     held_count = draw(st.integers(0, held))
     held_prices = st.sampled_from([0, 1, 1000, 3 * 10**6, 2 * 10**7])
     return FlowProblem(
+        windows=windows,
         node_rack=ints(numbers(0, 2, node_count)),
         free=ints(numbers(0, 2, node_count * kinds)).reshape(node_count, kinds),
         task=np.arange(task_count),
         task_job=ints(task_job),
-        task_class=ints(numbers(0, kinds - 1, task_count)),
+        task_class=ints(numbers(0, classes - 1, task_count)),
+        task_window=ints(numbers(0, windows - 1, task_count)),
         **data,
         job=np.arange(job_count),
         most=ints(most),
@@ -91,7 +96,7 @@ def problems(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, held: int = 6) 
         may_wait=True,
         held_gpu=np.arange(held_count),
         held_node=ints(numbers(0, node_count - 1, held_count)),
-        held_class=ints(numbers(0, kinds - 1, held_count)),
+        held_kind=ints(numbers(0, kinds - 1, held_count)),
         held_price=ints(draw(st.lists(held_prices, min_size=held_count, max_size=held_count))),
     )
 
@@ -112,12 +117,27 @@ def price_on(problem: FlowProblem, task: int, node: int, kind: int) -> int:
             total += int(price[read, 1])
         else:
             total += int(price[read, 2])
-    return min(total, PRICE_LIMIT) + CLASS_PRICE * (kind - int(problem.task_class[task]))
+    size, window = divmod(kind, problem.windows)
+    steps = size - int(problem.task_class[task]) + (window < problem.windows - 1)
+    return min(total, PRICE_LIMIT) + CLASS_PRICE * steps
+
+
+def fits(problem: FlowProblem, task: int, kind: int) -> bool:
+    """Return whether a task fits a kind of GPU: its class and its window."""
+    size, window = divmod(kind, problem.windows)
+    return size >= int(problem.task_class[task]) and window >= int(problem.task_window[task])
+
+
+def rows_of(problem: FlowProblem, placed: Placed) -> list[tuple[int, int, int]]:
+    """Return task, node and kind of each placed task."""
+    window = placed.window - (WINDOWS - problem.windows)
+    kind = placed.memory_class * problem.windows + window
+    return list(zip(placed.task.tolist(), placed.node.tolist(), kind.tolist(), strict=True))
 
 
 def slots(problem: FlowProblem) -> list[tuple[int, int, int]]:
-    """(node, class, price of the wait) of every GPU, free or held."""
-    later = zip(problem.held_node, problem.held_class, problem.held_price, strict=True)
+    """(node, kind, price of the wait) of every GPU, free or held."""
+    later = zip(problem.held_node, problem.held_kind, problem.held_price, strict=True)
     free = [
         (node, kind, 0)
         for (node, kind), count in np.ndenumerate(problem.free)
@@ -141,7 +161,7 @@ def dense(problem: FlowProblem) -> Network:
     for t in range(tasks):
         arcs.append((job + int(problem.task_job[t]), task + t, 1, 0))
         for g, (node, kind, later) in enumerate(gpus):
-            if kind >= problem.task_class[t]:
+            if fits(problem, t, kind):
                 arcs.append((task + t, gpu + g, 1, later + price_on(problem, t, node, kind)))
     arcs += [(gpu + g, sink, 1, 0) for g in range(len(gpus))]
     tail, head, capacity, cost = np.array(arcs, np.int64).reshape(-1, 4).T
@@ -166,12 +186,9 @@ def worth(problem: FlowProblem, placed: Placed) -> tuple[int, int]:
     assert (won <= problem.most).all()
     waits = np.minimum(problem.most - won, problem.most - problem.least)
     cost = 2 * int((waits * problem.wait_price).sum())
-    rows = zip(
-        placed.task.tolist(), placed.node.tolist(), placed.memory_class.tolist(), strict=True
-    )
     cells = []
-    for task, node, kind in rows:
-        assert kind >= problem.task_class[task]
+    for task, node, kind in rows_of(problem, placed):
+        assert fits(problem, task, kind)
         cost += price_on(problem, task, node, kind)
         cells.append((node, kind))
     for cell in dict.fromkeys(cells):
@@ -196,9 +213,7 @@ def test_prices_certify_the_flow_and_add_up(problem: FlowProblem) -> None:
     certificate = found.certificate(problem)
     assert certificate.clean, str(certificate)
     placed = found.placed(problem.task)
-    rows = zip(
-        placed.task.tolist(), placed.node.tolist(), placed.memory_class.tolist(), strict=True
-    )
+    rows = rows_of(problem, placed)
     assert placed.price.tolist() == [price_on(problem, *row) for row in rows]
 
 
@@ -214,7 +229,7 @@ def test_tiny_problems_equal_the_best_of_all_assignments(problem: FlowProblem) -
         if len(set(taken)) < len(taken):
             continue
         runs = [(t, *gpus[g]) for t, g in zip(tasks, choice, strict=True) if g >= 0]
-        if any(kind < problem.task_class[t] for t, _, kind, _ in runs):
+        if not all(fits(problem, t, kind) for t, _, kind, _ in runs):
             continue
         jobs = ints([int(problem.task_job[t]) for t, *_ in runs])
         won = np.bincount(jobs, minlength=len(problem.most))
@@ -229,6 +244,36 @@ def test_tiny_problems_equal_the_best_of_all_assignments(problem: FlowProblem) -
     assert (sent, -cost) == best
 
 
+@settings(max_examples=150)
+@given(problems())
+def test_flow_is_no_worse_than_first_fit_in_windows_after_a_flow_without(
+    problem: FlowProblem,
+) -> None:
+    unlimited = np.arange(problem.free.shape[1]) % problem.windows == problem.windows - 1
+    held = unlimited[problem.held_kind]
+    columns = ("held_gpu", "held_node", "held_kind", "held_price")
+    without = replace(
+        problem,
+        free=np.where(unlimited, problem.free, 0),
+        **{name: getattr(problem, name)[held] for name in columns},
+    )
+    placed = solved(without).placed(problem.task)
+    rows, room = rows_of(problem, placed), problem.free * ~unlimited
+    left = problem.most - np.bincount(problem.task_job[placed.task], minlength=len(problem.most))
+    for task in np.setdiff1d(problem.task, placed.task).tolist():
+        some = [(n, k) for n, k in np.argwhere(room).tolist() if fits(problem, task, k)]
+        if some and left[problem.task_job[task]]:
+            room[some[0]] -= 1
+            left[problem.task_job[task]] -= 1
+            rows.append((task, *some[0]))
+    task, node, kind = np.array(rows, np.int64).reshape(-1, 3).T
+    size, window = np.divmod(kind, problem.windows)
+    window += WINDOWS - problem.windows
+    both = Placed(task=task, node=node, memory_class=size, window=window, price=0 * task)
+    after, best = worth(problem, both), optimum(problem)
+    assert (best[0], -best[1]) >= (after[0], -after[1])
+
+
 @settings(max_examples=200)
 @given(problems())
 def test_the_price_of_a_slot_is_the_cost_of_one_less(problem: FlowProblem) -> None:
@@ -236,11 +281,14 @@ def test_the_price_of_a_slot_is_the_cost_of_one_less(problem: FlowProblem) -> No
     found = solved(problem)
     sent, cost = optimum(problem)
     for node, kind in np.argwhere(problem.free).tolist():
+        size, window = divmod(kind, problem.windows)
+        if window < problem.windows - 1:
+            continue
         less = problem.free.copy()
         less[node, kind] -= 1
         without_sent, without_cost = optimum(replace(problem, free=less))
         price = without_cost - cost if without_sent == sent else None
-        assert found.price_of_slot(node, kind) == price
+        assert found.price_of_slot(node, size) == price
     assert worth(problem, found.placed(problem.task)) == (sent, cost)
 
 
@@ -250,22 +298,26 @@ def test_a_job_that_must_place_a_task_does_where_anything_fits(problem: FlowProb
     placed = solved(problem).placed(problem.task)
     won = np.bincount(problem.task_job[placed.task], minlength=len(problem.most))
     left = problem.slots
-    np.subtract.at(left, (placed.node, placed.memory_class), 1)
+    for _, node, kind in rows_of(problem, placed):
+        left[node, kind] -= 1
     for job in np.flatnonzero(won < problem.least).tolist():
         waits = np.setdiff1d(np.flatnonzero(problem.task_job == job), placed.task)
-        smallest = min(problem.task_class[waits], default=problem.free.shape[1])
-        assert left[:, smallest:].sum() == 0
+        for task in waits.tolist():
+            usable = [kind for kind in range(left.shape[1]) if fits(problem, task, kind)]
+            assert left[:, usable].sum() == 0
 
 
 def test_prices_follow_the_papers_worked_example() -> None:
     """Shard a (1 GB) on A, shard c (2 GB) on C; D is in C's rack, A in the other one."""
     bandwidth = Bandwidth(disk_bytes_per_s=1e15, rack_bytes_per_s=1e8, cluster_bytes_per_s=2e7)
     problem = FlowProblem(
+        windows=1,
         node_rack=ints([0, 1, 1]),
         free=ints([1, 0, 1])[:, None],
         task=ints([0]),
         task_job=ints([0]),
         task_class=ints([0]),
+        task_window=ints([0]),
         read_first=ints([0, 2]),
         read_bytes=ints([10**9, 2 * 10**9]),
         per_byte=prices_per_byte(bandwidth, alpha1=1, alpha2=1),
@@ -278,7 +330,7 @@ def test_prices_follow_the_papers_worked_example() -> None:
         may_wait=True,
         held_gpu=ints([]),
         held_node=ints([]),
-        held_class=ints([]),
+        held_kind=ints([]),
         held_price=ints([]),
     )
     at_a, at_d = 100_000_000 + 1, 20_000_000 + 50_000_000  # Sc/Bs, Sc/Br + Sa/Bs

@@ -33,9 +33,15 @@ void check(const Where& where, std::size_t units, NumbersIn region) {
     for (const std::int64_t each : region) {
         require(each >= 0 && each < regions, "a leaf is in no region of `at`");
     }
+    require(where.windows > 0 && static_cast<std::int64_t>(where.at.size()) ==
+                                     where.rows * where.classes * where.windows,
+            "`at` has not a column for each window of each class");
     require(where.smallest.size() == units, "a smallest class for each unit");
-    for (const std::int64_t smallest : where.smallest) {
-        require(smallest >= 0, "a smallest class is negative");
+    require(where.shortest.size() == units, "a shortest window for each unit");
+    for (const NumbersIn least : {where.smallest, where.shortest}) {
+        for (const std::int64_t each : least) {
+            require(each >= 0, "a smallest class or shortest window is negative");
+        }
     }
     require(where.own_place.size() == where.own_cost.size() &&
                 where.own_place.size() == units * where.own,
@@ -72,13 +78,16 @@ struct Copy {
 class Fetching {
    public:
     Fetching(const Fetch& fetch, const Where& where)
-        : fetch_(fetch), where_(where), units_(fetch.first.size() - 1) {
+        : fetch_(fetch),
+          where_(where),
+          columns_(where.classes * where.windows),
+          units_(fetch.first.size() - 1) {
         counted_.assign(fetch.size.size(), -1);
     }
 
     OptionLists all() {
         // Reserved for up to four classes; memory that is not needed is never touched.
-        const std::size_t classes = std::min<std::size_t>(4, at(where_.classes));
+        const std::size_t classes = std::min<std::size_t>(4, at(where_.classes * where_.windows));
         const std::size_t most =
             (2 * fetch_.copies.size() + units_) * classes + where_.own_place.size();
         found_.place.reserve(most);
@@ -166,22 +175,27 @@ class Fetching {
         found_.offsets.push_back(static_cast<std::int64_t>(found_.place.size()));
     }
 
-    // Appends the places of each class that the unit fits, class by class.
+    // Appends the places of each class and window that the unit fits, class by class.
     void offer(std::size_t unit, std::span<const Offer> offers) {
         const std::int64_t smallest = where_.smallest[unit];
         for (std::int64_t kind = smallest; kind < where_.classes; ++kind) {
-            for (const Offer& each : offers) {
-                const std::int64_t place = where_.at[at(each.row * where_.classes + kind)];
-                if (place < 0) continue;
-                found_.place.push_back(place);
-                found_.cost.push_back(std::min(each.price, fetch_.most) +
-                                      where_.dearer * (kind - smallest));
+            for (std::int64_t w = where_.shortest[unit]; w < where_.windows; ++w) {
+                const std::int64_t column = kind * where_.windows + w;
+                const std::int64_t steps = kind - smallest + (w + 1 < where_.windows);
+                const std::int64_t more = where_.dearer * steps;
+                for (const Offer& each : offers) {
+                    const std::int64_t place = where_.at[at(each.row * columns_ + column)];
+                    if (place < 0) continue;
+                    found_.place.push_back(place);
+                    found_.cost.push_back(std::min(each.price, fetch_.most) + more);
+                }
             }
         }
     }
 
     const Fetch& fetch_;
     const Where& where_;
+    std::int64_t columns_;  // of `at`
     std::size_t units_;
     Numbers counted_;  // by item: the last region in which it was counted
     // Of the current unit:

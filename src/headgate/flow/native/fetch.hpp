@@ -28,18 +28,20 @@ struct Fetch {
 
 // The places of units. The table `at`, of `rows` rows and `classes` classes, has a row per leaf,
 // then per region, then one for everything: the number of its place for each class, negative for
-// none. A unit needs its smallest class; each class above it costs `dearer` more. In addition, each
-// unit has `own` options of its own, unit by unit.
+// none. A unit needs its smallest class; each class above it costs `dearer` more. Each class has
+// `windows` columns, in order: a unit needs its shortest window or a longer one, and each but the
+// last, which is unlimited, costs `dearer` more. In addition, each unit has `own` options of its
+// own, unit by unit.
 struct Where {
-    NumbersIn smallest, at;
-    std::int64_t rows, classes, dearer;
+    NumbersIn smallest, shortest, at;
+    std::int64_t rows, classes, windows, dearer;
     std::size_t own;
     NumbersIn own_place, own_cost;
 };
 
 // The options of each unit: on leaves, in regions, anywhere, its own. Leaves and regions only where
-// they are cheaper than the place around them. O(copies x log(copies of a unit) x classes). Throws
-// BadInput.
+// they are cheaper than the place around them. O(copies x log(copies of a unit) x classes x windows).
+// Throws BadInput.
 OptionLists fetch_options(const Fetch& fetch, const Where& where);
 
 }  // namespace headgate::flow

@@ -4,7 +4,8 @@ In that order every job books GPUs in the timetable of the round. A job with tas
 claims the GPUs of its entitlement, those that are free soonest. A wide unit starts if it fits
 now on GPUs that nothing before it needs; otherwise the first ones get reservations, at the earliest
 time at which their GPUs are expected to be free. What comes later only backfills: it starts if it
-ends before the reservations begin with a probability of at least `BACKFILL_P`.
+ends before the reservations begin with a probability of at least `BACKFILL_P`. For tasks of the
+flow, reserved GPUs are slots until then (`windows`); what the flow leaves, they get by first fit.
 """
 
 from __future__ import annotations
@@ -15,18 +16,22 @@ from functools import cached_property
 
 import numpy as np
 
+from headgate.base.order import nth_of_equals
+from headgate.base.units import SAME_INSTANT_S
 from headgate.model import WHOLE
 from headgate.planning.census import Bools
 from headgate.planning.debts import FairFinish
-from headgate.planning.shares import NO_CEILING, Ints
+from headgate.planning.shares import NO_CEILING, Floats, Ints
 from headgate.planning.standing import Standing, standing_less
 from headgate.planning.timetable import Reservation, Timetable, first_reservations
 from headgate.planning.units import Unit, waiting_units
 from headgate.planning.why_waits import WhyWaits
 from headgate.planning.wide import free_milli, unit_refusals
 from headgate.policies.flow.in_flight import InFlight
+from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.preempt_units import Bargain, UnitPreemptions
 from headgate.policies.flow.times import Times
+from headgate.policies.flow.windows import Windows, cells, shortest_windows, windows_of
 from headgate.protocol import Memo, Refusal, Reserved
 from headgate.state import Scratch
 
@@ -52,6 +57,7 @@ class Bookings:
         self._booked_milli: dict[int, int] = {}  # of reservations, by queue
         self.reservations: list[Reservation] = []
         self.preempted: UnitPreemptions | None = None
+        self.windows: Windows | None = None
 
     def __bool__(self) -> bool:
         """Return True: some job has wide units."""
@@ -168,6 +174,67 @@ class Bookings:
                 self._table.free_soon(ahead.all_runs.gpu[preempted.freed])
                 self._reserve(job, unit, milli)
         self.preempted = preempted
+
+    # --- windows -------------------------------------------------------------------------------
+
+    def open_windows(self, ahead: InFlight) -> None:
+        """Make slots of the reserved GPUs, free ones and held ones, until their reservations.
+
+        None without data: all GPUs are equal then, and tasks backfill in the order of jobs alone.
+        """
+        now, runs, table = self._now, ahead.runs, self._table
+        if not self.reservations or not len(now.snapshot.shards.size_bytes):
+            return
+        free = standing_less(now, self._scratch).free_gpu
+        free_window = self._windows_of(free, np.full(len(free), table.now))
+        held_window = self._windows_of(runs.gpu, table.now + ahead.wait_s)
+        free, free_window = free[free_window >= 0], free_window[free_window >= 0]
+        if not len(free) and (held_window < 0).all():
+            return
+        node = now.snapshot.gpus.node.take(free).astype(np.int64)
+        cell = cells(now, node, now.hardware.memory_class[free], free_window)
+        order = np.lexsort((free, cell))
+        self.windows = Windows(
+            free_gpu=free[order],
+            free_cell=cell[order],
+            held=ahead.only(held_window >= 0),
+            held_window=held_window[held_window >= 0],
+            needed=shortest_windows(self._wide.high_s),
+        )
+
+    def _windows_of(self, gpus: Ints, free_at: Floats) -> Ints:
+        """Return the windows of GPUs (rows) that are free at some times; -1 without."""
+        windows, kept = np.full(len(gpus), -1), np.flatnonzero(self._table.is_kept(gpus))
+        free_at = np.maximum(free_at[kept], self._table.free_at[gpus[kept]])
+        windows[kept] = windows_of(self._table.reserved_from[gpus[kept]] - free_at)
+        return windows
+
+    def start_in_windows(self, placed: Placed) -> tuple[Bools, Bools]:
+        """Start tasks that the flow places on reserved GPUs, in this order.
+
+        Each on a free GPU of its node, class and window, if it ends before the reservation with a
+        probability of at least `BACKFILL_P`, and the rest of its demand fits. Returns which of them
+        start, and which wait for GPUs that are held.
+        """
+        starts, waits = np.zeros(len(placed.task), bool), np.ones(len(placed.task), bool)
+        if self.windows is None or not len(self.windows.free_gpu):
+            return starts, waits
+        now, free = self._now, self.windows
+        cell = cells(now, placed.node, placed.memory_class, placed.window)
+        at = np.searchsorted(free.free_cell, cell) + nth_of_equals(cell)
+        known = at < len(free.free_cell)
+        some = np.flatnonzero(known & (free.free_cell.take(at, mode="clip") == cell))
+        waits[some] = False
+        gpus, rows = free.free_gpu[at[some]], now.task[placed.task[some]]
+        ends_at = self._table.now + self._times.surely_s(rows)
+        in_time = ends_at <= self._table.reserved_from[gpus] + SAME_INSTANT_S
+        first = now.snapshot.nodes.first_gpu
+        for n in np.flatnonzero(in_time).tolist():
+            node, gpu = int(placed.node[some[n]]), int(gpus[n])
+            if self._scratch.place(int(rows[n]), node, (gpu - first[node],)):
+                starts[some[n]] = True
+                self._table.hold(gpus[n : n + 1], float(ends_at[n]))
+        return starts, waits
 
     # --- backfill ------------------------------------------------------------------------------
 

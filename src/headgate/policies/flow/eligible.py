@@ -13,6 +13,7 @@ from headgate.planning.wide import WideUnits
 from headgate.policies.flow.bookings import Bookings
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.prices import Prices
+from headgate.policies.flow.windows import Windows
 from headgate.state import Snapshot
 
 
@@ -54,6 +55,7 @@ class Round:
     tasks: WaitingTasks
     prices: Prices
     wide: WideUnits | Bookings  # placed before the flow
+    windows: Windows | None  # of GPUs that are reserved for later
 
     @property
     def snapshot(self) -> Snapshot:
@@ -80,5 +82,11 @@ def round_of(
         eligible=eligible,
     )
     return Round(
-        now=now, in_flight=in_flight, entitled=entitled, tasks=tasks, prices=prices, wide=wide
+        now=now,
+        in_flight=in_flight,
+        entitled=entitled,
+        tasks=tasks,
+        prices=prices,
+        wide=wide,
+        windows=wide.windows if isinstance(wide, Bookings) else None,
     )

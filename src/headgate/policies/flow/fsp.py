@@ -11,10 +11,10 @@ from headgate.planning.costs import DISTANCE, FLOW_PAPER, SLACK
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled, Round
+from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.preempt_by_share import short_tasks, victims
 from headgate.policies.flow.readback import Choice
-from headgate.policies.flow.solve import Placed
 from headgate.ports import PolicyInfo
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import PreemptedFor

@@ -3,6 +3,7 @@ jobs in the order in which fair sharing would finish them."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -18,12 +19,13 @@ from headgate.policies.flow.bookings import Bookings, start_only_unit
 from headgate.policies.flow.eligible import Entitled, Round
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.node_order import assign_waiting, next_round_at, starts_by_rank
+from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.preempt_by_price import JobClaims, worth_preempting
 from headgate.policies.flow.preempt_units import Bargain
 from headgate.policies.flow.readback import Choice
-from headgate.policies.flow.solve import Placed
 from headgate.policies.flow.times import Times
+from headgate.policies.flow.windows import UNLIMITED
 from headgate.ports import Parameter, PolicyInfo
 from headgate.state import Scratch
 
@@ -105,6 +107,7 @@ class TimelyFlow(FlowPolicy):
         booked = Bookings(scratch, now, times, finish, reservations=int(self._reservations))
         booked.book(order, flow, most)
         booked.preempt(ahead, Bargain.of(now, ahead, target, owed, slack=self._slack))
+        booked.open_windows(ahead)
         is_slot = booked.is_slot(ahead.runs.gpu)
         return booked, ahead if is_slot.all() else ahead.only(is_slot)
 
@@ -147,10 +150,13 @@ class TimelyFlow(FlowPolicy):
         else:
             owed = debts_gpu_s(now, memory_s=self._memory_s)
             finish = FairFinish.of(target, ahead.left_s, owed)
-        owed, order = finish.owed, self._order(now, target, ahead.left_s, finish)
-        starts, left = starts_by_rank(now, placed, ranks(order))
-        started = self._with_backfill(round_, order, starts)
-        if started is not None:
+        owed, rank = finish.owed, ranks(self._order(now, target, ahead.left_s, finish))
+        placed, short = _by_window(placed)
+        starts, left = starts_by_rank(now, placed, rank)
+        started = None
+        if booked and booked.reservations:
+            short = short.only(in_order(rank[now.task_job[short.task]]))
+            started, short = self._with_backfill(booked, now, rank, starts, short)
             left = left.only(np.flatnonzero(~np.isin(left.task, started.task)))
         won = np.bincount(now.task_job[(started or starts).task], minlength=len(now.jobs))
         held = now.held + won
@@ -165,13 +171,21 @@ class TimelyFlow(FlowPolicy):
         memo = dict(updated_debts(now, owed, preempted.paid, useful - held))
         if booked:
             memo |= booked.memo()
+        price = waiting.price_by_job(len(now.jobs))
+        again_at = next_round_at(now, ahead, waiting, free, held < target, preempted.next_s)
+        if round_.windows is not None:
+            ahead = round_.windows.held
+            waiting = assign_waiting(now, ahead, short)
+            price = np.minimum(price, waiting.price_by_job(len(now.jobs)))
+            sooner_at = next_round_at(now, ahead, waiting, free, held < target, math.inf)
+            again_at = min((at for at in (again_at, sooner_at) if at is not None), default=None)
         return Choice(
             starts=starts,
-            wait_price=waiting.price_by_job(len(now.jobs)),
+            wait_price=price,
             backfilled=started,
             stops=preempted.stops,
             memo=memo,
-            again_at=next_round_at(now, ahead, waiting, free, held < target, preempted.next_s),
+            again_at=again_at,
         )
 
     def _order(self, now: Standing, target: Ints, left_s: Floats, finish: FairFinish) -> Ints:
@@ -182,28 +196,35 @@ class TimelyFlow(FlowPolicy):
         first = _short_for_long(now, target, left_s, finish.owed, self._memory_s)[finish.order]
         return np.concatenate([finish.order[first], finish.order[~first]])
 
-    def _with_backfill(self, round_: Round, order: Ints, starts: Placed) -> Placed | None:
-        """Start tasks that wait on GPUs that are free until reservations begin.
+    def _with_backfill(
+        self, booked: Bookings, now: Standing, rank: Ints, starts: Placed, short: Placed
+    ) -> tuple[Placed, Placed]:
+        """Start tasks on reserved GPUs until their reservations.
 
-        Returns all starts, or None if there are no such tasks.
+        First those that the flow places there (`short`), then, by first fit, others that wait.
+        Returns all starts, and which of `short` wait for GPUs that are held.
         """
-        booked, now = round_.wide, round_.now
-        if not isinstance(booked, Bookings) or not booked.reservations:
-            return None
-        waits = np.ones(len(now.task), bool)
-        waits[starts.task] = False
-        tasks = np.flatnonzero(waits)
-        tasks = tasks[in_order(ranks(order)[now.task_job[tasks]])]
+        begins, waits = booked.start_in_windows(short)
+        all_starts = starts.joined(short.only(np.flatnonzero(begins)))
+        is_left = np.ones(len(now.task), bool)
+        is_left[all_starts.task] = False
+        tasks = np.flatnonzero(is_left)
+        tasks = tasks[in_order(rank[now.task_job[tasks]])]
         task, node, memory_class = booked.backfill(tasks, starts.task)
-        if not len(task):
-            return None
-        at = np.argsort(np.concatenate([starts.task, task]))
-        return Placed(
-            task=np.concatenate([starts.task, task]),
-            node=np.concatenate([starts.node, node]),
-            memory_class=np.concatenate([starts.memory_class, memory_class]),
-            price=np.concatenate([starts.price, np.zeros(len(task), np.int64)]),
-        ).only(at)
+        none = np.zeros(len(task), np.int64)
+        all_starts = all_starts.joined(
+            Placed(task=task, node=node, memory_class=memory_class, window=none, price=none)
+        )
+        waits &= ~np.isin(short.task, task)
+        return all_starts, short.only(np.flatnonzero(waits))
+
+
+def _by_window(placed: Placed) -> tuple[Placed, Placed]:
+    """Return the tasks that the flow places on unlimited GPUs, and those on reserved ones."""
+    short = placed.window < UNLIMITED
+    if not short.any():
+        return placed, placed.only(np.zeros(0, np.int64))
+    return placed.only(np.flatnonzero(~short)), placed.only(np.flatnonzero(short))
 
 
 def _short_for_long(

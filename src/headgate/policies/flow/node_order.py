@@ -13,7 +13,7 @@ from headgate.planning.costs import PRICE_LIMIT
 from headgate.planning.standing import Standing
 from headgate.planning.timetable import UNKNOWN_AT
 from headgate.policies.flow.in_flight import InFlight
-from headgate.policies.flow.solve import Placed
+from headgate.policies.flow.placed import Placed
 
 _PAUSE_S = 1.0  # least seconds until a requested round
 

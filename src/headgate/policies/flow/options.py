@@ -24,8 +24,9 @@ def task_options(
 ) -> Options:
     """Return the options of each task.
 
-    `at` numbers the places of nodes, racks and the whole cluster, in this order, by class, negative
-    if there is none. Each class above the smallest that a task fits costs `dearer` more. Nodes and
+    `at` numbers the places of nodes, racks and the whole cluster, in this order, by kind, negative
+    if there is none. Each class above the smallest that a task fits costs `dearer` more, and so
+    does a window: what is not reserved is preferred. Nodes and
     racks are options only if they are cheaper than the place around them. A task also has the
     options `own_place` for `own_cost`, `[tasks, own options]`.
     O(replicas read x log(replicas that a task reads) + options).
@@ -39,6 +40,8 @@ def task_options(
         copies=problem.replica_node,
         region=problem.node_rack,
         smallest=problem.task_class,
+        shortest=problem.task_window,
+        windows=problem.windows,
         at=at,
         dearer=dearer,
         own_place=own_place,

@@ -25,6 +25,7 @@ from headgate.policies.flow.bookings import Bookings
 from headgate.policies.flow.eligible import Entitled, Round, round_of
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.job_prices import free_gpu_price_s, prices_by_job, run_price_s
+from headgate.policies.flow.placed import NOTHING_PLACED, Placed
 from headgate.policies.flow.prices import Prices
 from headgate.policies.flow.problem import (
     FullProblem,
@@ -34,7 +35,7 @@ from headgate.policies.flow.problem import (
     offered_problem,
 )
 from headgate.policies.flow.readback import Choice, flow_placements, plan
-from headgate.policies.flow.solve import NOTHING_PLACED, Flow, Placed, solve
+from headgate.policies.flow.solve import Flow, solve
 from headgate.policies.flow.warm import WarmCache, WarmRound
 from headgate.ports import Policy
 from headgate.protocol import Plan

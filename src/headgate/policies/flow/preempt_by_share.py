@@ -7,7 +7,7 @@ import numpy as np
 from headgate.flow import Ints
 from headgate.planning.standing import Standing
 from headgate.policies.flow.in_flight import Runs, runs_now
-from headgate.policies.flow.solve import Placed
+from headgate.policies.flow.placed import Placed
 
 
 def short_tasks(target: Ints, held: Ints, waiting: Ints) -> Ints:

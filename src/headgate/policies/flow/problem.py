@@ -13,6 +13,7 @@ from headgate.planning.census import Bools
 from headgate.planning.shares import Floats
 from headgate.policies.flow.eligible import Round, WaitingTasks
 from headgate.policies.flow.prices import wait_prices
+from headgate.policies.flow.windows import UNLIMITED, WINDOWS, free_by_window
 from headgate.state import Changes, TaskState
 
 NONE: Ints = np.zeros(0, np.int64)
@@ -22,10 +23,13 @@ NONE: Ints = np.zeros(0, np.int64)
 class FlowProblem:
     """GPUs, tasks and prices; int64 arrays, prices in microseconds.
 
+    A kind of GPU is a class, by ascending memory, and in it a window (`windows`), unlimited ones
+    last; before GPUs are reserved there are only unlimited ones.
+
     A job (or a group of jobs that are limited together) places at most `most` of its tasks, and at
     least `least` if enough GPUs fit (always `most` unless `may_wait`); each further one that it may
     place costs twice `wait_price` if it waits. A GPU that is held now, one of `held_node` and
-    `held_class`, costs `held_price` in addition: the wait until it is free. A byte read costs
+    `held_kind`, costs `held_price` in addition: the wait until it is free. A byte read costs
     `per_byte`, by `Locality` (`planning.costs.shard_prices`); read r has replicas on
     `replica_node[replica_first[r]:replica_first[r + 1]]`.
 
@@ -33,10 +37,12 @@ class FlowProblem:
     """
 
     node_rack: Ints  # [nodes]
-    free: Ints  # [nodes, classes] free GPUs, classes by ascending memory
+    windows: int  # of each class
+    free: Ints  # [nodes, kinds] free GPUs
     task: Ints  # [tasks] rows, ascending
     task_job: Ints  # [tasks]
     task_class: Ints  # [tasks] smallest class that the task fits
+    task_window: Ints  # [tasks] shortest window that it needs
     read_first: Ints  # [tasks + 1] first read of each task, a read per shard
     read_bytes: Ints  # [reads]
     per_byte: Floats  # [3]
@@ -49,14 +55,14 @@ class FlowProblem:
     may_wait: bool
     held_gpu: Ints  # [held GPUs] rows, ascending
     held_node: Ints  # [held GPUs]
-    held_class: Ints  # [held GPUs]
+    held_kind: Ints  # [held GPUs]
     held_price: Ints  # [held GPUs]
 
     @property
     def slots(self) -> Ints:
-        """GPUs that are free or held, `[nodes, classes]`."""
-        cells, classes = self.free.size, self.free.shape[1]
-        held = np.bincount(self.held_node * classes + self.held_class, minlength=cells)
+        """GPUs that are free or held, `[nodes, kinds]`."""
+        cells, kinds = self.free.size, self.free.shape[1]
+        held = np.bincount(self.held_node * kinds + self.held_kind, minlength=cells)
         slots: Ints = self.free + held.reshape(self.free.shape)
         return slots
 
@@ -66,7 +72,7 @@ class FullProblem:
     """A problem with all its tasks, to be solved from nothing, and all GPUs that are up."""
 
     problem: FlowProblem
-    up: Ints  # [nodes, classes] GPUs, held or free
+    up: Ints  # [nodes, kinds] GPUs, held or free, which may be of any window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,6 +104,28 @@ class OfferedTasks:
         self._has = RowMap(0)  # by task
         self._count, self._bytes = RowMap(0), RowMap(0)  # by task group
         self._is_read = np.zeros(0, bool)  # by shard
+        self.windows = 1
+        self._window = RowMap(0)  # by job: the windows in which its tasks have no option
+
+    def without_tasks(self) -> OfferedTasks:
+        """Return the same without tasks, with the windows."""
+        fresh = OfferedTasks()
+        fresh.windows, fresh._window = self.windows, self._window
+        return fresh
+
+    def set_windows(self, jobs: Ints, needed: Ints) -> Bools:
+        """Set the shortest window of each job's tasks; return which have changed, `[jobs]`."""
+        self.windows = WINDOWS
+        changed: Bools = self._window[jobs] != UNLIMITED - needed
+        self._window[jobs[changed]] = UNLIMITED - needed[changed]
+        return changed
+
+    def window_of(self, jobs: Ints) -> Ints:
+        """Return the shortest window in which tasks of jobs have options."""
+        if self.windows == 1:
+            return np.zeros(len(jobs), np.int64)
+        window: Ints = UNLIMITED - self._window[jobs]
+        return window
 
     def has(self, tasks: Ints) -> Bools:
         """Return which tasks (rows) are offered, `[tasks]`."""
@@ -159,18 +187,23 @@ def full_problem(round_: Round, offered: OfferedTasks) -> FullProblem:
     """Return the problem of a round with all tasks that it offers."""
     tasks, entitled, now = round_.tasks, round_.entitled, round_.now
     offered.clear()
+    if round_.windows is not None:
+        offered.set_windows(now.jobs, round_.windows.needed)
     nothing = np.zeros(len(tasks.row), bool)
     new = offered.more(tasks, entitled.most[entitled.group], nothing)
     offered.add(tasks.row[new], tasks.task_group[new])
     up = np.bincount(now.hardware.cell, minlength=now.free.size).reshape(now.free.shape)
+    up = np.repeat(up, offered.windows, axis=1)
     return FullProblem(problem=problem_with(round_, new, offered), up=up)
 
 
 def _change(round_: Round, changes: Changes, offered: OfferedTasks) -> ProblemChange | None:
     """Return the difference of a round's problem from the last one, None if it is large.
 
-    Also None if tasks are offered whose jobs are no longer supported.
+    Also None if tasks are offered whose jobs are no longer supported, and for the first windows.
     """
+    if round_.windows is not None and offered.windows == 1:
+        return None
     tasks, entitled, snapshot = round_.tasks, round_.entitled, round_.snapshot
     changed = changes.tasks[offered.has(changes.tasks)]
     removed = changed[snapshot.tasks.state.take(changed) != TaskState.WAITING]
@@ -181,6 +214,9 @@ def _change(round_: Round, changes: Changes, offered: OfferedTasks) -> ProblemCh
     offered.remove(removed, snapshot.tasks.task_group.take(removed).astype(np.int64))
     new = offered.more(tasks, entitled.most[entitled.group], is_offered)
     other = _with_other_reads(round_, changes, offered, np.flatnonzero(is_offered))
+    if round_.windows is not None:
+        changed_jobs = offered.set_windows(round_.now.jobs, round_.windows.needed)
+        other = np.union1d(other, np.flatnonzero(is_offered & changed_jobs[tasks.job]))
     if 2 * (len(new) + len(other)) > before:
         return None
     problem = problem_with(round_, np.sort(np.concatenate([new, other])), offered)
@@ -204,7 +240,8 @@ def _with_other_reads(round_: Round, changes: Changes, offered: OfferedTasks, st
 
 def offered_problem(round_: Round, offered: OfferedTasks) -> FlowProblem:
     """Return the problem of a round with all tasks that are offered, built from scratch."""
-    return problem_with(round_, np.flatnonzero(offered.has(round_.tasks.row)), OfferedTasks())
+    tasks = np.flatnonzero(offered.has(round_.tasks.row))
+    return problem_with(round_, tasks, offered.without_tasks())
 
 
 def problem_with(round_: Round, tasks: Ints, offered: OfferedTasks) -> FlowProblem:
@@ -213,7 +250,7 @@ def problem_with(round_: Round, tasks: Ints, offered: OfferedTasks) -> FlowProbl
     O(reads and replicas of these tasks + GPUs + jobs + waiting tasks).
     """
     snapshot, now, entitled = round_.snapshot, round_.now, round_.entitled
-    ahead, row = round_.in_flight, now.task[tasks]
+    row, held = now.task[tasks], _held(round_, offered.windows)
     read = snapshot.tasks.input.take(row).astype(np.int64)
     offsets, shard = snapshot.inputs.shards.flat(read)
     size_bytes = snapshot.shards.size_bytes.take(shard)
@@ -222,10 +259,12 @@ def problem_with(round_: Round, tasks: Ints, offered: OfferedTasks) -> FlowProbl
     offered.record_reads(round_.tasks.task_group[tasks], read_bytes, shard)
     return FlowProblem(
         node_rack=snapshot.nodes.rack.array().astype(np.int64),
-        free=now.free,
+        windows=offered.windows,
+        free=now.free if offered.windows == 1 else free_by_window(now, round_.windows),
         task=row,
         task_job=entitled.group[now.task_job[tasks]],
         task_class=now.task_class[tasks],
+        task_window=offered.window_of(now.jobs[now.task_job[tasks]]),
         read_first=offsets,
         read_bytes=size_bytes,
         per_byte=round_.prices.per_byte(snapshot.bandwidth),
@@ -236,11 +275,26 @@ def problem_with(round_: Round, tasks: Ints, offered: OfferedTasks) -> FlowProbl
         least=entitled.least,
         wait_price=_wait_price(round_, offered),
         may_wait=round_.prices.may_wait,
-        held_gpu=NONE if ahead is None else ahead.runs.gpu,
-        held_node=NONE if ahead is None else ahead.runs.node,
-        held_class=NONE if ahead is None else ahead.runs.memory_class,
-        held_price=NONE if ahead is None else ahead.price,
+        held_gpu=held[0],
+        held_node=held[1],
+        held_kind=held[2],
+        held_price=held[3],
     )
+
+
+def _held(round_: Round, windows: int) -> tuple[Ints, ...]:
+    """Return rows, nodes, kinds and prices of the held GPUs that are slots."""
+    ahead, some = round_.in_flight, round_.windows
+    if ahead is None:
+        return NONE, NONE, NONE, NONE
+    runs = ahead.runs
+    held = (runs.gpu, runs.node, (runs.memory_class + 1) * windows - 1, ahead.price)
+    if windows == 1 or some is None:
+        return held
+    runs, window = some.held.runs, some.held_window
+    more = (runs.gpu, runs.node, runs.memory_class * windows + window, some.held.price)
+    order = np.argsort(np.concatenate([held[0], more[0]]))
+    return tuple(np.concatenate(both)[order] for both in zip(held, more, strict=True))
 
 
 def _wait_price(round_: Round, offered: OfferedTasks) -> Ints:

@@ -12,8 +12,9 @@ from headgate.flow import Ints
 from headgate.planning.feasible_starts import feasible_starts
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Round
+from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.refusals import refusals
-from headgate.policies.flow.solve import Flow, Placed
+from headgate.policies.flow.solve import Flow
 from headgate.protocol import NO_STEPS, Lazy, Memo, OnDemand, Plan, Refusal, Steps
 from headgate.state import Scratch
 

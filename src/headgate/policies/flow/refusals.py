@@ -11,8 +11,8 @@ from headgate.flow import Ints
 from headgate.planning.fit import no_such_gpu
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.options import cheapest_free
+from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.problem import OfferedTasks, problem_with
-from headgate.policies.flow.solve import Placed
 from headgate.protocol import Reason, Refusal
 from headgate.protocol.reasons import (
     BelowShare,

@@ -8,7 +8,8 @@ The problem is a laminar one: every task takes one place, a GPU or a pool of tas
 The options of a task are the cluster, racks and nodes (`options`) of each class that it fits; a
 larger class costs more. It may also stay without a GPU, in a pool of its group; the solver leaves
 as few units as possible without any place. A GPU that is held now is a unit as well: it occupies
-its node and is displaced at the price of the wait until it is free.
+its node and is displaced at the price of the wait until it is free. Where GPUs are reserved for
+later, each window of a class is a class of its own (`windows`).
 
 The places are those of all GPUs that are up, so that the next round differs only in its changes:
 tasks added and removed, GPUs taken and freed, capacities, prices of waiting.
@@ -17,7 +18,6 @@ tasks added and removed, GPUs taken and freed, capacities, prices of waiting.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,7 +30,9 @@ from headgate.flow import (
     verify_laminar,
 )
 from headgate.policies.flow.options import Options, around, task_options
+from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.problem import FlowProblem, FullProblem, ProblemChange
+from headgate.policies.flow.windows import WINDOWS
 
 CLASS_PRICE = 1
 """Microseconds per class that a GPU is larger than needed: breaks ties, keeps large ones free."""
@@ -42,37 +44,6 @@ _UNLIMITED = 1 << 40  # capacity for all displaced GPUs
 
 _SPARE_GROUPS = 16
 """Groups whose pools exist before they are needed: adding places is expensive."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Placed:
-    """Placed tasks, ascending, the node and class of each one's GPU, and its price; `[tasks]`.
-
-    `price` is that of reading, and of a GPU larger than needed, in microseconds, without the wait
-    for a held GPU.
-    """
-
-    task: Ints
-    node: Ints
-    memory_class: Ints
-    price: Ints
-
-    def only(self, chosen: Ints) -> Placed:
-        """Return those at the indices `chosen`."""
-        return Placed(
-            task=self.task[chosen],
-            node=self.node[chosen],
-            memory_class=self.memory_class[chosen],
-            price=self.price[chosen],
-        )
-
-
-NOTHING_PLACED = Placed(
-    task=np.zeros(0, np.int64),
-    node=np.zeros(0, np.int64),
-    memory_class=np.zeros(0, np.int64),
-    price=np.zeros(0, np.int64),
-)
 
 
 def solve(posed: FullProblem | ProblemChange, last: Flow | None) -> Flow:
@@ -103,7 +74,8 @@ class Flow:
         self._unit, self._place, self._leaf = RowMap(), RowMap(), RowMap()  # of a task
         self._task = RowMap()  # of a unit; -1 for a held GPU
         self._held = np.zeros(0, bool)  # by GPU; below, its unit, and the price of its wait
-        self._held_unit, self._held_price = RowMap(), RowMap()
+        self._held_unit, self._held_price, self._held_kind = RowMap(), RowMap(), RowMap()
+        self._windows = problem.windows
         self.changes = -1  # of the problem, since it was solved from nothing
         self.change(problem, np.zeros(0, np.int64))
 
@@ -126,10 +98,13 @@ class Flow:
         self._record_moves()
 
     def _remove(self, problem: FlowProblem, removed: Ints) -> None:
-        """Remove tasks, and GPUs that are no longer held."""
+        """Remove tasks, and GPUs that are no longer held, or not in the same window."""
         held = np.zeros(max(len(self._held), int(problem.held_gpu.max(initial=-1)) + 1), bool)
         held[problem.held_gpu] = True
         freed = np.flatnonzero(self._held & ~held[: len(self._held)])
+        if self._windows > 1:
+            moved = problem.held_gpu[self._held_kind[problem.held_gpu] != problem.held_kind]
+            freed = np.concatenate([freed, moved[self._held_unit[moved] >= 0]])
         units = self._unit[removed]
         self.solver.remove(np.concatenate([units, self._held_unit[freed]]))
         self._unit[removed] = -1
@@ -145,7 +120,7 @@ class Flow:
 
     def _capacities(self, problem: FlowProblem) -> Ints:
         """Return the capacities of all places."""
-        slots = problem.slots[self._tree.node, self._tree.memory_class]
+        slots = problem.slots[self._tree.node, self._tree.kind]
         capacity = np.zeros(len(self._parent), np.int64)
         capacity[: len(slots)] = slots
         capacity[self._pools.freed] = _UNLIMITED
@@ -183,6 +158,7 @@ class Flow:
         held = self.solver.add(*self._options_of_gpus(problem, new_gpus))
         self._task[held] = -1
         self._held_unit[problem.held_gpu[new_gpus]] = held
+        self._held_kind[problem.held_gpu[new_gpus]] = problem.held_kind[new_gpus]
         options = self._options(problem, self._pools.price[self._pools.slot_of(problem.job)])
         if len(known):
             self.solver.replace(self._unit[problem.task[known]], *_some(options, known))
@@ -196,7 +172,7 @@ class Flow:
 
     def _options_of_gpus(self, problem: FlowProblem, held: Ints) -> Options:
         """Return the options of some held GPUs: to stay on the node, or to be displaced."""
-        own = self._tree.at[problem.held_node[held], problem.held_class[held]]
+        own = self._tree.at[problem.held_node[held], problem.held_kind[held]]
         place, cost = np.full((len(held), 2), self._pools.freed), np.zeros((len(held), 2), np.int64)
         place[:, 0], cost[:, 1] = own, problem.held_price[held]
         return 2 * np.arange(len(held) + 1), place.ravel(), cost.ravel()
@@ -234,10 +210,12 @@ class Flow:
         leaf = self._leaf[tasks]
         index = np.flatnonzero(leaf >= 0)
         leaf = self._by_age(self._place[tasks[index]], leaf[index])
+        memory_class, window = np.divmod(self._tree.kind[leaf], self._windows)
         return Placed(
             task=index,
             node=self._tree.node[leaf],
-            memory_class=self._tree.memory_class[leaf],
+            memory_class=memory_class,
+            window=window + (WINDOWS - self._windows),
             price=self.solver.cost_of(self._unit[tasks[index]]),
         )
 
@@ -285,7 +263,7 @@ class Flow:
         Also None if the flow has no such GPU: wide units take it.
         The dual price of the leaf may differ: at a degenerate optimum, several prices are optimal.
         """
-        leaf = self._tree.at[node, memory_class, None]
+        leaf = self._tree.at[node, (memory_class + 1) * self._windows - 1, None]
         room = self._capacity[leaf]
         if not room.all():
             return None
@@ -302,20 +280,20 @@ class Flow:
 class _Tree:
     """The places that have GPUs: nodes, then racks, then the whole cluster.
 
-    `at` numbers them, `[nodes + racks + 1, classes]`, -1 without a GPU of the class; `node` and
-    `memory_class` are those of each leaf.
+    `at` numbers them, `[nodes + racks + 1, kinds]`, -1 without a GPU of the kind; `node` and `kind`
+    are those of each leaf.
     """
 
     def __init__(self, node_rack: Ints, up: Ints) -> None:
         nodes, has_gpus = len(up), around(up, node_rack) > 0
-        row, of_class = np.nonzero(has_gpus)
+        row, of_kind = np.nonzero(has_gpus)
         self.at = np.full(has_gpus.shape, -1)
-        self.at[row, of_class] = np.arange(len(row))
+        self.at[row, of_kind] = np.arange(len(row))
         leaves, roots = np.searchsorted(row, (nodes, len(has_gpus) - 1))
-        self.node, self.memory_class = row[:leaves], of_class[:leaves]
-        inner = self.at[-1, of_class[leaves:roots]]
+        self.node, self.kind = row[:leaves], of_kind[:leaves]
+        inner = self.at[-1, of_kind[leaves:roots]]
         self.parent = np.concatenate([
-            self.at[nodes + node_rack[self.node], self.memory_class],
+            self.at[nodes + node_rack[self.node], self.kind],
             inner,
             np.full(len(row) - roots, -1),
         ])  # fmt: skip
