@@ -34,6 +34,8 @@ class Times:
         self._some = self._lead[self._jobs]
         self.run_s = self._of_jobs(self.run_s_of(self._some))
         """Seconds that the first waiting task of each job is expected to take; inf if unknown."""
+        self.surely_s = self._of_jobs(self.surely_s_of(self._some))
+        """Those that it takes at most with probability `BACKFILL_P`; inf if unknown, `[jobs]`."""
         self.learnt = _is_learnt(now, self._lead)
         """Whether a job's times are estimated by its chain of classes, `[jobs]`."""
 
@@ -41,10 +43,6 @@ class Times:
         by_job = np.full(len(self._lead), math.inf)
         by_job[self._jobs] = run_s
         return by_job
-
-    def jobs_surely_s(self) -> Floats:
-        """Return `surely_s` of the first waiting task of each job, `[jobs]`, or inf."""
-        return self._of_jobs(self.surely_s(self._some))
 
     def end_at(self, tasks: Ints) -> Floats:
         """Return when runs of tasks are expected to end; `UNKNOWN_AT` if that is unknown."""
@@ -54,14 +52,19 @@ class Times:
             return self._estimated(tasks)
         return self._ends[at]
 
-    def _estimated(self, tasks: Ints) -> Floats:
-        return np.minimum(self.estimates.end_at(tasks), UNKNOWN_AT)
+    def surely_ended_at(self, tasks: Ints) -> Floats:
+        """Return when runs on GPUs have ended with probability `BACKFILL_P`, or `UNKNOWN_AT`."""
+        ends_at = self._estimated(self._tasks, BACKFILL_P)
+        return ends_at[np.searchsorted(self._tasks, tasks)]
+
+    def _estimated(self, tasks: Ints, p: float = 0.5) -> Floats:
+        return np.minimum(self.estimates.end_at(tasks, p), UNKNOWN_AT)
 
     def run_s_of(self, tasks: Ints) -> Floats:
         """Return the seconds that runs of tasks are expected to take; inf if unknown."""
         return _known(self.estimates.run_s(tasks))
 
-    def surely_s(self, tasks: Ints) -> Floats:
+    def surely_s_of(self, tasks: Ints) -> Floats:
         """Return the seconds that runs take at most with probability `BACKFILL_P`, or inf."""
         return _known(self.estimates.run_s(tasks, BACKFILL_P))
 
