@@ -21,7 +21,7 @@ help:
 	@echo "make test-torch PyTorch on several nodes; installs it in build/torch (TORCH=... for a version)"
 	@echo "make bench     the measurements in bench/"
 	@echo "make sanitize  the tests of what is compiled, with assertions and sanitizers"
-	@echo "make fuzz      the flow core against other solvers, on many random networks"
+	@echo "make fuzz      the flow core against other solvers, and storms under all policies, on many random cases"
 	@echo "make fmt       format the code"
 
 install: $(NATIVE_STAMP)

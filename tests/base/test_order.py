@@ -1,4 +1,4 @@
-"""Sorting of integers against Python's stable sort, and minima of groups against `min`."""
+"""Sorting of numbers against Python's stable sort, and minima of groups against `min`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.base.order import in_order, least_of_each, nth_of_equals
+from headgate.base.order import floats_in_order, in_order, least_of_each, nth_of_equals, ranks
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 VALUES = st.one_of(
@@ -22,6 +22,18 @@ VALUES = st.one_of(
 def test_in_order_sorts_stably(values: list[int]) -> None:
     order = in_order(np.array(values, np.int64))
     assert order.tolist() == sorted(range(len(values)), key=values.__getitem__)
+
+
+@given(st.lists(st.one_of(st.sampled_from([0.0, -0.0, 1.5, -1.5]), st.floats(allow_nan=False))))
+def test_floats_in_order_sorts_stably(values: list[float]) -> None:
+    order = floats_in_order(np.array(values, np.float64))
+    assert order.tolist() == sorted(range(len(values)), key=values.__getitem__)
+
+
+@given(st.integers(0, 50).flatmap(lambda count: st.permutations(range(count))))
+def test_ranks_are_the_positions_in_an_order(order: list[int]) -> None:
+    found = ranks(np.array(order, np.int64)).tolist()
+    assert found == [order.index(each) for each in range(len(order))]
 
 
 @given(VALUES)

@@ -101,6 +101,24 @@ def history(path: Path, *rows: tuple[float, float, float], **columns: list[Any])
     return path
 
 
+@pytest.mark.parametrize("policy", ["headgate", "fifo", "easy-backfill", "gs"])
+def test_processes_of_num_nodes_run_together_on_a_node_each(tmp_path: Path, policy: str) -> None:
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(f"""
+cluster:
+  racks: [{{name: r, nodes: 3, node: {{gpus: 2, gpu_memory: 1GB}}}}]
+  bandwidths: {{disk_bytes_per_s: 1GB, node_link_bytes_per_s: 1GB, rack_uplink_bytes_per_s: 1GB}}
+policy: {policy}
+jobs:
+  - {{name: before, tasks: [{{compute_s: 5, gpus: 2}}]}}
+  - {{name: train, num_nodes: 3, tasks: [{{compute_s: 9}}]}}
+""")
+    placements = figures(scenario)["placements"]
+    train = [place for place in placements if place["task"].startswith("train/")]
+    assert sorted(place["node"] for place in train) == ["r-n1", "r-n2", "r-n3"]
+    assert {place["at_s"] for place in train} == {5.0}
+
+
 def test_the_three_tasks_example_is_fair_and_local() -> None:
     result = figures(THREE_TASKS)
     assert result.keys() >= FIGURES | {"placements"}

@@ -56,6 +56,33 @@ def test_why_gives_the_time_of_the_reservation_and_the_job_before(reserved: Any)
     assert line == ("waits: 3/4 GPUs free; reserved for 13:52:00 UTC when runs of job-2 have ended")
 
 
+def test_why_gives_the_hole_that_a_longer_job_does_not_fit(reserved: Any, job_file: Any) -> None:
+    reserved("submit", job_file("{run: 'true', estimated_runtime: 10min}"))
+    assert reserved("why", "job-4").out.splitlines()[2] == (
+        "waits: needs 10 min, the hole lasts 2 min 40 s; "
+        "starts after job-3, for which the GPUs are reserved"
+    )
+
+
+@pytest.mark.parametrize(
+    ("resources", "reason"),
+    [
+        ("{gpus: 2}", "2 free GPUs, at most 1 on one node, 2 needed there"),
+        ("{gpus: 0.5, cpus: 3}", "CPU slots: 2/3 free on the best node"),
+    ],
+)
+def test_why_gives_what_is_short_on_each_node_and_the_reservation(
+    up: Any, job_file: Any, controller: Any, resources: str, reason: str
+) -> None:
+    controller.policy_name = "headgate"
+    held = "resources: {gpus: 1, cpus: 2}, estimated_runtime: 5min"
+    up("submit", job_file(f"{{num_nodes: 2, run: 'true', {held}}}"))
+    up("submit", job_file(f"{{run: 'true', resources: {resources}}}"))
+    line = up("why", "job-2").out.splitlines()[2]
+    assert line.startswith(f"waits: {reason}; reserved for ")
+    assert line.endswith(" when runs of job-1 have ended")
+
+
 def test_plan_gives_reservations_to_programs(reserved: Any) -> None:
     view = reserved("plan", "-o", "json").json
     (found,) = view["what_if"]["reservations"]

@@ -44,7 +44,7 @@ from headgate.state.view import View
 from headgate.testing.storms import storm
 
 RECORDED = Path(__file__).parent / "recorded"
-_SEED = 23  # of a storm with all that happens to runs
+_SEED = 84  # of a storm with all that happens to runs, preemptions and reservations
 
 
 def facts(view: View) -> dict[str, Any]:

@@ -239,6 +239,25 @@ def test_program_that_ignores_the_notice_is_killed_after_the_grace_period(
     ]
 
 
+def test_run_gets_notice_before_its_limit_when_another_member_of_its_gang_is_over_it(
+    run: Any, tmp_path: Path
+) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        launch = _limited(tmp_path, SAVES, 1e9)
+        await executor.begin([launch])
+        while not (tmp_path / "seen").exists() or not _seen(tmp_path):  # noqa: ASYNC110  # a file
+            await asyncio.sleep(0.05)
+        assert not await executor.over_limit([launch.run])
+        await executor.expire([launch.run])
+        outcome = await executor.outcome(launch.run)
+        assert await executor.over_limit([launch.run])
+        assert not await executor.over_limit([RunId("j", 0, 2)])
+        return outcome
+
+    assert run(steps).failure is FailureKind.TIMED_OUT
+    assert _seen(tmp_path) == ["begun", "notice", "saved"]
+
+
 def test_stop_during_the_grace_period_is_a_stop(run: Any, tmp_path: Path) -> None:
     async def steps(executor: Executor) -> OutcomeRecord:
         launch = _limited(tmp_path, IGNORES)

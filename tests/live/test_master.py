@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
-from tests.live.conftest import Method, launch_of
+from tests.live.conftest import Method, command, launch_of
 
 from headgate.live import master as master_module
 from headgate.live.master import JobMaster, end_job
 from headgate.live.records import (
+    GangRecord,
     LaunchRecord,
     OutcomeKind,
     OutcomeRecord,
     StopRecord,
 )
-from headgate.model import RunId
+from headgate.model import Launch, RunId
 from headgate.protocol import FailureKind
 
 PATIENCE_S = 30.0
@@ -32,7 +34,9 @@ class _Executor:
         self.ends: dict[int, asyncio.Future[OutcomeRecord]] = {}
         self.stops: list[list[int]] = []
         self.failures: dict[str, list[BaseException]] = {}  # by method: raised before it works
-        for name in ("begin", "outcome", "stop", "forget"):
+        self.expired = asyncio.Event()  # its runs were given notice
+        self.over = False
+        for name in ("begin", "outcome", "stop", "forget", "expire", "over_limit"):
             setattr(self, name, Method(self._failing(name)))
 
     def _failing(self, name: str) -> Callable[..., Awaitable[Any]]:
@@ -59,9 +63,24 @@ class _Executor:
         for run in runs:
             del self.ends[run.ordinal]
 
+    async def _expire(self, runs: list[RunId]) -> None:
+        assert {run.ordinal for run in runs} == {*self.ends}
+        self.expired.set()
+
+    async def _over_limit(self, runs: list[RunId]) -> bool:
+        assert {run.ordinal for run in runs} == {*self.ends}
+        return self.over
+
     def finish(self, number: int, kind: OutcomeKind = OutcomeKind.FINISHED) -> None:
+        self._end(number, OutcomeRecord(run=_run_id(number), kind=kind))
+
+    def fail(self, number: int, failure: FailureKind) -> None:
+        kind = OutcomeKind.FAILED
+        self._end(number, OutcomeRecord(run=_run_id(number), kind=kind, failure=failure))
+
+    def _end(self, number: int, outcome: OutcomeRecord) -> None:
         if not self.ends[number].done():
-            self.ends[number].set_result(OutcomeRecord(run=_run_id(number), kind=kind))
+            self.ends[number].set_result(outcome)
 
 
 class _Bed:
@@ -382,6 +401,109 @@ def test_unknown_runs_are_stopped_although_the_actors_could_not_be_listed_before
 
     assert _run(scenario()).kind is OutcomeKind.STOPPED
     assert executor.stops == [[1]]
+
+
+# ------------------------------------------------------------------------- time limits of gangs
+
+
+async def _launch_gang(bed: _Bed, launch: Launch = Launch.ALL) -> tuple[_Executor, _Executor]:
+    """Launch a gang of runs 0 and 1 on a node each, and return their executors."""
+    bed.executors.append(_Executor())
+    gang = GangRecord(hosts=("a", "b"), first_node="n0", first_ray_id="r0")
+    program = replace(command("true"), per_node=None if launch is Launch.ALL else launch)
+    for executor in bed.executors:
+        executor.rendezvous = Method(_no_rendezvous)  # type: ignore[attr-defined]
+    await bed.master.launch(
+        [
+            launch_of(n, (0,), node=f"n{n}", ray_id=f"r{n}", gang=gang, program=program)
+            for n in range(2)
+        ]
+    )
+    while len(await bed.outcomes(ack=False)) < 2:  # noqa: ASYNC110  # both have started
+        await asyncio.sleep(0)
+    await bed.outcomes()
+    return bed.executors[0], bed.executors[1]
+
+
+async def _no_rendezvous(_: int) -> None:
+    return None
+
+
+def _unreported(bed: _Bed) -> bool:
+    return not [o for _, o in bed.master._outbox if o.kind is not OutcomeKind.STARTED]
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["it ends", "it is stopped"])
+def test_gang_at_its_time_limit_is_reported_when_the_other_member_had_its_grace_period(
+    bed: _Bed, stopped: bool
+) -> None:
+    async def scenario() -> list[OutcomeRecord]:
+        first, second = await _launch_gang(bed)
+        first.fail(0, FailureKind.TIMED_OUT)
+        await second.expired.wait()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert _unreported(bed), "the controller would stop the other one"
+        if stopped:
+            await bed.stop(0)
+        else:
+            second.fail(1, FailureKind.TIMED_OUT)
+        ends = [await bed.end(0)]
+        if stopped:
+            second.finish(1, OutcomeKind.STOPPED)
+        return [*ends, await bed.end(1)]
+
+    first, second = _run(scenario())
+    assert first.failure is FailureKind.TIMED_OUT
+    assert (second.kind is OutcomeKind.STOPPED) is stopped
+
+
+def test_gang_at_its_time_limit_is_reported_although_the_executor_of_another_member_hangs(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master_module, "GRACE_S", 0.01)
+    monkeypatch.setattr(master_module, "_STOP_S", 0.01)
+
+    async def hang(_: list[RunId]) -> None:
+        await asyncio.Event().wait()
+
+    async def scenario() -> OutcomeRecord:
+        first, second = await _launch_gang(bed)
+        monkeypatch.setattr(second, "expire", Method(hang))
+        first.fail(0, FailureKind.TIMED_OUT)
+        return await bed.end(0)
+
+    assert _run(scenario()).failure is FailureKind.TIMED_OUT
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_member_that_fails_in_the_grace_period_of_another_has_timed_out(
+    bed: _Bed, over: bool
+) -> None:
+    async def scenario() -> OutcomeRecord:
+        first, second = await _launch_gang(bed)
+        first.over = over
+        second.fail(1, FailureKind.ERROR)
+        if over:
+            await first.expired.wait()
+            assert _unreported(bed)
+            first.fail(0, FailureKind.TIMED_OUT)
+        return await bed.end(1)
+
+    assert _run(scenario()).failure is (FailureKind.TIMED_OUT if over else FailureKind.ERROR)
+
+
+def test_gang_whose_program_runs_on_its_first_node_is_reported_when_that_member_ends(
+    bed: _Bed,
+) -> None:
+    async def scenario() -> OutcomeRecord:
+        first, second = await _launch_gang(bed, Launch.FIRST)
+        first.fail(0, FailureKind.TIMED_OUT)
+        outcome = await bed.end(0)
+        assert not second.expired.is_set()
+        return outcome
+
+    assert _run(scenario()).failure is FailureKind.TIMED_OUT
 
 
 def test_job_that_ends_closes_its_executors_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=2, gpus=1, up=("--policy=fifo",)) as headgate:
+    with Headgate(nodes=2, gpus=1) as headgate:
         yield headgate
 
 
@@ -74,16 +74,18 @@ def test_time_limit_is_kept_while_the_controller_is_down(
     assert _seen(tmp_path) == ["begun", "notice", "saved"], "it did not run again"
 
 
-def test_gang_ends_when_one_member_is_over_the_time_limit(
+def test_every_member_of_a_gang_may_save_at_the_time_limit(
     headgate: Headgate, tmp_path: Path
 ) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINS.replace("time.sleep(1)", "time.sleep(5 * int(sys.argv[2]))"))
     text = f"""
 name: gang
-gang: true
+num_nodes: 2
 time_limit: 5s
-tasks: {{count: 2, run: "echo $$ >> {tmp_path}/seen; sleep 987"}}
+tasks: {{run: "exec python {script} {tmp_path}/seen $RANK"}}
 """
     job = headgate.submit(text)
     view = headgate.ends(job, "failed")
     assert "ran over its time limit of 5.0 s: it ended after the notice" in view["message"]
-    assert len(_seen(tmp_path)) == 2, "both members started, once"
+    assert sorted(_seen(tmp_path)) == sorted(["begun", "notice", "saved"] * 2), "each once"

@@ -27,7 +27,7 @@ TORCHRUN = (
 
 @pytest.fixture(scope="module")
 def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=2, gpus=2, up=("--policy=fifo", "--probe-period=0")) as headgate:
+    with Headgate(nodes=2, gpus=2, up=("--probe-period=0",)) as headgate:
         yield headgate
 
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-from tests.live.system import Headgate
+from tests.live.system import Gates, Headgate
+
+from headgate.workloads.training import solution
 
 pytestmark = pytest.mark.live
-PROGRAM = Path(__file__).parents[2] / "examples" / "training.py"
 STEPS = 250
-SAMPLES, FEATURES, RIDGE = 4000, 32, 0.01
 
 
 @pytest.fixture(scope="module")
 def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=3, gpus=1, up=("--policy=fifo", "--probe-period=0")) as headgate:
+    with Headgate(nodes=3, gpus=1, up=("--probe-period=0",)) as headgate:
         yield headgate
 
 
@@ -33,30 +31,33 @@ class Training:
     def __init__(self, headgate: Headgate, shared: Path, *, retries: int = 0) -> None:
         """Submit it, and wait for its first checkpoint."""
         self.headgate = headgate
-        program, saved = shared / "training.py", shared / "saved"
-        shutil.copy(PROGRAM, program)
+        saved = shared / "saved"
         saved.mkdir()
-        run = f"python {program} --steps {STEPS} --pause 0.02 --out {{output}}"
         tasks = {
-            "run": run,
+            "run": "headgate.workloads.training:train",
+            "params": {"steps": STEPS, "pause_s": 0.02},
             "resources": {"gpus": 1},
             "checkpoint": {"every_s": 1, "path": str(saved)},
             "retries": retries,
         }
-        self.job = headgate.submit(json.dumps({"name": "train", "num_nodes": 2, "tasks": tasks}))
+        self.mark = str(shared)
+        envs = {"TRAINING": self.mark}
+        self.job = headgate.submit(
+            json.dumps({"name": "train", "num_nodes": 2, "tasks": tasks, "envs": envs})
+        )
         checkpoint = saved / f"{self.job}.0" / "model.npz"
         headgate.until(checkpoint.exists, "the first checkpoint is saved")
-        self.program = str(program)
 
     def processes(self) -> dict[str, psutil.Process]:
-        """Return the processes of the program by rank."""
+        """Return its processes by rank."""
         found = {}
         for process in psutil.process_iter():
             try:
-                if self.program in process.cmdline()[1:2]:
-                    found[process.environ()["RANK"]] = process
+                environment = process.environ()
             except psutil.Error:
                 continue
+            if environment.get("TRAINING") == self.mark:
+                found[environment["RANK"]] = process
         return found
 
     def nodes(self) -> list[str]:
@@ -71,15 +72,6 @@ class Training:
             first = int(model["first"])
         tasks = self.headgate.client.tasks(self.job)
         return first, [(task["attempts"], task["failures"]) for task in tasks]
-
-
-def solution() -> Any:
-    """Return the weights that the training converges to, in closed form."""
-    rng = np.random.default_rng(7)
-    inputs = rng.normal(size=(SAMPLES, FEATURES))
-    targets = inputs @ rng.normal(size=FEATURES) + 0.1 * rng.normal(size=SAMPLES)
-    normal = inputs.T @ inputs / SAMPLES + RIDGE * np.eye(FEATURES)
-    return np.linalg.solve(normal, inputs.T @ targets / SAMPLES)
 
 
 def test_training_continues_while_its_master_and_the_controller_are_killed(
@@ -105,6 +97,17 @@ def test_training_continues_from_its_checkpoint_when_a_process_is_killed_and_cou
     assert sum(failures for _, failures in tasks) == 1
 
 
+def test_training_continues_from_its_checkpoint_when_an_executor_dies_and_counts_no_failure(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    training = Training(headgate, tmp_path)
+    (executor,) = headgate.actors("Executor", training.nodes()[1])
+    executor.send_signal(signal.SIGKILL)
+    first, tasks = training.ends()
+    assert 0 < first < STEPS
+    assert tasks == [(2, 0), (2, 0)]
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_training_continues_on_other_nodes_when_one_is_lost_and_counts_no_failure(
     headgate: Headgate, tmp_path: Path, rank: int
@@ -118,3 +121,29 @@ def test_training_continues_on_other_nodes_when_one_is_lost_and_counts_no_failur
     assert 0 < first < STEPS
     assert tasks == [(2, 0), (2, 0)]
     assert sorted(training.nodes()) == sorted({"n0", "n1", "n2"} - {node})
+
+
+def test_gang_that_waits_behind_maps_and_they_run_once_while_the_controller_is_killed(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    gates = Gates(tmp_path / "gates")
+    maps = {"count": 6, "run": gates.command(), "retries": 0}
+    job = headgate.submit(json.dumps({"name": "maps", "tasks": maps}))
+    headgate.running(job, 3)
+    member = {"run": gates.command(name="gang"), "retries": 0}
+    gang = headgate.submit(json.dumps({"name": "gang", "num_nodes": 2, "tasks": member}))
+    headgate.until(lambda: headgate.call("why", gang)["reason"], "the gang waits")
+    for master in headgate.actors("JobMaster"):
+        master.send_signal(signal.SIGKILL)
+    headgate.kill_controller()
+    gates.open(*range(6))
+    gates.open(0, 1, name="gang")
+    headgate.up()
+    headgate.ends(job)
+    headgate.ends(gang)
+    numbers = [str(number) for number in range(6)]
+    assert sorted(gates.seen("start")) == sorted([*numbers, "gang0", "gang1"])
+    assert sorted(gates.seen("end")) == sorted(gates.seen("start"))
+    for each in (job, gang):
+        tasks = headgate.client.tasks(each)
+        assert {(task["attempts"], task["failures"]) for task in tasks} == {(1, 0)}

@@ -155,6 +155,8 @@ def test_a_gang_of_equal_tasks_is_rejected_exactly(
 ) -> None:
     can_start = fits((need,) * count, room_of(nodes))
     assert bool(infeasible_gang([need] * count, nodes)) == (not can_start)
+    apart = sum(fits((need,), room_of([node])) for node in nodes) >= count
+    assert bool(infeasible_gang([need] * count, nodes, distinct_nodes=True)) == (not apart)
 
 
 @pytest.mark.parametrize(
@@ -286,3 +288,12 @@ def test_a_cycle_is_found_where_there_is_one(after: list[tuple[int, ...]]) -> No
         assert all(there in after[here] for here, there in pairwise(cycle))
     else:
         assert find_cycle(after) == []
+
+
+def test_run_on_parts_of_several_gpus_needs_as_many_gpus() -> None:
+    gpu, demand = Gpu(memory_bytes=10), Task(gpus=2, gpu_milli=200).demand
+    held = [
+        runs_that_fit(Node(id="n", rack="r", gpus=(gpu,) * count, cpus=1), demand)
+        for count in range(5)
+    ]
+    assert held == [0, 0, 5, 7, 10]

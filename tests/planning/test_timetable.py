@@ -10,7 +10,8 @@ import pytest
 
 from headgate.base.rng import Random
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.timetable import Timetable
+from headgate.planning.soonest import Soonest
+from headgate.planning.timetable import Timetable, _compact
 from headgate.planning.units import Unit, waiting_units
 from headgate.state import JobState, Scratch, State, TaskState
 
@@ -150,7 +151,8 @@ def test_members_of_unequal_demand_on_distinct_nodes_wait_for_another_node() -> 
     for task in state.tasks_of(row):
         state.move_task(task, TaskState.WAITING)
     table = _timetable(state, {3: 5.0})
-    for found in (table.earliest(_unit(state, row), 1.0), table.soonest(_unit(state, row))):
+    unit, soonest = _unit(state, row), Soonest(state.freeze(), table)
+    for found in (table.earliest(unit, 1.0), soonest.reservation(unit)):
         assert found is not None
         assert found.at == 5.0
         assert max(found.gpus.tolist()) == 3
@@ -164,12 +166,93 @@ def test_soonest_start_is_the_earliest_one_on_gpus_that_become_free_first(seed: 
     state = _state(sizes, [(rng.randint(1, 3), rng.randint(1, 3))], distinct=rng.random() < 0.3)
     ends = {row: rng.choice((0.0, 3.0, 5.0, 9.0, _NEVER)) for row in range(sum(sizes))}
     table, unit = _timetable(state, ends), _unit(state, 0)
-    earliest, soonest = table.earliest(unit, 1.0), table.soonest(unit)
+    earliest = table.earliest(unit, 1.0)
+    soonest = Soonest(state.freeze(), table).reservation(unit)
     assert (earliest and earliest.at) == (soonest and soonest.at)
     if earliest is not None and soonest is not None:
         total = table.free_at[soonest.gpus].sum()
         assert total <= table.free_at[earliest.gpus].sum()
         assert table.free_at[soonest.gpus].max(initial=0.0) == soonest.at
+
+
+def _soonest(
+    table: Timetable, nodes: list[int], memory: list[int], unit: Unit, spec: Task, cpus: list[int]
+) -> tuple[float, list[int]] | None:
+    """Return when a unit of equal tasks starts, and its GPUs, by going through all places."""
+    places: list[tuple[float, int, list[int]]] = []
+    for node in sorted(set(nodes)):
+        fitting = [
+            row for row in range(len(nodes))
+            if nodes[row] == node and memory[row] >= spec.gpu_memory_bytes
+        ]  # fmt: skip
+        fitting.sort(key=lambda row: (table.free_at[row], row))
+        count = len(fitting) // spec.gpus
+        for n in range(min(count, 1 if unit.distinct_nodes else count)):
+            some = fitting[n * spec.gpus : (n + 1) * spec.gpus]
+            late = _NEVER if n >= cpus[node] // int(spec.cpus or 1) else 0.0  # no run frees CPUs
+            places.append((max(late, *(table.free_at[row] for row in some)), node, some))
+    first = sorted(sorted(places, key=lambda p: p[0])[: len(unit.tasks)], key=lambda p: p[1])
+    if len(first) < len(unit.tasks) or max(p[0] for p in first) == _NEVER:
+        return None
+    return max(0.0, *(p[0] for p in first)), [row for p in first for row in p[2]]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_soonest_starts_stay_exact_while_gpus_become_free_or_held(seed: int) -> None:
+    rng, state = Random(seed), State()
+    state.set_queue(Queue(name="q"))
+    equal = rng.randint(1, 4) if rng.random() < 0.5 else 0
+    cpus = [rng.randint(1, 8) for _ in range(3)]
+    for number in range(3):
+        gpus = tuple(
+            Gpu(memory_bytes=rng.choice((1, 2))) for _ in range(equal or rng.randint(1, 4))
+        )
+        state.add_node(Node(id=f"n{number}", rack="r", gpus=gpus, cpus=cpus[number]))
+    specs = []
+    for number in range(4):
+        spec = Task(
+            gpus=rng.randint(1, 3), gpu_memory_bytes=rng.choice((0, 2)), cpus=rng.randint(1, 2)
+        )
+        specs.append(spec)
+        job = Job(
+            id=f"j{number}", name="j", user="u", queue="q", gang=True,
+            tasks=(spec,) * rng.randint(2, 4), distinct_nodes=rng.random() < 0.3,
+        )  # fmt: skip
+        row = state.add_job(job)
+        state.move_job(row, JobState.ACTIVE)
+        for task in state.tasks_of(row):
+            state.move_task(task, TaskState.WAITING)
+    nodes, memory = state.gpus.node.array().tolist(), state.gpus.memory_bytes.array().tolist()
+    times = (0.0, 3.0, 5.0, 5.0, 9.0, _NEVER)
+    table = _timetable(state, {row: rng.choice(times) for row in range(len(nodes))})
+    soonest = Soonest(state.freeze(), table)
+    for _ in range(6):
+        for number, spec in enumerate(specs):
+            unit = _unit(state, number)
+            found = soonest.reservation(unit)
+            expected = _soonest(table, nodes, memory, unit, spec, cpus)
+            assert (found and (found.at, found.gpus.tolist())) == expected
+        table.hold(np.array([rng.randint(0, len(nodes) - 1)]), rng.choice(times))
+
+
+def _compact_one_by_one(room: list[int], count: int) -> list[int]:
+    nodes: list[int] = []
+    room = room.copy()
+    while len(nodes) < count and max(room, default=0):
+        missing = count - len(nodes)
+        enough = [n for n, places in enumerate(room) if places >= missing]
+        node = min(enough, key=lambda n: room[n]) if enough else room.index(max(room))
+        nodes += [node] * min(missing, room[node])
+        room[node] = 0
+    return nodes
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_tasks_go_to_the_roomiest_nodes_and_the_last_ones_where_they_just_fit(seed: int) -> None:
+    rng = Random(seed)
+    room = [rng.randint(0, 6) for _ in range(rng.randint(1, 8))]
+    count = rng.randint(1, 15)
+    assert _compact(np.array(room), count) == _compact_one_by_one(room, count)
 
 
 def test_unequal_members_on_distinct_nodes_are_reserved_on_a_node_each() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headgate.app import POLICIES
@@ -12,6 +14,7 @@ from headgate.protocol import Plan
 from headgate.state import JobState, State, TaskState, check
 
 PART, WIDE, REDUCE = Task(gpu_milli=250), Task(gpus=2), Task(gpus=0)
+PAGES = Path(__file__).parents[2] / "docs" / "policies"
 EACH = pytest.mark.parametrize("name", POLICIES)
 
 
@@ -54,6 +57,15 @@ def test_job_of_every_kind_is_accepted_and_placed(name: str, job: Job) -> None:
     assert make_policy(POLICIES, name).refuses(job) is None
     plan = decide(name, waiting(job))
     assert sorted(start.task for start in plan.starts) == [*range(len(job.tasks))]
+
+
+@EACH
+def test_every_policy_has_a_page_that_describes_its_kinds_of_jobs(name: str) -> None:
+    page = PAGES / f"{name}.md"
+    text = (page if page.exists() else PAGES / "orders.md").read_text()
+    assert f"`{name}`" in text
+    assert "Kinds of jobs" in text
+    assert f"[`{name}`]" in (PAGES / "README.md").read_text(), "the table of all policies"
 
 
 @pytest.mark.parametrize("name", ["gs", "gsp", "gsd", "capacity", "fair"])

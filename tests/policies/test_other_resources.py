@@ -8,12 +8,14 @@ from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.greedy import GreedyDelay
+from headgate.policies.ordered import INFOS
 from headgate.ports import make_policy
 from headgate.protocol import Plan
 from headgate.protocol.reasons import Shortage
 from headgate.state import JobState, State, TaskState, check
 
 NEAR, FAR = 0, 1
+IN_ORDER = {"fifo", *INFOS}
 
 
 def waiting(tasks: int, *, near: tuple[int, int], far: tuple[int, int]) -> State:
@@ -53,6 +55,23 @@ def test_tasks_start_where_gpus_and_cpus_are_left_and_the_others_wait_with_one_r
     assert sorted(start.node for start in plan.starts) == [NEAR, FAR, FAR]
     reasons = [refusal.reason for refusal in plan.refusals]
     assert reasons.count(Shortage(resource="cpus", needed=2000, most_free=0)) == 1
+
+
+@pytest.mark.parametrize("name", [n for n in POLICIES if n not in {"fsp", "gsp", *IN_ORDER}])
+def test_tasks_that_lack_a_resource_leave_no_gpu_idle(name: str) -> None:
+    """Job `a`, which comes first, needs licenses; there are none."""
+    state = State()
+    state.set_queue(Queue(name="default"))
+    state.add_node(Node(id="n", rack="r", gpus=(Gpu(memory_bytes=1),) * 2, cpus=2))
+    licensed = (Task(custom=(("license", 1000),)),) * 5
+    for job, tasks in (("a", licensed), ("b", (Task(),) * 3)):
+        row = state.add_job(Job(id=job, name=job, user=job, queue="default", tasks=tasks))
+        state.move_job(row, JobState.ACTIVE)
+        for task in state.tasks_of(row):
+            state.move_task(task, TaskState.WAITING)
+    plan = decide(name, state)
+    assert [state.tasks.job[start.task] for start in plan.starts] == [1, 1]
+    assert {job for refusal in plan.refusals for job in refusal.jobs} == {0, 1}
 
 
 def test_skip_counter_is_not_reset_by_a_task_that_does_not_start() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headgate.engine import Engine, drive
-from headgate.model import RunId, Task
+from headgate.model import WHOLE, RunId, Task
 from headgate.planning.network import FluidNetwork
 from headgate.policies.flow import PreemptiveFlowSharing, TimelyFlow
 from headgate.ports import Policy
@@ -120,7 +120,7 @@ class Books:
 
     def ends(self, event: TaskFinished | TaskFailed | TaskStopped) -> None:
         launch, since = self.open.pop(event.run)
-        state, gpus = self.engine.state, len(launch.gpus)
+        state, gpus = self.engine.state, launch.holds.gpus_milli / WHOLE
         job, ordinal, _ = launch.run
         row = state.names.job_rows[job]
         task = state.job(row).tasks[ordinal]
@@ -141,7 +141,7 @@ class Books:
 
 
 @pytest.mark.parametrize("policy", [PreemptiveFlowSharing, TimelyFlow])
-@pytest.mark.parametrize("first", range(0, 120, 40))
+@pytest.mark.parametrize("first", range(0, 80, 40))
 def test_lost_and_useful_time_add_up_to_the_held_time(first: int, policy: type[Policy]) -> None:
     cut = resumed = 0
     for seed in range(first, first + 40):

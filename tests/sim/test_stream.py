@@ -51,7 +51,7 @@ class Weather:
 def test_stream_of_submissions_gives_the_events_that_facts_give(policy: str) -> None:
     """Also where jobs come at the instant of ends, faults and cancellations."""
     made = make_policy(POLICIES, policy)
-    for seed in range(20):
+    for seed in range(6):
         weather = storm(seed, accepts=lambda job: made.refuses(job) is None)
         others = [fact for fact in weather.facts if not isinstance(fact, JobSubmitted)]
         jobs = [fact for fact in weather.facts if isinstance(fact, JobSubmitted)]
@@ -62,7 +62,7 @@ def test_stream_of_submissions_gives_the_events_that_facts_give(policy: str) -> 
 
 
 def test_records_of_jobs_equal_the_state() -> None:
-    for seed in range(40):
+    for seed in range(12):
         weather = storm(seed)
         played = Weather("fifo", weather, weather.facts, ())
         kept, there = played.recorder.records(), JobRecords.of(played.engine.state)

@@ -48,9 +48,8 @@ class Watched:
     rounds: int = 0
     most: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def name(self) -> str:
-        return self.policy.name
+    def __post_init__(self) -> None:
+        self.name = self.policy.name
 
     def refuses(self, job: Job) -> Reason | None:
         return self.policy.refuses(job)

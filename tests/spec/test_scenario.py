@@ -111,6 +111,19 @@ def test_tasks_wait_for_others_by_name_or_index_and_read_their_results(tmp_path:
     assert scenario.task_names == {"x": ("sum", "left", "x/2")}
 
 
+def test_num_nodes_is_a_gang_whose_one_task_runs_on_each_of_several_nodes(tmp_path: Path) -> None:
+    shard = "shards: [{name: d, size_bytes: 5}]"
+    task = f"{{compute_s: 9, gpus: 2, output_bytes: 3, {shard}}}"
+    scenario = with_jobs(tmp_path, f"  - {{name: a, num_nodes: 3, tasks: [{task}]}}\n")
+    ((_, job),) = scenario.submissions
+    assert (job.gang, job.distinct_nodes) == (True, True)
+    assert job.tasks == (Task(compute_s=9, gpus=2, output_bytes=3, reads=("d",)),) * 3
+    assert scenario.task_names["a"] == ("a/0", "a/1", "a/2")
+    one = with_jobs(tmp_path, "  - {name: a, gang: true, num_nodes: 1, tasks: [{compute_s: 1}]}\n")
+    ((_, job),) = one.submissions
+    assert (len(job.tasks), job.gang, job.distinct_nodes) == (1, True, True)
+
+
 def test_submissions_are_ordered_by_time_then_by_place_in_the_file(tmp_path: Path) -> None:
     lines = [("late", 5), ("b", 1), ("a", 1), ("first", 0)]
     jobs = "".join(

@@ -20,19 +20,28 @@ from headgate.base.units import format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.cluster import DEFAULT_POLICY
 from headgate.cli.settings import POLICY_FORM, FormatOption, settle
+from headgate.cli.why import expected_start
 from headgate.ports import make_policy, read_policy
 from headgate.state import State
+
+View = dict[str, Any]
 
 _NODES, _GPUS, _RACKS = 8, 2, 2
 _REPLICAS = 2
 _LONGEST_S = 600.0
 _LOOK_S = 0.5
+_WHY_S = 2.0  # between two explanations of the jobs that wait
+_OWN_REASONS = ("Undecided", "WaitsForTasks")  # those that name no other job, nor any GPU
 _SEED = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """One job in the demo's report, live and simulated."""
+    """One job in the demo's report, live and simulated.
+
+    `why` and `expected` are from `headgate why` when it had waited for `why_after_s` seconds, "" if
+    it never waited for another job.
+    """
 
     job: str
     tasks: int
@@ -42,6 +51,9 @@ class _Row:
     fairness: float | None
     read_bytes: tuple[int, int, int]
     verdict: str
+    why_after_s: float | None
+    why: str
+    expected: str
 
 
 def demo(
@@ -50,7 +62,10 @@ def demo(
     ] = DEFAULT_POLICY,
     fmt: FormatOption = None,
 ) -> None:
-    """Start 8 virtual nodes, run four jobs concurrently, check their results, simulate the same."""
+    """Start 8 virtual nodes, run a gang and four maps on them, check results, simulate the same.
+
+    Explains why each job waited.
+    """
     from rich.console import Console
 
     read_policy(POLICIES, policy)
@@ -87,14 +102,14 @@ def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, A
                 jobs = make_jobs(inputs, _SEED)
             _put(client, jobs, console)
             ids = {client.submit(job.text): job for job in jobs}
-            _watch(client, list(ids), console)
+            waits = _watch(client, list(ids), console)
             with console.status("Checking the results against NumPy"):
                 verdicts = {i: _verdict(client, i, job, base) for i, job in ids.items()}
     finally:
         with console.status("Stopping all processes"):
             stop_cluster(state)
     with console.status("Simulating the same jobs on the same cluster"):
-        return _compare(state, policy, verdicts)
+        return _compare(state, policy, verdicts, waits)
 
 
 def _socket(state: Path) -> Path:
@@ -131,28 +146,45 @@ def _put(client: Client, jobs: Sequence[Any], console: Any) -> None:
     console.print(f"{size} of data on the nodes, {_REPLICAS} replicas of each shard")
 
 
-def _watch(client: Client, ids: Sequence[str], console: Any) -> None:
-    """Show the jobs until all have ended."""
+def _watch(client: Client, ids: Sequence[str], console: Any) -> dict[str, View]:
+    """Show the jobs until all have ended; return the last explanation of each that waited."""
     from rich.live import Live
 
-    until = time.monotonic() + _LONGEST_S
+    waits: dict[str, View] = {}
+    until, explain_at = time.monotonic() + _LONGEST_S, 0.0
     with Live(console=console, transient=True, auto_refresh=False) as live:
         while True:
             views = [client.job(job) for job in ids]
             live.update(_table(views), refresh=True)
             if all(view["state"] in ("finished", "failed", "cancelled") for view in views):
-                return
+                return waits
+            if time.monotonic() >= explain_at:
+                waits |= _explained(client, views)
+                explain_at = time.monotonic() + _WHY_S
             if time.monotonic() > until:
                 text = f"the jobs are unfinished after {format_seconds(_LONGEST_S)}"
                 raise WorldError(text, code="not_finished")
             time.sleep(_LOOK_S)
 
 
+def _explained(client: Client, views: Sequence[View]) -> dict[str, View]:
+    """Return the explanations of those jobs that wait for others to end."""
+    waiting = [view["id"] for view in views if view["reason"]]
+    found = {job: client.explanation(job) for job in waiting}
+    return {
+        job: explanation
+        for job, explanation in found.items()
+        if explanation["reason"] and explanation["reason"]["code"] not in _OWN_REASONS
+    }
+
+
 def _table(views: Sequence[Mapping[str, Any]]) -> Any:
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
-    table = Table("job", "tasks", "", "GPUs", "waits for", title="four jobs share 16 GPUs")
+    table = Table(
+        "job", "tasks", "", "GPUs", "waits for", title="a gang and four maps share 16 GPUs"
+    )
     for view in views:
         done, total = view["tasks"].get("finished", 0), view["tasks"]["total"]
         bar = ProgressBar(total=total, completed=done, width=20)
@@ -183,7 +215,7 @@ def _verdict(client: Client, job_id: str, job: Any, base: Path) -> str:
 
 
 def _compare(
-    state: Path, policy: str, verdicts: Mapping[str, str]
+    state: Path, policy: str, verdicts: Mapping[str, str], waits: Mapping[str, View]
 ) -> tuple[list[_Row], dict[str, Any]]:
     """Replay the journal, simulate its jobs, and return both results per job."""
     import numpy as np
@@ -219,9 +251,22 @@ def _compare(
                     jobs.read_cluster_bytes[row],
                 ),
                 verdict=verdicts.get(job.id, "not checked"),
+                **_wait(waits.get(job.id)),
             )
         )
     return rows, _facts(view, outcome, policy)
+
+
+def _wait(explanation: View | None) -> View:
+    """Return why a job waited, and when it was expected to start."""
+    if explanation is None:
+        return {"why_after_s": None, "why": "", "expected": ""}
+    start = explanation["start"]
+    return {
+        "why_after_s": explanation["waits_s"],
+        "why": explanation["reason"]["text"],
+        "expected": "" if start is None else expected_start(explanation, start),
+    }
 
 
 def _facts(view: State, outcome: Any, policy: str) -> dict[str, Any]:
@@ -262,6 +307,7 @@ def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
             "right" if not row.verdict else Text(visible(row.verdict), style="red"),
         )
     console.print(table)
+    _show_waits(console, rows)
     both = Table("", "live", "simulated", title="the whole run")
     simulated = facts["simulated"]
     both.add_row(
@@ -282,3 +328,19 @@ def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
         "fair: the job alone on its part of the GPUs, simulated, over its run.\n"
         "read: on the node / in the rack / across racks."
     )
+
+
+def _show_waits(console: Any, rows: Sequence[_Row]) -> None:
+    """Print why jobs waited, as `headgate why` reported it while they did."""
+    from rich.padding import Padding
+
+    console.print("\nwhy they waited:")
+    for row in rows:
+        if row.why_after_s is not None:
+            console.print(
+                f"headgate why {visible(row.job)}, after {format_seconds(row.why_after_s)}"
+            )
+            lines = [row.why, *([f"expected: {row.expected}"] if row.expected else [])]
+            text = "\n".join(map(visible, lines))
+            console.print(Padding(text, (0, 0, 0, 2), expand=False))
+    console.print()

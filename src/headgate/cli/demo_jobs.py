@@ -1,4 +1,4 @@
-"""The demo's four jobs: their data, their job files, and the checks of their results."""
+"""The demo's five jobs: their data, their job files, and the checks of their results."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from headgate.workloads.generate import Inputs, generate
+from headgate.workloads.training import solution
 from headgate.workloads.verify import verify
 
 _MIB = 1 << 20
@@ -36,6 +37,7 @@ def make_jobs(folder: Path, seed: int) -> list[DemoJob]:
     """Write the inputs, some 270 MB, into a folder and return the jobs that read them."""
     return [
         _integers("occurrence", "count", folder, 128 * _MIB, 16, seed),
+        _training(),
         _integers("primes", "find", folder, 24 * _MIB, 12, seed),
         _product(folder, 64 * _MIB, 6, seed),
         _lines(folder, 1_000_000, 8, seed),
@@ -64,6 +66,25 @@ reduce:
 
 def _checked(inputs: Inputs) -> Callable[[Sequence[Path]], str]:
     return lambda results: verify(inputs, results)
+
+
+def _training() -> DemoJob:
+    """Return a gang: a training with a process on each of four nodes, two GPUs each."""
+    text = """\
+name: train
+num_nodes: 4
+tasks:
+  run: headgate.workloads.training:train
+  params: {steps: 300, pause_s: 0.02}
+  resources: {gpus: 2}
+"""
+
+    def wrong(results: Sequence[Path]) -> str:
+        with np.load(results[0]) as model:
+            right = np.allclose(model["weights"], solution(), rtol=1e-9)
+        return "" if right else "the weights differ from the solution in closed form"
+
+    return DemoJob(name="train", data={}, text=text, results=4, wrong=wrong)
 
 
 def _product(folder: Path, size_bytes: int, blocks: int, seed: int) -> DemoJob:

@@ -53,13 +53,9 @@ class _Timed:
     """A policy that measures the times of its decisions; they are never part of a result."""
 
     def __init__(self, policy: Policy) -> None:
-        self.policy = policy
+        self.policy, self.name = policy, policy.name
         self.count = 0
         self.total_s = self.max_s = 0.0
-
-    @property
-    def name(self) -> str:
-        return self.policy.name
 
     def refuses(self, job: Job) -> Reason | None:
         return self.policy.refuses(job)

@@ -106,7 +106,7 @@ def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
         if freed is not None:
             yield f"if {freed['ends']} ended now", _freed(explanation, freed)
     if explanation["start"] is not None:
-        yield "expected", _start(explanation, explanation["start"])
+        yield "expected", expected_start(explanation, explanation["start"])
 
 
 def _share(share: View) -> str:
@@ -141,12 +141,13 @@ def _freed(explanation: View, freed: View) -> str:
         taken = freed["taken_by"]
         text = f"{taken} would take that GPU" if taken else "no task would take that GPU"
         on = freed["starts_on"]
-        text += "; it would wait on" if on is None else f"; it would start on {on}"
+        text += "; it would still wait" if on is None else f"; it would start on {on}"
     price = freed["price_s"]
-    return text if price is None else f"{text}; the GPU would be worth {format_seconds(price)}"
+    return f"{text}; the GPU would be worth {format_seconds(price)}" if price else text
 
 
-def _start(explanation: View, start: View) -> str:
+def expected_start(explanation: View, start: View) -> str:
+    """Return the text of an expected start."""
     if start["at"] is None:
         if start["unknown_runs"]:
             runs = output.counted(start["unknown_runs"], "running task")

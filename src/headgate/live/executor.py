@@ -77,11 +77,13 @@ def log_path(root: Path, node: str, run: RunId) -> Path:
 class _Run:
     """One run until its end is acknowledged; `end` is its future outcome.
 
-    `worker` has its program while that runs, `computed` is set once that has ended in time, else
-    `over_limit` to how it ended.
+    `expired` is set when another member of its gang has reached the time limit. `worker` has its
+    program while that runs, `computed` is set once that has ended in time, else `over_limit` to how
+    it ended.
     """
 
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    expired: asyncio.Event = field(default_factory=asyncio.Event)
     usage: Usage = field(default_factory=Usage)
     worker: WorkerProcess | None = None
     computed: bool = False
@@ -153,6 +155,16 @@ class Executor:
                 self._runs[run] = _Run(end=asyncio.create_task(_stopped_early(run)))
             self._runs[run].stopping.set()
 
+    async def expire(self, runs: Sequence[RunId]) -> None:
+        """Give these runs, of a gang of which a member has reached its time limit, their notice."""
+        for run in runs:
+            if run in self._runs:
+                self._runs[run].expired.set()
+
+    async def over_limit(self, runs: Sequence[RunId]) -> bool:
+        """Return whether one of these runs has reached its time limit."""
+        return any(self._runs[run].over_limit for run in runs if run in self._runs)
+
     async def close(self) -> None:
         """End every run and every worker."""
         await self.stop(tuple(self._runs))
@@ -187,8 +199,12 @@ class Executor:
     async def _wait(self, launch: LaunchRecord, run: _Run, work: asyncio.Task[Any]) -> None:
         """Wait until a run has ended, is to be stopped, or must be killed at its time limit."""
         stop = asyncio.create_task(run.stopping.wait())
-        either = partial(asyncio.wait, (work, stop), return_when=asyncio.FIRST_COMPLETED)
-        await either(timeout=None if _stands_by(launch) else launch.time_limit_s)
+        expired = asyncio.create_task(run.expired.wait())
+        first = partial(asyncio.wait, return_when=asyncio.FIRST_COMPLETED)
+        either = partial(first, (work, stop))
+        limit_s = None if _stands_by(launch) else launch.time_limit_s
+        await first((work, stop, expired), timeout=limit_s)
+        expired.cancel()
         if run.computed:  # in time: only its result is still to be stored
             await either()
         elif not work.done() and not stop.done():

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from headgate.live.agent import agent_name
-from headgate.live.executor import Executor
+from headgate.live.executor import GRACE_S, Executor
 from headgate.live.ray_nodes import NAMESPACE
 from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
 from headgate.live.supervise import supervise
-from headgate.model import RunId
+from headgate.model import Launch, RunId
 from headgate.protocol import FailureKind
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,9 @@ class _TrackedRun:
 
     node: str
     ray_id: str
+    accepted: bool = False  # by its executor
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    exited: asyncio.Event = field(default_factory=asyncio.Event)  # or it could not be tracked
     ended: asyncio.Event = field(default_factory=asyncio.Event)  # its end has been reported
 
 
@@ -220,10 +222,24 @@ class JobMaster:
             log.exception("ending run %s failed", run)
 
     async def _carry_out(self, launch: LaunchRecord, tracked: _TrackedRun) -> OutcomeRecord:
+        """Execute a run and return its outcome, that of a gang's member in view of the others."""
+        try:
+            outcome = await self._execute(launch, tracked)
+        finally:
+            tracked.exited.set()
+        if launch.gang is None or outcome.kind is not OutcomeKind.FAILED:
+            return outcome
+        if outcome.failure is FailureKind.ERROR:
+            outcome = await self._with_peers(outcome, tracked)
+        if outcome.failure is FailureKind.TIMED_OUT and launch.program.per_node is not Launch.FIRST:
+            await self._expire_peers(tracked)
+        return outcome
+
+    async def _execute(self, launch: LaunchRecord, tracked: _TrackedRun) -> OutcomeRecord:
         """Start a run on its executor and return its outcome; forward a stop."""
         from ray.exceptions import RayError, RayTaskError
 
-        accepted, node, ray_id = False, launch.node, launch.ray_id
+        node, ray_id = launch.node, launch.ray_id
         try:
             if launch.gang is not None and launch.program.per_node is not None:
                 node, ray_id = launch.gang.first_node, launch.gang.first_ray_id
@@ -233,9 +249,9 @@ class JobMaster:
                 launch = replace(launch, gang=replace(launch.gang, rendezvous=rendezvous))
                 node, ray_id = launch.node, launch.ray_id
             executor, _ = await self._call(node, ray_id, tracked, "begin", [launch])
-            accepted = True
+            tracked.accepted = True
             self._report(OutcomeRecord(run=launch.run, kind=OutcomeKind.STARTED))
-            outcome = await _outcome(executor, launch.run, tracked)
+            return await _outcome(executor, launch.run, tracked)
         except RayTaskError:  # the executor is alive, and raised this error
             raise
         except (RayError, ValueError) as error:  # as in `_call`
@@ -246,11 +262,8 @@ class JobMaster:
             if not await _stayed_up(ray_id):
                 return await self._lost(launch.run, tracked, message)
             # an executor that cannot start on a node that is up would fail to start again
-            kind = FailureKind.CRASHED if accepted else FailureKind.ERROR
+            kind = FailureKind.CRASHED if tracked.accepted else FailureKind.ERROR
             return _failed(launch.run, kind, message)
-        if launch.gang is not None and _is_error(outcome):
-            return await self._with_peers(outcome, tracked)
-        return outcome
 
     async def _call(
         self, node: str, ray_id: str, tracked: _TrackedRun, method: str, argument: object
@@ -274,43 +287,74 @@ class JobMaster:
             await asyncio.sleep(_RETRY_S)
 
     async def _with_peers(self, outcome: OutcomeRecord, tracked: _TrackedRun) -> OutcomeRecord:
-        """Return the outcome of a failed member of a gang: lost, if another one's node was lost.
+        """Return the outcome of a member of a gang that failed, by what happened to the others.
 
-        Its program often fails first, as its connections to the lost member end.
+        It is lost if the node of another one is, timed out if another one has reached the time
+        limit: its program often fails first, as its connections to that member end.
         """
-        peers = {(t.node, t.ray_id) for t in self._runs.values() if not t.ended.is_set()}
-        checks = [
-            asyncio.create_task(self._is_lost(node, ray_id))
-            for node, ray_id in sorted(peers - {(tracked.node, tracked.ray_id)})
-        ]
-        stopping = asyncio.create_task(tracked.stopping.wait())  # then the outcome is of no account
-        try:
-            whole = asyncio.gather(*checks)
-            await asyncio.wait((whole, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if stopping.done() or not any(await whole):
-                return outcome
-        finally:
-            for task in (*checks, stopping):
-                task.cancel()
-        message = f"the node of another member of its gang was lost ({outcome.message})"
-        return await self._lost(outcome.run, tracked, message)
+        peers = self._peers(tracked, lambda peer: not peer.ended.is_set())
+        checks = asyncio.gather(*(self._failure_on(*at, runs) for at, runs in peers.items()))
+        if not await _unless_stopping(tracked, checks):
+            return outcome  # of no account
+        failures = set(checks.result())
+        if FailureKind.LOST in failures:
+            message = f"the node of another member of its gang was lost ({outcome.message})"
+            return await self._lost(outcome.run, tracked, message)
+        if FailureKind.TIMED_OUT in failures:
+            message = f"another member of its gang did ({outcome.message})"
+            return replace(outcome, failure=FailureKind.TIMED_OUT, message=message)
+        return outcome
+
+    async def _expire_peers(self, tracked: _TrackedRun) -> None:
+        """Give the other members of a gang at its time limit notice, and wait for their ends.
+
+        The controller stops them as soon as one is reported: so also one whose executor hangs.
+        """
+        peers = self._peers(tracked, lambda peer: peer.accepted and not peer.exited.is_set())
+        notices = [self._expire(*at, runs) for at, runs in peers.items()]
+        exits = [self._runs[run].exited.wait() for runs in peers.values() for run in runs]
+        both = asyncio.gather(*notices, *exits)
+        await _unless_stopping(tracked, both, limit_s=GRACE_S + _STOP_S)
+
+    def _peers(
+        self, tracked: _TrackedRun, among: Callable[[_TrackedRun], bool]
+    ) -> dict[tuple[str, str], list[RunId]]:
+        """Return the other members of a gang, which is all of its job, by node and its Ray id."""
+        peers: dict[tuple[str, str], list[RunId]] = {}
+        for run, other in self._runs.items():
+            if other is not tracked and among(other):
+                peers.setdefault((other.node, other.ray_id), []).append(run)
+        return peers
+
+    async def _expire(self, node: str, ray_id: str, runs: Sequence[RunId]) -> None:
+        from ray.exceptions import RayError
+
+        known, executor = self._executors.get(node, ("", None))
+        if known == ray_id:
+            with suppress(RayError):  # its runs have ended with it
+                await _call_with_retry(executor.expire, runs)
 
     async def _lost(self, run: RunId, tracked: _TrackedRun, message: str) -> OutcomeRecord:
         """Return the outcome of a run that was lost, once the controller has seen the cause."""
         await _in_time(tracked.stopping.wait(), self._grace_s)
         return _failed(run, FailureKind.LOST, message)
 
-    async def _is_lost(self, node: str, ray_id: str) -> bool:
-        """Return whether a node with an executor is lost; a few seconds unless that responds."""
+    async def _failure_on(
+        self, node: str, ray_id: str, runs: Sequence[RunId]
+    ) -> FailureKind | None:
+        """Return whether a node with an executor is lost, or runs there reached their time limit.
+
+        It takes a few seconds unless the executor responds.
+        """
         from ray.exceptions import RayError
 
         known, executor = self._executors.get(node, ("", None))
         if known == ray_id:
             with suppress(RayError, TimeoutError):
                 async with asyncio.timeout(_RESPONSE_S):
-                    await executor.__ray_ready__.remote()
-                return False
-        return not await _stayed_up(ray_id)
+                    over = await executor.over_limit.remote(runs)
+                return FailureKind.TIMED_OUT if over else None
+        return None if await _stayed_up(ray_id) else FailureKind.LOST
 
     async def _stop_untracked(self, stop: StopRecord) -> OutcomeRecord:
         """Stop a run that this incarnation has not launched, and return its outcome."""
@@ -368,6 +412,22 @@ async def _outcome(executor: Any, run: RunId, tracked: _TrackedRun) -> OutcomeRe
         end.cancel()
 
 
+async def _unless_stopping(
+    tracked: _TrackedRun, call: asyncio.Future[Any], *, limit_s: float | None = None
+) -> bool:
+    """Wait for a call, `limit_s` seconds at most; return False if the run is to be stopped before.
+
+    A call that has not ended by then is cancelled.
+    """
+    stopping = asyncio.create_task(tracked.stopping.wait())
+    try:
+        await asyncio.wait((call, stopping), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        return not stopping.done()
+    finally:
+        stopping.cancel()
+        call.cancel()
+
+
 async def _in_time(call: Awaitable[object], limit_s: float) -> bool:
     """Return whether a call returned within `limit_s` seconds, even with an error."""
     from ray.exceptions import RayError
@@ -388,10 +448,6 @@ async def _forget_runs(executor: Any, runs: Sequence[RunId]) -> None:
 
     with suppress(RayError):
         await _call_with_retry(executor.forget, runs)
-
-
-def _is_error(outcome: OutcomeRecord) -> bool:
-    return outcome.kind is OutcomeKind.FAILED and outcome.failure is FailureKind.ERROR
 
 
 def _failed(run: RunId, failure: FailureKind, message: str) -> OutcomeRecord:

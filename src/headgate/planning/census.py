@@ -90,6 +90,23 @@ class WaitingChange:
     waited: Ints  # rows of tasks that waited before, ascending
 
 
+def any_of_class(table: Ints) -> Bools:
+    """Return which rows of a table have another number than 0, `[rows]`."""
+    found = np.zeros(len(table), bool)
+    for column in table.T:  # several times faster than `any` along the short axis
+        found |= column != 0
+    return found
+
+
+def _whole(milli: Ints) -> Ints:
+    """Return GPUs for thousandths of them, `[rows, classes]`, rounded up."""
+    gpus = np.zeros(milli.shape, np.int64)
+    for of_class, column in zip(gpus.T, milli.T, strict=True):
+        some = np.flatnonzero(column)
+        of_class[some] = -(-column[some] // WHOLE)
+    return gpus
+
+
 def numbers_of(rows: range | Ints) -> Ints:
     """Return rows as an array."""
     return np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
@@ -121,7 +138,7 @@ class Census:
     def unfinished(self) -> Ints:
         """GPUs of unfinished tasks, parts of one rounded up, `[jobs, classes]`."""
         single, _, wide_milli, _ = self._columns()
-        return single if not wide_milli.any() else single - (-wide_milli // WHOLE)
+        return single + _whole(wide_milli)
 
     @property
     def waiting(self) -> Ints:
@@ -131,14 +148,12 @@ class Census:
     @property
     def wide(self) -> Ints:
         """GPUs of waiting wide tasks, parts of one rounded up, `[jobs, classes]`."""
-        wide: Ints = -(-self._columns()[3] // WHOLE)
-        return wide
+        return _whole(self._columns()[3])
 
     @property
     def has_wide(self) -> Bools:
         """Whether each job has unfinished wide tasks, `[jobs]`."""
-        has_wide: Bools = np.any(self._columns()[2], axis=1)
-        return has_wide
+        return any_of_class(self._columns()[2])
 
     def _columns(self) -> tuple[Ints, Ints, Ints, Ints]:
         first, second, third, fourth = (

@@ -6,8 +6,11 @@ that held more owes them. Debts decay exponentially.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from headgate.base.order import floats_in_order
 from headgate.planning.census import index_of
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.standing import Standing
@@ -30,13 +33,13 @@ def debts_gpu_s(now: Standing, *, memory_s: float) -> Floats:
     waits for until it starts.
     """
     snapshot = now.snapshot
-    counted_at = snapshot.memo(COUNTED_AT)[now.jobs]
+    counted_at = _memo(COUNTED_AT, now)
+    missed, missing = _memo_or_0(MISSED_GPU_S, now), _memo_or_0(MISSING_GPUS, now)
     passed_s = np.where(np.isnan(counted_at), 0.0, snapshot.now - counted_at)
     kept = np.exp(-passed_s / memory_s)
-    since = _memo_or_0(MISSING_GPUS, now) * memory_s * (1 - kept)
-    owed: Floats = _memo_or_0(MISSED_GPU_S, now) * kept + since
+    owed: Floats = missed * kept + missing * memory_s * (1 - kept)
     if now.has_wide.any():
-        lasting = _memo_or_0(MISSED_GPU_S, now) + _memo_or_0(MISSING_GPUS, now) * passed_s
+        lasting = missed + missing * passed_s
         owed = np.where(now.has_wide, lasting, owed)
     return owed
 
@@ -47,7 +50,7 @@ def updated_debts(now: Standing, owed: Floats, paid: Floats, missing: Ints) -> M
     `owed` and `paid` are GPU seconds, `[jobs]`, `missing` GPUs, `[jobs]`.
     """
     before = _memo_or_0(MISSING_GPUS, now)
-    new = np.isnan(now.snapshot.memo(COUNTED_AT)[now.jobs])
+    new = np.isnan(_memo(COUNTED_AT, now))
     changed = np.flatnonzero((before != missing) | (paid > 0) | new)
     jobs = now.jobs[changed].tolist()
     return {
@@ -57,10 +60,30 @@ def updated_debts(now: Standing, owed: Floats, paid: Floats, missing: Ints) -> M
     }
 
 
+def _memo(memo: str, now: Standing) -> Floats:
+    """Return a column of the memo for each job of `now.jobs`, NaN if it has no value."""
+    column = now.snapshot.memos.get(memo)
+    values: Floats = np.full(len(now.jobs), np.nan) if column is None else column.take(now.jobs)
+    return values
+
+
 def _memo_or_0(memo: str, now: Standing) -> Floats:
     """Return a column of the memo for each job of `now.jobs`, 0 if it has no value."""
-    values = now.snapshot.memo(memo)[now.jobs]
+    values = _memo(memo, now)
     return np.where(np.isnan(values), 0.0, values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FairFinish:
+    """The debts of a round, and the order in which fair sharing would finish the jobs."""
+
+    owed: Floats  # [jobs] GPU seconds
+    order: Ints  # indices of jobs, by (remaining GPU seconds - debt) / share
+
+    @classmethod
+    def of(cls, target: Ints, left_s: Floats, owed: Floats) -> FairFinish:
+        """Return the order of jobs with these fair shares and remaining GPU seconds, `[jobs]`."""
+        return cls(owed=owed, order=floats_in_order((left_s - owed) / np.maximum(target, 1)))
 
 
 def remaining_gpu_s(now: Standing, runs: RunsByGpu, idle: IdleTasks) -> Floats:

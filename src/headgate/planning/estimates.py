@@ -24,6 +24,7 @@ from headgate.state.runtimes import SHORTEST_S
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+_HOLDS = np.isin(np.arange(len(TaskState)), HOLDING)  # by state
 _PRIOR_SAMPLES = 3.0  # the weight, in samples, of what a class takes over from the wider one
 _PRIOR_VAR = 4.0  # of the logarithms of all times, before there are many: a factor of 7
 _PRIOR_WITHIN = 0.5  # the part of a class's variance within narrower ones, before any is known
@@ -130,6 +131,10 @@ class Estimates:
         chance[runs.stopping | (limit_at <= when + SAME_INSTANT_S)] = 1.0
         return np.where(when >= self._snapshot.now, chance, 0.0)
 
+    def prepare(self, *tasks: Ints) -> None:
+        """Combine the classes of tasks that are requested next, faster together than in turn."""
+        self.compute_times(np.concatenate(tasks))
+
     def compute_times(self, tasks: Ints) -> ComputeTimes:
         """Return the distributions of the computing times of tasks, over all their runs."""
         if self._last is not None and self._last[0] is tasks:
@@ -155,7 +160,7 @@ class Estimates:
     def _runs(self, tasks: Ints) -> _Runs:
         rows, now = self._snapshot.tasks, self._snapshot.now
         state, saved_s = rows.state.take(tasks), rows.progress_s.take(tasks)
-        held = np.isin(state, HOLDING)
+        held = _HOLDS[state]
         started_at, launched_at = rows.started_at.take(tasks), rows.launched_at.take(tasks)
         began_at = np.where(np.isnan(started_at), launched_at, started_at)
         began_at[~held] = now
@@ -195,6 +200,7 @@ class _Classes:
         self._table = snapshot.runtime_classes
         size = len(self._table.count)
         self._done = np.zeros(size, bool)  # the chains known already, by their first class
+        self._at = np.empty(size, np.int64)  # the first of the tasks requested with each of them
         self._median_s, self._spread = np.empty(size), np.empty(size)
 
     def times(self, first: Ints, kind: Ints, declared: Bools) -> tuple[Floats, Floats]:
@@ -213,8 +219,9 @@ class _Classes:
         if len(missing):
             kind = kind.astype(np.int64)
             kind[alone] = first[alone]
-            rows, index = np.unique(first[missing], return_index=True)
-            some = missing[index]
+            self._at[first[missing[::-1]]] = missing[::-1]  # the last one written is the first
+            some = missing[self._at[first[missing]] == missing]
+            rows = first[some]
             mean, var = self._combined(rows, kind[some], declared[some])
             self._median_s[rows] = np.exp(mean)
             self._spread[rows] = np.sqrt(3 * var) / math.pi

@@ -2,7 +2,8 @@
 
 Policies that allocate single GPUs consider GPUs alone when they choose. A chosen start is kept if
 the rest of the task's demand also fits its node; otherwise the task starts on another node that has
-room, so that it does not wait for one node without limit, or waits with the reason.
+room, so that it does not wait for one node without limit, or waits with the reason. The GPUs of
+those that wait are not left idle: as many other tasks start, in order of arrival.
 """
 
 from __future__ import annotations
@@ -18,39 +19,32 @@ from headgate.state import Scratch
 
 
 def feasible_starts(
-    scratch: Scratch, steps: Steps, *, place: bool = False
+    scratch: Scratch, steps: Steps, others: Iterable[int], *, place: bool = False
 ) -> tuple[Steps, list[Refusal]]:
     """Return the starts whose demands fit their nodes, and the refusals of tasks that fit nowhere.
 
-    Each start is a group of its own. Starts that fit are taken from the scratch's ledger, but not
-    added to its starts; those moved to another node are placed in the scratch (`place_elsewhere`).
-    With `place`, all are placed in the scratch, and none is returned. O(starts); O(demands) if no
-    task on GPUs demands anything else.
+    Each start is a group of its own. If a task on GPUs demands anything else, or with `place`, all
+    are placed in the scratch, and none is returned. `others` are tasks that were not chosen.
+    O(starts); O(demands) if no task on GPUs demands anything else.
     """
-    if place:
-        lacking = [task for task, node, gpus in steps.starts if not scratch.place(task, node, gpus)]
-        return NO_STEPS, place_elsewhere(scratch, lacking)
-    names, demands = scratch.snapshot.names, scratch.snapshot.tasks.demand
-    if not any(d.gpus and needs for d, needs in zip(names.demands, names.needs, strict=False)):
+    names = scratch.snapshot.names
+    if not place and not any(
+        demand.gpus and needs for demand, needs in zip(names.demands, names.needs, strict=False)
+    ):
         return steps, []
-    feasible, lacking = np.ones(steps.groups, bool), []
-    for number, (task, node, gpus) in enumerate(steps.starts):
-        demand = demands[task]
-        if scratch.ledger.lacks(demand, node):
-            lacking.append(task)
-            feasible[number] = False
-        else:
-            scratch.ledger.take(task, demand, node, gpus)
-    return steps.only(feasible), place_elsewhere(scratch, lacking)
+    lacking = [task for task, node, gpus in steps.starts if not scratch.place(task, node, gpus)]
+    return NO_STEPS, place_elsewhere(scratch, lacking, others)
 
 
-def place_elsewhere(scratch: Scratch, tasks: Iterable[int]) -> list[Refusal]:
-    """Place each task on the node with room where it reads fastest; return why the others wait.
+def place_elsewhere(scratch: Scratch, tasks: Iterable[int], others: Iterable[int]) -> list[Refusal]:
+    """Place each task on the node with room where it reads fastest; return why some of them wait.
 
-    There is one refusal per demand. O(nodes x log + GPUs of nodes tried) for each task placed.
+    For each that waits, one of the `others` is placed so, in their order, within ceilings. There is
+    one refusal per demand. O(nodes x log + GPUs of nodes tried) for each task placed.
     """
     reasons: dict[int, Reason] = {}  # by demand: resources are only taken, so it fits no node later
     jobs: dict[int, dict[int, None]] = {}
+    refused = 0
     for task in tasks:
         demand = scratch.snapshot.tasks.demand[task]
         if demand not in reasons:
@@ -58,7 +52,25 @@ def place_elsewhere(scratch: Scratch, tasks: Iterable[int]) -> list[Refusal]:
                 continue
             reasons[demand] = no_room(scratch, task)
         jobs.setdefault(demand, {})[scratch.snapshot.tasks.job[task]] = None
+        refused += 1
+    if refused:
+        _place_others(scratch, others, refused, {*reasons})
     return [Refusal(reason=reasons[demand], jobs=tuple(rows)) for demand, rows in jobs.items()]
+
+
+def _place_others(scratch: Scratch, tasks: Iterable[int], most: int, failed: set[int]) -> None:
+    """Place at most `most` tasks, none of the demands that have `failed` to fit."""
+    snapshot = scratch.snapshot
+    for task in tasks:
+        demand, queue = snapshot.tasks.demand[task], snapshot.jobs.queue[snapshot.tasks.job[task]]
+        if demand in failed or not scratch.has_room(queue, snapshot.demand(task).gpus_milli):
+            continue
+        if not _place(scratch, task, demand):
+            failed.add(demand)
+            continue
+        most -= 1
+        if not most:
+            return
 
 
 def _place(scratch: Scratch, task: int, demand: int) -> bool:

@@ -44,7 +44,7 @@ def runs_that_fit(node: Node, demand: Demand) -> int:
     """Return the number of runs of a demand that fit an idle node together, or UNLIMITED."""
     bounds = [UNLIMITED]
     if demand.in_part:
-        bounds.append(sum(_parts(gpu.memory_bytes, demand) for gpu in node.gpus) // demand.gpus)
+        bounds.append(_runs_in_part([_parts(g.memory_bytes, demand) for g in node.gpus], demand))
     elif demand.gpus:
         fitting = sum(gpu.memory_bytes >= demand.gpu_memory_bytes for gpu in node.gpus)
         bounds.append(fitting // demand.gpus)
@@ -55,6 +55,14 @@ def runs_that_fit(node: Node, demand: Demand) -> int:
     custom = dict(node.custom)
     bounds += [custom.get(name, 0) // milli for name, milli in demand.custom if milli]
     return min(bounds)
+
+
+def _runs_in_part(parts: Sequence[int], demand: Demand) -> int:
+    """Return the number of runs on parts of distinct GPUs, given how many parts each GPU has."""
+    runs = sum(parts) // demand.gpus
+    while (fewer := sum(min(count, runs) for count in parts) // demand.gpus) < runs:
+        runs = fewer
+    return runs
 
 
 def _parts(memory_bytes: int, demand: Demand) -> int:
@@ -114,16 +122,25 @@ def _gpu_limit(demand: Demand, nodes: Sequence[Node]) -> str:
     )
 
 
-def infeasible_gang(tasks: Sequence[Task], nodes: Sequence[Node]) -> str:
+def infeasible_gang(
+    tasks: Sequence[Task], nodes: Sequence[Node], *, distinct_nodes: bool = False
+) -> str:
     """Return why the idle cluster cannot hold all tasks together, or "" if it may.
 
-    Exact for tasks of equal demand. Otherwise each demand is compared with all tasks that demand at
-    least as much: a necessary condition, so a gang that fits is never rejected.
+    With `distinct_nodes` each on another node. Exact for tasks of equal demand. Otherwise each
+    demand is compared with all tasks that demand at least as much: a necessary condition, so a gang
+    that fits is never rejected.
     """
     demands = Counter(task.demand for task in tasks)
     for demand in demands:
         as_big = sum(times for other, times in demands.items() if _at_least(other, demand))
-        places = sum(runs_that_fit(node, demand) for node in nodes)
+        fitting = [runs_that_fit(node, demand) for node in nodes]
+        places = sum(map(bool, fitting)) if distinct_nodes else sum(fitting)
+        if as_big > places and distinct_nodes:
+            return (
+                f"the gang can never start: it needs {as_big} nodes with {demand_text(demand)} "
+                f"each, and the cluster has {places}"
+            )
         if as_big > places:
             return (
                 f"the gang can never start: {as_big} of its tasks need {demand_text(demand)} each, "
@@ -177,6 +194,30 @@ def members_that_fit(
         if distinct_nodes:
             used.add(found[0])
     return len(tasks)
+
+
+def beside_first_fit(node: Node, demands: Sequence[Demand], most: int) -> list[Demand]:
+    """Return those of `demands` that are left when first fit has filled an idle node.
+
+    It places them in their order, each that fits beside those before it, at most `most`.
+    O(demands x GPUs).
+    """
+    fits = {demand: runs_that_fit(node, demand) > 0 for demand in dict.fromkeys(demands)}
+    if not any(fits.values()):
+        return list(demands)
+    state, left, placed = State(), [], 0
+    row = state.add_node(node)
+    for demand in demands:
+        gpus, known = None, state.names.demand(demand)
+        if placed < most and fits[demand]:
+            gpus = state.ledger.best_gpus(known, row)
+            fits[demand] = gpus is not None  # resources are only taken
+        if gpus is None:
+            left.append(demand)
+        else:
+            state.ledger.take(placed, known, row, gpus)
+            placed += 1
+    return left
 
 
 def no_such_gpu(memory_bytes: int) -> NothingFits:

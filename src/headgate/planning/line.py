@@ -1,4 +1,4 @@
-"""The line of wide units under greedy policies: GPUs are kept free for the first job in it.
+"""The line of wide units under policies that offer GPUs one by one: some are kept for the first.
 
 Small tasks would otherwise take each free GPU before a wide unit has all that it needs. A job below
 its share whose turn comes, but whose unit does not fit what is free, joins the line, and leaves it
@@ -15,9 +15,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.planning.fit import runs_that_fit
+from headgate.model import WHOLE
+from headgate.planning.fit import beside_first_fit, runs_that_fit
 from headgate.planning.standing import Standing
 from headgate.planning.units import Unit
+from headgate.planning.wide import WideUnits
 from headgate.protocol import Memo
 from headgate.state import Scratch
 
@@ -28,39 +30,53 @@ IN_LINE_SINCE = "in_line_since"
 class Line:
     """The line in one round; jobs are indices into `Standing.jobs`."""
 
-    def __init__(self, now: Standing) -> None:
-        self._now = now
+    def __init__(self, scratch: Scratch, now: Standing, wide: WideUnits) -> None:
+        self._scratch, self._now, self._wide = scratch, now, wide
         known = now.snapshot.memo(IN_LINE_SINCE)[now.jobs]
         self._before = np.where(np.isnan(known), -1.0, known)
         self._since = self._before.copy()
-        self.kept_for: int | None = None
+        self._idle_nodes: dict[tuple[tuple[int, ...], bool], list[int]] = {}  # by shape
+        self.kept: list[int] = []
+        """Nodes (rows) that are kept for the first in line; closed in the scratch's ledger."""
+        self.kept_milli = 0
+        """Thousandths of GPUs for which its queue keeps room below its ceiling."""
 
     def in_order(self, eligible: NDArray[np.bool_]) -> Iterator[int]:
-        """Remove all but `eligible` jobs, `[jobs]`; yield the others, the earliest first."""
+        """Remove all but `eligible` jobs, `[jobs]`; yield the others, the earliest first.
+
+        Ends when nodes are kept for one of them.
+        """
         self._since[~eligible] = -1.0
         waiting = np.flatnonzero(self._since >= 0)
-        yield from waiting[np.argsort(self._since[waiting], kind="stable")].tolist()
+        for job in waiting[np.argsort(self._since[waiting], kind="stable")].tolist():
+            if self.kept:
+                return
+            yield job
 
-    def join(self, job: int, unit: Unit, scratch: Scratch) -> list[int]:
-        """Add a job to the end of the line; return the nodes (rows) that are kept for its unit.
+    def offer(self, job: int, room_milli: int, *, below_share: bool) -> int:
+        """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none.
 
-        None for a job that is not the first in this round. A unit that the idle cluster does not
-        hold, or a gang of tasks of different demands, does not join. O(nodes x log).
+        `room_milli` is what its queue may get. If none fits, a job below its share joins the line;
+        if it is the first of this round, nodes are kept for it. O(nodes x log), for a gang of tasks
+        of different demands O(nodes x tasks).
         """
-        nodes = _nodes_for(scratch, unit)
-        if not nodes:
-            return []
-        if self._since[job] < 0:
-            self._since[job] = scratch.snapshot.now
-        if self.kept_for is not None:
-            return []
-        self.kept_for = job
-        scratch.ledger.close(nodes)
-        return nodes
+        milli = self._wide.place_one(job, room_milli=room_milli)
+        unit = None if milli or not below_share else self._wide.next_unit(job)
+        if unit is not None and self._holds(job, unit):
+            if self._since[job] < 0:
+                self._since[job] = self._scratch.snapshot.now
+            if not self.kept:
+                nodes = self._nodes_for(unit)
+                milli = self._wide.place_one(job, room_milli=room_milli, among=nodes)
+                if not milli:
+                    self._keep(nodes, unit)
+        if milli:
+            self._since[job] = -1.0
+        return milli
 
-    def leave(self, job: int) -> None:
-        """Remove a job whose unit has started."""
-        self._since[job] = -1.0
+    def end(self) -> None:
+        """Open the nodes that were kept."""
+        self._scratch.ledger.close([])
 
     def memo(self) -> Memo:
         """Return the times that have changed, by row of the job."""
@@ -68,22 +84,36 @@ class Line:
         rows, since = self._now.jobs[changed].tolist(), self._since[changed].tolist()
         return {IN_LINE_SINCE: dict(zip(rows, since, strict=True))} if rows else {}
 
+    def _keep(self, nodes: list[int], unit: Unit) -> None:
+        self.kept, self.kept_milli = nodes, unit.gpus_milli(self._scratch.snapshot)
+        self._scratch.ledger.close(nodes)
 
-def _nodes_for(scratch: Scratch, unit: Unit) -> list[int]:
-    """Return the nodes to keep for a unit, none if the idle cluster does not hold it.
+    def _holds(self, job: int, unit: Unit) -> bool:
+        """Return whether the idle cluster and the ceiling of its queue hold a unit."""
+        limit = self._scratch.snapshot.queue(int(self._now.queue[job])).max_gpus
+        if limit is not None and unit.gpus_milli(self._scratch.snapshot) > WHOLE * limit:
+            return False
+        if unit.shape not in self._idle_nodes:
+            self._idle_nodes[unit.shape] = self._nodes_for(unit)
+        return bool(self._idle_nodes[unit.shape])
 
-    None for a gang of tasks of different demands, either.
-    """
-    if len(set(unit.demands)) > 1:
+    def _nodes_for(self, unit: Unit) -> list[int]:
+        """Return the nodes to keep for a unit, none if the idle cluster does not hold it."""
+        snapshot, free = self._scratch.snapshot, self._scratch.ledger.nodes.free_gpus
+        nodes = sorted(snapshot.live_nodes(), key=lambda row: (-free[row], row))
+        demands = unit.largest_first(snapshot).demands
+        chosen, left = [], [snapshot.names.demands[demand] for demand in demands]
+        # How first fit divides GPUs among runs on parts of several of them, only a trial shows.
+        equal = len(set(demands)) == 1 and not (left[0].in_part and left[0].gpus > 1)
+        for node in nodes:
+            spec, most = snapshot.node(node), 1 if unit.distinct_nodes else len(left)
+            if equal:
+                rest = left[min(most, runs_that_fit(spec, left[0])) :]
+            else:
+                rest = beside_first_fit(spec, left, most)
+            if len(rest) < len(left):
+                chosen.append(node)
+                left = rest
+            if not left:
+                return chosen
         return []
-    snapshot = scratch.snapshot
-    free, demand = scratch.ledger.nodes.free_gpus, snapshot.names.demands[unit.demands[0]]
-    chosen, missing = [], len(unit.tasks)
-    for node in sorted(snapshot.live_nodes(), key=lambda row: (-free[row], row)):
-        holds = runs_that_fit(snapshot.node(node), demand)
-        if holds:
-            chosen.append(node)
-            missing -= 1 if unit.distinct_nodes else holds
-        if missing <= 0:
-            return chosen
-    return []

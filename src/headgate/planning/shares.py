@@ -62,6 +62,7 @@ class Hierarchy:
         self.jobs = len(queue)
         self._queue, self._max_gpus = queue, max_gpus
         self._max_min = MaxMin(queue, user, priority, weight, max_gpus)
+        self._fair: tuple[Ints, Ints, Ints] | None = None  # arguments and result of the last call
 
     def allocate(self, *, held: Ints, room: Ints, gpus: int) -> Ints:
         """Return how many of `gpus` equal GPUs each job gets beyond `held`, up to `room`.
@@ -81,6 +82,15 @@ class Hierarchy:
         """
         won = np.zeros(self.jobs, np.int64) if won is None else won
         return self._max_min.allocate_by_class(held, tasks, gpus, won)
+
+    def fair_shares(self, unfinished: Ints, gpus: Ints) -> Ints:
+        """Return the fair shares, read-only; see `fair_shares`. Computed once for equal arrays."""
+        if self._fair is None or self._fair[0] is not unfinished or self._fair[1] is not gpus:
+            nothing = np.zeros(self.jobs, np.int64)
+            shares = self.allocate_by_class(held=nothing, tasks=unfinished, gpus=gpus)
+            shares.setflags(write=False)
+            self._fair = unfinished, gpus, shares
+        return self._fair[2]
 
     def count_allocated(self, *, held: Ints, tasks: Ints, gpus: Ints) -> int:
         """Return how many GPUs `allocate_by_class` would allocate to all jobs together."""
@@ -103,8 +113,7 @@ def fair_shares(hierarchy: Hierarchy, *, unfinished: Ints, gpus: Ints) -> Ints:
 
     `unfinished` are its unfinished tasks, `[jobs, classes]`, `gpus` all GPUs, `[classes]`.
     """
-    nothing = np.zeros(hierarchy.jobs, np.int64)
-    return hierarchy.allocate_by_class(held=nothing, tasks=unfinished, gpus=gpus)
+    return hierarchy.fair_shares(unfinished, gpus)
 
 
 def entitle(

@@ -13,6 +13,7 @@ from headgate.planning.census import (
     Bools,
     Census,
     WaitingChange,
+    any_of_class,
     empty_census,
     index_of,
     new_tasks,
@@ -145,7 +146,7 @@ def standing_less(now: Standing, scratch: Scratch) -> Standing:
     task = np.array([start.task for start in starts])
     demand, job = snapshot.tasks.demand.take(task), snapshot.tasks.job.take(task)
     index = np.searchsorted(now.jobs, job)
-    held_milli = snapshot.jobs.held_gpus_milli.array().astype(np.int64)[now.jobs]
+    held_milli = snapshot.jobs.held_gpus_milli.take(now.jobs).astype(np.int64)
     np.add.at(held_milli, index, now.census.sizes.gpus_milli[demand])
     held: Ints = -(-held_milli // WHOLE)
     fits = np.searchsorted(now.class_bytes, snapshot.tasks.memory_bytes.take(task))
@@ -199,12 +200,13 @@ def _build(
     before: Standing | None,
 ) -> Standing:
     unfinished, wide, classes = census.unfinished, census.wide, len(hardware.class_bytes)
-    index = np.flatnonzero(unfinished.any(axis=1))
+    index = np.flatnonzero(any_of_class(unfinished))
     jobs = active[index]
     waiting = _waiting(jobs, len(snapshot.jobs.state), changed, before)
     free = np.flatnonzero(snapshot.gpus.task.array()[hardware.row] == GPU_FREE)
     nodes = len(snapshot.nodes.alive)
-    held, queue = snapshot.gpus_of_jobs().astype(np.int64)[jobs], _ints(snapshot.jobs.queue)[jobs]
+    held_milli = snapshot.jobs.held_gpus_milli.take(jobs).astype(np.int64)
+    held, queue = -(-held_milli // WHOLE), snapshot.jobs.queue.take(jobs).astype(np.int64)
     ceiling = _ceilings(snapshot, held, queue)
     return Standing(
         snapshot=snapshot,
@@ -215,7 +217,7 @@ def _build(
         unfinished=unfinished[index, :classes],
         waiting=census.waiting[index, :classes],
         wide=wide[index, :classes],
-        wide_jobs=np.flatnonzero(wide[index].any(axis=1)),
+        wide_jobs=np.flatnonzero(any_of_class(wide)[index]),
         has_wide=census.has_wide[index],
         task=waiting.task,
         task_job=waiting.job,
@@ -266,8 +268,8 @@ def _hierarchy(snapshot: Snapshot, jobs: Ints, queue: Ints, ceiling: Ints) -> Hi
     """Return the hierarchy of queues, users and jobs."""
     return Hierarchy(
         queue=queue,
-        user=_ints(snapshot.jobs.user)[jobs],
-        priority=_ints(snapshot.jobs.priority)[jobs],
+        user=snapshot.jobs.user.take(jobs).astype(np.int64),
+        priority=snapshot.jobs.priority.take(jobs).astype(np.int64),
         weight=np.array([q.weight for q in snapshot.queues.spec.array()], np.float64),
         max_gpus=ceiling,
     )

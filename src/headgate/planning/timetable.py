@@ -14,8 +14,10 @@ considered, but not booked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
@@ -101,17 +103,37 @@ class Timetable:
         snapshot = scratch.snapshot
         self._scratch, self._end_at, self.now = scratch, end_at, snapshot.now
         self._demands = snapshot.names.demands
-        self.free_at = gpus_free_at(snapshot, end_at)
+        gone = snapshot.gpus.task.array() == GPU_GONE
+        self._free_at = np.where(gone, math.inf, self.now)
+        self._has_ends = False  # whether these are also right for GPUs that are held
         self._use_starts()
-        self._kept, self._claimed = False, np.zeros(len(self.free_at), bool)
-        self.reserved_from = np.full(len(self.free_at), math.inf)
+        self._kept, self._claimed = False, np.zeros(len(gone), bool)
+        self.reserved_from = np.full(len(gone), math.inf)
         self._reserved = False  # whether any GPU is booked ahead
-        self._free_again_at = np.full(len(self.free_at), -math.inf)
-        row = np.flatnonzero(snapshot.gpus.task.array() != GPU_GONE)
+        self._free_again_at = np.full(len(gone), -math.inf)
+        row = np.flatnonzero(~gone)
         node = snapshot.gpus.node.take(row).astype(np.int64)
         order = np.argsort(node, kind="stable")
         self._row, self._node = row[order], node[order]
+        in_order = len(row) == len(snapshot.gpus.task) and (np.diff(self._row) == 1).all()
+        self._every = slice(None) if in_order else self._row  # a slice costs no copies
         self._memory = snapshot.gpus.memory_bytes.take(self._row).astype(np.int64)
+        self._least_memory = int(self._memory.min()) if len(row) else 0
+        self._nth = nth_of_equals(self._node)  # GPU of its node
+        self._width = _width(self._nth)
+        self._last: dict[tuple[int, int], tuple[Bools, Ints, Ints]] = {}  # of each place
+
+    @property
+    def free_at(self) -> Floats:
+        """When each GPU is expected to be free, `[GPU rows]`, in the world's clock.
+
+        The runs are estimated when this is first needed: what starts now does not depend on it.
+        """
+        if not self._has_ends:
+            ends = gpus_free_at(self._scratch.snapshot, self._end_at)
+            np.maximum(self._free_at, ends, out=self._free_at)
+            self._has_ends = True
+        return self._free_at
 
     def _use_starts(self) -> None:
         """Count the GPUs of the tasks that are placed already as held."""
@@ -125,7 +147,7 @@ class Timetable:
     def windows_now(self) -> Floats:
         """Return for how long each of the free GPUs may be used from now on, ascending."""
         free = self._scratch.ledger.gpus.task.array()[self._row] == GPU_FREE
-        rows = self._row[free & (self.free_at[self._row] <= self.now)]
+        rows = self._row[free & (self._free_at[self._row] <= self.now)]
         return np.sort(self.reserved_from[rows] - self.now)
 
     # --- starts --------------------------------------------------------------------------------
@@ -142,7 +164,7 @@ class Timetable:
                 rows = place(unit, run_s)
                 if rows is not None:
                     trial.keep()
-                    self.free_at[rows] = np.maximum(self.free_at[rows], self.now + run_s)
+                    self._free_at[rows] = np.maximum(self._free_at[rows], self.now + run_s)
                     return True
             if len(set(unit.demands)) == 1:
                 break
@@ -168,20 +190,23 @@ class Timetable:
         rows: list[int] = []
         used: set[int] = set()
         first = self._scratch.snapshot.nodes.first_gpu
-        for demand, tasks in self._by_demand(unit):
+        for demand, tasks in self.by_demand(unit):
             nodes = self._nodes_now(demand, len(tasks), run_s, used, distinct=unit.distinct_nodes)
             if len(nodes) < len(tasks):
                 return None
-            for task, node in zip(tasks, nodes, strict=False):
-                gpus = self._gpus_now(demand, node, run_s)
-                if gpus is None or not self._scratch.place(task, node, gpus):
-                    return None
-                rows += [first[node] + gpu for gpu in gpus]
+            left = iter(tasks)
+            for node, places in Counter(nodes[: len(tasks)]).items():
+                for gpus in self._gpus_now(demand, node, run_s, places):
+                    if not self._scratch.place(next(left), node, gpus):
+                        return None
+                    rows += [first[node] + gpu for gpu in gpus]
                 if unit.distinct_nodes:
                     used.add(node)
+            if next(left, None) is not None:
+                return None
         return rows
 
-    def _by_demand(self, unit: Unit) -> list[tuple[int, list[int]]]:
+    def by_demand(self, unit: Unit) -> list[tuple[int, list[int]]]:
         """Return the tasks of a unit by demand, those with most GPUs first."""
         tasks: dict[int, list[int]] = {}
         for task, demand in zip(unit.tasks, unit.demands, strict=True):
@@ -193,7 +218,7 @@ class Timetable:
         free = self._scratch.ledger.gpus.task.array()[rows] == GPU_FREE
         usable: Bools = (
             free
-            & (self.free_at[rows] <= self.now)
+            & (self._free_at[rows] <= self.now)
             & (memory >= spec.gpu_memory_bytes)
             & self._in_time(rows, self.now, run_s)
         )
@@ -223,36 +248,44 @@ class Timetable:
         return [
             node
             for node in np.flatnonzero(room > 0).tolist()
-            if self._gpus_now(demand, node, run_s) is not None
+            if next(self._gpus_now(demand, node, run_s, 1), None) is not None
             for _ in range(int(room[node]))
         ]
 
-    def _gpus_now(self, demand: int, node: int, run_s: float) -> tuple[int, ...] | None:
-        """Return the best GPUs of a node for one task, or None.
+    def _gpus_now(
+        self, demand: int, node: int, run_s: float, places: int
+    ) -> Iterator[tuple[int, ...]]:
+        """Yield the best GPUs of a node for one task, and for the next once that is placed.
 
-        Of whole ones the smallest, then those with the tightest window.
+        For so many tasks, or as many as fit. Of whole GPUs the smallest, then those with the
+        tightest window.
         """
         spec, first = self._demands[demand], self._scratch.snapshot.nodes.first_gpu[node]
         if not spec.gpus:
-            return ()
-        if spec.in_part:
-            gpus = self._scratch.ledger.best_gpus(demand, node)
-            rows = first + np.array(gpus or (), np.int64)
-            holder = self._scratch.ledger.gpus.task.array()
-            return gpus if self._are_usable(rows, holder, run_s) else None
-        low, high = np.searchsorted(self._node, (node, node + 1))
-        rows, memory = self._row[low:high], self._memory[low:high]
-        usable = np.flatnonzero(self._usable_now(spec, rows, memory, run_s))
-        order = np.lexsort((rows[usable], self.reserved_from[rows[usable]], memory[usable]))
-        chosen = rows[usable[order[: spec.gpus]]]
-        return tuple((chosen - first).tolist()) if len(chosen) == spec.gpus else None
+            yield from repeat((), places)
+        elif spec.in_part:
+            for _ in range(places):
+                gpus = self._scratch.ledger.best_gpus(demand, node)
+                rows = first + np.array(gpus or (), np.int64)
+                holder = self._scratch.ledger.gpus.task.array()
+                if gpus is None or not self._are_usable(rows, holder, run_s):
+                    return
+                yield gpus
+        else:
+            low, high = np.searchsorted(self._node, (node, node + 1))
+            rows, memory = self._row[low:high], self._memory[low:high]
+            usable = np.flatnonzero(self._usable_now(spec, rows, memory, run_s))
+            order = np.lexsort((rows[usable], self.reserved_from[rows[usable]], memory[usable]))
+            chosen = (rows[usable[order]] - first).tolist()
+            for end in range(spec.gpus, min(len(chosen), places * spec.gpus) + 1, spec.gpus):
+                yield tuple(chosen[end - spec.gpus : end])
 
     def _are_usable(self, rows: Ints, holder: Array, run_s: float) -> bool:
         """Return whether no reservation or claim needs these GPUs within `run_s` seconds."""
-        unclaimed = (holder[rows] == GPU_IN_PART) | (self.free_at[rows] <= self.now)
+        unclaimed = (holder[rows] == GPU_IN_PART) | (self._free_at[rows] <= self.now)
         return bool((unclaimed & self._in_time(rows, self.now, run_s)).all())
 
-    def _in_time(self, rows: Ints, at: float | Floats, run_s: float) -> Bools:
+    def _in_time(self, rows: Ints | slice, at: float | Floats, run_s: float) -> Bools:
         """Return whether a run of `run_s` from a time on ends before GPUs are reserved."""
         in_time: Bools = at + run_s <= self.reserved_from[rows] + SAME_INSTANT_S
         return in_time
@@ -279,7 +312,7 @@ class Timetable:
 
     def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
         """Return the reservation that `reserve` would make, without making it."""
-        at, demands = self.now, self._by_demand(unit)
+        at, demands = self.now, self.by_demand(unit)
         while True:
             rows, soonest = self._chosen(demands, at, run_s, distinct=unit.distinct_nodes)
             if math.isinf(soonest):
@@ -287,31 +320,6 @@ class Timetable:
             if soonest <= at or not self._reserved:
                 return Reservation(unit=unit, at=max(at, soonest), gpus=rows)
             at = soonest
-
-    def soonest(self, unit: Unit) -> Reservation | None:
-        """Return the earliest start of a unit, as `earliest`, on the GPUs that become free first.
-
-        Reservations are not considered.
-        """
-        available, chosen, at = self.free_at[self._row], [np.zeros(0, np.int64)], self.now
-        for demand, tasks in self._by_demand(unit):
-            spec, count = self._demands[demand], len(tasks)
-            if not spec.gpus:
-                continue
-            fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
-            node, free_at = self._places(demand, fits, 1 if unit.distinct_nodes else count)
-            first = np.argsort(free_at, kind="stable")[:count]
-            if len(first) < count or math.isinf(free_at[first[-1]]):
-                return None
-            at = max(at, float(free_at[first[-1]]))
-            for here, places in enumerate(np.bincount(node[first]).tolist()):
-                if places:
-                    low, high = np.searchsorted(self._node, (here, here + 1))
-                    order = low + np.argsort(fits[low:high], kind="stable")
-                    chosen.append(order[: places * spec.gpus])
-                    available[low:high] = np.inf if unit.distinct_nodes else available[low:high]
-            available[np.concatenate(chosen)] = math.inf
-        return Reservation(unit=unit, at=at, gpus=self._row[np.concatenate(chosen)])
 
     def hold(self, rows: Ints, until: float) -> None:
         """Change when GPUs become free."""
@@ -322,7 +330,7 @@ class Timetable:
 
         `price`, `[GPU rows]`, is at least 0, and inf for GPUs that it may not have.
         """
-        demands = self._by_demand(unit)
+        demands = self.by_demand(unit)
         rows, dearest = self._chosen(
             demands, 0.0, 0.0, distinct=unit.distinct_nodes, price=price[self._row]
         )
@@ -331,7 +339,7 @@ class Timetable:
     def _is_open(self) -> Bools:
         """Return which GPUs are free now, without a claim or reservation, `[GPU rows]`."""
         free = self._scratch.ledger.gpus.task.array() == GPU_FREE
-        is_open: Bools = free & np.isinf(self.reserved_from) & (self.free_at <= self.now)
+        is_open: Bools = free & np.isinf(self.reserved_from) & (self._free_at <= self.now)
         return is_open
 
     def price_of_open(self) -> Floats:
@@ -380,7 +388,7 @@ class Timetable:
         free = self._scratch.ledger.gpus.task.array()[self._row] == GPU_FREE
         return bool(self.is_kept(self._row[free]).any())
 
-    def _available(self, rows: Ints, at: float, run_s: float) -> Floats:
+    def _available(self, rows: Ints | slice, at: float, run_s: float) -> Floats:
         """Return when GPUs are free for a run that starts at `at` or later, and ends in time."""
         free_at = self.free_at[rows]
         in_time = self._in_time(rows, np.maximum(free_at, at), run_s)
@@ -399,28 +407,31 @@ class Timetable:
     ) -> tuple[Ints, float]:
         """Return GPUs for tasks by demand, and when all of them are free, inf if they never are.
 
-        If that is after `at`, the choice may be void: reservations may then be in the way. With a
-        `price` for each GPU, that is used in place of times, and the cheapest are chosen.
+        If that is after `at` and there are reservations, which may then be in the way, there is no
+        choice. With a `price` for each GPU, that is used in place of times, and the cheapest are
+        chosen.
         """
-        available = self._available(self._row, at, run_s) if price is None else price.copy()
+        available = self._available(self._every, at, run_s) if price is None else price.copy()
+        void = self._reserved and price is None
         chosen, soonest = [np.zeros(0, np.int64)], at
-        for demand, tasks in demands:
-            spec, count = self._demands[demand], len(tasks)
-            if not spec.gpus:
-                continue
-            fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
-            if distinct:
+        on_gpus = [(demand, len(tasks)) for demand, tasks in demands if self._demands[demand].gpus]
+        for left, (demand, count) in zip(range(len(on_gpus))[::-1], on_gpus, strict=True):
+            spec = self._demands[demand]
+            fits = available
+            if spec.gpu_memory_bytes > self._least_memory:
+                fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+            if distinct and len(chosen) > 1:
+                fits = fits.copy()
                 fits[np.isin(self._node, self._node[np.concatenate(chosen)])] = math.inf
             node, free_at = self._places(demand, fits, 1 if distinct else count)
             if len(free_at) < count:
                 return chosen[0], math.inf
             soonest = max(soonest, float(np.partition(free_at, count - 1)[count - 1]))
-            if math.isinf(soonest):
-                return chosen[0], math.inf
-            room = np.bincount(node[free_at <= soonest])
-            for here in _compact(room, count):
-                chosen.append(self._latest(here, fits, soonest, spec.gpus, first=price is not None))
-                available[chosen[-1]] = fits[chosen[-1]] = math.inf
+            if math.isinf(soonest) or (void and soonest > at and not left):
+                return chosen[0], soonest
+            nodes = _compact(np.bincount(node[free_at <= soonest]), count)
+            chosen.append(self._latest(nodes, fits, soonest, spec.gpus, first=price is not None))
+            available[chosen[-1]] = math.inf
         return self._row[np.concatenate(chosen)], soonest
 
     def _places(self, demand: int, free_at: Floats, most: int) -> tuple[Ints, Floats]:
@@ -429,35 +440,50 @@ class Timetable:
         The n-th place of a node is the n-th group of its GPUs in the order in which they are free.
         """
         gpus = self._demands[demand].gpus
-        order = np.lexsort((free_at, self._node))
-        nth = nth_of_equals(self._node)
-        last = (nth % gpus == gpus - 1) & (nth // gpus < most)
-        place, ordinal = order[last], nth[last] // gpus
-        return self._node[place], self._with_room(
-            demand, self._node[place], ordinal, free_at[place]
-        )
+        if (gpus, most) not in self._last:
+            last = (self._nth % gpus == gpus - 1) & (self._nth < most * gpus)
+            self._last[gpus, most] = last, self._node[last], self._nth[last] // gpus
+        last, node, ordinal = self._last[gpus, most]
+        place = self._by_node(free_at)[last]
+        return node, self.with_room(demand, node, ordinal, free_at[place])
+
+    def _by_node(self, free_at: Floats) -> Ints:
+        """Return the indices of the GPUs by node, those of a node in the order they are free."""
+        if not self._width:
+            return np.lexsort((free_at, self._node))
+        order = free_at.reshape(-1, self._width).argsort(axis=1, kind="stable")
+        order += np.arange(0, len(free_at), self._width)[:, None]
+        return order.ravel()
 
     def _latest(
-        self, node: int, free_at: Floats, by: float, count: int, *, first: bool = False
+        self, nodes: list[int], free_at: Floats, by: float, count: int, *, first: bool = False
     ) -> Ints:
-        """Return the indices of GPUs of a node: of those free by a time, the ones free last.
+        """Return the indices of `count` GPUs for each entry of `nodes`, node by node.
 
-        Or the `first`, if so required.
+        Of those free by a time the ones free last, or the `first`, if so required.
         """
-        low, high = np.searchsorted(self._node, (node, node + 1))
-        here = np.arange(low, high)[free_at[low:high] <= by]
+        places = dict.fromkeys(nodes, 0)
+        for node in nodes:
+            places[node] += count
+        rank = np.full(int(self._node.max(initial=0)) + 1, -1)
+        rank[[*places]] = np.arange(len(places))
+        here = (free_at <= by).nonzero()[0]
+        which = rank[self._node[here]]
+        here, which = here[which >= 0], which[which >= 0]
         when = free_at[here] if first else -free_at[here]
-        order = np.lexsort((here, when, self._memory[here]))
-        return here[order[:count]]
+        order = np.lexsort((when, self._memory[here], which))
+        here, which = here[order], which[order]
+        chosen: Ints = here[nth_of_equals(which) < np.array([*places.values()])[which]]
+        return chosen
 
-    def _with_room(self, demand: int, node: Ints, ordinal: Ints, free_at: Floats) -> Floats:
+    def with_room(self, demand: int, node: Ints, ordinal: Ints, free_at: Floats) -> Floats:
         """Delay places to when the node also has CPUs, memory and custom kinds for them."""
         needs = self._scratch.snapshot.names.needs[demand]
         if not needs:
             return free_at
         free = self._scratch.ledger.nodes.free
-        room = np.min([free.kind(kind)[node] // amount for kind, amount in needs], axis=0)
-        lacking = np.flatnonzero((ordinal >= room) & np.isfinite(free_at))
+        room = np.min([free.kind(kind) // amount for kind, amount in needs], axis=0)
+        lacking = ((ordinal >= room[node]) & np.isfinite(free_at)).nonzero()[0]
         for row in np.unique(node[lacking]).tolist():
             here = lacking[node[lacking] == row]
             room_at = self._room_at(demand, row, ordinal[here])
@@ -489,21 +515,27 @@ class Timetable:
         return room_at
 
 
+def _width(nth: Ints) -> int:
+    """Return how many GPUs each node has, given the number of each GPU there; 0 if they differ."""
+    width = int(nth.max(initial=0)) + 1
+    equal = len(nth) % width == 0 and (nth[width - 1 :: width] == width - 1).all()
+    return width if equal else 0
+
+
 def _compact(room: Ints, count: int) -> list[int]:
     """Return the nodes of `count` tasks on few nodes, given how many fit each; fewer if too few.
 
     The roomiest nodes first; the last one is that with the least room that suffices.
     """
-    nodes: list[int] = []
-    left = np.minimum(room, count)
-    while count > len(nodes):
-        missing = count - len(nodes)
-        enough = np.flatnonzero(room >= missing)
-        enough = enough[left[enough] > 0]
-        node = int(enough[np.argmin(room[enough])]) if len(enough) else int(np.argmax(left))
-        if not left[node]:
-            break
-        nodes += [node] * min(missing, int(left[node]))
-        left[node] = 0
-        room = np.where(left > 0, room, 0)
-    return nodes
+    some = (room > 0).nonzero()[0]
+    order = some[np.argsort(-room[some], kind="stable")]
+    most = np.minimum(room[order], count)
+    missing = count - (np.cumsum(most) - most)  # when it is the turn of each
+    enough = (room[order] >= missing).nonzero()[0]
+    if not len(enough):
+        return np.repeat(order, most).tolist()
+    turn = enough[0]
+    left = int(missing[turn])
+    last = order[turn:][room[order[turn:]] >= left]
+    node = int(last[room[last].argmin()])
+    return [*np.repeat(order[:turn], most[:turn]).tolist(), *[node] * left]

@@ -6,14 +6,14 @@ one of a part of a GPU. Tasks without GPUs are units of their own kind: see `pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headgate.planning.census import is_wide
 from headgate.planning.shares import Ints
-from headgate.state import Scratch, Snapshot
+from headgate.state import Scratch, Snapshot, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,20 @@ class Unit:
     def gpus_milli(self, snapshot: Snapshot) -> int:
         """Return the thousandths of GPUs that it holds once started."""
         return sum(snapshot.names.demands[demand].gpus_milli for demand in self.demands)
+
+    def largest_first(self, snapshot: Snapshot) -> Unit:
+        """Return the unit with its tasks by GPUs, most first, then by their memory."""
+        if len(set(self.demands)) == 1:
+            return self
+        specs = [snapshot.names.demands[demand] for demand in self.demands]
+        order = sorted(
+            range(len(specs)), key=lambda n: (-specs[n].gpus_milli, -specs[n].gpu_memory_bytes)
+        )
+        return replace(
+            self,
+            tasks=tuple(self.tasks[n] for n in order),
+            demands=tuple(self.demands[n] for n in order),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,6 +81,8 @@ def waiting_units(snapshot: Snapshot, job: int, *, wide: bool = False) -> list[U
     Only `wide` ones, if so required. A gang of which a task does not wait (it is being stopped)
     has none. O(tasks of the job).
     """
+    if snapshot.jobs.task_count[job] == 1 and not snapshot.jobs.gang[job]:
+        return _single(snapshot, job, wide=wide)
     tasks = snapshot.waiting_of(job).astype(np.int64)
     if snapshot.jobs.gang[job]:
         whole = len(tasks) == snapshot.jobs.task_count[job]
@@ -88,6 +104,26 @@ def waiting_units(snapshot: Snapshot, job: int, *, wide: bool = False) -> list[U
                 )
             )
     return found
+
+
+def _single(snapshot: Snapshot, job: int, *, wide: bool) -> list[Units]:
+    """Return `waiting_units` of a job of one task, which most are."""
+    task = snapshot.jobs.first_task[job]
+    demand = snapshot.tasks.demand[task]
+    spec = snapshot.names.demands[demand]
+    if snapshot.tasks.state[task] != TaskState.WAITING or not spec.gpus:
+        return []
+    if wide and not is_wide(spec):
+        return []
+    return [
+        Units(
+            job=job,
+            tasks=np.array([task]),
+            demands=np.array([demand]),
+            gang=False,
+            distinct_nodes=False,
+        )
+    ]
 
 
 def waiting_gang(snapshot: Snapshot, job: int) -> Unit | None:
@@ -120,18 +156,21 @@ class FirstFit:
         self.scratch = scratch
         self._failed: set[tuple[tuple[int, ...], bool]] = set()
 
-    def place(self, unit: Unit) -> bool:
+    def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
         """Place all tasks of a unit, as one group of steps, or none; O(tasks + nodes) if it fits.
 
-        Raises no error for a queue's ceiling: it is the caller's to check (`Scratch.has_room`).
+        With `among` only on these nodes, tried in that order, the largest tasks first. Raises no
+        error for a queue's ceiling: it is the caller's to check (`Scratch.has_room`).
         """
-        if unit.shape in self._failed:
+        if among is None and unit.shape in self._failed:
             return False
         with self.scratch.trial() as trial:
-            if self._place_all(unit):
+            ordered = unit if among is None else unit.largest_first(self.scratch.snapshot)
+            if self._place_all(ordered, among):
                 trial.keep()
                 return True
-        self._failed.add(unit.shape)
+        if among is None:
+            self._failed.add(unit.shape)
         return False
 
     def most(self, unit: Unit) -> int:
@@ -141,12 +180,15 @@ class FirstFit:
             self._place_all(unit)
             return len(self.scratch.starts) - before
 
-    def _place_all(self, unit: Unit) -> bool:
+    def _place_all(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
         used: set[int] = set()
         nodes: dict[int, list[int]] = {}  # by demand: those left to try, the next one last
         for task, demand in zip(unit.tasks, unit.demands, strict=True):
             if demand not in nodes:
-                nodes[demand] = self._nodes(demand)[::-1]
+                fitting = self._nodes(demand)
+                if among is not None:
+                    fitting = [node for node in among if node in fitting]
+                nodes[demand] = fitting[::-1]
             node = self._place_one(task, nodes[demand], used)
             if node is None:
                 return False

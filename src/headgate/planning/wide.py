@@ -21,7 +21,7 @@ from headgate.planning.why_waits import WhyWaits, being_stopped
 from headgate.protocol import Reason, Refusal, Reserved
 from headgate.protocol.reasons import Undecided
 from headgate.state import Scratch
-from headgate.state.tables import GPU_FREE, GPU_IN_PART
+from headgate.state.tables import GPU_IN_PART
 
 
 class _Line:
@@ -87,12 +87,16 @@ class WideUnits:
         return standing_less(self._now, self._scratch)
 
     def place_one(
-        self, job: int, limit_milli: int | None = None, room_milli: int | None = None
+        self,
+        job: int,
+        limit_milli: int | None = None,
+        room_milli: int | None = None,
+        among: Sequence[int] | None = None,
     ) -> int:
         """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none.
 
         `limit_milli` is what the job may get in all, but for a first unit; `room_milli` what its
-        queue may get, by default as the scratch has it.
+        queue may get, by default as the scratch has it; `among` the only nodes to try, in order.
         """
         won, queue = self._won_milli.get(job, 0), int(self._now.queue[job])
         holds_nothing = not won and not self._now.held[job]
@@ -106,7 +110,7 @@ class WideUnits:
                 within = within and self._scratch.has_room(queue, milli)
             elif milli > room_milli:
                 within = False
-            if within and self._fit.place(line.head):
+            if within and self._fit.place(line.head, among):
                 self._won_milli[job] = won + milli
                 line.advance()
                 if not any(each.head for each in lines):
@@ -180,8 +184,13 @@ def leading_tasks(now: Standing) -> Ints:
 
 
 def free_milli(scratch: Scratch) -> int:
-    """Return the thousandths of GPUs that no run holds."""
+    """Return the thousandths of GPUs that no run holds; O(nodes) if no task is on part of a GPU."""
+    return WHOLE * int(scratch.ledger.nodes.free_gpus.array().sum()) + parts_milli(scratch)
+
+
+def parts_milli(scratch: Scratch) -> int:
+    """Return the thousandths left of GPUs that are held in part."""
+    if not any(demand.in_part for demand in scratch.snapshot.names.demands):
+        return 0
     gpus = scratch.ledger.gpus
-    holder = gpus.task.array()
-    free = (holder == GPU_FREE) | (holder == GPU_IN_PART)
-    return int(gpus.free_milli.array()[free].sum())
+    return int(gpus.free_milli.array()[gpus.task.array() == GPU_IN_PART].sum())

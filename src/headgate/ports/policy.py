@@ -17,14 +17,16 @@ from headgate.state import Snapshot
 class Policy(Protocol):
     """Decides a round on a frozen snapshot; has no state that affects decisions."""
 
-    @property
-    def name(self) -> str:
-        """The name in files and tables."""
-        ...
+    name: str
+    """The name in files and tables."""
 
     def refuses(self, job: Job) -> Reason | None:
-        """Return why this policy can never place a job, or None; called by the submission check."""
-        ...
+        """Return why this policy can never place a job, or None; called by the submission check.
+
+        A policy that inherits from this class places every job, unless it overrides this method.
+        """
+        del job
+        return None
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Return placements of WAITING tasks on free resources, and why the others wait."""

@@ -13,13 +13,14 @@ from pydantic_core import PydanticCustomError
 from headgate.base.errors import nearest
 from headgate.base.rng import stream
 from headgate.model import Demand, Job, Node, Queue, Shard, Task, amount_of, result_id
-from headgate.planning.fit import infeasible_demand, infeasible_gang
+from headgate.planning.fit import infeasible_demand, infeasible_gang, members_that_fit
 from headgate.spec.document import Document, Place
 from headgate.spec.needs import Needs
 from headgate.spec.scenario_forms import FORMS, NeedShape, parse_form, shards_of, tasks_of
 from headgate.spec.shape import (
     Count,
     Name,
+    Positive,
     Priority,
     RunSeconds,
     Seconds,
@@ -63,6 +64,7 @@ class JobShape(Shape):
     kind: str = ""
     submit_s: Seconds = 0.0
     gang: bool = False
+    num_nodes: Positive | None = None
     retries: Count = 2
     estimated_s: RunSeconds = None
     time_limit_s: RunSeconds = None
@@ -102,8 +104,10 @@ class JobsBuilder:
             hint = partial(nearest, shape.queue, self.queues)
             document.add((*place, "queue"), f"unknown queue '{shape.queue}'", hint)
         names, tasks = self._tasks(shape, raw, place)
+        if "num_nodes" in raw:
+            names, tasks = self._processes(shape, raw, tasks, place)
         self.task_names[shape.name] = names
-        if shape.gang:
+        if shape.gang or shape.num_nodes is not None:
             self._check_gang(shape, tasks, place)
         reads = dict.fromkeys(shard for task in tasks for shard in task.reads)
         job = Job(
@@ -114,7 +118,8 @@ class JobsBuilder:
             tasks=tasks,
             shards=tuple(self._shards[shard] for shard in reads if shard in self._shards),
             priority=shape.priority,
-            gang=shape.gang,
+            gang=shape.gang or shape.num_nodes is not None,
+            distinct_nodes=shape.num_nodes is not None,
             retries=shape.retries,
             runtime_class=shape.kind,
             estimated_s=shape.estimated_s,
@@ -162,6 +167,30 @@ class JobsBuilder:
             needs = self._task(task, (*at, number))
             tasks.append(replace(needs, reads=tuple(reads), after=after[number]))
         return tuple(names), tuple(tasks)
+
+    def _processes(
+        self, shape: JobShape, raw: Any, tasks: tuple[Task, ...], place: Place
+    ) -> tuple[tuple[str, ...], tuple[Task, ...]]:
+        """Return the names and tasks of a job with `num_nodes`: its one task, on each node."""
+        document, starts = self.document, "'num_nodes' starts one process per node"
+        if shape.num_nodes is None and document.is_clean((*place, "num_nodes")):
+            document.add((*place, "num_nodes"), "must not be empty")
+        if "gang" in raw and not shape.gang and document.is_clean((*place, "gang")):
+            problem = "the processes of 'num_nodes' start together: they are a gang"
+            document.add((*place, "gang"), problem, "remove 'gang', or write 'gang: true'")
+        for key in FORMS:
+            if key in raw:
+                problem = f"{starts}: it does not go with '{key}'"
+                document.add((*place, key), problem, "remove one of them")
+        listed = shape.tasks or ()
+        if len(listed) > 1:
+            hint = "list one task, which all of them run"
+            document.add((*place, "tasks"), f"{starts}, and here are {len(listed)} tasks", hint)
+        elif any(isinstance(task, dict) and "name" in task for task in listed):
+            problem = f"{starts}, and their names are {shape.name}/0, {shape.name}/1, ..."
+            document.add((*place, "tasks", 0, "name"), problem, "remove it")
+        tasks = tasks[:1] * (shape.num_nodes or 1)
+        return tuple(f"{shape.name}/{number}" for number in range(len(tasks))), tasks
 
     def _names(self, job: str, tasks: list[TaskShape | None], at: Place) -> list[str]:
         names: dict[str, None] = {}
@@ -218,7 +247,8 @@ class JobsBuilder:
         return after
 
     def _check_gang(self, shape: JobShape, tasks: tuple[Task, ...], place: Place) -> None:
-        at = (*place, "gang")
+        apart = shape.num_nodes is not None
+        at = (*place, "num_nodes" if apart else "gang")
         if any(task.after for task in tasks):
             self.document.add(
                 at, "a gang starts all its tasks together, yet some come after others"
@@ -227,8 +257,9 @@ class JobsBuilder:
         gpus = amount_of(sum(task.demand.gpus_milli for task in tasks))
         if not self.document.is_clean(place) or not self.document.is_clean(("cluster",)):
             return
-        if problem := infeasible_gang(tasks, self.nodes):
-            self.document.add(at, problem)
+        if problem := infeasible_gang(tasks, self.nodes, distinct_nodes=apart):
+            largest = members_that_fit(tasks, self.nodes, distinct_nodes=apart)
+            self.document.add(at, problem, f"the largest gang that fits has {largest}")
         elif most is not None and gpus > most:
             problem = f"the gang can never start: it needs {gpus} GPUs, queue {shape.queue} may"
             self.document.add(at, f"{problem} use {most}", "raise max_gpus of the queue")

@@ -10,13 +10,15 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import ClassVar
 
 from headgate.base.rng import stream
+from headgate.model import WHOLE
 from headgate.ports import Policy
 from headgate.protocol import Plan, Start
 from headgate.protocol.reasons import PolicyBroke
-from headgate.state import JobState, Snapshot, TaskState, check
-from headgate.state.tables import GPU_GONE
+from headgate.state import JobState, Snapshot, State, TaskState, check
+from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 from headgate.testing.digest import digest
 from headgate.testing.random_worlds import random_state
 
@@ -26,12 +28,20 @@ class IndependentLedger:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self.free = {n: set(snapshot.free_gpus_of(n).tolist()) for n in snapshot.live_nodes()}
+        gpus, first = snapshot.gpus, snapshot.nodes.first_gpu
+        self.left = {  # thousandths and bytes of each GPU that no run holds whole
+            n: {
+                gpu - first[n]: [gpus.free_milli[gpu], gpus.free_bytes[gpu]]
+                for gpu in range(first[n], first[n] + snapshot.nodes.gpu_count[n])
+                if gpus.task[gpu] in (GPU_FREE, GPU_IN_PART)
+            }
+            for n in snapshot.live_nodes()
+        }
         self.amounts = {
             n: dict(zip(snapshot.names.resources, snapshot.nodes.free[n], strict=False))
             for n in snapshot.live_nodes()
         }
-        self.held = dict(enumerate(snapshot.gpus_of_queues().tolist()))
+        self.held_milli = dict(enumerate(snapshot.queues.held_gpus_milli.array().tolist()))
         self.placed: set[int] = set()
 
     def _queue(self, task: int) -> int:
@@ -40,16 +50,28 @@ class IndependentLedger:
 
     def under_ceiling(self, task: int) -> bool:
         """Return whether a task's GPUs stay below its queue's ceiling."""
-        queue, need = self._queue(task), self._snapshot.tasks.gpus[task]
+        queue, need = self._queue(task), self._snapshot.demand(task).gpus_milli
         limit = self._snapshot.queue(queue).max_gpus
-        return limit is None or not need or self.held[queue] + need <= limit
+        return limit is None or not need or self.held_milli[queue] + need <= WHOLE * limit
 
     def fits(self, task: int, node: int) -> bool:
         """Return whether a node has what a task needs."""
-        tasks = self._snapshot.tasks
-        memory = self._snapshot.gpu_memory_bytes_of(node)
-        fitting = [g for g in self.free[node] if memory[g] >= tasks.memory_bytes[task]]
-        return bool(len(fitting) >= tasks.gpus[task] and not self._lacks(task, node))
+        fitting = [gpu for gpu in self.left[node] if self._has(task, node, gpu)]
+        return bool(len(fitting) >= self._snapshot.tasks.gpus[task] and not self._lacks(task, node))
+
+    def _has(self, task: int, node: int, gpu: int) -> bool:
+        """Return whether a GPU has what one run of a task holds of it."""
+        milli, memory_bytes = self.left[node].get(gpu, (0, 0))
+        need_milli, need_bytes = self._part(task, node, gpu)
+        return milli >= need_milli and memory_bytes >= need_bytes
+
+    def _part(self, task: int, node: int, gpu: int) -> tuple[int, int]:
+        """Return the thousandths and bytes of a GPU that a task holds; of a whole one, needs."""
+        spec, memory = self._snapshot.task(task), self._snapshot.gpu_memory_bytes_of(node)
+        if spec.gpu_milli == WHOLE:
+            return WHOLE, spec.gpu_memory_bytes
+        share = int(memory[gpu]) * spec.gpu_milli // WHOLE
+        return spec.gpu_milli, spec.gpu_memory_bytes or share
 
     def _lacks(self, task: int, node: int) -> bool:
         amounts = self.amounts[node]
@@ -69,24 +91,33 @@ class IndependentLedger:
             return f"there is no task {task}"
         if snapshot.tasks.state[task] != TaskState.WAITING or task in self.placed:
             return f"task {task} does not wait"
-        if node not in self.free:
+        if node not in self.left:
             return f"node {node} is not up"
         if len(set(gpus)) != snapshot.tasks.gpus[task]:
             return f"task {task} needs {snapshot.tasks.gpus[task]} GPUs, not {gpus}"
         if not self.under_ceiling(task):
             return f"task {task} breaks the ceiling of its queue"
-        memory = snapshot.gpu_memory_bytes_of(node)
         for gpu in gpus:
-            if gpu not in self.free[node] or memory[gpu] < snapshot.tasks.memory_bytes[task]:
+            if not self._has(task, node, gpu):
                 return f"task {task}: GPU {gpu} of node {node} is taken or too small"
         if self._lacks(task, node):
             return f"task {task}: too little free on node {node}"
-        self.free[node] -= set(gpus)
-        for name, amount in self._needs(task):
-            self.amounts[node][name] -= amount
-        self.held[self._queue(task)] += len(gpus)
+        self._book(start)
         self.placed.add(task)
         return None
+
+    def _book(self, start: Start) -> None:
+        task, node, gpus = start
+        for gpu in gpus:
+            milli, memory_bytes = self._part(task, node, gpu)
+            if milli == WHOLE:
+                del self.left[node][gpu]
+            else:
+                self.left[node][gpu][0] -= milli
+                self.left[node][gpu][1] -= memory_bytes
+        for name, amount in self._needs(task):
+            self.amounts[node][name] -= amount
+        self.held_milli[self._queue(task)] += self._snapshot.demand(task).gpus_milli
 
 
 class PolicyLaws:
@@ -102,14 +133,27 @@ class PolicyLaws:
         """Return a fresh policy."""
         raise NotImplementedError
 
+    _decided: ClassVar[tuple[type, list[tuple[str, Snapshot, Plan]]] | None] = None  # of one class
+
     def rounds(self) -> Iterator[tuple[str, Snapshot, Plan]]:
-        """Yield the name of a round, its snapshot, and the plan of a fresh policy."""
-        for seed in range(self.worlds):
-            policy = self.make()
-            state = random_state(seed, lambda job, p=policy: p.refuses(job) is None)  # type: ignore[misc]
-            check(state)
-            snapshot = state.freeze()
-            yield f"random_state({seed})", snapshot, policy.decide(snapshot, stream(seed))
+        """Yield the name of a round, its snapshot, and the plan of a fresh policy.
+
+        They are decided once for all laws.
+        """
+        if PolicyLaws._decided is None or PolicyLaws._decided[0] is not type(self):
+            PolicyLaws._decided = type(self), [self._round(seed) for seed in range(self.worlds)]
+        yield from PolicyLaws._decided[1]
+
+    def _round(self, seed: int) -> tuple[str, Snapshot, Plan]:
+        policy, state = self.make(), self._state(seed)
+        check(state)
+        snapshot = state.freeze()
+        return f"random_state({seed})", snapshot, policy.decide(snapshot, stream(seed))
+
+    def _state(self, seed: int) -> State:
+        """Return a state with jobs of every kind that the policy places."""
+        policy = self.make()
+        return random_state(seed, lambda job: policy.refuses(job) is None, every_kind=True)
 
     def test_a_plan_stays_within_free_resources_and_under_every_ceiling(self) -> None:
         for name, snapshot, plan in self.rounds():
@@ -218,8 +262,7 @@ class PolicyLaws:
 
     def test_deciding_changes_no_snapshot(self) -> None:
         for seed in range(self.worlds):
-            policy = self.make()
-            state = random_state(seed, lambda job, p=policy: p.refuses(job) is None)  # type: ignore[misc]
+            policy, state = self.make(), self._state(seed)
             snapshot = state.freeze()
             before = digest(snapshot), digest(state)
             policy.decide(snapshot, stream(seed))
@@ -239,5 +282,5 @@ class PolicyLaws:
                     if task in ledger.placed:
                         continue
                     if snapshot.tasks.gpus[task] and ledger.under_ceiling(task):
-                        idle = [n for n in ledger.free if ledger.fits(task, n)]
+                        idle = [n for n in ledger.left if ledger.fits(task, n)]
                         assert idle == [], (name, task)

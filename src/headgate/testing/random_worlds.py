@@ -1,11 +1,14 @@
 """Random clusters, jobs and states from a seed, on which laws are checked.
 
-Sizes are small and numbers few, so that ties, ceilings and full nodes are common.
+Sizes are small and numbers few, so that ties, ceilings and full nodes are common. With
+`every_kind`, some nodes have memory and licenses, of which there are limited amounts, and some jobs
+need these, run on parts of GPUs, or are gangs of equal tasks on distinct nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from headgate.base.rng import Random, stream
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task, result_id
@@ -15,16 +18,25 @@ from headgate.state.life import HOLDING
 
 GIB = 1 << 30
 QUEUES = ("default", "night", "batch")
+LICENSES: tuple[tuple[tuple[str, int], ...], ...] = ((), (("license", 500),), (("license", 1000),))
 
 
-def random_node(rng: Random, number: int) -> Node:
+def random_node(rng: Random, number: int, *, every_kind: bool = False) -> Node:
     """Return node `n<number>`: up to four GPUs of one to three GiB, in one of three racks."""
     memory = [rng.choice((1, 2, 2, 3)) * GIB for _ in range(rng.randint(0, 4))]
-    return Node(
+    node = Node(
         id=f"n{number}",
         rack=f"r{rng.randrange(3)}",
         gpus=tuple(Gpu(memory_bytes=m) for m in memory),
         cpus=rng.randint(0, 3),
+    )
+    if not every_kind:
+        return node
+    kind = stream(0, repr(node), "kind")
+    return replace(
+        node,
+        memory_bytes=kind.choice((None, 3 * GIB, 5 * GIB)),
+        custom=kind.choice(((), (("license", 1000),), (("license", 2000),))),
     )
 
 
@@ -45,7 +57,9 @@ def random_queues(rng: Random) -> tuple[Queue, ...]:
     )
 
 
-def random_job(rng: Random, job_id: str, shards: tuple[Shard, ...] = ()) -> Job:
+def random_job(
+    rng: Random, job_id: str, shards: tuple[Shard, ...] = (), *, every_kind: bool = False
+) -> Job:
     """Return a job of at most five tasks: a gang, or a DAG with tasks on GPUs and on CPU slots."""
     gang = rng.random() < 0.3
     tasks: list[Task] = []
@@ -67,7 +81,7 @@ def random_job(rng: Random, job_id: str, shards: tuple[Shard, ...] = ()) -> Job:
                 output_bytes=rng.choice((0, 0, 100, 1000)),
             )
         )
-    return Job(
+    job = Job(
         id=job_id,
         name=job_id,
         user=rng.choice(("ada", "grace", "edsger")),
@@ -80,6 +94,33 @@ def random_job(rng: Random, job_id: str, shards: tuple[Shard, ...] = ()) -> Job:
         retries=rng.randint(0, 2),
         estimated_s=stream(0, job_id, repr(tasks)).choice((None, None, 0.5, 3.0)),
     )
+    return _of_any_kind(job) if every_kind else job
+
+
+def _of_any_kind(job: Job) -> Job:
+    """Return a job unchanged, or on parts of GPUs, with vectors, or as a gang on distinct nodes."""
+    rng = stream(0, job.id, repr(job.tasks), "kind")
+    match rng.choice(("plain", "plain", "parts", "vectors", "vectors", "nodes")):
+        case "parts":
+            tasks = [
+                replace(t, gpu_milli=rng.choice((200, 500))) if t.gpus else t for t in job.tasks
+            ]
+        case "vectors":
+            tasks = [
+                replace(
+                    t,
+                    memory_bytes=rng.choice((0, GIB, 2 * GIB)),
+                    custom=rng.choice(LICENSES),
+                    cpus=rng.choice((None, 0.5, 1.0)) if t.gpus else t.cpus,
+                )
+                for t in job.tasks
+            ]
+        case "nodes":
+            first = replace(job.tasks[0], after=(), gpus=rng.choice((1, 2)), cpus=None)
+            return replace(job, tasks=(first,) * rng.choice((2, 3)), gang=True, distinct_nodes=True)
+        case _:
+            return job
+    return replace(job, tasks=tuple(tasks))
 
 
 def _cpus(rng: Random, gpus: int) -> float | None:
@@ -98,7 +139,9 @@ def random_shards(rng: Random) -> tuple[Shard, ...]:
     return tuple(Shard(id=f"s{n}", size_bytes=rng.choice(sizes)) for n in range(rng.randint(0, 5)))
 
 
-def random_state(seed: int, accepts: Callable[[Job], bool] = lambda job: True) -> State:
+def random_state(
+    seed: int, accepts: Callable[[Job], bool] = lambda job: True, *, every_kind: bool = False
+) -> State:
     """Return a state with jobs that `accepts` admits: some run, wait, are stopped, have ended.
 
     Nodes may be down, shards without a replica, and gangs half stopped.
@@ -113,13 +156,15 @@ def random_state(seed: int, accepts: Callable[[Job], bool] = lambda job: True) -
     )
     for queue in random_queues(rng):
         state.set_queue(queue)
-    nodes = [state.add_node(random_node(rng, n)) for n in range(rng.randint(1, 6))]
+    count = rng.randint(1, 6)
+    nodes = [state.add_node(random_node(rng, n, every_kind=every_kind)) for n in range(count)]
     shards = random_shards(rng)
     for shard in shards:
         row = state.shard(shard)
         for node in rng.sample(nodes, min(len(nodes), rng.choice((0, 1, 1, 2, 3)))):
             state.add_replica(row, node)
-    submitted = (random_job(rng, f"j{n}", shards) for n in range(rng.randint(1, 10)))
+    count = rng.randint(1, 10)
+    submitted = (random_job(rng, f"j{n}", shards, every_kind=every_kind) for n in range(count))
     jobs = [state.add_job(job) for job in submitted if accepts(job)]
     for _ in range(rng.randint(0, 30)):
         _step(state, jobs, rng)
@@ -242,11 +287,14 @@ def _launch(state: State, rng: Random) -> None:
 def _room(state: State, task: int, node: int) -> tuple[int, ...] | None:
     tasks, queue = state.tasks, state.jobs.queue[state.tasks.job[task]]
     need, limit = tasks.gpus[task], state.queue(queue).max_gpus
+    demand = tasks.demand[task]
     if limit is not None and need and state.gpus_of_queues()[queue] + need > limit:
         return None
+    if state.names.demands[demand].in_part:
+        return state.ledger.best_gpus(demand, node)
     memory = state.gpu_memory_bytes_of(node)
     free = [g for g in state.free_gpus_of(node).tolist() if memory[g] >= tasks.memory_bytes[task]]
-    if len(free) < need or state.ledger.lacks(tasks.demand[task], node):
+    if len(free) < need or state.ledger.lacks(demand, node):
         return None
     return tuple(free[:need])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headgate.base.rng import Random, stream
 from headgate.model import Bandwidth, Job, Node, Queue
@@ -28,7 +28,11 @@ _FAILING = 0.12  # of the runs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storm:
-    """Random events of a cluster. In a calm storm nothing fails and every job can run."""
+    """Random events of a cluster. In a calm storm nothing fails and every job can run.
+
+    Half of the storms are crowded: jobs arrive in a short time, compute for long, and have many
+    tasks.
+    """
 
     seed: int
     calm: bool
@@ -57,7 +61,7 @@ def storm(
     """Return the storm of a seed, with the jobs that `accepts` admits."""
     rng = stream(seed, "storm", str(calm))
     queues = random_queues(rng)
-    nodes = [random_node(rng, n) for n in range(rng.randint(2, 6))]
+    nodes = [random_node(rng, n, every_kind=True) for n in range(rng.randint(2, 6))]
     shards = random_shards(rng)
     facts: list[Event] = [QueueChanged(at=0.0, queue=q) for q in queues]
     facts.append(BandwidthMeasured(at=0.0, bandwidth=_estimates()))
@@ -65,9 +69,12 @@ def storm(
     for shard in shards:
         holders = rng.sample(nodes, min(len(nodes), rng.randint(1, 3)))
         facts += [ReplicaAdded(at=0.0, shard=shard, node=n.id) for n in holders]
-    jobs = [random_job(rng, f"j{n}", shards) for n in range(rng.randint(1, 12))]
+    count = rng.randint(1, 12)
+    jobs = [random_job(rng, f"j{n}", shards, every_kind=True) for n in range(count)]
     jobs = [j for j in jobs if accepts(j) and fits(j, nodes, queues)]
-    facts += [JobSubmitted(at=_when(rng), job=job) for job in jobs]
+    crowded = stream(seed, "crowded").random() < 0.5
+    jobs = [_larger(job) for job in jobs] if crowded else jobs
+    facts += [JobSubmitted(at=_when(rng) / (1 + 4 * crowded), job=job) for job in jobs]
     if not calm:
         facts += _faults(rng, nodes, jobs)
     latency_s = rng.choice((0.0, 0.0, 0.5, 3.0))
@@ -78,6 +85,13 @@ def fits(job: Job, nodes: list[Node], queues: tuple[Queue, ...]) -> bool:
     """Return whether a job fits idle nodes and the ceiling of its queue."""
     (queue,) = [q for q in queues if q.name == job.queue]
     return exceeds_queue(job, queue) is None and fits_no_node(job, nodes) is None
+
+
+def _larger(job: Job) -> Job:
+    """Return a job that computes longer, with more tasks, if none depends on another one."""
+    tasks = tuple(replace(task, compute_s=5 * task.compute_s) for task in job.tasks)
+    times = 1 if job.gang or any(task.after for task in tasks) else 4
+    return replace(job, tasks=times * tasks)
 
 
 def _estimates() -> Bandwidth:
@@ -95,7 +109,7 @@ def _faults(rng: Random, nodes: list[Node], jobs: list[Job]) -> Iterator[Event]:
         for _ in range(rng.choice((0, 0, 1, 2))):
             lost_at = _when(rng)
             yield NodeLost(at=lost_at, node=node.id)
-            back = rng.choice((node, node, node, random_node(rng, number), None))
+            back = rng.choice((node, node, node, random_node(rng, number, every_kind=True), None))
             if back is not None:
                 yield NodeJoined(at=lost_at + rng.choice((0.0, 1.0, 15.0)), node=back)
         if rng.random() < 0.1:

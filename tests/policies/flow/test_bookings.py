@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from tests.policies.flow.bench import Bench, submitted
 
 from headgate.model import Task
 from headgate.planning.estimates import Estimates
-from headgate.policies.flow import TimelyFlow
-from headgate.protocol import JobSubmitted, TaskStarted
+from headgate.policies.flow import TimelyFlow, bookings, headgate
+from headgate.policies.flow.preempt_units import UnitPreemptions
+from headgate.protocol import JobSubmitted, Plan, TaskStarted
 from headgate.protocol.reasons import GangShort
+from headgate.state import Snapshot, TaskState
 
 
 def estimated(event: JobSubmitted, seconds: float) -> JobSubmitted:
@@ -34,9 +39,12 @@ def advance(stage: Bench, seconds: float) -> None:
 
 
 def begin(stage: Bench) -> None:
-    """Report all runs as started."""
-    for run in stage.runs.values():
-        stage.apply(TaskStarted(at=stage.at, run=run.run))
+    """Report all runs as started that have not."""
+    state = stage.engine.state
+    for run in list(stage.runs.values()):
+        row = state.run_row(run.run)
+        if row is not None and state.tasks.state[row] == TaskState.STARTING:
+            stage.apply(TaskStarted(at=stage.at, run=run.run))
 
 
 def test_gang_gets_a_reservation_and_only_short_tasks_run_before_it() -> None:
@@ -151,3 +159,64 @@ def test_job_of_certain_length_precedes_one_of_a_shorter_but_uncertain_median() 
     assert wild_s < steady_s, "it is expected to end sooner, but less certainly"
     stage.finish("now", 0)
     assert stage.running("steady") == [0]
+
+
+def random_event(stage: Bench, rng: Random, number: int) -> None:
+    """Submit a job of some kind, end or stop runs, or let time pass."""
+    kind = rng.randrange(7)
+    declared = rng.choice((3.0, 30.0, 300.0))
+    if kind == 0:
+        stage.apply(estimated(submitted(f"flow{number}", rng.randint(1, 3)), declared))
+    elif kind == 1:
+        task = Task(gpus=rng.randint(2, 4), checkpoint_s=rng.choice((0.0, 1.0)))
+        stage.apply(estimated(submitted(f"wide{number}", [task] * rng.randint(1, 2)), declared))
+    elif kind == 2:
+        gang = [Task(gpus=rng.randint(1, 2))] * rng.randint(2, 4)
+        stage.apply(estimated(submitted(f"gang{number}", gang, gang=True), declared))
+    elif kind == 3:
+        stage.stop()
+        advance(stage, rng.choice((1.0, 20.0)))
+    elif stage.runs and not stage.stops:
+        begin(stage)
+        stage.finish(*rng.choice(sorted(stage.runs)))
+
+
+class Compared(TimelyFlow):
+    """Compares each plan with that of a round in which no step is left out."""
+
+    def __init__(self) -> None:
+        super().__init__(slack=0.0)
+        self.alone = 0  # units that started alone
+        self.preempted = 0
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        def start_only_unit(*inputs: Any) -> bool:
+            started = bookings.start_only_unit(*inputs)
+            self.alone += started
+            return started
+
+        with patch.object(headgate, "start_only_unit", start_only_unit):
+            short = TimelyFlow(slack=0.0).decide(snapshot, rng)
+        with (
+            patch.object(headgate, "start_only_unit", lambda *_: False),
+            patch.object(UnitPreemptions, "may_gain", lambda _, jobs: jobs),
+        ):
+            whole = TimelyFlow(slack=0.0).decide(snapshot, rng)
+        assert short.steps == whole.steps
+        assert (short.memo, short.again_at) == (whole.memo, whole.again_at)
+        self.preempted += len(short.steps.stops.task)
+        return super().decide(snapshot, rng)
+
+
+def test_steps_that_are_left_out_of_a_round_would_not_change_its_plan() -> None:
+    alone = preempted = 0
+    for seed in range(6):
+        rng, policy = Random(seed), Compared()
+        stage = Bench(policy)
+        stage.node("n0", "r", 10, 10, 10, 10)
+        stage.node("n1", "r", 10, 10, 10)
+        for number in range(40):
+            random_event(stage, rng, number)
+        alone, preempted = alone + policy.alone, preempted + policy.preempted
+    assert alone
+    assert preempted

@@ -1,11 +1,10 @@
-"""fsp and fsu in simulations and storms: all jobs end, and lost work is counted."""
+"""fsp and fsu in simulations: all jobs end, and lost work is counted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import pytest
-from tests.sim.test_storms import can_never_run, left, named, ride
 
 from headgate.base.rng import stream
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
@@ -108,17 +107,3 @@ def test_without_preemption_no_work_is_lost(policy: Policy) -> None:
     outcome = run(busy_cluster(seed=0, latency_s=0.0), policy)
     assert finished(outcome)
     assert outcome.figures["lost_gpu_s"] == 0
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [PreemptiveFlowSharing(slack=0.0), PreemptiveFlowSharing(), UnfairFlow()],
-    ids=["fsp without slack", "fsp", "fsu"],
-)
-def test_storms_end_without_a_job_that_waits_forever(policy: Policy) -> None:
-    for seed in range(50):
-        with named(f"storm({seed}) under {policy.name}"):
-            engine = ride(seed, policy).engine
-            assert all(can_never_run(engine, row) for row in left(engine)), left(engine)
-            engine = ride(seed, policy, calm=True).engine
-            assert left(engine) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.app import POLICIES
+from headgate.policies.ordered import INFOS
 from headgate.ports import Policy, make_policy
 from headgate.testing.policy_laws import PolicyLaws
 
@@ -49,3 +50,16 @@ class TestFairEasyBackfill(PolicyLaws):
 
     def make(self) -> Policy:
         return make_policy(POLICIES, "fair-easy-backfill")
+
+
+class TestFairConservativeBackfill(PolicyLaws):
+    idles_by_choice = True  # GPUs are kept for reservations
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "fair-conservative-backfill")
+
+
+def test_every_policy_that_serves_an_order_is_under_the_laws() -> None:
+    """Each combination of parts has a name (`test_named_by_parts`), and each name a class here."""
+    classes = [each for each in PolicyLaws.__subclasses__() if each.__module__ == __name__]
+    assert {each().make().name for each in classes} == {*INFOS}

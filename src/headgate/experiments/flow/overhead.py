@@ -53,13 +53,8 @@ class Timed:
 
     def __init__(self, policy: Policy, clock: Clock) -> None:
         self.seconds: list[float] = []
-        self._policy = policy
+        self._policy, self.name = policy, policy.name
         self._clock = clock
-
-    @property
-    def name(self) -> str:
-        """The policy's name."""
-        return self._policy.name
 
     def refuses(self, job: Job) -> Reason | None:
         """Return the policy's reason."""

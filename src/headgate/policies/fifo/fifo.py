@@ -11,24 +11,19 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from headgate.base.rng import Random
-from headgate.model import WHOLE, Job
+from headgate.model import WHOLE
 from headgate.planning.units import Unit
 from headgate.planning.why_waits import WhyWaits, being_stopped
-from headgate.ports import PolicyInfo
+from headgate.ports import Policy, PolicyInfo
 from headgate.protocol import Plan, Reason, Refusal
 from headgate.protocol.reasons import BehindHead, GangShort, QueueLimit
 from headgate.state import Scratch, Snapshot
 
 
-class FirstInFirstOut:
+class FirstInFirstOut(Policy):
     """The policy `fifo`."""
 
     name = "fifo"
-
-    def refuses(self, job: Job) -> Reason | None:
-        """Return None: all jobs are supported."""
-        del job
-        return None
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Start jobs in order of arrival until one does not fit; O(tasks placed + nodes)."""

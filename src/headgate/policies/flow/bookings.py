@@ -17,6 +17,7 @@ import numpy as np
 
 from headgate.model import WHOLE
 from headgate.planning.census import Bools
+from headgate.planning.debts import FairFinish
 from headgate.planning.shares import NO_CEILING, Ints
 from headgate.planning.standing import Standing, standing_less
 from headgate.planning.timetable import Reservation, Timetable, first_reservations
@@ -33,12 +34,18 @@ from headgate.state import Scratch
 class Bookings:
     """The bookings of one round; jobs are indices into `Standing.jobs`."""
 
-    def __init__(self, scratch: Scratch, now: Standing, times: Times, *, reservations: int) -> None:
+    def __init__(
+        self,
+        scratch: Scratch,
+        now: Standing,
+        times: Times,
+        finish: FairFinish,
+        *,
+        reservations: int,
+    ) -> None:
         """Start without any; at most `reservations` units get one."""
-        self._scratch, self._now, self._times = scratch, now, times
+        self._scratch, self._now, self._times, self.finish = scratch, now, times, finish
         self._most = reservations
-        self._table = Timetable(scratch, times.end_at)
-        self._wide = _WideJobs(now, times)
         self._order: Ints = now.wide_jobs
         self._too_long: dict[object, float] = {}  # by shape: runs as long as this do not fit
         self._won_milli = np.zeros(len(now.jobs), np.int64)
@@ -49,6 +56,15 @@ class Bookings:
     def __bool__(self) -> bool:
         """Return True: some job has wide units."""
         return True
+
+    @cached_property
+    def _table(self) -> Timetable:
+        """The timetable, made when it is first needed: in `book`, if any GPU is free."""
+        return Timetable(self._scratch, self._times.end_at)
+
+    @cached_property
+    def _wide(self) -> _WideJobs:
+        return _WideJobs(self._now, self._times)
 
     # --- in the order of jobs ------------------------------------------------------------------
 
@@ -139,8 +155,8 @@ class Bookings:
         The GPUs that they free are reserved.
         """
         bargain.held = bargain.held - (-self._won_milli // WHOLE)
-        preempted = UnitPreemptions(self._now, ahead, self._table, bargain)
-        for job in self._order[: self._most].tolist() if (bargain.spare > 0).any() else ():
+        preempted = UnitPreemptions(self._now, ahead, bargain)
+        for job in preempted.may_gain(self._order[: self._most]).tolist():
             unit = next(self._units(job), None)
             if unit is None:
                 continue
@@ -148,7 +164,7 @@ class Bookings:
             run_s, gpus = float(self._times.run_s[job]), -(-milli // WHOLE)
             if not self._has_room(job, milli):
                 continue
-            if preempted.for_unit(job, unit, gpus, run_s):
+            if preempted.for_unit(self._table, job, unit, gpus, run_s):
                 self._table.free_soon(ahead.all_runs.gpu[preempted.freed])
                 self._reserve(job, unit, milli)
         self.preempted = preempted
@@ -197,7 +213,7 @@ class Bookings:
         now, found = self._now, list[int]()
         room = self._queue_room(starts)
         too_long: dict[int, float] = {}  # by demand
-        if self._table.has_kept():
+        if self.reservations and self._table.has_kept():
             rows = now.task[tasks]
             high_s = self._times.surely_s_of(rows)
             demands = now.snapshot.tasks.demand.take(rows)
@@ -238,11 +254,15 @@ class Bookings:
     def standing_after(self) -> Standing:
         """Return the standing with the starts, without the free GPUs that are reserved."""
         left = standing_less(self._now, self._scratch)
+        if not self.reservations:
+            return left
         kept = self._table.is_kept(left.free_gpu)
         return left.without_free(kept) if kept.any() else left
 
     def is_slot(self, gpus: Ints) -> Bools:
         """Return which of these held GPUs (rows) are not reserved for when they become free."""
+        if not self.reservations:
+            return np.ones(len(gpus), bool)
         return ~self._table.is_kept(gpus)
 
     def memo(self) -> Memo:
@@ -282,6 +302,23 @@ class Bookings:
         for each in self._all_reservations:
             job = int(np.searchsorted(self._now.jobs, each.unit.job))
             yield each.planned(float(self._wide.run_s[job]))
+
+
+def start_only_unit(scratch: Scratch, now: Standing, times: Times) -> bool:
+    """Start the only unit that waits, if there is no other and it fits now; return whether it does.
+
+    It starts where `Bookings` would start it; no time or order of jobs needs to be known for that.
+    """
+    if len(now.task) or len(now.wide_jobs) != 1:
+        return False
+    job = int(now.wide_jobs[0])
+    found = waiting_units(now.snapshot, int(now.jobs[job]), wide=True)
+    if len(found) != 1 or len(found[0]) != 1:
+        return False
+    (unit,) = found[0]
+    if not scratch.has_room(int(now.queue[job]), unit.gpus_milli(now.snapshot)):
+        return False
+    return Timetable(scratch, times.end_at).start(unit, math.inf)
 
 
 class _WideJobs:

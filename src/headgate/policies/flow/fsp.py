@@ -36,6 +36,7 @@ class PreemptiveFlowSharing(FlowPolicy):
     """
 
     name = "fsp"
+    fills_gpus = False
 
     def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0, slack: float = 0.25) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2)

@@ -3,15 +3,18 @@ jobs in the order in which fair sharing would finish them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from headgate.base.order import in_order, ranks
 from headgate.planning.census import Bools
 from headgate.planning.costs import FLOW_PAPER, SLACK
-from headgate.planning.debts import debts_gpu_s, updated_debts
+from headgate.planning.debts import FairFinish, debts_gpu_s, updated_debts
 from headgate.planning.shares import Floats, Ints, fair_shares
 from headgate.planning.standing import Standing
 from headgate.planning.wide import WideUnits
-from headgate.policies.flow.bookings import Bookings
+from headgate.policies.flow.bookings import Bookings, start_only_unit
 from headgate.policies.flow.eligible import Entitled, Round
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.node_order import assign_waiting, next_round_at, starts_by_rank
@@ -81,20 +84,25 @@ class TimelyFlow(FlowPolicy):
 
     def place_wide(
         self, now: Standing, work: Work | None, scratch: Scratch
-    ) -> tuple[WideUnits | Bookings, InFlight]:
+    ) -> tuple[WideUnits | Bookings, InFlight | None]:
         """Book for all jobs in their order; GPUs that are reserved are no slots of the flow."""
         assert work is not None
+        if not len(now.task) and not len(now.wide_jobs):
+            return WideUnits(scratch, now), None
         declared = ~np.isnan(now.snapshot.jobs.estimated_s.take(now.jobs))
         times = Times(now) if now.has_wide.any() or declared.any() else None
+        if times is not None and start_only_unit(scratch, now, times):
+            return WideUnits(scratch, replace(now, wide_jobs=now.wide_jobs[:0])), None
         ahead = in_flight(now, work, times)
         if times is None or not len(now.wide_jobs):
             return WideUnits(scratch, now), ahead
         target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
         owed = debts_gpu_s(now, memory_s=self._memory_s)
-        order = _order(now, target, ahead.left_s, owed, self._memory_s)
+        finish = FairFinish.of(target, ahead.left_s, owed)
+        order = self._order(now, target, ahead.left_s, finish)
         most = self._slots(now, now.waiting + now.wide)
         flow = np.minimum(most, now.waiting.sum(axis=1))
-        booked = Bookings(scratch, now, times, reservations=int(self._reservations))
+        booked = Bookings(scratch, now, times, finish, reservations=int(self._reservations))
         booked.book(order, flow, most)
         booked.preempt(ahead, Bargain.of(now, ahead, target, owed, slack=self._slack))
         is_slot = booked.is_slot(ahead.runs.gpu)
@@ -127,19 +135,27 @@ class TimelyFlow(FlowPolicy):
 
         Prices of waiting follow from the GPUs that tasks wait for, not from `wait_price`.
         """
-        del wait_price
         now, ahead, target = round_.now, round_.in_flight, round_.entitled.target
-        assert ahead is not None
-        owed = debts_gpu_s(now, memory_s=self._memory_s)
-        order = _order(now, target, ahead.left_s, owed, self._memory_s)
-        starts, left = starts_by_rank(now, placed, np.argsort(order))
+        if ahead is None:  # nothing waits
+            owed = debts_gpu_s(now, memory_s=self._memory_s)
+            useful = np.minimum(target, now.held + now.needed)
+            memo = updated_debts(now, owed, np.zeros(len(owed)), useful - now.held)
+            return Choice(starts=placed, wait_price=wait_price, memo=memo)
+        booked = round_.wide if isinstance(round_.wide, Bookings) else None
+        if booked:
+            finish = booked.finish
+        else:
+            owed = debts_gpu_s(now, memory_s=self._memory_s)
+            finish = FairFinish.of(target, ahead.left_s, owed)
+        owed, order = finish.owed, self._order(now, target, ahead.left_s, finish)
+        starts, left = starts_by_rank(now, placed, ranks(order))
         started = self._with_backfill(round_, order, starts)
         if started is not None:
             left = left.only(np.flatnonzero(~np.isin(left.task, started.task)))
         won = np.bincount(now.task_job[(started or starts).task], minlength=len(now.jobs))
         held = now.held + won
         waiting = assign_waiting(now, ahead, left)
-        units = round_.wide.preempted if isinstance(round_.wide, Bookings) else None
+        units = booked.preempted if booked else None
         claims = JobClaims(target=target, held=held, left_s=ahead.left_s, owed=owed)
         preempted = worth_preempting(
             now, ahead, waiting, claims, units, slack=self._slack, memory_s=self._memory_s
@@ -147,8 +163,8 @@ class TimelyFlow(FlowPolicy):
         useful = np.minimum(target, held + now.needed - won)
         free = now.free.sum(axis=0) - np.bincount(starts.memory_class, minlength=now.free.shape[1])
         memo = dict(updated_debts(now, owed, preempted.paid, useful - held))
-        if isinstance(round_.wide, Bookings):
-            memo |= round_.wide.memo()
+        if booked:
+            memo |= booked.memo()
         return Choice(
             starts=starts,
             wait_price=waiting.price_by_job(len(now.jobs)),
@@ -158,19 +174,26 @@ class TimelyFlow(FlowPolicy):
             again_at=next_round_at(now, ahead, waiting, free, held < target, preempted.next_s),
         )
 
+    def _order(self, now: Standing, target: Ints, left_s: Floats, finish: FairFinish) -> Ints:
+        """Return the jobs in the order in which fair sharing would finish them.
+
+        Jobs short of their share for long come first.
+        """
+        first = _short_for_long(now, target, left_s, finish.owed, self._memory_s)[finish.order]
+        return np.concatenate([finish.order[first], finish.order[~first]])
+
     def _with_backfill(self, round_: Round, order: Ints, starts: Placed) -> Placed | None:
         """Start tasks that wait on GPUs that are free until reservations begin.
 
         Returns all starts, or None if there are no such tasks.
         """
         booked, now = round_.wide, round_.now
-        if not isinstance(booked, Bookings):
+        if not isinstance(booked, Bookings) or not booked.reservations:
             return None
         waits = np.ones(len(now.task), bool)
         waits[starts.task] = False
         tasks = np.flatnonzero(waits)
-        rank = np.argsort(order)
-        tasks = tasks[np.argsort(rank[now.task_job[tasks]], kind="stable")]
+        tasks = tasks[in_order(ranks(order)[now.task_job[tasks]])]
         task, node, memory_class = booked.backfill(tasks, starts.task)
         if not len(task):
             return None
@@ -181,15 +204,6 @@ class TimelyFlow(FlowPolicy):
             memory_class=np.concatenate([starts.memory_class, memory_class]),
             price=np.concatenate([starts.price, np.zeros(len(task), np.int64)]),
         ).only(at)
-
-
-def _order(now: Standing, target: Ints, left_s: Floats, owed: Floats, memory_s: float) -> Ints:
-    """Return the jobs in the order in which fair sharing would finish them, `[jobs]` indices.
-
-    By (remaining GPU seconds - debt) / share; jobs short of their share for long come first.
-    """
-    first = _short_for_long(now, target, left_s, owed, memory_s)
-    return np.lexsort(((left_s - owed) / np.maximum(target, 1), ~first))
 
 
 def _short_for_long(

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import numpy as np
+
 from headgate.base.rng import Random
 from headgate.flow import Ints
-from headgate.model import Job
 from headgate.planning.certificates import CertificateStats
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.job_prices import JobPrices
@@ -31,15 +32,16 @@ from headgate.policies.flow.problem import (
     offered_problem,
 )
 from headgate.policies.flow.readback import Choice, flow_placements, plan
-from headgate.policies.flow.solve import Flow, Placed, solve
+from headgate.policies.flow.solve import NOTHING_PLACED, Flow, Placed, solve
 from headgate.policies.flow.warm import WarmCache, WarmRound
-from headgate.protocol import Plan, Reason
-from headgate.state import Scratch, Snapshot
+from headgate.ports import Policy
+from headgate.protocol import Plan
+from headgate.state import Changes, Scratch, Snapshot
 
 _CERTIFY_EVERY = 64  # warm rounds: the first of each 64 is certified
 
 
-class FlowPolicy(ABC):
+class FlowPolicy(Policy, ABC):
     """A policy that places tasks by min-cost flow; subclasses define entitlements and starts."""
 
     name: str
@@ -47,6 +49,11 @@ class FlowPolicy(ABC):
     """Whether GPUs that are held now are also assigned to tasks, which then wait for them."""
     may_wait = False
     """Whether `Entitled.least` may be below `Entitled.most`."""
+    fills_gpus = True
+    """Whether GPUs meant for tasks that lack another resource go to other tasks.
+
+    Not if a run that got one so would be preempted for the same task again.
+    """
 
     def __init__(self, *, alpha1: float, alpha2: float, alpha3: float | None = 1.0) -> None:
         """Set the coefficients of prices; without `alpha3`, waiting has no price."""
@@ -83,11 +90,6 @@ class FlowPolicy(ABC):
         del round_
         return Choice(starts=placed, wait_price=wait_price)
 
-    def refuses(self, job: Job) -> Reason | None:
-        """Return None: all jobs are supported."""
-        del job
-        return None
-
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Return the plan of one optimal flow of the round.
 
@@ -102,15 +104,26 @@ class FlowPolicy(ABC):
         with self._cache.lend(snapshot) as warm:
             now, changes = warm.advance(snapshot, ahead=self.plans_ahead)
             round_ = self._round(now, warm.work, scratch)
-            posed = next_problem(round_, changes, warm.offered)
-            warm.flow = solve(posed, warm.flow)
-            if warm.flow.changes % _CERTIFY_EVERY == 1 and not self._is_certified(round_, warm):
-                posed = full_problem(round_, warm.offered)
-                warm.flow = Flow(posed)
-            placed = flow_placements(round_, warm.flow)
-        wait_price = 2 * posed.problem.wait_price[round_.entitled.group]
+            placed, wait_price = self._flow(round_, changes, warm)
         choice = self.choose(round_, placed, wait_price)
-        return plan(round_, choice, scratch, waiting_for_cpus)
+        return plan(round_, choice, scratch, waiting_for_cpus, fill=self.fills_gpus)
+
+    def _flow(self, round_: Round, changes: Changes | None, warm: WarmRound) -> tuple[Placed, Ints]:
+        """Return what the optimal flow places, and the price of waiting of each job, `[jobs]`.
+
+        Without tasks, nothing is solved: the next flow would start from nothing in any case.
+        """
+        if not len(round_.now.task):
+            warm.flow = None
+            warm.offered.clear()
+            return NOTHING_PLACED, np.zeros(len(round_.now.jobs), np.int64)
+        posed = next_problem(round_, None if warm.flow is None else changes, warm.offered)
+        warm.flow = solve(posed, warm.flow)
+        if warm.flow.changes % _CERTIFY_EVERY == 1 and not self._is_certified(round_, warm):
+            posed = full_problem(round_, warm.offered)
+            warm.flow = Flow(posed)
+        placed = flow_placements(round_, warm.flow)
+        return placed, 2 * posed.problem.wait_price[round_.entitled.group]
 
     def _round(self, now: Standing, work: Work | None, scratch: Scratch) -> Round:
         """Place wide units on the scratch; return the inputs of the flow, on what they leave."""

@@ -68,26 +68,25 @@ def worth_preempting(
     unit, at the price of that. `units` are those preempted before for wide units.
     """
     runs, target, share = ahead.runs, claims.target, claims.share
-    bargain = Bargain.of(now, ahead, target, claims.owed, slack=slack)
-    groups: list[Group] = []
-    if units is not None:
-        bargain, groups = units.bargain, units.groups
+    bargain = units.bargain if units else Bargain.of(now, ahead, target, claims.owed, slack=slack)
+    groups = units.groups if units else []
     short, owed, spare = target - claims.held, bargain.owed, bargain.spare
     so_far = Preemptions(stops=Steps.of(groups), paid=claims.owed - owed, next_s=math.inf)
     if not (spare > 0).any():
         return so_far
     # Conditions only get harder as runs are preempted: a run that fails them now also fails later.
     sought = np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job])
-    job, run = waiting.job[sought], waiting.run[sought]
-    loser, price_s, size, unit = _victims(now, ahead, run)
-    worse = (claims.left_s - owed) / share
-    rank = (claims.left_s[job] - np.maximum(0.0, owed[job] - price_s)) / share[job]
-    may = ~runs.stopping[run] & (loser >= 0) & (spare[loser] >= size) & (rank < worse[loser])
-    if units is not None:
-        may &= ~units.is_freed(runs.gpu[run])
+    job, run, loser = waiting.job[sought], waiting.run[sought], runs.job[waiting.run[sought]]
+    may = ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0)
     if not may.any():
         return so_far
-    gained = _gained_s(now, ahead, waiting, sought)
+    price_s, size, unit = _victims(now, ahead, run, units)
+    worse = (claims.left_s - owed) / share
+    rank = (claims.left_s[job] - np.maximum(0.0, owed[job] - price_s)) / share[job]
+    may &= (spare[loser] >= size) & (rank < worse[loser])
+    if units is not None:
+        may &= ~units.is_freed(runs.gpu[run])
+    gained = _gained_s(now, ahead, waiting, sought) if may.any() else ()
     preempted, next_s, done = list(groups), math.inf, set[int]()
     for i in np.flatnonzero(may).tolist():
         winner, from_job, price, soonest = int(job[i]), int(loser[i]), price_s[i], gained[i]
@@ -117,14 +116,16 @@ def _covered_in_s(price: float, owed: float, grows: float, soonest: float) -> fl
     return soon_s if price + soon_s < soonest - soon_s else math.inf
 
 
-def _victims(now: Standing, ahead: InFlight, run: Ints) -> tuple[Ints, Floats, Ints, Ints]:
-    """Return of the unit of each of some runs: its job, price, GPUs, and a number of its own."""
-    runs = ahead.runs.only(run)
+def _victims(
+    now: Standing, ahead: InFlight, run: Ints, units: UnitPreemptions | None
+) -> tuple[Floats, Ints, Ints]:
+    """Return of the unit of each of some runs: its price, its GPUs, and a number of its own."""
     if not now.has_wide.any():
-        price_s = ahead.lost_s(now.snapshot, runs) + RESTART_S
-        return runs.job, price_s, np.ones(len(run), np.int64), run
-    units, at = running_units(now, ahead), np.searchsorted(ahead.all_runs.gpu, runs.gpu)
-    return runs.job, units.price[at], units.gpus[at], units.unit[at]
+        price_s = ahead.lost_s(now.snapshot, ahead.runs.only(run)) + RESTART_S
+        return price_s, np.ones(len(run), np.int64), run
+    running = running_units(now, ahead) if units is None else units.running
+    at = np.searchsorted(ahead.all_runs.gpu, ahead.runs.gpu[run])
+    return running.price[at], running.gpus[at], running.unit[at]
 
 
 def _gained_s(now: Standing, ahead: InFlight, waiting: AssignedWaits, sought: Ints) -> Floats:

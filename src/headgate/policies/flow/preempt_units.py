@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -82,20 +83,43 @@ class Bargain:
 class UnitPreemptions:
     """The units preempted for wide units in a round."""
 
-    def __init__(self, now: Standing, ahead: InFlight, table: Timetable, bargain: Bargain) -> None:
+    def __init__(self, now: Standing, ahead: InFlight, bargain: Bargain) -> None:
         """Start without any."""
-        self._now, self._ahead, self._table, self.bargain = now, ahead, table, bargain
-        self._units = running_units(now, ahead)
+        self._now, self._ahead, self.bargain = now, ahead, bargain
         self.groups: list[Group] = []
         self.freed: Bools = np.zeros(len(ahead.all_runs.gpu), bool)
         """The GPUs that they free, by held GPU."""
+
+    @cached_property
+    def running(self) -> RunningUnits:
+        """The units that hold GPUs."""
+        return running_units(self._now, self._ahead)
+
+    def may_gain(self, jobs: Ints) -> Ints:
+        """Return those of some jobs, in their order, for which units may be worth preempting.
+
+        Each holds less than its share, and the debt to it covers the least price. The others do not
+        come to that later in the round: prices stay, and what jobs may lose and are owed shrinks.
+        """
+        bargain, runs = self.bargain, self._ahead.all_runs
+        if not (bargain.spare > 0).any():
+            return jobs[:0]
+        jobs = jobs[bargain.held[jobs] < bargain.target[jobs]]
+        if not len(jobs):
+            return jobs
+        may = (runs.job >= 0) & ~runs.stopping & (bargain.spare[runs.job] > 0)
+        if not may.any():
+            return jobs[:0]
+        may &= self.running.gpus <= bargain.spare[runs.job]
+        least: float = self.running.price[may].min(initial=math.inf)
+        return jobs[bargain.owed[jobs] > least]
 
     def is_freed(self, gpus: Ints) -> Bools:
         """Return which of some held GPUs (rows) they free."""
         freed: Bools = np.isin(gpus, self._ahead.all_runs.gpu[self.freed])
         return freed
 
-    def for_unit(self, job: int, unit: Unit, gpus: int, run_s: float) -> bool:
+    def for_unit(self, table: Timetable, job: int, unit: Unit, gpus: int, run_s: float) -> bool:
         """Preempt units for one that waits, if that is worth its price; return whether it is.
 
         The price, in GPU seconds, must be less than the unit would wait otherwise, on all its GPUs,
@@ -103,19 +127,21 @@ class UnitPreemptions:
         precedes each job that loses a unit, even after paying.
         """
         bargain = self.bargain
-        if bargain.held[job] >= bargain.target[job] or not (bargain.spare > 0).any():
+        if bargain.held[job] >= bargain.target[job]:
             return False
         most = float(bargain.owed[job])
-        price, may = self._prices(job, most)
+        may = self._may_lose(job, most)
         if not may.any():
             return False
-        chosen = self._table.cheapest(unit, price)
+        price = table.price_of_open()
+        price[self._ahead.all_runs.gpu[may]] = (self.running.price / self.running.gpus)[may]
+        chosen = table.cheapest(unit, price)
         if chosen is None:
             return False
         victims = self._victims(chosen, may)
-        total = sum(float(self._units.price[first]) for first in victims)
-        soonest = self._table.earliest(unit, run_s)
-        wait_s = math.inf if soonest is None else soonest.at - self._table.now
+        total = sum(float(self.running.price[first]) for first in victims)
+        soonest = table.earliest(unit, run_s)
+        wait_s = math.inf if soonest is None else soonest.at - table.now
         if not victims or total >= min(most, gpus * wait_s) or not self._affordable(victims):
             return False
         rank = bargain.rank_of(job, total)
@@ -125,20 +151,18 @@ class UnitPreemptions:
         self._preempt(job, victims, total)
         return True
 
-    def _prices(self, job: int, most: float) -> tuple[Floats, Bools]:
-        """Return the price of each GPU (row), inf if it is not to be had, and the held ones."""
-        runs, units, bargain = self._ahead.all_runs, self._units, self.bargain
-        may = (runs.job >= 0) & ~runs.stopping & ~self.freed & (runs.job != job)
+    def _may_lose(self, job: int, most: float) -> Bools:
+        """Return which held GPUs are of a unit that a job may preempt for less than `most`."""
+        runs, units, bargain = self._ahead.all_runs, self.running, self.bargain
+        may: Bools = (runs.job >= 0) & ~runs.stopping & ~self.freed & (runs.job != job)
         may &= (units.gpus <= bargain.spare[runs.job]) & (units.price < most)
-        price = self._table.price_of_open()
-        price[runs.gpu[may]] = (units.price / units.gpus)[may]
-        return price, may
+        return may
 
     def _victims(self, chosen: Ints, may: Bools) -> list[int]:
         """Return the index of one held GPU of each unit that holds GPUs of `chosen` (rows)."""
         runs = self._ahead.all_runs
         held = np.flatnonzero(may & np.isin(runs.gpu, chosen))
-        first = np.unique(self._units.unit[held], return_index=True)[1]
+        first = np.unique(self.running.unit[held], return_index=True)[1]
         victims: list[int] = held[first].tolist()
         return victims
 
@@ -146,14 +170,14 @@ class UnitPreemptions:
         """Return whether the jobs of units can lose all of them."""
         runs, lost = self._ahead.all_runs, np.zeros(len(self.bargain.spare), np.int64)
         for first in victims:
-            lost[runs.job[first]] += self._units.gpus[first]
+            lost[runs.job[first]] += self.running.gpus[first]
         return bool((lost <= self.bargain.spare).all())
 
     def _preempt(self, job: int, victims: list[int], total: float) -> None:
         runs, bargain = self._ahead.all_runs, self.bargain
         reason = PreemptedFor(job=self._now.snapshot.job(int(self._now.jobs[job])).id)
         for first in victims:
-            bargain.spare[runs.job[first]] -= self._units.gpus[first]
-            self.freed |= self._units.unit == self._units.unit[first]
+            bargain.spare[runs.job[first]] -= self.running.gpus[first]
+            self.freed |= self.running.unit == self.running.unit[first]
             self.groups.append(Group((Stop(int(runs.task[first])),), reason))
         bargain.owed[job] -= total

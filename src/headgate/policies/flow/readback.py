@@ -64,21 +64,28 @@ def plan(
     choice: Choice,
     scratch: Scratch,
     waiting_for_cpus: Iterable[Refusal],
+    *,
+    fill: bool,
 ) -> Plan:
     """Return the plan of a round: tentative placements of `scratch`, and the policy's choice.
 
-    A chosen start is kept if the rest of the task's demand also fits the node. Then wide units that
-    are left get what these starts leave.
+    A chosen start is kept if the rest of the task's demand also fits the node; to `fill`, another
+    task gets the GPU of one that fits nowhere. Then wide units that are left get what these starts
+    leave.
     """
     wide = round_.wide
-    starts, no_room = feasible_starts(scratch, _steps(round_.now, choice.starts), place=bool(wide))
+    before = len(scratch.starts)
+    others = _others(round_, choice) if fill else ()
+    steps = _steps(round_.now, choice.starts)
+    starts, no_room = feasible_starts(scratch, steps, others, place=bool(wide))
+    started = np.array([start.task for start in scratch.starts[before:]], np.int64)
     wide.place_rest()
 
     def why() -> Iterator[Refusal]:
         yield from waiting_for_cpus
         yield from no_room
         yield from wide.refusals()
-        yield from refusals(round_, choice.starts, choice.wait_price, choice.backfilled)
+        yield from refusals(round_, choice.starts, choice.wait_price, choice.backfilled, started)
 
     return Plan(
         steps=scratch.steps() + starts + choice.stops,
@@ -87,6 +94,13 @@ def plan(
         refusals=OnDemand(why),
         reservations=Lazy(wide.planned),
     )
+
+
+def _others(round_: Round, choice: Choice) -> Iterator[int]:
+    """Yield the tasks that were not chosen; none where GPUs are reserved."""
+    if next(iter(round_.wide.planned()), None) is None:
+        chosen = {*choice.starts.task.tolist()}
+        yield from (t for n, t in enumerate(round_.now.task.tolist()) if n not in chosen)
 
 
 def _steps(now: Standing, placed: Placed) -> Steps:

@@ -28,15 +28,15 @@ _NO_SUCH_GPU, _CEILING, _LOCALITY, _MEMORY, _SHARE, _BELOW, _BUSY = range(7)
 
 
 def refusals(
-    round_: Round, starts: Placed, wait_price: Ints, backfilled: Placed | None = None
+    round_: Round, starts: Placed, wait_price: Ints, backfilled: Placed | None, placed: Ints
 ) -> Iterator[Refusal]:
     """Yield the refusals of the tasks that still wait, one per reason.
 
     `starts` are the tasks that start now, as indices into `Standing.task`; `wait_price` is the
     price of waiting, `[jobs]`, in microseconds. `backfilled` are all starts, if some are not on
-    slots of the flow.
+    slots of the flow; `placed` are rows of tasks that start on other nodes, or in place of others.
     """
-    after = _After(round_, starts, wait_price, backfilled or starts)
+    after = _After(round_, starts, wait_price, backfilled or starts, placed)
     groups: dict[Reason, list[int]] = {}
     for jobs in after.by_reason():
         groups.setdefault(after.reason(jobs[0]), []).extend(jobs)
@@ -59,16 +59,20 @@ def _cheapest(round_: Round, tasks: Ints, free: Ints) -> Ints:
 class _After:
     """The state after the starts of a round; jobs are indices into `Standing.jobs`."""
 
-    def __init__(self, round_: Round, on_slots: Placed, wait_price: Ints, starts: Placed) -> None:
-        """`on_slots` are the starts on the slots of the flow, `starts` all."""
+    def __init__(
+        self, round_: Round, on_slots: Placed, wait_price: Ints, starts: Placed, placed: Ints
+    ) -> None:
+        """`on_slots` are the starts on the slots of the flow, `starts` and `placed` all."""
         now, entitled = round_.now, round_.entitled
         group, most = entitled.group, entitled.most
         self._now, self._target = now, entitled.target
         self._wait = wait_price
         self._is_left = np.ones(len(now.task), bool)
         self._is_left[starts.task] = False
+        self._is_left[np.isin(now.task, placed)] = False
         jobs, classes = len(now.jobs), len(now.class_bytes)
-        cell = now.task_job[starts.task] * (classes + 1) + now.task_class[starts.task]
+        gone = np.flatnonzero(~self._is_left)
+        cell = now.task_job[gone] * (classes + 1) + now.task_class[gone]
         started = np.bincount(cell, minlength=jobs * (classes + 1)).reshape(jobs, classes + 1)
         left = now.census.waiting[np.searchsorted(now.census.job, now.jobs)] - started
         self._left, self._class = left.any(axis=1), (left > 0).argmax(axis=1)

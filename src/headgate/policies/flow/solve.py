@@ -67,6 +67,14 @@ class Placed:
         )
 
 
+NOTHING_PLACED = Placed(
+    task=np.zeros(0, np.int64),
+    node=np.zeros(0, np.int64),
+    memory_class=np.zeros(0, np.int64),
+    price=np.zeros(0, np.int64),
+)
+
+
 def solve(posed: FullProblem | ProblemChange, last: Flow | None) -> Flow:
     """Return the optimal flow of a problem: the last one, re-optimized, or a new one."""
     if isinstance(posed, FullProblem):

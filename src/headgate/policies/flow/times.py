@@ -1,8 +1,9 @@
-"""Expected times of a round with wide tasks, computed once for all its stages."""
+"""Expected times of a round with wide tasks, computed once, when a stage first needs them."""
 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import numpy as np
 
@@ -24,20 +25,47 @@ class Times:
     """Ends of the runs on GPUs, and how long runs of waiting tasks take."""
 
     def __init__(self, now: Standing) -> None:
-        """Estimate the runs of a standing's snapshot, and the first wide unit of each job."""
-        holder = now.snapshot.gpus.task.array()
-        self.estimates = Estimates(now.snapshot)
-        self._tasks = np.unique(holder[holder >= 0]).astype(np.int64)
-        self._ends = self._estimated(self._tasks)
-        self._lead = _leading(now)
-        self._jobs = np.flatnonzero(self._lead >= 0)
-        self._some = self._lead[self._jobs]
-        self.run_s = self._of_jobs(self.run_s_of(self._some))
+        """Estimate the runs of a standing's snapshot, and the first waiting task of each job."""
+        self._now, self.estimates = now, Estimates(now.snapshot)
+
+    @cached_property
+    def _tasks(self) -> Ints:
+        """The tasks that hold whole GPUs, ascending."""
+        holder = self._now.snapshot.gpus.task.array()
+        return np.unique(holder[holder >= 0]).astype(np.int64)
+
+    @cached_property
+    def _ends(self) -> Floats:
+        """When their runs are expected to end."""
+        self.estimates.prepare(self._tasks, self._some)
+        return self._estimated(self._tasks)
+
+    @cached_property
+    def _lead(self) -> Ints:
+        return _leading(self._now)
+
+    @cached_property
+    def _jobs(self) -> Ints:
+        return np.flatnonzero(self._lead >= 0)
+
+    @cached_property
+    def _some(self) -> Ints:
+        return self._lead[self._jobs]
+
+    @cached_property
+    def run_s(self) -> Floats:
         """Seconds that the first waiting task of each job is expected to take; inf if unknown."""
-        self.surely_s = self._of_jobs(self.surely_s_of(self._some))
+        return self._of_jobs(self.run_s_of(self._some))
+
+    @cached_property
+    def surely_s(self) -> Floats:
         """Those that it takes at most with probability `BACKFILL_P`; inf if unknown, `[jobs]`."""
-        self.learnt = _is_learnt(now, self._lead)
+        return self._of_jobs(self.surely_s_of(self._some))
+
+    @cached_property
+    def learnt(self) -> Bools:
         """Whether a job's times are estimated by its chain of classes, `[jobs]`."""
+        return _is_learnt(self._now, self._lead)
 
     def _of_jobs(self, run_s: Floats) -> Floats:
         by_job = np.full(len(self._lead), math.inf)
@@ -72,10 +100,8 @@ class Times:
 def _leading(now: Standing) -> Ints:
     """Return the first waiting wide task of each job, else its first for the flow, else -1."""
     lead = np.full(len(now.jobs), -1)
-    if len(now.task):
-        first = np.searchsorted(now.task_job, np.arange(len(now.jobs)))
-        has = now.task_job.take(first, mode="clip") == np.arange(len(now.jobs))
-        lead[has] = now.task[first[has]]
+    first = np.flatnonzero(np.diff(now.task_job, prepend=-1))
+    lead[now.task_job[first]] = now.task[first]
     lead[now.wide_jobs] = leading_tasks(now)
     return lead
 

@@ -40,7 +40,7 @@ class GreedyRound:
         self.held = now.held.copy()
         self.waiting = now.waiting.copy()  # [jobs, classes] tasks on one whole GPU
         self.wide = WideUnits(scratch, now)
-        self.line = Line(now)
+        self.line = Line(scratch, now, self.wide)
         self.free_gpus = free_gpus
         self.declined: list[int] = []
         table, queues = scratch.snapshot.jobs, scratch.snapshot.queues
@@ -57,26 +57,32 @@ class GreedyRound:
         self._lacking: list[int] = []  # tasks whose node lacks CPUs or another resource
         self._bounds = np.searchsorted(now.task_job, np.arange(len(now.jobs) + 1))
 
-    def run(self) -> list[Refusal]:
+    def run(self, *, fill: bool) -> list[Refusal]:
         """Offer GPUs until no job takes one; the placements are in the scratch.
 
         Returns the refusals of tasks that got a GPU, but fit no node with the rest of their demand.
+        To `fill`, another task gets that GPU.
         """
         for first in self.line.in_order(self._wide_open & (self.held < self.target)):
-            if self.line.kept_for is None:
-                self._offer_unit(first)
+            self._offer_unit(first)
         while (job := self._next()) is not None:
             if self._wide_open[job]:
                 self._offer_unit(job)
             else:
                 self._offer(job)
-        placed = len(self._scratch.starts)
-        refusals = place_elsewhere(self._scratch, self._lacking)
-        self._scratch.ledger.close([])
-        if self._counters is not None:
-            for start in self._scratch.starts[placed:]:
-                index = np.searchsorted(self.now.task, start.task)
-                self._counters.reset(int(self.now.task_job[index]))
+        before, chosen = len(self._scratch.starts), {*self._lacking}
+        chosen |= {start.task for start in self._scratch.starts}
+        others = (task for task in self.now.task.tolist() if fill and task not in chosen)
+        refusals = place_elsewhere(self._scratch, self._lacking, others)
+        self.line.end()
+        for start in self._scratch.starts[before:]:
+            index = np.searchsorted(self.now.task, start.task)
+            job = int(self.now.task_job[index])
+            if start.task not in chosen:
+                self.waiting[job, self.now.task_class[index]] -= 1
+                self._count(job, WHOLE)
+            if self._counters is not None:
+                self._counters.reset(job)
         return refusals
 
     def fitting(self) -> Bools:
@@ -113,32 +119,22 @@ class GreedyRound:
 
     def _offer_unit(self, job: int) -> None:
         """Place a wide unit of a job; without one that fits, it gets no such offer any more."""
-        before = len(self._scratch.starts)
-        room = int(self.room_milli()[self.now.queue[job]])
-        milli = self.wide.place_one(job, room_milli=room)
+        before, kept, queue = len(self._scratch.starts), self.line.kept, self.now.queue[job]
+        milli = self.line.offer(
+            job, int(self.room_milli()[queue]), below_share=self.held[job] < self.target[job]
+        )
+        if self.line.kept is not kept:
+            self.free_gpus.count[self.line.kept] = 0
+            self._limit_milli[queue] -= self.line.kept_milli
         if not milli:  # resources are only taken: none will fit in this round
             self._wide_open[job] = False
-            if self.held[job] < self.target[job]:
-                self._join_line(job)
             return
-        self.line.leave(job)
         starts = self._scratch.starts[before:]
         for node in dict.fromkeys(start.node for start in starts if start.gpus):
             self.free_gpus.limit_to(self._scratch.ledger, node)
         self._count(job, milli)
         if self._counters is not None:
             self._counters.reset(job)
-
-    def _join_line(self, job: int) -> None:
-        """Let a job wait in line; keep GPUs free, and room below the ceiling, if it is first."""
-        unit, queue = self.wide.next_unit(job), self.now.queue[job]
-        milli = 0 if unit is None else unit.gpus_milli(self._scratch.snapshot)
-        if unit is None or milli > self._limit_milli[queue]:
-            return
-        nodes = self.line.join(job, unit, self._scratch)
-        if nodes:
-            self.free_gpus.count[nodes] = 0
-            self._limit_milli[queue] -= milli
 
     def _count(self, job: int, milli: int) -> None:
         """Count thousandths of GPUs as held by a job."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from headgate.base.errors import Problem
 from headgate.base.rng import Random
-from headgate.model import Job
 from headgate.planning.costs import DISTANCE, FLOW_PAPER, SLACK
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.shares import fair_shares
@@ -16,12 +15,12 @@ from headgate.policies.greedy.delay import SkipCounters
 from headgate.policies.greedy.greedy_round import GreedyRound
 from headgate.policies.greedy.preemption import victims
 from headgate.policies.greedy.refusals import refusals
-from headgate.ports import Parameter, PolicyInfo
-from headgate.protocol import NO_STEPS, Plan, Reason, Steps
+from headgate.ports import Parameter, Policy, PolicyInfo
+from headgate.protocol import NO_STEPS, Plan, Steps
 from headgate.state import Scratch, Snapshot
 
 
-class GreedySharing:
+class GreedySharing(Policy):
     """The policy `gs`: flow paper, section 6.
 
     Free GPUs are offered one at a time to the job that holds fewest (ties: the earliest), to jobs
@@ -32,14 +31,11 @@ class GreedySharing:
     """
 
     name = "gs"
+    fills_gpus = True
+    """As in `FlowPolicy.fills_gpus`."""
 
     def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0) -> None:
         self._alpha1, self._alpha2 = alpha1, alpha2
-
-    def refuses(self, job: Job) -> Reason | None:
-        """Return None: all jobs are supported."""
-        del job
-        return None
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Allocate the free GPUs; O(GPUs placed x (jobs + nodes) + candidates of their jobs)."""
@@ -51,7 +47,7 @@ class GreedySharing:
         free_gpus = FreeGpus(snapshot, now, alpha1=self._alpha1, alpha2=self._alpha2)
         counters = self._skip_counters(snapshot, now)
         greedy = GreedyRound(scratch, now, target, free_gpus, counters)
-        no_room = greedy.run()
+        no_room = greedy.run(fill=self.fills_gpus)
         return Plan(
             steps=scratch.steps() + self._preemptions(snapshot, greedy),
             memo={**(counters.memo() if counters is not None else {}), **greedy.line.memo()},
@@ -82,6 +78,7 @@ class GreedyPreemption(GreedySharing):
     """
 
     name = "gsp"
+    fills_gpus = False
 
     def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0, slack: float = 0.25) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2)

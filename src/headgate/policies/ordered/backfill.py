@@ -26,10 +26,12 @@ from headgate.planning.timetable import (
     first_reservations,
 )
 from headgate.planning.units import FirstFit, Unit, waiting_units
+from headgate.planning.wide import free_milli, parts_milli
 from headgate.policies.ordered.waiting import WaitingUnits
 from headgate.protocol import Memo
 from headgate.state import Scratch
-from headgate.state.tables import GPU_IN_PART
+
+_UNLIMITED_MILLI = 1 << 62
 
 
 def expected_s(estimates: Estimates, unit: Unit) -> float:
@@ -53,6 +55,8 @@ class Backfill:
         self._booked_milli: dict[int, int] = {}  # thousandths of GPUs of reservations, by queue
         self._done: set[int] = set()  # the first tasks of units that are placed or reserved
         self._too_long: dict[object, float] = {}  # by shape: longer runs than this do not fit
+        self._expected_s: dict[int, float] = {}  # by the first task of a unit, of the first units
+        self._seen = -1, -1  # starts and reservations, when the windows were read
         self.reservations: list[Reservation] = []
 
     @cached_property
@@ -71,7 +75,7 @@ class Backfill:
         left = jobs[self._in_order(jobs) :]
         if not self._most or not len(left):
             return
-        units = WaitingUnits.of(self._snapshot, self._estimates, left, self._free_milli())
+        units = WaitingUnits.of(self._snapshot, self._estimates, left, free_milli(self._scratch))
         if (
             always_reserve
             or len(units)
@@ -86,17 +90,6 @@ class Backfill:
 
     def _has_no_time(self, job: int) -> bool:
         return self._reserved_at is None or math.isnan(self._reserved_at[job])
-
-    def _free_milli(self) -> int:
-        """Return a bound of the thousandths of GPUs that units can be placed on now."""
-        return WHOLE * int(self._scratch.ledger.nodes.free_gpus.array().sum()) + self._parts_milli()
-
-    def _parts_milli(self) -> int:
-        """Return the thousandths left of GPUs that are held in part."""
-        if not any(demand.in_part for demand in self._snapshot.names.demands):
-            return 0
-        gpus = self._scratch.ledger.gpus
-        return int(gpus.free_milli.array()[gpus.task.array() == GPU_IN_PART].sum())
 
     # --- in order ------------------------------------------------------------------------------
 
@@ -121,7 +114,7 @@ class Backfill:
         milli, queue = rows.unit_gpus_milli[job], rows.queue[job]
         return (
             rows.waiting[job] == rows.task_count[job]
-            and milli > self._free_milli()
+            and milli > free_milli(self._scratch)
             and queue not in self._full
             and self._scratch.has_room(queue, milli)
         )
@@ -145,6 +138,10 @@ class Backfill:
 
     def _reserve_first(self, jobs: Ints) -> None:
         """Start units in order, or reserve, up to the last reservation."""
+        if self._most > 1:
+            first = jobs[: self._most]
+            units = WaitingUnits.of(self._snapshot, self._estimates, first, _UNLIMITED_MILLI)
+            self._expected_s = dict(zip(units.lead.tolist(), units.run_s.tolist(), strict=True))
         for index in range(len(jobs)):
             for unit in self._units(int(jobs[index])):
                 if not self._has_room(unit):
@@ -168,13 +165,15 @@ class Backfill:
         """Return the run time of a unit that is compared with reservations."""
         if self._most == 1:
             return math.inf  # no other reservation begins or ends by it
-        return expected_s(self._estimates, unit)
+        known = self._expected_s.get(unit.tasks[0])
+        return expected_s(self._estimates, unit) if known is None else known
 
     def _start(self, unit: Unit, run_s: float) -> bool:
         """Start a unit if it fits now and delays no reservation."""
         if run_s > self._too_long.get(unit.shape, math.inf):
             return False
-        if self.table.start(unit, run_s):
+        wide = unit.gpus_milli(self._snapshot) > self._open_milli(run_s)
+        if not wide and self.table.start(unit, run_s):
             self._done.add(unit.tasks[0])
             return True
         self._too_long[unit.shape] = self._next_shorter(run_s)
@@ -182,15 +181,30 @@ class Backfill:
 
     def _next_shorter(self, run_s: float) -> float:
         """Return the longest time of which a run may use more GPUs than one of `run_s`, or -inf."""
-        windows = self.table.windows_now() + SAME_INSTANT_S
-        shorter = np.searchsorted(windows, run_s)
+        windows = self._windows()
+        shorter = windows.searchsorted(run_s)
         return float(windows[shorter - 1]) if shorter else -math.inf
+
+    def _open_milli(self, run_s: float | Floats) -> Ints:
+        """Return a bound of the thousandths of GPUs that runs of `run_s` seconds may use now."""
+        windows = self._windows()
+        return WHOLE * (len(windows) - windows.searchsorted(run_s)) + self._parts_milli
+
+    def _windows(self) -> Floats:
+        """Return the longest runs that each of the free GPUs may be used for, ascending."""
+        seen = len(self._scratch.starts), len(self.reservations)
+        if self._seen != seen:
+            self._seen, self._longest_s = seen, self.table.windows_now() + SAME_INSTANT_S
+            self._parts_milli = parts_milli(self._scratch)
+        return self._longest_s
 
     # --- backfill ------------------------------------------------------------------------------
 
     def _fill(self, units: WaitingUnits) -> None:
         """Start units that fit now and delay no reservation, in order."""
-        left = np.flatnonzero(~np.isin(units.lead, sorted(self._done)))
+        done = np.zeros(len(self._snapshot.tasks.state), bool)
+        done[sorted(self._done)] = True
+        left = (~done[units.lead]).nonzero()[0]
         if self._full:
             left = left[~np.isin(units.queue[left], sorted(self._full))]
         left = left[self._fits(units, left)]
@@ -207,7 +221,5 @@ class Backfill:
 
     def _fits(self, units: WaitingUnits, left: Ints) -> Bools:
         """Return which units may fit the GPUs that are free for as long as they run."""
-        windows = self.table.windows_now() + SAME_INSTANT_S
-        gpus = len(windows) - np.searchsorted(windows, units.run_s[left])
-        fits: Bools = units.milli[left] <= WHOLE * gpus + self._parts_milli()
+        fits: Bools = units.milli[left] <= self._open_milli(units.run_s[left])
         return fits

@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from headgate.base.rng import Random
-from headgate.model import Job
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.estimates import Estimates
 from headgate.planning.orders import (
@@ -23,11 +22,11 @@ from headgate.policies.ordered.backfill import Backfill
 from headgate.policies.ordered.preempt import Preempting
 from headgate.policies.ordered.refusals import Explained, unserved
 from headgate.ports import Parameter, Policy, PolicyInfo
-from headgate.protocol import Lazy, OnDemand, Plan, Reason
+from headgate.protocol import Lazy, OnDemand, Plan
 from headgate.state import JobState, Scratch, Snapshot
 
 
-class Backfilling:
+class Backfilling(Policy):
     """A policy that serves jobs in an order; units that do not fit get up to `most` reservations.
 
     If `most` is 0, the first unit that does not fit blocks all later ones.
@@ -35,11 +34,6 @@ class Backfilling:
 
     def __init__(self, name: str, order: Order, *, most: int) -> None:
         self.name, self._order, self._most = name, order, most
-
-    def refuses(self, job: Job) -> Reason | None:
-        """Return None: all jobs are supported."""
-        del job
-        return None
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Start what may start; O(waiting jobs + GPUs x log), and that for each reservation."""
@@ -60,16 +54,11 @@ class Backfilling:
         )
 
 
-class PreemptingOrder:
+class PreemptingOrder(Policy):
     """A policy that serves jobs in an order; what comes later gives way to what comes first."""
 
     def __init__(self, order: Order) -> None:
         self.name, self._order = order.name, order
-
-    def refuses(self, job: Job) -> Reason | None:
-        """Return None: all jobs are supported."""
-        del job
-        return None
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Start and preempt; O(unfinished tasks + (runs + starts) x GPUs x log)."""

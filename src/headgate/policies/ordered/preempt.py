@@ -15,8 +15,10 @@ import numpy as np
 
 from headgate.model import WHOLE
 from headgate.planning.shares import Floats, Ints
+from headgate.planning.soonest import Soonest
 from headgate.planning.timetable import Reservation, Timetable
 from headgate.planning.units import Unit, waiting_units
+from headgate.policies.ordered.runs import Runs
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import OutrankedBy
 from headgate.state import Scratch, TaskState
@@ -36,33 +38,33 @@ class Preempting:
         """Start with all runs."""
         self._scratch, self._snapshot, self._order = scratch, scratch.snapshot, order
         self._jobs = jobs
-        self._cost = np.full(len(self._snapshot.jobs.state), math.inf)  # of a job's GPUs
-        self._cost[jobs] = 1.0 + np.arange(len(jobs), 0, -1)
-        holder = self._snapshot.gpus.task.array().astype(np.int64)
-        self._rows_of = _rows_by_task(holder)
-        self._holder = holder
-        self._stopped: set[int] = set()  # tasks
+        self._runs = Runs(self._snapshot, jobs)
+        self._stopped = np.zeros(len(self._runs), bool)
         self._groups: list[Group] = []
         self._failed: set[object] = set()  # shapes
+        self._protected = 0  # runs, from the first on
+        self._none_free: set[object] = set()  # shapes that cannot start now
 
     def serve(self) -> None:
         """Start what fits, stop what gives way."""
         self._table = Timetable(self._scratch, self._cost_of)
+        self._soonest = Soonest(self._snapshot, self._table)
         rows = self._snapshot.jobs
-        least = rows.unit_gpus_milli.take(self._jobs).tolist()
-        waiting = rows.waiting.take(self._jobs).tolist()
-        usable = self._usable_milli()
-        for job, milli, waits in zip(self._jobs.tolist(), least, waiting, strict=True):
-            if not usable:
+        waits = np.flatnonzero(rows.waiting.take(self._jobs))
+        jobs = self._jobs[waits]
+        least = rows.unit_gpus_milli.take(jobs).tolist()
+        self._count_gpus()
+        for rank, job, milli in zip(waits.tolist(), jobs.tolist(), least, strict=True):
+            if milli > self._usable_milli:  # and fewer are once earlier jobs have kept theirs
+                continue
+            self._protect(rank)
+            if not self._usable_milli:
                 return
-            if rows.running[job]:
-                self._protect(job)
-                usable = self._usable_milli()
-            if waits and milli <= usable:
+            self._protect(rank + 1)
+            if milli <= self._usable_milli:
                 for units in waiting_units(self._snapshot, job):
                     for unit in units:
                         self._place(unit)
-                usable = self._usable_milli()
 
     def steps(self) -> Steps:
         """Return the starts, then the stops."""
@@ -71,7 +73,9 @@ class Preempting:
     def _cost_of(self, tasks: Ints) -> Floats:
         """Return what the GPUs of tasks that hold some cost, as times."""
         state, rows = self._snapshot.tasks, self._snapshot
-        cost = self._cost[state.job.take(tasks)]
+        of_job = np.full(len(rows.jobs.state), math.inf)
+        of_job[self._jobs] = 1.0 + np.arange(len(self._jobs), 0, -1)
+        cost = of_job[state.job.take(tasks)]
         cost[np.isin(tasks, self._outnumbered)] = 1.5
         cost[state.state.take(tasks) == TaskState.STOPPING] = 1.0
         in_part = [number for number, spec in enumerate(rows.names.demands) if spec.in_part]
@@ -84,73 +88,66 @@ class Preempting:
 
         By counts of GPUs alone, so on equal GPUs exactly those that must be stopped.
         """
-        rows = self._snapshot.jobs
-        left = WHOLE * int((self._holder != GPU_GONE).sum())
+        rows, runs = self._snapshot.jobs, self._runs
+        left = WHOLE * int((self._snapshot.gpus.task.array() != GPU_GONE).sum())
         found: list[int] = []
-        columns = (rows.running, rows.waiting, rows.unit_gpus_milli, rows.gang)
+        need = (WHOLE * np.diff(runs.first)).tolist()
+        after = np.searchsorted(runs.rank, np.arange(len(self._jobs)), side="right").tolist()
+        columns = (rows.waiting, rows.unit_gpus_milli, rows.gang)
         lists = (column.take(self._jobs).tolist() for column in columns)
-        for job, running, waiting, unit, gang in zip(self._jobs.tolist(), *lists, strict=True):
-            if running:
-                for run in self._runs_of(job):
-                    milli = WHOLE * sum(len(self._rows_of[task]) for task in run)
-                    if milli > left:
-                        found += run
-                    else:
-                        left -= milli
+        run = 0
+        for end, waiting, unit, gang in zip(after, *lists, strict=True):
+            for each in range(run, end):
+                if need[each] > left:
+                    found += runs.tasks_of(each)
+                else:
+                    left -= need[each]
+            run = end
             if waiting and left >= unit:
                 left -= unit * min(1 if gang else waiting, left // unit)
         return found
 
-    def _usable_milli(self) -> int:
-        """Return the thousandths of GPUs within reach."""
-        reach = np.isfinite(self._table.free_at)
-        return WHOLE * int(reach.sum())
+    def _count_gpus(self) -> None:
+        """Count the GPUs that are within reach, and those of them that are free."""
+        free_at = self._table.free_at
+        self._usable_milli = WHOLE * int(np.count_nonzero(np.isfinite(free_at)))
+        self._free_milli = WHOLE * int(np.count_nonzero(free_at <= self._table.now))
 
-    def _protect(self, job: int) -> None:
-        """Put the GPUs of a job's runs out of reach, except those that are stopped."""
-        for run in self._runs_of(job):
-            for task in run:
-                self._table.hold(self._rows_of[task], math.inf)
-
-    def _runs(self, task: int) -> bool:
-        """Return whether a task runs and is not stopped."""
-        return task not in self._stopped and self._snapshot.tasks.state[task] in _RUNS
+    def _protect(self, rank: int) -> None:
+        """Put the GPUs of the first jobs' runs out of reach, except those that are stopped."""
+        runs = self._runs
+        first, end = self._protected, int(np.searchsorted(runs.rank, rank))
+        if end > first:
+            gpus = runs.gpus[runs.first[first] : runs.first[end]]
+            self._table.hold(gpus[~self._stopped[runs.of_gpu[gpus]]], math.inf)
+            self._protected = end
+            self._count_gpus()
 
     def _place(self, unit: Unit) -> None:
         """Start a unit, or give it GPUs on which it starts once they are freed."""
         queue = self._snapshot.jobs.queue[unit.job]
-        if unit.shape in self._failed:
-            return
-        if not self._scratch.has_room(queue, unit.gpus_milli(self._snapshot)):
-            return
-        if self._table.start(unit, math.inf):
+        milli = unit.gpus_milli(self._snapshot)
+        if unit.shape in self._failed or not self._scratch.has_room(queue, milli):
             return
         in_part = any(self._snapshot.names.demands[demand].in_part for demand in unit.demands)
-        found = None if in_part else self._table.soonest(unit)
+        if (in_part or milli <= self._free_milli) and self._start(unit):
+            return
+        found = None if in_part else self._soonest.reservation(unit)
         if found is None:
             self._failed.add(unit.shape)
         else:
             self._free_for(found)
 
-    def _victims(self, found: Reservation) -> list[tuple[int, ...]]:
-        """Return the runs, gangs whole, that must be stopped for a unit to get its GPUs."""
-        tasks = dict.fromkeys(self._holder[found.gpus].tolist())
-        runs = (self._together(task) for task in tasks if task >= 0 and self._runs(task))
-        return list(dict.fromkeys(runs))
-
-    def _runs_of(self, job: int) -> list[tuple[int, ...]]:
-        """Return the runs of a job on whole GPUs that are not stopped, a gang as one."""
-        tasks = [each for each in self._snapshot.tasks_of(job) if each in self._rows_of]
-        return list(dict.fromkeys(self._together(task) for task in tasks if self._runs(task)))
-
-    def _together(self, task: int) -> tuple[int, ...]:
-        """Return the tasks on GPUs that are stopped with a task, its gang; in order."""
-        job = self._snapshot.tasks.job[task]
-        if not self._snapshot.jobs.gang[job]:
-            return (task,)
-        return tuple(
-            t for t in self._snapshot.tasks_of(job) if t in self._rows_of and self._runs(t)
-        )
+    def _start(self, unit: Unit) -> bool:
+        """Start a unit if it fits on free GPUs, which only become fewer."""
+        if unit.shape in self._none_free:
+            return False
+        starts = self._table.start(unit, math.inf)
+        if starts:
+            self._count_gpus()
+        elif len(set(unit.demands)) == 1:
+            self._none_free.add(unit.shape)
+        return starts
 
     def _free_for(self, found: Reservation) -> None:
         """Stop the runs that hold GPUs which a unit gets, and keep these for it.
@@ -158,21 +155,12 @@ class Preempting:
         Their other GPUs are then in reach of all later units.
         """
         reason = OutrankedBy(job=self._snapshot.job(found.unit.job).id, order=self._order)
-        for run in self._victims(found):
-            self._groups.append(Group(tuple(Stop(task) for task in run), reason))
-            self._stopped.update(run)
-            for task in run:
-                self._table.hold(self._rows_of[task], self._snapshot.now + 1.0)
+        runs, soon = self._runs, self._snapshot.now + 1.0
+        for run in dict.fromkeys(runs.of_gpu[found.gpus].tolist()):
+            if run >= 0 and not self._stopped[run]:
+                stops = tuple(Stop(task) for task in runs.tasks_of(run))
+                self._groups.append(Group(stops, reason))
+                self._stopped[run] = True
+                self._table.hold(runs.gpus_of(run), soon)
         self._table.hold(found.gpus, math.inf)
-
-
-_RUNS = (TaskState.STARTING, TaskState.RUNNING)
-
-
-def _rows_by_task(holder: Ints) -> dict[int, Ints]:
-    """Return the rows of the GPUs that each task holds whole."""
-    held = np.flatnonzero(holder >= 0)
-    order = held[np.argsort(holder[held], kind="stable")]
-    tasks, first = np.unique(holder[order], return_index=True)
-    parts = np.split(order, first[1:])
-    return dict(zip(tasks.tolist(), parts, strict=True)) if len(tasks) else {}
+        self._count_gpus()

@@ -5,7 +5,9 @@ holds fewest, of that user to one job: under `capacity` the first to arrive, und
 that holds fewest; under both, higher priority goes first. Ties go to the earliest job. The job then
 takes the best GPU for any of its tasks: on a node with the task's data, else in such a node's rack,
 else anywhere. No job declines a GPU to wait for a nearer one. A job with wide units places one of
-these first, by first fit.
+these first, by first fit; GPUs are kept free for the first one in line, see `planning.line`. For
+that, a user's share of the GPUs is divided among the user's jobs: in order under `capacity`, evenly
+under `fair`.
 """
 
 from __future__ import annotations
@@ -16,33 +18,29 @@ from collections.abc import Iterator
 import numpy as np
 
 from headgate.base.rng import Random
-from headgate.model import WHOLE, Job
+from headgate.model import WHOLE
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.feasible_starts import feasible_starts, place_elsewhere
-from headgate.planning.shares import NO_CEILING
-from headgate.planning.standing import standing
+from headgate.planning.line import Line
+from headgate.planning.shares import NO_CEILING, Ints, fair_shares
+from headgate.planning.standing import Standing, standing
 from headgate.planning.wide import WideUnits
 from headgate.policies.yarn.places import FreeGpus, places_of
 from headgate.policies.yarn.refusals import UserQueue, refusals
-from headgate.ports import PolicyInfo
-from headgate.protocol import NO_STEPS, Plan, Reason, Refusal, Start, Steps
+from headgate.ports import Policy, PolicyInfo
+from headgate.protocol import NO_STEPS, Plan, Refusal, Start, Steps
 from headgate.state import Scratch, Snapshot
 
 _Rank = tuple[int, int, int]
 """The order of a user's jobs, the lowest first: -priority, GPUs held under `fair`, row."""
 
 
-class _Offers:
+class _Offers(Policy):
     """The common part of both policies."""
 
     name: str
     evenly: bool
     """Whether a user's jobs share evenly, rather than first come, first served."""
-
-    def refuses(self, job: Job) -> Reason | None:
-        """Return None: all jobs are supported."""
-        del job
-        return None
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Offer every free GPU; O(waiting tasks x replicas + GPUs placed x users)."""
@@ -76,8 +74,10 @@ class _Round:
         self._now = standing(snapshot)
         self._index = {row: index for index, row in enumerate(self._now.jobs.tolist())}
         self._wide = WideUnits(self._scratch, self._now)
+        self._line = Line(self._scratch, self._now, self._wide)
         self._wide_open = set(self._now.jobs[self._now.wide_jobs].tolist())  # units may fit
         self._has_wide = bool(self._wide_open)
+        self._share = _shares(self._now, evenly=evenly) if self._has_wide else self._now.held
         jobs = snapshot.jobs
         self._queue_milli = dict(enumerate(snapshot.queues.held_gpus_milli.array().tolist()))
         self._user_milli: dict[UserQueue, int] = {}
@@ -88,6 +88,7 @@ class _Round:
             user_queue = jobs.queue[row], jobs.user[row]
             self._user_milli[user_queue] = self._user_milli.get(user_queue, 0) + milli
 
+        self._kept_milli: dict[int, int] = {}  # by queue: room for the first in line
         self._user_queues: dict[UserQueue, list[_Rank]] = {}  # heaps of waiting jobs
         self._first: dict[int, int] = {}  # by queue: its first waiting job
         self._places: dict[int, Iterator[tuple[int, int]]] = {}  # by job: (task, GPU), best first
@@ -96,36 +97,56 @@ class _Round:
                 queue = jobs.queue[row]
                 self._first.setdefault(queue, row)
                 self._user_queues.setdefault((queue, jobs.user[row]), []).append(self._rank(row))
-        for waiting in self._user_queues.values():
-            heapq.heapify(waiting)
 
     def run(self) -> Plan:
         """Offer all free GPUs and return the plan, with the refusals of the tasks left."""
         scratch = self._scratch
         waiting_for_cpus = place_cpu_tasks(scratch)
+        self._serve_line()
+        for ranks in self._user_queues.values():
+            ranks[:] = [self._rank(rank[-1]) for rank in ranks]
+            heapq.heapify(ranks)
         jobs_of = {user: [rank[-1] for rank in sorted(r)] for user, r in self._user_queues.items()}
         open_users = {user: min(rows) for user, rows in jobs_of.items()}
         while open_users and (self._gpus.left or self._wide_open):
             user_queue = min(open_users, key=lambda each: self._user_rank(each, open_users[each]))
             if not self._room_milli(user_queue[0]) or not self._offer(user_queue):
                 del open_users[user_queue]
+        placed, short = self._checked()
         explained = refusals(
             self._snapshot,
             user_queues={u: [(j, self._tasks(j)) for j in jobs] for u, jobs in jobs_of.items()},
             fifo_within_user=not self._evenly,
             placed=(*self._starts, *scratch.starts),
+            kept=self._line.kept,
         )
-        placed, short = self._checked()
+        self._line.end()
         return Plan(
             steps=scratch.steps() + placed,
+            memo=self._line.memo(),
             refusals=(*waiting_for_cpus, *short, *self._wide.refusals(), *explained),
         )
 
+    def _serve_line(self) -> None:
+        """Let the first in line choose before all other jobs."""
+        below = np.zeros(len(self._now.jobs), bool)
+        for job in self._wide_open:
+            below[self._index[job]] = self._below_share(job)
+        for index in self._line.in_order(below):
+            job = int(self._now.jobs[index])
+            self._count(job, self._place_unit(job))
+
+    def _below_share(self, job: int) -> bool:
+        held = _gpus(self._job_milli.get(job, 0))
+        return bool(held < self._share[self._index[job]])
+
     def _checked(self) -> tuple[Steps, list[Refusal]]:
         """Return the starts whose demands fit their nodes, and the refusals of the others."""
+        chosen = {start.task for start in self._starts}
+        others = (task for task in self._now.task.tolist() if task not in chosen)
         if self._has_wide:  # they are in the scratch already
-            return NO_STEPS, place_elsewhere(self._scratch, self._lacking)
-        return feasible_starts(self._scratch, Steps.of(self._starts))
+            return NO_STEPS, place_elsewhere(self._scratch, self._lacking, others)
+        return feasible_starts(self._scratch, Steps.of(self._starts), others)
 
     def _tasks(self, job: int) -> list[int]:
         """Return the rows of a job's waiting tasks on one whole GPU, ascending."""
@@ -144,8 +165,8 @@ class _Round:
     def _room_milli(self, queue: int) -> int:
         """Return the thousandths of GPUs that a queue may hold more."""
         limit: int | None = self._snapshot.queue(queue).max_gpus
-        held: int = self._queue_milli[queue]
-        return max(0, WHOLE * (NO_CEILING if limit is None else limit) - held)
+        taken: int = self._queue_milli[queue] + self._kept_milli.get(queue, 0)
+        return max(0, WHOLE * (NO_CEILING if limit is None else limit) - taken)
 
     def _rank(self, job: int) -> _Rank:
         held = _gpus(self._job_milli.get(job, 0)) if self._evenly else 0
@@ -156,24 +177,33 @@ class _Round:
         waiting = self._user_queues[user_queue]
         while waiting:
             job = waiting[0][-1]
-            milli = self._place_unit(job, user_queue[0]) or self._place_task(job, user_queue[0])
+            milli = self._place_unit(job) or self._place_task(job, user_queue[0])
             if not milli:  # free GPUs are only taken: none will fit in this round
                 heapq.heappop(waiting)
                 continue
-            self._queue_milli[user_queue[0]] += milli
-            self._user_milli[user_queue] = self._user_milli.get(user_queue, 0) + milli
-            self._job_milli[job] = self._job_milli.get(job, 0) + milli
+            self._count(job, milli)
             heapq.heapreplace(waiting, self._rank(job))
             return True
         return False
 
-    def _place_unit(self, job: int, queue: int) -> int:
+    def _count(self, job: int, milli: int) -> None:
+        """Count thousandths of GPUs as held by a job, its user and its queue."""
+        queue, user = self._snapshot.jobs.queue[job], self._snapshot.jobs.user[job]
+        self._queue_milli[queue] += milli
+        self._user_milli[queue, user] = self._user_milli.get((queue, user), 0) + milli
+        self._job_milli[job] = self._job_milli.get(job, 0) + milli
+
+    def _place_unit(self, job: int) -> int:
         """Place a wide unit of a job; return its thousandths of GPUs, 0 if none fits."""
         if job not in self._wide_open:
             return 0
-        before = len(self._scratch.starts)
-        room_milli = self._room_milli(queue)
-        milli = self._wide.place_one(self._index[job], room_milli=room_milli)
+        before, line, queue = len(self._scratch.starts), self._line, self._snapshot.jobs.queue[job]
+        room_milli, kept = self._room_milli(queue), line.kept
+        below_share = self._below_share(job)
+        milli = line.offer(self._index[job], room_milli, below_share=below_share)
+        if line.kept is not kept:
+            self._gpus.remove_nodes(line.kept)
+            self._kept_milli[queue] = line.kept_milli
         if milli:
             self._gpus.remove(self._scratch.starts[before:])
         else:
@@ -194,6 +224,26 @@ class _Round:
         if self._has_wide and not self._scratch.place(*start):
             self._lacking.append(start.task)
         return WHOLE
+
+
+def _shares(now: Standing, *, evenly: bool) -> Ints:
+    """Return each job's part of its user's fair share of the GPUs, `[jobs]`.
+
+    Without `evenly`, jobs of higher priority, and earlier ones, get all that their tasks use first.
+    """
+    shares = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus).copy()
+    if evenly:
+        return shares
+    jobs, users = now.snapshot.jobs, dict[UserQueue, list[tuple[int, int]]]()
+    for index, row in enumerate(now.jobs.tolist()):
+        of_user = users.setdefault((jobs.queue[row], jobs.user[row]), [])
+        of_user.append((-jobs.priority[row], index))
+    for of_user in users.values():
+        left = int(shares[[index for _, index in of_user]].sum())
+        for _, index in sorted(of_user):
+            shares[index] = min(left, int(now.unfinished[index].sum()))
+            left -= int(shares[index])
+    return shares
 
 
 def _gpus(milli: int) -> int:

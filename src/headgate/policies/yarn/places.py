@@ -52,10 +52,19 @@ class FreeGpus:
     def remove(self, starts: Iterable[Start]) -> None:
         """Remove the GPUs of starts."""
         for _, node, gpus in starts:
-            for gpu in (self._snapshot.nodes.first_gpu[node] + index for index in gpus):
-                if self._snapshot.gpus.task[gpu] == GPU_FREE and gpu not in self._taken:
-                    self._taken.add(gpu)
-                    self.left -= 1
+            self._remove(self._snapshot.nodes.first_gpu[node] + index for index in gpus)
+
+    def remove_nodes(self, nodes: Iterable[int]) -> None:
+        """Remove all GPUs of nodes."""
+        first, count = self._snapshot.nodes.first_gpu, self._snapshot.nodes.gpu_count
+        for node in nodes:
+            self._remove(range(first[node], first[node] + count[node]))
+
+    def _remove(self, gpus: Iterable[int]) -> None:
+        for gpu in gpus:
+            if self._snapshot.gpus.task[gpu] == GPU_FREE and gpu not in self._taken:
+                self._taken.add(gpu)
+                self.left -= 1
 
     def _smallest(self, place: Place, memory_bytes: int) -> int | None:
         for memory, free in self._free.get(place, {}).items():

@@ -28,13 +28,15 @@ def refusals(
     user_queues: Mapping[UserQueue, Sequence[tuple[int, Sequence[int]]]],
     fifo_within_user: bool,
     placed: Sequence[Start],
+    kept: Sequence[int],
 ) -> Iterator[Refusal]:
     """Yield one refusal per reason, with all jobs that wait for it.
 
     `user_queues` are the jobs that waited, in order, each with its tasks on one whole GPU, all as
-    rows; with `fifo_within_user`, a user's jobs wait behind the first one. `placed` are all starts.
+    rows; with `fifo_within_user`, a user's jobs wait behind the first one. `placed` are all starts,
+    `kept` nodes whose free GPUs are kept for a wide unit.
     """
-    after = _After(snapshot, placed)
+    after = _After(snapshot, placed, kept)
     groups: dict[Reason, list[int]] = {}
     for user_queue in user_queues.values():
         head: int | None = None
@@ -53,7 +55,7 @@ def refusals(
 class _After:
     """The state after the round's placements."""
 
-    def __init__(self, snapshot: Snapshot, placed: Sequence[Start]) -> None:
+    def __init__(self, snapshot: Snapshot, placed: Sequence[Start], kept: Sequence[int]) -> None:
         self._snapshot = snapshot
         self._placed = dict.fromkeys(p.task for p in placed)
         queue_milli = snapshot.queues.held_gpus_milli.array().tolist()
@@ -65,6 +67,7 @@ class _After:
         holder = snapshot.gpus.task.array()
         free = holder == GPU_FREE
         free[[snapshot.nodes.first_gpu[p.node] + gpu for p in placed for gpu in p.gpus]] = False
+        free[np.isin(snapshot.gpus.node.array(), kept)] = False
         self._total = int((holder != GPU_GONE).sum())
         self._largest = int(memory[holder != GPU_GONE].max(initial=-1))
         self._free = int(free.sum())

@@ -1,14 +1,16 @@
 """Data-parallel training: the same model on every node, each with its part of the data.
 
-A linear model is fitted by gradient descent, in NumPy over sockets. It uses the variables that
-Headgate sets for jobs with `num_nodes`, and saves its progress in HEADGATE_CHECKPOINT.
+A linear model is fitted by gradient descent, in NumPy over sockets. It is a gang's program: it uses
+the variables that Headgate sets for jobs with `num_nodes`, and saves its progress in the directory
+of the task's checkpoint, if it has one.
 
-    python training.py --steps 300 --out model.npz
+Parameters: `steps`, `save_every` (10) steps between checkpoints, `pause_s` (0) in each step. The
+result of rank 0 is an `.npz` file with `weights`, and `first`, the step from which this attempt
+continued; those of the others are empty.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import socket
 import time
@@ -17,34 +19,29 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.workloads.task import TaskContext
+
 Vector = NDArray[np.float64]
 
 SAMPLES, FEATURES, RIDGE, RATE = 4000, 32, 0.01, 0.5
 
 
-def main() -> None:
-    """Train, and write the weights and the step from which this attempt has continued."""
-    parser = argparse.ArgumentParser(description="data-parallel training of a linear model")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--save-every", type=int, default=10, help="steps between checkpoints")
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds to wait in each step")
-    parser.add_argument("--out", type=Path, default=Path("model.npz"))
-    options = parser.parse_args()
+def train(task: TaskContext) -> None:
+    """Train as one process of the gang; rank 0 writes the weights."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    saved = Path(os.environ.get("HEADGATE_CHECKPOINT", ".")) / "model.npz"
+    saved = None if task.checkpoint is None or rank else task.checkpoint / "model.npz"
     group = Group(rank, size)
     inputs, targets = (part[rank::size] for part in samples())
-    first, weights = load(saved) if rank == 0 else (0, np.zeros(FEATURES))
-    first, weights = restored(group, first, weights)
+    first, weights = restored(group, *load(saved))
     print(f"rank {rank} of {size} continues from step {first}", flush=True)
-    for step in range(first, options.steps):
+    for step in range(first, int(task.params["steps"])):
         gradient = inputs.T @ (inputs @ weights - targets) / SAMPLES
         weights = weights - RATE * (group.sum(gradient) + RIDGE * weights)
-        if rank == 0 and (step + 1) % options.save_every == 0:
+        if saved is not None and (step + 1) % int(task.params.get("save_every", 10)) == 0:
             save(saved, step + 1, weights)
-        time.sleep(options.pause)
+        time.sleep(float(task.params.get("pause_s", 0)))  # noqa: TID251  # a job's own time
     if rank == 0:
-        with options.out.open("wb") as file:
+        with task.output.open("wb") as file:
             np.savez(file, weights=weights, first=first)
 
 
@@ -55,15 +52,22 @@ def samples() -> tuple[Vector, Vector]:
     return inputs, inputs @ rng.normal(size=FEATURES) + 0.1 * rng.normal(size=SAMPLES)
 
 
+def solution() -> Vector:
+    """Return the weights that the training converges to, in closed form."""
+    inputs, targets = samples()
+    normal = inputs.T @ inputs / SAMPLES + RIDGE * np.eye(FEATURES)
+    return np.asarray(np.linalg.solve(normal, inputs.T @ targets / SAMPLES), np.float64)
+
+
 def restored(group: Group, step: int, weights: Vector) -> tuple[int, Vector]:
     """Return the step and the weights of rank 0: the only one that has loaded any is added."""
     both = group.sum(np.append(weights, step))
     return int(both[-1]), both[:-1]
 
 
-def load(saved: Path) -> tuple[int, Vector]:
+def load(saved: Path | None) -> tuple[int, Vector]:
     """Return the step and the weights of a checkpoint, or those to begin with."""
-    if not saved.exists():
+    if saved is None or not saved.exists():
         return 0, np.zeros(FEATURES)
     with np.load(saved) as arrays:
         return int(arrays["step"]), arrays["weights"]
@@ -110,7 +114,7 @@ def connected(address: tuple[str, int]) -> socket.socket:
         try:
             return socket.create_connection(address)
         except ConnectionRefusedError:
-            time.sleep(0.1)
+            time.sleep(0.1)  # noqa: TID251  # a job's own time
 
 
 def received(peer: socket.socket, count: int) -> Vector:
@@ -122,7 +126,3 @@ def received(peer: socket.socket, count: int) -> Vector:
             raise ConnectionError("another process of the training has ended")
         data += piece
     return np.frombuffer(data)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,137 @@
+"""The line of wide units: under a stream of small tasks, each kind of them starts in bounded time.
+
+And the nodes that are kept for gangs whose tasks have different demands.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.sim.weather import world_of
+
+from headgate.app import POLICIES
+from headgate.base.rng import stream
+from headgate.engine import Engine, drive
+from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.planning.fit import beside_first_fit
+from headgate.ports import make_policy
+from headgate.protocol import Event, JobSubmitted, NodeJoined, Plan, QueueChanged
+from headgate.state import JobState, State, TaskState, check
+from headgate.testing.storms import Storm
+
+WITH_LINE = ("gs", "gsp", "gsd", "capacity", "fair")
+EACH = pytest.mark.parametrize("name", WITH_LINE)
+RUN_S = 5.0
+
+UNITS: dict[str, tuple[tuple[int, ...], bool]] = {  # GPUs by task, and whether on distinct nodes
+    "several GPUs": ((4,), False),
+    "gang": ((2, 2, 2, 2), False),
+    "on distinct nodes": ((3, 3, 3), True),
+    "unequal gang": ((1, 4, 2), False),
+}
+
+
+@EACH
+@pytest.mark.parametrize("user", ["another user", "the same user"])
+@pytest.mark.parametrize("kind", UNITS)
+def test_wide_unit_starts_when_the_runs_on_its_nodes_have_ended(
+    name: str, user: str, kind: str
+) -> None:
+    """Small tasks of at most `RUN_S` keep arriving and would take each free GPU."""
+    rng, gpus = stream(0, "stream of small tasks"), (Gpu(memory_bytes=1),) * 4
+    facts: list[Event] = [QueueChanged(at=0.0, queue=Queue(name="default"))]
+    facts += [NodeJoined(at=0.0, node=Node(id=f"n{n}", rack="r", gpus=gpus)) for n in range(3)]
+    for at in range(60):
+        small = tuple(Task(compute_s=rng.uniform(3.0, RUN_S)) for _ in range(5))
+        job = Job(id=f"small-{at}", name="", user="the same user", queue="default", tasks=small)
+        facts.append(JobSubmitted(at=float(at), job=job))
+    widths, apart = UNITS[kind]
+    wide = Job(
+        id="wide",
+        name="",
+        user=user,
+        queue="default",
+        tasks=tuple(Task(gpus=gpus, compute_s=RUN_S) for gpus in widths),
+        gang=len(widths) > 1,
+        distinct_nodes=apart,
+    )
+    facts.append(JobSubmitted(at=20.0, job=wide))
+    facts.sort(key=lambda event: event.at)
+    weather = Storm(seed=0, calm=True, facts=tuple(facts), decision_latency_s=0.0)
+    engine = Engine()
+    drive(engine, world_of(weather, make_policy(POLICIES, name)))
+    state = engine.state
+    assert set(state.jobs.state.array().tolist()) == {JobState.FINISHED}
+    started_at = state.jobs.started_at[state.names.job_rows["wide"]]
+    waited_turn = started_at - 20.0 if user == "another user" else 0.0
+    assert waited_turn <= 3 * RUN_S + 1.0
+    assert started_at < 50.0, "before the stream ends"
+
+
+class Stage:
+    """Nodes by the number of their GPUs, and jobs whose tasks all wait or run."""
+
+    def __init__(self, *gpus: int) -> None:
+        self.state = State()
+        self.state.set_queue(Queue(name="default"))
+        for number, count in enumerate(gpus):
+            devices = (Gpu(memory_bytes=1),) * count
+            self.state.add_node(Node(id=f"n{number}", rack="r", gpus=devices, cpus=4))
+
+    def job(self, name: str, *tasks: Task, gang: bool = False) -> int:
+        job = Job(id=name, name=name, user=name, queue="default", tasks=tasks, gang=gang)
+        row = self.state.add_job(job)
+        self.state.move_job(row, JobState.ACTIVE)
+        for task in self.state.tasks_of(row):
+            self.state.move_task(task, TaskState.WAITING)
+        return row
+
+    def run(self, task: int, node: int, *gpus: int) -> None:
+        self.state.launch(task, node, gpus, attempt=1)
+        self.state.move_task(task, TaskState.RUNNING)
+
+    def plan(self, name: str) -> Plan:
+        check(self.state)
+        return make_policy(POLICIES, name).decide(self.state.freeze(), stream(1))
+
+
+@EACH
+def test_nodes_are_kept_for_a_gang_of_different_demands(name: str) -> None:
+    stage = Stage(4, 2, 2)
+    stage.job("old", Task())
+    stage.run(0, 0, 0)
+    gang = stage.job("gang", Task(), Task(gpus=4), gang=True)
+    stage.job("new", *(Task(),) * 9)
+    plan = stage.plan(name)
+    assert plan.memo["in_line_since"] == {gang: 0.0}
+    assert {start.node for start in plan.starts} == {2}, "a whole node, and one GPU of the next"
+    assert len(plan.starts) == 2
+
+
+@EACH
+def test_gang_starts_where_first_fit_in_order_of_its_tasks_fails(name: str) -> None:
+    stage = Stage(3, 4)  # in order, a task takes a GPU of the first node, and 3 fit only the second
+    stage.job("gang", Task(), Task(gpus=3), Task(gpus=3), gang=True)
+    plan = stage.plan(name)
+    assert [(start.task, start.node) for start in plan.starts] == [(1, 1), (2, 0), (0, 1)]
+    assert not plan.memo.get("in_line_since")
+
+
+@EACH
+def test_gang_of_different_demands_that_the_idle_cluster_does_not_hold_keeps_no_gpus(
+    name: str,
+) -> None:
+    stage = Stage(3, 3)
+    stage.job("gang", Task(gpus=2), Task(gpus=2), Task(gpus=1), Task(gpus=2), gang=True)
+    stage.job("new", *(Task(),) * 9)
+    assert len(stage.plan(name).starts) == 6
+
+
+def test_first_fit_fills_an_idle_node_in_order_and_leaves_the_rest() -> None:
+    node = Node(id="n", rack="r", gpus=(Gpu(memory_bytes=2), Gpu(memory_bytes=4)), cpus=2)
+    large, small = Task(gpu_memory_bytes=3).demand, Task().demand
+    half, cpus = Task(gpu_milli=500).demand, Task(gpus=0, cpus=1).demand
+    assert beside_first_fit(node, [small, large, small], 3) == [small]
+    assert beside_first_fit(node, [large, large, small], 3) == [large]
+    assert beside_first_fit(node, [small, small, large], 3) == [large], "the large GPU is taken"
+    assert beside_first_fit(node, [half, half, small, cpus, cpus, cpus], 9) == [cpus]
+    assert beside_first_fit(node, [small, cpus, small], 1) == [cpus, small]
