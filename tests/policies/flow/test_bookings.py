@@ -7,9 +7,11 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 from tests.policies.flow.bench import Bench, submitted
 
 from headgate.model import Task
+from headgate.planning.estimates import Estimates
 from headgate.policies.flow import TimelyFlow, bookings, headgate
 from headgate.policies.flow.preempt_units import UnitPreemptions
 from headgate.protocol import JobSubmitted, Plan, TaskStarted
@@ -134,6 +136,29 @@ def test_gang_above_its_share_is_preempted_as_a_whole() -> None:
     assert sorted(stop.run.ordinal for stop in stage.stops) == [0, 1, 2, 3]
     stage.stop()
     assert stage.running("other") == [0]
+
+
+def test_job_of_certain_length_precedes_one_of_a_shorter_but_uncertain_median() -> None:
+    stage = bench(2)
+
+    def pair(name: str, user: str) -> JobSubmitted:
+        return submitted(name, [Task(gpus=2)], user=user)
+
+    for number, (steady_s, wild_s) in enumerate([(20, 1), (20, 1), (20, 400)] * 4):
+        for user, seconds in (("steady", steady_s), ("wild", wild_s)):
+            stage.apply(pair(f"{user}-{number}", user))
+            begin(stage)
+            stage.at += seconds - 1.0
+            stage.finish(f"{user}-{number}", 0)
+    stage.apply(pair("now", "other"))
+    stage.apply(pair("wild", "wild"), pair("steady", "steady"))
+    state = stage.engine.state.freeze()
+    waiting = np.array([state.names.job_rows[job] for job in ("wild", "steady")])
+    rows = state.jobs.first_task.take(waiting)
+    wild_s, steady_s = Estimates(state).run_s(rows)
+    assert wild_s < steady_s, "it is expected to end sooner, but less certainly"
+    stage.finish("now", 0)
+    assert stage.running("steady") == [0]
 
 
 def random_event(stage: Bench, rng: Random, number: int) -> None:

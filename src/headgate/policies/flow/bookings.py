@@ -282,7 +282,7 @@ class Bookings:
         too_long: dict[int, float] = {}  # by demand
         if self.reservations and self._table.has_kept():
             rows = now.task[tasks]
-            high_s = self._times.surely_s(rows)
+            high_s = self._times.surely_s_of(rows)
             demands = now.snapshot.tasks.demand.take(rows)
             for n in np.flatnonzero(np.isfinite(high_s)).tolist():
                 demand, run_s = int(demands[n]), float(high_s[n])
@@ -396,7 +396,7 @@ class _WideJobs:
         rows = now.jobs[jobs]
         self.unit_milli = np.full(len(now.jobs), np.iinfo(np.int64).max)
         self.unit_milli[jobs] = snapshot.jobs.unit_gpus_milli.take(rows)
-        self.run_s, self.high_s = times.run_s, times.jobs_surely_s()
+        self.run_s, self.high_s = times.run_s, times.surely_s
         self.started: set[int] = set()  # the first task of each unit
         self._now, self._shape = now, dict[int, object]()
 

@@ -99,6 +99,8 @@ def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight
 
     A run of a runtime class without an ended run is expected to compute as long as it reads. Work
     in a checkpoint is not computed again. `times`, if given, has the times of some jobs instead.
+    The work left of these is what suffices with probability `BACKFILL_P`: it is compared between
+    jobs, and the mean time, which counts for that, is far above the median if times vary much.
     """
     snapshot, held = now.snapshot, work.runs
     gpu = np.flatnonzero(held.task >= 0)
@@ -114,7 +116,8 @@ def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight
         other = np.flatnonzero(np.isnan(compute_s) | (job < 0) | times.learnt[job])
         wait_s[other] = np.maximum(times.end_at(task[other]) - snapshot.now, _SOONEST_S)
         ours = np.flatnonzero(job >= 0)
-        estimated = estimated_gpu_s(now, times.run_s, job[ours], wait_s[ours])
+        ends_s = times.surely_ended_at(task[ours]) - snapshot.now
+        estimated = estimated_gpu_s(now, times.surely_s, job[ours], ends_s)
         left_gpu_s = np.where(times.learnt, estimated, left_gpu_s)
     runs = Runs(
         gpu=gpu,

@@ -58,6 +58,11 @@ class Times:
         return self._of_jobs(self.run_s_of(self._some))
 
     @cached_property
+    def surely_s(self) -> Floats:
+        """Those that it takes at most with probability `BACKFILL_P`; inf if unknown, `[jobs]`."""
+        return self._of_jobs(self.surely_s_of(self._some))
+
+    @cached_property
     def learnt(self) -> Bools:
         """Whether a job's times are estimated by its chain of classes, `[jobs]`."""
         return _is_learnt(self._now, self._lead)
@@ -67,10 +72,6 @@ class Times:
         by_job[self._jobs] = run_s
         return by_job
 
-    def jobs_surely_s(self) -> Floats:
-        """Return `surely_s` of the first waiting task of each job, `[jobs]`, or inf."""
-        return self._of_jobs(self.surely_s(self._some))
-
     def end_at(self, tasks: Ints) -> Floats:
         """Return when runs of tasks are expected to end; `UNKNOWN_AT` if that is unknown."""
         at = np.searchsorted(self._tasks, tasks)
@@ -79,14 +80,19 @@ class Times:
             return self._estimated(tasks)
         return self._ends[at]
 
-    def _estimated(self, tasks: Ints) -> Floats:
-        return np.minimum(self.estimates.end_at(tasks), UNKNOWN_AT)
+    def surely_ended_at(self, tasks: Ints) -> Floats:
+        """Return when runs on GPUs have ended with probability `BACKFILL_P`, or `UNKNOWN_AT`."""
+        ends_at = self._estimated(self._tasks, BACKFILL_P)
+        return ends_at[np.searchsorted(self._tasks, tasks)]
+
+    def _estimated(self, tasks: Ints, p: float = 0.5) -> Floats:
+        return np.minimum(self.estimates.end_at(tasks, p), UNKNOWN_AT)
 
     def run_s_of(self, tasks: Ints) -> Floats:
         """Return the seconds that runs of tasks are expected to take; inf if unknown."""
         return _known(self.estimates.run_s(tasks))
 
-    def surely_s(self, tasks: Ints) -> Floats:
+    def surely_s_of(self, tasks: Ints) -> Floats:
         """Return the seconds that runs take at most with probability `BACKFILL_P`, or inf."""
         return _known(self.estimates.run_s(tasks, BACKFILL_P))
 
