@@ -226,7 +226,7 @@ class Bookings:
         some = np.flatnonzero(known & (free.free_cell.take(at, mode="clip") == cell))
         waits[some] = False
         gpus, rows = free.free_gpu[at[some]], now.task[placed.task[some]]
-        ends_at = self._table.now + self._times.surely_s(rows)
+        ends_at = self._table.now + self._times.surely_s_of(rows)
         in_time = ends_at <= self._table.reserved_from[gpus] + SAME_INSTANT_S
         first = now.snapshot.nodes.first_gpu
         for n in np.flatnonzero(in_time).tolist():
