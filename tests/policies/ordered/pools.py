@@ -18,13 +18,14 @@ def job_of(
     *,
     declared: float | None = None,
     limit_s: float | None = None,
+    queue: str = "q",
 ) -> Job:
     """Return a job of one task, of one of three users."""
     return Job(
         id=str(number),
         name="j",
         user=f"u{number % 3}",
-        queue="q",
+        queue=queue,
         gang=True,
         retries=0,
         tasks=(Task(gpus=gpus, compute_s=run_s),),
@@ -33,12 +34,21 @@ def job_of(
     )
 
 
-def simulated(pool: int, jobs: list[tuple[float, Job]], policy: Policy) -> dict[int, list[float]]:
-    """Return the times of the starts of each job."""
-    gpus = (Gpu(memory_bytes=0),) * pool
+def simulated(
+    pool: int,
+    jobs: list[tuple[float, Job]],
+    policy: Policy,
+    *,
+    others: tuple[int, ...] = (),
+    queues: tuple[Queue, ...] = (Queue(name="q"),),
+) -> dict[int, list[float]]:
+    """Return the times of the starts of each job; there may be `others`, nodes of so many GPUs."""
     facts = [
-        QueueChanged(at=0.0, queue=Queue(name="q")),
-        NodeJoined(at=0.0, node=Node(id="pool", rack="r", gpus=gpus)),
+        *(QueueChanged(at=0.0, queue=queue) for queue in queues),
+        *(
+            NodeJoined(at=0.0, node=Node(id=f"pool{n}", rack="r", gpus=(Gpu(memory_bytes=0),) * n))
+            for n in (pool, *others)
+        ),
         *(JobSubmitted(at=at, job=job) for at, job in jobs),
     ]
     network = FluidNetwork(

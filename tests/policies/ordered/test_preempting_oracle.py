@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.policies.ordered.pools import job_of, simulated
 
 from headgate.app import POLICIES
+from headgate.model import Queue
 from headgate.ports import make_policy
 
 THRESHOLD_GPU_S = 4.0
@@ -98,3 +99,14 @@ def test_jobs_start_and_are_preempted_as_in_a_loop_over_instants(
     policy = make_policy(POLICIES, kind, parameters)
     expected = replayed(pool, [Work(*one) for one in work], kind)
     assert simulated(pool, jobs, policy) == expected
+
+
+def test_gpus_freed_for_a_job_count_against_the_ceiling_of_its_queue() -> None:
+    jobs = [
+        (0.0, job_of(0, 2, 100.0, queue="other")),
+        (1.0, job_of(1, 2, 5.0)),
+        (1.0, job_of(2, 1, 20.0)),
+    ]
+    queues = (Queue(name="q", max_gpus=2), Queue(name="other"))
+    starts = simulated(1, jobs, make_policy(POLICIES, "srtf"), others=(2,), queues=queues)
+    assert starts == {0: [0.0, 6.0], 1: [1.0], 2: [6.0]}

@@ -44,6 +44,7 @@ class Preempting:
         self._failed: set[object] = set()  # shapes
         self._protected = 0  # runs, from the first on
         self._none_free: set[object] = set()  # shapes that cannot start now
+        self._booked_milli: dict[int, int] = {}  # of GPUs that are freed for units, by queue
 
     def serve(self) -> None:
         """Start what fits, stop what gives way."""
@@ -127,7 +128,8 @@ class Preempting:
         """Start a unit, or give it GPUs on which it starts once they are freed."""
         queue = self._snapshot.jobs.queue[unit.job]
         milli = unit.gpus_milli(self._snapshot)
-        if unit.shape in self._failed or not self._scratch.has_room(queue, milli):
+        booked = self._booked_milli.get(queue, 0)
+        if unit.shape in self._failed or not self._scratch.has_room(queue, milli + booked):
             return
         in_part = any(self._snapshot.names.demands[demand].in_part for demand in unit.demands)
         if (in_part or milli <= self._free_milli) and self._start(unit):
@@ -137,6 +139,7 @@ class Preempting:
             self._failed.add(unit.shape)
         else:
             self._free_for(found)
+            self._booked_milli[queue] = booked + milli
 
     def _start(self, unit: Unit) -> bool:
         """Start a unit if it fits on free GPUs, which only become fewer."""
