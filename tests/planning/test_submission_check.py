@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.policies.ordered.pools import simulated
 
+from headgate.app import POLICIES
 from headgate.base.errors import SpecError
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.planning.submission_check import check_submission, exceeds_queue, fits_no_node
@@ -84,6 +86,18 @@ def test_a_job_that_no_node_could_hold_is_rejected(
     assert reason.detail() == (
         f"needs {need} on one node, which no node has; {most}: request less, or add such a node"
     )
+
+
+@pytest.mark.parametrize(
+    "policy", ["fifo", "easy-backfill", "srtf", "headgate", "fs", "gs", "fair"]
+)
+def test_gang_whose_largest_task_comes_last_starts_where_it_fits(policy: str) -> None:
+    nodes = [Node(id=f"n{gpus}", rack="r", gpus=(Gpu(memory_bytes=0),) * gpus) for gpus in (2, 1)]
+    gang = job(Task(gpus=1), Task(gpus=2), gang=True)
+    assert fits_no_node(gang, nodes) is None
+    submitted = [(0.0, replace(gang, id="0"))]
+    starts = simulated(2, submitted, make_policy(POLICIES, policy), others=(1,))
+    assert starts == {0: [0.0, 0.0]}
 
 
 @pytest.mark.parametrize(

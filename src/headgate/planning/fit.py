@@ -174,9 +174,21 @@ def members_that_fit(
 ) -> int:
     """Return how many tasks of a gang, from the first, first fit places on idle nodes.
 
-    With `distinct_nodes` each on another node. Exact for tasks of equal demand, by first fit as in
-    `fifo` otherwise. O(tasks + distinct demands x nodes).
+    With `distinct_nodes` each on another node. All, too, if first fit places them all, the largest
+    first. Exact for tasks of equal demand. O(tasks x log + distinct demands x nodes).
     """
+    fit = _placed_by_first_fit(tasks, nodes, distinct_nodes)
+    if fit < len(tasks) and len({task.demand for task in tasks}) > 1:
+        largest_first = sorted(
+            tasks, key=lambda task: (-task.demand.gpus_milli, -task.demand.gpu_memory_bytes)
+        )
+        if _placed_by_first_fit(largest_first, nodes, distinct_nodes) == len(tasks):
+            return len(tasks)
+    return fit
+
+
+def _placed_by_first_fit(tasks: Sequence[Task], nodes: Sequence[Node], distinct_nodes: bool) -> int:
+    """Return how many tasks first fit places on idle nodes up to the first that does not fit."""
     state = State()
     for node in nodes:
         state.add_node(node)

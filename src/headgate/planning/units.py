@@ -159,16 +159,18 @@ class FirstFit:
     def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
         """Place all tasks of a unit, as one group of steps, or none; O(tasks + nodes) if it fits.
 
-        With `among` only on these nodes, tried in that order, the largest tasks first. Raises no
-        error for a queue's ceiling: it is the caller's to check (`Scratch.has_room`).
+        In their order, or if they do not fit so, the largest first. With `among` only on these
+        nodes, tried in that order, the largest tasks first. Raises no error for a queue's ceiling:
+        it is the caller's to check (`Scratch.has_room`).
         """
         if among is None and unit.shape in self._failed:
             return False
-        with self.scratch.trial() as trial:
-            ordered = unit if among is None else unit.largest_first(self.scratch.snapshot)
-            if self._place_all(ordered, among):
-                trial.keep()
-                return True
+        largest_first = unit.largest_first(self.scratch.snapshot)
+        for ordered in dict.fromkeys((largest_first if among is not None else unit, largest_first)):
+            with self.scratch.trial() as trial:
+                if self._place_all(ordered, among):
+                    trial.keep()
+                    return True
         if among is None:
             self._failed.add(unit.shape)
         return False

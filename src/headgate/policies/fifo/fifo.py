@@ -8,11 +8,12 @@ are filled in the order in which they joined (first fit), smallest sufficient GP
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import takewhile
+
+import numpy as np
 
 from headgate.base.rng import Random
 from headgate.model import WHOLE
-from headgate.planning.units import Unit
+from headgate.planning.units import FirstFit, Unit
 from headgate.planning.why_waits import WhyWaits, being_stopped
 from headgate.ports import Policy, PolicyInfo
 from headgate.protocol import Plan, Reason, Refusal
@@ -40,8 +41,7 @@ class _Round:
         self.refusals: list[Refusal] = []
         self.full_queues: dict[int, list[int]] = {}
         # By row of a demand: nodes still to be tried, and the current one. GPUs are only taken
-        # during a round, so a node that lacks room is not tried again. Only a failed trial returns
-        # GPUs, and it ends the round.
+        # during a round, so a node that lacks room is not tried again.
         self.candidates: dict[int, tuple[Iterator[int], list[int]]] = {}
 
     def run(self) -> Plan:
@@ -74,25 +74,10 @@ class _Round:
         limit = self._queue_limit(job, sum(self.snapshot.demand(t).gpus_milli for t in tasks))
         if limit is not None:
             return limit
-        with self.scratch.trial() as trial:
-            if self.snapshot.job(job).distinct_nodes:
-                placed = self._place_apart(tasks)
-            else:
-                placed = sum(1 for _ in takewhile(lambda task: self._place(task) is None, tasks))
-            if placed == len(tasks):
-                trial.keep()
-                return None
-        return self._gang_short(tasks, placed)
-
-    def _place_apart(self, tasks: list[int]) -> int:
-        """Place tasks on a node each, from the first; return how many. O(tasks x nodes)."""
-        nodes = self.snapshot.live_nodes()
-        for number, task in enumerate(tasks):
-            node = next((n for n in nodes if self.scratch.place(task, n)), None)
-            if node is None:
-                return number
-            nodes.remove(node)
-        return len(tasks)
+        unit, first_fit = self._unit(tasks), FirstFit(self.scratch)
+        if first_fit.place(unit):
+            return None
+        return self._gang_short(unit, first_fit.most(unit))
 
     def _place(self, task: int) -> Reason | None:
         tasks = self.snapshot.tasks
@@ -111,7 +96,7 @@ class _Round:
             current.clear()
             node = next(rest, None)
             if node is None:
-                reason = self._why(task)
+                reason = WhyWaits(self.scratch).reason(self._unit([task]))
                 assert reason is not None, "one task fits by counting where it fits a node"
                 return reason
             current.append(node)
@@ -124,23 +109,22 @@ class _Round:
         used_gpus = -(-used // WHOLE)
         return QueueLimit(queue=queue.name, used_gpus=used_gpus, max_gpus=queue.max_gpus)
 
-    def _why(self, *tasks: int) -> Reason | None:
-        """Return what is short for a task, or for a gang of these tasks."""
-        snapshot, job = self.snapshot, self.snapshot.tasks.job[tasks[0]]
-        unit = Unit(
+    def _unit(self, tasks: list[int]) -> Unit:
+        """Return tasks of a job that start together."""
+        job = self.snapshot.tasks.job[tasks[0]]
+        return Unit(
             job=job,
-            tasks=tasks,
-            demands=tuple(snapshot.tasks.demand[task] for task in tasks),
-            distinct_nodes=snapshot.job(job).distinct_nodes,
+            tasks=tuple(tasks),
+            demands=tuple(self.snapshot.tasks.demand.take(np.array(tasks)).tolist()),
+            distinct_nodes=self.snapshot.job(job).distinct_nodes,
         )
-        return WhyWaits(self.scratch).reason(unit)
 
-    def _gang_short(self, tasks: list[int], placed: int) -> Reason:
+    def _gang_short(self, unit: Unit, placed: int) -> Reason:
         """Return why a gang does not start of which first fit places some tasks."""
         free = sum(len(self.scratch.fitting_gpus(n, 0)) for n in self.snapshot.live_nodes())
-        needed = sum(self.snapshot.tasks.gpus[t] for t in tasks)
-        return self._why(*tasks) or GangShort(
-            placeable_tasks=placed, tasks=len(tasks), free_gpus=free, needed_gpus=needed
+        needed = sum(self.snapshot.tasks.gpus[t] for t in unit.tasks)
+        return WhyWaits(self.scratch).reason(unit) or GangShort(
+            placeable_tasks=placed, tasks=len(unit.tasks), free_gpus=free, needed_gpus=needed
         )
 
 
