@@ -233,7 +233,7 @@ def crowded_state(seed: int) -> State:
             if rooms and rng.random() < 0.8:
                 node, memory = rng.choice(rooms), tasks[state.ordinal(task)].gpu_memory_bytes
                 sizes = state.gpu_memory_bytes_of(node)
-                gpu = next(g for g in sorted(paper.free[node]) if sizes[g] >= memory)
+                gpu = next(g for g in sorted(paper.left[node]) if sizes[g] >= memory)
                 state.launch(task, node, (gpu,), attempt=1)
                 if rng.random() < 0.8:
                     state.move_task(task, TaskState.RUNNING)
