@@ -112,7 +112,7 @@ def test_gang_starts_where_first_fit_in_order_of_its_tasks_fails(name: str) -> N
     stage = Stage(3, 4)  # in order, a task takes a GPU of the first node, and 3 fit only the second
     stage.job("gang", Task(), Task(gpus=3), Task(gpus=3), gang=True)
     plan = stage.plan(name)
-    assert [(start.task, start.node) for start in plan.starts] == [(1, 1), (2, 0), (0, 1)]
+    assert [(start.task, start.node) for start in plan.starts] == [(1, 0), (2, 1), (0, 1)]
     assert not plan.memo.get("in_line_since")
 
 
