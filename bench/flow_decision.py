@@ -28,6 +28,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from _decided import carry_out, submit
 
 from headgate.app import POLICIES
 from headgate.base.rng import stream
@@ -119,7 +120,8 @@ class Cluster:
                 for node in sorted({first, near, other}):
                     state.add_replica(row, node)
             made.append(Task(reads=reads, gpus=1))
-        job = state.add_job(
+        submit(
+            state,
             Job(
                 id=name,
                 name=name,
@@ -127,27 +129,7 @@ class Cluster:
                 queue="default",
                 tasks=tuple(made),
                 runtime_class="one",
-            )
-        )
-        state.move_job(job, JobState.ACTIVE)
-        for task in state.tasks_of(job):
-            state.move_task(task, TaskState.WAITING)
-
-    def apply(self, plan: Plan) -> None:
-        """Launch the placements of a plan; preempted tasks wait again."""
-        state = self.state
-        state.version += 1
-        for task in plan.stops.task.tolist():
-            state.release(task, TaskState.WAITING)
-        for p in plan.starts:
-            state.launch(p.task, p.node, p.gpus, attempt=state.tasks.next_attempt[p.task])
-            state.move_task(p.task, TaskState.RUNNING)
-            state.tasks.started_at[p.task] = state.now
-        state.write_memo(
-            {
-                name: {state.job(job).id: value for job, value in values.items()}
-                for name, values in plan.memo.items()
-            }
+            ),
         )
 
     def spread_ages(self) -> None:
@@ -196,7 +178,7 @@ def measure(size: str, name: str, seed: int, rounds: int) -> dict[str, Any]:
         plan, took = decision(policy, before)
         empty.append(took)
     first_ms, (empty_ms, *of_empty_ms) = empty[0][0], sorted(empty)[len(empty) // 2]
-    cluster.apply(plan)
+    carry_out(cluster.state, plan)
     cluster.spread_ages()
     warm, cold = [], []
     for _ in range(rounds):
@@ -211,7 +193,7 @@ def measure(size: str, name: str, seed: int, rounds: int) -> dict[str, Any]:
         warm.append((took_ms, solver_ms, changed, Meter.updates, by_changes, by_updates))
         cold.append(decision(make_policy(POLICIES, name), snapshot)[1])
         before = snapshot
-        cluster.apply(plan)
+        carry_out(cluster.state, plan)
     names = (
         "warm_ms",
         "warm_solver_ms",

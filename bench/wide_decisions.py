@@ -19,6 +19,7 @@ import time
 from typing import Any
 
 import numpy as np
+from _decided import carry_out, submit
 
 from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
@@ -53,7 +54,8 @@ class Cluster:
         self._jobs += 1
         run_s = rng.uniform(*RUN_S)
         tasks = (Task(gpus=rng.choice(GPUS), compute_s=run_s),) * rng.choice(TASKS)
-        job = state.add_job(
+        submit(
+            state,
             Job(
                 id=name,
                 name=name,
@@ -62,28 +64,7 @@ class Cluster:
                 gang=True,
                 estimated_s=run_s,
                 tasks=tasks,
-            )
-        )
-        state.move_job(job, JobState.ACTIVE)
-        for task in state.tasks_of(job):
-            state.move_task(task, TaskState.WAITING)
-
-    def apply(self, plan: Plan) -> None:
-        """Launch the starts of a plan; preempted runs stop."""
-        state = self.state
-        state.version += 1
-        for task in plan.stops.task.tolist():
-            state.release(task, TaskState.WAITING)
-        for start in plan.starts:
-            attempt = state.tasks.next_attempt[start.task]
-            state.launch(start.task, start.node, start.gpus, attempt=attempt)
-            state.move_task(start.task, TaskState.RUNNING)
-            state.tasks.started_at[start.task] = state.now
-        state.write_memo(
-            {
-                name: {state.job(job).id: value for job, value in values.items()}
-                for name, values in plan.memo.items()
-            }
+            ),
         )
 
     def advance(self) -> None:
@@ -125,7 +106,7 @@ def measure(name: str, seed: int, rounds: int) -> dict[str, Any]:
             cluster.advance()
         plan, ms = decision_ms(policy, cluster.state.freeze())
         took.append(ms)
-        cluster.apply(plan)
+        carry_out(cluster.state, plan)
         if round_number:
             starts, stops = starts + len(plan.starts), stops + len(plan.stops)
     first_ms, *later_ms = took

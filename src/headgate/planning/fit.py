@@ -40,6 +40,11 @@ def gpus_text(demand: Demand) -> str:
     return f"{share} with {memory} of its memory" if memory else share
 
 
+def by_size(demand: Demand) -> tuple[int, int]:
+    """Return a key that sorts the demands of a gang: most GPUs first, then by their memory."""
+    return -demand.gpus_milli, -demand.gpu_memory_bytes
+
+
 def runs_that_fit(node: Node, demand: Demand) -> int:
     """Return the number of runs of a demand that fit an idle node together, or UNLIMITED."""
     bounds = [UNLIMITED]
@@ -179,9 +184,7 @@ def members_that_fit(
     """
     fit = _placed_by_first_fit(tasks, nodes, distinct_nodes)
     if fit < len(tasks) and len({task.demand for task in tasks}) > 1:
-        largest_first = sorted(
-            tasks, key=lambda task: (-task.demand.gpus_milli, -task.demand.gpu_memory_bytes)
-        )
+        largest_first = sorted(tasks, key=lambda task: by_size(task.demand))
         if _placed_by_first_fit(largest_first, nodes, distinct_nodes) == len(tasks):
             return len(tasks)
     return fit

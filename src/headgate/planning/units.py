@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headgate.planning.census import is_wide
+from headgate.planning.fit import by_size
 from headgate.planning.shares import Ints
 from headgate.state import Scratch, Snapshot, TaskState
 
@@ -39,9 +40,7 @@ class Unit:
         if len(set(self.demands)) == 1:
             return self
         specs = [snapshot.names.demands[demand] for demand in self.demands]
-        order = sorted(
-            range(len(specs)), key=lambda n: (-specs[n].gpus_milli, -specs[n].gpu_memory_bytes)
-        )
+        order = sorted(range(len(specs)), key=lambda n: by_size(specs[n]))
         return replace(
             self,
             tasks=tuple(self.tasks[n] for n in order),
