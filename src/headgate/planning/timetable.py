@@ -372,11 +372,17 @@ class Timetable:
         self.free_at[rows] = self.now + SOONEST_S
         self.reserved_from[rows], self._free_again_at[rows] = math.inf, -math.inf
 
-    def unclaim(self) -> None:
-        """Count all GPUs that are free now as unused again; claims end."""
-        free = self._scratch.ledger.gpus.task.array()[self._row] == GPU_FREE
-        self.free_at[self._row[free]] = self.now
+    def unclaim(self) -> bool:
+        """Count all GPUs that are free now as unused again; claims end. Return if any was."""
+        free = self._row[self._scratch.ledger.gpus.task.array()[self._row] == GPU_FREE]
+        was_claimed = bool(self._claimed[free].any())
+        self.free_at[free] = self.now
         self._claimed[:] = False
+        return was_claimed
+
+    def release(self) -> None:
+        """Keep no GPU free any more; all reservations end."""
+        self.reserved_from[:], self._free_again_at[:] = math.inf, -math.inf
 
     def is_kept(self, rows: Ints) -> Bools:
         """Return which GPUs (rows) are reserved for units, and not claimed before that."""

@@ -10,11 +10,11 @@ from unittest.mock import patch
 import numpy as np
 from tests.policies.flow.bench import Bench, submitted
 
-from headgate.model import Task
+from headgate.model import Node, Task
 from headgate.planning.estimates import Estimates
 from headgate.policies.flow import TimelyFlow, bookings, headgate
 from headgate.policies.flow.preempt_units import UnitPreemptions
-from headgate.protocol import JobSubmitted, Plan, TaskStarted
+from headgate.protocol import JobSubmitted, NodeJoined, Plan, TaskStarted
 from headgate.protocol.reasons import GangShort
 from headgate.state import Snapshot, TaskState
 
@@ -159,6 +159,16 @@ def test_job_of_certain_length_precedes_one_of_a_shorter_but_uncertain_median() 
     assert wild_s < steady_s, "it is expected to end sooner, but less certainly"
     stage.finish("now", 0)
     assert stage.running("steady") == [0]
+
+
+def test_reserved_unit_starts_on_gpus_claimed_for_a_task_that_fits_nowhere() -> None:
+    stage = bench(2)
+    has_licenses = Node(id="away", rack="r", gpus=(), cpus=1, custom=(("license", 1000),))
+    stage.apply(NodeJoined(at=0.0, node=has_licenses))
+    licensed = Task(custom=(("license", 500),))
+    stage.apply(estimated(submitted("licensed", [licensed]), 50.0))
+    stage.apply(estimated(submitted("wide", [Task(gpus=2)]), 500.0))
+    assert stage.running("wide") == [0]
 
 
 def random_event(stage: Bench, rng: Random, number: int) -> None:

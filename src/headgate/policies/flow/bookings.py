@@ -267,9 +267,34 @@ class Bookings:
     def place_rest(self) -> None:
         """Start units on what the flow has left, in the order of jobs, beyond entitlements."""
         if len(self._order) and free_milli(self._scratch):
-            self._table.unclaim()
             self._too_long.clear()
+            if self._table.unclaim():
+                self._start_reserved()
             self._fill(None)
+
+    def _start_reserved(self) -> None:
+        """Start reserved units that only claims delayed.
+
+        A claim that the flow has not used may be that of a task that fits nowhere, in every round.
+        """
+        for each in tuple(self.reservations):
+            job = int(np.searchsorted(self._now.jobs, each.unit.job))
+            queue, milli = int(self._now.queue[job]), each.unit.gpus_milli(self._scratch.snapshot)
+            others = [other for other in self.reservations if other is not each]
+            self._rebook(others)
+            self._booked_milli[queue] -= milli
+            if self._has_room(job, milli) and self._start(job, each.unit, milli):
+                self.reservations = others
+            else:
+                self._booked_milli[queue] += milli
+                self._rebook(self.reservations)
+
+    def _rebook(self, reservations: list[Reservation]) -> None:
+        """Keep the GPUs of these reservations free, and no others."""
+        self._table.release()
+        for each in reservations:
+            job = int(np.searchsorted(self._now.jobs, each.unit.job))
+            self._table.keep(each, float(self._wide.run_s[job]))
 
     def backfill(self, tasks: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
         """Start tasks of the flow on GPUs that are free until reservations begin, in this order.
