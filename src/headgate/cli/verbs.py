@@ -15,6 +15,7 @@ from headgate.cli.demo import demo
 from headgate.cli.plan import plan
 from headgate.cli.policies import policies
 from headgate.cli.simulate import simulate
+from headgate.cli.submit import submit
 from headgate.cli.why import why
 
 
@@ -72,7 +73,7 @@ def _start_group(context: typer.Context) -> None:
 
 
 _VERBS: tuple[Callable[..., None], ...] = (
-    *(lifecycle.up, lifecycle.down, jobs.submit, jobs.jobs, jobs.get, why, logs.logs),
+    *(lifecycle.up, lifecycle.down, submit, jobs.jobs, jobs.get, why, logs.logs),
     *(jobs.cancel, show.nodes, show.queues, plan, policies, simulate, demo),
 )
 for _verb in _VERBS:
