@@ -9,6 +9,7 @@ import pytest
 from headgate.base.errors import InvariantBroken
 from headgate.model import CPUS, MEMORY, Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.state import JobState, State, TaskState, check
+from headgate.state.actual_book import record_report
 from headgate.state.queued_jobs import QueuedJobs
 from headgate.state.tables import GPU_FREE, GPU_IN_PART
 from headgate.testing.random_worlds import random_state
@@ -104,11 +105,11 @@ def no_queued_job_is_listed(state: State) -> None:
 
 
 def node_uses_less_than_nothing(state: State) -> None:
-    state.record_report(0, -1, 0, ())
+    record_report(state, 0, -1, 0, ())
 
 
 def gpu_uses_less_than_nothing(state: State) -> None:
-    state.record_report(0, 0, 0, ())
+    record_report(state, 0, 0, 0, ())
     state.gpus.utilisation_milli[0] = -2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cache
 
+from headgate.machine.running_limit import unblock
 from headgate.model import part_sizes
 from headgate.state import JobState, State, TaskState
 
@@ -24,7 +25,7 @@ def finished(state: State, task: int, output_bytes: int, part_bytes: tuple[int, 
             continue
         state.tasks.blockers[later] -= 1
         if not state.tasks.blockers[later] and state.tasks.state[later] == TaskState.BLOCKED:
-            state.move_task(later, TaskState.WAITING)
+            unblock(state, later)
 
 
 def requeue_lost(state: State, shards: Iterable[int]) -> list[int]:
@@ -46,7 +47,7 @@ def requeue_lost(state: State, shards: Iterable[int]) -> list[int]:
         requeued[task] = None
         suspects += [state.result_of[s] for s in state.reads(task) if s in state.result_of]
     for task in requeued:
-        state.move_task(task, TaskState.WAITING)
+        unblock(state, task)
     concerned: dict[int, None] = {}
     for task in requeued:
         concerned.update(dict.fromkeys((task, *state.dependents.get(task, ()))))
@@ -88,5 +89,5 @@ def _recount_blockers(state: State, task: int) -> None:
         return
     blockers = state.unfinished_before(task)
     state.tasks.blockers[task] = blockers
-    if blockers and state.tasks.state[task] == TaskState.WAITING:
+    if blockers and state.tasks.state[task] in (TaskState.HELD, TaskState.WAITING):
         state.move_task(task, TaskState.BLOCKED)

@@ -19,7 +19,9 @@ from typing import Any
 
 from headgate.base.units import format_seconds
 from headgate.machine import lineage
+from headgate.machine.job_order import never_starts, pop_followers, prevents
 from headgate.machine.outstanding import gang_launch, launch_of, stop_of
+from headgate.machine.running_limit import release_held, unblock
 from headgate.model import SHARED, RunId, Shard, task_of_result
 from headgate.protocol import (
     Admitted,
@@ -54,6 +56,7 @@ from headgate.protocol import (
 )
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, State, TaskState, compact
+from headgate.state.actual_book import record_report
 from headgate.state.life import ENDED, HOLDING
 
 CRASHES_MOST = 3
@@ -111,6 +114,8 @@ class _Transition:
 
     def job_submitted(self, event: JobSubmitted) -> None:
         row = self.state.add_job(event.job)
+        if (reason := never_starts(self.state, row)) is not None:
+            self._end_job(row, reason)
         self._activate(self.state.jobs.queue[row])
 
     def _activate(self, queue: int) -> None:
@@ -123,8 +128,11 @@ class _Transition:
                 return
             state.move_job(row, JobState.ACTIVE)
             for task in state.tasks_of(row):
-                blocked = state.tasks.blockers[task] > 0
-                state.move_task(task, TaskState.BLOCKED if blocked else TaskState.WAITING)
+                if state.tasks.blockers[task] > 0:
+                    state.move_task(task, TaskState.BLOCKED)
+                else:
+                    unblock(state, task)
+            release_held(state, row)
             self.effects.decide = True
 
     def job_cancelled(self, event: JobCancelled) -> None:
@@ -148,12 +156,31 @@ class _Transition:
                 self._stop(task)
         if queued:
             state.move_job(row, JobState.CANCELLED, message)
+            self._job_ended(row)
         else:
             self._settle(row)
         self.effects.decide = True
 
+    def _job_ended(self, row: int) -> None:
+        """Activate queued jobs after the end of one; cancel those that can never start now."""
+        state, ended = self.state, [row]
+        queues = {state.jobs.queue[row]: None}
+        for before in ended:  # grows
+            reason = prevents(state, before)
+            for job in pop_followers(state, before):
+                if reason is not None:
+                    for task in state.tasks_of(job):
+                        state.move_task(task, TaskState.CANCELLED)
+                    state.move_job(job, JobState.CANCELLED, reason)
+                    ended.append(job)
+                elif not state.awaited_jobs(job):
+                    state.enqueue(job)
+                    queues[state.jobs.queue[job]] = None
+        for queue in queues:
+            self._activate(queue)
+
     def _settle(self, row: int) -> None:
-        """End a job once none of its tasks runs or waits."""
+        """End a job once none of its tasks runs or waits; else release tasks that it holds back."""
         state = self.state
         at = state.jobs.state[row]
         if at == JobState.ACTIVE and state.jobs.unfinished[row] == 0:
@@ -164,9 +191,10 @@ class _Transition:
             failed = any(state.tasks.state[t] == TaskState.FAILED for t in state.tasks_of(row))
             state.move_job(row, JobState.FAILED if failed else JobState.CANCELLED)
         else:
+            release_held(state, row)
             return
         self.effects.decide = True
-        self._activate(state.jobs.queue[row])
+        self._job_ended(row)
 
     # --- cluster and data ------------------------------------------------------------------------
 
@@ -194,7 +222,7 @@ class _Transition:
         """Update the actual book; no policy reads it, so no decision is requested."""
         row = self._live_node(event.node)
         if row is not None:
-            self.state.record_report(row, event.cpus_milli, event.memory_bytes, event.gpus)
+            record_report(self.state, row, event.cpus_milli, event.memory_bytes, event.gpus)
 
     def _live_node(self, name: str) -> int | None:
         """Return the row of a node that is up; count an event about any other as stale."""
@@ -418,6 +446,7 @@ class _Transition:
         if count <= most:
             self._requeue(task)
             self._disband(job)
+            self._settle(job)
             return
         times = f"{count} times" if count > 1 else "once"
         name = f"task {state.ordinal(task)}"

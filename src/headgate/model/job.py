@@ -73,6 +73,9 @@ class Job:
     leaves that to what is learnt from earlier runs. A run that takes longer than `time_limit_s`
     seconds from its start, reading included, is stopped, and the job fails; None is no limit.
 
+    It waits until all jobs `after` (ids) have finished. Of its first `limited_tasks` tasks (None:
+    of all), at most `max_running` are in flight; None is no limit, and so has any gang.
+
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
     more below the directory `results_path`, if any. Everything that a job leaves is removed
     `keep_s` seconds after its end: `inf` is never, None leaves it to the cluster.
@@ -98,6 +101,15 @@ class Job:
     keep_s: float | None = None
     estimated_s: float | None = None
     time_limit_s: float | None = None
+    after: tuple[str, ...] = ()
+    max_running: int | None = None
+    limited_tasks: int | None = None
+
+    def is_limited(self, ordinal: int) -> bool:
+        """Return whether `max_running` applies to one of its tasks."""
+        if self.max_running is None or self.gang:
+            return False
+        return self.limited_tasks is None or ordinal < self.limited_tasks
 
     def task_program(self, ordinal: int) -> TaskProgram | None:
         """Return what one of its tasks runs; None for a simulated job."""

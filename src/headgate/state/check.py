@@ -21,6 +21,7 @@ def check(state: State) -> None:
     _check_jobs(state)
     _check_queues(state)
     _check_order(state)
+    _check_running_limits(state)
     _check_data(state)
     _check_reports(state)
 
@@ -166,19 +167,29 @@ def _check_queues(state: State) -> None:
     _require("queues count their GPUs", held == queues.held_gpus_milli.array(), counted=held)
     for row in range(count):
         rows = np.flatnonzero((queue == row) & (states == JobState.QUEUED)).tolist()
+        eligible = [job for job in rows if not state.awaited_jobs(job)]
         _require(
-            "queued jobs are in order of arrival", rows == [*state.queued_jobs[row]], queue=row
+            "queued jobs are in order of arrival", eligible == [*state.queued_jobs[row]], queue=row
         )
         _require("queued jobs are counted", len(rows) == queues.queued[row], queue=row)
+        for job in rows:
+            for before in state.awaited_jobs(job):
+                _require("awaited jobs know it", job in state.followers.get(before, ()), job=job)
+                ended = state.jobs.state[before] in ENDED
+                _require("no job waits for one that has ended", not ended, job=job)
 
 
 def _check_order(state: State) -> None:
     """Check blockers: the unfinished predecessors; tasks wait only in jobs in flight."""
     states = state.tasks.state.array()
-    blocked_or_waiting = np.isin(states, (TaskState.BLOCKED, TaskState.WAITING))
-    for task in np.flatnonzero(blocked_or_waiting).tolist():
+    pending = np.isin(states, (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING))
+    for task in np.flatnonzero(pending).tolist():
         job = state.tasks.job[task]
         in_flight = state.jobs.state[job] == JobState.ACTIVE
+        if states[task] == TaskState.HELD and not in_flight:
+            queued = state.jobs.state[job] == JobState.QUEUED
+            _require("only tasks of queued jobs, or jobs in flight, are held", queued, task=task)
+            continue
         _require("only tasks of jobs in flight wait", in_flight, task=task)
         if not state.names.jobs[job].tasks[state.ordinal(task)].after:
             blocked = states[task] == TaskState.BLOCKED
@@ -188,6 +199,24 @@ def _check_order(state: State) -> None:
         _require("blockers are counted", before == state.tasks.blockers[task], task=task)
         blocked = states[task] == TaskState.BLOCKED
         _require("blocked exactly when something blocks", blocked == (before > 0), task=task)
+
+
+def _check_running_limits(state: State) -> None:
+    """Check that no job has more tasks in flight than it may, and holds back none below that."""
+    states, jobs = state.tasks.state.array(), state.jobs
+    for job in np.flatnonzero(jobs.state.array() == JobState.ACTIVE).tolist():
+        spec, rows = state.job(job), state.tasks_of(job)
+        own = states[rows.start : rows.stop]
+        held = own == TaskState.HELD
+        if spec.max_running is None or spec.gang:
+            _require("only `max_running` holds tasks of a job in flight", not held.any(), job=job)
+            continue
+        limited = np.array([spec.is_limited(ordinal) for ordinal in range(len(own))])
+        in_flight = np.isin(own, (TaskState.WAITING, *HOLDING))
+        most = spec.max_running
+        _require("only limited tasks are held in a job in flight", limited[held], job=job)
+        _require("at most `max_running` tasks are in flight", in_flight[limited].sum() <= most)
+        _require("no task is held below `max_running`", not held.any() or in_flight.sum() >= most)
 
 
 def _check_data(state: State) -> None:

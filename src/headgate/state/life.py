@@ -11,7 +11,7 @@ from enum import IntEnum
 class TaskState(IntEnum):
     """The state of a task."""
 
-    HELD = 0  # its job is not in flight yet
+    HELD = 0  # its job is not in flight yet, or has `max_running` tasks in flight
     BLOCKED = 1  # earlier tasks of its job have not finished
     WAITING = 2  # can be placed now
     STARTING = 3  # launched; not yet reported as running
@@ -25,7 +25,7 @@ class TaskState(IntEnum):
 class JobState(IntEnum):
     """The state of a job."""
 
-    QUEUED = 0  # its queue has `max_jobs_in_flight` jobs in flight
+    QUEUED = 0  # its queue has `max_jobs_in_flight` jobs in flight, or it comes after other jobs
     ACTIVE = 1
     STOPPING = 2  # its last runs are being stopped
     FINISHED = 3
@@ -36,13 +36,14 @@ class JobState(IntEnum):
 _T = TaskState
 TASK_MOVES: dict[TaskState, tuple[TaskState, ...]] = {
     _T.HELD: (_T.BLOCKED, _T.WAITING, _T.CANCELLED),
-    _T.BLOCKED: (_T.WAITING, _T.CANCELLED),
+    _T.BLOCKED: (_T.WAITING, _T.HELD, _T.CANCELLED),
     _T.WAITING: (_T.STARTING, _T.BLOCKED, _T.CANCELLED),
     _T.STARTING: (_T.RUNNING, _T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
     _T.RUNNING: (_T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
     # waits again when its job continues; FINISHED when it ended before the stop arrived
     _T.STOPPING: (_T.CANCELLED, _T.WAITING, _T.BLOCKED, _T.FINISHED),
-    _T.FINISHED: (_T.WAITING,),  # its result was lost while still needed, or its gang restarts
+    # its result was lost while still needed, or its gang restarts
+    _T.FINISHED: (_T.WAITING, _T.HELD),
     _T.FAILED: (),
     _T.CANCELLED: (),
 }

@@ -1,4 +1,7 @@
-"""The QUEUED jobs of a queue in order of arrival, and which of them is activated next."""
+"""The QUEUED jobs of a queue in order of arrival, and which of them is activated next.
+
+Jobs that wait for other jobs are not among them.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,15 @@ class QueuedJobs:
         return iter(sorted(self._users))
 
     def add(self, job: int, user: int, priority: int) -> None:
-        """Append a job."""
+        """Add a job; it may have arrived before others that were added earlier."""
         self._users[job] = user
         heapq.heappush(self._arrivals, job)
         heapq.heappush(self._by_user.setdefault(user, []), (-priority, job))
 
     def remove(self, job: int) -> None:
-        """Remove a job, at any position."""
+        """Remove a job, at any position; nothing changes for one that is not there."""
+        if job not in self._users:
+            return
         own = self._by_user[self._users.pop(job)]
         while own and own[0][1] not in self._users:
             heapq.heappop(own)

@@ -28,7 +28,7 @@ from headgate.model import (
     part_sizes,
     result_ids,
 )
-from headgate.protocol import GpuUse, Refusal, Timer, Usage
+from headgate.protocol import Refusal, Timer, Usage
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
 from headgate.state.queued_jobs import QueuedJobs
@@ -70,8 +70,8 @@ class State(View):
     """Tables, names and counters; see `headgate.state.tables` for the columns."""
 
     __slots__ = (
-        "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus",
-        "grants", "inputs", "jobs", "learns", "ledger", "log", "memos", "names", "next_job",
+        "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "followers",
+        "gpus", "grants", "inputs", "jobs", "learns", "ledger", "log", "memos", "names", "next_job",
         "nodes", "now", "origin", "policy_failures", "preempted", "queued_jobs", "queues",
         "refusals", "result_of", "results", "runtime_classes", "shards", "tasks", "timers",
         "user_rows", "version", "waiting_tasks",
@@ -106,6 +106,7 @@ class State(View):
         self.first_waiting_job = 0
         self.user_rows: dict[str, int] = {}
         self.queued_jobs: list[QueuedJobs] = []  # of QUEUED jobs, by row of their queue
+        self.followers: dict[int, list[int]] = {}  # job -> later jobs that wait for it
         self.memos: dict[str, Column] = {}  # memo of the policy, one row per job
         self.preempted: dict[int, str] = {}  # task -> why its last run was preempted
         self.timers: Mapping[Timer, float] = {}  # timer -> its time; never changed in place
@@ -230,18 +231,6 @@ class State(View):
             self.add_replica(shard, row)
         return held
 
-    def record_report(
-        self, row: int, cpus_milli: int, memory_bytes: int, gpus: Sequence[GpuUse]
-    ) -> None:
-        """Update the actual book of a node that is up: its measured use."""
-        self.nodes.actual[row] = (cpus_milli, memory_bytes)  # in the order of BASE_KINDS
-        self.nodes.reported_at[row] = self.now
-        first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
-        for index in range(count):
-            used_bytes, milli = gpus[index] if index < len(gpus) else (None, None)
-            self.gpus.actual_bytes[first + index] = -1 if used_bytes is None else used_bytes
-            self.gpus.utilisation_milli[first + index] = -1 if milli is None else milli
-
     # --- data ----------------------------------------------------------------------------------
 
     def shard(self, shard: Shard) -> int:
@@ -313,10 +302,19 @@ class State(View):
         for shard in job.shards:
             self.shard(shard)
         self._add_tasks(row, first, job)
-        self.queued_jobs[queue].add(row, user, job.priority)
+        self.enqueue(row)
         self.queues.queued[queue] += 1
         self.log.append((self.now, "job", row, "new", "queued"))
         return row
+
+    def enqueue(self, row: int) -> None:
+        """Add a QUEUED job to those that may be activated, unless it waits for other jobs."""
+        awaited = self.awaited_jobs(row)
+        for before in awaited:
+            self.followers.setdefault(before, []).append(row)
+        if not awaited:
+            queued = self.queued_jobs[self.jobs.queue[row]]
+            queued.add(row, self.jobs.user[row], self.jobs.priority[row])
 
     def _add_tasks(self, job_row: int, first: int, job: Job) -> None:
         count, tasks, demands = len(job.tasks), self.tasks, self._demands(job)

@@ -51,10 +51,10 @@ def rebuild_indexes(state: State) -> None:
     """
     jobs = state.jobs
     state.queued_jobs = [QueuedJobs() for _ in range(len(state.queues.spec))]
-    state.dependents, state.results, state.result_of = {}, {}, {}
+    state.dependents, state.results, state.result_of, state.followers = {}, {}, {}, {}
     states = jobs.state.array()
     for job in np.flatnonzero(states == JobState.QUEUED).tolist():
-        state.queued_jobs[jobs.queue[job]].add(job, jobs.user[job], jobs.priority[job])
+        state.enqueue(job)
     for job in np.flatnonzero(~np.isin(states, ENDED)).tolist():
         _index_tasks(state, job)
 

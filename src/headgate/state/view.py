@@ -28,7 +28,7 @@ from headgate.model import (
     result_id,
 )
 from headgate.protocol import Refusal
-from headgate.state.life import HOLDING, TaskState
+from headgate.state.life import HOLDING, JobState, TaskState
 from headgate.state.tables import (
     GPU_FREE,
     GpuTable,
@@ -191,6 +191,15 @@ class View:
         """Return the rows of a job's tasks."""
         first = self.jobs.first_task[job]
         return range(first, first + self.jobs.task_count[job])
+
+    def awaited_jobs(self, job: int) -> list[int]:
+        """Return the rows of the jobs that a job comes after and that have not finished.
+
+        A job that is known no more has finished: it is archived.
+        """
+        rows = self.names.job_rows
+        earlier = (rows.get(name, job) for name in self.job(job).after)
+        return [row for row in earlier if row < job and self.jobs.state[row] != JobState.FINISHED]
 
     def waiting_of(self, job: int) -> Array:
         """Return the rows of a job's WAITING tasks, ascending."""
