@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -182,19 +182,28 @@ class ScriptedController:
     def may_read(self, owned: Job | Dataset, user: str) -> bool:
         return owned.public or user in (owned.user, *self.admins)
 
-    def submit(self, text: str, *, user: str, key: str | None, public: bool = False) -> str:
+    def submit(
+        self,
+        text: str,
+        *,
+        user: str,
+        key: str | None,
+        public: bool = False,
+        after: Sequence[str] = (),
+    ) -> str:
         with self.lock:
             known = self.keys.get((user, key or ""))
             if known is not None:
                 return known
             job = self._made(text, user)
-            job = replace(job, public=job.public or public)
+            job = replace(job, public=job.public or public, after=(*job.after, *after))
             if key is not None:
                 self.keys[user, key] = job.id
             self.handle(JobSubmitted(at=self.clock, job=job))
             return job.id
 
-    def check(self, text: str, *, user: str) -> str:
+    def check(self, text: str, *, user: str, after: Sequence[str] = ()) -> str:
+        del after
         with self.lock:
             return self._made(text, user).id
 

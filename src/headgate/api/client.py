@@ -7,7 +7,7 @@ import json
 import re
 import socket
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -92,14 +92,22 @@ class Client:
         return self._call("GET", "/jobs", query)
 
     def submit(
-        self, text: str, *, key: str | None = None, dry_run: bool = False, public: bool = False
+        self,
+        text: str,
+        *,
+        key: str | None = None,
+        dry_run: bool = False,
+        public: bool = False,
+        after: Sequence[str] = (),
     ) -> str:
         """Submit a job file's text and return the job's id; all users may read a public one's logs.
+
+        It comes after the jobs `after` (ids), beside those that the file names.
 
         When the connection breaks, the request is repeated once under the same key: never two jobs.
         """
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
-        query = {"dry_run": dry_run, "public": public}
+        query = {"dry_run": dry_run, "public": public, "after": [*after]}
         try:
             response = self._call("POST", "/jobs", query, text.encode(), headers)
         except _ConnectionLost:
@@ -261,7 +269,8 @@ def _given(query: dict[str, Any] | None) -> dict[str, Any]:
     """Return the parameters that are given; raise SpecError for a text that cannot be a name."""
     given = {key: value for key, value in (query or {}).items() if value is not None}
     problems = []
-    for key, value in given.items():
+    values = [(k, v) for k, each in given.items() for v in (each if type(each) is list else [each])]
+    for key, value in values:
         if isinstance(value, str) and len(value) > _LONGEST:
             text = f"has {len(value)} characters, at most {_LONGEST} are allowed"
             problems.append(Problem(path=key, problem=text))

@@ -7,7 +7,7 @@ could ever hold it).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from headgate.journal import Archive
@@ -59,15 +59,24 @@ class Controller(Protocol):
         """
         ...
 
-    def submit(self, text: str, *, user: str, key: str | None, public: bool = False) -> str:
+    def submit(
+        self,
+        text: str,
+        *,
+        user: str,
+        key: str | None,
+        public: bool = False,
+        after: Sequence[str] = (),
+    ) -> str:
         """Submit a job file's text and return the job's id, once it is durable.
 
         The same key of the same user returns the same job. The job is public if the file or
-        `public` requests that. Errors: `bad_spec`, `rejected`, `infeasible`, `journal_full`.
+        `public` requests that; it comes after the jobs that the file or `after` names. Errors:
+        `bad_spec`, `rejected`, `infeasible`, `journal_full`.
         """
         ...
 
-    def check(self, text: str, *, user: str) -> str:
+    def check(self, text: str, *, user: str, after: Sequence[str] = ()) -> str:
         """Do all checks of `submit` without submitting; return the id that the job would get."""
         ...
 

@@ -106,14 +106,17 @@ async def submit(
     idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     dry_run: DryRun = False,
     public: Annotated[bool, Query(description="all users may read its logs and results")] = False,
+    after: Annotated[
+        list[str], Query(description="id of a job that must have finished first; may be repeated")
+    ] = [],  # noqa: B006  # FastAPI copies it
 ) -> EscapedJSON:
     """Submit a job file, which is the body; the same key returns the same job."""
     text = await text_of(request)
     if dry_run:
-        job = await in_pool(pools.journal, controller.check, text, user=user)
+        job = await in_pool(pools.journal, controller.check, text, user=user, after=after)
         return EscapedJSON({"id": job, "dry_run": True})
     add, key = controller.submit, idempotency_key
-    job = await in_pool(pools.journal, add, text, user=user, key=key, public=public)
+    job = await in_pool(pools.journal, add, text, user=user, key=key, public=public, after=after)
     return EscapedJSON({"id": job, "dry_run": False}, 201)
 
 

@@ -14,7 +14,12 @@ import numpy as np
 
 from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_seconds, format_time
-from headgate.foresight.explain import Explanation, ExplanationContext, explain
+from headgate.foresight.explain import (
+    Explanation,
+    ExplanationContext,
+    explain,
+    held_by_limit,
+)
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, Shard, amount_of, result_ids
 from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
@@ -23,6 +28,7 @@ from headgate.state.lookup import known_shard, task_row
 from headgate.state.tables import GPU_IN_PART
 
 View = dict[str, Any]
+_HELD_IN_FLIGHT = (TaskState.HELD, JobState.ACTIVE)
 
 
 def matching_jobs(
@@ -108,6 +114,8 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
         },
         "estimated_s": job.estimated_s,
         "time_limit_s": job.time_limit_s,
+        "max_running": job.max_running,
+        "after": list(job.after),
         "submitted_at": jobs.submitted_at[row],
         "started_at": _time(jobs.started_at[row]),
         "ended_at": _time(jobs.ended_at[row]),
@@ -193,8 +201,9 @@ def expired(name: str, ended_at: float, expired_at: float) -> SpecError:
 
 def task_view(snapshot: Snapshot, row: int) -> View:
     """Return the view of a task and its last run."""
-    tasks = snapshot.tasks
+    tasks, job = snapshot.tasks, snapshot.tasks.job[row]
     node = tasks.node[row]
+    held_in_flight = (tasks.state[row], snapshot.jobs.state[job]) == _HELD_IN_FLIGHT
     return {
         "ordinal": snapshot.ordinal(row),
         "state": TaskState(tasks.state[row]).name.lower(),
@@ -208,6 +217,7 @@ def task_view(snapshot: Snapshot, row: int) -> View:
         "attempts": tasks.attempts[row],
         "failures": tasks.failures[row],
         "preempted": snapshot.preempted.get(row),
+        "reason": str(held_by_limit(snapshot, job)) if held_in_flight else None,
         "started_at": _time(tasks.started_at[row]),
         "ended_at": _time(tasks.ended_at[row]),
     }

@@ -135,13 +135,14 @@ def get(
         ("user", view["user"]),
         ("queue", f"{view['queue']}, priority {view['priority']}"),
         ("state", view["state"] + (", archived" if view["archived"] else "")),
-        ("tasks", f"{view['tasks']['total']}: {counts}" + _gang(view)),
+        ("tasks", f"{view['tasks']['total']}: {counts}" + _gang(view) + _limit(view)),
         ("gpus", f"{view['gpus']['held']} now, {view['gpus']['peak']} at most"),
         ("waited", output.duration(view["wait_s"])),
         ("ran", output.duration(view["run_s"])),
         ("run time", _run_times(view)),
+        ("after", ", ".join(view.get("after", ())) or None),
         ("results", _results(view["results"])),
-        ("why", output.sentence(view["reason"])),
+        ("why", output.sentence((task is not None and tasks[0].get("reason")) or view["reason"])),
         ("message", view["message"]),
     ):
         if value is not None:
@@ -166,6 +167,11 @@ def _gang(view: dict[str, Any]) -> str:
     if view.get("num_nodes") is not None:  # not in views archived by older releases
         return ", a gang on as many nodes"
     return ", a gang" if view["gang"] else ""
+
+
+def _limit(view: dict[str, Any]) -> str:
+    most = view.get("max_running")  # not in views archived by older releases
+    return "" if most is None else f", at most {most} running"
 
 
 def _results(kept: dict[str, Any]) -> str | None:

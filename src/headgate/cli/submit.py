@@ -31,6 +31,14 @@ def submit(
     public: Annotated[
         bool, typer.Option("--public", help="Let all users read its logs and results.")
     ] = False,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--after",
+            metavar="JOB",
+            help="Start when this job has finished, too; may be repeated.",
+        ),
+    ] = None,
     dry_run: DryRunOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
@@ -48,7 +56,7 @@ def submit(
             output.warn(warning)
     shown_warnings = {"warnings": [_warning(warning) for warning in warnings]}
     with settings.client() as client:
-        job = client.submit(text, dry_run=dry_run, public=public)
+        job = client.submit(text, dry_run=dry_run, public=public, after=after or ())
         if not wait or dry_run:
             verb = "would be submitted as" if dry_run else "submitted"
             facts = {"id": job, "dry_run": dry_run, **shown_warnings}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -12,13 +13,15 @@ from headgate.base.column import Array
 from headgate.protocol import Reason
 from headgate.protocol.reasons import (
     JobsInFlightLimit,
+    MaxRunning,
     NoFittingNode,
     Shortage,
     Undecided,
+    WaitsForJobs,
     WaitsForTasks,
 )
 from headgate.state import JobState, TaskState
-from headgate.state.life import ENDED
+from headgate.state.life import ENDED, HOLDING
 from headgate.state.view import View
 
 _OTHER = (Shortage, NoFittingNode)
@@ -66,11 +69,15 @@ class ExplanationContext:
         return self._named[job], self._others
 
     def queued(self, queue: int) -> tuple[Array, Array, Array]:
-        """Return the rows of a queue's queued jobs, ascending, their users and priorities."""
+        """Return the rows of a queue's queued jobs, ascending, their users and priorities.
+
+        Without those that wait for other jobs.
+        """
         if queue not in self._queued:
-            jobs = self._view.jobs
+            view, jobs = self._view, self._view.jobs
             in_queue = (jobs.state.array() == JobState.QUEUED) & (jobs.queue.array() == queue)
             rows = np.flatnonzero(in_queue)
+            rows = rows[[not view.awaited_jobs(row) for row in rows.tolist()]]
             self._queued[queue] = rows, jobs.user.array()[rows], jobs.priority.array()[rows]
         return self._queued[queue]
 
@@ -97,7 +104,8 @@ def explain(
     )
     reason = None
     if waits:
-        reason = _reason(view, job, states, task, context or ExplanationContext(view, (job,)))
+        context = context or ExplanationContext(view, (job,))
+        reason = _reason(view, job, states, task, context, now)
     return Explanation(
         job=view.job(job).id,
         state=state.name.lower(),
@@ -109,12 +117,21 @@ def explain(
 
 
 def _reason(
-    view: View, job: int, states: list[int], task: int | None, context: ExplanationContext
+    view: View,
+    job: int,
+    states: list[int],
+    task: int | None,
+    context: ExplanationContext,
+    now: float,
 ) -> Reason:
     if view.jobs.state[job] == JobState.QUEUED:
-        return _held_back(view, job, context)
-    if task is not None and view.tasks.state[task] == TaskState.BLOCKED:
+        awaited = view.awaited_jobs(job)
+        return _awaited(view, awaited, now) if awaited else _held_back(view, job, context)
+    at = None if task is None else view.tasks.state[task]
+    if task is not None and at == TaskState.BLOCKED:
         return WaitsForTasks(unfinished=view.tasks.blockers[task])
+    if at == TaskState.HELD or (TaskState.WAITING not in states and TaskState.HELD in states):
+        return held_by_limit(view, job)
     if TaskState.WAITING not in states:
         before = sum(s in (TaskState.STARTING, TaskState.RUNNING) for s in states)
         return WaitsForTasks(unfinished=before)
@@ -123,6 +140,44 @@ def _reason(
         on_cpus = not view.tasks.gpus[task]
         named = sorted(named, key=lambda reason: isinstance(reason, _OTHER) != on_cpus)
     return next(itertools.chain(named, others), Undecided())
+
+
+def held_by_limit(view: View, job: int) -> MaxRunning:
+    """Return the reason why HELD tasks of a job in flight wait."""
+    running = view.jobs.running[job] + view.jobs.running_cpu[job]
+    return MaxRunning(running=running, max_running=view.job(job).max_running or 0)
+
+
+def _awaited(view: View, awaited: list[int], now: float) -> WaitsForJobs:
+    """Return the reason of a job that waits for others: the one that is expected to end last.
+
+    One of which no end is known comes first.
+    """
+    jobs, ends = view.jobs, [_expected_end(view, job, now) for job in awaited]
+    end, job = max(zip(ends, [-job for job in awaited], strict=True))
+    runs = jobs.running[-job] + jobs.running_cpu[-job] > 0
+    state = "RUNNING" if runs else "PENDING"
+    if jobs.state[-job] == JobState.STOPPING:
+        state = "STOPPING"
+    known = math.isfinite(end)
+    return WaitsForJobs(
+        job=view.job(-job).id,
+        state=state,
+        ends_at=end if known else None,
+        ahead_s=end - now if known else None,
+        others=len(awaited) - 1,
+    )
+
+
+def _expected_end(view: View, job: int, now: float) -> float:
+    """Return when a job whose unfinished tasks all run is expected to end, else `inf`; O(tasks)."""
+    jobs = view.jobs
+    if jobs.unfinished[job] > jobs.running[job] + jobs.running_cpu[job]:
+        return math.inf
+    rows = view.tasks_of(job)
+    runs = np.isin(view.tasks.state.span(rows.start, rows.stop), HOLDING)
+    ends = [view.expected_end(rows.start + run) for run in np.flatnonzero(runs).tolist()]
+    return math.inf if any(map(math.isnan, ends)) else max(now, *ends)
 
 
 def _held_back(view: View, job: int, context: ExplanationContext) -> JobsInFlightLimit:

@@ -291,13 +291,21 @@ class Controller:
 
     # --- jobs --------------------------------------------------------------------------------
 
-    def submit(self, text: str, *, user: str, key: str | None, public: bool = False) -> str:
+    def submit(
+        self,
+        text: str,
+        *,
+        user: str,
+        key: str | None,
+        public: bool = False,
+        after: Sequence[str] = (),
+    ) -> str:
         """Submit a job file and return the job's id, once it is durable and handled."""
-        return self._submissions.submit(text, user=user, key=key, public=public)
+        return self._submissions.submit(text, user=user, key=key, public=public, after=after)
 
-    def check(self, text: str, *, user: str) -> str:
+    def check(self, text: str, *, user: str, after: Sequence[str] = ()) -> str:
         """Return the id that the job would get; errors as of `submit`. Nothing is submitted."""
-        return self._submissions.check(text, user=user)
+        return self._submissions.check(text, user=user, after=after)
 
     def may_read(self, owned: Job | Dataset, user: str) -> bool:
         """Return whether a user may read a job's results and logs, or a dataset."""

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from headgate.base.errors import Problem, SpecError
 from headgate.journal import Archive
 from headgate.live.account import Account, account_for, file_sizes, unusable, why_unusable
 from headgate.live.claims import DatasetClaims
+from headgate.live.earlier_jobs import unfinished
 from headgate.live.reader import JobReader
 from headgate.model import Dataset, Job
 from headgate.planning.submission_check import check_submission
@@ -61,15 +63,24 @@ class Submissions:
         self._known = {(j.user, j.submission_key): j.id for j in jobs if j.submission_key}
         self._under_way: dict[tuple[str, str], Future[str]] = {}
 
-    def submit(self, text: str, *, user: str, key: str | None, public: bool = False) -> str:
+    def submit(
+        self,
+        text: str,
+        *,
+        user: str,
+        key: str | None,
+        public: bool = False,
+        after: Sequence[str] = (),
+    ) -> str:
         """Submit a job file and return the job's id, once it is durable and handled.
 
-        The job is public if the file or `public` makes it so. For a key that the user has used
+        The job is public if the file or `public` makes it so; it comes after the jobs that the file
+        or `after` names. For a key that the user has used
         before, the result is the job submitted then, or the outcome of the submission in progress.
         SpecError and WorldError as of `JobReader.read`; SpecError for a job that can never run.
         """
         if not key:
-            return self._submit(text, user=user, key="", public=public)
+            return self._submit(text, user=user, key="", public=public, after=after)
         with self._lock:
             if (known := self._known.get((user, key))) is not None:
                 return known
@@ -77,14 +88,15 @@ class Submissions:
             outcome = self._under_way.setdefault((user, key), mine)
         if outcome is not mine:
             return outcome.result()
-        return self._first(text, user, key, mine, public=public)
+        new = partial(self._submit, text, user=user, key=key, public=public, after=after)
+        return self._first(user, key, mine, new)
 
-    def _first(self, text: str, user: str, key: str, outcome: Future[str], *, public: bool) -> str:
-        """Submit a job file for all callers with this key."""
+    def _first(self, user: str, key: str, outcome: Future[str], new: Callable[[], str]) -> str:
+        """Submit a job, by `new`, for all callers with this key."""
         try:
             job = self._archive.with_key(user, key)
             known = job is not None
-            job = job or self._submit(text, user=user, key=key, public=public)
+            job = job or new()
         except BaseException as error:
             with self._lock:
                 del self._under_way[user, key]
@@ -103,22 +115,22 @@ class Submissions:
             for job in jobs:
                 self._known.pop((job.user, job.submission_key), None)
 
-    def check(self, text: str, *, user: str) -> str:
+    def check(self, text: str, *, user: str, after: Sequence[str] = ()) -> str:
         """Return the id that the job would get; errors as of `submit`. Nothing is submitted."""
         job_file = self._reader.read(text)
         with self._lock:
             number = self._free_numbers[0] if self._free_numbers else self._last_number + 1
         with self._claims.using(_datasets(job_file)):
-            return self._job(job_file, number, user=user).id
+            return self._job(job_file, number, user=user, after=after).id
 
     def close(self) -> None:
         """End the processes that read job files."""
         self._reader.close()
 
-    def _submit(self, text: str, *, user: str, key: str, public: bool) -> str:
+    def _submit(self, text: str, *, user: str, key: str, public: bool, after: Sequence[str]) -> str:
         job_file = self._reader.read(text)
         with self._claims.using(_datasets(job_file)), self._next_number() as number:
-            job = self._job(job_file, number, user=user)
+            job = self._job(job_file, number, user=user, after=after)
             job = replace(job, number=number, submission_key=key, public=job.public or public)
             self._handle([JobSubmitted(at=self._now(), job=job)])
             return job.id
@@ -138,7 +150,7 @@ class Submissions:
                 heapq.heappush(self._free_numbers, number)
             raise
 
-    def _job(self, job_file: JobFile, number: int, *, user: str) -> Job:
+    def _job(self, job_file: JobFile, number: int, *, user: str, after: Sequence[str]) -> Job:
         """Return the job of a job file in the current state; SpecError if it can never run."""
         account = self._account_of(user)
         view = self._snapshot()
@@ -147,6 +159,7 @@ class Submissions:
             known = ", ".join(sorted(view.names.queue_rows))
             problem = f"there is no queue '{job_file.queue}'"
             raise SpecError([Problem(path="queue", problem=problem, hint=f"known: {known}")])
+        earlier = unfinished([*job_file.after, *after], view, self._archive)
         job = expand(
             job_file,
             job_id=f"{job_file.name}-{number}",
@@ -165,7 +178,7 @@ class Submissions:
         reason = check_submission(job, queue, nodes, self._policy)
         if reason is not None:
             raise _rejected(job_file, job, reason)
-        return job
+        return replace(job, after=earlier)
 
     def _account_of(self, user: str) -> Account:
         """Return the account of a user's tasks; SpecError if it cannot run them on this machine."""

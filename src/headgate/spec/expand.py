@@ -46,7 +46,7 @@ def expand(
     rows = _rows(job_file, stage, datasets, file_sizes)
     tasks = _first_tasks(job_file, stage, job_id, rows)
     stages = _first_stages(job_file, stage, len(rows))
-    reduce = job_file.reduce
+    reduce, first = job_file.reduce, len(tasks)
     if reduce is not None:
         stages.append(_stage(reduce, len(tasks), reduce.tasks))
         tasks = merged(
@@ -76,6 +76,9 @@ def expand(
         keep_s=job_file.keep,
         estimated_s=job_file.estimated_runtime,
         time_limit_s=job_file.time_limit,
+        after=tuple(job_file.after),
+        max_running=stage.max_running,
+        limited_tasks=None if stage.max_running is None or reduce is None else first,
     )
 
 

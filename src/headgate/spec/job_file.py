@@ -16,6 +16,7 @@ from headgate.base.units import MOST_SECONDS
 from headgate.spec.document import Document, Place, clipped, read_document
 from headgate.spec.forms import excess
 from headgate.spec.needs import Gpus, Needs
+from headgate.spec.sequence import After, MaxRunning, check_after, check_max_running
 from headgate.spec.shape import (
     Count,
     Keep,
@@ -134,6 +135,7 @@ class Tasks(Shape):
         None
     )
     wavefront: Annotated[Wavefront | None, Field(description="one task per cell of a grid")] = None
+    max_running: MaxRunning = None
     iterations: Annotated[
         Positive | None, Field(description="number of times, with `update` after each")
     ] = None
@@ -211,6 +213,7 @@ class JobFile(Shape):
     time_limit: Annotated[
         RunTime, Field(description="time after which a run is stopped, and the job fails")
     ] = None
+    after: After
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
 
 
@@ -227,6 +230,7 @@ def load_job(source: Path | str, *, name: str = "text") -> JobFile:
         _check_stages(document, job)
         _check_data(document, job)
         _check_envs(document, job)
+        check_after(document, job.after, ("after",))
     document.raise_problems()
     if job is None:
         raise AssertionError("unreachable: every top-level key has a default")
@@ -305,6 +309,8 @@ def _check_nodes(document: Document, job: JobFile) -> None:
 
 def _check_stages(document: Document, job: JobFile) -> None:
     if job.tasks is not None:
+        gang = job.gang or "num_nodes" in document.data
+        check_max_running(document, document.data["tasks"], ("tasks",), gang=gang)
         _check_number(document, job.tasks)
         _check_pattern(document, job, job.tasks)
     if job.gang or job.num_nodes is not None:

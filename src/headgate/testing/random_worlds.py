@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from headgate.base.rng import Random, stream
+from headgate.machine.running_limit import release_held, unblock
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task, result_id
 from headgate.planning.census import is_wide
 from headgate.state import JobState, Snapshot, State, TaskState
@@ -60,7 +61,10 @@ def random_queues(rng: Random) -> tuple[Queue, ...]:
 def random_job(
     rng: Random, job_id: str, shards: tuple[Shard, ...] = (), *, every_kind: bool = False
 ) -> Job:
-    """Return a job of at most five tasks: a gang, or a DAG with tasks on GPUs and on CPU slots."""
+    """Return a job of at most five tasks: a gang, or a DAG with tasks on GPUs and on CPU slots.
+
+    Half of the jobs have `max_running`.
+    """
     gang = rng.random() < 0.3
     tasks: list[Task] = []
     for ordinal in range(rng.randint(1, 3 if gang else 5)):
@@ -93,6 +97,7 @@ def random_job(
         distinct_nodes=gang and rng.random() < 0.5,
         retries=rng.randint(0, 2),
         estimated_s=stream(0, job_id, repr(tasks)).choice((None, None, 0.5, 3.0)),
+        max_running=stream(0, job_id, repr(tasks), "limit").choice((None, None, 1, 2)),
     )
     return _of_any_kind(job) if every_kind else job
 
@@ -251,8 +256,11 @@ def _activate(state: State, job: int) -> None:
         return
     state.move_job(job, JobState.ACTIVE)
     for task in state.tasks_of(job):
-        blocked = state.tasks.blockers[task] > 0
-        state.move_task(task, TaskState.BLOCKED if blocked else TaskState.WAITING)
+        if state.tasks.blockers[task] > 0:
+            state.move_task(task, TaskState.BLOCKED)
+        else:
+            unblock(state, task)
+    release_held(state, job)
 
 
 def _launch(state: State, rng: Random) -> None:
@@ -320,7 +328,8 @@ def _advance(state: State, rng: Random) -> None:
         for later in state.dependents.get(task, ()):
             state.tasks.blockers[later] -= 1
             if not state.tasks.blockers[later]:
-                state.move_task(later, TaskState.WAITING)
+                unblock(state, later)
+    release_held(state, job)
     _close(state, job)
 
 
@@ -351,7 +360,7 @@ def _interrupt(state: State, rng: Random) -> None:
             state.move_task(task, TaskState.STOPPING)
         elif again and at == TaskState.FINISHED:
             state.move_task(task, TaskState.WAITING)
-        elif not again and at in (TaskState.BLOCKED, TaskState.WAITING):
+        elif not again and at in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING):
             state.move_task(task, TaskState.CANCELLED)
     _close(state, job)
 

@@ -74,7 +74,7 @@ def storm(
     jobs = [j for j in jobs if accepts(j) and fits(j, nodes, queues)]
     crowded = stream(seed, "crowded").random() < 0.5
     jobs = [_larger(job) for job in jobs] if crowded else jobs
-    facts += [JobSubmitted(at=_when(rng) / (1 + 4 * crowded), job=job) for job in jobs]
+    facts += _in_order(seed, [(_when(rng) / (1 + 4 * crowded), job) for job in jobs])
     if not calm:
         facts += _faults(rng, nodes, jobs)
     latency_s = rng.choice((0.0, 0.0, 0.5, 3.0))
@@ -92,6 +92,16 @@ def _larger(job: Job) -> Job:
     tasks = tuple(replace(task, compute_s=5 * task.compute_s) for task in job.tasks)
     times = 1 if job.gang or any(task.after for task in tasks) else 4
     return replace(job, tasks=times * tasks)
+
+
+def _in_order(seed: int, submissions: list[tuple[float, Job]]) -> Iterator[JobSubmitted]:
+    """Yield the submissions; a third of the jobs come after one or two of those before them."""
+    rng = stream(seed, "in order")
+    earlier: list[str] = []
+    for at, job in sorted(submissions, key=lambda submission: submission[0]):
+        count = min(len(earlier), rng.choice((0, 0, 0, 0, 1, 2)))
+        yield JobSubmitted(at=at, job=replace(job, after=tuple(rng.sample(earlier, count))))
+        earlier.append(job.id)
 
 
 def _estimates() -> Bandwidth:
